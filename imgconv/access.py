@@ -1,0 +1,306 @@
+"""Loads and stores as OpenCL text, shared by every kernel.
+
+An `Emitter` collects the statements of one kernel or epilogue function. `load` reads an operand through its view for
+the four lanes of one output texel: one texel read where the four lanes are the four lanes of one texel, one read and a
+splat where they are all the same element, single elements otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from imgconv.expression import Expression, literal_text, render
+from imgconv.graph import Operand
+from imgconv.index import Index, Variable, constant, variable_index
+from imgconv.layout import LANES, HostBuffer, Placement, Texture, Tiling
+from imgconv.view import Bound
+
+LANE = Variable("lane", LANES)
+COMPONENTS = "xyzw"
+SHORT_LIMIT = 32767
+
+
+@dataclass(frozen=True)
+class KernelArgument:
+    """An image or buffer that a kernel takes."""
+
+    name: str
+    storage: Texture | HostBuffer
+    written: bool = False
+
+    @property
+    def declaration(self) -> str:
+        if isinstance(self.storage, HostBuffer):
+            element = "half" if self.storage.dtype == "float16" else "float"
+            return f"__global {'' if self.written else 'const '}{element} *{self.name}"
+        return f"{'write' if self.written else 'read'}_only {image_type(self.storage.tiling)} {self.name}"
+
+
+def image_type(tiling: Tiling) -> str:
+    """The OpenCL type of the image that holds a tiling."""
+    return "image2d_array_t" if tiling.layers > 1 else "image2d_t"
+
+
+def coordinates(tiling: Tiling) -> str:
+    """The OpenCL coordinates, in x and y, of a texel of the grid."""
+    x, y, layer = (e.render() for e in tiling.texel)
+    return f"(int4)({x}, {y}, {layer}, 0)" if tiling.layers > 1 else f"(int2)({x}, {y})"
+
+
+def read_function(tiling: Tiling) -> tuple[str, str]:
+    """Name and definition of the function that reads a texel of a tiled grid; zero outside of the grid."""
+    name = f"read_tiled_{_signature(tiling)}"
+    return name, (
+        f"#ifndef HAVE_{name}\n#define HAVE_{name}\n"
+        f"inline float4 {name}(read_only {image_type(tiling)} image, int x, int y) {{\n"
+        f"  if (x < 0 || x >= {tiling.width} || y < 0 || y >= {tiling.height}) return (float4)(0.0f);\n"
+        f"  return read_imagef(image, TEXEL, {coordinates(tiling)});\n}}\n#endif\n"
+    )
+
+
+def write_function(tiling: Tiling) -> tuple[str, str]:
+    """Name and definition of the function that writes a texel of a tiled grid."""
+    name = f"write_tiled_{_signature(tiling)}"
+    return name, (
+        f"#ifndef HAVE_{name}\n#define HAVE_{name}\n"
+        f"inline void {name}(write_only {image_type(tiling)} image, int x, int y, float4 value) {{\n"
+        f"  write_imagef(image, {coordinates(tiling)}, value);\n}}\n#endif\n"
+    )
+
+
+def read_text(image: str, tiling: Tiling, helpers: list[str]) -> str:
+    """The text that reads texel (x, y) of an image's grid; a helper that it calls is added to `helpers`."""
+    if tiling.tiles == 1:
+        return f"read_imagef({image}, TEXEL, (int2)(x, y))"
+    name, definition = read_function(tiling)
+    helpers.append(definition)
+    return f"{name}({image}, x, y)"
+
+
+def write_text(image: str, tiling: Tiling, helpers: list[str]) -> str:
+    """The text that writes `texel` at (x, y) of an image's grid; a helper that it calls is added to `helpers`."""
+    if tiling.tiles == 1:
+        return f"write_imagef({image}, (int2)(x, y), texel)"
+    name, definition = write_function(tiling)
+    helpers.append(definition)
+    return f"{name}({image}, x, y, texel)"
+
+
+def _signature(tiling: Tiling) -> str:
+    t = tiling
+    return f"{t.width}x{t.height}_by_{t.tile_width}x{t.tile_height}_{t.per_layer}{t.stacked_along}"
+
+
+@dataclass
+class Emitter:
+    """The statements of one function body, the helper functions and tables it needs and the arguments it takes."""
+
+    native: bool
+    prefix: str = ""
+    lines: list[str] = field(default_factory=list)
+    helpers: dict[str, str] = field(default_factory=dict)
+    arguments: list[KernelArgument] = field(default_factory=list)
+    largest: int = 0
+    _names: dict[str, str] = field(default_factory=dict)
+    _count: int = 0
+
+    # Arguments
+
+    def argument(self, storage: Texture | HostBuffer) -> str:
+        """The name of the read-only argument that is this storage."""
+        for known in self.arguments:
+            if known.storage == storage and not known.written:
+                return known.name
+        made = KernelArgument(f"{self.prefix}input{len(self.arguments)}", storage)
+        self.arguments.append(made)
+        return made.name
+
+    # Text
+
+    def index(self, expression: Index) -> str:
+        """The text of an index; the largest magnitude decides between short and int."""
+        self.largest = max(self.largest, expression.magnitude())
+        return expression.render(self._table)
+
+    def _table(self, table: tuple[int, ...]) -> str:
+        kind = "short" if max(map(abs, table)) <= SHORT_LIMIT else "int"
+        name = f"table_{abs(hash(table)):x}"
+        entries = ", ".join(map(str, table))
+        self.helpers[name] = (
+            f"#ifndef HAVE_{name}\n#define HAVE_{name}\n__constant {kind} {name}[{len(table)}] = {{{entries}}};\n#endif\n"
+        )
+        return name
+
+    def name(self, kind: str, text: str) -> str:
+        """A constant of the given type holding `text`; the same text is computed once."""
+        key = f"{kind} {text}"
+        if key not in self._names:
+            self._names[key] = f"{self.prefix}v{self._count}"
+            self._count += 1
+            self.lines.append(f"const {kind} {self._names[key]} = {text};")
+        return self._names[key]
+
+    def forget(self) -> None:
+        """Names made so far are out of scope from here on (a loop body has ended)."""
+        self._names.clear()
+
+    # Loads
+
+    def load(self, operand: Operand, placement: Placement, axes: Mapping[Variable, Index]) -> str:
+        """The name of a float4 with the operand at the four lanes. axes: the view's variables, in kernel variables."""
+        position = [e.substitute(axes) for e in operand.view.index]
+        bounds = [Bound(b.index.substitute(axes), b.low, b.high) for b in operand.view.bounds]
+        bounds += [Bound(a.value, 0, len(a.table)) for e in position for a in e.lookups()]
+        if isinstance(placement.storage, HostBuffer):
+            # Nothing lies past a buffer's end: lanes past the last channel must not be read.
+            bounds += [Bound(e, 0, n) for e, n in zip(position, placement.storage.shape, strict=True)]
+            return self._gather(operand, placement, position, bounds)
+        bounds = [b for b in bounds if not b.always]
+        if operand.fill == 0:
+            bounds = [b for b in bounds if not _is_zero_border(b, position, placement)]
+        x, y, lane = placement.address(position)
+        depends = any(LANE in e.variables() for e in (x, y, *(b.index for b in bounds)))
+        if depends or (LANE in lane.variables() and lane != variable_index(LANE)):
+            return self._gather(operand, placement, position, bounds)
+        texel = self.texel(placement.storage, x, y, bounds)
+        if LANE not in lane.variables():
+            texel = self.name("float4", f"(float4)({self._component(texel, lane)})")
+        if bounds:
+            fill = literal_text(operand.fill)
+            texel = self.name("float4", f"{self.condition(bounds)} ? {texel} : (float4)({fill})")
+        return texel
+
+    def texel(self, storage: Texture, x: Index, y: Index, bounds: list[Bound]) -> str:
+        """The name of a float4 holding a texel of the grid."""
+        where_x, where_y = self._guarded(x, bounds), self._guarded(y, bounds)
+        image = self.argument(storage)
+        if storage.tiling.tiles > 1:
+            function, definition = read_function(storage.tiling)
+            self.helpers[function] = definition
+            return self.name("float4", f"{function}({image}, {where_x}, {where_y})")
+        return self.name("float4", f"read_imagef({image}, TEXEL, (int2)({where_x}, {where_y}))")
+
+    def _gather(
+        self, operand: Operand, placement: Placement, position: list[Index], bounds: list[Bound]
+    ) -> str:
+        parts = []
+        for number in range(LANES):
+            at = {LANE: constant(number)}
+            here = [e.substitute(at) for e in position]
+            limits = [Bound(b.index.substitute(at), b.low, b.high) for b in bounds]
+            limits = [b for b in limits if not b.always]
+            if any(b.never for b in limits):
+                parts.append(literal_text(operand.fill))
+                continue
+            element = self._element(placement, here, limits)
+            if limits:
+                element = f"({self.condition(limits)} ? {element} : {literal_text(operand.fill)})"
+            parts.append(element)
+        if len(set(parts)) == 1:
+            return self.name("float4", f"(float4)({parts[0]})")
+        return self.name("float4", f"(float4)({', '.join(parts)})")
+
+    def _element(self, placement: Placement, position: list[Index], bounds: list[Bound]) -> str:
+        storage = placement.storage
+        if isinstance(storage, HostBuffer):
+            flat = constant(0)
+            for index, size in zip(position, storage.shape, strict=True):
+                flat = flat * size + index
+            name, text = self.argument(storage), self.index(flat)
+            return f"vload_half({text}, {name})" if storage.dtype == "float16" else f"{name}[{text}]"
+        x, y, lane = placement.address(position)
+        return self._component(self.texel(storage, x, y, bounds), lane)
+
+    def _component(self, texel: str, lane: Index) -> str:
+        if lane.is_constant:
+            return f"{texel}.{COMPONENTS[lane.constant]}"
+        return f"component({texel}, {self.index(lane)})"
+
+    def _guarded(self, index: Index, bounds: list[Bound]) -> str:
+        """The text of an index that may look a table up: position 0 where the bounds do not hold."""
+        text = self.index(index)
+        return f"({self.condition(bounds)} ? {text} : 0)" if bounds and index.lookups() else text
+
+    def condition(self, bounds: list[Bound]) -> str:
+        """The text of the test that every bound holds."""
+        tests = []
+        for bound in bounds:
+            text = self.index(bound.index)
+            if bound.index.low < bound.low:
+                tests.append(f"{text} >= {bound.low}")
+            if bound.index.high >= bound.high:
+                tests.append(f"{text} < {bound.high}")
+        return f"({' && '.join(tests) or '1'})"
+
+    # Elementwise work
+
+    def compute(self, expression: Expression, arguments: Mapping[int, str]) -> str:
+        """The text of an elementwise expression of named float4 operands."""
+        self._count += 1
+        statements, result = render(expression, arguments, self.native, f"{self.prefix}t{self._count}_")
+        self.lines.extend(statements)
+        return result
+
+    # Stores
+
+    def store(self, placement: Placement, position: list[Index], value: str) -> None:
+        """Write a float4 at the four lanes of a position; lanes past the packed axis' end become zero."""
+        storage, packed = placement.storage, placement.layout.packed
+        channel = constant(0) if packed is None else position[packed]
+        size = placement.layout.channels(placement.shape)
+        if isinstance(storage, HostBuffer):
+            self._store_elements(storage, position, channel, size, value)
+            return
+        if size % LANES:
+            first = self.index(channel.substitute({LANE: constant(0)}))
+            value = f"keep_lanes({value}, {size} - ({first}))"
+        x, y, _ = placement.address([e.substitute({LANE: constant(0)}) for e in position])
+        target = f"{self.index(x)}, {self.index(y)}"
+        if storage.tiling.tiles > 1:
+            function, definition = write_function(storage.tiling)
+            self.helpers[function] = definition
+            self.lines.append(f"{function}(output, {target}, {value});")
+        else:
+            self.lines.append(f"write_imagef(output, (int2)({target}), {value});")
+
+    def _store_elements(
+        self, storage: HostBuffer, position: list[Index], channel: Index, size: int, value: str
+    ) -> None:
+        value = self.name("float4", value)
+        for number in range(LANES):
+            at = {LANE: constant(number)}
+            here = channel.substitute(at)
+            if here.low >= size:
+                continue
+            flat = constant(0)
+            for index, length in zip(position, storage.shape, strict=True):
+                flat = flat * length + index.substitute(at)
+            guard = f"if ({self.index(here)} < {size}) " if here.high >= size else ""
+            part, where = f"{value}.{COMPONENTS[number]}", self.index(flat)
+            store = f"vstore_half({part}, {where}, output);" if storage.dtype == "float16" else f"output[{where}] = {part};"
+            self.lines.append(guard + store)
+
+
+def _is_zero_border(bound: Bound, position: list[Index], placement: Placement) -> bool:
+    """Whether the image's own border gives zero wherever the bound fails.
+
+    That is so for the column axis, and for the outermost row axis, of an untiled texture: a position before the first
+    or past the last one is then outside of the image.
+    """
+    storage = placement.storage
+    assert isinstance(storage, Texture)
+    if storage.tiling.tiles > 1:
+        return False
+    layout = placement.layout
+    for axes in (layout.rows, layout.columns):
+        long = [a for a in axes if storage.shape[a] > 1] or list(axes[-1:])
+        if not long:
+            continue
+        axis = long[0]
+        offset = position[axis].constant
+        if position[axis] - offset == bound.index - bound.index.constant:
+            shift = offset - bound.index.constant
+            if bound.low + shift == 0 and bound.high + shift == storage.shape[axis]:
+                return True
+    return False

@@ -1,0 +1,331 @@
+"""Which OpenCL devices there are, what each can do, and opening one.
+
+list_devices() gives a tuple of DeviceInfo, select() one of them, open_device() the Context that the rest of imgconv.cl
+works in.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from imgconv.errors import DeviceError, ResourceError
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+NVIDIA_DRIVER = "libnvidia-opencl.so.1"
+LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "OPENCL_VENDOR_PATH")
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """What one OpenCL device is and can do. Image sizes are in texels, memory in bytes, work sizes in work items."""
+
+    index: int
+    platform: str
+    name: str
+    vendor: str
+    kind: str
+    """'gpu', 'cpu' or 'accelerator'."""
+    driver_version: str
+    opencl_version: str
+    opencl_c_version: str
+    max_image_width: int
+    max_image_height: int
+    max_image_layers: int
+    max_read_images: int
+    """Images that one kernel may read."""
+    max_write_images: int
+    """Images that one kernel may write."""
+    compute_units: int
+    max_work_group_size: int
+    max_work_item_sizes: tuple[int, ...]
+    local_memory_bytes: int
+    global_memory_bytes: int
+    max_allocation_bytes: int
+    float_images: bool
+    """RGBA float can be read and written, as image2d and as image2d_array."""
+    half_images: bool
+    """RGBA half can be read and written, as image2d and as image2d_array."""
+    fp16_arithmetic: bool
+    command_buffer: bool
+    extensions: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """One line that tells this device and driver from others: for stored tuning and caches.
+
+        All Adrenos share one name and differ in their OpenCL C version only, so that is part of it.
+        """
+        return " | ".join((self.platform, self.name, self.opencl_c_version, self.driver_version))
+
+    def __str__(self) -> str:
+        return f"[{self.index}] {self.name} ({self.kind}, {self.platform}, {self.opencl_version})"
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """One opened device: its pyopencl context and one in-order queue. Pass it to everything in imgconv.cl."""
+
+    info: DeviceInfo
+    handle: cl.Context
+    queue: cl.CommandQueue
+    profile: bool
+    """Whether the queue records when each launch starts and ends."""
+
+
+def list_devices() -> tuple[DeviceInfo, ...]:
+    """Every OpenCL device of every driver, sorted by platform name; empty without a driver.
+
+    Raises DeviceError where pyopencl itself cannot be imported.
+    """
+    return tuple(_describe(index, device) for index, device in enumerate(_find_devices()))
+
+
+def default_device(devices: tuple[DeviceInfo, ...]) -> DeviceInfo:
+    """The device to use when nobody chose one: with float images, then a GPU, then an accelerator, then the first.
+
+    Raises DeviceError where there is none.
+    """
+    if not devices:
+        raise DeviceError(no_driver_message(sys.platform, platform.machine(), _on_android()))
+    kinds = ("gpu", "accelerator", "cpu")
+    return min(devices, key=lambda device: (not device.float_images, kinds.index(device.kind), device.index))
+
+
+def select(choice: str | int | None = None, devices: tuple[DeviceInfo, ...] | None = None) -> DeviceInfo:
+    """The device that ``choice`` means: an index, a part of its name in any case, or None for the default.
+
+    The part is looked for in ``DeviceInfo.key``: platform, name, and OpenCL C version (the only place where "pocl" or
+    "Adreno(TM) 640" stands). ``devices`` are the candidates: by default every device there is. Raises DeviceError,
+    listing the candidates, where none or more than one fits, or where there is no driver.
+    """
+    candidates = list_devices() if devices is None else devices
+    if choice is None or not candidates:
+        return default_device(candidates)
+    text = str(choice).strip()
+    if text.isdecimal():
+        fitting = [device for device in candidates if device.index == int(text)]
+    else:
+        fitting = [device for device in candidates if text.lower() in device.key.lower()]
+    if len(fitting) == 1:
+        return fitting[0]
+    problem = "more than one OpenCL device fits" if fitting else "no OpenCL device fits"
+    listing = "\n".join(f"  {device}" for device in fitting or candidates)
+    raise DeviceError(f"{problem} {choice!r}; choose by index or by a part of one name:\n{listing}")
+
+
+def open_device(info: DeviceInfo, profile: bool = False) -> Context:
+    """Opens the device. With ``profile`` its queue records when each launch starts and ends.
+
+    Raises DeviceError where the device is gone, has no RGBA float images, or the driver refuses.
+    """
+    import pyopencl as cl
+
+    devices = _find_devices()
+    device = devices[info.index] if info.index < len(devices) else None
+    if device is None or (_text(device.platform.name), _text(device.name)) != (info.platform, info.name):
+        raise DeviceError(f"device {info} is not there any more: list the devices again")
+    if not info.float_images:
+        raise DeviceError(f"device {info} cannot read and write RGBA float images, where all tensors are kept")
+    properties = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if profile else {}
+    try:
+        handle = cl.Context([device])
+        return Context(info, handle, cl.CommandQueue(handle, device, **properties), profile)
+    except cl.Error as error:
+        raise refusal(info, "opening the device", error) from error
+
+
+def refusal(info: DeviceInfo, what: str, error: cl.Error, tensor: str = "", shape: tuple[int, ...] = ()) -> DeviceError:
+    """Our error for one of pyopencl's: ResourceError where the device lacks the memory or room, else DeviceError."""
+    import pyopencl as cl
+
+    shortages = (
+        cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE,
+        cl.status_code.OUT_OF_RESOURCES,
+        cl.status_code.OUT_OF_HOST_MEMORY,
+        cl.status_code.INVALID_IMAGE_SIZE,
+        cl.status_code.INVALID_BUFFER_SIZE,
+    )
+    if error.code not in shortages:
+        return DeviceError(f"{what}: {info.name} refused: {error}")
+    limit = f"{info.global_memory_bytes} bytes in all, {info.max_allocation_bytes} in one allocation"
+    return ResourceError(f"{what}: {info.name} cannot provide it: {error}", tensor, shape, limit)
+
+
+def no_driver_message(system: str, machine: str, android: bool) -> str:
+    """What to install where there is no OpenCL driver; takes sys.platform, platform.machine(), and if it is Android."""
+    x86 = machine.lower() in ("x86_64", "amd64")
+    if android:
+        advice = (
+            "on Android (Termux) let the loader find the phone's own driver: "
+            "Adreno: export LD_LIBRARY_PATH=/vendor/lib64:$PREFIX/lib (it holds libOpenCL.so); "
+            "Mali: pkg install opencl-vendor-driver; "
+            "neither: pkg install ocl-icd clvk (OpenCL on top of Vulkan)"
+        )
+    elif system == "linux" and x86:
+        advice = (
+            "install the GPU vendor's driver, or a CPU driver: "
+            "pip install intel-opencl-rt intel-cmplr-lib-rt, or Debian's pocl-opencl-icd"
+        )
+    elif system == "linux":
+        advice = "install the GPU vendor's libOpenCL with its .icd file, or a CPU driver: Debian's pocl-opencl-icd"
+    elif system == "darwin":
+        advice = "macOS: install PoCL (conda install -c conda-forge pocl)"
+    else:
+        advice = "install the GPU vendor's driver"
+    return f"no OpenCL driver found on this machine ({system}, {machine}): {advice}"
+
+
+def _on_android() -> bool:
+    return hasattr(sys, "getandroidapilevel")
+
+
+def _find_devices() -> list[cl.Device]:
+    try:
+        import pyopencl as cl
+    except ImportError as error:
+        message = no_driver_message(sys.platform, platform.machine(), _on_android())
+        raise DeviceError(f"pyopencl cannot be imported ({error}); {message}") from error
+
+    with _unregistered_drivers_visible():
+        try:
+            platforms = cl.get_platforms()
+        except cl.Error:
+            return []
+    devices: list[cl.Device] = []
+    # The loader's own order changes with the order of files in a folder; an index should not.
+    for found in sorted(platforms, key=lambda each: (each.name, each.version)):
+        try:
+            devices += found.get_devices()
+        except cl.Error:
+            continue
+    return devices
+
+
+@contextmanager
+def _unregistered_drivers_visible() -> Iterator[None]:
+    """Lets OpenCL's loader see drivers that are installed but registered in no folder that it reads.
+
+    The loader looks once, at the first OpenCL call of the process, so its variable is set for that call only and
+    nothing stays behind; in a process that used OpenCL before, this changes nothing. The variables are the loader's,
+    not imgconv's, which is why config.py does not read them: a user who set one is left alone.
+    """
+    chosen_by_user = any(os.environ.get(name) for name in LOADER_VARIABLES)
+    folders = [Path(root, "etc/OpenCL/vendors") for root in dict.fromkeys(("/", sys.prefix, sys.base_prefix))]
+    registered = _registered_drivers(folders)
+    names = {Path(driver).name for driver in registered}
+    added = [driver for driver in _unregistered_drivers() if Path(driver).name not in names]
+    if chosen_by_user or not added:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="imgconv-opencl-") as folder:
+        for number, driver in enumerate(registered + added):
+            Path(folder, f"{number}.icd").write_text(driver + "\n")
+        os.environ["OCL_ICD_VENDORS"] = folder
+        try:
+            yield
+        finally:
+            del os.environ["OCL_ICD_VENDORS"]
+
+
+def _registered_drivers(folders: Iterable[Path]) -> list[str]:
+    """The libraries named by the .icd files of ``folders``, less the paths where there is no file.
+
+    The wheel of Intel's CPU driver brings an .icd file whose path nobody filled in.
+    """
+    lines = [file.read_text().strip() for folder in folders for file in sorted(folder.glob("*.icd"))]
+    return [line for line in dict.fromkeys(lines) if line and (not os.path.isabs(line) or os.path.exists(line))]
+
+
+def _unregistered_drivers() -> list[str]:
+    """Drivers that often come without a valid .icd file: pip's Intel CPU driver, and NVIDIA's inside containers."""
+    if not sys.platform.startswith("linux"):
+        return []
+    drivers = []
+    try:
+        files = metadata.files("intel-opencl-rt") or []
+    except metadata.PackageNotFoundError:
+        files = []
+    drivers += [os.path.normpath(str(file.locate())) for file in files if file.name == "libintelocl.so"]
+    try:
+        ctypes.CDLL(NVIDIA_DRIVER)
+        drivers.append(NVIDIA_DRIVER)
+    except OSError:
+        pass
+    return drivers
+
+
+def _describe(index: int, device: cl.Device) -> DeviceInfo:
+    extensions = tuple(sorted(device.extensions.split()))
+    images = bool(device.image_support)
+    formats = _image_formats(device) if images else frozenset()
+    return DeviceInfo(
+        index=index,
+        platform=_text(device.platform.name),
+        name=_text(device.name),
+        vendor=_text(device.vendor),
+        kind=_kind(device),
+        driver_version=_text(device.driver_version),
+        opencl_version=_text(device.version),
+        opencl_c_version=_text(device.opencl_c_version),
+        max_image_width=device.image2d_max_width if images else 0,
+        max_image_height=device.image2d_max_height if images else 0,
+        max_image_layers=device.image_max_array_size if images else 0,
+        max_read_images=device.max_read_image_args if images else 0,
+        max_write_images=device.max_write_image_args if images else 0,
+        compute_units=device.max_compute_units,
+        max_work_group_size=device.max_work_group_size,
+        max_work_item_sizes=tuple(device.max_work_item_sizes),
+        local_memory_bytes=device.local_mem_size,
+        global_memory_bytes=device.global_mem_size,
+        max_allocation_bytes=device.max_mem_alloc_size,
+        float_images="float" in formats,
+        half_images="half" in formats,
+        fp16_arithmetic="cl_khr_fp16" in extensions,
+        command_buffer="cl_khr_command_buffer" in extensions,
+        extensions=extensions,
+    )
+
+
+def _text(value: str) -> str:
+    return " ".join(value.replace("\0", " ").split())
+
+
+def _kind(device: cl.Device) -> str:
+    import pyopencl as cl
+
+    if device.type & cl.device_type.GPU:
+        return "gpu"
+    return "cpu" if device.type & cl.device_type.CPU else "accelerator"
+
+
+def _image_formats(device: cl.Device) -> frozenset[str]:
+    """Which of 'float' and 'half' the device reads and writes as RGBA, both in single images and in image arrays."""
+    import pyopencl as cl
+
+    types = {"float": cl.channel_type.FLOAT, "half": cl.channel_type.HALF_FLOAT}
+    try:
+        context = cl.Context([device])
+        offered = [
+            cl.get_supported_image_formats(context, cl.mem_flags.READ_WRITE, image_type)
+            for image_type in (cl.mem_object_type.IMAGE2D, cl.mem_object_type.IMAGE2D_ARRAY)
+        ]
+    except cl.Error:
+        # A device that cannot even be opened is listed as having no images, and refused when somebody opens it.
+        return frozenset()
+    return frozenset(
+        name
+        for name, channel_type in types.items()
+        if all(cl.ImageFormat(cl.channel_order.RGBA, channel_type) in formats for formats in offered)
+    )

@@ -1,0 +1,209 @@
+"""RGBA images and plain buffers on a device.
+
+An image is ``height`` rows of ``width`` texels of four channels, float32 or float16: on the host an array of shape
+(height, width, 4). An image array has ``layers`` of them: (layers, height, width, 4). Origins and regions are counted
+in texels, in OpenCL's order: (x, y) and (width, height), with the layer third in an image array.
+
+Everything goes through the context's in-order queue; what moves data to or from the host waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyopencl as cl
+
+from imgconv.cl.device import Context, DeviceInfo, refusal
+from imgconv.errors import InputError, ResourceError
+
+Array = npt.NDArray[Any]
+Texels = tuple[int, ...]
+
+
+def create_image(
+    context: Context, width: int, height: int, layers: int, dtype: npt.DTypeLike, tensor: str = ""
+) -> cl.Image:
+    """An image2d (``layers`` 0 or 1) or an image2d_array of RGBA texels, readable and writable.
+
+    Its content is not defined. ``tensor`` is the name that errors give. Raises ResourceError where the size is past the
+    device's limits, the dtype is not offered, or there is no memory. Most drivers allocate at the first use only: see
+    ``allocate``.
+    """
+    info = context.info
+    size = (width, height, layers) if layers > 1 else (width, height)
+    shape = (*reversed(size), 4)
+    texel_format = _texel_format(info, np.dtype(dtype), shape, tensor)
+    what = f"an image of {'x'.join(map(str, size))} texels, {np.dtype(dtype)}"
+    limits = (info.max_image_width, info.max_image_height, info.max_image_layers)
+    if any(not 1 <= asked <= limit for asked, limit in zip(size, limits, strict=False)):
+        limit_text = f"1x1 to {limits[0]}x{limits[1]} texels, {limits[2]} layers"
+        raise ResourceError(f"{what}, is not possible on {info.name}", tensor, shape, limit_text)
+    with _driver_errors(context, what, tensor, shape):
+        flags = cl.mem_flags.READ_WRITE
+        return cl.create_image(context.handle, flags, texel_format, shape=size, is_array=layers > 1)
+
+
+def allocate(context: Context, image: cl.Image, tensor: str = "") -> None:
+    """Fills the image with zeros and waits, so that a driver that allocates late fails here: ResourceError."""
+    with _driver_errors(context, f"an image of {_size_text(image)}", tensor, image_shape(image)):
+        fill(context, image, (0.0, 0.0, 0.0, 0.0))
+        context.queue.finish()
+
+
+def image_shape(image: cl.Image) -> tuple[int, ...]:
+    """The shape of the image's host array: (height, width, 4), or (layers, height, width, 4)."""
+    layers = image.array_size
+    return (layers, image.height, image.width, 4) if layers else (image.height, image.width, 4)
+
+
+def image_dtype(image: cl.Image) -> np.dtype[Any]:
+    """float32 or float16."""
+    return np.dtype(np.float16 if image.format.channel_data_type == cl.channel_type.HALF_FLOAT else np.float32)
+
+
+def upload(context: Context, image: cl.Image, array: Array) -> None:
+    """Copies a host array to the whole image. Raises InputError unless it has the image's own shape and dtype."""
+    shape, dtype = image_shape(image), image_dtype(image)
+    if array.shape != shape or array.dtype != dtype:
+        raise InputError(f"an array of {array.shape}, {array.dtype}, does not fit an image of {shape}, {dtype}")
+    with _driver_errors(context, f"an upload to an image of {_size_text(image)}", "", image_shape(image)):
+        cl.enqueue_copy(
+            context.queue, image, np.ascontiguousarray(array), origin=(0, 0, 0), region=_whole_region(image)
+        )
+
+
+def download(context: Context, image: cl.Image) -> Array:
+    """The whole image as a new host array: (height, width, 4), or (layers, height, width, 4)."""
+    array = np.empty(image_shape(image), image_dtype(image))
+    with _driver_errors(context, f"a download of an image of {_size_text(image)}", "", image_shape(image)):
+        cl.enqueue_copy(context.queue, array, image, origin=(0, 0, 0), region=_whole_region(image))
+    return array
+
+
+def fill(
+    context: Context,
+    image: cl.Image,
+    rgba: tuple[float, float, float, float],
+    origin: Texels = (0, 0, 0),
+    region: Texels | None = None,
+) -> None:
+    """Enqueues setting every texel of ``region`` (default: the whole image) to ``rgba``."""
+    box = _three(_whole_region(image) if region is None else region, 1)
+    with _driver_errors(context, f"a fill of an image of {_size_text(image)}", "", image_shape(image)):
+        cl.enqueue_fill_image(context.queue, image, np.array(rgba, np.float32), _three(origin, 0), box)
+
+
+def copy_region(
+    context: Context,
+    source: cl.Image,
+    destination: cl.Image,
+    source_origin: Texels,
+    destination_origin: Texels,
+    region: Texels,
+) -> None:
+    """Enqueues a copy of texels between two images of the same dtype, or within one if the regions are apart."""
+    with _driver_errors(context, f"a copy to an image of {_size_text(destination)}", "", image_shape(destination)):
+        cl.enqueue_copy(
+            context.queue,
+            destination,
+            source,
+            src_origin=_three(source_origin, 0),
+            dest_origin=_three(destination_origin, 0),
+            region=_three(region, 1),
+        )
+
+
+@contextmanager
+def mapped(context: Context, image: cl.Image, write: bool = False) -> Iterator[Array]:
+    """The image's memory as a host array, valid inside the ``with`` block only; read-only unless ``write``.
+
+    Rows may be further apart than their length: do not assume that the array is contiguous. With ``write``, what the
+    block stores is in the image after the block, and texels that it leaves alone keep their values.
+    """
+    shape, dtype = image_shape(image), image_dtype(image)
+    flags = cl.map_flags.READ | cl.map_flags.WRITE if write else cl.map_flags.READ
+    with _driver_errors(context, f"mapping an image of {_size_text(image)}", "", shape):
+        packed, _, row_bytes, layer_bytes = cl.enqueue_map_image(
+            context.queue, image, flags, (0, 0, 0), _whole_region(image), shape, dtype
+        )
+    texel_strides = (row_bytes, 4 * dtype.itemsize, dtype.itemsize)
+    strides = (layer_bytes, *texel_strides) if len(shape) == 4 else texel_strides
+    memory_map = packed.base
+    assert isinstance(memory_map, cl.MemoryMap)
+    try:
+        yield np.lib.stride_tricks.as_strided(packed, shape, strides, writeable=write)
+    finally:
+        memory_map.release(context.queue).wait()
+
+
+def create_buffer(context: Context, content: int | Array, tensor: str = "") -> cl.Buffer:
+    """A buffer of ``content`` bytes with no defined content, or one that holds a copy of the array ``content``.
+
+    Raises ResourceError where there is no such memory.
+    """
+    size = content if isinstance(content, int) else content.nbytes
+    limit = context.info.max_allocation_bytes
+    if not 1 <= size <= limit:
+        raise ResourceError(
+            f"a buffer of {size} bytes is not possible on {context.info.name}", tensor, (size,), f"1 to {limit} bytes"
+        )
+    with _driver_errors(context, f"a buffer of {size} bytes", tensor, (size,)):
+        buffer = cl.Buffer(context.handle, cl.mem_flags.READ_WRITE, size)
+        if not isinstance(content, int):
+            cl.enqueue_copy(context.queue, buffer, np.ascontiguousarray(content))
+    return buffer
+
+
+def upload_buffer(context: Context, buffer: cl.Buffer, array: Array) -> None:
+    """Copies a host array to the start of the buffer. Raises InputError where it is longer than the buffer."""
+    if array.nbytes > buffer.size:
+        raise InputError(f"an array of {array.nbytes} bytes does not fit a buffer of {buffer.size} bytes")
+    with _driver_errors(context, f"an upload to a buffer of {buffer.size} bytes", "", (buffer.size,)):
+        cl.enqueue_copy(context.queue, buffer, np.ascontiguousarray(array))
+
+
+def download_buffer(context: Context, buffer: cl.Buffer, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+    """The start of the buffer as a new array. Raises InputError where the array would be longer than the buffer."""
+    array = np.empty(shape, dtype)
+    if array.nbytes > buffer.size:
+        raise InputError(f"an array of {array.nbytes} bytes cannot be read from a buffer of {buffer.size} bytes")
+    with _driver_errors(context, f"a download of a buffer of {buffer.size} bytes", "", (buffer.size,)):
+        cl.enqueue_copy(context.queue, array, buffer)
+    return array
+
+
+def _texel_format(info: DeviceInfo, dtype: np.dtype[Any], shape: tuple[int, ...], tensor: str) -> cl.ImageFormat:
+    channels = {
+        np.dtype(np.float32): (cl.channel_type.FLOAT, info.float_images),
+        np.dtype(np.float16): (cl.channel_type.HALF_FLOAT, info.half_images),
+    }
+    channel_type, offered = channels.get(dtype, (0, False))
+    if not offered:
+        names = ", ".join(str(each) for each, (_, is_offered) in channels.items() if is_offered)
+        raise ResourceError(f"{info.name} has no RGBA images of {dtype}", tensor, shape, names or "no images")
+    return cl.ImageFormat(cl.channel_order.RGBA, channel_type)
+
+
+@contextmanager
+def _driver_errors(context: Context, what: str, tensor: str, shape: tuple[int, ...]) -> Iterator[None]:
+    try:
+        yield
+    except cl.Error as error:
+        raise refusal(context.info, what, error, tensor, shape) from error
+
+
+def _size_text(image: cl.Image) -> str:
+    size = _whole_region(image) if image.array_size else (image.width, image.height)
+    return f"{'x'.join(map(str, size))} texels, {image_dtype(image)}"
+
+
+def _whole_region(image: cl.Image) -> tuple[int, int, int]:
+    return (image.width, image.height, max(1, image.array_size))
+
+
+def _three(texels: Texels, last: int) -> tuple[int, ...]:
+    return (*texels, last) if len(texels) == 2 else texels

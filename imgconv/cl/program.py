@@ -1,0 +1,74 @@
+"""Compile OpenCL C text, and look its kernels up."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyopencl as cl
+
+from imgconv.cl.device import Context
+from imgconv.errors import BuildError, DeviceError
+
+LINES_AROUND_ERROR = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A built program. ``name`` is the path of its .cl file, or whatever tells a reader where its source came from."""
+
+    name: str
+    handle: cl.Program
+
+
+def build(context: Context, source: str, name: str, options: Sequence[str] = ()) -> Program:
+    """Compiles OpenCL C text for the context's device. ``options`` are the compiler's own, such as "-cl-mad-enable".
+
+    pyopencl keeps binaries on disk, keyed by source, options, device and driver: a second build is quick. Raises
+    BuildError with ``name``, the driver's log and the source lines near each error.
+    """
+    with warnings.catch_warnings():
+        # Some drivers log a line for every successful build, and pyopencl warns of each.
+        warnings.simplefilter("ignore", cl.CompilerWarning)
+        try:
+            handle = cl.Program(context.handle, source).build(options=list(options))
+        except cl.Error as error:
+            log = _build_log(str(error))
+            raise BuildError(name, log, source_near_errors(source, log)) from error
+    return Program(name, handle)
+
+
+def kernel(program: Program, name: str) -> cl.Kernel:
+    """A new kernel object of the built program, with arguments of its own: make one for each launch, and keep it.
+
+    Raises DeviceError, naming the kernels that there are, where the program has none of that name.
+    """
+    try:
+        return cl.Kernel(program.handle, name)
+    except cl.Error as error:
+        names = ", ".join(sorted(each.function_name for each in program.handle.all_kernels()))
+        raise DeviceError(f"{program.name} has no kernel {name!r}; it has: {names or 'none'}") from error
+
+
+def source_near_errors(source: str, log: str) -> str:
+    """The numbered source lines around each line that a build log reports an error in; empty where it names none.
+
+    Understands "name:line:column: error: text" (most drivers) and "error: name:line:column: text" (PoCL).
+    """
+    lines = source.splitlines()
+    reports = [re.search(r":(\d+):\d+", line) for line in log.splitlines() if re.search(r"\berror:", line)]
+    errors = {int(report[1]) for report in reports if report}
+    wanted = {
+        number
+        for error in errors
+        for number in range(error - LINES_AROUND_ERROR, error + LINES_AROUND_ERROR + 1)
+        if 1 <= number <= len(lines)
+    }
+    return "\n".join(f"{'>' if number in errors else ' '}{number:5} | {lines[number - 1]}" for number in sorted(wanted))
+
+
+def _build_log(message: str) -> str:
+    # pyopencl gives the log only inside its message, after a heading that names the device.
+    return message.partition("Build on ")[2].partition(":\n\n")[2].strip() or message

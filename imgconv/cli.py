@@ -1,0 +1,73 @@
+"""The command line: imgconv run | inspect | devices.
+
+Exit status: 0 where all went well, 1 where the model, the input or the device is at fault, 2 for a wrong command line,
+130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import imgconv
+from imgconv.commands import devices, inspect, run
+from imgconv.errors import Error
+
+COMMANDS = (run, inspect, devices)
+INTERRUPTED = 130
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line; each module of imgconv.commands adds its own part."""
+    parser = argparse.ArgumentParser(
+        prog="imgconv", description="Run convolutional vision models on OpenCL devices, through RGBA textures."
+    )
+    parser.add_argument("--version", action="version", version=f"imgconv {imgconv.__version__}")
+    parser.add_argument("--traceback", action="store_true", help="show the Python traceback of an error")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for module in COMMANDS:
+        name = module.__name__.rpartition(".")[2]
+        line = (module.__doc__ or "").splitlines()[0].partition(": ")[2]
+        described = argparse.RawDescriptionHelpFormatter
+        command = commands.add_parser(name, help=line, description=module.DESCRIPTION, formatter_class=described)
+        module.add_arguments(command)
+        command.set_defaults(execute=module.execute)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line (default: the process's own) and returns its exit status. argparse exits by itself."""
+    options = build_parser().parse_args(arguments)
+    try:
+        options.execute(options)
+        sys.stdout.flush()
+        return 0
+    except KeyboardInterrupt:
+        return _failed("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough. Python flushes stdout once more at exit, which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if options.traceback:
+            raise
+        return _failed(_message(error), 1)
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, Error):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return f"not enough memory: {error}"
+    return f"a fault in imgconv itself, {type(error).__name__}: {error} (imgconv --traceback shows where)"
+
+
+def _failed(message: str, status: int) -> int:
+    print(f"imgconv: {message}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Settings: the only place that reads imgconv's environment variables, once for each `load`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from imgconv.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Config:
+    """How a model is compiled.
+
+    float16: 0 stores and computes float, 1 stores half and computes float (environment: FLOAT16).
+    native_explog: use the device's native_exp, native_log and native_recip (NATIVE_EXPLOG).
+    max_image: an upper limit for image width and height in texels, below the device's own (IMGCONV_MAX_IMAGE).
+    device: index or part of the name of the device to use (IMGCONV_DEVICE).
+    """
+
+    float16: int = 0
+    native_explog: bool = False
+    max_image: int | None = None
+    device: str | None = None
+
+
+def read_config(
+    float16: int | bool | None = None,
+    native_explog: bool | None = None,
+    max_image: int | None = None,
+    device: str | int | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Config:
+    """The settings given as arguments, else by the environment, else the defaults. Raises ConfigError."""
+    env = os.environ if environment is None else environment
+    if float16 is None:
+        float16 = _integer(env, "FLOAT16", 0)
+    if int(float16) not in (0, 1):
+        raise ConfigError(f"FLOAT16={int(float16)}: use 0 (float) or 1 (half storage, float arithmetic)")
+    if native_explog is None:
+        value = _integer(env, "NATIVE_EXPLOG", 0)
+        if value not in (0, 1):
+            raise ConfigError(f"NATIVE_EXPLOG={value}: use 0 or 1")
+        native_explog = bool(value)
+    if max_image is None:
+        max_image = _integer(env, "IMGCONV_MAX_IMAGE", 0) or None
+    if max_image is not None and max_image < 8:
+        raise ConfigError(f"IMGCONV_MAX_IMAGE={max_image}: an image needs a limit of at least 8 texels")
+    if device is None:
+        device = env.get("IMGCONV_DEVICE") or None
+    return Config(int(float16), native_explog, max_image, None if device is None else str(device))
+
+
+def _integer(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"{name}={text!r} is not a whole number") from None

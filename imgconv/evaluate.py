@@ -1,0 +1,74 @@
+"""What each node means, in numpy: used to fold constants and to check passes. Floats are computed in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy
+
+from imgconv import expression
+from imgconv.graph import Concatenation, Convolution, Graph, Load, Node, Product, Reduction
+
+_REDUCE: Mapping[str, Callable[..., Any]] = {"sum": numpy.sum, "max": numpy.max, "min": numpy.min, "product": numpy.prod}
+
+
+def evaluate_graph(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Every output's array, by name. inputs: an array for each of the graph's inputs."""
+    arrays: dict[str, Any] = {**graph.constants, **{v.name: numpy.asarray(inputs[v.name], v.dtype) for v in graph.inputs}}
+    for node in graph.nodes:
+        arrays[node.output.name] = evaluate_node(node, arrays)
+    return {name: arrays[name] for name in graph.outputs}
+
+
+def evaluate_node(node: Node, arrays: Mapping[str, Any]) -> Any:
+    """The node's output array, of its own shape and dtype."""
+    with numpy.errstate(all="ignore"):
+        loaded = [o.view.evaluate(_wide(arrays[o.value]), o.fill) for o in node.operands]
+        result = _operate(node, loaded)
+        extra = [o.view.evaluate(_wide(arrays[o.value]), o.fill) for o in node.epilogue_operands]
+        value = numpy.asarray(expression.evaluate(node.epilogue, [result, *extra]))
+        return numpy.broadcast_to(value, node.output.shape).astype(node.output.dtype)
+
+
+def _wide(array: Any) -> Any:
+    return array.astype(numpy.float64) if numpy.issubdtype(array.dtype, numpy.floating) else array
+
+
+def _operate(node: Node, loaded: Sequence[Any]) -> Any:
+    operation = node.operation
+    if isinstance(operation, Load):
+        return loaded[0]
+    if isinstance(operation, Reduction):
+        body = numpy.asarray(expression.evaluate(operation.body, loaded))
+        axes = tuple(range(len(node.output.shape), body.ndim))
+        return _REDUCE[operation.kind](body, axis=axes)
+    if isinstance(operation, Product):
+        return numpy.matmul(loaded[0], loaded[1])
+    if isinstance(operation, Concatenation):
+        return numpy.concatenate(loaded, axis=operation.axis)
+    return _convolve(operation, loaded[0], loaded[1], node.output.shape[2:])
+
+
+def _convolve(operation: Convolution, x: Any, w: Any, size: tuple[int, ...]) -> Any:
+    strides, pads = operation.strides, operation.pads
+    if operation.transposed:
+        # A transposed convolution is a convolution of the input with zeros between its elements.
+        stretched = numpy.zeros((*x.shape[:2], *((n - 1) * s + 1 for n, s in zip(x.shape[2:], strides))), x.dtype)
+        stretched[:, :, :: strides[0], :: strides[1]] = x
+        grouped = w.reshape(operation.groups, -1, *w.shape[1:]).swapaxes(1, 2)
+        x, w = stretched, grouped.reshape(-1, grouped.shape[2], *w.shape[2:])[:, :, ::-1, ::-1]
+        pads = tuple((k - 1) * d - p for k, d, p in zip(w.shape[2:], operation.dilations, pads))  # type: ignore[assignment]
+        strides = (1, 1)
+    groups, (o, c) = operation.groups, w.shape[:2]
+    out = numpy.zeros((x.shape[0], o, *size))
+    for ky in range(w.shape[2]):
+        for kx in range(w.shape[3]):
+            rows = numpy.arange(size[0]) * strides[0] + ky * operation.dilations[0] - pads[0]
+            columns = numpy.arange(size[1]) * strides[1] + kx * operation.dilations[1] - pads[1]
+            inside = ((rows >= 0) & (rows < x.shape[2]))[:, None] & ((columns >= 0) & (columns < x.shape[3]))
+            tap = x[:, :, numpy.clip(rows, 0, x.shape[2] - 1)][..., numpy.clip(columns, 0, x.shape[3] - 1)]
+            tap = numpy.where(inside, tap, 0).reshape(x.shape[0], groups, c, *size)
+            part = numpy.einsum("ngchw,goc->ngohw", tap, w[:, :, ky, kx].reshape(groups, o // groups, c))
+            out += part.reshape(out.shape)
+    return out

@@ -1,0 +1,236 @@
+"""Elementwise expressions: the tree that kernels fuse, its meaning in numpy and its text in OpenCL C.
+
+`OPERATIONS` is the one table of scalar functions. A tree is made of `Literal`, `Argument` (the n-th operand) and
+`Apply`; it holds no shapes: every argument has already been read at the same position.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Union
+
+import numpy
+
+Expression = Union["Literal", "Argument", "Apply"]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A scalar function: how numpy computes it and how OpenCL C writes it for float4 (`native` with NATIVE_EXPLOG)."""
+
+    numpy: Callable[..., Any]
+    opencl: str
+    native: str | None = None
+
+
+def _erf(x: Any) -> Any:
+    return numpy.vectorize(math.erf, otypes=[float])(x)
+
+
+def _divide(a: Any, b: Any) -> Any:
+    # ONNX integer division truncates towards zero, as C does.
+    if numpy.issubdtype(numpy.result_type(a, b), numpy.integer):
+        quotient = numpy.floor_divide(a, b)
+        return quotient + ((quotient < 0) & (quotient * b != a))
+    return numpy.true_divide(a, b)
+
+
+def _truth(text: str) -> str:
+    return f"convert_float4(-({text}))"
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    "add": Operation(numpy.add, "({0} + {1})"),
+    "subtract": Operation(numpy.subtract, "({0} - {1})"),
+    "multiply": Operation(numpy.multiply, "({0} * {1})"),
+    "divide": Operation(_divide, "({0} / {1})", "({0} * native_recip({1}))"),
+    "maximum": Operation(numpy.maximum, "fmax({0}, {1})"),
+    "minimum": Operation(numpy.minimum, "fmin({0}, {1})"),
+    "power": Operation(numpy.power, "pow({0}, {1})"),
+    "modulo": Operation(numpy.mod, "({0} - {1} * floor({0} / {1}))"),
+    "remainder": Operation(numpy.fmod, "fmod({0}, {1})"),
+    "negative": Operation(numpy.negative, "(-{0})"),
+    "absolute": Operation(numpy.abs, "fabs({0})"),
+    "sign": Operation(numpy.sign, "sign({0})"),
+    "floor": Operation(numpy.floor, "floor({0})"),
+    "ceil": Operation(numpy.ceil, "ceil({0})"),
+    "round": Operation(numpy.rint, "rint({0})"),
+    "truncate": Operation(numpy.trunc, "trunc({0})"),
+    "reciprocal": Operation(lambda x: 1 / x, "(1.0f / {0})", "native_recip({0})"),
+    "sqrt": Operation(numpy.sqrt, "sqrt({0})"),
+    "exp": Operation(numpy.exp, "exp({0})", "native_exp({0})"),
+    "expm1": Operation(numpy.expm1, "expm1({0})", "(native_exp({0}) - 1.0f)"),
+    "log1p": Operation(numpy.log1p, "log1p({0})", "native_log(1.0f + {0})"),
+    "log": Operation(numpy.log, "log({0})", "native_log({0})"),
+    "sin": Operation(numpy.sin, "sin({0})"),
+    "cos": Operation(numpy.cos, "cos({0})"),
+    "tan": Operation(numpy.tan, "tan({0})"),
+    "asin": Operation(numpy.arcsin, "asin({0})"),
+    "acos": Operation(numpy.arccos, "acos({0})"),
+    "atan": Operation(numpy.arctan, "atan({0})"),
+    "sinh": Operation(numpy.sinh, "sinh({0})"),
+    "cosh": Operation(numpy.cosh, "cosh({0})"),
+    "tanh": Operation(numpy.tanh, "tanh({0})"),
+    "asinh": Operation(numpy.arcsinh, "asinh({0})"),
+    "acosh": Operation(numpy.arccosh, "acosh({0})"),
+    "atanh": Operation(numpy.arctanh, "atanh({0})"),
+    "erf": Operation(_erf, "erf({0})"),
+    "sigmoid": Operation(
+        lambda x: 1 / (1 + numpy.exp(-x)), "(1.0f / (1.0f + exp(-{0})))", "native_recip(1.0f + native_exp(-{0}))"
+    ),
+    "less": Operation(numpy.less, _truth("{0} < {1}")),
+    "less_equal": Operation(numpy.less_equal, _truth("{0} <= {1}")),
+    "equal": Operation(numpy.equal, _truth("{0} == {1}")),
+    "not": Operation(numpy.logical_not, _truth("{0} == 0.0f")),
+    "and": Operation(numpy.logical_and, _truth("({0} != 0.0f) && ({1} != 0.0f)")),
+    "or": Operation(numpy.logical_or, _truth("({0} != 0.0f) || ({1} != 0.0f)")),
+    "xor": Operation(numpy.logical_xor, _truth("({0} != 0.0f) ^ ({1} != 0.0f)")),
+    "isnan": Operation(numpy.isnan, _truth("isnan({0})")),
+    "isinf": Operation(numpy.isinf, _truth("isinf({0})")),
+    "where": Operation(numpy.where, "select({2}, {1}, {0} != 0.0f)"),
+}
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A constant, the same at every position."""
+
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.9g}"
+
+
+@dataclass(frozen=True)
+class Argument:
+    """The n-th operand at this position."""
+
+    number: int
+
+    def __str__(self) -> str:
+        return f"${self.number}"
+
+
+@dataclass(frozen=True)
+class Apply:
+    """A scalar function (a key of OPERATIONS) of expressions."""
+
+    operation: str
+    arguments: tuple[Expression, ...]
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.operation, self.arguments))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        return f"{self.operation}({', '.join(map(str, self.arguments))})"
+
+
+def apply(operation: str, *arguments: Expression | float) -> Expression:
+    """The operation on expressions or numbers; folded at once where every argument is a number."""
+    assert operation in OPERATIONS, operation
+    expressions = tuple(a if isinstance(a, (Literal, Argument, Apply)) else Literal(float(a)) for a in arguments)
+    if all(isinstance(e, Literal) for e in expressions):
+        with numpy.errstate(all="ignore"):
+            values = [numpy.float64(e.value) for e in expressions if isinstance(e, Literal)]
+            return Literal(float(OPERATIONS[operation].numpy(*values)))
+    return Apply(operation, expressions)
+
+
+def substitute(expression: Expression, arguments: Mapping[int, Expression]) -> Expression:
+    """The expression with every argument replaced."""
+    if isinstance(expression, Argument):
+        return arguments[expression.number]
+    if isinstance(expression, Apply):
+        return apply(expression.operation, *(substitute(a, arguments) for a in expression.arguments))
+    return expression
+
+
+def argument_numbers(expression: Expression) -> frozenset[int]:
+    """The operands that the expression reads."""
+    if isinstance(expression, Argument):
+        return frozenset({expression.number})
+    if isinstance(expression, Apply):
+        return frozenset().union(*(argument_numbers(a) for a in expression.arguments))
+    return frozenset()
+
+
+def operations(expression: Expression) -> tuple[str, ...]:
+    """The operations of the tree, innermost first, shared parts once."""
+    found: dict[Expression, str] = {}
+
+    def walk(e: Expression) -> None:
+        if isinstance(e, Apply) and e not in found:
+            for a in e.arguments:
+                walk(a)
+            found[e] = e.operation
+
+    walk(expression)
+    return tuple(found.values())
+
+
+def evaluate(expression: Expression, arguments: Sequence[Any]) -> Any:
+    """The numpy value for operand arrays of one shape (or broadcastable), in their own precision."""
+    done: dict[Expression, Any] = {}
+
+    def value(e: Expression) -> Any:
+        if isinstance(e, Literal):
+            return _weak(e.value, arguments)
+        if isinstance(e, Argument):
+            return arguments[e.number]
+        if e not in done:
+            with numpy.errstate(all="ignore"):
+                done[e] = OPERATIONS[e.operation].numpy(*(value(a) for a in e.arguments))
+        return done[e]
+
+    return value(expression)
+
+
+def _weak(number: float, arguments: Sequence[Any]) -> Any:
+    # A Python integer keeps integer tensors integer, where a float would turn them into float64.
+    integers = arguments and all(not numpy.issubdtype(a.dtype, numpy.floating) for a in arguments)
+    return int(number) if integers and number == int(number) else number
+
+
+def literal_text(value: float) -> str:
+    """An OpenCL float literal that reads back to exactly the nearest float."""
+    if math.isnan(value):
+        return "NAN"
+    single = numpy.float32(value)
+    if numpy.isinf(single):
+        return "INFINITY" if single > 0 else "(-INFINITY)"
+    text = repr(float(single))
+    mantissa = text if "." in text or "e" in text else text + ".0"
+    return f"({mantissa}f)" if single < 0 else f"{mantissa}f"
+
+
+def render(
+    expression: Expression, arguments: Mapping[int, str], native: bool, prefix: str = "t"
+) -> tuple[list[str], str]:
+    """OpenCL statements that compute shared parts once, and the text of the result (a float4).
+
+    arguments: the text of each operand; prefix: what the names of the statements' results start with.
+    """
+    statements: list[str] = []
+    names: dict[Expression, str] = {}
+
+    def text(e: Expression) -> str:
+        if isinstance(e, Literal):
+            return f"(float4)({literal_text(e.value)})"
+        if isinstance(e, Argument):
+            return arguments[e.number]
+        if e not in names:
+            operation = OPERATIONS[e.operation]
+            form = operation.native if native and operation.native else operation.opencl
+            parts = [text(a) for a in e.arguments]
+            names[e] = f"{prefix}{len(names)}"
+            statements.append(f"const float4 {names[e]} = {form.format(*parts)};")
+        return names[e]
+
+    return statements, text(expression)

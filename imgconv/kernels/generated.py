@@ -1,0 +1,183 @@
+"""The generated kernel form: elementwise work, movement, reduction, pooling, resize and copies.
+
+    output[i] = epilogue(reduce over r of body(load(view(i, r)) ...))
+
+A work item makes one texel: it walks the window r, reads four lanes at a time and reduces them. A reduction along the
+packed axis takes its four lanes from the window instead of from the output. Where there are few output texels and a
+long window, a work group shares a texel: each item reduces a part of the window, then the parts meet in local memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil, prod
+
+from imgconv.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
+from imgconv.expression import literal_text
+from imgconv.graph import Node, Reduction
+from imgconv.index import Index, Variable, constant, unflatten, variable, variable_index
+from imgconv.kernels.source import KernelSource, round_up
+from imgconv.layout import LANES, Placement, Texture
+from imgconv.view import Shape
+
+NEUTRAL = {"sum": 0.0, "max": float("-inf"), "min": float("inf"), "product": 1.0}
+COMBINE = {"sum": "{0} + {1}", "max": "fmax({0}, {1})", "min": "fmin({0}, {1})", "product": "{0} * {1}"}
+GROUP = 64
+
+
+def generate(
+    node: Node, output: Placement, placements: Mapping[str, Placement], native: bool, compute_units: int,
+    group_sizes: bool,
+) -> KernelSource:
+    """The kernel of a node with a Load or a Reduction.
+
+    output: where the result goes; placements: where each operand is. compute_units: of the device, to decide whether
+    a work group shares a texel. group_sizes: whether to fix local sizes (GPUs) or leave them to the driver.
+    """
+    width, height = output.layout.grid(output.shape)
+    emitter = Emitter(native)
+    x, y = variable("x", width), variable("y", height)
+    window = _window(node)
+    folded = _packed_axis(node, output, placements, x, y) if window else None
+    lane = constant(0) if folded is not None else variable_index(LANE)
+    position = output.layout.position(output.shape, x, y, lane)
+    axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(output.shape)}
+    steps = [ceil(n / LANES) if a == folded else n for a, n in enumerate(window)]
+    group = _group_size(width * height, prod(steps), compute_units) if window else 1
+
+    if isinstance(node.operation, Reduction):
+        result = _reduce(emitter, node, node.operation, placements, axes, steps, folded, group)
+    else:
+        result = emitter.load(node.operands[0], placements[node.operands[0].value], axes)
+    arguments = {0: result}
+    for number, operand in enumerate(node.epilogue_operands, 1):
+        arguments[number] = emitter.load(operand, placements[operand.value], axes)
+    value = emitter.compute(node.epilogue, arguments)
+    emitter.store(output, list(position), value)
+    return _assemble(emitter, output, width, height, group, group_sizes)
+
+
+def _window(node: Node) -> Shape:
+    return node.operands[0].view.shape[len(node.output.shape) :]
+
+
+def _group_size(texels: int, steps: int, compute_units: int) -> int:
+    """Work items that share one output texel: more than one where the device would idle otherwise."""
+    if steps < 2 * GROUP or texels >= 64 * compute_units:
+        return 1
+    return GROUP
+
+
+def _packed_axis(
+    node: Node, output: Placement, placements: Mapping[str, Placement], x: Index, y: Index
+) -> int | None:
+    """The window axis that runs along the lanes of the operands' texels, where the output does not."""
+    if output.layout.channels(output.shape) > 1:
+        return None
+    window, rank = _window(node), len(node.output.shape)
+    found = set()
+    for operand in node.operands:
+        layout = placements[operand.value].layout
+        if layout.packed is None or not isinstance(placements[operand.value].storage, Texture):
+            continue
+        channel = operand.view.index[layout.packed]
+        for axis, size in enumerate(window):
+            along = variable(f"i{rank + axis}", size)
+            if size > 1 and along.terms and channel - along == constant(0):
+                found.add(axis)
+    return found.pop() if len(found) == 1 else None
+
+
+def _reduce(
+    emitter: Emitter, node: Node, reduction: Reduction, placements: Mapping[str, Placement],
+    axes: Mapping[Variable, Index], steps: list[int], folded: int | None, group: int,
+) -> str:
+    """Emit the walk over the window; returns the name of the reduced float4."""
+    window, rank = _window(node), len(node.output.shape)
+    neutral = literal_text(NEUTRAL[reduction.kind])
+    emitter.lines.append(f"float4 sum = (float4)({neutral});")
+    walk = _walk_in_group(emitter, steps, group) if group > 1 else _walk(emitter, steps)
+    places = {Variable(f"i{rank + a}", n): walk[a] for a, n in enumerate(window)}
+    if folded is not None:
+        places[Variable(f"i{rank + folded}", window[folded])] = walk[folded] * LANES + variable_index(LANE)
+    emitter.forget()
+    arguments = {
+        number: emitter.load(operand, placements[operand.value], {**axes, **places})
+        for number, operand in enumerate(node.operands)
+    }
+    value = emitter.compute(reduction.body, arguments)
+    if folded is not None and window[folded] % LANES:
+        left = emitter.index(walk[folded] * -LANES + window[folded])
+        value = f"fill_lanes({value}, {left}, {neutral})"
+    emitter.lines.append(f"sum = {COMBINE[reduction.kind].format('sum', value)};")
+    emitter.lines.append("}" if group > 1 else "}" * max(1, len([n for n in steps if n > 1])))
+    emitter.forget()
+    if group > 1:
+        emitter.lines += _meet(reduction.kind, group)
+    if folded is None:
+        return "sum"
+    pairs = emitter.name("float2", COMBINE[reduction.kind].format("sum.xy", "sum.zw"))
+    return emitter.name("float4", f"(float4)({COMBINE[reduction.kind].format(pairs + '.x', pairs + '.y')})")
+
+
+def _walk(emitter: Emitter, steps: list[int]) -> list[Index]:
+    """Open one loop for each window axis; returns the loop variables."""
+    walk = []
+    for axis, count in enumerate(steps):
+        walk.append(variable(f"r{axis}", count))
+        if count > 1:
+            emitter.lines.append(f"for (INDEX r{axis} = 0; r{axis} < {count}; r{axis}++) {{")
+    if all(n == 1 for n in steps):
+        emitter.lines.append("{")
+    return walk
+
+
+def _walk_in_group(emitter: Emitter, steps: list[int], group: int) -> list[Index]:
+    """Open one loop in which the items of a work group take the window's positions in turn."""
+    total = prod(steps)
+    emitter.lines.append(f"for (int r = get_local_id(0); r < {total}; r += {group}) {{")
+    return list(unflatten(variable("r", total), tuple(steps)))
+
+
+def _meet(kind: str, group: int) -> list[str]:
+    """Combine the items' parts in local memory, halving the number of items at each step."""
+    combined = COMBINE[kind].format("parts[item]", "parts[item + half_way]")
+    return [
+        f"__local float4 parts[{group}];",
+        "const int item = get_local_id(0);",
+        "parts[item] = sum;",
+        "barrier(CLK_LOCAL_MEM_FENCE);",
+        f"for (int half_way = {group // 2}; half_way > 0; half_way /= 2) {{",
+        f"  if (item < half_way) parts[item] = {combined};",
+        "  barrier(CLK_LOCAL_MEM_FENCE);",
+        "}",
+        "if (item != 0) return;",
+        "sum = parts[0];",
+    ]
+
+
+def _assemble(
+    emitter: Emitter, output: Placement, width: int, height: int, group: int, group_sizes: bool
+) -> KernelSource:
+    arguments = (KernelArgument("output", output.storage, written=True), *emitter.arguments)
+    kind = "short" if emitter.largest <= SHORT_LIMIT else "int"
+    local, size, guard = None, (width, height), []
+    head = [f"const INDEX x = get_global_id(0){f' / {group}' if group > 1 else ''};", "const INDEX y = get_global_id(1);"]
+    attribute = ""
+    if group > 1:
+        size, local = (width * group, height), (group, 1)
+        attribute = f"__attribute__((reqd_work_group_size({group}, 1, 1))) "
+    elif group_sizes:
+        local = (min(16, width), min(8, height)) if width >= 8 else (min(width, 8), min(16, height))
+        size = (round_up(width, local[0]), round_up(height, local[1]))
+        if size != (width, height):
+            guard = [f"if (x >= {width} || y >= {height}) return;"]
+    parameters = ",\n    ".join(a.declaration for a in arguments)
+    body = "\n".join(f"  {line}" for line in [*head, *guard, *emitter.lines])
+    text = (
+        "".join(emitter.helpers.values())
+        + f"#define INDEX {kind}\n{attribute}__kernel void NAME(\n    {parameters}) {{\n{body}\n}}\n#undef INDEX\n"
+    )
+    return KernelSource(text, "generated", arguments, size, local)
+
+

@@ -1,0 +1,125 @@
+"""matmul.cl's twin: a matrix product's problem, its specialisations and the kernel they make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil, prod
+
+from imgconv.access import LANE, SHORT_LIMIT, KernelArgument, image_type, read_text, write_text
+from imgconv.epilogue import build_epilogue
+from imgconv.graph import Node, Operand
+from imgconv.index import Index, Variable, constant, unflatten, variable, variable_index
+from imgconv.kernels.source import KernelSource, round_up
+from imgconv.layout import LANES, Placement, Texture
+from imgconv.template import specialise
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`batch` products of (rows x inner) by (inner x columns)."""
+
+    batch: int
+    rows: int
+    inner: int
+    columns: int
+
+    @property
+    def output_quads(self) -> int:
+        return ceil(self.columns / LANES)
+
+    @property
+    def multiply_adds(self) -> int:
+        return self.batch * self.rows * self.inner * self.columns
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """What of matmul.cl's constants is free: the block of a work item and how many items share a sum."""
+
+    block_rows: int = 1
+    block_quads: int = 1
+    parts: int = 1
+    group_columns: int = 1
+
+    def __str__(self) -> str:
+        return f"block {self.block_rows}x{self.block_quads}, {self.parts} parts"
+
+
+def problem_of(node: Node) -> Problem:
+    """The problem of a Graph's product."""
+    *batch, rows, columns = node.output.shape
+    return Problem(prod(batch), rows, node.operands[0].view.shape[-1], columns)
+
+
+def default_specialisation(problem: Problem, kind: str, compute_units: int) -> Specialisation:
+    """A good block without measuring. kind: 'cpu' or 'gpu'."""
+    items = problem.batch * problem.rows * problem.output_quads
+    if kind == "cpu":
+        return Specialisation(min(4, problem.rows), min(2, problem.output_quads))
+    if items < 64 * compute_units and problem.inner >= 64:
+        columns = min(8, problem.output_quads)
+        return Specialisation(1, 1, min(32, 2 ** (problem.inner // 8).bit_length()), 2 ** (columns.bit_length() - 1))
+    return Specialisation(min(4, problem.rows), min(2, problem.output_quads))
+
+
+def texel_of(operand: Operand, placement: Placement, which: str) -> tuple[Index, Index] | None:
+    """Texel x and y of an operand whose last axis runs along the lanes; None where it does not.
+
+    which: 'a' (batch, row, quad of k) or 'b' (batch, inner, quad of n).
+    """
+    if operand.view.bounds or not isinstance(placement.storage, Texture):
+        return None
+    *batch, rows, last = operand.view.shape
+    row = variable("row" if which == "a" else "inner", rows)
+    position = [*unflatten(variable("batch", prod(batch)), tuple(batch)), row]
+    position.append(variable("quad", ceil(last / LANES)) * LANES + variable_index(LANE))
+    axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(operand.view.shape)}
+    x, y, lane = placement.address([e.substitute(axes) for e in operand.view.index])
+    one = last == 1 and lane == constant(0)
+    if (lane != variable_index(LANE) and not one) or any(LANE in e.variables() for e in (x, y)):
+        return None
+    return x, y
+
+
+def product_kernel(
+    node: Node, problem: Problem, chosen: Specialisation, output: Placement, placements: Mapping[str, Placement],
+    padded_inner: bool, native: bool, group_sizes: bool,
+) -> KernelSource:
+    """matmul.cl specialised. padded_inner: rows of B past K hold zeros, or K is a multiple of four."""
+    a, b = (placements[o.value] for o in node.operands)
+    where_a, where_b = texel_of(node.operands[0], a, "a"), texel_of(node.operands[1], b, "b")
+    assert where_a is not None and where_b is not None, node
+    assert isinstance(a.storage, Texture) and isinstance(b.storage, Texture) and isinstance(output.storage, Texture)
+    epilogue = build_epilogue(node, output, placements, native)
+    helpers: list[str] = []
+    largest = max(
+        *(e.magnitude() for e in (*where_a, *where_b)), problem.inner + 4 * chosen.parts,
+        problem.batch * problem.rows, problem.columns, output.storage.tiling.width,
+    )
+    row_blocks = ceil(problem.rows / chosen.block_rows)
+    blocks = (ceil(problem.output_quads / chosen.block_quads), chosen.parts, problem.batch * row_blocks)
+    shared = chosen.parts > 1
+    local = (chosen.group_columns, chosen.parts, 1) if shared else None
+    size = (round_up(blocks[0], chosen.group_columns), *blocks[1:]) if shared else blocks
+    constants: dict[str, str | int] = {
+        "INDEX": "short" if largest <= SHORT_LIMIT else "int", "BATCH": problem.batch, "ROWS": problem.rows,
+        "INNER": problem.inner, "OUTPUT_QUADS": problem.output_quads, "OUTPUT_OFFSET": output.channel_offset // LANES,
+        "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads, "PARTS": chosen.parts,
+        "GROUP_COLUMNS": chosen.group_columns, "CHECK_INNER": int(problem.inner % LANES != 0 and not padded_inner),
+        "A_IMAGE": image_type(a.storage.tiling), "READ_A(x, y)": read_text("a", a.storage.tiling, helpers),
+        "A_X(batch, row, quad)": where_a[0].render(), "A_Y(batch, row, quad)": where_a[1].render(),
+        "B_IMAGE": image_type(b.storage.tiling), "READ_B(x, y)": read_text("b", b.storage.tiling, helpers),
+        "B_X(batch, inner, quad)": where_b[0].render(), "B_Y(batch, inner, quad)": where_b[1].render(),
+        "OUTPUT_IMAGE": image_type(output.storage.tiling),
+        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage.tiling, helpers),
+        "LAST_LANES": (problem.columns - 1) % LANES + 1,
+        "GROUP_SIZE": "" if local is None else f"__attribute__((reqd_work_group_size({', '.join(map(str, local))})))",
+        "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_PARAMETERS": epilogue.parameters,
+    }
+    arguments = (
+        KernelArgument("output", output.storage, written=True), KernelArgument("a", a.storage),
+        KernelArgument("b", b.storage), *epilogue.arguments,
+    )
+    text = specialise("matmul.cl", constants, "".join(helpers) + epilogue.functions)
+    return KernelSource(text, "matmul.cl", arguments, size, local)

@@ -1,0 +1,396 @@
+"""Graph to Plan: layouts, textures, placements, and one kernel for each node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy
+
+from imgconv.config import Config
+from imgconv.errors import ResourceError, UnsupportedError
+from imgconv.expression import operations
+from imgconv.graph import IDENTITY, Concatenation, Convolution, Graph, Load, Node, Operand, Product, Reduction, Value
+from imgconv.graph import plain
+from imgconv.kernels import convolution, generated, product
+from imgconv.kernels.source import KernelSource
+from imgconv.layout import LANES, HostBuffer, ImageLimits, Layout, Placement, Texture, choose_tiling
+from imgconv.layout import image_layout, matrix_layout
+from imgconv.memory import assign_slots
+from imgconv.plan import Launch, Plan, Storage
+from imgconv.view import View, identity
+
+HALF_MAX = 65504.0
+LONG_SUM = 64
+SMALL_WEIGHTS = 1 << 14
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the compiler needs to know of a device. kind: 'cpu' or 'gpu'."""
+
+    limits: ImageLimits
+    kind: str
+    compute_units: int
+    half_images: bool = True
+    max_read_images: int = 128
+
+
+def lower(graph: Graph, config: Config, target: Target) -> Plan:
+    """The Plan of a graph that has been through the passes. Raises UnsupportedError, ResourceError by tensor or node."""
+    return _Lowering(graph, config, target).plan()
+
+
+def default_layout(shape: tuple[int, ...]) -> Layout:
+    """Images for rank 4 and more, matrices below."""
+    return image_layout(len(shape)) if len(shape) >= 4 else matrix_layout(len(shape))
+
+
+def choose_layouts(graph: Graph) -> dict[str, Layout]:
+    """The layout of every value: that of the convolution or product that makes or reads it, else by rank."""
+    layouts: dict[str, Layout] = {}
+    for node in graph.nodes:
+        rank = len(node.output.shape)
+        if isinstance(node.operation, (Convolution, Concatenation)):
+            layouts[node.output.name] = image_layout(rank)
+            for operand in node.operands[: 1 if isinstance(node.operation, Convolution) else None]:
+                if operand.view.is_identity:
+                    layouts[operand.value] = image_layout(rank)
+    for node in graph.nodes:
+        if isinstance(node.operation, Product):
+            layouts.setdefault(node.output.name, matrix_layout(len(node.output.shape)))
+            for operand in node.operands:
+                if operand.view.is_identity:
+                    layouts.setdefault(operand.value, matrix_layout(len(operand.view.shape)))
+    return {name: layouts.get(name, default_layout(value.shape)) for name, value in graph.values.items()}
+
+
+@dataclass
+class _Lowering:
+    graph: Graph
+    config: Config
+    target: Target
+    launches: list[Launch] = field(default_factory=list)
+    content: dict[Storage, Any] = field(default_factory=dict)
+    placements: dict[str, Placement] = field(default_factory=dict)
+    input_buffers: dict[str, HostBuffer] = field(default_factory=dict)
+    output_buffers: dict[str, HostBuffer] = field(default_factory=dict)
+    constants: dict[tuple[str, Layout], Placement] = field(default_factory=dict)
+    copies: dict[tuple[Operand, Layout], Operand] = field(default_factory=dict)
+
+    def plan(self) -> Plan:
+        self.layouts = choose_layouts(self.graph)
+        self.storage_dtype = "float16" if self.config.float16 else "float32"
+        self.inside = concatenations_in_place(self.graph, self.layouts)
+        self._place_inputs()
+        for node in self.graph.nodes:
+            self._lower(node)
+        for name in self.graph.outputs:
+            if name not in self.output_buffers:
+                self._unpack(name)
+        constant = frozenset(s for s in self.content if isinstance(s, Texture))
+        return Plan(
+            self.graph.inputs, tuple(self.graph.values[n] for n in self.graph.outputs), tuple(self.launches),
+            self.input_buffers, self.output_buffers, self.content, assign_slots(self.launches, constant),
+        )
+
+    # Textures
+
+    def _texture(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: str) -> Texture:
+        width, height = layout.grid(shape)
+        return Texture(name, shape, layout, dtype, choose_tiling(width, height, self.target.limits, name, shape))
+
+    def _dtype(self, value: Value) -> str:
+        """Half only where asked for, and never for integers or for the results of long sums."""
+        if not value.dtype.startswith("float"):
+            return "float32"
+        node = self.graph.producers.get(value.name)
+        if node is not None and isinstance(node.operation, Reduction):
+            if prod(node.operands[0].view.shape[len(value.shape) :]) >= LONG_SUM:
+                return "float32"
+        return self.storage_dtype
+
+    def _placement(self, value: Value) -> Placement:
+        """Where a value will be: a texture of its own, or a part of the concatenation that it is written into."""
+        if value.name in self.placements:
+            return self.placements[value.name]
+        if value.name in self.inside:
+            owner, offset = self.inside[value.name]
+            outer = self._placement(self.graph.values[owner])
+            made = Placement(outer.storage, value.shape, outer.channel_offset + offset)
+        else:
+            made = Placement(
+                self._texture(value.name, value.shape, self.layouts[value.name], self._dtype(value)), value.shape
+            )
+        self.placements[value.name] = made
+        return made
+
+    def _weights_dtype(self, array: Any) -> str:
+        """Half only for large weights: rounding errors of weights are the same at every position and add up."""
+        keep = array.size <= SMALL_WEIGHTS or bool(numpy.any(numpy.abs(array) > HALF_MAX))
+        return "float32" if keep else self.storage_dtype
+
+    def _constant(self, name: str, layout: Layout) -> Placement:
+        """A constant as a texture of the given layout."""
+        key = (name, layout)
+        if key not in self.constants:
+            array = numpy.asarray(self.graph.constants[name])
+            texture = self._texture(name, array.shape, layout, self._weights_dtype(array))
+            self.content[texture] = texture.tiling.scatter(layout.pack(array.astype(texture.dtype)))
+            self.constants[key] = Placement(texture, array.shape)
+        return self.constants[key]
+
+    def _operand_places(self, node: Node, output: Placement) -> dict[str, Placement]:
+        """Where every operand of a node is; a constant is packed along the axis that runs with the output's lanes."""
+        places = {}
+        packed = output.layout.packed
+        for operand in node.all_operands:
+            if operand.value not in self.graph.constants:
+                places[operand.value] = self.placements[operand.value]
+                continue
+            rank = len(operand.view.source)
+            along = [
+                a for a, e in enumerate(operand.view.index)
+                if packed is not None and any(v.name == f"i{packed}" for v in e.variables())
+            ]
+            axis = along[-1] if along else rank - 1
+            layout = Layout(tuple(a for a in range(rank) if a != axis), (), axis if rank else None)
+            places[operand.value] = self._constant(operand.value, layout)
+        return places
+
+    # Inputs and outputs
+
+    def _place_inputs(self) -> None:
+        for value in self.graph.inputs:
+            buffer = _host_buffer(value, default_layout(value.shape))
+            self.input_buffers[value.name] = buffer
+            readers = self.graph.consumers[value.name]
+            direct = value.name not in self.inside and all(isinstance(n.operation, (Load, Reduction)) for n in readers)
+            if direct and len(readers) <= 1:
+                self.placements[value.name] = Placement(buffer, value.shape)
+                continue
+            node = Node(value, Load(), (plain(value),))
+            places = {value.name: Placement(buffer, value.shape)}
+            self._generate(node, self._placement(value), places, "pack", f"pack {value.name}")
+
+    def _unpack(self, name: str) -> None:
+        value = self.graph.values[name]
+        buffer = _host_buffer(value, self.layouts[name])
+        self.output_buffers[name] = buffer
+        node = Node(value, Load(), (plain(value),))
+        output = Placement(buffer, value.shape)
+        places = self._operand_places(node, output)
+        self._generate(node, output, places, "unpack", f"unpack {name}")
+
+    # Nodes
+
+    def _lower(self, node: Node) -> None:
+        if isinstance(node.operation, Concatenation):
+            self._concatenate(node)
+        elif isinstance(node.operation, Convolution):
+            self._convolve(node)
+        elif isinstance(node.operation, Product):
+            self._multiply(node)
+        else:
+            self._compute(node)
+
+    def _compute(self, node: Node) -> None:
+        name = node.output.name
+        if name in self.graph.outputs and not self.graph.consumers[name]:
+            # Nobody on the device reads it: the kernel writes the host's buffer itself.
+            buffer = _host_buffer(node.output, self.layouts[name])
+            self.output_buffers[name] = buffer
+            output = Placement(buffer, node.output.shape)
+        else:
+            output = self._placement(node.output)
+        moves = isinstance(node.operation, Load) and node.epilogue == IDENTITY
+        packs = isinstance(node.operation, Load) and any(
+            o.value in self.input_buffers and isinstance(self.placements[o.value].storage, HostBuffer)
+            for o in node.all_operands
+        )
+        kind = "copy" if moves else "compute"
+        if moves and isinstance(output.storage, HostBuffer):
+            kind = "unpack"
+        elif packs:
+            kind = "pack"
+        reason = f"{node.output.name} is read in another order than it is made" if kind == "copy" else ""
+        self._generate(node, output, self._operand_places(node, output), kind, _describe(node), reason)
+
+    def _generate(
+        self, node: Node, output: Placement, places: dict[str, Placement], kind: str, text: str, reason: str = ""
+    ) -> None:
+        native, gpu = self.config.native_explog, self.target.kind == "gpu"
+        source = generated.generate(node, output, places, native, self.target.compute_units, gpu)
+        self._launch(node, kind, source, text, "", 0, reason)
+
+    def _launch(
+        self, node: Node, kind: str, source: KernelSource, text: str, chosen: str, multiply_adds: int, reason: str = ""
+    ) -> None:
+        images = sum(isinstance(a.storage, Texture) and not a.written for a in source.arguments)
+        if images > self.target.max_read_images:
+            raise ResourceError(
+                f"the kernel reads {images} images, this device takes {self.target.max_read_images}",
+                node.output.name, node.output.shape,
+            )
+        self.launches.append(Launch(node.output.name, kind, source, text, chosen, node.origin, multiply_adds, reason))
+
+    def _copy(self, operand: Operand, layout: Layout, reason: str) -> Operand:
+        """The operand as a texture of its own in the given layout, made by a launch; made once."""
+        key = (operand, layout)
+        if key not in self.copies:
+            source = self.graph.values[operand.value]
+            value = Value(f"{operand.value}.copy{len(self.copies)}", operand.view.shape, source.dtype)
+            output = Placement(self._texture(value.name, value.shape, layout, self._dtype(source)), value.shape)
+            self.placements[value.name] = output
+            node = Node(value, Load(), (operand,))
+            self._generate(node, output, self._operand_places(node, output), "copy", f"copy {operand}", reason)
+            self.copies[key] = plain(value)
+        return self.copies[key]
+
+    def _concatenate(self, node: Node) -> None:
+        """Parts that were not written in place are copied to their places."""
+        whole, offset = self._placement(node.output), 0
+        for operand in node.operands:
+            if self.inside.get(operand.value) != (node.output.name, offset):
+                part = Value(f"{node.output.name}[{offset}:]", operand.view.shape, node.output.dtype)
+                output = Placement(whole.storage, part.shape, whole.channel_offset + offset)
+                copy = Node(part, Load(), (operand,), origin=node.origin)
+                reason = f"{operand.value} cannot be written into {node.output.name} where it is made"
+                self._generate(copy, output, self._operand_places(copy, output), "copy", f"copy {operand}", reason)
+            offset += operand.view.shape[1]
+
+    def _convolve(self, node: Node) -> None:
+        operation = node.operation
+        assert isinstance(operation, Convolution)
+        x, w = node.operands
+        if w.value not in self.graph.constants:
+            raise UnsupportedError(
+                "the convolution's weights depend on an input; imgconv packs weights when it loads a model, so give "
+                "them as an initializer", node=", ".join(node.origin) or node.output.name,
+            )
+        weights = w.view.evaluate(numpy.asarray(self.graph.constants[w.value]), w.fill)
+        if not self._is_direct(x):
+            x = self._copy(x, image_layout(4), "a convolution reads whole textures of images")
+            node = replace(node, operands=(x, w))
+        output = self._placement(node.output)
+        problem = convolution.problem_of(operation, x.view.shape, weights.shape, node.output.shape)
+        chosen = convolution.default_specialisation(problem, self.target.kind, self.target.compute_units)
+        packed = convolution.pack_weights(problem, operation, chosen.block_quads, weights)
+        dtype = self._weights_dtype(weights)
+        name = f"{node.output.name}.weights"
+        storage: Texture | HostBuffer
+        if chosen.weights_in_buffer:
+            shape = (packed.shape[0], packed.shape[1] * LANES)
+            storage = HostBuffer(name, shape, matrix_layout(2), dtype)
+            self.content[storage] = packed.astype(dtype)
+        else:
+            storage = convolution.weights_texture(name, packed, self.target.limits, dtype)
+            self.content[storage] = storage.tiling.scatter(packed.astype(dtype))
+        places = {x.value: self.placements[x.value]} | self._operand_places(replace(node, operands=(x,)), output)
+        source = convolution.convolution_kernel(
+            node, problem, chosen, output, places, storage, self.config.native_explog
+        )
+        self._launch(node, "compute", source, _describe(node), str(chosen), problem.multiply_adds)
+
+    def _is_direct(self, operand: Operand) -> bool:
+        place = self.placements.get(operand.value)
+        return place is not None and convolution.reads_directly(operand.view, place)
+
+    def _multiply(self, node: Node) -> None:
+        a, b = node.operands
+        problem = product.problem_of(node)
+        made_a = self._product_operand(a, "a")
+        padded = problem.inner % LANES == 0
+        if b.value in self.graph.constants:
+            made_b, padded = self._constant_matrix(node, b), True
+        else:
+            made_b = self._product_operand(b, "b")
+        node = replace(node, operands=(made_a, made_b))
+        output = self._placement(node.output)
+        chosen = product.default_specialisation(problem, self.target.kind, self.target.compute_units)
+        places = {o.value: self.placements[o.value] for o in node.operands}
+        places |= self._operand_places(replace(node, operands=()), output)
+        source = product.product_kernel(
+            node, problem, chosen, output, places, padded, self.config.native_explog, self.target.kind == "gpu"
+        )
+        self._launch(node, "compute", source, _describe(node), str(chosen), problem.multiply_adds)
+
+    def _product_operand(self, operand: Operand, which: str) -> Operand:
+        if operand.value in self.graph.constants:
+            layout = matrix_layout(len(operand.view.source))
+            self.placements[operand.value] = self._constant(operand.value, layout)
+        place = self.placements[operand.value]
+        if product.texel_of(operand, place, which) is not None:
+            return operand
+        return self._copy(operand, matrix_layout(len(operand.view.shape)), "a product reads four of k or n to a texel")
+
+    def _constant_matrix(self, node: Node, operand: Operand) -> Operand:
+        """A constant right-hand side as a texture with rows of zeros below K, so that K is whole quads."""
+        array = operand.view.evaluate(numpy.asarray(self.graph.constants[operand.value]), operand.fill)
+        batch = array.shape[:-2]
+        if all(n == 1 or numpy.all(array == array[(slice(0, 1),) * len(batch)]) for n in batch):
+            array = array[(0,) * len(batch)]
+        *lead, inner, columns = array.shape
+        padded = numpy.zeros((*lead, -(-inner // LANES) * LANES, columns), array.dtype)
+        padded[..., :inner, :] = array
+        name = f"{node.output.name}.weights"
+        texture = self._texture(name, padded.shape, matrix_layout(padded.ndim), self._weights_dtype(padded))
+        self.content[texture] = texture.tiling.scatter(texture.layout.pack(padded.astype(texture.dtype)))
+        self.placements[name] = Placement(texture, padded.shape)
+        view = identity(operand.view.shape)
+        index = view.index if lead else view.index[-2:]
+        return Operand(name, View(operand.view.shape, padded.shape, index))
+
+
+def concatenations_in_place(graph: Graph, layouts: dict[str, Layout]) -> dict[str, tuple[str, int]]:
+    """For each value that is written where a concatenation wants it: the concatenation and the offset in channels.
+
+    A value is left out when a kernel would read and write the same image: when it, or another part, is read by the
+    kernel that makes a part. Among conflicting parts the one with most conflicts is copied instead.
+    """
+    inside: dict[str, tuple[str, int]] = {}
+    for node in graph.nodes:
+        if not isinstance(node.operation, Concatenation):
+            continue
+        parts: dict[str, int] = {}
+        offset = 0
+        for operand in node.operands:
+            name = operand.value
+            made = name in graph.producers or any(v.name == name for v in graph.inputs)
+            same = operand.view.is_identity and layouts[name] == layouts[node.output.name]
+            if made and same and name not in inside and name not in parts and name not in graph.outputs:
+                parts[name] = offset
+            offset += operand.view.shape[1]
+        _drop_conflicts(graph, parts)
+        inside |= {name: (node.output.name, at) for name, at in parts.items()}
+    return inside
+
+
+def _drop_conflicts(graph: Graph, parts: dict[str, int]) -> None:
+    """Remove parts until no kernel that writes one of them reads another."""
+    while True:
+        conflicts = {name: 0 for name in parts}
+        for name in parts:
+            producer = graph.producers.get(name)
+            for read in producer.reads if producer else ():
+                if read in parts:
+                    conflicts[name] += 1
+                    conflicts[read] += 1
+        worst = max(conflicts, key=lambda n: conflicts[n], default=None)
+        if worst is None or conflicts[worst] == 0:
+            return
+        del parts[worst]
+
+
+def _host_buffer(value: Value, layout: Layout) -> HostBuffer:
+    return HostBuffer(value.name, value.shape, layout, "float16" if value.dtype == "float16" else "float32")
+
+
+def _describe(node: Node) -> str:
+    """The operation and, after it, what is fused into its store."""
+    fused = " ".join(operations(node.epilogue))
+    body = str(node.operation)
+    if isinstance(node.operation, Load):
+        return fused or f"move {node.operands[0].value}"
+    return f"{body} + {fused}" if fused else body

@@ -1,0 +1,54 @@
+"""The passes, in order. Each is a function from Graph to Graph in a file of its own, with Given and Result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from imgconv.graph import Graph
+from imgconv.passes.concatenations import place_concatenations
+from imgconv.passes.constants import fold_constants
+from imgconv.passes.dead_code import remove_dead_code
+from imgconv.passes.elementwise import merge_elementwise
+from imgconv.passes.epilogues import fuse_epilogues
+from imgconv.passes.literals import literal_constants
+from imgconv.passes.materialise import materialise_operands
+from imgconv.passes.movement import sink_movement
+from imgconv.passes.padding import fold_padding
+from imgconv.passes.reductions import split_reductions
+from imgconv.passes.repeated import share_repeated
+from imgconv.passes.scales import fold_scales
+from imgconv.passes.views import push_views
+
+Pass = Callable[[Graph], Graph]
+
+PIPELINE: tuple[Pass, ...] = (
+    remove_dead_code,
+    fold_constants,
+    literal_constants,
+    share_repeated,
+    sink_movement,
+    push_views,
+    fold_padding,
+    place_concatenations,
+    push_views,
+    materialise_operands,
+    merge_elementwise,
+    fuse_epilogues,
+    fold_scales,
+    split_reductions,
+    share_repeated,
+    remove_dead_code,
+)
+
+
+def run_passes(graph: Graph, passes: tuple[Pass, ...] = PIPELINE) -> Graph:
+    """The graph after every pass; it is validated after each, and an inconsistency names the pass."""
+    graph.validate()
+    for step in passes:
+        names = graph.inputs, graph.outputs
+        try:
+            graph = step(graph).validate()
+            assert (graph.inputs, graph.outputs) == names, "inputs or outputs changed"
+        except AssertionError as error:
+            raise AssertionError(f"pass {step.__name__}: {error}") from error
+    return graph

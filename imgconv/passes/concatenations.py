@@ -1,0 +1,77 @@
+"""Decide which concatenations are written in place and which are read through views."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from imgconv.expression import Argument, Expression, apply
+from imgconv.graph import Concatenation, Graph, Load, Node, Operand, Value, plain
+from imgconv.layout import LANES
+from imgconv.passes.views import compose
+from imgconv.view import pad
+
+MOST_OPERANDS = 12
+
+
+def place_concatenations(graph: Graph) -> Graph:
+    """Cut a concatenation of channels where a cut falls on a whole texel; add up what lies between two cuts.
+
+    A concatenation that stays has parts that each begin at a whole texel, so that their kernels can write in place.
+    Others become one load: the sum of the parts, each read through a view that is zero outside of its own place.
+
+    Given:   y = concatenation axis 1(a: [1, 8, 4, 4], b: [1, 3, 4, 4], c: [1, 5, 4, 4])
+    Result:  s = load(b[0, i1, ..] where i1 < 3) then add($0, $1), $1=c[0, i1 - 3, ..] where 3 <= i1
+             y = concatenation axis 1(a, s)
+    """
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        nodes += _rewrite(node) if isinstance(node.operation, Concatenation) else [node]
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _rewrite(node: Node) -> list[Node]:
+    assert isinstance(node.operation, Concatenation)
+    axis, rank = node.operation.axis, len(node.output.shape)
+    in_place = axis == 1 and rank in (2, 4, 5)
+    segments: list[list[Operand]] = [[]]
+    offset = 0
+    for operand in node.operands:
+        aligned = in_place and offset % LANES == 0
+        if segments[-1] and (aligned or len(segments[-1]) == MOST_OPERANDS):
+            segments.append([])
+        segments[-1].append(operand)
+        offset += operand.view.shape[axis]
+    if len(segments) == 1:
+        return [_sum(node, node.output, segments[0], axis)]
+    made, parts = [], []
+    for number, segment in enumerate(segments):
+        if len(segment) == 1:
+            parts.append(segment[0])
+            continue
+        shape = list(node.output.shape)
+        shape[axis] = sum(o.view.shape[axis] for o in segment)
+        value = Value(f"{node.output.name}.part{number}", tuple(shape), node.output.dtype)
+        made.append(_sum(node, value, segment, axis))
+        parts.append(plain(value))
+    if in_place and all(p.view.shape[axis] % LANES == 0 for p in parts[:-1]):
+        return [*made, replace(node, operands=tuple(parts))]
+    return [*made, _sum(node, node.output, parts, axis)]
+
+
+def _sum(node: Node, output: Value, parts: list[Operand], axis: int) -> Node:
+    """The load that adds the parts up, each zero outside of its own place."""
+    operands = []
+    offset = 0
+    for part in parts:
+        size = part.view.shape[axis]
+        before = [offset if a == axis else 0 for a in range(len(output.shape))]
+        after = [output.shape[axis] - offset - size if a == axis else 0 for a in range(len(output.shape))]
+        made = compose(Operand("", pad(part.view.shape, before, after)), part)
+        assert made is not None, "both fill with zero"
+        operands.append(made)
+        offset += size
+    total: Expression = Argument(0)
+    for number in range(1, len(operands)):
+        total = apply("add", total, Argument(number))
+    rest = tuple(operands[1:])
+    return replace(node, output=output, operation=Load(), operands=(operands[0],), epilogue=total, epilogue_operands=rest)

@@ -1,0 +1,27 @@
+"""Compute what depends on constants only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from imgconv.evaluate import evaluate_node
+from imgconv.graph import Graph
+
+SMALL = 1 << 16
+
+
+def fold_constants(graph: Graph) -> Graph:
+    """Replace nodes that read constants only by their value, unless that is much larger than what they read.
+
+    Given:   constant w: [8];  s = load(w) then sqrt($0);  y = load(x) then multiply($0, $1), $1=s
+    Result:  constant s: [8];  y = load(x) then multiply($0, $1), $1=s
+    """
+    constants = dict(graph.constants)
+    nodes = []
+    for node in graph.nodes:
+        known = all(name in constants for name in node.reads) and node.output.name not in graph.outputs
+        if known and node.output.size <= max(SMALL, 4 * sum(constants[name].size for name in node.reads)):
+            constants[node.output.name] = evaluate_node(node, constants)
+        else:
+            nodes.append(node)
+    return replace(graph, nodes=tuple(nodes), constants=constants)

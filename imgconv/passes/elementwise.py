@@ -1,0 +1,136 @@
+"""Merge elementwise work into the elementwise work or the reduction that reads it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from imgconv.expression import Argument, Expression, Literal, operations, substitute
+from imgconv.graph import Graph, Load, Node, Operand, Reduction
+from imgconv.layout import LANES
+from imgconv.passes.concatenations import MOST_OPERANDS
+from imgconv.passes.views import compose
+
+
+# Costs in texel reads. A launch is worth its microseconds; exp, a division and their like are worth a read.
+LAUNCH = 10_000
+CHEAP = {"add", "subtract", "multiply", "maximum", "minimum", "negative", "absolute", "where", "less", "equal"}
+
+
+def merge_elementwise(graph: Graph) -> Graph:
+    """A load with an epilogue joins the loads and reductions that read it, where recomputing it costs less.
+
+    Keeping it costs its operands' reads, its operations and a write at each of its positions, a read at each position
+    of its readers, and a launch. Recomputing costs its reads and operations at each position of its readers.
+    Work that a convolution or product before it can do in its epilogue stays there unless it is moved for free.
+    Through a view with zeros outside, the merge needs f(0, ..., 0) = 0.
+
+    Given:   e = load(x) then exp($0);  s = sum(e[i0, i2]);  y = load(e) then divide($0, $1), $1=s[i0, 0]
+    Result:  s = sum of exp($0)(x[i0, i2]);  y = load(x) then divide(exp($0), $1), $1=s[i0, 0]
+    """
+    while True:
+        for node in graph.nodes:
+            merged = _merge_into_readers(graph, node)
+            if merged is not None:
+                graph = merged
+                break
+        else:
+            return graph
+
+
+def _merge_into_readers(graph: Graph, node: Node) -> Graph | None:
+    name = node.output.name
+    readers = graph.consumers[name]
+    if not isinstance(node.operation, Load) or name in graph.outputs or not readers:
+        return None
+    if not recomputing_pays(graph, node):
+        return None
+    made = {}
+    for reader in readers:
+        merged = _merge(graph, node, reader)
+        if merged is None:
+            return None
+        made[reader.output.name] = merged
+    kept = (made.get(n.output.name, n) for n in graph.nodes if n.output.name != name)
+    return replace(graph, nodes=tuple(kept))
+
+
+def recomputing_pays(graph: Graph, node: Node) -> bool:
+    """Whether the readers of a load should each compute it themselves."""
+    name, size = node.output.name, node.output.size / LANES
+    readers = graph.consumers[name]
+    reads_of_it = {(r.output.name, o) for r in readers for o in r.all_operands if o.value == name}
+    positions = sum(prod(o.view.shape) for _, o in reads_of_it) / LANES
+    if _joins_a_kernel(graph, node) and (len(readers) > 1 or positions > size):
+        return False
+    reads = sum(o.value not in graph.constants for o in node.all_operands)
+    each = reads + sum(0.25 if operation in CHEAP else 1.0 for operation in operations(node.epilogue))
+    return positions * each <= size * (each + 1) + positions + LAUNCH
+
+
+def _joins_a_kernel(graph: Graph, node: Node) -> bool:
+    """Whether the node can be the epilogue of a kernel other than a load: its only reader, at the same positions."""
+    for operand in node.all_operands:
+        producer = graph.producers.get(operand.value)
+        if producer is None or isinstance(producer.operation, Load) or not operand.view.is_identity:
+            continue
+        if len(graph.consumers[operand.value]) == 1:
+            return True
+    return False
+
+
+def _merge(graph: Graph, node: Node, reader: Node) -> Node | None:
+    """The reader with the node's work in it; None where it does not fit or does not pay."""
+    name = node.output.name
+    if not all(_can_recompute(node, o) for o in reader.all_operands if o.value == name):
+        return None
+    operands: list[Operand] = []
+
+    def collected(operand: Operand) -> Argument:
+        if operand not in operands:
+            operands.append(operand)
+        return Argument(operands.index(operand))
+
+    def inline(operand: Operand) -> Expression:
+        """The operand as an expression of the collected operands."""
+        if operand.value != name:
+            return collected(operand)
+        arguments: dict[int, Expression] = {}
+        for number, inner in enumerate(node.all_operands):
+            made = compose(operand, inner)
+            if made is None:
+                raise _CannotCompose
+            arguments[number] = collected(made)
+        return substitute(node.epilogue, arguments)
+
+    try:
+        if isinstance(reader.operation, Reduction) and all(o.value != name for o in reader.epilogue_operands):
+            body = substitute(reader.operation.body, {i: inline(o) for i, o in enumerate(reader.operands)})
+            merged = replace(reader, operation=replace(reader.operation, body=body), operands=tuple(operands))
+        elif isinstance(reader.operation, Load):
+            expression = substitute(reader.epilogue, {i: inline(o) for i, o in enumerate(reader.all_operands)})
+            merged = replace(
+                reader, operands=(operands[0],), epilogue=expression, epilogue_operands=tuple(operands[1:])
+            )
+        else:
+            return None
+    except _CannotCompose:
+        return None
+    if len(merged.all_operands) > MOST_OPERANDS:
+        return None
+    return replace(merged, origin=tuple(dict.fromkeys((*node.origin, *reader.origin))))
+
+
+class _CannotCompose(Exception):
+    """Two views with different fill values meet."""
+
+
+def _can_recompute(node: Node, operand: Operand) -> bool:
+    """Whether reading the node's operands through the view, then computing, gives what the view reads."""
+    if not operand.view.bounds:
+        return True
+    if operand.fill != 0 or any(o.fill != 0 for o in node.all_operands):
+        return False
+    zeros: dict[int, Expression] = {i: Literal(0.0) for i in range(len(node.all_operands))}
+    return substitute(node.epilogue, zeros) == Literal(0.0)
+

@@ -1,0 +1,85 @@
+"""Fuse elementwise work into the kernel that makes its operand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from imgconv.expression import Argument, Expression, substitute
+from imgconv.graph import Concatenation, Graph, Load, Node, Operand
+from imgconv.passes.concatenations import MOST_OPERANDS
+from imgconv.passes.elementwise import merge_elementwise
+from imgconv.passes.literals import compact
+
+
+def fuse_epilogues(graph: Graph) -> Graph:
+    """Elementwise work becomes the epilogue of the convolution, product or reduction that it alone reads, whole.
+
+    Where it reads several such results (a residual addition), the one made last takes it: the others are there by then.
+
+    Given:   c = convolution(x, w);  y = load(c) then maximum(add($0, $1), 0), $1=bias[i1, 0, 0]
+    Result:  y = convolution(x, w) then maximum(add($0, $1), 0), $1=bias[i1, 0, 0]
+    """
+    while True:
+        fused = _fuse_one(graph)
+        if fused is None:
+            merged = merge_elementwise(graph)
+            if merged == graph:
+                return graph
+            fused = merged
+        graph = fused
+
+
+def _fuse_one(graph: Graph) -> Graph | None:
+    order = {node.output.name: number for number, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        if not isinstance(node.operation, Load):
+            continue
+        candidates = sorted({o.value for o in node.all_operands if o.value in order}, key=lambda n: -order[n])
+        for name in candidates:
+            producer = graph.producers[name]
+            fits = not isinstance(producer.operation, Load) and _is_only_reader(graph, node, producer)
+            if fits and not _others_depend_on(graph, node, name, order):
+                fused = _fuse(node, producer)
+                kept = (fused if n is node else n for n in graph.nodes if n is not producer)
+                return replace(graph, nodes=tuple(kept))
+    return None
+
+
+def _is_only_reader(graph: Graph, node: Node, producer: Node) -> bool:
+    name = producer.output.name
+    reads = [o for o in node.all_operands if o.value == name]
+    small = len(producer.all_operands) + len(node.all_operands) <= MOST_OPERANDS
+    whole = all(o.view.is_identity for o in reads)
+    alone = graph.consumers[name] == (node,) and name not in graph.outputs
+    return alone and whole and small and not isinstance(producer.operation, Concatenation)
+
+
+def _others_depend_on(graph: Graph, node: Node, name: str, order: dict[str, int]) -> bool:
+    """Whether another operand of the node is computed from the named value."""
+    waiting = [o.value for o in node.all_operands if o.value != name]
+    seen = set()
+    while waiting:
+        value = waiting.pop()
+        if value == name:
+            return True
+        if value in order and order[value] > order[name] and value not in seen:
+            seen.add(value)
+            waiting += graph.producers[value].reads
+    return False
+
+
+def _fuse(node: Node, producer: Node) -> Node:
+    extra: list[Operand] = list(producer.epilogue_operands)
+    arguments: dict[int, Expression] = {}
+    for number, operand in enumerate(node.all_operands):
+        if operand.value == producer.output.name:
+            arguments[number] = producer.epilogue
+        else:
+            extra.append(operand)
+            arguments[number] = Argument(len(extra))
+    return compact(
+        replace(
+            producer, output=node.output, epilogue=substitute(node.epilogue, arguments), epilogue_operands=tuple(extra),
+            origin=tuple(dict.fromkeys((*producer.origin, *node.origin))),
+        )
+    )

@@ -1,0 +1,51 @@
+"""Write constants that are the same everywhere into the expressions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy
+
+from imgconv.expression import Argument, Expression, Literal, argument_numbers, substitute
+from imgconv.graph import Graph, Node, Operand
+
+
+def literal_constants(graph: Graph) -> Graph:
+    """An epilogue operand whose elements are all equal becomes a literal.
+
+    Given:   constant c: [1] = 0.5;  y = load(x) then multiply($0, $1), $1=c[0]
+    Result:  y = load(x) then multiply($0, 0.5)
+    """
+    uniform = {
+        name: float(array.flat[0])
+        for name, array in graph.constants.items()
+        if array.size and (array.size == 1 or bool(numpy.all(array == array.flat[0])))
+    }
+    return replace(graph, nodes=tuple(_rewrite(node, uniform) for node in graph.nodes))
+
+
+def _rewrite(node: Node, uniform: dict[str, float]) -> Node:
+    kept: list[Operand] = []
+    arguments: dict[int, Expression] = {0: Argument(0)}
+    for number, operand in enumerate(node.epilogue_operands, 1):
+        if operand.value in uniform and not operand.view.bounds:
+            arguments[number] = Literal(uniform[operand.value])
+        else:
+            kept.append(operand)
+            arguments[number] = Argument(len(kept))
+    if len(kept) == len(node.epilogue_operands):
+        return node
+    return compact(replace(node, epilogue=substitute(node.epilogue, arguments), epilogue_operands=tuple(kept)))
+
+
+def compact(node: Node) -> Node:
+    """The node without epilogue operands that its expression does not read or that it reads twice."""
+    used = argument_numbers(node.epilogue) - {0}
+    kept: list[Operand] = []
+    arguments: dict[int, Expression] = {0: Argument(0)}
+    for number in sorted(used):
+        operand = node.epilogue_operands[number - 1]
+        if operand not in kept:
+            kept.append(operand)
+        arguments[number] = Argument(kept.index(operand) + 1)
+    return replace(node, epilogue=substitute(node.epilogue, arguments), epilogue_operands=tuple(kept))

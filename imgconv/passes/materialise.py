@@ -1,0 +1,37 @@
+"""Give hand-written kernels the tensors that they can read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from imgconv.graph import Convolution, Graph, Load, Node, Operand, Value, plain
+
+
+def materialise_operands(graph: Graph) -> Graph:
+    """What a convolution reads in another order than it is made becomes a node, which elementwise work can join.
+
+    Given:   e = load(x) then multiply($0, 2);  y = convolution(e[0, i1, table[i2], i3], w)
+    Result:  e = load(x) then multiply($0, 2);  e.moved = load(e[0, i1, table[i2], i3]);  y = convolution(e.moved, w)
+    """
+    nodes: list[Node] = []
+    made: dict[Operand, Value] = {}
+    for node in graph.nodes:
+        operand = node.operands[0]
+        if isinstance(node.operation, Convolution) and operand.value not in graph.constants and _is_moved(operand):
+            if operand not in made:
+                made[operand] = Value(f"{node.output.name}.input", operand.view.shape, graph.values[operand.value].dtype)
+                nodes.append(Node(made[operand], Load(), (operand,), origin=node.origin))
+            node = replace(node, operands=(plain(made[operand]), *node.operands[1:]))
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _is_moved(operand: Operand) -> bool:
+    """Whether rows, columns or channels are not those of the value: reshapes that keep them are read as they are."""
+    view = operand.view
+    if view.bounds:
+        return True
+    kept = [n for n in view.shape if n > 1] == [n for n in view.source if n > 1]
+    used = [str(e) for e, n in zip(view.index, view.source, strict=True) if n > 1]
+    long = [f"i{axis}" for axis, n in enumerate(view.shape) if n > 1]
+    return not (kept and used == long)

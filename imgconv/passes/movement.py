@@ -1,0 +1,33 @@
+"""Let movements sink below elementwise work, so that the work can join the kernel before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from imgconv.graph import IDENTITY, Graph, Load, Node, Operand, Value, plain
+from imgconv.passes.views import is_movement
+
+
+def sink_movement(graph: Graph) -> Graph:
+    """Elementwise work on one moved tensor is done before the movement. The movement must read no fill value.
+
+    Given:   m = load(conv[0, i2, i1]);  y = load(m) then relu
+    Result:  y_still = load(conv) then relu;  y = load(y_still[0, i2, i1])
+    """
+    movements: dict[str, Operand] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        moved = movements.get(node.operands[0].value)
+        if moved is not None and _is_unary(node) and len(graph.consumers[node.operands[0].value]) == 1:
+            still = Value(f"{node.output.name}.still", moved.view.source, node.output.dtype)
+            nodes.append(replace(node, output=still, operands=(plain(replace(still, name=moved.value)),)))
+            node = replace(node, operands=(Operand(still.name, moved.view),), epilogue=IDENTITY)
+        nodes.append(node)
+        if is_movement(node) and not node.operands[0].view.bounds and node.output.name not in graph.outputs:
+            movements[node.output.name] = node.operands[0]
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _is_unary(node: Node) -> bool:
+    elementwise = isinstance(node.operation, Load) and node.epilogue != IDENTITY
+    return elementwise and not node.epilogue_operands and node.operands[0].view.is_identity

@@ -1,0 +1,46 @@
+"""Fold zero padding into the convolution that reads it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from imgconv.graph import Convolution, Graph, Node, Operand
+from imgconv.view import Bound, View, axis_variables, identity
+
+
+def fold_padding(graph: Graph) -> Graph:
+    """A convolution of a tensor with zeros around it reads the tensor and pads by itself.
+
+    Given:   y = convolution(x[0, i1, i2 - 1, i3 - 1 where 1 <= i2 < 9 and 1 <= i3 < 9], w)
+    Result:  y = convolution pads 1x1(x, w)
+    """
+    return replace(graph, nodes=tuple(_rewrite(node) for node in graph.nodes))
+
+
+def _rewrite(node: Node) -> Node:
+    operation, operand = node.operation, node.operands[0]
+    if not isinstance(operation, Convolution) or operation.transposed or operand.fill != 0:
+        return node
+    before = _zeros_before(operand.view)
+    if before is None:
+        return node
+    pads = (operation.pads[0] + before[0], operation.pads[1] + before[1])
+    whole = Operand(operand.value, identity(operand.view.source))
+    return replace(node, operation=replace(operation, pads=pads), operands=(whole, *node.operands[1:]))
+
+
+def _zeros_before(view: View) -> tuple[int, int] | None:
+    """The zeros above and to the left where the view is its source with zeros around the last two axes."""
+    if not view.bounds or len(view.source) != 4 or view.shape[:2] != view.source[:2]:
+        return None
+    axes = axis_variables(view.shape)
+    if view.index[:2] != axes[:2]:
+        return None
+    offsets = [view.index[a] - axes[a] for a in (2, 3)]
+    if not all(o.is_constant for o in offsets):
+        return None
+    expected = []
+    for axis, offset in zip((2, 3), offsets, strict=True):
+        bound = Bound(axes[axis], -offset.constant, view.source[axis] - offset.constant)
+        expected += [] if bound.always else [bound]
+    return (-offsets[0].constant, -offsets[1].constant) if set(view.bounds) == set(expected) else None

@@ -1,0 +1,52 @@
+"""Split long reductions in two, so that more than a handful of work groups has something to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from imgconv.expression import Argument
+from imgconv.graph import Graph, Node, Operand, Reduction, Value
+from imgconv.view import identity, transpose
+
+LONG = 1 << 18
+MOST_OUTPUTS = 1 << 10
+
+
+def split_reductions(graph: Graph) -> Graph:
+    """A reduction over LONG positions or more first reduces all window axes but the longest, then that one.
+
+    Given:   s: [1, 8, 1, 1] = sum of multiply($0, $0)(x[0, i1, i4, i5])        window 720x720
+    Result:  s.rows: [1, 8, 1, 1, 720] = sum of multiply($0, $0)(x[0, i1, i4, i5])
+             s: [1, 8, 1, 1] = sum(s.rows[0, i1, 0, 0, i4])
+    """
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        nodes += _split(node) if isinstance(node.operation, Reduction) else [node]
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _split(node: Node) -> list[Node]:
+    assert isinstance(node.operation, Reduction)
+    shape, rank = node.output.shape, len(node.output.shape)
+    window = node.operands[0].view.shape[rank:]
+    if prod(window) < LONG or node.output.size > MOST_OUTPUTS or max(window) == prod(window):
+        return [node]
+    kept = window.index(max(window))
+    # The kept window axis becomes an axis of the first result: it changes places with those before it.
+    order = [*range(rank), rank + kept, *(rank + a for a in range(len(window)) if a != kept)]
+    partial = Value(f"{node.output.name}.rows", (*shape, window[kept]), "float32")
+    first = replace(
+        node, output=partial, operands=tuple(_reordered(o, order) for o in node.operands),
+        epilogue=Argument(0), epilogue_operands=(),
+    )
+    second = replace(
+        node, operation=Reduction(node.operation.kind, Argument(0)),
+        operands=(Operand(partial.name, identity(partial.shape)),),
+    )
+    return [first, second]
+
+
+def _reordered(operand: Operand, order: list[int]) -> Operand:
+    """The operand with the axes of its view in another order."""
+    return replace(operand, view=transpose(operand.view.shape, order).over(operand.view))

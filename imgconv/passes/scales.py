@@ -1,0 +1,142 @@
+"""Fold constant scales and shifts by channel into the weights and the bias, in float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy
+
+from imgconv.expression import Apply, Argument, Expression, Literal, apply
+from imgconv.graph import IDENTITY, Convolution, Graph, Node, Operand, Product
+from imgconv.index import Variable
+from imgconv.passes.literals import compact
+from imgconv.view import Shape, View, axis_variables
+
+
+def fold_scales(graph: Graph) -> Graph:
+    """What multiplies the sum by a constant of its channel goes into the weights; what is added becomes one bias.
+
+    BatchNormalization after a convolution disappears here. Weights and bias are rounded once, after the fold.
+
+    Given:   y = convolution(x, w) then relu(add(multiply(add($0, $1), $2), $3)), $1=b[i1], $2=s[i1], $3=t[i1]
+    Result:  y = convolution(x, w*s) then relu(add($0, $1)), $1=(b*s + t)[i1]
+    """
+    constants = dict(graph.constants)
+    nodes = tuple(_rewrite(node, constants) for node in graph.nodes)
+    return replace(graph, nodes=nodes, constants=constants)
+
+
+def _rewrite(node: Node, constants: dict[str, Any]) -> Node:
+    if not isinstance(node.operation, (Convolution, Product)) or node.operands[1].value not in constants:
+        return node
+    weights = node.operands[1]
+    axis = 1 if isinstance(node.operation, Convolution) else len(node.output.shape) - 1
+    if not weights.view.is_identity and (isinstance(node.operation, Convolution) or constants[weights.value].ndim != 2):
+        return node
+    scale, shift, rest, steps = _peel(node, axis, constants)
+    if steps == 0 or (steps == 1 and numpy.all(scale == 1)):
+        return node
+    made = node
+    if not numpy.all(scale == 1):
+        name = f"{node.output.name}.weights"
+        scaled, view = _scaled(node, constants[weights.value], weights.view, scale)
+        constants[name] = scaled
+        made = replace(made, operands=(made.operands[0], Operand(name, view)))
+    if not numpy.any(shift):
+        return compact(replace(made, epilogue=rest))
+    bias = f"{node.output.name}.bias"
+    constants[bias] = shift.astype(numpy.float32)
+    added = apply("add", IDENTITY, Argument(len(made.epilogue_operands) + 1))
+    operand = Operand(bias, _along(node.output.shape, axis))
+    return compact(
+        replace(
+            made, epilogue=_replace(rest, IDENTITY, added), epilogue_operands=(*made.epilogue_operands, operand),
+        )
+    )
+
+
+def _peel(node: Node, axis: int, constants: dict[str, Any]) -> tuple[Any, Any, Expression, int]:
+    """(scale, shift, what remains of the epilogue, steps taken): the innermost steps are sum*scale + shift."""
+    size = node.output.shape[axis]
+    scale, shift, rest, steps = numpy.ones(size), numpy.zeros(size), node.epilogue, 0
+    while True:
+        users = _users(rest, IDENTITY)
+        if len(users) != 1:
+            return scale, shift, rest, steps
+        (user,) = users
+        if user.operation not in ("add", "subtract", "multiply", "divide") or user.arguments.count(IDENTITY) != 1:
+            return scale, shift, rest, steps
+        first = user.arguments[0] == IDENTITY
+        other = _by_channel(node, user.arguments[1 if first else 0], axis, constants)
+        if other is None or (user.operation == "divide" and not first):
+            return scale, shift, rest, steps
+        if user.operation == "add":
+            shift = shift + other
+        elif user.operation == "subtract":
+            scale, shift = (scale, shift - other) if first else (-scale, other - shift)
+        else:
+            with numpy.errstate(all="ignore"):
+                factor = other if user.operation == "multiply" else 1 / other
+            if not numpy.all(numpy.isfinite(factor)):
+                return scale, shift, rest, steps
+            scale, shift = scale * factor, shift * factor
+        rest, steps = _replace(rest, user, IDENTITY), steps + 1
+
+
+def _by_channel(node: Node, expression: Expression, axis: int, constants: dict[str, Any]) -> Any:
+    """The constant as a float64 vector along the axis; None where it is no constant or varies along another axis."""
+    size = node.output.shape[axis]
+    if isinstance(expression, Literal):
+        return numpy.full(size, expression.value)
+    if not isinstance(expression, Argument) or expression.number == 0:
+        return None
+    operand = node.epilogue_operands[expression.number - 1]
+    along = Variable(f"i{axis}", size)
+    if operand.value not in constants or operand.view.bounds:
+        return None
+    if any(e.variables() - {along} for e in operand.view.index):
+        return None
+    where = tuple(numpy.broadcast_to(e.evaluate({along.name: numpy.arange(size)}), size) for e in operand.view.index)
+    return constants[operand.value].astype(numpy.float64)[where] if where else numpy.full(size, constants[operand.value])
+
+
+def _scaled(node: Node, weights: Any, view: View, scale: Any) -> tuple[Any, View]:
+    """The weights times the scale of their output channel, in the same dtype, and the view that reads them."""
+    wide = weights.astype(numpy.float64)
+    if isinstance(node.operation, Convolution) and node.operation.transposed:
+        groups = node.operation.groups
+        by_group = wide.reshape(groups, -1, *wide.shape[1:])
+        scaled = by_group * scale.reshape(groups, 1, -1, *[1] * (wide.ndim - 2))
+        return scaled.reshape(wide.shape).astype(numpy.float32), view
+    if isinstance(node.operation, Convolution):
+        return (wide * scale.reshape(-1, *[1] * (wide.ndim - 1))).astype(numpy.float32), view
+    matrix = view.evaluate(wide)
+    kept = matrix[(0,) * (matrix.ndim - 2)]
+    axes = axis_variables(view.shape)
+    return (kept * scale).astype(numpy.float32), View(view.shape, kept.shape, axes[-2:])
+
+
+def _along(shape: Shape, axis: int) -> View:
+    """The view of a vector that is repeated along all other axes."""
+    return View(shape, (shape[axis],), (axis_variables(shape)[axis],))
+
+
+def _users(expression: Expression, part: Expression) -> set[Apply]:
+    """The operations that take `part` directly; empty where the expression is the part itself."""
+    found: set[Apply] = set()
+    if isinstance(expression, Apply):
+        if part in expression.arguments:
+            found.add(expression)
+        for argument in expression.arguments:
+            found |= _users(argument, part)
+    return found
+
+
+def _replace(expression: Expression, part: Expression, new: Expression) -> Expression:
+    if expression == part:
+        return new
+    if isinstance(expression, Apply):
+        return apply(expression.operation, *(_replace(a, part, new) for a in expression.arguments))
+    return expression
+

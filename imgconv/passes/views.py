@@ -1,0 +1,45 @@
+"""Push movements into the loads of their readers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from imgconv.graph import IDENTITY, Graph, Load, Node, Operand
+
+
+def push_views(graph: Graph) -> Graph:
+    """A reader of a movement reads the movement's source through the composed view.
+
+    Given:   t = load(x[0, i1, i3, i2]);  y = load(t) then exp($0)
+    Result:  t = load(x[0, i1, i3, i2]);  y = load(x[0, i1, i3, i2]) then exp($0)       (t is dead)
+    """
+    movements: dict[str, Operand] = {}
+    nodes = []
+    for node in graph.nodes:
+        made = replace(
+            node,
+            operands=tuple(_through(o, movements) for o in node.operands),
+            epilogue_operands=tuple(_through(o, movements) for o in node.epilogue_operands),
+        )
+        if is_movement(made) and made.output.dtype == graph.values[made.operands[0].value].dtype:
+            movements[made.output.name] = made.operands[0]
+        nodes.append(made)
+    return replace(graph, nodes=tuple(nodes))
+
+
+def is_movement(node: Node) -> bool:
+    """Whether the node only moves elements."""
+    return isinstance(node.operation, Load) and node.epilogue == IDENTITY
+
+
+def _through(operand: Operand, movements: dict[str, Operand]) -> Operand:
+    inner = movements.get(operand.value)
+    return operand if inner is None else (compose(operand, inner) or operand)
+
+
+def compose(outer: Operand, inner: Operand) -> Operand | None:
+    """What `outer` reads where its value is `inner`; None where two different fill values would be needed."""
+    if outer.view.bounds and inner.view.bounds and outer.fill != inner.fill:
+        return None
+    fill = inner.fill if inner.view.bounds else outer.fill
+    return Operand(inner.value, outer.view.over(inner.view), fill)

@@ -1,0 +1,83 @@
+"""What people read: text and JSON on stdout, progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import threading
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+UNLIMITED = 10_000
+PATIENCE = 1.0  # seconds
+
+
+def console() -> Console:
+    """stdout, as wide as the terminal; lines are never wrapped or cut where it is a file or a pipe."""
+    width = None if sys.stdout.isatty() else UNLIMITED
+    return Console(markup=False, highlight=False, emoji=False, width=width)
+
+
+def print_json(content: Any) -> None:
+    """JSON on stdout; NaN and infinity, which JSON does not have, become null."""
+    print(json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+class Progress:
+    """What is being done and how far it is, on stderr, while the `with` block runs.
+
+    A terminal shows a bar that disappears afterwards. Elsewhere there is a line for each step, and none at all where
+    everything takes less than a second.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._text = what
+        self._start = time.monotonic()
+        self._bar: Bar | None = None
+        self._timer = threading.Timer(PATIENCE, self._say)
+        self._timer.daemon = True
+        if sys.stderr.isatty():
+            columns = (
+                SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+                TimeElapsedColumn(),
+            )
+            shown = Console(stderr=True)
+            self._bar = Bar(*columns, console=shown, transient=True, redirect_stdout=False, redirect_stderr=False)
+
+    def __enter__(self) -> Progress:
+        if self._bar:
+            self._bar.start()
+            self._bar.add_task(self._text, total=None)
+        else:
+            self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        if self._bar:
+            self._bar.stop()
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        """The callback that imgconv.load takes."""
+        if self._bar:
+            self._bar.update(self._bar.task_ids[0], description=what, completed=done, total=total)
+            return
+        self._text = f"{what}: {done} of {total}"
+        if time.monotonic() - self._start > PATIENCE:
+            self._say()
+
+    def _say(self) -> None:
+        print(self._text, file=sys.stderr, flush=True)

@@ -1,0 +1,48 @@
+"""Fixtures for tests that need a device: they run once on every OpenCL device found, and fail where there is none."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import re
+import sys
+
+import pytest
+
+from imgconv.cl.device import Context, DeviceInfo, list_devices, no_driver_message, open_device
+
+
+@functools.cache
+def found_devices() -> tuple[DeviceInfo, ...]:
+    return list_devices()
+
+
+@functools.cache
+def opened(device: DeviceInfo) -> Context:
+    return open_device(device)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "device" in metafunc.fixturenames:
+        devices = found_devices() or (None,)
+        metafunc.parametrize("device", devices, ids=_device_id, indirect=True, scope="session")
+
+
+def _device_id(device: DeviceInfo | None) -> str:
+    return re.sub(r"\W+", "-", f"{device.index}-{device.platform}").strip("-").lower() if device else "no-device"
+
+
+@pytest.fixture(scope="session")
+def device(request: pytest.FixtureRequest) -> DeviceInfo:
+    """Each OpenCL device of this machine in turn."""
+    if request.param is None:
+        message = no_driver_message(sys.platform, platform.machine(), hasattr(sys, "getandroidapilevel"))
+        pytest.fail(f"this test needs an OpenCL device: {message}", pytrace=False)
+    assert isinstance(request.param, DeviceInfo)
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def context(device: DeviceInfo) -> Context:
+    """Each OpenCL device of this machine in turn, opened once for the whole session."""
+    return opened(device)

@@ -1,0 +1,68 @@
+"""The exception tree, and what the messages say."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from imgconv import errors
+
+PARENTS = {
+    "Error": Exception,
+    "ConfigError": errors.Error,
+    "ModelError": errors.Error,
+    "UnsupportedError": errors.ModelError,
+    "InputError": errors.Error,
+    "DeviceError": errors.Error,
+    "ResourceError": errors.DeviceError,
+    "BuildError": errors.DeviceError,
+}
+
+SAMPLES = (
+    errors.ConfigError("FLOAT16 is 3; use 0, 1 or 2"),
+    errors.ModelError("no such input", file="a.onnx", node="Conv_3"),
+    errors.UnsupportedError("Loop is not supported", node="Loop_1"),
+    errors.ResourceError("too wide", tensor="mask", shape=(1, 5, 99999), limit="16384 texels"),
+    errors.BuildError("conv.cl", "3:1: error: no", ">    3 | x"),
+)
+
+
+def test_tree_is_complete() -> None:
+    classes = {name: each for name, each in vars(errors).items() if isinstance(each, type)}
+    assert {name: each.__base__ for name, each in classes.items()} == PARENTS
+
+
+def test_docstring_draws_every_class() -> None:
+    for name in PARENTS:
+        assert name in (errors.__doc__ or "")
+
+
+def test_model_error_says_where() -> None:
+    assert str(errors.ModelError("broken", file="a.onnx", node="Conv_3")) == "file 'a.onnx', node 'Conv_3': broken"
+    assert str(errors.ModelError("broken", node="Conv_3")) == "node 'Conv_3': broken"
+    assert str(errors.ModelError("broken", file="a.onnx")) == "file 'a.onnx': broken"
+    assert str(errors.ModelError("broken")) == "broken"
+
+
+def test_resource_error_names_tensor_and_limit() -> None:
+    error = errors.ResourceError("too wide", tensor="mask", shape=(1, 5, 99999), limit="16384 texels")
+    assert (error.tensor, error.shape, error.limit) == ("mask", (1, 5, 99999), "16384 texels")
+    assert str(error) == "tensor 'mask': too wide (limit: 16384 texels)"
+    assert str(errors.ResourceError("no memory")) == "no memory"
+
+
+def test_build_error_carries_source_log_and_lines() -> None:
+    error = errors.BuildError("conv.cl", "3:1: error: no", ">    3 | x")
+    assert (error.source, error.log, error.excerpt) == ("conv.cl", "3:1: error: no", ">    3 | x")
+    for part in ("conv.cl", "3:1: error: no", ">    3 | x"):
+        assert part in str(error)
+
+
+@pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
+def test_errors_survive_another_process(error: errors.Error) -> None:
+    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(twin) is type(error)
+        assert vars(twin) == vars(error)
+        assert str(twin) == str(error)
