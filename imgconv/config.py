@@ -17,12 +17,14 @@ class Config:
     native_explog: use the device's native_exp, native_log and native_recip (NATIVE_EXPLOG).
     max_image: an upper limit for image width and height in texels, below the device's own (IMGCONV_MAX_IMAGE).
     device: index or part of the name of the device to use (IMGCONV_DEVICE).
+    float_nodes: how many of the graph's first nodes keep float under float16; imgconv.precision chooses it.
     """
 
     float16: int = 0
     native_explog: bool = False
     max_image: int | None = None
     device: str | None = None
+    float_nodes: int = 0
 
 
 def read_config(

@@ -37,9 +37,6 @@
 #ifndef BATCH
 #define BATCH 1                         // N
 #endif
-#ifndef INPUT_WIDTH
-#define INPUT_WIDTH 56                  // columns of the input
-#endif
 #ifndef INPUT_HEIGHT
 #define INPUT_HEIGHT 56                 // rows of one input image
 #endif
@@ -139,6 +136,15 @@
 #ifndef READ_INPUT
 #define READ_INPUT(x, y) read_imagef(input, TEXEL, (int2)(x, y))  // a texel; zero outside of the grid
 #endif
+#ifndef FACTORS
+#define FACTORS 0                       // 1: the input's channels are multiplied by factors as they are read
+#endif
+#ifndef FACTORS_IMAGE
+#define FACTORS_IMAGE image2d_t         // type of their image
+#endif
+#ifndef READ_FACTORS
+#define READ_FACTORS(image, quad) read_imagef(factors, TEXEL, (int2)(quad, image))  // those of an input quad
+#endif
 #ifndef OUTPUT_IMAGE
 #define OUTPUT_IMAGE image2d_t          // type of the output image
 #endif
@@ -177,7 +183,11 @@
 
 // Global size: (column blocks * PHASES_X, quad blocks, N * row blocks * PHASES_Y).
 GROUP_SIZE __kernel void NAME(
-    write_only OUTPUT_IMAGE output, read_only INPUT_IMAGE input, WEIGHTS EPILOGUE_PARAMETERS) {
+    write_only OUTPUT_IMAGE output, read_only INPUT_IMAGE input, WEIGHTS
+#if FACTORS
+    , read_only FACTORS_IMAGE factors
+#endif
+    EPILOGUE_PARAMETERS) {
   const INDEX item_x = get_global_id(0), quad_block = get_global_id(1), item_y = get_global_id(2);
 #if GUARD
   if (item_x >= COLUMN_BLOCKS * PHASES_X || quad_block >= QUAD_BLOCKS || item_y >= BATCH * ROW_BLOCKS * PHASES_Y) return;
@@ -211,6 +221,9 @@ GROUP_SIZE __kernel void NAME(
   for (INDEX quad = 0; quad < INPUT_QUADS; quad++)
   for (INDEX ky = 0; ky < WINDOW_HEIGHT; ky++) {
 #endif
+#if FACTORS
+    const float4 factors_of_quad = READ_FACTORS(image, quad);
+#endif
     float4 line[BLOCK_ROWS][LINE];
 #if KEEP_LINE
     const INDEX kx_start = 0;
@@ -237,6 +250,9 @@ GROUP_SIZE __kernel void NAME(
           line[row][column] = READ_INPUT(x * INPUT_PITCH + group_offset, y);
 #else
           line[row][column] = READ_INPUT(x * INPUT_PITCH + group_offset + quad, y);
+#endif
+#if FACTORS
+          line[row][column] *= factors_of_quad;
 #endif
         }
       }

@@ -10,12 +10,15 @@ import numpy
 from imgconv import expression
 from imgconv.graph import Concatenation, Convolution, Graph, Load, Node, Product, Reduction
 
-_REDUCE: Mapping[str, Callable[..., Any]] = {"sum": numpy.sum, "max": numpy.max, "min": numpy.min, "product": numpy.prod}
+_REDUCE: Mapping[str, Callable[..., Any]] = {
+    "sum": numpy.sum, "max": numpy.max, "min": numpy.min, "product": numpy.prod
+}
 
 
 def evaluate_graph(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Every output's array, by name. inputs: an array for each of the graph's inputs."""
-    arrays: dict[str, Any] = {**graph.constants, **{v.name: numpy.asarray(inputs[v.name], v.dtype) for v in graph.inputs}}
+    arrays: dict[str, Any] = dict(graph.constants)
+    arrays |= {v.name: numpy.asarray(inputs[v.name], v.dtype) for v in graph.inputs}
     for node in graph.nodes:
         arrays[node.output.name] = evaluate_node(node, arrays)
     return {name: arrays[name] for name in graph.outputs}
@@ -47,7 +50,8 @@ def _operate(node: Node, loaded: Sequence[Any]) -> Any:
         return numpy.matmul(loaded[0], loaded[1])
     if isinstance(operation, Concatenation):
         return numpy.concatenate(loaded, axis=operation.axis)
-    return _convolve(operation, loaded[0], loaded[1], node.output.shape[2:])
+    x = loaded[0] * loaded[2] if len(loaded) > 2 else loaded[0]
+    return _convolve(operation, x, loaded[1], node.output.shape[2:])
 
 
 def _convolve(operation: Convolution, x: Any, w: Any, size: tuple[int, ...]) -> Any:
@@ -58,7 +62,7 @@ def _convolve(operation: Convolution, x: Any, w: Any, size: tuple[int, ...]) -> 
         stretched[:, :, :: strides[0], :: strides[1]] = x
         grouped = w.reshape(operation.groups, -1, *w.shape[1:]).swapaxes(1, 2)
         x, w = stretched, grouped.reshape(-1, grouped.shape[2], *w.shape[2:])[:, :, ::-1, ::-1]
-        pads = tuple((k - 1) * d - p for k, d, p in zip(w.shape[2:], operation.dilations, pads))  # type: ignore[assignment]
+        pads = tuple((k - 1) * d - p for k, d, p in zip(w.shape[2:], operation.dilations, pads))
         strides = (1, 1)
     groups, (o, c) = operation.groups, w.shape[:2]
     out = numpy.zeros((x.shape[0], o, *size))

@@ -42,6 +42,12 @@ def _truth(text: str) -> str:
     return f"convert_float4(-({text}))"
 
 
+# fmod is exact; with a quotient that was rounded, 9 mod 3 can be 3. The sign is the divisor's.
+_MODULO = (
+    "(fmod({0}, {1}) + select((float4)(0.0f), {1}, "
+    "(fmod({0}, {1}) != 0.0f) & ((fmod({0}, {1}) < 0.0f) ^ ({1} < 0.0f))))"
+)
+
 OPERATIONS: Mapping[str, Operation] = {
     "add": Operation(numpy.add, "({0} + {1})"),
     "subtract": Operation(numpy.subtract, "({0} - {1})"),
@@ -50,7 +56,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "maximum": Operation(numpy.maximum, "fmax({0}, {1})"),
     "minimum": Operation(numpy.minimum, "fmin({0}, {1})"),
     "power": Operation(numpy.power, "pow({0}, {1})"),
-    "modulo": Operation(numpy.mod, "({0} - {1} * floor({0} / {1}))"),
+    "modulo": Operation(numpy.mod, _MODULO),
     "remainder": Operation(numpy.fmod, "fmod({0}, {1})"),
     "negative": Operation(numpy.negative, "(-{0})"),
     "absolute": Operation(numpy.abs, "fabs({0})"),
@@ -195,14 +201,15 @@ def evaluate(expression: Expression, arguments: Sequence[Any]) -> Any:
 def _weak(number: float, arguments: Sequence[Any]) -> Any:
     # A Python integer keeps integer tensors integer, where a float would turn them into float64.
     integers = arguments and all(not numpy.issubdtype(a.dtype, numpy.floating) for a in arguments)
-    return int(number) if integers and number == int(number) else number
+    return int(number) if integers and float(number).is_integer() else number
 
 
 def literal_text(value: float) -> str:
     """An OpenCL float literal that reads back to exactly the nearest float."""
     if math.isnan(value):
         return "NAN"
-    single = numpy.float32(value)
+    with numpy.errstate(over="ignore"):
+        single = numpy.float32(value)
     if numpy.isinf(single):
         return "INFINITY" if single > 0 else "(-INFINITY)"
     text = repr(float(single))

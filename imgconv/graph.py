@@ -80,7 +80,8 @@ class Reduction:
 class Convolution:
     """operands: x (N, C, H, W) and w (O, C/groups, KH, KW), or (C, O/groups, KH, KW) where transposed; ONNX semantics.
 
-    pads are top, left; the output's shape holds what the bottom and right pads give.
+    pads are top, left; the output's shape holds what the bottom and right pads give. A third operand, (N, C, 1, 1),
+    is a factor for each channel of x.
     """
 
     strides: tuple[int, int] = (1, 1)
@@ -135,7 +136,7 @@ class Node:
     def all_operands(self) -> tuple[Operand, ...]:
         return self.operands + self.epilogue_operands
 
-    @property
+    @cached_property
     def reads(self) -> frozenset[str]:
         """The names of the values that the node reads."""
         return frozenset(o.value for o in self.all_operands)
@@ -173,11 +174,18 @@ class Graph:
     @cached_property
     def consumers(self) -> dict[str, tuple[Node, ...]]:
         """The nodes that read each value, each once, in order."""
-        found: dict[str, list[Node]] = {name: [] for name in self.values}
+        names = (*(v.name for v in self.inputs), *self.constants, *(n.output.name for n in self.nodes))
+        found: dict[str, list[Node]] = {name: [] for name in names}
         for node in self.nodes:
             for name in node.reads:
                 found[name].append(node)
         return {name: tuple(nodes) for name, nodes in found.items()}
+
+    def unused(self, name: str) -> str:
+        """The name, with underscores added until no value has it: models may use any name."""
+        while name in self.values:
+            name += "_"
+        return name
 
     def validate(self) -> Graph:
         """The graph itself, when names, order and shapes are consistent; AssertionError names the node otherwise."""
@@ -223,9 +231,10 @@ def _check_shapes(node: Node) -> None:
         ok = all(v[:a] + v[a + 1 :] == shape[:a] + shape[a + 1 :] for v in views)
         ok = ok and sum(v[a] for v in views) == shape[a]
     else:
-        (n, c, *_), w = views
+        (n, c, *_), w, *factors = views
         out, each = (w[1] * operation.groups, w[0]) if operation.transposed else (w[0], w[1] * operation.groups)
         ok = len(views[0]) == len(w) == len(shape) == 4 and (n, out, c) == (*shape[:2], each)
+        ok = ok and factors in ([], [(n, c, 1, 1)])
     assert ok, f"{node}: operands {views} do not give {shape}"
 
 

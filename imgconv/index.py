@@ -274,7 +274,8 @@ class Index:
             high += k * (atom.high if k > 0 else atom.low)
             partial += [abs(low), abs(high), abs(k)]
             if not isinstance(atom, Variable):
-                partial.append(atom.value.magnitude())
+                # What rendering adds to keep a dividend from being negative counts too.
+                partial.append(atom.value.magnitude() + max(0, -atom.value.low) + getattr(atom, "divisor", 0))
         return max(partial)
 
     def lookups(self) -> list[Lookup]:
@@ -288,24 +289,25 @@ class Index:
         return found
 
     def render(self, table_name: Callable[[tuple[int, ...]], str] = lambda table: "table") -> str:
-        """OpenCL C text. Where a dividend can be negative the caller's bounds test makes the quotient unused."""
-        text = ""
+        """OpenCL C text. C rounds quotients towards zero: what can be negative is moved up by whole divisors first."""
+        text, total = "", self.constant
         for atom, k in self.terms:
             if isinstance(atom, Variable):
                 part = atom.name
-            elif isinstance(atom, Division):
-                part = f"{_grouped(atom.value.render(table_name))}/{atom.divisor}"
-            elif isinstance(atom, Modulo):
-                part = f"{_grouped(atom.value.render(table_name))}%{atom.divisor}"
-            else:
+            elif isinstance(atom, Lookup):
                 part = f"{table_name(atom.table)}[{atom.value.render(table_name)}]"
+            else:
+                lift = max(0, -(atom.value.low // atom.divisor))
+                part = _grouped((atom.value + lift * atom.divisor).render(table_name))
+                part += f"{'/' if isinstance(atom, Division) else '%'}{atom.divisor}"
+                total -= k * lift if isinstance(atom, Division) else 0
             if abs(k) != 1:
                 part = f"({part})*{abs(k)}" if isinstance(atom, (Division, Modulo)) else f"{part}*{abs(k)}"
             text += (" - " if k < 0 else " + " if text else "") + part
         if not text:
-            return str(self.constant)
-        if self.constant:
-            text += f" {'-' if self.constant < 0 else '+'} {abs(self.constant)}"
+            return str(total)
+        if total:
+            text += f" {'-' if total < 0 else '+'} {abs(total)}"
         return text.strip()
 
     @cached_property

@@ -178,7 +178,8 @@ class Tiling:
 
     def _where(self) -> tuple[Any, Any, Any]:
         values = {"x": numpy.arange(self.width)[None, :], "y": numpy.arange(self.height)[:, None]}
-        image_x, image_y, layer = (numpy.asarray(e.evaluate(values)) for e in self.texel)
+        shape = (self.height, self.width)
+        image_x, image_y, layer = (numpy.broadcast_to(e.evaluate(values), shape) for e in self.texel)
         return layer, image_y, image_x
 
 
@@ -194,8 +195,8 @@ def choose_tiling(width: int, height: int, limits: ImageLimits, tensor: str, sha
         tiling = Tiling(width, height, tile_width, tile_height, 1, "y")
     if tiling.layers > max(limits.layers, 1):
         raise ResourceError(
-            f"tensor {tensor} of shape {list(shape)} needs {tiling.layers} images of {limits.width}x{limits.height} texels; "
-            f"this device's image arrays hold {limits.layers}. Use a smaller input, or a higher image limit if it was lowered."
+            f"shape {list(shape)} needs {tiling.layers} images of {limits.width}x{limits.height} texels; use a smaller "
+            "input, or a higher image limit if it was lowered", tensor, shape, f"{limits.layers} layers in an image array",
         )
     return tiling
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -28,13 +29,20 @@ SMALL_WEIGHTS = 1 << 14
 
 @dataclass(frozen=True)
 class Target:
-    """What the compiler needs to know of a device. kind: 'cpu' or 'gpu'."""
+    """What the compiler needs to know of a device. kind: 'cpu' or 'gpu'.
+
+    choose_convolution and choose_product: problem, kind and compute units to the specialisation of a template.
+    """
 
     limits: ImageLimits
     kind: str
     compute_units: int
     half_images: bool = True
     max_read_images: int = 128
+    choose_convolution: Callable[[convolution.Problem, str, int], convolution.Specialisation] = (
+        convolution.default_specialisation
+    )
+    choose_product: Callable[[product.Problem, str, int], product.Specialisation] = product.default_specialisation
 
 
 def lower(graph: Graph, config: Config, target: Target) -> Plan:
@@ -48,7 +56,7 @@ def default_layout(shape: tuple[int, ...]) -> Layout:
 
 
 def choose_layouts(graph: Graph) -> dict[str, Layout]:
-    """The layout of every value: that of the convolution or product that makes or reads it, else by rank."""
+    """The layout of every value: of the product that makes it, else of what convolves or multiplies it, else by rank."""
     layouts: dict[str, Layout] = {}
     for node in graph.nodes:
         rank = len(node.output.shape)
@@ -59,7 +67,7 @@ def choose_layouts(graph: Graph) -> dict[str, Layout]:
                     layouts[operand.value] = image_layout(rank)
     for node in graph.nodes:
         if isinstance(node.operation, Product):
-            layouts.setdefault(node.output.name, matrix_layout(len(node.output.shape)))
+            layouts[node.output.name] = matrix_layout(len(node.output.shape))
             for operand in node.operands:
                 if operand.view.is_identity:
                     layouts.setdefault(operand.value, matrix_layout(len(operand.view.shape)))
@@ -82,17 +90,19 @@ class _Lowering:
     def plan(self) -> Plan:
         self.layouts = choose_layouts(self.graph)
         self.storage_dtype = "float16" if self.config.float16 else "float32"
+        self.float_nodes = {n.output.name for n in self.graph.nodes[: self.config.float_nodes]}
         self.inside = concatenations_in_place(self.graph, self.layouts)
         self._place_inputs()
         for node in self.graph.nodes:
             self._lower(node)
         for name in self.graph.outputs:
-            if name not in self.output_buffers:
+            if name not in self.output_buffers and name not in self.graph.constants:
                 self._unpack(name)
         constant = frozenset(s for s in self.content if isinstance(s, Texture))
         return Plan(
             self.graph.inputs, tuple(self.graph.values[n] for n in self.graph.outputs), tuple(self.launches),
             self.input_buffers, self.output_buffers, self.content, assign_slots(self.launches, constant),
+            {name: self.graph.constants[name] for name in self.graph.outputs if name in self.graph.constants},
         )
 
     # Textures
@@ -106,10 +116,14 @@ class _Lowering:
         if not value.dtype.startswith("float"):
             return "float32"
         node = self.graph.producers.get(value.name)
-        if node is not None and isinstance(node.operation, Reduction):
-            if prod(node.operands[0].view.shape[len(value.shape) :]) >= LONG_SUM:
-                return "float32"
-        return self.storage_dtype
+        if node is None:
+            return "float32" if self.config.float_nodes else self.storage_dtype
+        window = node.operands[0].view.shape[len(value.shape) :]
+        long_sum = isinstance(node.operation, Reduction) and prod(window) >= LONG_SUM
+        return "float32" if long_sum or self._keeps_float(node) else self.storage_dtype
+
+    def _keeps_float(self, node: Node) -> bool:
+        return node.output.name in self.float_nodes
 
     def _placement(self, value: Value) -> Placement:
         """Where a value will be: a texture of its own, or a part of the concatenation that it is written into."""
@@ -240,7 +254,7 @@ class _Lowering:
         key = (operand, layout)
         if key not in self.copies:
             source = self.graph.values[operand.value]
-            value = Value(f"{operand.value}.copy{len(self.copies)}", operand.view.shape, source.dtype)
+            value = Value(self.graph.unused(f"{operand.value}.copy{len(self.copies)}"), operand.view.shape, source.dtype)
             output = Placement(self._texture(value.name, value.shape, layout, self._dtype(source)), value.shape)
             self.placements[value.name] = output
             node = Node(value, Load(), (operand,))
@@ -263,7 +277,7 @@ class _Lowering:
     def _convolve(self, node: Node) -> None:
         operation = node.operation
         assert isinstance(operation, Convolution)
-        x, w = node.operands
+        x, w, *factors = node.operands
         if w.value not in self.graph.constants:
             raise UnsupportedError(
                 "the convolution's weights depend on an input; imgconv packs weights when it loads a model, so give "
@@ -272,12 +286,15 @@ class _Lowering:
         weights = w.view.evaluate(numpy.asarray(self.graph.constants[w.value]), w.fill)
         if not self._is_direct(x):
             x = self._copy(x, image_layout(4), "a convolution reads whole textures of images")
-            node = replace(node, operands=(x, w))
+        for number, factor in enumerate(factors):
+            if convolution.factor_texel(factor, self.placements[factor.value]) is None:
+                factors[number] = self._copy(factor, image_layout(4), "a convolution reads four factors to a texel")
+        node = replace(node, operands=(x, w, *factors))
         output = self._placement(node.output)
         problem = convolution.problem_of(operation, x.view.shape, weights.shape, node.output.shape)
-        chosen = convolution.default_specialisation(problem, self.target.kind, self.target.compute_units)
+        chosen = self.target.choose_convolution(problem, self.target.kind, self.target.compute_units)
         packed = convolution.pack_weights(problem, operation, chosen.block_quads, weights)
-        dtype = self._weights_dtype(weights)
+        dtype = "float32" if self._keeps_float(node) else self._weights_dtype(weights)
         name = f"{node.output.name}.weights"
         storage: Texture | HostBuffer
         if chosen.weights_in_buffer:
@@ -287,7 +304,8 @@ class _Lowering:
         else:
             storage = convolution.weights_texture(name, packed, self.target.limits, dtype)
             self.content[storage] = storage.tiling.scatter(packed.astype(dtype))
-        places = {x.value: self.placements[x.value]} | self._operand_places(replace(node, operands=(x,)), output)
+        places = {o.value: self.placements[o.value] for o in (x, *factors)}
+        places |= self._operand_places(replace(node, operands=(x, *factors)), output)
         source = convolution.convolution_kernel(
             node, problem, chosen, output, places, storage, self.config.native_explog
         )
@@ -308,7 +326,7 @@ class _Lowering:
             made_b = self._product_operand(b, "b")
         node = replace(node, operands=(made_a, made_b))
         output = self._placement(node.output)
-        chosen = product.default_specialisation(problem, self.target.kind, self.target.compute_units)
+        chosen = self.target.choose_product(problem, self.target.kind, self.target.compute_units)
         places = {o.value: self.placements[o.value] for o in node.operands}
         places |= self._operand_places(replace(node, operands=()), output)
         source = product.product_kernel(
@@ -334,8 +352,9 @@ class _Lowering:
         *lead, inner, columns = array.shape
         padded = numpy.zeros((*lead, -(-inner // LANES) * LANES, columns), array.dtype)
         padded[..., :inner, :] = array
-        name = f"{node.output.name}.weights"
-        texture = self._texture(name, padded.shape, matrix_layout(padded.ndim), self._weights_dtype(padded))
+        name = self.graph.unused(f"{node.output.name}.matrix")
+        dtype = "float32" if self._keeps_float(node) else self._weights_dtype(padded)
+        texture = self._texture(name, padded.shape, matrix_layout(padded.ndim), dtype)
         self.content[texture] = texture.tiling.scatter(texture.layout.pack(padded.astype(texture.dtype)))
         self.placements[name] = Placement(texture, padded.shape)
         view = identity(operand.view.shape)
@@ -362,21 +381,35 @@ def concatenations_in_place(graph: Graph, layouts: dict[str, Layout]) -> dict[st
             if made and same and name not in inside and name not in parts and name not in graph.outputs:
                 parts[name] = offset
             offset += operand.view.shape[1]
-        _drop_conflicts(graph, parts)
+        _drop_conflicts(graph, node, parts, inside)
         inside |= {name: (node.output.name, at) for name, at in parts.items()}
     return inside
 
 
-def _drop_conflicts(graph: Graph, parts: dict[str, int]) -> None:
-    """Remove parts until no kernel that writes one of them reads another."""
+def _drop_conflicts(graph: Graph, node: Node, parts: dict[str, int], inside: dict[str, tuple[str, int]]) -> None:
+    """Remove parts until no kernel that writes into the concatenation, a copy included, reads another part of it."""
+
+    def part_of(name: str) -> str | None:
+        """The part that holds a value: itself, or a concatenation that it is written into."""
+        while name not in parts and name in inside:
+            name = inside[name][0]
+        return name if name in parts else None
+
     while True:
         conflicts = {name: 0 for name in parts}
-        for name in parts:
-            producer = graph.producers.get(name)
-            for read in producer.reads if producer else ():
-                if read in parts:
-                    conflicts[name] += 1
-                    conflicts[read] += 1
+        for name in (*parts, *inside):
+            writes, producer = part_of(name), graph.producers.get(name)
+            for read in producer.reads if writes is not None and producer else ():
+                other = part_of(read)
+                if writes is not None and other is not None and other != writes:
+                    conflicts[writes] += 1
+                    conflicts[other] += 1
+        offset = 0
+        for operand in node.operands:
+            copied = part_of(operand.value) if parts.get(operand.value) != offset else None
+            if copied is not None:
+                conflicts[copied] += 1
+            offset += operand.view.shape[1]
         worst = max(conflicts, key=lambda n: conflicts[n], default=None)
         if worst is None or conflicts[worst] == 0:
             return

@@ -24,9 +24,6 @@
 #ifndef INDEX
 #define INDEX short                     // type of sizes and positions: int where a short could overflow
 #endif
-#ifndef BATCH
-#define BATCH 1                         // products in the batch
-#endif
 #ifndef ROWS
 #define ROWS 1                          // M
 #endif

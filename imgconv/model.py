@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Union
 
 from imgconv.cl.device import DeviceInfo, open_device, select
-from imgconv.compiler import compile_graph
+from imgconv.compiler import limited
 from imgconv.config import Config, read_config
 from imgconv.errors import InputError
 from imgconv.graph import Graph, Value
 from imgconv.layout import ImageLimits
-from imgconv.lower import Target
+from imgconv.lower import Target, lower
+from imgconv.passes import run_passes
 from imgconv.plan import Plan
 
 Shapes = Mapping[str, Union[Sequence[int], int]]
@@ -58,8 +60,8 @@ def load(
 ) -> Model:
     """Compile an ONNX file or a Graph for a device.
 
-    device: index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU). float16: 1 stores half
-    (FLOAT16). native_explog: native_exp and friends (NATIVE_EXPLOG). shapes: sizes of symbolic dimensions, by input or
+    device: index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU). float16: 1 stores half,
+    save where that would cost more than imgconv.precision allows (FLOAT16). native_explog: native_exp and friends (NATIVE_EXPLOG). shapes: sizes of symbolic dimensions, by input or
     dimension name. max_image: a lower image limit than the device's (IMGCONV_MAX_IMAGE). progress: called with
     (kernels built, kernels in all, text).
     Raises ConfigError, ModelError, UnsupportedError, DeviceError, ResourceError or BuildError.
@@ -72,10 +74,16 @@ def load(
 
         graph = import_onnx(graph, shapes)
     info = device if isinstance(device, DeviceInfo) else select(config.device)
-    optimised, plan = compile_graph(graph, config, target_of(info))
+    target = limited(target_of(info), config)
+    optimised = run_passes(graph)
+    from imgconv.precision import choose_float_nodes
     from imgconv.runner import Session
 
-    return Model(optimised, plan, config, info, Session(plan, open_device(info), progress))
+    context = open_device(info)
+    if config.float16:
+        config = replace(config, float_nodes=choose_float_nodes(optimised, config, target, context, progress))
+    plan = lower(optimised, config, target)
+    return Model(optimised, plan, config, info, Session(plan, context, progress))
 
 
 def target_of(info: DeviceInfo) -> Target:

@@ -262,8 +262,8 @@ class _Importer:
             onnx.external_data_helper.load_external_data_for_tensor(filled, str(self.folder))
         except (OSError, ValueError, onnx.checker.ValidationError) as error:
             raise ModelError(
-                f"tensor {tensor.name!r} is in the external file {str(self.folder / location)!r}, which cannot be read: "
-                f"{error}"
+                f"tensor {tensor.name!r} is in the external file {str(self.folder / location)!r}, which cannot be "
+                f"read: {error}"
             ) from error
         filled.data_location = onnx.TensorProto.DEFAULT
         return filled
@@ -301,10 +301,9 @@ def read_inputs(values: Sequence[onnx.ValueInfoProto], shapes: Shapes) -> Iterat
     symbols = {d for _, dimensions in declared.values() for d in dimensions or () if isinstance(d, str) and d}
     for key, given in shapes.items():
         _check_key(key, isinstance(given, Sequence), tuple(declared), tuple(sorted(symbols)))
-    sizes = {key: _size(key, given) for key, given in shapes.items() if not isinstance(given, Sequence)}
-    fixed = {
-        key: _given_shape(key, declared[key][1], given, sizes) for key, given in shapes.items() if isinstance(given, Sequence)
-    }
+    whole = {key: given for key, given in shapes.items() if isinstance(given, Sequence)}
+    sizes = {key: _size(key, given) for key, given in shapes.items() if key not in whole}
+    fixed = {key: _given_shape(key, declared[key][1], given, sizes) for key, given in whole.items()}
     for name, (dtype, dimensions) in declared.items():
         yield Tensor.input(name, fixed[name] if name in fixed else _completed(name, dimensions, sizes), dtype)
 
@@ -324,7 +323,7 @@ def _check_key(key: str, is_shape: bool, inputs: Sequence[str], symbols: Sequenc
 
 
 def _declared(value: onnx.ValueInfoProto) -> tuple[str, list[int | str] | None]:
-    """dtype and dimensions of an input: a size, a name, or "" for an unnamed dimension; None where there is no shape."""
+    """dtype and dimensions of an input: a size, a name, or "" for an unnamed one; None where there is no shape."""
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         raise UnsupportedError(f"input {value.name!r} is no tensor but a {kind or 'value of no type'}")
@@ -363,14 +362,17 @@ def _given_shape(name: str, dimensions: list[int | str] | None, shape: Any, size
 def _completed(name: str, dimensions: list[int | str] | None, sizes: Mapping[str, int]) -> Shape:
     """The declared shape with every symbolic dimension replaced."""
     if dimensions is None:
-        raise InputError(f"input {name!r} has no shape in the model; give one, as shapes={{{name!r}: (1, 3, 224, 224)}}")
+        raise InputError(
+            f"input {name!r} has no shape in the model; give one, as shapes={{{name!r}: (1, 3, 224, 224)}}"
+        )
     shape = []
     for axis, dimension in enumerate(dimensions):
         size = dimension if isinstance(dimension, int) else sizes.get(dimension, 1 if axis == 0 else 0)
         if not size:
+            by_name = f" or shapes={{{dimension!r}: 224}}" if dimension else ""
             raise InputError(
                 f"input {name!r} is {_shown(dimensions)}: the size of axis {axis} is not known. Give it, as "
-                f"shapes={{{name!r}: {_example(dimensions)}}}" + (f" or shapes={{{dimension!r}: 224}}" if dimension else "")
+                f"shapes={{{name!r}: {_example(dimensions)}}}{by_name}"
             )
         shape.append(size)
     return tuple(shape)

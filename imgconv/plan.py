@@ -49,6 +49,8 @@ class Launch:
 class Plan:
     """Launches in order; host buffers by input and output name; the content of constant storages; texture slots.
 
+    constant_outputs: the arrays of outputs that depend on no input; the device has no part in them.
+
     content: host arrays, as stored, of every storage that is uploaded once. slots: for each texture that is written by
     launches, the number of the image that holds it; textures with one slot are never alive together.
     """
@@ -60,6 +62,7 @@ class Plan:
     output_buffers: Mapping[str, HostBuffer]
     content: Mapping[Storage, Any]
     slots: Mapping[Texture, int] = field(default_factory=dict)
+    constant_outputs: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def textures(self) -> tuple[Texture, ...]:

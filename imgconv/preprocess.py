@@ -16,6 +16,7 @@ from imgconv.errors import InputError
 
 RESIZES = ("stretch", "crop", "letterbox")
 ORDERS = ("rgb", "bgr", "y")
+FILTERS = ("antialias", "bilinear")
 Size = tuple[int, int]  # width, height in pixels, as Pillow has it
 
 
@@ -26,10 +27,12 @@ class Preparation:
     resize: 'stretch' fills the model's size, without keeping the aspect; 'crop' scales the picture until it covers the
     size and keeps the middle; 'letterbox' scales it until it fits, puts it at the top left, and fills with `pad`.
     order: 'rgb', 'bgr' or 'y' (the luma of JPEG, BT.601: one channel). mean and std: one value, or one for each channel
-    in that order.
+    in that order. filter: 'antialias' averages all pixels that fall into one, as Pillow and torchvision do; 'bilinear'
+    looks at the four nearest only, as OpenCV does.
     """
 
     resize: str = "stretch"
+    filter: str = "antialias"
     order: str = "rgb"
     scale: float = 1.0
     mean: tuple[float, ...] = (0.0,)
@@ -38,12 +41,15 @@ class Preparation:
 
     def __post_init__(self) -> None:
         """Raises InputError for a setting that fits no picture."""
-        for name, value, allowed in (("resize", self.resize, RESIZES), ("order", self.order, ORDERS)):
+        choices = (("resize", self.resize, RESIZES), ("order", self.order, ORDERS), ("filter", self.filter, FILTERS))
+        for name, value, allowed in choices:
             if value not in allowed:
                 raise InputError(f"{name} is {value!r}; use {', '.join(allowed)}")
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, self.channels):
                 raise InputError(f"{name} has {len(values)} values; order {self.order!r} takes 1 or {self.channels}")
+        if not 0 <= self.pad <= 255:
+            raise InputError(f"pad is {self.pad}; a pixel is 0 to 255")
         if 0 in self.std:
             raise InputError("std is 0, and pixels are divided by it")
 
@@ -77,19 +83,25 @@ def letterbox_scale(picture: Size, size: Size) -> float:
     return min(size[0] / picture[0], size[1] / picture[1])
 
 
-def resized(picture: Image.Image, size: Size, how: str = "stretch", pad: int = 114) -> Image.Image:
-    """The picture at exactly `size`, as `Preparation.resize` says; bilinear, over an area where it is reduced."""
-    if picture.size == size:
-        return picture
-    if how == "stretch":
-        return picture.resize(size, Image.Resampling.BILINEAR)
-    if how == "crop":
-        return ImageOps.fit(picture, size, Image.Resampling.BILINEAR)
-    scale = letterbox_scale(picture.size, size)
-    inner = max(1, int(picture.width * scale)), max(1, int(picture.height * scale))
-    boxed = Image.new("RGB", size, (pad, pad, pad))
-    boxed.paste(picture.resize(inner, Image.Resampling.BILINEAR), (0, 0))
-    return boxed
+def resized(picture: Image.Image, size: Size, preparation: Preparation) -> Image.Image:
+    """The picture at exactly `size`, as the preparation's resize, filter and pad say."""
+    scales = size[0] / picture.width, size[1] / picture.height
+    if preparation.resize == "letterbox":
+        scale = letterbox_scale(picture.size, size)
+        inner = max(1, int(picture.width * scale)), max(1, int(picture.height * scale))
+        boxed = Image.new("RGB", size, (preparation.pad,) * 3)
+        boxed.paste(_scaled(picture, inner, (0, 0, *picture.size), preparation.filter), (0, 0))
+        return boxed
+    shown = (size[0] / max(scales), size[1] / max(scales)) if preparation.resize == "crop" else picture.size
+    left, top = (picture.width - shown[0]) / 2, (picture.height - shown[1]) / 2
+    return _scaled(picture, size, (left, top, left + shown[0], top + shown[1]), preparation.filter)
+
+
+def _scaled(picture: Image.Image, size: Size, box: tuple[float, float, float, float], how: str) -> Image.Image:
+    """The part of the picture in `box` (left, top, right, bottom) at exactly `size`."""
+    if how == "antialias":
+        return picture.resize(size, Image.Resampling.BILINEAR, box)
+    return picture.transform(size, Image.Transform.EXTENT, box, Image.Resampling.BILINEAR)
 
 
 def to_array(picture: Image.Image, preparation: Preparation) -> Any:
@@ -106,8 +118,8 @@ def to_array(picture: Image.Image, preparation: Preparation) -> Any:
 def guess_range(array: Any) -> tuple[float, float]:
     """The values of black and white: 0 and 255 for bytes and where the largest value is above 4, else 0 and 1.
 
-    Networks overshoot, so that values a little above 1 do not mean 0 to 255; a picture of 0 to 255 that has nothing above 4
-    would be black.
+    Networks overshoot, so that values a little above 1 do not mean 0 to 255; and a picture of 0 to 255 with nothing
+    above 4 would be black.
     """
     return (0.0, 255.0) if array.dtype == numpy.uint8 or numpy.nanmax(array, initial=0) > 4 else (0.0, 1.0)
 

@@ -43,8 +43,8 @@ class ImageOutput:
 class Summary:
     """The spread of a tensor's finite values, NaN where it has none; not_finite: how many others there are."""
 
-    low: float
-    high: float
+    minimum: float
+    maximum: float
     mean: float
     not_finite: int
 
@@ -54,7 +54,7 @@ Result = Scores | ImageOutput | Summary
 
 def kind_of(shape: Sequence[int], dtype: str) -> str:
     """'scores': one value for each of two classes or more; 'image': (1, 1 or 3, H, W); 'summary': anything else."""
-    if sum(n > 1 for n in shape) == 1 and dtype.startswith("float"):
+    if sum(n != 1 for n in shape) == 1 and 0 not in shape and dtype.startswith("float"):
         return "scores"
     is_pixels = dtype.startswith("float") or dtype == "uint8"
     if is_pixels and len(shape) == 4 and shape[0] == 1 and shape[1] in (1, 3) and min(shape[2:]) >= SMALLEST_IMAGE:

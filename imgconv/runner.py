@@ -10,7 +10,7 @@ import numpy
 from imgconv.cl.device import Context
 from imgconv.cl.image import create_buffer, create_image, download_buffer, upload, upload_buffer
 from imgconv.cl.program import build, kernel
-from imgconv.cl.queue import enqueue, finish
+from imgconv.cl.queue import durations, enqueue, finish
 from imgconv.errors import InputError
 from imgconv.graph import Value
 from imgconv.kernels.source import COMMON
@@ -50,7 +50,16 @@ class Session:
         finish(self.context)
         return {value.name: self._download(value) for value in self.plan.outputs}
 
+    def launch_seconds(self) -> list[float]:
+        """Seconds that each launch takes on the device, in the plan's order, with the inputs of the last run.
+
+        Raises DeviceError where the context was not opened with profile=True.
+        """
+        return durations(self.context, [enqueue(self.context, *launch) for launch in self._launches])
+
     def _download(self, value: Value) -> Any:
+        if value.name in self.plan.constant_outputs:
+            return self.plan.constant_outputs[value.name].copy()
         buffer = self.plan.output_buffers[value.name]
         array = download_buffer(self.context, self._memory[buffer], buffer.shape, buffer.dtype)
         if value.dtype.startswith("float"):
@@ -114,8 +123,16 @@ def check_inputs(wanted: tuple[Value, ...], given: Mapping[str, Any]) -> dict[st
                 f"input {value.name!r} has shape {list(array.shape)}, the model takes {list(value.shape)}; "
                 "load it with shapes= for another one"
             )
-        floats = numpy.issubdtype(array.dtype, numpy.floating) == value.dtype.startswith("float")
-        if not (floats or numpy.can_cast(array.dtype, value.dtype, "safe")):
+        if not _holds(value.dtype, array):
             raise InputError(f"input {value.name!r} has dtype {array.dtype}, the model takes {value.dtype}")
         arrays[value.name] = numpy.ascontiguousarray(array)
     return arrays
+
+
+def _holds(dtype: str, array: Any) -> bool:
+    """Whether an array may be given for a dtype: any float for a float, and what loses nothing for the others."""
+    if array.dtype.kind == "f" and dtype.startswith("float"):
+        return True
+    if array.dtype.kind in "biu" and not dtype.startswith("float"):
+        return bool(numpy.all(array.astype(dtype) == array))
+    return numpy.can_cast(array.dtype, dtype, "safe")

@@ -20,8 +20,8 @@ import numpy
 from imgconv import expression, view
 from imgconv.evaluate import evaluate_node
 from imgconv.expression import Argument, Expression, Literal
-from imgconv.graph import IDENTITY, Concatenation, Convolution, Graph, Load, Node, Operand, Operation, Product, Reduction
-from imgconv.graph import Value, array_value
+from imgconv.graph import IDENTITY, Concatenation, Convolution, Graph, Load, Node, Operand, Operation, Product
+from imgconv.graph import Reduction, Value, array_value
 from imgconv.view import Shape, View
 
 Number = Union[int, float, bool]
@@ -113,7 +113,7 @@ class Tensor:
         if self.array is not None:
             return self.array
         if not self.is_constant or self.recorded is None:
-            raise ValueError(f"the content of {self.name or 'a tensor'} of shape {list(self.shape)} depends on an input")
+            raise ValueError(f"{self.name or 'a tensor'} of shape {list(self.shape)} depends on an input")
         reads = self.recorded.operands + self.recorded.epilogue_operands
         arrays = {f"r{i}": r.tensor.numpy() for i, r in enumerate(reads)}
         node = _node(self, Value("r", self.shape, self.dtype), {id(r): f"r{i}" for i, r in enumerate(reads)})
@@ -235,6 +235,10 @@ class Tensor:
             raise ValueError(f"cannot reshape {list(self.shape)} to {list(shape)}")
         return self.through(view.reshape(self.shape, shape))
 
+    def flatten(self) -> Tensor:
+        """(N, ...) -> (N, all the rest)."""
+        return self.reshape(self.shape[0], -1)
+
     def transpose(self, *permutation: int) -> Tensor:
         """Axes reordered; without arguments, reversed."""
         return self.through(view.transpose(self.shape, permutation or tuple(reversed(range(self.rank)))))
@@ -248,7 +252,8 @@ class Tensor:
         count = len(range(start, stop, step))
         starts = [start if a == axis else 0 for a in range(self.rank)]
         sizes = [count if a == axis else n for a, n in enumerate(self.shape)]
-        return self.through(view.slice_(self.shape, starts, sizes, [step if a == axis else 1 for a in range(self.rank)]))
+        steps = [step if a == axis else 1 for a in range(self.rank)]
+        return self.through(view.slice_(self.shape, starts, sizes, steps))
 
     def pad(self, before: Sequence[int], after: Sequence[int], fill: float = 0.0) -> Tensor:
         """`fill` before and after each axis; negative amounts crop."""
@@ -347,9 +352,15 @@ class Tensor:
         operand = Read(scale, view.expand(scale.shape, shape))
         return _record(shape, self.dtype, Reduction(kind, IDENTITY), reads, epilogue, (operand,))
 
-    def max_pool(self, window: int, stride: int, padding: int = 0) -> Tensor:
-        """Largest value in square windows of the last two axes."""
-        return self.pool("max", [window] * 2, [stride] * 2, [padding] * 4)
+    def max_pool(self, window: int, stride: int, padding: int = 0, round_up: bool = False) -> Tensor:
+        """Largest value in square windows of the last two axes; round_up: windows may reach past the end, as ceil_mode."""
+        room = [n + 2 * padding - window for n in self.shape[-2:]]
+        sizes = [-(-r // stride) + 1 for r in room] if round_up else None
+        return self.pool("max", [window] * 2, [stride] * 2, [padding] * 4, sizes=sizes)
+
+    def global_average_pool(self) -> Tensor:
+        """(N, C, H, W) -> (N, C, 1, 1): the mean of each channel."""
+        return self.mean([2, 3], keepdims=True)
 
     # Products
 
@@ -377,6 +388,37 @@ class Tensor:
         """Convolution of (N, C, H, W) with weight (O, C/groups, KH, KW), plus bias (O)."""
         result = convolution(self, weight, [stride] * 2, [padding] * 4, [dilation] * 2, groups)
         return result if bias is None else result + bias.reshape(-1, 1, 1)
+
+    def depthwise(
+        self, weight: Tensor, bias: Tensor | None = None, stride: int = 1, padding: int = 0, dilation: int = 1
+    ) -> Tensor:
+        """conv2d with a window of its own for each channel: weight (O, 1, KH, KW), O a multiple of C."""
+        return self.conv2d(weight, bias, stride, padding, dilation, groups=self.shape[1])
+
+    def conv_transpose2d(
+        self, weight: Tensor, bias: Tensor | None = None, stride: int = 1, padding: int = 0, groups: int = 1
+    ) -> Tensor:
+        """Transposed convolution of (N, C, H, W) with weight (C, O/groups, KH, KW), plus bias (O)."""
+        sizes = [(n - 1) * stride + k - 2 * padding for n, k in zip(self.shape[2:], weight.shape[2:], strict=True)]
+        result = convolution(self, weight, [stride] * 2, [padding] * 4, [1] * 2, groups, sizes, transposed=True)
+        return result if bias is None else result + bias.reshape(-1, 1, 1)
+
+    def linear(self, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """(..., C) times the transpose of weight (O, C), plus bias (O)."""
+        result = self.matmul(weight.transpose(1, 0))
+        return result if bias is None else result + bias
+
+    def batch_norm(
+        self, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, epsilon: float = 1e-5
+    ) -> Tensor:
+        """(x - mean) / sqrt(variance + epsilon) * scale + bias by channel of axis 1; Ioffe and Szegedy, arXiv:1502.03167.
+
+        The parameters, each (C), are constants; they are combined in float64.
+        """
+        wide = [t.numpy().astype(numpy.float64) for t in (scale, bias, mean, variance)]
+        factor = wide[0] / numpy.sqrt(wide[3] + epsilon)
+        parts = [p.astype(numpy.float32).reshape(-1, *[1] * (self.rank - 2)) for p in (factor, wide[1] - wide[2] * factor)]
+        return self * Tensor.constant(parts[0]) + Tensor.constant(parts[1])
 
 
 def whole(tensor: Tensor) -> Read:
@@ -491,9 +533,8 @@ def _convolution_3d(
         chosen = x.pad([0, 0, 1, 0, 0], [0] * 5).take(2, [q + 1 for q in depth])
         flat = chosen.transpose(0, 2, 1, 3, 4).reshape(n * output[0], c, *x.shape[3:])
         plane = weight.take(2, [tap]).reshape(*weight.shape[:2], *weight.shape[3:])
-        part = convolution(
-            flat, plane, strides[1:], [pads[1], pads[2], pads[4], pads[5]], dilations[1:], groups, output[1:], transposed
-        )
+        sides = [pads[1], pads[2], pads[4], pads[5]]
+        part = convolution(flat, plane, strides[1:], sides, dilations[1:], groups, output[1:], transposed)
         total = part if total is None else total + part
     if total is None:
         raise ValueError("a convolution whose window never meets its input")

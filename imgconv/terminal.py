@@ -71,11 +71,13 @@ class Progress:
             self._bar.stop()
 
     def __call__(self, done: int, total: int, what: str) -> None:
-        """The callback that imgconv.load takes."""
+        """The callback that imgconv.load takes; a total of 0 stands for work that is not counted."""
         if self._bar:
-            self._bar.update(self._bar.task_ids[0], description=what, completed=done, total=total)
+            task = self._bar.tasks[0]
+            task.total = total or None
+            self._bar.update(task.id, description=what, completed=done)
             return
-        self._text = f"{what}: {done} of {total}"
+        self._text = f"{what}: {done} of {total}" if total else what
         if time.monotonic() - self._start > PATIENCE:
             self._say()
 

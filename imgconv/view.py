@@ -141,7 +141,7 @@ def expand(source: Shape, shape: Shape) -> View:
 
 
 def slice_(source: Shape, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int]) -> View:
-    """``start, start+step, ...``: `sizes` elements along each axis; steps may be negative (a flip is start n-1, step -1)."""
+    """``start, start+step, ...``: `sizes` elements along each axis; a flip is start n-1, step -1."""
     axes = axis_variables(tuple(sizes))
     index = tuple(a * step + start for a, start, step in zip(axes, starts, steps, strict=True))
     return View(tuple(sizes), source, index)

@@ -13,6 +13,36 @@ SIZES = (3, 4, 5)
 VARIABLES = [variable(name, size) for name, size in zip("abc", SIZES)]
 
 
+class CInteger(int):
+    """An int with C's division and remainder."""
+
+    def __add__(self, other: int) -> CInteger:
+        return CInteger(int(self) + int(other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: int) -> CInteger:
+        return CInteger(int(self) - int(other))
+
+    def __rsub__(self, other: int) -> CInteger:
+        return CInteger(int(other) - int(self))
+
+    def __mul__(self, other: int) -> CInteger:
+        return CInteger(int(self) * int(other))
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> CInteger:
+        return CInteger(-int(self))
+
+    def __floordiv__(self, other: int) -> CInteger:
+        quotient = abs(int(self)) // abs(int(other))
+        return CInteger(quotient if (int(self) < 0) == (int(other) < 0) else -quotient)
+
+    def __mod__(self, other: int) -> CInteger:
+        return CInteger(int(self) - int(self // other) * int(other))
+
+
 @st.composite
 def expressions(draw: st.DrawFn) -> tuple[Index, str]:
     """A random expression, and the Python text that means the same."""
@@ -45,6 +75,17 @@ def test_value_and_range_are_those_of_python(pair: tuple[Index, str]) -> None:
         assert made.evaluate({"a": a, "b": b, "c": c}) == expected, (str(made), text)
         assert made.low <= expected <= made.high
         assert max(abs(made.low), abs(made.high)) <= made.magnitude()
+
+
+@given(expressions())
+@settings(max_examples=300, deadline=None)
+def test_text_means_the_same_in_c(pair: tuple[Index, str]) -> None:
+    """C's quotients round towards zero and its remainders take the dividend's sign: emulated here by a class."""
+    made, _ = pair
+    text = made.render()
+    for a, b, c in itertools.product(*map(range, SIZES)):
+        found = eval(text.replace("/", "//"), {}, {"a": CInteger(a), "b": CInteger(b), "c": CInteger(c)})
+        assert int(found) == made.evaluate({"a": a, "b": b, "c": c}), (text, a, b, c)
 
 
 @given(expressions(), expressions())

@@ -11,8 +11,8 @@ import numpy
 
 from imgconv.access import LANE, SHORT_LIMIT, KernelArgument, image_type, read_text, write_text
 from imgconv.epilogue import build_epilogue
-from imgconv.graph import Convolution, Node
-from imgconv.index import Variable, constant, variable, variable_index
+from imgconv.graph import Convolution, Node, Operand
+from imgconv.index import Index, Variable, constant, variable, variable_index
 from imgconv.kernels.source import KernelSource, round_up
 from imgconv.layout import (
     LANES, HostBuffer, ImageLimits, Layout, Placement, Texture, Tiling, choose_tiling, matrix_layout,
@@ -221,6 +221,18 @@ def reads_directly(view: View, place: Placement) -> bool:
     return lanes and x == column * pitch + quad + offset and y == image * h + row and (c % LANES == 0 or offset + quads == pitch)
 
 
+def factor_texel(factors: Operand, place: Placement) -> tuple[Index, Index] | None:
+    """Texel x and y of the factors (N, C, 1, 1) of (image, quad); None where they do not lie four to a texel."""
+    if factors.view.bounds or not isinstance(place.storage, Texture):
+        return None
+    n, c = factors.view.shape[:2]
+    channel = variable("quad", ceil(c / LANES)) * LANES + variable_index(LANE)
+    axes = {Variable("i0", n): variable("image", n), Variable("i1", c): channel}
+    x, y, lane = place.address([e.substitute(axes) for e in factors.view.index])
+    lanes = lane == variable_index(LANE) or (c == 1 and lane == constant(0))
+    return (x, y) if lanes and not any(LANE in e.variables() for e in (x, y)) else None
+
+
 def weights_texture(name: str, packed: Any, limits: ImageLimits, dtype: str) -> Texture:
     """The texture that holds packed weights."""
     height, width = packed.shape[:2]
@@ -242,7 +254,7 @@ def convolution_kernel(
     helpers: list[str] = []
     constants: dict[str, str | int] = {
         "INDEX": _index_type(problem, chosen, input_tiling, output_tiling),
-        "BATCH": problem.batch, "INPUT_WIDTH": problem.input_size[1], "INPUT_HEIGHT": problem.input_size[0],
+        "BATCH": problem.batch, "INPUT_HEIGHT": problem.input_size[0],
         "INPUT_PITCH": x.layout.quads(x.storage.shape), "INPUT_OFFSET": _first_quad(node, x),
         "INPUT_QUADS": problem.group_input_quads, "OUTPUT_WIDTH": columns, "OUTPUT_HEIGHT": rows,
         "FULL_OUTPUT_WIDTH": problem.output_size[1], "FULL_OUTPUT_HEIGHT": problem.output_size[0],
@@ -262,6 +274,8 @@ def convolution_kernel(
         "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_PARAMETERS": epilogue.parameters,
     }
     constants |= _weight_access(weights, helpers)
+    factors = [KernelArgument("factors", placements[o.value].storage) for o in node.operands[2:]]
+    constants |= _factor_access(node, placements, helpers)
     blocks = (
         ceil(columns / chosen.block_columns) * problem.phases[1], ceil(problem.output_quads / chosen.block_quads),
         problem.batch * ceil(rows / chosen.block_rows) * problem.phases[0],
@@ -274,7 +288,7 @@ def convolution_kernel(
     constants["GROUP_SIZE"] = attribute
     arguments = (
         KernelArgument("output", output.storage, written=True), KernelArgument("input", x.storage),
-        KernelArgument("weights", weights), *epilogue.arguments,
+        KernelArgument("weights", weights), *factors, *epilogue.arguments,
     )
     text = specialise("conv.cl", constants, "".join(helpers) + epilogue.functions)
     return KernelSource(text, "conv.cl", arguments, size, local)
@@ -295,6 +309,20 @@ def _weight_access(weights: Texture | HostBuffer, helpers: list[str]) -> dict[st
         return {"WEIGHTS": "__global const float4 *weights", name: f"weights[(block) * {stretch} + (k)]"}
     declaration = f"read_only {image_type(weights.tiling)} weights"
     return {"WEIGHTS": declaration, name: read_text("weights", weights.tiling, helpers).replace("x, y)", "k, block)")}
+
+
+def _factor_access(node: Node, placements: Mapping[str, Placement], helpers: list[str]) -> dict[str, str | int]:
+    name = "READ_FACTORS(image, quad)"
+    if len(node.operands) < 3:
+        return {"FACTORS": 0, "FACTORS_IMAGE": "image2d_t", name: "(float4)(1.0f)"}
+    place = placements[node.operands[2].value]
+    texel = factor_texel(node.operands[2], place)
+    assert texel is not None and isinstance(place.storage, Texture), node
+    read = read_text("factors", place.storage.tiling, helpers)
+    return {
+        "FACTORS": 1, "FACTORS_IMAGE": image_type(place.storage.tiling),
+        name: read.replace("x, y)", f"{texel[0].render()}, {texel[1].render()})"),
+    }
 
 
 def _index_type(problem: Problem, chosen: Specialisation, input_tiling: Tiling, output_tiling: Tiling) -> str:

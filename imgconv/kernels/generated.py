@@ -97,6 +97,7 @@ def _reduce(
     neutral = literal_text(NEUTRAL[reduction.kind])
     emitter.lines.append(f"float4 sum = (float4)({neutral});")
     walk = _walk_in_group(emitter, steps, group) if group > 1 else _walk(emitter, steps)
+    emitter.largest = max(emitter.largest, *steps)  # the operands' addresses need not depend on every step
     places = {Variable(f"i{rank + a}", n): walk[a] for a, n in enumerate(window)}
     if folded is not None:
         places[Variable(f"i{rank + folded}", window[folded])] = walk[folded] * LANES + variable_index(LANE)

@@ -13,6 +13,7 @@ from imgconv.index import Index, Variable, constant, unflatten, variable, variab
 from imgconv.kernels.source import KernelSource, round_up
 from imgconv.layout import LANES, Placement, Texture
 from imgconv.template import specialise
+from imgconv.view import axis_variables
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,11 @@ def default_specialisation(problem: Problem, kind: str, compute_units: int) -> S
 def texel_of(operand: Operand, placement: Placement, which: str) -> tuple[Index, Index] | None:
     """Texel x and y of an operand whose last axis runs along the lanes; None where it does not.
 
-    which: 'a' (batch, row, quad of k) or 'b' (batch, inner, quad of n).
+    which: 'a' (batch, row, quad of k) or 'b' (batch, inner, quad of n). The lanes of A past K must be zero.
     """
     if operand.view.bounds or not isinstance(placement.storage, Texture):
+        return None
+    if which == "a" and operand.view.shape[-1] % LANES and not _ends_with_tensor(operand, placement):
         return None
     *batch, rows, last = operand.view.shape
     row = variable("row" if which == "a" else "inner", rows)
@@ -80,6 +83,15 @@ def texel_of(operand: Operand, placement: Placement, which: str) -> tuple[Index,
     if (lane != variable_index(LANE) and not one) or any(LANE in e.variables() for e in (x, y)):
         return None
     return x, y
+
+
+def _ends_with_tensor(operand: Operand, placement: Placement) -> bool:
+    """Whether the lanes past the operand's last axis are those past its tensor's packed axis: zeros, not neighbours."""
+    packed = placement.layout.packed
+    if packed is None:
+        return True
+    first = operand.view.index[packed] - axis_variables(operand.view.shape)[-1]
+    return first.is_constant and first.constant + operand.view.shape[-1] == placement.shape[packed]
 
 
 def product_kernel(
@@ -103,7 +115,7 @@ def product_kernel(
     local = (chosen.group_columns, chosen.parts, 1) if shared else None
     size = (round_up(blocks[0], chosen.group_columns), *blocks[1:]) if shared else blocks
     constants: dict[str, str | int] = {
-        "INDEX": "short" if largest <= SHORT_LIMIT else "int", "BATCH": problem.batch, "ROWS": problem.rows,
+        "INDEX": "short" if largest <= SHORT_LIMIT else "int", "ROWS": problem.rows,
         "INNER": problem.inner, "OUTPUT_QUADS": problem.output_quads, "OUTPUT_OFFSET": output.channel_offset // LANES,
         "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads, "PARTS": chosen.parts,
         "GROUP_COLUMNS": chosen.group_columns, "CHECK_INNER": int(problem.inner % LANES != 0 and not padded_inner),

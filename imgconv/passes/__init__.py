@@ -8,8 +8,10 @@ from imgconv.graph import Graph
 from imgconv.passes.concatenations import place_concatenations
 from imgconv.passes.constants import fold_constants
 from imgconv.passes.dead_code import remove_dead_code
+from imgconv.passes.dynamic_weights import reduce_dynamic_weights
 from imgconv.passes.elementwise import merge_elementwise
 from imgconv.passes.epilogues import fuse_epilogues
+from imgconv.passes.factors import multiply_inputs
 from imgconv.passes.literals import literal_constants
 from imgconv.passes.materialise import materialise_operands
 from imgconv.passes.movement import sink_movement
@@ -31,10 +33,12 @@ PIPELINE: tuple[Pass, ...] = (
     fold_padding,
     place_concatenations,
     push_views,
+    reduce_dynamic_weights,
     materialise_operands,
     merge_elementwise,
     fuse_epilogues,
     fold_scales,
+    multiply_inputs,
     split_reductions,
     share_repeated,
     remove_dead_code,

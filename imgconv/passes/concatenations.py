@@ -25,32 +25,39 @@ def place_concatenations(graph: Graph) -> Graph:
     """
     nodes: list[Node] = []
     for node in graph.nodes:
-        nodes += _rewrite(node) if isinstance(node.operation, Concatenation) else [node]
+        nodes += _rewrite(graph, node) if isinstance(node.operation, Concatenation) else [node]
     return replace(graph, nodes=tuple(nodes))
 
 
-def _rewrite(node: Node) -> list[Node]:
+def _rewrite(graph: Graph, node: Node) -> list[Node]:
     assert isinstance(node.operation, Concatenation)
     axis, rank = node.operation.axis, len(node.output.shape)
     in_place = axis == 1 and rank in (2, 4, 5)
     segments: list[list[Operand]] = [[]]
+    made: list[Node] = []
     offset = 0
-    for operand in node.operands:
+    for number, operand in enumerate(node.operands):
+        if operand.view.bounds and operand.fill != 0:
+            # A sum reads zero outside of each part, so that another fill value needs a tensor of its own.
+            name = graph.unused(f"{node.output.name}.filled{number}")
+            value = Value(name, operand.view.shape, node.output.dtype)
+            made.append(Node(value, Load(), (operand,), origin=node.origin))
+            operand = plain(value)
         aligned = in_place and offset % LANES == 0
         if segments[-1] and (aligned or len(segments[-1]) == MOST_OPERANDS):
             segments.append([])
         segments[-1].append(operand)
         offset += operand.view.shape[axis]
     if len(segments) == 1:
-        return [_sum(node, node.output, segments[0], axis)]
-    made, parts = [], []
+        return [*made, _sum(node, node.output, segments[0], axis)]
+    parts = []
     for number, segment in enumerate(segments):
         if len(segment) == 1:
             parts.append(segment[0])
             continue
         shape = list(node.output.shape)
         shape[axis] = sum(o.view.shape[axis] for o in segment)
-        value = Value(f"{node.output.name}.part{number}", tuple(shape), node.output.dtype)
+        value = Value(graph.unused(f"{node.output.name}.part{number}"), tuple(shape), node.output.dtype)
         made.append(_sum(node, value, segment, axis))
         parts.append(plain(value))
     if in_place and all(p.view.shape[axis] % LANES == 0 for p in parts[:-1]):

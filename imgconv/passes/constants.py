@@ -19,7 +19,7 @@ def fold_constants(graph: Graph) -> Graph:
     constants = dict(graph.constants)
     nodes = []
     for node in graph.nodes:
-        known = all(name in constants for name in node.reads) and node.output.name not in graph.outputs
+        known = all(name in constants for name in node.reads)
         if known and node.output.size <= max(SMALL, 4 * sum(constants[name].size for name in node.reads)):
             constants[node.output.name] = evaluate_node(node, constants)
         else:

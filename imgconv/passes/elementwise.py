@@ -10,6 +10,7 @@ from imgconv.graph import Graph, Load, Node, Operand, Reduction
 from imgconv.layout import LANES
 from imgconv.passes.concatenations import MOST_OPERANDS
 from imgconv.passes.views import compose
+from imgconv.why import record
 
 
 # Costs in texel reads. A launch is worth its microseconds; exp, a division and their like are worth a read.
@@ -28,14 +29,13 @@ def merge_elementwise(graph: Graph) -> Graph:
     Given:   e = load(x) then exp($0);  s = sum(e[i0, i2]);  y = load(e) then divide($0, $1), $1=s[i0, 0]
     Result:  s = sum of exp($0)(x[i0, i2]);  y = load(x) then divide(exp($0), $1), $1=s[i0, 0]
     """
-    while True:
-        for node in graph.nodes:
-            merged = _merge_into_readers(graph, node)
-            if merged is not None:
-                graph = merged
-                break
-        else:
-            return graph
+    changed = True
+    while changed:
+        changed = False
+        for name in [node.output.name for node in graph.nodes]:
+            merged = _merge_into_readers(graph, graph.producers[name])
+            graph, changed = (graph, changed) if merged is None else (merged, True)
+    return graph
 
 
 def _merge_into_readers(graph: Graph, node: Node) -> Graph | None:
@@ -62,19 +62,24 @@ def recomputing_pays(graph: Graph, node: Node) -> bool:
     reads_of_it = {(r.output.name, o) for r in readers for o in r.all_operands if o.value == name}
     positions = sum(prod(o.view.shape) for _, o in reads_of_it) / LANES
     if _joins_a_kernel(graph, node) and (len(readers) > 1 or positions > size):
+        record(name, "left to the epilogue of the kernel before it, where it costs no reads")
         return False
     reads = sum(o.value not in graph.constants for o in node.all_operands)
     each = reads + sum(0.25 if operation in CHEAP else 1.0 for operation in operations(node.epilogue))
-    return positions * each <= size * (each + 1) + positions + LAUNCH
+    again, kept = positions * each, size * (each + 1) + positions + LAUNCH
+    decision = "recomputed in" if again <= kept else "kept as a texture for"
+    readers_text = f"{len(readers)} reader" + ("s" if len(readers) > 1 else "")
+    record(name, f"{decision} {readers_text}: {again:.0f} texel reads to recompute, {kept:.0f} to keep")
+    return again <= kept
 
 
 def _joins_a_kernel(graph: Graph, node: Node) -> bool:
-    """Whether the node can be the epilogue of a kernel other than a load: its only reader, at the same positions."""
+    """Whether the node can be in the epilogue of a kernel other than a load: its only reader, at the same positions."""
     for operand in node.all_operands:
         producer = graph.producers.get(operand.value)
-        if producer is None or isinstance(producer.operation, Load) or not operand.view.is_identity:
+        if producer is None or not operand.view.is_identity or len(graph.consumers[operand.value]) > 1:
             continue
-        if len(graph.consumers[operand.value]) == 1:
+        if not isinstance(producer.operation, Load) or _joins_a_kernel(graph, producer):
             return True
     return False
 

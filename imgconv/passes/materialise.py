@@ -19,7 +19,8 @@ def materialise_operands(graph: Graph) -> Graph:
         operand = node.operands[0]
         if isinstance(node.operation, Convolution) and operand.value not in graph.constants and _is_moved(operand):
             if operand not in made:
-                made[operand] = Value(f"{node.output.name}.input", operand.view.shape, graph.values[operand.value].dtype)
+                name = graph.unused(f"{node.output.name}.input")
+                made[operand] = Value(name, operand.view.shape, graph.values[operand.value].dtype)
                 nodes.append(Node(made[operand], Load(), (operand,), origin=node.origin))
             node = replace(node, operands=(plain(made[operand]), *node.operands[1:]))
         nodes.append(node)

@@ -39,6 +39,9 @@ def _zeros_before(view: View) -> tuple[int, int] | None:
     offsets = [view.index[a] - axes[a] for a in (2, 3)]
     if not all(o.is_constant for o in offsets):
         return None
+    # What a crop cuts off must stay invisible to the convolution's own padding.
+    if any(o.constant > 0 or view.shape[a] + o.constant < view.source[a] for a, o in zip((2, 3), offsets, strict=True)):
+        return None
     expected = []
     for axis, offset in zip((2, 3), offsets, strict=True):
         bound = Bound(axes[axis], -offset.constant, view.source[axis] - offset.constant)

@@ -22,11 +22,11 @@ def split_reductions(graph: Graph) -> Graph:
     """
     nodes: list[Node] = []
     for node in graph.nodes:
-        nodes += _split(node) if isinstance(node.operation, Reduction) else [node]
+        nodes += _split(graph, node) if isinstance(node.operation, Reduction) else [node]
     return replace(graph, nodes=tuple(nodes))
 
 
-def _split(node: Node) -> list[Node]:
+def _split(graph: Graph, node: Node) -> list[Node]:
     assert isinstance(node.operation, Reduction)
     shape, rank = node.output.shape, len(node.output.shape)
     window = node.operands[0].view.shape[rank:]
@@ -35,7 +35,7 @@ def _split(node: Node) -> list[Node]:
     kept = window.index(max(window))
     # The kept window axis becomes an axis of the first result: it changes places with those before it.
     order = [*range(rank), rank + kept, *(rank + a for a in range(len(window)) if a != kept)]
-    partial = Value(f"{node.output.name}.rows", (*shape, window[kept]), "float32")
+    partial = Value(graph.unused(f"{node.output.name}.rows"), (*shape, window[kept]), "float32")
     first = replace(
         node, output=partial, operands=tuple(_reordered(o, order) for o in node.operands),
         epilogue=Argument(0), epilogue_operands=(),

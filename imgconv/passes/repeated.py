@@ -28,11 +28,10 @@ def share_repeated(graph: Graph) -> Graph:
     for node in graph.nodes:
         made = replace(node, operands=rename(node.operands), epilogue_operands=rename(node.epilogue_operands))
         key = (made.operation, made.operands, made.epilogue, made.epilogue_operands, made.output.shape, made.output.dtype)
-        if node.output.name not in graph.outputs:
-            first = seen.setdefault(key, node.output.name)
-            if first != node.output.name:
-                renamed[node.output.name] = first
-                continue
+        first = seen.setdefault(key, node.output.name)
+        if first != node.output.name and node.output.name not in graph.outputs:
+            renamed[node.output.name] = first
+            continue
         nodes.append(made)
     constants = {n: a for n, a in graph.constants.items() if renamed[n] == n or n in graph.outputs}
     return replace(graph, nodes=tuple(nodes), constants=constants)

@@ -23,11 +23,11 @@ def fold_scales(graph: Graph) -> Graph:
     Result:  y = convolution(x, w*s) then relu(add($0, $1)), $1=(b*s + t)[i1]
     """
     constants = dict(graph.constants)
-    nodes = tuple(_rewrite(node, constants) for node in graph.nodes)
+    nodes = tuple(_rewrite(graph, node, constants) for node in graph.nodes)
     return replace(graph, nodes=nodes, constants=constants)
 
 
-def _rewrite(node: Node, constants: dict[str, Any]) -> Node:
+def _rewrite(graph: Graph, node: Node, constants: dict[str, Any]) -> Node:
     if not isinstance(node.operation, (Convolution, Product)) or node.operands[1].value not in constants:
         return node
     weights = node.operands[1]
@@ -39,13 +39,13 @@ def _rewrite(node: Node, constants: dict[str, Any]) -> Node:
         return node
     made = node
     if not numpy.all(scale == 1):
-        name = f"{node.output.name}.weights"
+        name = graph.unused(f"{node.output.name}.weights")
         scaled, view = _scaled(node, constants[weights.value], weights.view, scale)
         constants[name] = scaled
         made = replace(made, operands=(made.operands[0], Operand(name, view)))
     if not numpy.any(shift):
         return compact(replace(made, epilogue=rest))
-    bias = f"{node.output.name}.bias"
+    bias = graph.unused(f"{node.output.name}.bias")
     constants[bias] = shift.astype(numpy.float32)
     added = apply("add", IDENTITY, Argument(len(made.epilogue_operands) + 1))
     operand = Operand(bias, _along(node.output.shape, axis))

@@ -1,0 +1,53 @@
+# make demo    set up .venv and enlarge examples/demo.png        make lint    ruff and mypy
+# make test    set up .venv and run the tests                    make clean   remove what these made
+# make bench   set up .venv and run every benchmark on one network
+#
+# PYTHON: the interpreter to set up .venv with. PYTEST: further arguments for pytest.
+
+PYTHON ?= python3
+PYTEST ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test bench lint clean
+
+demo: $(VENV)/installed-cpu
+	$(BIN)/python -m examples.demo
+
+test: $(VENV)/installed-cpu $(VENV)/installed-test
+	$(BIN)/python -m pytest $(PYTEST)
+
+# The last one needs a build of Mesa, and says which.
+bench: $(VENV)/installed-cpu $(VENV)/installed-bench
+	$(BIN)/python -m benchmarks.model squeezenet --repeat 5
+	$(BIN)/python -m benchmarks.kernel squeezenet --repeat 5
+	$(BIN)/python -m benchmarks.peers squeezenet --repeat 5
+	-$(BIN)/python -m benchmarks.adreno squeezenet --summary
+
+lint: $(VENV)/installed-test $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info demo-output.png .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find imgconv models examples benchmarks tests -name __pycache__ -prune -exec rm -rf {} +
+
+# One stamp for each extra of setup.cfg: newer than setup.cfg where what it asks for is installed. "cpu", the OpenCL
+# driver for CPUs, is empty except on x86-64 Linux. There it is installed even beside another driver, so that every
+# machine runs the same tests on it. pip must not run twice at once, so that the others wait for "cpu".
+$(VENV)/installed-test $(VENV)/installed-dev $(VENV)/installed-bench: $(VENV)/installed-cpu
+$(VENV)/installed-dev $(VENV)/installed-bench: | $(VENV)/installed-test
+$(VENV)/installed-%: setup.cfg pyproject.toml | $(BIN)/python
+	@echo "installing imgconv[$*] into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "imgconv needs Python 3.10 or newer as '$(PYTHON)'; install it, or name another: make PYTHON=python3.12" >&2; \
+	  exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { \
+	  rm -rf $(VENV); \
+	  echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; \
+	  exit 1; }

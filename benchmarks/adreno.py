@@ -1,0 +1,358 @@
+"""A network's kernels as machine code for Adreno GPUs, by Mesa's compiler; no Adreno is needed, and nothing is run.
+
+    python -m benchmarks.adreno [NAME or FILE.onnx ...] [--gpu 630,650,740] [--summary] [--json FILE]
+
+The network is planned for a GPU of that size without any device. Each kernel is compiled once by Mesa's freedreno
+compiler, which is not Qualcomm's, and its instructions are weighted by the trip counts of its loops.
+
+    issue/MAC   issue slots of a work item for each multiply-add that it makes; 1.0 is the floor
+    slots/MAC   issue slots of the launch, for every lane of every wave, idle ones too, for each multiply-add that the
+                network asks for: adds the rounding up to blocks, work groups and waves
+    MAC/read    multiply-adds for each texture read
+    regs        registers of four floats; waves: how many fit in a core beside each other; spills: to memory
+    check       texture reads by the weighted machine code, in parts of those by the kernel's source: 1 where the
+                loops of both were matched and the compiler merged no reads
+    slots       issue slots of all launches of a frame, in millions
+
+Loops that the compiler unrolled are gone from the machine code; those left over are matched with the source's loops, in
+order, so that the texture reads and multiply-adds of both agree best. Both arms of a branch count.
+
+ADRENO_MESA names the folder of a Mesa build with its freedreno no-op device, default ~/.cache/adreno-mesa.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, prod
+from pathlib import Path
+from typing import Any
+
+from benchmarks.adreno_mesa import INTEGER_COORDINATES, Mesa, find_mesa
+from benchmarks.kernel_text import KernelText, Loop, read_kernel
+from benchmarks.measure import (
+    Column, add_output_argument, digits, environment, environment_line, make_table, positive, positives, publish,
+    run_main,
+)
+from benchmarks.networks import DEFAULT, Network, open_network
+from imgconv.config import read_config
+from imgconv.layout import ImageLimits
+from imgconv.lower import Target, lower
+from imgconv.passes import run_passes
+from imgconv.plan import Launch, Plan
+
+LIMITS = ImageLimits(16384, 16384, 2048)
+GPUS = (630, 650, 740)
+# The convolution of the 2023 engine, compiled by the same Mesa for a630: problem, issue/MAC, MAC/read, regs, waves.
+KERNEL_OF_2023 = (("1x1, 256 to 256 channels", 1.67, 8.0, 16, 6), ("3x3, 64 to 64 channels", 1.46, 10.7, 24, 6))
+
+
+@dataclass
+class MachineLoop:
+    """A loop of the machine code, or the whole kernel. The counts are of one trip, without inner loops."""
+
+    issue: int = 0
+    reads: int = 0
+    multiply_adds: int = 0
+    loops: list[MachineLoop] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a work item executes. multiply_adds: the instructions of that class, address arithmetic among them."""
+
+    issue: float
+    reads: float
+    multiply_adds: float
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.issue + other.issue, self.reads + other.reads, self.multiply_adds + other.multiply_adds)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One launch on one GPU. error: why there is no code for it, with every figure zero."""
+
+    launch: Launch
+    gpu: int
+    text: KernelText
+    issue: float = 0
+    reads: float = 0
+    registers: int = 0
+    waves: int = 0
+    spills: int = 0
+    subgroup: int = 64
+    error: str = ""
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of all waves of the launch: work groups are filled up to whole waves."""
+        size, local = self.launch.source.global_size, self.launch.source.local_size
+        if local is None:
+            return ceil(prod(size) / self.subgroup) * self.subgroup
+        return prod(size) // prod(local) * ceil(prod(local) / self.subgroup) * self.subgroup
+
+    @property
+    def slots(self) -> float:
+        return self.issue * self.lanes
+
+    @property
+    def item_multiply_adds(self) -> int:
+        return self.text.loops.total_multiply_adds
+
+    @property
+    def issue_per_multiply_add(self) -> float | None:
+        return self.issue / self.item_multiply_adds if self.item_multiply_adds and not self.error else None
+
+    @property
+    def slots_per_multiply_add(self) -> float | None:
+        return self.slots / self.launch.multiply_adds if self.launch.multiply_adds and not self.error else None
+
+    @property
+    def multiply_adds_per_read(self) -> float | None:
+        return self.item_multiply_adds / self.reads if self.item_multiply_adds and self.reads else None
+
+    @property
+    def check(self) -> float | None:
+        wanted = self.text.loops.total_reads
+        return self.reads / wanted if wanted and not self.error else None
+
+    def to_json(self) -> dict[str, Any]:
+        launch = self.launch
+        return {
+            "launch": launch.name, "kind": launch.kind, "description": launch.description, "gpu": self.gpu,
+            "specialisation": launch.specialisation, "global_size": launch.source.global_size,
+            "local_size": launch.source.local_size, "multiply_adds": launch.multiply_adds, "error": self.error,
+            "issue_per_item": self.issue, "reads_per_item": self.reads, "lanes": self.lanes, "slots": self.slots,
+            "issue_per_multiply_add": self.issue_per_multiply_add,
+            "slots_per_multiply_add": self.slots_per_multiply_add,
+            "multiply_adds_per_read": self.multiply_adds_per_read, "registers": self.registers, "waves": self.waves,
+            "spills": self.spills, "check": self.check,
+        }
+
+
+@dataclass(frozen=True)
+class Total:
+    """All launches of a network on one GPU."""
+
+    network: str
+    gpu: int
+    rows: Sequence[Row]
+
+    @property
+    def slots(self) -> float:
+        return sum(row.slots for row in self.rows)
+
+    @property
+    def multiply_adds(self) -> int:
+        return sum(row.launch.multiply_adds for row in self.rows)
+
+    @property
+    def issue_per_multiply_add(self) -> float:
+        """Of the launches that multiply and add, weighted by their lanes."""
+        rows = [row for row in self.rows if row.item_multiply_adds and not row.error]
+        made = sum(row.item_multiply_adds * row.lanes for row in rows)
+        return sum(row.slots for row in rows) / made if made else 0.0
+
+    @property
+    def multiply_adds_per_read(self) -> float:
+        rows = [row for row in self.rows if row.item_multiply_adds and not row.error]
+        reads = sum(row.reads * row.lanes for row in rows)
+        return sum(row.item_multiply_adds * row.lanes for row in rows) / reads if reads else 0.0
+
+    @property
+    def other_slots(self) -> float:
+        """The share of the launches without multiply-adds."""
+        return sum(row.slots for row in self.rows if not row.item_multiply_adds) / self.slots if self.slots else 0.0
+
+    @property
+    def spilling(self) -> int:
+        return sum(row.spills > 0 for row in self.rows)
+
+    @property
+    def failed(self) -> int:
+        return sum(bool(row.error) for row in self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "network": self.network, "gpu": self.gpu, "launches": len(self.rows), "multiply_adds": self.multiply_adds,
+            "slots_per_frame": self.slots, "slots_per_multiply_add": self.slots / max(1, self.multiply_adds),
+            "issue_per_multiply_add": self.issue_per_multiply_add,
+            "multiply_adds_per_read": self.multiply_adds_per_read, "other_slots": self.other_slots,
+            "spilling_launches": self.spilling, "not_compiled": self.failed,
+            "rows": [row.to_json() for row in self.rows],
+        }
+
+
+LAUNCH_COLUMNS = (
+    Column("launch", lambda r: r.launch.name[:32]), Column("MMAC", lambda r: digits(r.launch.multiply_adds / 1e6)),
+    Column("issue/MAC", lambda r: digits(r.issue_per_multiply_add)),
+    Column("slots/MAC", lambda r: digits(r.slots_per_multiply_add)),
+    Column("MAC/read", lambda r: digits(r.multiply_adds_per_read)), Column("regs", lambda r: str(r.registers)),
+    Column("waves", lambda r: str(r.waves)), Column("spills", lambda r: str(r.spills)),
+    Column("check", lambda r: digits(r.check)), Column("slots M", lambda r: digits(r.slots / 1e6)),
+    Column("kernel", lambda r: r.error or r.launch.specialisation or r.launch.description[:40], True),
+)
+TOTAL_COLUMNS = (
+    Column("network", lambda t: t.network), Column("code for", lambda t: f"a{t.gpu}"),
+    Column("launches", lambda t: str(len(t.rows))), Column("MMAC", lambda t: digits(t.multiply_adds / 1e6)),
+    Column("issue/MAC", lambda t: digits(t.issue_per_multiply_add)),
+    Column("slots/MAC", lambda t: digits(t.slots / t.multiply_adds) if t.multiply_adds else "-"),
+    Column("MAC/read", lambda t: digits(t.multiply_adds_per_read)),
+    Column("slots without MAC", lambda t: f"{t.other_slots:.0%}"),
+    Column("spilling", lambda t: str(t.spilling)), Column("not compiled", lambda t: str(t.failed)),
+    Column("Mslots/frame", lambda t: digits(t.slots / 1e6)),
+)
+
+
+# Machine code and loops
+
+
+def machine_loops(blocks: Sequence[Mapping[str, Any]]) -> MachineLoop:
+    """The blocks of a kernel, which state their loop depth, as a tree. What runs before the waves do is left out."""
+    open_loops = [MachineLoop()]
+    for block in blocks:
+        if block["preamble"]:
+            continue
+        depth = block["depth"]
+        del open_loops[depth + 1 :]
+        while len(open_loops) <= depth:
+            open_loops[-1].loops.append(MachineLoop())
+            open_loops.append(open_loops[-1].loops[-1])
+        loop = open_loops[depth]
+        loop.issue += block["n"]
+        loop.reads += block["tex"]
+        loop.multiply_adds += block["cat"][3]
+    return open_loops[0]
+
+
+def item_work(machine: MachineLoop, source: Loop) -> Work:
+    """What one work item executes: the way of matching both trees of loops whose counts agree best."""
+
+    def disagreement(work: Work) -> float:
+        off = abs(work.reads - source.total_reads) / max(1, source.total_reads)
+        missing = (source.total_multiply_adds - work.multiply_adds) / max(1, source.total_multiply_adds)
+        # Instructions of the class also compute addresses: too many of them say little, too few say much.
+        return off + (missing if missing > 0 else -1e-6 * missing)
+
+    return min(_matched(machine, source), key=disagreement)
+
+
+def _matched(machine: MachineLoop, source: Loop) -> Iterator[Work]:
+    """The work of one trip, for every way of finding the machine's inner loops, in order, among the source's."""
+    own = Work(machine.issue, machine.reads, machine.multiply_adds)
+    candidates = _real_loops(source)
+    if len(machine.loops) > len(candidates):  # the compiler made loops of its own: once each is the least they do
+        candidates += [Loop()] * (len(machine.loops) - len(candidates))
+    for chosen in itertools.combinations(candidates, len(machine.loops)):
+        ways = [
+            [_times(work, loop.trips) for work in _matched(inner, loop)]
+            for inner, loop in zip(machine.loops, chosen, strict=True)
+        ]
+        for way in itertools.product(*ways):
+            yield sum(way, own)
+
+
+def _real_loops(source: Loop) -> list[Loop]:
+    """The inner loops; one of a single trip is no loop, and what stands in it takes its place."""
+    made = []
+    for loop in source.loops:
+        made += _real_loops(loop) if loop.trips == 1 else [loop]
+    return made
+
+
+def _times(work: Work, trips: int) -> Work:
+    return Work(work.issue * trips, work.reads * trips, work.multiply_adds * trips)
+
+
+# A network
+
+
+def plan_for(network: Network, options: argparse.Namespace) -> Plan:
+    """The plan for a GPU that nobody has to own."""
+    config = read_config(options.float16, options.native_explog)
+    target = Target(LIMITS, "gpu", options.compute_units)
+    return lower(run_passes(network.graph), config, target)
+
+
+def rows_of(plan: Plan, gpu: int, compiled: Mapping[str, Mapping[str, Any]]) -> list[Row]:
+    """A row for each launch. compiled: by text, Mesa's statistics, or {"error": why there are none}."""
+    rows = []
+    for launch in plan.launches:
+        text, stats = read_kernel(launch.source.text), compiled[launch.source.text]
+        if "error" in stats:
+            rows.append(Row(launch, gpu, text, error=stats["error"]))
+            continue
+        work = item_work(machine_loops(stats["blocks"]), text.loops)
+        rows.append(Row(
+            launch, gpu, text, work.issue, work.reads, stats["full_regs"], stats["max_waves"],
+            stats["stp"] + stats["ldp"], stats["subgroup"],
+        ))
+    return rows
+
+
+def main(options: argparse.Namespace) -> int:
+    """Compiles every network for every GPU; 1 where a kernel does not compile."""
+    mesa = find_mesa(options.integer_coordinates)
+    totals = []
+    with tempfile.TemporaryDirectory(prefix="imgconv-bench-") as folder:
+        networks = [open_network(name, Path(folder)) for name in options.network or DEFAULT]
+    plans = {network.name: plan_for(network, options) for network in networks}
+    texts = list(dict.fromkeys(launch.source.text for plan in plans.values() for launch in plan.launches))
+    compiled = mesa.compile(texts, options.gpu)
+    for name, plan in plans.items():
+        totals += [Total(name, gpu, rows_of(plan, gpu, compiled[gpu])) for gpu in options.gpu]
+    show(options, mesa, totals)
+    return 1 if any(total.failed for total in totals) else 0
+
+
+def show(options: argparse.Namespace, mesa: Mesa, totals: Sequence[Total]) -> None:
+    """Prints the tables and writes the JSON."""
+    found = environment() | {"mesa": str(mesa.folder), INTEGER_COORDINATES: mesa.integer_coordinates}
+    parts = [
+        make_table(f"{total.network}: Mesa's a{total.gpu} code, launch by launch", LAUNCH_COLUMNS, total.rows)
+        for total in totals if not options.summary
+    ]
+    parts.append(make_table("Networks: Mesa's code for each GPU; nothing was run on one", TOTAL_COLUMNS, totals))
+    beside = [
+        f"2023 engine's convolution, Mesa's a630 code, {problem}: issue/MAC {issue}, MAC/read {reads}, "
+        f"{registers} registers, {waves} waves" for problem, issue, reads, registers, waves in KERNEL_OF_2023
+    ]
+    names = ("problem", "issue_per_multiply_add", "multiply_adds_per_read", "registers", "waves")
+    content = {
+        "environment": found, "networks": [total.to_json() for total in totals],
+        "kernel_of_2023_a630": [dict(zip(names, figures, strict=True)) for figures in KERNEL_OF_2023],
+    }
+    publish(options, content, environment_line(found), *parts, *beside)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    described = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.adreno", description=__doc__, formatter_class=described)
+    parser.add_argument("network", nargs="*", help=f"a name of models/ or an ONNX file (default: {' '.join(DEFAULT)})")
+    parser.add_argument("--gpu", type=positives, default=GPUS, metavar="NUMBERS", help="(default: 630,650,740)")
+    parser.add_argument("--summary", action="store_true", help="one line for each network and GPU, none for launches")
+    parser.add_argument(
+        "--compute-units", type=positive, default=2, help="of the GPU that is planned for (default: %(default)s)"
+    )
+    yes_or_no = argparse.BooleanOptionalAction
+    parser.add_argument("--float16", action=yes_or_no, help="keep textures in half precision (default: FLOAT16)")
+    parser.add_argument(
+        "--native-explog", action=yes_or_no, help="use native_exp, native_log and native_recip (default: NATIVE_EXPLOG)"
+    )
+    parser.add_argument(
+        "--integer-coordinates", action=yes_or_no, default=os.environ.get(INTEGER_COORDINATES) == "1",
+        help="reads take integer coordinates, as Qualcomm's compiler is believed to do; Mesa by itself converts each "
+        f"to float (default: {INTEGER_COORDINATES})",
+    )
+    add_output_argument(parser)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(run_main(make_parser(), main))

@@ -1,0 +1,134 @@
+"""Compiling OpenCL C with Mesa's freedreno compiler and reading what it says of the code; needs no Adreno."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from imgconv import terminal
+from imgconv.errors import Error
+from imgconv.kernels.source import COMMON
+
+DEFAULT_FOLDER = "~/.cache/adreno-mesa"
+INTEGER_COORDINATES = "VTN_CL_INT_COORD_FETCH"
+PROCESSES = 2
+HOW_TO = """\
+no Mesa build in {folder} (ADRENO_MESA names another). What is needed, once for each machine:
+  1. Mesa 25.0 with -Dgallium-drivers=freedreno -Dgallium-rusticl=true -Dtools=drm-shim -Dvulkan-drivers= (LLVM, libclc,
+     the SPIRV-LLVM translator, bindgen and Rust are needed to build it), patched so that ir3 appends a line of JSON for
+     each compiled kernel variant to the file that IR3_STATS_FILE names: its name, registers, waves, spills, and for
+     each block the loop depth, issue slots, texture reads and instructions by category
+  2. lib/libRusticlOpenCL.so.1 and lib/libfreedreno_noop_drm_shim.so of that build, and icd/rusticl.icd with the path of
+     the first"""
+
+# Builds each program named on stdin and answers with a line: a crash of the compiler then tells at which.
+CHILD = """
+import sys, warnings
+warnings.simplefilter("ignore")
+import pyopencl
+devices = [d for p in pyopencl.get_platforms() if p.name == "rusticl" for d in p.get_devices()]
+context = pyopencl.Context(devices[:1])
+for path in sys.stdin.read().split("\\n"):
+    try:
+        pyopencl.Program(context, open(path).read()).build(cache_dir=False)
+        print("built", flush=True)
+    except pyopencl.Error as error:
+        print("failed " + " ".join(str(error).split())[:300], flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Mesa:
+    """A build of Mesa. integer_coordinates: whether reads take integer coordinates."""
+
+    folder: Path
+    integer_coordinates: bool
+
+    def compile(self, texts: Sequence[str], gpus: Sequence[int]) -> dict[int, dict[str, Mapping[str, Any]]]:
+        """Mesa's statistics by GPU and text, or {"error": text}. What was compiled once is kept on disk."""
+        total = len(texts) * len(gpus)
+        done = dict.fromkeys(gpus, 0)
+        with terminal.Progress("compiling for Adreno") as progress, ThreadPoolExecutor(PROCESSES) as pool:
+
+            def one(gpu: int) -> dict[str, Mapping[str, Any]]:
+                found: dict[str, Mapping[str, Any]] = {}
+                while waiting := [text for text in texts if text not in found]:
+                    found |= self._known(waiting, gpu) or self._compile(waiting[:32], gpu)
+                    done[gpu] = len(found)
+                    progress(sum(done.values()), total, "compiling for Adreno")
+                return found
+
+            return dict(zip(gpus, pool.map(one, gpus), strict=True))
+
+    def _cache_file(self, text: str, gpu: int) -> Path:
+        library = (self.folder / "lib" / "libRusticlOpenCL.so.1").stat()
+        parts = [gpu, self.integer_coordinates, library.st_size, library.st_mtime_ns, _whole(text, "k")]
+        name = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
+        return Path(platformdirs.user_cache_dir("imgconv"), "adreno", f"{name}.json")
+
+    def _known(self, texts: Sequence[str], gpu: int) -> dict[str, Mapping[str, Any]]:
+        files = {text: self._cache_file(text, gpu) for text in texts}
+        return {text: json.loads(file.read_text()) for text, file in files.items() if file.exists()}
+
+    def _compile(self, texts: Sequence[str], gpu: int) -> dict[str, Mapping[str, Any]]:
+        """Compiles texts until the compiler dies, if it does: at least one has a result then."""
+        found: dict[str, Mapping[str, Any]] = {}
+        with tempfile.TemporaryDirectory(prefix="imgconv-adreno-") as folder:
+            paths = [Path(folder, f"k{number}.cl") for number in range(len(texts))]
+            for number, (path, text) in enumerate(zip(paths, texts, strict=True)):
+                path.write_text(_whole(text, f"k{number}"), encoding="utf-8")
+            statistics = Path(folder, "statistics.json")
+            child = subprocess.run(
+                [sys.executable, "-c", CHILD], input="\n".join(map(str, paths)), env=self._environment(gpu, statistics),
+                capture_output=True, text=True,
+            )
+            answers = child.stdout.splitlines()
+            lines = statistics.read_text().splitlines() if statistics.exists() else []
+            variants = [json.loads(line) for line in lines]
+        if child.returncode and not answers and "rusticl" not in child.stderr and child.returncode > 0:
+            raise Error(f"Mesa in {self.folder} does not start: {child.stderr.strip()[-600:]}")
+        for number, text in enumerate(texts[: len(answers) + bool(child.returncode)]):
+            answer = answers[number] if number < len(answers) else f"failed Mesa's compiler died ({child.returncode})"
+            # One variant takes any global offset; where it differs, the second is that of the usual launch.
+            made = [v for v in variants if v["kernel"] in (f"k{number}", f"__wrapped_k{number}") and not v["internal"]]
+            found[text] = made[:2][-1] if answer == "built" and made else {"error": answer.removeprefix("failed ")}
+            file = self._cache_file(text, gpu)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            part = file.with_suffix(f".{os.getpid()}.part")
+            part.write_text(json.dumps(found[text]))
+            part.replace(file)
+        return found
+
+    def _environment(self, gpu: int, statistics: Path) -> dict[str, str]:
+        made = {
+            **os.environ, "OCL_ICD_VENDORS": str(self.folder / "icd"), "RUSTICL_ENABLE": "freedreno",
+            "FD_GPU_ID": str(gpu), "LD_PRELOAD": str(self.folder / "lib" / "libfreedreno_noop_drm_shim.so"),
+            "IR3_STATS_FILE": str(statistics), "MESA_SHADER_CACHE_DISABLE": "true", "PYOPENCL_NO_CACHE": "1",
+            "RUSTICL_FEATURES": "fp16",
+        }
+        made.pop(INTEGER_COORDINATES, None)
+        return made | ({INTEGER_COORDINATES: "1"} if self.integer_coordinates else {})
+
+
+def find_mesa(integer_coordinates: bool) -> Mesa:
+    """The build that ADRENO_MESA names. Raises Error saying how to make one where there is none."""
+    folder = Path(os.environ.get("ADRENO_MESA", DEFAULT_FOLDER)).expanduser()
+    wanted = ("icd/rusticl.icd", "lib/libRusticlOpenCL.so.1", "lib/libfreedreno_noop_drm_shim.so")
+    if not all((folder / name).exists() for name in wanted):
+        raise Error(HOW_TO.format(folder=folder))
+    return Mesa(folder, integer_coordinates)
+
+
+def _whole(text: str, name: str) -> str:
+    return f"{COMMON.read_text(encoding='utf-8')}#define NAME {name}\n{text}"

@@ -1,0 +1,299 @@
+"""imgconv and other engines behind one interface, each in a process of its own that answers on a pipe.
+
+A process loads one ONNX file with one engine. It then reads lines: "check FILE" runs once and saves the outputs by
+name, "run" runs once and answers with the seconds from numpy arrays to numpy arrays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+from benchmarks.measure import dump
+
+Arrays = Mapping[str, Any]
+Run = Callable[[Arrays], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a process is to load. outputs: names in order; settings: of imgconv.load; platform, device: for imgconv."""
+
+    path: str
+    shapes: Mapping[str, tuple[int, ...]]
+    outputs: tuple[str, ...]
+    platform: str
+    device: str
+    settings: Mapping[str, Any]
+
+
+# The engines: each function loads a file and returns what runs it
+
+
+def load_imgconv(request: Request) -> Run:
+    import imgconv
+    from imgconv.cl.device import list_devices
+
+    (device,) = (d for d in list_devices() if (d.platform, d.name) == (request.platform, request.device))
+    return imgconv.load(request.path, device, shapes=request.shapes, **request.settings).run
+
+
+def load_onnxruntime(request: Request) -> Run:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(request.path, options, providers=["CPUExecutionProvider"])
+    return lambda inputs: dict(zip(request.outputs, session.run(list(request.outputs), dict(inputs)), strict=True))
+
+
+def load_tinygrad(request: Request, image: bool) -> Run:
+    # Its settings are read when it is imported. Up to 0.10 OpenCL was called GPU, and images were IMAGE=2.
+    from importlib.util import find_spec
+
+    found = find_spec("tinygrad")
+    if found is None or found.origin is None:
+        raise ImportError("tinygrad is not installed")
+    new = Path(found.origin).with_name("runtime").joinpath("ops_cl.py").exists()
+    os.environ.update({"DEV": "CL", "IMAGE": str(int(image))} if new else {"GPU": "1", "IMAGE": str(2 * image)})
+    from tinygrad import Tensor, TinyJit
+    from tinygrad.nn.onnx import OnnxRunner
+
+    runner = OnnxRunner(request.path)
+
+    def compute(**tensors: Any) -> Any:
+        made = runner(tensors)
+        return tuple(made[name].realize() for name in request.outputs)
+
+    replay = TinyJit(compute)
+
+    def run(inputs: Arrays) -> dict[str, Any]:
+        made = replay(**{name: Tensor(array).realize() for name, array in inputs.items()})
+        return {name: tensor.numpy() for name, tensor in zip(request.outputs, made, strict=True)}
+
+    return run
+
+
+def load_ncnn(request: Request) -> Run:
+    import ncnn
+
+    folder = Path(tempfile.mkdtemp(prefix="imgconv-ncnn-"))
+    shapes = ",".join(f"[{','.join(map(str, shape))}]f32" for shape in request.shapes.values())
+    # fp16=0: pnnx would store the weights in half.
+    _convert(["pnnx", request.path, f"inputshape={shapes}", "fp16=0", f"ncnnparam={folder / 'm.param'}",
+              f"ncnnbin={folder / 'm.bin'}"], folder)
+    net = ncnn.Net()
+    net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
+    net.opt.use_bf16_storage = False
+    if net.load_param(str(folder / "m.param")) or net.load_model(str(folder / "m.bin")):
+        raise RuntimeError("the converted model does not load")
+
+    def run(inputs: Arrays) -> dict[str, Any]:
+        extractor = net.create_extractor()
+        for number, name in enumerate(request.shapes):
+            extractor.input(f"in{number}", ncnn.Mat(numpy.ascontiguousarray(inputs[name][0])))
+        return {name: numpy.array(extractor.extract(f"out{n}")[1])[None] for n, name in enumerate(request.outputs)}
+
+    return run
+
+
+def load_mnn(request: Request) -> Run:
+    import MNN
+
+    folder = Path(tempfile.mkdtemp(prefix="imgconv-mnn-"))
+    file = folder / "m.mnn"
+    _convert(["mnnconvert", "-f", "ONNX", "--modelFile", request.path, "--MNNModel", str(file)], folder)
+    runtime = MNN.nn.create_runtime_manager(({"backend": "CPU", "precision": "high", "numThread": os.cpu_count()},))
+    net = MNN.nn.load_module_from_file(str(file), list(request.shapes), list(request.outputs), runtime_manager=runtime)
+
+    def run(inputs: Arrays) -> dict[str, Any]:
+        given = [
+            MNN.expr.const(inputs[name], list(shape), MNN.expr.NCHW, MNN.expr.float)
+            for name, shape in request.shapes.items()
+        ]
+        made = [MNN.expr.convert(output, MNN.expr.NCHW) for output in net.forward(given)]
+        return {name: numpy.array(output.read()) for name, output in zip(request.outputs, made, strict=True)}
+
+    return run
+
+
+def load_openvino(request: Request) -> Run:
+    import openvino
+
+    core = openvino.Core()
+    model = core.read_model(request.path)
+    model.reshape({name: list(shape) for name, shape in request.shapes.items()})
+    compiled = core.compile_model(model, "CPU", {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"})
+    ports = [compiled.output(name) for name in request.outputs]
+
+    def run(inputs: Arrays) -> dict[str, Any]:
+        made = compiled(dict(inputs))
+        return {name: numpy.array(made[port]) for name, port in zip(request.outputs, ports, strict=True)}
+
+    return run
+
+
+def load_torch(request: Request, device: str = "cuda", graph: bool = False) -> Run:
+    import torch
+
+    from benchmarks.torch_onnx import TorchModel
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ImportError("torch sees no CUDA device")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.set_grad_enabled(False)
+    model = TorchModel(request.path, device)
+    held = [torch.zeros(request.shapes[name], device=device) for name in model.inputs]
+    replay: Callable[[], list[Any]] = lambda: model(*held)  # noqa: E731
+    if graph:
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                model(*held)
+        side.synchronize()
+        recorded = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(recorded):
+            made = model(*held)
+        replay = lambda: recorded.replay() or made  # noqa: E731
+
+    def run(inputs: Arrays) -> dict[str, Any]:
+        for tensor, name in zip(held, model.inputs, strict=True):
+            tensor.copy_(torch.from_numpy(inputs[name]))
+        return {name: tensor.cpu().numpy() for name, tensor in zip(model.outputs, replay(), strict=True)}
+
+    return run
+
+
+def _convert(command: list[str], folder: Path) -> None:
+    """Runs a converter that was installed beside this Python. Raises ImportError where there is none."""
+    program = Path(sys.executable).parent / command[0]
+    if not program.exists():
+        raise ImportError(f"{command[0]} is not installed")
+    done = subprocess.run([str(program), *command[1:]], cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{command[0]}: {(done.stdout + done.stderr).strip()[-300:]}")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """load: called once, in a process that has imported no engine. package: whose version is shown."""
+
+    load: Callable[[Request], Run]
+    package: str
+    note: str = ""
+
+
+ENGINES: Mapping[str, Engine] = {
+    "imgconv": Engine(load_imgconv, "imgconv"),
+    "onnxruntime": Engine(load_onnxruntime, "onnxruntime", "CPU"),
+    "tinygrad buffers": Engine(lambda request: load_tinygrad(request, False), "tinygrad", "OpenCL, the same device"),
+    "tinygrad images": Engine(lambda request: load_tinygrad(request, True), "tinygrad", "OpenCL, the same device"),
+    "ncnn": Engine(load_ncnn, "ncnn", "CPU"),
+    "MNN": Engine(load_mnn, "MNN", "CPU"),
+    "OpenVINO": Engine(load_openvino, "openvino", "CPU"),
+    "torch CPU": Engine(lambda request: load_torch(request, "cpu"), "torch", "CPU, eager"),
+    "torch CUDA": Engine(load_torch, "torch", "CUDA, eager, no TF32"),
+    "torch CUDA graph": Engine(lambda request: load_torch(request, graph=True), "torch", "CUDA graph, no TF32"),
+}
+
+
+# The other side of the pipe
+
+
+class Peer:
+    """A process with one engine and one model. problem: why it cannot run, or empty."""
+
+    def __init__(self, name: str, request: Request, inputs: Path, environment: Mapping[str, str]) -> None:
+        self.name = name
+        start = time.perf_counter()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.engines", name, json.dumps(request.__dict__), str(inputs)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env={**os.environ, **environment},
+        )
+        self.problem = self._answer().get("problem", "")
+        self.load_seconds = time.perf_counter() - start
+
+    def check(self, folder: Path) -> dict[str, Any]:
+        """The outputs of one run; empty, with `problem` set, where it fails."""
+        file = folder / f"{self.name}.npz"
+        self.problem = self._ask(f"check {file}").get("problem", "")
+        if self.problem:
+            return {}
+        with numpy.load(file) as stored:
+            return dict(stored)
+
+    def run(self) -> float:
+        """Seconds of one run. Raises RuntimeError where the process has ended."""
+        answer = self._ask("run")
+        if "seconds" not in answer:
+            raise RuntimeError(f"{self.name}: {answer.get('problem')}")
+        return float(answer["seconds"])
+
+    def close(self) -> None:
+        """Ends the process."""
+        self.process.kill()
+        self.process.wait()
+
+    def _ask(self, line: str) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else {"problem": f"its process ended with status {self.process.wait()}"}
+
+
+def main() -> None:
+    """The process: loads, says that it is ready, and obeys lines until there are no more."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print does not belong between the answers
+
+    def answer(**content: Any) -> None:
+        answers.write(dump(content) + "\n")
+        answers.flush()
+
+    name, request = sys.argv[1], Request(**json.loads(sys.argv[2]))
+    with numpy.load(sys.argv[3]) as stored:
+        inputs = dict(stored)
+    try:
+        run = ENGINES[name].load(request)
+    except Exception as error:
+        answer(problem=_reason(error))
+        return
+    answer()
+    for line in sys.stdin:
+        word, _, file = line.strip().partition(" ")
+        try:
+            start = time.perf_counter()
+            made = run(inputs)
+            seconds = time.perf_counter() - start
+            if word == "check":
+                numpy.savez(file, **made)
+            answer(seconds=seconds)
+        except Exception as error:
+            answer(problem=_reason(error))
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())[:200]
+    return text if isinstance(error, ImportError) else f"{type(error).__name__}: {text}"
+
+
+if __name__ == "__main__":
+    main()

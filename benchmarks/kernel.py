@@ -1,0 +1,265 @@
+"""Each different convolution and product of the networks once, beside what the device can do.
+
+    python -m benchmarks.kernel [NAME or FILE.onnx ...] [--device DEVICE] [--plot roofline.png] [--json FILE]
+
+Each is checked against numpy in float64 first (by the problems of tests/device); a wrong one is reported and not timed.
+The device's peaks are measured with a multiply-add kernel, a texture-read kernel and a copy.
+
+    GFLOP/s     two for each multiply-add that the problem asks for, by the median of the launch's time on the device
+    bound       which of the three peaks allows the least speed: multiply-adds, texture reads (those that the chosen
+                kernel makes; weights in a buffer are none) or the copy (each texture moved once)
+    of peak     the time that this peak allows, in parts of the measured median
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+import imgconv
+from benchmarks.kernel_text import read_kernel
+from benchmarks.measure import (
+    Column, Timing, add_run_arguments, digits, environment, environment_line, make_table, milliseconds, publish,
+    repeated, run_main, steps, traffic,
+)
+from benchmarks.networks import DEFAULT, open_network
+from benchmarks.peaks import Peaks, measure_peaks
+from imgconv.cl.device import Context, open_device, select
+from imgconv.compiler import compile_graph
+from imgconv.config import Config, read_config
+from imgconv.graph import Convolution, Graph, Node, Product
+from imgconv.model import target_of
+from imgconv.passes import run_passes
+from imgconv.plan import Launch
+from imgconv.runner import Session
+from imgconv.tensor import build_graph
+
+PROBLEMS = Path(__file__).parent.parent / "tests" / "device" / "problems.py"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One problem. excess: the largest difference from float64, in parts of what is allowed; above 1 it is wrong."""
+
+    problem: str
+    networks: tuple[str, ...]
+    launch: Launch
+    excess: float
+    reads: int
+    least: dict[str, float]
+    timing: Timing | None = None
+
+    @property
+    def right(self) -> bool:
+        return self.excess <= 1
+
+    @property
+    def operations(self) -> int:
+        return 2 * self.launch.multiply_adds
+
+    @property
+    def gflops(self) -> float | None:
+        return self.operations / self.timing.median / 1e9 if self.timing else None
+
+    @property
+    def bound(self) -> str:
+        return max(self.least, key=lambda name: self.least[name])
+
+    @property
+    def share(self) -> float | None:
+        return self.least[self.bound] / self.timing.median if self.timing else None
+
+    @property
+    def intensity(self) -> float:
+        """Operations for each byte that must be moved."""
+        return self.operations / traffic(self.launch)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "problem": self.problem, "networks": self.networks, "specialisation": self.launch.specialisation,
+            "error_in_parts_of_allowed": self.excess, "right": self.right, "operations": self.operations,
+            "texture_reads": self.reads, "traffic_bytes": traffic(self.launch), "operations_per_byte": self.intensity,
+            "device": self.timing and self.timing.to_json(), "gflops": self.gflops, "bound": self.bound,
+            "of_peak": self.share, "least_seconds": self.least,
+        }
+
+
+COLUMNS = (
+    Column("problem", lambda r: r.problem), Column("in", lambda r: str(len(r.networks))),
+    Column("error/allowed", lambda r: digits(r.excess, 2) if r.right else f"WRONG {r.excess:.1e}"),
+    Column("MMAC", lambda r: digits(r.launch.multiply_adds / 1e6)),
+    Column("ms min", lambda r: milliseconds(r.timing and r.timing.minimum)),
+    Column("median", lambda r: milliseconds(r.timing and r.timing.median)),
+    Column("spread", lambda r: f"{r.timing.spread:.0%}" if r.timing else "-"),
+    Column("GFLOP/s", lambda r: digits(r.gflops)), Column("FLOP/B", lambda r: digits(r.intensity)),
+    Column("of peak", lambda r: f"{r.share:.0%}" if r.share is not None else "-"),
+    Column("bound", lambda r: r.bound, True),
+    Column("kernel", lambda r: r.launch.specialisation, True),
+)
+
+
+# Problems
+
+
+@cache
+def _problems() -> Any:
+    """tests/device/problems.py: what the tests ask of the kernels, with references in float64."""
+    specification = importlib.util.spec_from_file_location("imgconv_problems", PROBLEMS)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[specification.name] = module
+    try:
+        specification.loader.exec_module(module)
+    except ImportError as error:
+        raise imgconv.Error(f"{PROBLEMS}: {error}; pip install imgconv[bench]") from None
+    return module
+
+
+def problems_of(graph: Graph) -> list[Any]:
+    """The convolutions and products of a graph after the passes, as problems of the tests."""
+    found = []
+    for node in graph.nodes:
+        if isinstance(node.operation, Convolution):
+            found.append(convolution_problem(node, node.operation))
+        elif isinstance(node.operation, Product):
+            a, b = node.operands
+            constant = "b" if b.value in graph.constants else ""
+            found.append(_problems().ProductProblem(a.view.shape, b.view.shape, constant))
+    return found
+
+
+def convolution_problem(node: Node, operation: Convolution) -> Any:
+    """A node's convolution. The pads at the far ends follow from the output's size."""
+    x, w = (operand.view.shape for operand in node.operands)
+    size, wanted = x[2:], node.output.shape[2:]
+    reach = [(k - 1) * d + 1 for k, d in zip(w[2:], operation.dilations, strict=True)]
+    top, spare = operation.pads, (0, 0)
+    axes = zip(size, wanted, reach, operation.strides, top, strict=True)
+    if operation.transposed:
+        left = [(n - 1) * s + r - p - out for n, out, r, s, p in axes]
+        far, spare = (max(0, left[0]), max(0, left[1])), (max(0, -left[0]), max(0, -left[1]))
+    else:
+        ends = [(out - 1) * s + r - n - p for n, out, r, s, p in axes]
+        far = (ends[0], ends[1])
+    return _problems().ConvolutionProblem(
+        x[0], x[1], size, node.output.shape[1], w[2:], operation.strides, operation.dilations, (*top, *far),
+        operation.groups, operation.transposed, spare,
+    )
+
+
+def collect(networks: Sequence[str]) -> dict[Any, tuple[str, ...]]:
+    """Every different problem, with the networks that it is in."""
+    found: dict[Any, tuple[str, ...]] = {}
+    with tempfile.TemporaryDirectory(prefix="imgconv-bench-") as folder:
+        for name in networks:
+            for problem in problems_of(run_passes(open_network(name, Path(folder)).graph)):
+                found[problem] = tuple(dict.fromkeys((*found.get(problem, ()), name)))
+    return found
+
+
+def describe(problem: Any) -> str:
+    """A problem in a few words."""
+    if not hasattr(problem, "window"):
+        kind = "" if problem.constant else ", both computed"
+        return f"product {'x'.join(map(str, problem.a))} by {'x'.join(map(str, problem.b))}{kind}"
+    p = problem
+    depthwise = p.groups == p.channels == p.filters and not p.transposed
+    text = f"{p.window[0]}x{p.window[1]} {'depthwise ' if depthwise else ''}{p.channels}"
+    text += "" if depthwise else f"->{p.filters}"
+    text += f" at {p.size[0]}x{p.size[1]}" + (f" /{p.strides[0]}" if max(p.strides) > 1 else "")
+    text += f" dilated {p.dilations[0]}" if max(p.dilations) > 1 else ""
+    text += f" groups {p.groups}" if p.groups > 1 and not depthwise else ""
+    return text + (" transposed" if p.transposed else "") + (f" batch {p.batch}" if p.batch > 1 else "")
+
+
+# Measuring
+
+
+def measure(
+    problem: Any, networks: tuple[str, ...], context: Context, config: Config, peaks: Peaks, repeat: int
+) -> Row:
+    """Compiles, checks, warms up and times one problem."""
+    instance = problem.instance()
+    _, plan = compile_graph(build_graph({"y": instance.output}), config, target_of(context.info))
+    session = Session(plan, context)
+    found = session.run(instance.inputs)["y"].astype(numpy.float64)
+    half = bool(config.float16)
+    excess = float(numpy.max(numpy.abs(found - instance.expected) / numpy.maximum(instance.allowed(half), 1e-30)))
+    excess = excess if numpy.isfinite(found).all() else float("inf")
+    number = max(range(len(plan.launches)), key=lambda n: plan.launches[n].multiply_adds)
+    launch = plan.launches[number]
+    text = read_kernel(launch.source.text)
+    reads = text.loops.total_reads * text.items(launch.source.global_size)
+    least = peaks.least_seconds(2 * launch.multiply_adds, reads, traffic(launch))
+    timing = repeated(lambda: session.launch_seconds()[number], repeat) if excess <= 1 else None
+    return Row(describe(problem), networks, launch, excess, reads, least, timing)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Measures the peaks and every problem; 1 where a result is wrong."""
+    config = read_config(options.float16, options.native_explog, options.max_image, options.device)
+    device = select(config.device)
+    context = open_device(device, profile=True)
+    problems = collect(options.network or DEFAULT)
+    rows = []
+    with steps(["peaks", *map(describe, problems)]) as names:
+        next(names)
+        peaks = measure_peaks(context, "float16" if config.float16 else "float32", options.repeat)
+        for _, (problem, networks) in zip(names, problems.items(), strict=True):
+            rows.append(measure(problem, networks, context, config, peaks, options.repeat))
+    found = environment(device)
+    content = {"environment": found, "peaks": peaks.to_json(), "rows": [row.to_json() for row in rows]}
+    line = (
+        f"peaks: {digits(peaks.operations / 1e9)} GFLOP/s, {digits(peaks.reads / 1e9)} G texture reads/s, "
+        f"copy {digits(peaks.bytes / 1e9)} GB/s"
+    )
+    publish(options, content, environment_line(found), line, make_table("Convolutions and products", COLUMNS, rows))
+    if options.plot:
+        plot(rows, peaks, f"{device.name}, driver {device.driver_version}", options.plot)
+    return 0 if all(row.right for row in rows) else 1
+
+
+def plot(rows: Iterable[Row], peaks: Peaks, title: str, file: str) -> None:
+    """The roofline: GFLOP/s over operations for each byte. Raises Error where matplotlib is not installed."""
+    try:
+        import matplotlib
+
+        matplotlib.use("agg")
+        from matplotlib import pyplot
+    except ImportError:
+        raise imgconv.Error("--plot needs matplotlib: pip install imgconv[bench]") from None
+    measured = [row for row in rows if row.gflops is not None]
+    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    for bound, marker in (("multiply-adds", "o"), ("texture reads", "s"), ("copy", "^")):
+        chosen = [row for row in measured if row.bound == bound]
+        rates = [row.gflops or 0 for row in chosen]
+        axes.scatter([row.intensity for row in chosen], rates, marker=marker, label=f"bound by {bound}")
+    low, high = min(r.intensity for r in measured) / 2, max(r.intensity for r in measured) * 2
+    at = numpy.geomspace(low, high, 200)
+    axes.plot(at, numpy.minimum(peaks.operations, at * peaks.bytes) / 1e9, color="black", label="measured peaks")
+    axes.set(xscale="log", yscale="log", xlabel="FLOP for each byte of texture", ylabel="GFLOP/s", title=title)
+    axes.legend()
+    figure.savefig(file, dpi=150)
+    pyplot.close(figure)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    described = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernel", description=__doc__, formatter_class=described)
+    parser.add_argument("network", nargs="*", help=f"a name of models/ or an ONNX file (default: {' '.join(DEFAULT)})")
+    parser.add_argument("--plot", metavar="FILE.png", help="draw the roofline")
+    add_run_arguments(parser)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(run_main(make_parser(), main))

@@ -1,0 +1,294 @@
+"""What every benchmark shares: repeated timing, statistics, the environment, the check of results, tables and JSON."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy
+from rich.console import Console
+from rich.table import Table
+
+import imgconv
+from imgconv import terminal
+from imgconv.cl.device import DeviceInfo
+from imgconv.graph import Value
+from imgconv.plan import Launch
+
+INTERRUPTED = 130
+WARMUP_SECONDS = 0.5
+REPEAT = 20
+
+FLOAT_TOLERANCE = 1e-3
+HALF_TOLERANCE = 3e-2
+TOLERANCE_REASON = (
+    "largest difference in parts of the largest expected value; float: sums in another order round otherwise, and each "
+    "layer passes that on; half: each stored value is rounded by up to 2^-11"
+)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of repeated runs. spread: the distance between the quartiles, in parts of the median."""
+
+    minimum: float
+    median: float
+    spread: float
+    runs: int
+
+    @staticmethod
+    def of(seconds: Sequence[float]) -> Timing:
+        """The statistics of at least one run."""
+        middle = statistics.median(seconds)
+        low, high = numpy.quantile(seconds, (0.25, 0.75))
+        return Timing(min(seconds), middle, float(high - low) / middle if middle else 0.0, len(seconds))
+
+    def to_json(self) -> dict[str, float]:
+        return {
+            "min_seconds": self.minimum, "median_seconds": self.median, "spread": self.spread, "runs": self.runs,
+        }
+
+
+def repeated(run: Callable[[], float], repeat: int) -> Timing:
+    """Statistics of `repeat` calls of a function that returns its own seconds, after calls that only warm up.
+
+    The warm-up takes two calls and WARMUP_SECONDS, or as many calls as are measured where that is over earlier.
+    """
+    start = time.perf_counter()
+    for call in range(max(2, repeat)):
+        run()
+        if call and time.perf_counter() - start > WARMUP_SECONDS:
+            break
+    return Timing.of([run() for _ in range(repeat)])
+
+
+def timed(function: Callable[[], object]) -> float:
+    """Seconds that one call takes."""
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+# Results
+
+
+def draw_inputs(values: Sequence[Value]) -> dict[str, Any]:
+    """An array for each input: numbers from 0 to 1, or 0 and 1 for integers; the same ones each time."""
+    random = numpy.random.default_rng(1)
+    arrays = {}
+    for value in values:
+        drawn = random.random(value.shape)
+        arrays[value.name] = (drawn if value.dtype.startswith("float") else drawn > 0.5).astype(value.dtype)
+    return arrays
+
+
+def relative_error(got: Mapping[str, Any], expected: Mapping[str, Any]) -> float:
+    """The largest difference of any output, in parts of its largest expected value; inf where they do not compare."""
+    worst = 0.0
+    for name, want in expected.items():
+        have = got.get(name)
+        if have is None or have.shape != want.shape:
+            return math.inf
+        wide, other = want.astype(numpy.float64), have.astype(numpy.float64)
+        finite = numpy.isfinite(wide)
+        same = numpy.array_equal(wide[~finite], other[~finite], equal_nan=True)
+        if not (same and numpy.isfinite(other[finite]).all()):
+            return math.inf
+        largest = float(numpy.max(numpy.abs(wide[finite]), initial=0.0))
+        difference = float(numpy.max(numpy.abs(wide[finite] - other[finite]), initial=0.0))
+        worst = max(worst, difference / largest if largest else difference)
+    return worst
+
+
+def run_oracle(path: Path, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Every output by name of an ONNX file, computed by onnxruntime on the CPU without rewriting the graph."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise imgconv.Error("results are checked with onnxruntime: pip install onnxruntime") from None
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+
+# Figures of a plan
+
+
+def traffic(launch: Launch, written: int | None = None) -> int:
+    """Bytes that a launch must move: each texture and buffer that it reads once, and its output.
+
+    written: bytes of the output where they are less than the storage, as in a concatenation that is written in parts.
+    """
+    read = sum(storage.bytes for storage in dict.fromkeys(launch.reads))
+    return read + (launch.writes.bytes if written is None else min(written, launch.writes.bytes))
+
+
+# Environment
+
+
+def environment(device: DeviceInfo | None = None) -> dict[str, Any]:
+    """Device, driver, machine and versions."""
+    found: dict[str, Any] = {}
+    if device is not None:
+        found |= {
+            "device": device.name, "platform": device.platform, "driver": device.driver_version,
+            "opencl": device.opencl_version, "compute_units": device.compute_units,
+            "image_limit": [device.max_image_width, device.max_image_height],
+        }
+    found |= {"imgconv": version_of("imgconv"), "python": platform.python_version(), "system": platform.platform()}
+    return found | {name: version for name in ("numpy", "pyopencl", "onnxruntime") if (version := version_of(name))}
+
+
+def version_of(package: str) -> str:
+    """The installed version; empty where it is not installed. imgconv may run from its checkout."""
+    if package == "imgconv":
+        return imgconv.__version__
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def environment_line(found: Mapping[str, Any]) -> str:
+    """The environment as one line of text."""
+    names = ("imgconv", "python", "numpy", "pyopencl", "onnxruntime")
+    versions = ", ".join(f"{name} {found[name]}" for name in names if name in found)
+    if "device" not in found:
+        return f"{versions}; {found['system']}"
+    return f"{found['device']} ({found['platform']}), driver {found['driver']}; {versions}; {found['system']}"
+
+
+# The command line
+
+
+def add_output_argument(parser: argparse.ArgumentParser) -> None:
+    """--json."""
+    parser.add_argument("--json", metavar="FILE", help="write everything as JSON too; - prints JSON and nothing else")
+
+
+def add_run_arguments(parser: argparse.ArgumentParser, repeat: int = REPEAT) -> None:
+    """--device, --float16, --native-explog, --max-image, --repeat and --json."""
+    parser.add_argument("--device", help="index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU)")
+    yes_or_no = argparse.BooleanOptionalAction
+    parser.add_argument("--float16", action=yes_or_no, help="keep textures in half precision (default: FLOAT16)")
+    parser.add_argument(
+        "--native-explog", action=yes_or_no, help="use the device's fast exp, log and division (default: NATIVE_EXPLOG)"
+    )
+    parser.add_argument(
+        "--max-image", type=int, metavar="TEXELS", help="an image limit below the device's (default: IMGCONV_MAX_IMAGE)"
+    )
+    parser.add_argument(
+        "--repeat", type=positive, default=repeat, metavar="N", help="measured runs (default: %(default)s)"
+    )
+    add_output_argument(parser)
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def positives(text: str) -> tuple[int, ...]:
+    """Whole numbers of at least 1 with commas between them."""
+    return tuple(positive(part) for part in text.split(","))
+
+
+def run_main(parser: argparse.ArgumentParser, main: Callable[[argparse.Namespace], int]) -> int:
+    """Parses the command line and runs; the exit status: 1 after an error of imgconv's, 130 after Ctrl-C."""
+    options = parser.parse_args()
+    try:
+        return main(options)
+    except imgconv.Error as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{parser.prog}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+# Output
+
+
+@dataclass(frozen=True)
+class Column:
+    """A table's column: heading, and how a row's text for it is made. left: words, not figures."""
+
+    heading: str
+    text: Callable[[Any], str]
+    left: bool = False
+
+
+def make_table(title: str, columns: Sequence[Column], rows: Sequence[Any]) -> Table:
+    """A table with a line for each row; the first column is to the left, the others to the right."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for number, column in enumerate(columns):
+        table.add_column(column.heading, justify="left" if column.left or not number else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(column.text(row) for column in columns))
+    return table
+
+
+def publish(options: argparse.Namespace, content: Mapping[str, Any], *shown: Table | str) -> None:
+    """Tables and lines on stdout, and the content as JSON where --json asks for it."""
+    if options.json == "-":
+        terminal.print_json(content)
+        return
+    printer = wide_console()
+    for part in shown:
+        printer.print(part)
+    if options.json:
+        with contextlib.redirect_stdout(open(options.json, "w", encoding="utf-8")) as file, file:
+            terminal.print_json(content)
+
+
+def wide_console() -> Console:
+    """stdout, wide enough for any table: a narrow terminal wraps lines, figures are never cut."""
+    return Console(markup=False, highlight=False, emoji=False, width=1000, soft_wrap=True)
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Seconds as text in milliseconds, three digits."""
+    return "-" if seconds is None else digits(seconds * 1e3)
+
+
+def digits(value: float | None, count: int = 3) -> str:
+    """A number with at least `count` significant digits, never in exponent form."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if value == 0:
+        return "0"
+    return f"{value:.{max(0, count - 1 - math.floor(math.log10(abs(value))))}f}"
+
+
+@contextlib.contextmanager
+def steps(names: Sequence[str]) -> Iterator[Iterator[str]]:
+    """Goes through names with progress on stderr."""
+    with terminal.Progress("starting") as progress:
+
+        def walk() -> Iterator[str]:
+            for number, name in enumerate(names):
+                progress(number, len(names), name)
+                yield name
+
+        yield walk()
+
+
+def dump(content: Any) -> str:
+    """JSON in one line, for messages between processes."""
+    return json.dumps(content, allow_nan=True)

@@ -1,0 +1,103 @@
+"""Enlarge a picture with the super-resolution network of models/, and say how well it went.
+
+The picture is made half its size, the network enlarges it again, and both the network's and a bicubic enlargement are
+compared with the original. From the checkout:
+
+    python -m examples.demo [PICTURE] [--device DEVICE] [--output FILE.png]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy
+from PIL import Image, ImageOps
+from rich.text import Text
+
+import imgconv
+from imgconv import terminal
+from imgconv.preprocess import Preparation, read_picture, save_picture, to_array, to_picture
+from models import superres
+from models.train_superres import downscale, psnr
+
+PICTURE = Path(__file__).with_name("demo.png")
+RUNS = 10
+COLUMNS = 76
+RAMP = " .:-=+*#%@"
+
+
+def main() -> int:
+    """Runs the demo; the exit status."""
+    parser = argparse.ArgumentParser(description="Enlarge a picture and compare with bicubic interpolation.")
+    parser.add_argument("picture", nargs="?", default=PICTURE, help="(default: examples/demo.png)")
+    parser.add_argument("--device", help="index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU)")
+    parser.add_argument("--output", default="demo-output.png", help="(default: demo-output.png)")
+    options = parser.parse_args()
+    try:
+        demonstrate(options.picture, options.device, options.output)
+    except imgconv.Error as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def demonstrate(path: str | Path, device: str | None, output: str) -> None:
+    """Enlarges the picture, prints what there is to say, writes the result. Raises imgconv.Error."""
+    original = read_picture(path)
+    original = original.crop((0, 0, original.width // 2 * 2, original.height // 2 * 2))
+    small = downscale(original)
+    with terminal.Progress("planning") as progress:
+        model = imgconv.load(superres.build(small.height, small.width), device, progress=progress)
+        array = to_array(small, Preparation(scale=1 / 255))
+        enlarged = to_picture(model(array)[0], value_range=(0, 1))
+        seconds = min(timed(model, array) for _ in range(RUNS))
+    bicubic = small.resize(original.size, Image.Resampling.BICUBIC)
+    truth = numpy.asarray(original)
+    save_picture(enlarged, output)
+    console = terminal.console()
+    in_color = console.color_system in ("256", "truecolor") and not console.options.ascii_only
+    console.print(as_text(enlarged, min(COLUMNS, console.width), in_color))
+    plan, info = model.plan, model.device
+    for name, value in (
+        ("picture", f"{small.width}x{small.height} enlarged to {original.width}x{original.height}"),
+        ("device", f"{info.name} ({info.kind}), {info.platform}"),
+        ("driver", f"{info.driver_version}, {info.opencl_c_version}"),
+        ("network", f"{len(plan.compute_launches)} launches, {plan.multiply_adds / 1e6:.0f} M multiply-adds"),
+        ("time", f"{seconds * 1e3:.1f} ms a run, best of {RUNS}"),
+        ("bicubic", f"{psnr(numpy.asarray(bicubic), truth):.2f} dB PSNR"),
+        ("network", f"{psnr(numpy.asarray(enlarged), truth):.2f} dB PSNR"),
+        ("written", output),
+    ):
+        console.print(f"{name:9} {value}")
+
+
+def timed(model: imgconv.Model, array: object) -> float:
+    """Seconds of one run, upload and download included."""
+    start = time.perf_counter()
+    model(array)
+    return time.perf_counter() - start
+
+
+def as_text(picture: Image.Image, columns: int, in_color: bool) -> Text:
+    """A picture as text: two colored pixels to a character, or one character of growing brightness for each."""
+    rows = max(1, round(columns * picture.height / picture.width / 2))
+    if not in_color:
+        small = picture.convert("L").resize((columns, rows), Image.Resampling.BOX)
+        grey = numpy.asarray(ImageOps.equalize(small)) // 26
+        return Text("\n".join("".join(RAMP[value] for value in row) for row in grey))
+    pixels = numpy.asarray(picture.convert("RGB").resize((columns, rows * 2), Image.Resampling.BOX))
+    text = Text()
+    for above, below in zip(pixels[::2], pixels[1::2], strict=True):
+        for upper, lower in zip(above.tolist(), below.tolist(), strict=True):
+            text.append("▀", "rgb({},{},{}) on rgb({},{},{})".format(*upper, *lower))
+        text.append("\n")
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""Arguments that several commands take: the model, its sizes, and how it is compiled."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+
+from imgconv.errors import InputError
+
+Declared = Mapping[str, tuple[str, list[int | str] | None]]
+Shapes = dict[str, tuple[int, ...] | int]
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """MODEL and everything that imgconv.load takes besides."""
+    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
+    parser.add_argument(
+        "--shape", metavar="NAME=SIZES", type=named, action="append", default=[],
+        help="sizes of an input, as x=1,3,224,224, or of one symbolic dimension, as height=224",
+    )
+    parser.add_argument("--device", help="index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU)")
+    yes_or_no = argparse.BooleanOptionalAction
+    parser.add_argument("--float16", action=yes_or_no, help="keep textures in half precision (default: FLOAT16)")
+    parser.add_argument(
+        "--native-explog", action=yes_or_no, help="use the device's fast exp, log and division (default: NATIVE_EXPLOG)"
+    )
+    parser.add_argument(
+        "--max-image", type=int, metavar="TEXELS", help="an image limit below the device's (default: IMGCONV_MAX_IMAGE)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def named(text: str) -> tuple[str, str]:
+    """NAME=VALUE in two parts."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def number(text: str) -> float:
+    """A number, or a fraction such as 1/255."""
+    above, _, below = text.partition("/")
+    try:
+        return float(above) / float(below or 1)
+    except (ValueError, ZeroDivisionError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def count(text: str) -> int:
+    """A whole number that is not below 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """Numbers with commas between them."""
+    return tuple(number(part) for part in text.split(","))
+
+
+def read_shapes(pairs: Sequence[tuple[str, str]], declared: Declared) -> Shapes:
+    """What --shape gives: all sizes of an input, or one size of a symbolic dimension. Raises InputError."""
+    shapes: Shapes = {}
+    for name, text in pairs:
+        try:
+            sizes = tuple(int(part) for part in text.split(","))
+        except ValueError:
+            raise InputError(f"--shape {name}={text}: sizes are whole numbers with commas between them") from None
+        dimensions = declared[name][1] if name in declared else None
+        if dimensions is not None and len(dimensions) != len(sizes):
+            raise InputError(f"--shape {name}={text}: input {name!r} is {shown(dimensions)}")
+        shapes[name] = sizes if name in declared or len(sizes) > 1 else sizes[0]
+    return shapes
+
+
+def check_sizes(declared: Declared, shapes: Mapping[str, object]) -> None:
+    """Raises InputError for the first size that neither the model nor `shapes` knows; an unknown batch is 1."""
+    for name, (_, dimensions) in declared.items():
+        unknown = dimensions is None or any(isinstance(d, str) and d not in shapes for d in dimensions[1:])
+        if unknown and name not in shapes:
+            usual = (1, 3, 224, 224) if dimensions is None else (1, *[224] * (len(dimensions) - 1))
+            sizes = [d if isinstance(d, int) else n for d, n in zip(dimensions or usual, usual, strict=True)]
+            example = ",".join(map(str, sizes))
+            raise InputError(
+                f"input {name!r} is {shown(dimensions)}: its size is not known; give it, as --shape {name}={example}"
+            )
+
+
+def shown(dimensions: Sequence[int | str] | None) -> str:
+    """Dimensions as text: [1, 3, height, ?]."""
+    return "of no stated shape" if dimensions is None else f"[{', '.join(str(d) or '?' for d in dimensions)}]"

@@ -1,0 +1,81 @@
+"""imgconv devices: list the OpenCL devices and what each can do."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from typing import Any
+
+from imgconv import terminal
+from imgconv.cl.device import DeviceInfo, list_devices, select
+from imgconv.config import read_config
+from imgconv.errors import DeviceError
+
+DESCRIPTION = "List every OpenCL device with what imgconv needs to know of it; * marks the one that is used by default."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `imgconv devices`."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def execute(options: argparse.Namespace) -> None:
+    """Prints the devices. Raises DeviceError where there is none, or where IMGCONV_DEVICE fits none."""
+    devices = list_devices()
+    problem = None
+    chosen = None
+    try:
+        chosen = select(read_config().device, devices)
+    except DeviceError as error:
+        problem = error
+    if options.json:
+        listed = [{**dataclasses.asdict(device), "default": device == chosen} for device in devices]
+        terminal.print_json({"devices": listed})
+    else:
+        for device in devices:
+            print_device(device, device == chosen)
+    if problem:
+        raise problem
+
+
+def print_device(device: DeviceInfo, is_default: bool) -> None:
+    """One device as a block of lines."""
+    console = terminal.console()
+    console.print(f"{'*' if is_default else ' '} [{device.index}] {device.name}", style="bold" if is_default else None)
+    for name, value in describe(device):
+        console.print(f"      {name:18} {value}")
+
+
+def describe(device: DeviceInfo) -> list[tuple[str, Any]]:
+    """What is shown of a device, in order: name and value."""
+    formats = [name for name, offered in (("float", device.float_images), ("half", device.half_images)) if offered]
+    sizes = "x".join(map(str, device.max_work_item_sizes))
+    image = f"{device.max_image_width}x{device.max_image_height}, arrays of {device.max_image_layers} layers"
+    memory = f"{_megabytes(device.global_memory_bytes)}, {_megabytes(device.max_allocation_bytes)} in one allocation"
+    qualcomm = [name for name in device.extensions if name.startswith("cl_qcom_")]
+    return [
+        ("platform", device.platform),
+        ("vendor", device.vendor),
+        ("kind", device.kind),
+        ("driver", device.driver_version),
+        ("OpenCL", device.opencl_version),
+        ("OpenCL C", device.opencl_c_version),
+        ("image limit", image),
+        ("RGBA read + write", ", ".join(formats) or "none: imgconv cannot use this device"),
+        ("images a kernel", f"{device.max_read_images} read, {device.max_write_images} written"),
+        ("fp16 arithmetic", _yes(device.fp16_arithmetic)),
+        ("work group", f"{device.max_work_group_size} work items, at most {sizes}"),
+        ("compute units", device.compute_units),
+        ("memory", memory),
+        ("local memory", f"{device.local_memory_bytes // 1024} KiB"),
+        ("command buffer", _yes(device.command_buffer)),
+        ("Qualcomm", ", ".join(qualcomm) or "no extensions"),
+    ]
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 2**20:.0f} MiB"

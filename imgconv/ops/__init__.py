@@ -1,0 +1,11 @@
+"""The operators: one file per family. Importing this package fills the table that `find` looks in."""
+
+import importlib
+import pkgutil
+
+from imgconv.ops.registry import Call, Operator, find, operator, supported
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+__all__ = ["Call", "Operator", "find", "operator", "supported"]

@@ -1,0 +1,119 @@
+"""Activation functions."""
+
+from __future__ import annotations
+
+from math import pi, sqrt
+
+from imgconv.ops.registry import Call, operator
+from imgconv.tensor import Tensor, less, where
+
+
+@operator("Relu")
+def relu(call: Call) -> Tensor:
+    """max(x, 0)."""
+    return call.input(0).relu()
+
+
+@operator("LeakyRelu")
+def leaky_relu(call: Call) -> Tensor:
+    """x where x >= 0, alpha*x elsewhere."""
+    return call.input(0).leaky_relu(call.number("alpha", 0.01))
+
+
+@operator("PRelu")
+def prelu(call: Call) -> Tensor:
+    """x where x >= 0, slope*x elsewhere; the slope broadcasts to x's shape, never x to the slope's."""
+    x, slope = call.input(0), call.input(1)
+    call.computes(x)
+    result = x.leaky_relu(slope)
+    if result.shape != x.shape:
+        raise call.wrong(f"a slope of shape {list(slope.shape)} does not broadcast to {list(x.shape)}")
+    return result
+
+
+@operator("ThresholdedRelu")
+def thresholded_relu(call: Call) -> Tensor:
+    """x where x > alpha, 0 elsewhere."""
+    x = call.input(0)
+    return where(less(call.number("alpha", 1.0), x), x, 0.0)
+
+
+@operator("Shrink")
+def shrink(call: Call) -> Tensor:
+    """x + bias where x < -lambd, x - bias where x > lambd, 0 elsewhere."""
+    x = call.input(0)
+    call.computes(x)
+    lambd, bias = call.number("lambd", 0.5), call.number("bias", 0.0)
+    return where(less(x, -lambd), x + bias, where(less(lambd, x), x - bias, x * 0.0))
+
+
+@operator("Elu")
+def elu(call: Call) -> Tensor:
+    """x where x >= 0, alpha*(exp(x) - 1) elsewhere."""
+    return call.input(0).elu(call.number("alpha", 1.0))
+
+
+@operator("Selu")
+def selu(call: Call) -> Tensor:
+    """gamma * elu(x, alpha)."""
+    alpha = call.number("alpha", 1.67326319217681884765625)
+    return call.input(0).elu(alpha) * call.number("gamma", 1.05070102214813232421875)
+
+
+@operator("Celu")
+def celu(call: Call) -> Tensor:
+    """max(x, 0) + min(alpha*(exp(x/alpha) - 1), 0)."""
+    x, alpha = call.input(0), call.number("alpha", 1.0)
+    return where(less(x, 0), (x * (1 / alpha)).minimum(0).apply("expm1") * alpha, x)
+
+
+@operator("HardSigmoid")
+def hard_sigmoid(call: Call) -> Tensor:
+    """clip(alpha*x + beta, 0, 1)."""
+    return (call.input(0) * call.number("alpha", 0.2) + call.number("beta", 0.5)).clip(0, 1)
+
+
+@operator("HardSwish")
+def hard_swish(call: Call) -> Tensor:
+    """x * clip(x/6 + 1/2, 0, 1)."""
+    return call.input(0).hardswish()
+
+
+@operator("Swish")
+def swish(call: Call) -> Tensor:
+    """x * sigmoid(alpha*x)."""
+    x, alpha = call.input(0), call.number("alpha", 1.0)
+    return x * (x if alpha == 1 else x * alpha).sigmoid()
+
+
+@operator("Softplus")
+def softplus(call: Call) -> Tensor:
+    """log(1 + exp(x)), as max(x, 0) + log(1 + exp(-|x|)), which never overflows."""
+    return _softplus(call.input(0))
+
+
+@operator("Mish")
+def mish(call: Call) -> Tensor:
+    """x * tanh(softplus(x)); Misra, arXiv:1908.08681."""
+    x = call.input(0)
+    return x * _softplus(x).tanh()
+
+
+@operator("Softsign")
+def softsign(call: Call) -> Tensor:
+    """x / (1 + |x|)."""
+    x = call.input(0)
+    return x / (x.apply("absolute") + 1)
+
+
+@operator("Gelu")
+def gelu(call: Call) -> Tensor:
+    """x/2 * (1 + erf(x / sqrt(2))), or its approximation with tanh; Hendrycks and Gimpel, arXiv:1606.08415."""
+    x = call.input(0)
+    if call.choice("approximate", "none", ("none", "tanh")) == "none":
+        return x * 0.5 * ((x * sqrt(0.5)).apply("erf") + 1)
+    return x * 0.5 * (((x + x * x * x * 0.044715) * sqrt(2 / pi)).tanh() + 1)
+
+
+def _softplus(x: Tensor) -> Tensor:
+    return x.maximum(0) + (-x.apply("absolute")).exp().apply("log1p")

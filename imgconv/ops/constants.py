@@ -1,0 +1,69 @@
+"""Tensors whose content is known when the model is loaded."""
+
+from __future__ import annotations
+
+import numpy
+
+from imgconv.ops.registry import Call, operator
+from imgconv.tensor import Tensor
+
+
+@operator("Constant")
+def constant(call: Call) -> Tensor:
+    """One of the value attributes."""
+    forms = {
+        "value": None, "value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64"
+    }
+    stated = [name for name in call.attributes if name.startswith(("value", "sparse_value"))]
+    if len(stated) != 1:
+        raise call.wrong(f"needs one value attribute, not {len(stated)}")
+    if stated[0] not in forms:
+        raise call.unsupported(f"attribute {stated[0]}")
+    return Tensor.constant(numpy.asarray(call.attributes[stated[0]], forms[stated[0]]))
+
+
+@operator("ConstantOfShape")
+def constant_of_shape(call: Call) -> Tensor:
+    """A tensor of one value, 0.0 by default."""
+    value = numpy.asarray(call.attribute("value", numpy.zeros(1, numpy.float32)))
+    shape = call.integers(0, "the shape") or []
+    if value.size != 1 or any(n < 0 for n in shape):
+        raise call.wrong(f"a shape {shape} filled with {value.size} values")
+    return Tensor.constant(numpy.full(shape, value.item(), value.dtype))
+
+
+@operator("Shape")
+def shape(call: Call) -> Tensor:
+    """The input's shape from axis `start` up to `end`, as in a Python slice."""
+    start, end = call.attribute("start", 0), call.attribute("end", None)
+    return Tensor.constant(numpy.array(call.input(0).shape[start:end], "int64"))
+
+
+@operator("Size")
+def size(call: Call) -> Tensor:
+    """The number of elements."""
+    return Tensor.constant(numpy.array(call.input(0).size, "int64"))
+
+
+@operator("Range")
+def range_(call: Call) -> Tensor:
+    """start, start + delta, ... before limit."""
+    start, limit, delta = (call.constant(i, name) for i, name in enumerate(("start", "limit", "delta")))
+    if any(n is None or n.size != 1 for n in (start, limit, delta)) or delta.item() == 0:
+        raise call.wrong("start, limit and delta must be scalars, and delta not zero")
+    wide = start.dtype if start.dtype.kind in "iu" else numpy.float64
+    first, last, step = (n.astype(wide).item() for n in (start, limit, delta))
+    count = max(-int(-(last - first) // step), 0)
+    return Tensor.constant((first + numpy.arange(count) * step).astype(start.dtype))
+
+
+@operator("Dropout")
+def dropout(call: Call) -> list[Tensor]:
+    """Inference: the input itself, and a mask of ones. Raises UnsupportedError for training."""
+    data = call.input(0)
+    training = call.constant(2, "training_mode")
+    ratio = call.constant(1, "ratio")
+    if training is not None and training.item() and (ratio is None or ratio.item()):
+        raise call.unsupported("training_mode")
+    mask = numpy.ones(data.shape if call.wants(1) else (), data.dtype if call.version < 10 else "bool")
+    return [data, Tensor.constant(mask)]

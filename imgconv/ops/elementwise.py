@@ -1,0 +1,182 @@
+"""Elementwise arithmetic, comparison and logic, with numpy's broadcasting (ONNX opset 7 and later)."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy
+
+from imgconv.ops.registry import Call, operator
+from imgconv.tensor import Tensor, elementwise, where
+
+_UNARY = {
+    "Abs": "absolute", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan",
+    "Atanh": "atanh", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor",
+    "Log": "log", "Neg": "negative", "Reciprocal": "reciprocal", "Round": "round", "Sigmoid": "sigmoid",
+    "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
+}
+_ARITHMETIC = {"Add": "add", "Sub": "subtract", "Mul": "multiply"}
+_EXTREMES = {"Max": "maximum", "Min": "minimum"}
+_COMPARISONS = {
+    "Equal": ("equal", False), "Less": ("less", False), "LessOrEqual": ("less_equal", False),
+    "Greater": ("less", True), "GreaterOrEqual": ("less_equal", True),
+}
+_LOGIC = {"And": "and", "Or": "or", "Xor": "xor"}
+
+
+@operator(*_UNARY)
+def unary(call: Call) -> Tensor:
+    """A scalar function of one tensor."""
+    if call.op_type in ("Neg", "Abs"):
+        _refuse_wrapping(call, call.input(0))
+    return call.input(0).apply(_UNARY[call.op_type])
+
+
+@operator(*_ARITHMETIC)
+def arithmetic(call: Call) -> Tensor:
+    """Add, Sub, Mul. Integers of 32 and 64 bits may depend on an input: they are exact up to 2**24."""
+    a, b = call.input(0), call.input(1)
+    _refuse_wrapping(call, a, b)
+    return a.apply(_ARITHMETIC[call.op_type], b)
+
+
+@operator("Div")
+def divide(call: Call) -> Tensor:
+    """a / b; integers round towards zero."""
+    a, b = call.input(0), call.input(1)
+    call.computes(a, b)
+    return a / b
+
+
+@operator("Mod")
+def modulo(call: Call) -> Tensor:
+    """fmod=0: the remainder has the divisor's sign (Python's %); fmod=1: the dividend's (C's fmod)."""
+    a, b = call.input(0), call.input(1)
+    call.computes(a, b)
+    truncated = call.flag("fmod")
+    if a.is_float and not truncated and call.version < 28:
+        raise call.wrong("float tensors need fmod=1")
+    return a.apply("remainder" if truncated else "modulo", b)
+
+
+@operator("Pow")
+def power(call: Call) -> Tensor:
+    """base ** exponent in the base's dtype."""
+    base, exponent = call.input(0), call.input(1)
+    call.computes(base)
+    if exponent.is_constant and exponent.size == 1 and exponent.rank <= base.rank and exponent.numpy().item() == 2:
+        return base * base
+    return base**exponent
+
+
+@operator(*_EXTREMES)
+def extreme(call: Call) -> Tensor:
+    """The largest or smallest of any number of tensors."""
+    return reduce(lambda a, b: a.apply(_EXTREMES[call.op_type], b), _all(call))
+
+
+@operator("Sum")
+def sum_(call: Call) -> Tensor:
+    """The sum of any number of tensors."""
+    return reduce(lambda a, b: a + b, _all(call))
+
+
+@operator("Mean")
+def mean(call: Call) -> Tensor:
+    """The mean of any number of tensors."""
+    tensors = _all(call)
+    total = reduce(lambda a, b: a.apply("add", b, dtype="float32"), tensors)
+    return (total * (1 / len(tensors))).cast(tensors[0].dtype)
+
+
+@operator(*_COMPARISONS)
+def compare(call: Call) -> Tensor:
+    """Greater is Less with the operands exchanged."""
+    operation, exchanged = _COMPARISONS[call.op_type]
+    a, b = call.input(0), call.input(1)
+    return elementwise(operation, *((b, a) if exchanged else (a, b)), dtype="bool")
+
+
+@operator(*_LOGIC)
+def logic(call: Call) -> Tensor:
+    """And, Or, Xor of bool tensors."""
+    return call.input(0).apply(_LOGIC[call.op_type], call.input(1))
+
+
+@operator("Not")
+def negate(call: Call) -> Tensor:
+    """Logical not."""
+    return call.input(0).apply("not")
+
+
+@operator("Where")
+def choose(call: Call) -> Tensor:
+    """X where the condition holds, Y elsewhere; the three broadcast."""
+    return where(call.input(0), call.input(1), call.input(2))
+
+
+@operator("IsNaN")
+def is_nan(call: Call) -> Tensor:
+    """Whether each element is not a number."""
+    return call.input(0).apply("isnan", dtype="bool")
+
+
+@operator("IsInf")
+def is_infinite(call: Call) -> Tensor:
+    """Whether each element is an infinity of a wanted sign."""
+    x = call.input(0)
+    signs = [sign for sign in ("negative", "positive") if call.flag(f"detect_{sign}", True)]
+    if len(signs) == 2:
+        return x.apply("isinf", dtype="bool")
+    infinity = -numpy.inf if signs == ["negative"] else numpy.inf
+    same = x.apply("equal", infinity, dtype="bool")
+    return same if signs else same.apply("and", same.apply("not"))
+
+
+@operator("Clip")
+def clip(call: Call) -> Tensor:
+    """min(max(x, low), high); the limits are attributes before opset 11 and optional inputs since."""
+    x = call.input(0)
+    if call.version < 11:
+        low, high = (call.attributes.get(name) for name in ("min", "max"))
+    else:
+        low, high = (None if limit is None else _scalar(call, limit) for limit in (call.optional(1), call.optional(2)))
+    x = x if low is None else x.maximum(low)
+    return x if high is None else x.minimum(high)
+
+
+def _scalar(call: Call, limit: Tensor) -> Tensor:
+    if limit.size != 1:
+        raise call.wrong(f"a limit of shape {list(limit.shape)} is no scalar")
+    return limit.reshape()
+
+
+@operator("Cast", "CastLike")
+def cast(call: Call) -> Tensor:
+    """Another element type. Towards narrow integers only from where the value fits or ONNX leaves it undefined."""
+    x = call.input(0)
+    target = call.input(1).dtype if call.op_type == "CastLike" else str(call.attribute("to", ""))
+    if target not in _CASTS and not (x.is_constant and target == "float64"):
+        raise call.unsupported(f"to {target}; use one of {', '.join(_CASTS)}")
+    narrow = target in ("int8", "uint8", "int16", "uint16") or (target.startswith("uint") and not x.is_float)
+    if narrow and not x.is_float and not x.is_constant and not numpy.can_cast(x.dtype, target):
+        raise call.unsupported(f"from {x.dtype} to {target}, which would wrap around")
+    return x.cast(target)
+
+
+_CASTS = (
+    "float32", "float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+)
+
+
+def _refuse_wrapping(call: Call, *tensors: Tensor) -> None:
+    """Narrow integers wrap around in ONNX, and would not in a device's floats."""
+    if tensors[0].dtype in ("int8", "uint8", "int16", "uint16"):
+        call.computes(*tensors)
+
+
+def _all(call: Call) -> list[Tensor]:
+    tensors = [call.input(i) for i in range(len(call.inputs))]
+    if call.op_type in ("Sum", "Mean"):
+        call.computes(*tensors)
+    return tensors

@@ -1,0 +1,164 @@
+"""Normalisations. Means and variances are float32 in half models too, and a variance is mean((x - mean)**2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from imgconv.ops.registry import Call, operator
+from imgconv.tensor import Tensor, elementwise, where
+
+
+@operator("BatchNormalization")
+def batch_normalization(call: Call) -> Tensor:
+    """x*scale' + shift' with scale' = scale / sqrt(var + epsilon) and shift' = bias - mean*scale', by channel.
+
+    scale' and shift' are computed in float64 before anything is rounded to half: a variance may be too small or too
+    large for it.
+    """
+    if call.flag("training_mode") or any(call.wants(i) for i in range(1, 5)):
+        raise call.unsupported("training mode; export the model for inference")
+    x = call.input(0)
+    channels = x.shape[1] if x.rank > 1 else 1
+    by_element = call.version < 9 and not call.flag("spatial", True)
+    of, shape = (x.shape[1:], x.shape[1:]) if by_element else ((channels,), (channels, *[1] * (x.rank - 2)))
+    parts = [call.input(i) for i in range(1, 5)]
+    if any(p.shape != of for p in parts):
+        raise call.wrong(f"parameters of shapes {[list(p.shape) for p in parts]} for input {list(x.shape)}")
+    scale, bias, mean, var = (p.reshape(*shape) for p in parts)
+    epsilon = call.number("epsilon", 1e-5)
+    if all(p.is_constant for p in parts):
+        factor, shift = _factor_and_shift(scale, bias, mean, var, epsilon)
+    else:
+        factor = scale.cast("float32") / (var.cast("float32") + epsilon).sqrt()
+        shift = bias.cast("float32") - mean.cast("float32") * factor
+    return elementwise("add", elementwise("multiply", x, factor, dtype="float32"), shift, dtype=x.dtype)
+
+
+def _factor_and_shift(scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    factor = _wide(scale) / numpy.sqrt(_wide(var) + epsilon)
+    shift = _wide(bias) - _wide(mean) * factor
+    return Tensor.constant(factor.astype(numpy.float32)), Tensor.constant(shift.astype(numpy.float32))
+
+
+def _wide(tensor: Tensor) -> Any:
+    return tensor.numpy().astype(numpy.float64)
+
+
+@operator("InstanceNormalization")
+def instance_normalization(call: Call) -> Tensor:
+    """(x - mean) / sqrt(var + epsilon) * scale + bias over the spatial axes of each channel of each picture."""
+    x, scale, bias = call.input(0), call.input(1), call.input(2)
+    if x.rank < 3:
+        raise call.wrong(f"input of shape {list(x.shape)} has no spatial axis")
+    if not scale.shape == bias.shape == (x.shape[1],):
+        raise call.wrong(f"scale {list(scale.shape)} and bias {list(bias.shape)} for {x.shape[1]} channels")
+    ones = [1] * (x.rank - 2)
+    centred, inverse, _ = _standardise(x, range(2, x.rank), call.number("epsilon", 1e-5))
+    return _scaled(x, centred, inverse, scale.reshape(-1, *ones), bias.reshape(-1, *ones))
+
+
+@operator("LayerNormalization")
+def layer_normalization(call: Call) -> list[Tensor]:
+    """(x - mean) / sqrt(var + epsilon) * scale + bias over all axes from `axis` on."""
+    x, scale, bias = call.input(0), call.input(1), call.optional(2)
+    axes = range(call.axis(call.attribute("axis", -1), x.rank), x.rank)
+    _check_stash_type(call)
+    centred, inverse, mean = _standardise(x, axes, call.number("epsilon", 1e-5))
+    result = _scaled(x, centred, inverse, scale, bias)
+    if result.shape != x.shape:
+        raise call.wrong(f"scale {list(scale.shape)} does not broadcast to {list(x.shape)}")
+    return [result, mean, inverse]
+
+
+@operator("RMSNormalization")
+def rms_normalization(call: Call) -> Tensor:
+    """x / sqrt(mean(x**2) + epsilon) * scale over all axes from `axis` on; Zhang and Sennrich, arXiv:1910.07467."""
+    x, scale = call.input(0), call.input(1)
+    axes = range(call.axis(call.attribute("axis", -1), x.rank), x.rank)
+    _check_stash_type(call)
+    wide = x.cast("float32")
+    inverse = ((wide * wide).mean(axes, keepdims=True) + call.number("epsilon", 1e-5)).sqrt().apply("reciprocal")
+    result = _scaled(x, wide, inverse, scale, None)
+    if result.shape != x.shape:
+        raise call.wrong(f"scale {list(scale.shape)} does not broadcast to {list(x.shape)}")
+    return result
+
+
+@operator("GroupNormalization")
+def group_normalization(call: Call) -> Tensor:
+    """(x - mean) / sqrt(var + epsilon) * scale + bias over each group of channels of each picture.
+
+    scale and bias have one element per group before opset 21 and one per channel since. Wu and He, arXiv:1803.08494.
+    """
+    x, scale, bias, groups = call.input(0), call.input(1), call.input(2), int(call.attribute("num_groups", 0))
+    _check_stash_type(call)
+    if x.rank < 2 or groups < 1 or x.shape[1] % groups:
+        raise call.wrong(f"{groups} groups of the channels of {list(x.shape)}")
+    count = groups if call.version < 21 else x.shape[1]
+    if not scale.shape == bias.shape == (count,):
+        raise call.wrong(f"scale {list(scale.shape)} and bias {list(bias.shape)} need shape [{count}]")
+    each = x.shape[1] // groups if count == groups else 1
+    by_group = [t.take(0, [i // each for i in range(x.shape[1])]) for t in (scale, bias)]
+    shape = (groups, x.shape[1] // groups, *[1] * (x.rank - 2))
+    split = x.reshape(x.shape[0], groups, -1, *x.shape[2:])
+    centred, inverse, _ = _standardise(split, range(2, split.rank), call.number("epsilon", 1e-5))
+    return _scaled(split, centred, inverse, *(t.reshape(*shape) for t in by_group)).reshape(*x.shape)
+
+
+@operator("MeanVarianceNormalization")
+def mean_variance_normalization(call: Call) -> Tensor:
+    """(x - mean) / (standard deviation + 1e-9) over `axes`."""
+    x = call.input(0)
+    axes = call.axes(call.attribute("axes", (0, 2, 3)), x.rank)
+    wide = x.cast("float32")
+    centred = wide - wide.mean(axes, keepdims=True)
+    deviation = (centred * centred).mean(axes, keepdims=True).sqrt()
+    return (centred / (deviation + 1e-9)).cast(x.dtype)
+
+
+@operator("LpNormalization")
+def lp_normalization(call: Call) -> Tensor:
+    """x / norm of x along `axis`, with the norm sum(|x|) for p=1 and sqrt(sum(x**2)) for p=2; 0 where the norm is 0."""
+    x, p = call.input(0), call.attribute("p", 2)
+    axis = call.axis(call.attribute("axis", -1), x.rank)
+    if p not in (1, 2):
+        raise call.wrong(f"p is {p}, which is neither 1 nor 2")
+    wide = x.cast("float32")
+    norm = wide.apply("absolute").sum([axis], True) if p == 1 else (wide * wide).sum([axis], True).sqrt()
+    return (wide / where(norm.apply("equal", 0, dtype="bool"), 1.0, norm)).cast(x.dtype)
+
+
+@operator("LRN")
+def local_response_normalization(call: Call) -> Tensor:
+    """x / (bias + alpha/size * sum of x**2 over `size` neighbouring channels) ** beta."""
+    x, size = call.input(0), int(call.attribute("size", 0))
+    if x.rank < 2 or size < 1:
+        raise call.wrong(f"size is {size} for input {list(x.shape)}")
+    wide, others = x.cast("float32"), x.rank - 2
+    before, after = (size - 1) // 2, size // 2
+    pads = [before, *[0] * others, after, *[0] * others]
+    squares = (wide * wide).pool("sum", [size, *[1] * others], pads=pads)
+    base = squares * (call.number("alpha", 1e-4) / size) + call.number("bias", 1.0)
+    return (wide / base ** call.number("beta", 0.75)).cast(x.dtype)
+
+
+def _standardise(x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+    """x - mean, 1 / sqrt(var + epsilon) and mean, in float32; the reduced axes stay with length 1."""
+    wide = x.cast("float32")
+    mean = wide.mean(axes, keepdims=True)
+    centred = wide - mean
+    var = (centred * centred).mean(axes, keepdims=True)
+    return centred, (var + epsilon).sqrt().apply("reciprocal"), mean
+
+
+def _scaled(x: Tensor, centred: Tensor, inverse: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
+    product = centred * (inverse * scale)
+    return (product if bias is None else product + bias).cast(x.dtype)
+
+
+def _check_stash_type(call: Call) -> None:
+    if call.attribute("stash_type", 1) not in (1, 10):
+        raise call.unsupported(f"stash_type {call.attribute('stash_type', 1)}; the statistics are float")

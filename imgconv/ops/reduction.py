@@ -1,0 +1,93 @@
+"""Reductions over axes, and Softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from imgconv.expression import Argument, apply
+from imgconv.ops.registry import Call, operator
+from imgconv.tensor import Tensor
+
+_ITSELF = Argument(0)
+_SQUARE = apply("multiply", _ITSELF, _ITSELF)
+
+# kind of reduction, what is reduced, what is done with the result
+_REDUCTIONS = {
+    "ReduceSum": ("sum", _ITSELF, _ITSELF),
+    "ReduceProd": ("product", _ITSELF, _ITSELF),
+    "ReduceMax": ("max", _ITSELF, _ITSELF),
+    "ReduceMin": ("min", _ITSELF, _ITSELF),
+    "ReduceL1": ("sum", apply("absolute", _ITSELF), _ITSELF),
+    "ReduceL2": ("sum", _SQUARE, apply("sqrt", _ITSELF)),
+    "ReduceSumSquare": ("sum", _SQUARE, _ITSELF),
+    "ReduceLogSum": ("sum", _ITSELF, apply("log", _ITSELF)),
+}
+# The first opset in which the axes are an input.
+_AXES_INPUT = {"ReduceSum": 13}
+
+
+@operator(*_REDUCTIONS)
+def reduction(call: Call) -> Tensor:
+    """A sum, product, maximum or minimum of the elements or of a function of them."""
+    x, axes, keepdims = _read(call)
+    kind, body, epilogue = _REDUCTIONS[call.op_type]
+    return x.reduce(kind, axes, keepdims, body, epilogue)
+
+
+@operator("ReduceMean")
+def mean(call: Call) -> Tensor:
+    """sum / count."""
+    x, axes, keepdims = _read(call)
+    if x.is_float:
+        return x.mean(axes, keepdims)
+    total = x.sum(axes, keepdims)
+    return total / Tensor.constant(x.size // total.size).cast(x.dtype)
+
+
+@operator("ReduceLogSumExp")
+def log_sum_exp(call: Call) -> Tensor:
+    """m + log(sum(exp(x - m))), where m is the largest element, or the nearest finite number."""
+    x, axes, keepdims = _read(call)
+    wide = x.cast("float32")
+    largest = wide.max(axes, keepdims=True).clip(-3e38, 3e38)
+    total = (wide - largest).exp().sum(axes, keepdims)
+    return (total.log() + largest.reshape(*total.shape)).cast(x.dtype)
+
+
+@operator("Softmax")
+def softmax(call: Call) -> Tensor:
+    """exp(x - m) / sum(exp(x - m)), where m is the largest element."""
+    return _normalise(call, lambda powers, total, _: powers / total)
+
+
+@operator("LogSoftmax")
+def log_softmax(call: Call) -> Tensor:
+    """x - m - log(sum(exp(x - m))), where m is the largest element."""
+    return _normalise(call, lambda _, total, shifted: shifted - total.log())
+
+
+def _normalise(call: Call, finish: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+    """Along one axis since opset 13; before, over all axes from `axis` on."""
+    x = call.input(0)
+    if call.version >= 13:
+        axes = [call.axis(call.attribute("axis", -1), x.rank)]
+    else:
+        axes = list(range(call.axis(call.attribute("axis", 1), x.rank), x.rank))
+    wide = x.cast("float32")
+    shifted = wide - wide.max(axes, keepdims=True)
+    powers = shifted.exp()
+    return finish(powers, powers.sum(axes, keepdims=True), shifted).cast(x.dtype)
+
+
+def _read(call: Call) -> tuple[Tensor, list[int], bool]:
+    """The input, the axes to reduce and whether they stay with length 1."""
+    x = call.input(0)
+    if call.op_type not in ("ReduceMax", "ReduceMin"):
+        call.computes(x)
+    if call.version < _AXES_INPUT.get(call.op_type, 18):
+        stated = call.attribute("axes", None)
+    else:
+        stated = call.integers(1, "axes")
+    if not stated:
+        stated = [] if call.flag("noop_with_empty_axes") else range(x.rank)
+    return x, call.axes(stated, x.rank), call.flag("keepdims", True)

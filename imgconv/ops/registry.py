@@ -1,0 +1,132 @@
+"""The operator table: an ONNX op type -> the function that composes it from primitives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy
+
+from imgconv.errors import ModelError, UnsupportedError
+from imgconv.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Call:
+    """One ONNX node: everything that an operator may know.
+
+    node: its name; version: the model's opset; inputs: None where an optional one is absent; attributes: those that
+    the node states, strings as str and tensors as arrays; outputs: their names, "" where nobody reads one.
+    """
+
+    node: str
+    op_type: str
+    version: int
+    inputs: tuple[Tensor | None, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ("",)
+
+    def input(self, position: int) -> Tensor:
+        """An input that must be there."""
+        found = self.optional(position)
+        if found is None:
+            raise self.wrong(f"input {position} is missing")
+        return found
+
+    def optional(self, position: int) -> Tensor | None:
+        """An input, or None where it is absent."""
+        return self.inputs[position] if position < len(self.inputs) else None
+
+    def wants(self, position: int) -> bool:
+        """Whether anything reads that output."""
+        return position < len(self.outputs) and bool(self.outputs[position])
+
+    def attribute(self, name: str, default: Any) -> Any:
+        """An attribute's value, or ONNX's default for it."""
+        return self.attributes.get(name, default)
+
+    def number(self, name: str, default: float) -> float:
+        """A float attribute."""
+        return float(self.attribute(name, default))
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """An attribute that is 0 or 1."""
+        value = self.attribute(name, int(default))
+        if value not in (0, 1):
+            raise self.wrong(f"{name} is {value}, which is neither 0 nor 1")
+        return bool(value)
+
+    def choice(self, name: str, default: str, allowed: Iterable[str]) -> str:
+        """A string attribute that has one of a few values."""
+        value = str(self.attribute(name, default))
+        if value not in (names := tuple(allowed)):
+            raise self.wrong(f"{name} is {value!r}, which is none of {', '.join(names)}")
+        return value
+
+    def constant(self, position: int, what: str) -> Any:
+        """The content of an input that must not depend on the model's inputs; None where it is absent."""
+        tensor = self.optional(position)
+        if tensor is None:
+            return None
+        if not tensor.is_constant:
+            raise self.unsupported(f"{what} must be constant, but depends on an input of the model")
+        return tensor.numpy()
+
+    def integers(self, position: int, what: str) -> list[int] | None:
+        """A constant input as a list of ints; None where it is absent."""
+        content = self.constant(position, what)
+        return None if content is None else [int(n) for n in numpy.ravel(content)]
+
+    def axis(self, value: int, rank: int) -> int:
+        """An axis counted from the front. Raises ModelError where the tensor has no such axis."""
+        if not -rank <= value < rank:
+            raise self.wrong(f"there is no axis {value} in a tensor of rank {rank}")
+        return value % rank
+
+    def axes(self, values: Sequence[int], rank: int) -> list[int]:
+        """Axes counted from the front, each at most once."""
+        found = [self.axis(int(v), rank) for v in values]
+        if len(set(found)) != len(found):
+            raise self.wrong(f"axes {list(values)} name an axis twice")
+        return found
+
+    def computes(self, *tensors: Tensor) -> None:
+        """Refuses integer arithmetic that a device would do in float, where it would round or not wrap around."""
+        for tensor in tensors:
+            if not tensor.is_float and not tensor.is_constant:
+                raise self.unsupported(f"{tensor.dtype} tensors that depend on a model input; Cast them to float")
+
+    def wrong(self, message: str) -> ModelError:
+        """The error for a node that ONNX does not allow."""
+        return ModelError(f"{self.op_type}: {message}", node=self.node)
+
+    def unsupported(self, message: str) -> UnsupportedError:
+        """The error for a node that ONNX allows and imgconv does not do."""
+        return UnsupportedError(f"{self.op_type}: unsupported: {message}", node=self.node)
+
+
+Operator = Callable[[Call], "Tensor | Sequence[Tensor]"]
+_OPERATORS: dict[str, Operator] = {}
+
+
+def operator(*op_types: str) -> Callable[[Operator], Operator]:
+    """Registers a function for ONNX op types."""
+
+    def register(function: Operator) -> Operator:
+        for op_type in op_types:
+            assert op_type not in _OPERATORS, f"{op_type} is registered twice"
+            _OPERATORS[op_type] = function
+        return function
+
+    return register
+
+
+def find(op_type: str) -> Operator | None:
+    """The function for an ONNX op type, or None."""
+    return _OPERATORS.get(op_type)
+
+
+def supported() -> tuple[str, ...]:
+    """Every op type of the table, sorted."""
+    return tuple(sorted(_OPERATORS))

@@ -1,0 +1,216 @@
+"""Resize and Upsample: per axis, each output is a weighted sum of a few positions (ONNX's Resize text, opset 10 to 19).
+
+Coordinates are computed in float32, as other runtimes do, so that a coordinate that falls on the border between two
+positions falls on the same side of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from imgconv.ops.registry import Call, operator
+from imgconv.tensor import Tensor, where
+
+_COORDINATES = (
+    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+)
+_NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+_Single = numpy.float32
+
+
+@dataclass(frozen=True)
+class Method:
+    """How an output is made of positions; the fields are Resize's attributes.
+
+    nearest_mode "by_scale" is that of opset 10 and Upsample: down for an enlargement, up for a reduction.
+    """
+
+    mode: str
+    coordinates: str = "asymmetric"
+    nearest_mode: str = "by_scale"
+    cubic_coeff_a: float = -0.75
+    exclude_outside: bool = False
+    antialias: bool = False
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis to be resized: its number, sizes before and after, the scale and the region of interest (tf_crop)."""
+
+    number: int
+    before: int
+    after: int
+    scale: Any
+    start: float = 0.0
+    end: float = 1.0
+
+
+@operator("Upsample")
+def upsample(call: Call) -> Tensor:
+    """Enlargement by `scales`: an attribute in opset 7, an input in opset 9."""
+    if call.version > 9:
+        raise call.wrong("removed from ONNX in opset 10; use Resize")
+    x = call.input(0)
+    scales = call.attribute("scales", None) if call.version < 9 else call.constant(1, "scales")
+    mode = call.choice("mode", "nearest", ("nearest", "linear", "bilinear"))
+    if scales is None or numpy.min(scales, initial=1) < 1:
+        raise call.wrong(f"needs scales of at least 1, not {scales}")
+    return _resize(x, _scaled_axes(call, x, range(x.rank), scales), Method(mode.removeprefix("bi")))
+
+
+@operator("Resize")
+def resize(call: Call) -> Tensor:
+    """Another size by `scales` or `sizes`; every mode and every coordinate transformation."""
+    x = call.input(0)
+    if call.version < 11:
+        mode = call.choice("mode", "nearest", ("nearest", "linear"))
+        return _resize(x, _scaled_axes(call, x, range(x.rank), call.constant(1, "scales")), Method(mode))
+    method = Method(
+        call.choice("mode", "nearest", ("nearest", "linear", "cubic")),
+        call.choice("coordinate_transformation_mode", "half_pixel", _COORDINATES),
+        call.choice("nearest_mode", "round_prefer_floor", _NEAREST),
+        call.number("cubic_coeff_a", -0.75),
+        call.flag("exclude_outside"),
+        call.flag("antialias"),
+    )
+    axes = _read_axes(call, x, method.coordinates == "tf_crop_and_resize")
+    return _resize(x, axes, method, call.number("extrapolation_value", 0.0))
+
+
+def _read_axes(call: Call, x: Tensor, crops: bool) -> list[Axis]:
+    """The axes with their new sizes, from `scales` or `sizes`, whichever is there and not empty."""
+    stated = call.attribute("axes", None)
+    numbers = call.axes(range(x.rank) if stated is None else stated, x.rank)
+    regions, scales, sizes = (call.constant(i, name) for i, name in enumerate(("roi", "scales", "sizes"), 1))
+    scales, sizes = (None if v is None or v.size == 0 else v for v in (scales, sizes))
+    if (scales is None) == (sizes is None):
+        raise call.wrong("needs either scales or sizes")
+    if crops and (regions is None or regions.size != 2 * len(numbers)):
+        raise call.wrong(f"tf_crop_and_resize needs a roi of {2 * len(numbers)} numbers")
+    roi = regions if crops else None
+    if sizes is None:
+        return _scaled_axes(call, x, numbers, scales, roi)
+    return _sized_axes(call, x, numbers, [int(n) for n in sizes], roi)
+
+
+def _scaled_axes(call: Call, x: Tensor, numbers: Sequence[int], scales: Any, roi: Any = None) -> list[Axis]:
+    if scales is None or numpy.shape(scales) != (len(numbers),) or min(scales) <= 0:
+        raise call.wrong(f"scales {scales} for {len(numbers)} axes")
+    axes = []
+    for i, (number, scale) in enumerate(zip(numbers, scales, strict=True)):
+        start, end = _region(roi, i, len(numbers))
+        if end - start != 1:
+            raise call.unsupported(
+                "tf_crop_and_resize with scales: ONNX's text multiplies the size by the length of the roi, its shape "
+                "inference does not; use sizes"
+            )
+        after = int(_Single(x.shape[number]) * _Single(scale))
+        axes.append(Axis(number, x.shape[number], after, _Single(scale), start, end))
+    if any(a.after < 1 for a in axes):
+        raise call.wrong(f"scales {list(scales)} leave nothing of {list(x.shape)}")
+    return axes
+
+
+def _sized_axes(call: Call, x: Tensor, numbers: Sequence[int], sizes: Sequence[int], roi: Any) -> list[Axis]:
+    if len(sizes) != len(numbers) or min(sizes) < 1:
+        raise call.wrong(f"sizes {list(sizes)} for {len(numbers)} axes")
+    scales = [_Single(n) / _Single(x.shape[a]) for n, a in zip(sizes, numbers, strict=True)]
+    policy = call.choice("keep_aspect_ratio_policy", "stretch", ("stretch", "not_larger", "not_smaller"))
+    if policy != "stretch":
+        common = min(scales) if policy == "not_larger" else max(scales)
+        scales = [common] * len(numbers)
+        sizes = [int(numpy.floor(common * _Single(x.shape[a]) + _Single(0.5))) for a in numbers]
+    return [
+        Axis(a, x.shape[a], size, scale, *_region(roi, i, len(numbers)))
+        for i, (a, size, scale) in enumerate(zip(numbers, sizes, scales, strict=True))
+    ]
+
+
+def _region(roi: Any, i: int, count: int) -> tuple[float, float]:
+    return (0.0, 1.0) if roi is None else (float(roi[i]), float(roi[count + i]))
+
+
+def _resize(x: Tensor, axes: Sequence[Axis], method: Method, extrapolation: float = 0.0) -> Tensor:
+    outside = numpy.zeros((1,) * x.rank, bool)
+    for axis in axes:
+        crops = method.coordinates == "tf_crop_and_resize"
+        if axis.scale == 1 and axis.before == axis.after and not crops:
+            continue
+        where_ = _original(axis, method.coordinates)
+        x = x.resample(axis.number, *_taps(axis, where_, method))
+        if crops:
+            beyond = (where_ < 0) | (where_ > axis.before - 1)
+            outside = outside | beyond.reshape([-1 if a == axis.number else 1 for a in range(x.rank)])
+    return where(Tensor.constant(outside), extrapolation, x) if outside.any() else x
+
+
+def _original(axis: Axis, coordinates: str) -> Any:
+    """The coordinate in the input of each output position."""
+    x, half, n = numpy.arange(axis.after, dtype=_Single), _Single(0.5), _Single(axis.before)
+    scale, resized = axis.scale, _Single(axis.after)
+    if coordinates == "asymmetric":
+        return x / scale
+    if coordinates == "tf_half_pixel_for_nn":
+        return (x + half) / scale
+    if coordinates == "align_corners":
+        return x * (n - 1) / (resized - 1) if axis.after > 1 else x * 0
+    if coordinates == "tf_crop_and_resize":
+        start, end = _Single(axis.start), _Single(axis.end)
+        if axis.after == 1:
+            return x + half * (start + end) * (n - 1)
+        return start * (n - 1) + x * (end - start) * (n - 1) / (resized - 1)
+    if coordinates == "pytorch_half_pixel" and axis.after == 1:
+        return x * 0
+    centred = (x + half) / scale - half
+    if coordinates == "half_pixel_symmetric":
+        # An output size that was rounded down leaves a margin, which is split between both ends.
+        return n / 2 * (1 - resized / (scale * n)) + centred
+    return centred
+
+
+def _taps(axis: Axis, coordinate: Any, method: Method) -> tuple[Any, Any]:
+    """Positions and weights, each (outputs, taps)."""
+    if method.mode == "nearest":
+        nearest = _nearest(coordinate, method.nearest_mode, reduces=axis.scale < 1)
+        return numpy.clip(nearest, 0, axis.before - 1)[:, None], numpy.ones((axis.after, 1))
+    stretch = min(float(axis.scale), 1.0) if method.antialias else 1.0
+    reach = 1 if method.mode == "linear" else 2
+    first = int(numpy.floor(-reach / stretch)) + 1
+    base = numpy.floor(coordinate).astype(int)
+    positions = base[:, None] + numpy.arange(first, 2 - first)
+    distance = (positions - coordinate.astype(float)[:, None]) * stretch
+    weights = _triangle(distance) if method.mode == "linear" else _cubic(distance, method.cubic_coeff_a)
+    inside = (positions >= 0) & (positions < axis.before)
+    if method.exclude_outside:
+        weights = weights * inside
+    if method.exclude_outside or stretch < 1:
+        weights = weights / weights.sum(axis=1, keepdims=True)
+    return numpy.clip(positions, 0, axis.before - 1), weights
+
+
+def _nearest(coordinate: Any, nearest_mode: str, reduces: bool) -> Any:
+    if nearest_mode == "by_scale":
+        nearest_mode = "ceil" if reduces else "floor"
+    if nearest_mode == "round_prefer_floor":
+        return numpy.ceil(coordinate - _Single(0.5)).astype(int)
+    if nearest_mode == "round_prefer_ceil":
+        return numpy.floor(coordinate + _Single(0.5)).astype(int)
+    return (numpy.ceil if nearest_mode == "ceil" else numpy.floor)(coordinate).astype(int)
+
+
+def _triangle(distance: Any) -> Any:
+    """Linear interpolation: 1 - |t| for |t| < 1."""
+    return numpy.maximum(1 - numpy.abs(distance), 0)
+
+
+def _cubic(distance: Any, a: float) -> Any:
+    """The cubic convolution kernel; Keys, 1981, doi:10.1109/TASSP.1981.1163711."""
+    t = numpy.abs(distance)
+    near = ((a + 2) * t - (a + 3)) * t * t + 1
+    far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+    return numpy.where(t <= 1, near, numpy.where(t < 2, far, 0))

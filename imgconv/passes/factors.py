@@ -1,0 +1,64 @@
+"""Let convolutions multiply the channels of their input as they read it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from imgconv.expression import Apply, Argument
+from imgconv.graph import Convolution, Graph, Load, Node, Operand
+from imgconv.view import View
+
+
+def multiply_inputs(graph: Graph) -> Graph:
+    """A product of a tensor and one computed factor for each channel is left to the 1x1 convolutions that read it.
+
+    This is squeeze-and-excite's last step. A 1x1 convolution reads each texel of its input once for all that a work item
+    makes, so that the product costs one read of a factor for each input quad, and saves a launch and a texture.
+
+    Given:   m = load(x) then multiply($0, $1), $1=s[i0, i1];  y = convolution(m, w)
+    Result:  y = convolution(x, w, s[i0, i1])
+    """
+    made: dict[str, Node] = {}
+    gone = set()
+    for node in graph.nodes:
+        readers = graph.consumers[node.output.name]
+        found = _factors(graph, node)
+        if found is None or not readers or not all(_takes_factors(r, node.output.name) for r in readers):
+            continue
+        gone.add(node.output.name)
+        for reader in readers:
+            made[reader.output.name] = replace(
+                reader, operands=(found[0], reader.operands[1], found[1]),
+                origin=tuple(dict.fromkeys((*node.origin, *reader.origin))),
+            )
+    kept = (made.get(n.output.name, n) for n in graph.nodes if n.output.name not in gone)
+    return replace(graph, nodes=tuple(kept))
+
+
+def _factors(graph: Graph, node: Node) -> tuple[Operand, Operand] | None:
+    """The tensor and the factors (N, C, 1, 1) of its channels, where the node is their product."""
+    expression = node.epilogue
+    if not isinstance(node.operation, Load) or len(node.output.shape) != 4 or node.output.name in graph.outputs:
+        return None
+    if not isinstance(expression, Apply) or expression.operation != "multiply" or len(node.epilogue_operands) != 1:
+        return None
+    if set(expression.arguments) != {Argument(0), Argument(1)}:
+        return None
+    for x, factors in (node.all_operands, tuple(reversed(node.all_operands))):
+        varies = {v.name for e in factors.view.index for v in e.variables()}
+        computed = factors.value not in graph.constants and x.value not in graph.constants
+        if computed and x.view.is_identity and not factors.view.bounds and varies <= {"i0", "i1"}:
+            shape = (*node.output.shape[:2], 1, 1)
+            return x, Operand(factors.value, View(shape, factors.view.source, factors.view.index))
+    return None
+
+
+def _takes_factors(reader: Node, name: str) -> bool:
+    """Whether the reader is a 1x1 convolution of the whole named value and reads it nowhere else."""
+    operation, operands = reader.operation, reader.operands
+    return (
+        isinstance(operation, Convolution) and not operation.transposed and operation.groups == 1
+        and operation.pads == (0, 0) and operands[1].view.shape[2:] == (1, 1) and len(operands) == 2
+        and operands[0].value == name and operands[0].view.is_identity
+        and all(o.value != name for o in (operands[1], *reader.epilogue_operands))
+    )

@@ -1,0 +1,173 @@
+"""Layers with named parameters, for networks written with the lazy front end.
+
+A layer makes its parameters from the shape of what it is given, so that a network is one function from tensors to
+tensors. Names are PyTorch's: `<layer>.weight`, `<layer>.bias`, `<layer>.running_mean`, `<layer>.running_var`.
+
+How parameters are drawn. Weights are normal with variance 2/(inputs of one output), which keeps the mean square through
+a ReLU at any depth (He et al., arXiv:1502.01852); biases and running means are within 0.1 of 0, scales within
+0.1 of 1. A running variance is, with a tenth of noise, the mean square of what it divides, measured on one small random
+input whose edges are joined, so that padding does not lower it where maps are small: what training would store, but for
+the means. So values stay near 1 behind every normalisation, whatever the activation, and half precision neither
+overflows nor loses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy
+
+from imgconv.graph import Graph
+from imgconv.tensor import Tensor, build_graph, origin
+from models.weights import Draw, Weights
+
+Activation = Callable[[Tensor], Tensor]
+SAMPLE = 32
+
+
+def build_network(
+    name: str, network: Callable[..., Tensor], inputs: Mapping[str, Sequence[int]], weights: Weights | None = None,
+    epsilon: float = 1e-5, scale: float = 1.0, output: str = "output",
+) -> Graph:
+    """The Graph of `network(layers, *inputs)` for inputs by name and shape.
+
+    epsilon: of every BatchNormalization. scale: how large a usual input is, for drawing parameters.
+    """
+    weights = weights or Weights()
+    if weights.loaded is None and not weights.arrays:
+        weights.arrays |= _measured_variances(network, inputs, scale, weights.seed)
+    tensors = [Tensor.input(key, shape) for key, shape in inputs.items()]
+    return build_graph({output: network(Layers(weights, epsilon), *tensors)}, tensors, name)
+
+
+def _measured_variances(
+    network: Callable[..., Tensor], inputs: Mapping[str, Sequence[int]], scale: float, seed: int
+) -> dict[str, Any]:
+    """Running variances by name, from the network of constant inputs: its layers can ask for the values they get.
+
+    Each other parameter depends on its name and seed only, so that it is the same here and in the network itself.
+    """
+    generator = numpy.random.default_rng(seed)
+    samples = []
+    for shape in inputs.values():
+        small = shape if len(shape) < 4 else [1, shape[1], *(n * SAMPLE // min(shape[2:]) for n in shape[2:])]
+        samples.append(Tensor.constant(generator.standard_normal([1, *small[1:]], numpy.float32) * scale))
+    weights = Weights(seed=seed)
+    network(Layers(weights), *samples)
+    return {name: array for name, array in weights.arrays.items() if name.endswith("running_var")}
+
+
+def relu6(x: Tensor) -> Tensor:
+    """min(max(x, 0), 6)."""
+    return x.clip(0, 6)
+
+
+def identity(x: Tensor) -> Tensor:
+    """x."""
+    return x
+
+
+def scaled(channels: float, divisor: int = 8) -> int:
+    """The multiple of `divisor` nearest to a number of channels, at most a tenth below it; arXiv:1801.04381's rule."""
+    nearest = max(divisor, int(channels + divisor / 2) // divisor * divisor)
+    return nearest + divisor if nearest < 0.9 * channels else nearest
+
+
+class Layers:
+    """Layers whose parameters come from `weights`. epsilon: of every BatchNormalization."""
+
+    def __init__(self, weights: Weights, epsilon: float = 1e-5) -> None:
+        self.weights = weights
+        self.epsilon = epsilon
+
+    def convolution(
+        self, x: Tensor, name: str, filters: int, window: int = 1, stride: int = 1, groups: int = 1, bias: bool = True,
+        padding: int | None = None,
+    ) -> Tensor:
+        """(N, C, H, W) -> (N, filters, ...), a square window; padding: so that stride 1 keeps H and W, if not given."""
+        shape = (filters, x.shape[1] // groups, window, window)
+        with origin(name):
+            weight = self.weights.get(f"{name}.weight", shape, _normal(shape[1] * window**2))
+            shift = self.weights.get(f"{name}.bias", (filters,), _around(0.0)) if bias else None
+            padding = window // 2 if padding is None else padding
+            if x.is_constant:
+                x, padding = _wrapped(x, padding), 0
+            return x.conv2d(weight, shift, stride, padding, groups=groups)
+
+    def enlargement(self, x: Tensor, name: str, filters: int) -> Tensor:
+        """(N, C, H, W) -> (N, filters, 2 H, 2 W): a 2x2 transposed convolution with stride 2."""
+        with origin(name):
+            weight = self.weights.get(f"{name}.weight", (x.shape[1], filters, 2, 2), _normal(x.shape[1]))
+            shift = self.weights.get(f"{name}.bias", (filters,), _around(0.0))
+            return x.conv_transpose2d(weight, shift, stride=2)
+
+    def normalisation(self, x: Tensor, name: str) -> Tensor:
+        """BatchNormalization of (N, C, H, W) with stored statistics."""
+        measured = float(numpy.mean(numpy.square(x.numpy(), dtype=numpy.float64))) if x.is_constant else 1.0
+        draws = {
+            "weight": _around(1.0), "bias": _around(0.0), "running_mean": _around(0.0),
+            "running_var": _around(1.0, measured),
+        }
+        with origin(name):
+            return x.batch_norm(
+                *(self.weights.get(f"{name}.{part}", (x.shape[1],), draw) for part, draw in draws.items()),
+                epsilon=self.epsilon,
+            )
+
+    def unit(
+        self, x: Tensor, name: str, filters: int, window: int = 1, stride: int = 1, groups: int = 1,
+        activation: Activation = identity, parts: tuple[str, str] = ("0", "1"),
+    ) -> Tensor:
+        """Convolution without bias, BatchNormalization, activation. parts: what the first two are called below `name`."""
+        prefix = f"{name}." if name else ""
+        x = self.convolution(x, prefix + parts[0], filters, window, stride, groups, bias=False)
+        return activation(self.normalisation(x, prefix + parts[1]))
+
+    def linear(self, x: Tensor, name: str, features: int, window: Sequence[int] = ()) -> Tensor:
+        """(N, C) -> (N, features), fully connected. window: (1, 1) where the weight is stored as a 1x1 convolution's."""
+        shape = (features, x.shape[1])
+        with origin(name):
+            weight = self.weights.get(f"{name}.weight", (*shape, *window), _normal(x.shape[1]))
+            return x.linear(weight.reshape(*shape), self.weights.get(f"{name}.bias", (features,), _around(0.0)))
+
+    def squeeze_excite(self, x: Tensor, name: str, squeezed: int, activation: Activation, gate: Activation) -> Tensor:
+        """x times a factor for each channel, computed from all channels' means; Hu et al., arXiv:1709.01507."""
+        few = activation(self.linear(x.global_average_pool().flatten(), f"{name}.fc1", squeezed, (1, 1)))
+        factors = gate(self.linear(few, f"{name}.fc2", x.shape[1], (1, 1)))
+        return x * factors.reshape(*factors.shape, 1, 1)
+
+    def gated_recurrent_unit(self, x: Tensor, state: Tensor, name: str) -> Tensor:
+        """The next state, (N, S), from x (N, C) and the state (N, S); Cho et al., arXiv:1406.1078, as torch.nn.GRUCell."""
+        size = state.shape[1]
+        gates = []
+        with origin(name):
+            for part, read in (("ih", x), ("hh", state)):
+                weight = self.weights.get(f"{name}.weight_{part}", (3 * size, read.shape[1]), _normal(read.shape[1]))
+                bias = self.weights.get(f"{name}.bias_{part}", (3 * size,), _around(0.0))
+                gates.append([read.linear(weight, bias).slice(1, i * size, (i + 1) * size) for i in range(3)])
+            (reset_x, update_x, new_x), (reset_h, update_h, new_h) = gates
+            update = (update_x + update_h).sigmoid()
+            new = (new_x + (reset_x + reset_h).sigmoid() * new_h).tanh()
+            return new + update * (state - new)
+
+
+def _wrapped(x: Tensor, padding: int) -> Tensor:
+    """The tensor with rows and columns of its other end on each side."""
+    for axis in (2, 3) if padding else ():
+        x = x.take(axis, [i % x.shape[axis] for i in range(-padding, x.shape[axis] + padding)])
+    return x
+
+
+def _normal(inputs: int) -> Draw:
+    """Normal with variance 2 / inputs."""
+
+    def draw(generator: numpy.random.Generator, shape: Sequence[int]) -> Any:
+        return generator.standard_normal(tuple(shape), numpy.float32) * (2 / inputs) ** 0.5
+
+    return draw
+
+
+def _around(centre: float, scale: float = 1.0) -> Draw:
+    """Uniform within 0.1 of the centre, times the scale."""
+    return lambda generator, shape: generator.uniform(centre - 0.1, centre + 0.1, tuple(shape)) * scale

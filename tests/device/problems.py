@@ -1,0 +1,743 @@
+"""What kernels are asked to do, one class for each kind, with references that share no code with imgconv.
+
+A problem is plain data: a geometry. `Problem.instance` records it with the lazy front end, draws its arrays and
+computes, in float64 and by other formulas than imgconv's, what must come out and how far off a device may be:
+
+    error = (terms + 2) * 2**-23 * sum of the absolute values of the terms           float storage
+    error + 2**-10 * abs(expected) + 2**-24                                          half storage of the result
+
+The first is twice the bound on any order of rounding a sum of exact products to float (unit roundoff 2**-24); what does
+not round (a movement, a maximum) has error 0. Arrays hold numbers that half represents exactly, so that half storage
+adds only the rounding of the result: to the nearest or towards zero, as an OpenCL device likes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, prod
+from typing import Any, Protocol
+
+import numpy
+from hypothesis import strategies as st
+
+from imgconv import expression
+from imgconv.expression import Argument
+from imgconv.kernels import convolution as convolution_kernel
+from imgconv.kernels import product as product_kernel
+from imgconv.tensor import Tensor, concatenate, convolution, elementwise, less, where
+
+Array = Any
+Shape = tuple[int, ...]
+Pair = tuple[int, int]
+ROUNDING = 2.0**-23
+
+
+@dataclass
+class Instance:
+    """A recorded problem: its output, an array for each input, what must come out, and how far float may be off."""
+
+    output: Tensor
+    inputs: dict[str, Array]
+    expected: Array
+    error: Array
+
+    def allowed(self, half: bool) -> Array:
+        """The largest absolute difference from `expected` that is right. half: the result was stored in half."""
+        return self.error + (2.0**-10 * numpy.abs(self.expected) + 2.0**-24 if half else 0)
+
+
+class Problem(Protocol):
+    """A geometry that knows what it means."""
+
+    def instance(self) -> Instance:
+        """The problem recorded. Equal problems draw equal arrays, and inputs of one shape are one input."""
+        ...
+
+
+def numbers(shape: Shape, name: str) -> Array:
+    """Numbers between -2 and 2 that half represents exactly; equal names draw equal numbers."""
+    generator = numpy.random.default_rng(zlib.crc32(f"{name} {shape}".encode()))
+    return (generator.integers(-256, 257, shape) / 128).astype(numpy.float32)
+
+
+def source(shape: Shape, inputs: dict[str, Array], name: str = "x") -> tuple[Tensor, Array]:
+    """An input tensor of a shape and its numbers in float64; the numbers are added to `inputs`."""
+    key = f"{name}_{'x'.join(map(str, shape))}"
+    inputs[key] = numbers(shape, name)
+    return Tensor.input(key, shape), inputs[key].astype(numpy.float64)
+
+
+def rounding(terms: int, magnitude: Array) -> Array:
+    """The error of a sum of `terms` products whose absolute values sum to `magnitude`."""
+    return (terms + 2) * ROUNDING * magnitude
+
+
+# Convolution
+
+
+@dataclass(frozen=True)
+class ConvolutionProblem:
+    """A convolution of (batch, channels, size). pads: top, left, bottom, right, as in ONNX.
+
+    computed: the weights are an input. gated: the channels of x are multiplied by another input first.
+    """
+
+    batch: int = 1
+    channels: int = 4
+    size: Pair = (5, 6)
+    filters: int = 4
+    window: Pair = (3, 3)
+    strides: Pair = (1, 1)
+    dilations: Pair = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    groups: int = 1
+    transposed: bool = False
+    output_padding: Pair = (0, 0)
+    computed: bool = False
+    gated: bool = False
+
+    @property
+    def output_size(self) -> Pair:
+        rows, columns = (self._output(axis) for axis in (0, 1))
+        return rows, columns
+
+    def _output(self, axis: int) -> int:
+        reach = (self.window[axis] - 1) * self.dilations[axis] + 1
+        pads = self.pads[axis] + self.pads[axis + 2]
+        if self.transposed:
+            return (self.size[axis] - 1) * self.strides[axis] + reach + self.output_padding[axis] - pads
+        return (self.size[axis] + pads - reach) // self.strides[axis] + 1
+
+    @property
+    def weights_shape(self) -> Shape:
+        if self.transposed:
+            return (self.channels, self.filters // self.groups, *self.window)
+        return (self.filters, self.channels // self.groups, *self.window)
+
+    def instance(self) -> Instance:
+        inputs: dict[str, Array] = {}
+        x, array = source((self.batch, self.channels, *self.size), inputs)
+        if self.computed:
+            weights, wide = source(self.weights_shape, inputs, "w")
+        else:
+            array_of_weights = numbers(self.weights_shape, "w")
+            weights, wide = Tensor.constant(array_of_weights), array_of_weights.astype(numpy.float64)
+        if self.gated:
+            # Powers of two: a product that is stored is exact in half too.
+            gate, factors = source((self.batch, self.channels, 1, 1), inputs, "gate")
+            factors = numpy.exp2(numpy.round(factors)) * numpy.where(factors < 0, -1, 1)
+            inputs[gate.name or ""] = factors.astype(numpy.float32)
+            x, array = x * gate, array * factors
+        output = convolution(
+            x, weights, self.strides, self.pads, self.dilations, self.groups, self.output_size, self.transposed
+        )
+        terms = prod(self.window) * self.channels // self.groups
+        error = rounding(terms + self.gated, self.compute(numpy.abs(array), numpy.abs(wide)))
+        return Instance(output, inputs, self.compute(array, wide), error)
+
+    def compute(self, x: Array, w: Array) -> Array:
+        """The reference: forward by slices of an explicitly padded array, transposed by scattering every input."""
+        parts = []
+        for group in range(self.groups):
+            each = self.channels // self.groups
+            part = x[:, group * each : (group + 1) * each]
+            if self.transposed:
+                parts.append(self._scatter(part, w[group * each : (group + 1) * each]))
+            else:
+                out = self.filters // self.groups
+                parts.append(self._correlate(part, w[group * out : (group + 1) * out]))
+        return numpy.concatenate(parts, axis=1)
+
+    def _correlate(self, x: Array, w: Array) -> Array:
+        top, left, bottom, right = self.pads
+        before = (max(0, -top), max(0, -left))
+        after = (x.shape[2] - max(0, -bottom), x.shape[3] - max(0, -right))
+        cropped = x[:, :, before[0] : after[0], before[1] : after[1]]
+        zeros = [(max(0, n), max(0, m)) for n, m in ((0, 0), (0, 0), (top, bottom), (left, right))]
+        padded = numpy.pad(cropped, zeros)
+        (rows, columns), (sy, sx), (dy, dx) = self.output_size, self.strides, self.dilations
+        total = numpy.zeros((x.shape[0], w.shape[0], rows, columns))
+        for ky, kx in itertools.product(range(self.window[0]), range(self.window[1])):
+            seen = padded[:, :, ky * dy :: sy, kx * dx :: sx][:, :, :rows, :columns]
+            total += numpy.einsum("nchw,oc->nohw", seen, w[:, :, ky, kx])
+        return total
+
+    def _scatter(self, x: Array, w: Array) -> Array:
+        top, left, bottom, right = self.pads
+        (rows, columns), (sy, sx), (dy, dx) = self.output_size, self.strides, self.dilations
+        full = numpy.zeros((x.shape[0], w.shape[1], rows + top + bottom, columns + left + right))
+        for ky, kx in itertools.product(range(self.window[0]), range(self.window[1])):
+            made = numpy.einsum("nchw,co->nohw", x, w[:, :, ky, kx])
+            full[:, :, ky * dy :: sy, kx * dx :: sx][:, :, : made.shape[2], : made.shape[3]] += made
+        return full[:, :, top : top + rows, left : left + columns]
+
+
+def convolution_problems(most: int = 9) -> st.SearchStrategy[ConvolutionProblem]:
+    """Any small convolution: ragged groups, windows up to 4, strides up to 3, dilations up to 2, batch up to 3."""
+
+    @st.composite
+    def draw(pick: st.DrawFn) -> ConvolutionProblem:
+        def pair(low: int, high: int) -> Pair:
+            return pick(st.integers(low, high)), pick(st.integers(low, high))
+
+        groups = pick(st.sampled_from([1, 1, 1, 2, 3, 4, 5, 8]))
+        window, transposed, strides = pair(1, 4), pick(st.booleans()), pair(1, 3)
+        made = ConvolutionProblem(
+            pick(st.integers(1, 3)), groups * pick(st.integers(1, max(1, most // groups))), pair(1, 9),
+            groups * pick(st.integers(1, max(1, most // groups))), window, strides, pair(1, 2),
+            (*pair(0, 2), *pair(0, 2)), groups, transposed,
+            (pick(st.integers(0, strides[0] - 1)), pick(st.integers(0, strides[1] - 1))) if transposed else (0, 0),
+        )
+        if min(made.output_size) >= 1:
+            return made
+        return replace(made, size=(12, 12), pads=(0, 0, 0, 0))
+
+    return draw()
+
+
+def convolution_specialisations(problem: convolution_kernel.Problem) -> list[convolution_kernel.Specialisation]:
+    """Every specialisation of a small set that conv.cl allows for the problem."""
+    made = []
+    quads = [1] if problem.depthwise else [
+        n for n in (1, 2, 3, 4) if n <= problem.group_output_quads
+        and (problem.groups == 1 or problem.group_output_quads % n == 0)
+    ]
+    for columns, rows, block_quads, keep, buffer, local in itertools.product(
+        (1, 2, 3, 4, 8), (1, 2, 3), quads, (True, False), (True, False), (None, (4, 1, 2), (2, 2, 1), (1, 4, 4)),
+    ):
+        if columns * rows * block_quads <= 24:
+            made.append(convolution_kernel.Specialisation(columns, rows, block_quads, keep, buffer, local))
+    return made
+
+
+# Product
+
+
+@dataclass(frozen=True)
+class ProductProblem:
+    """A matrix product with numpy's rules. constant: the side that is known at load time ('', 'a' or 'b').
+
+    a_view, b_view: how the operand is read: 'plain', 'transposed' (its last two axes), 'sliced' (out of a longer
+    tensor), 'steps' (every second element of its last axis) or 'reshaped' (from one flat row).
+    """
+
+    a: Shape
+    b: Shape
+    constant: str = ""
+    a_view: str = "plain"
+    b_view: str = "plain"
+
+    def instance(self) -> Instance:
+        inputs: dict[str, Array] = {}
+        a, left = self._operand(self.a, self.a_view, "a", inputs)
+        b, right = self._operand(self.b, self.b_view, "b", inputs)
+        terms = self.a[-1]
+        error = rounding(terms, self.compute(numpy.abs(left), numpy.abs(right)))
+        return Instance(a.matmul(b), inputs, self.compute(left, right), error)
+
+    def _operand(self, shape: Shape, seen: str, name: str, inputs: dict[str, Array]) -> tuple[Tensor, Array]:
+        rank = len(shape)
+        if seen == "transposed":
+            stored: Shape = (*shape[:-2], shape[-1], shape[-2])
+        elif seen == "sliced":
+            stored = tuple(n + 2 for n in shape)
+        elif seen == "steps":
+            stored = (*shape[:-1], shape[-1] * 2)
+        else:
+            stored = shape if seen == "plain" else (1, prod(shape))
+        if self.constant == name:
+            array = numbers(stored, name)
+            tensor, wide = Tensor.constant(array), array.astype(numpy.float64)
+        else:
+            tensor, wide = source(stored, inputs, name)
+        if seen == "transposed":
+            return tensor.transpose(*range(rank - 2), rank - 1, rank - 2), numpy.swapaxes(wide, -1, -2)
+        if seen == "sliced":
+            for axis, n in enumerate(shape):
+                tensor = tensor.slice(axis, 0 if axis == rank - 1 else 1, n + (axis < rank - 1))
+            inner = tuple(slice(0, n) if axis == rank - 1 else slice(1, n + 1) for axis, n in enumerate(shape))
+            return tensor, wide[inner]
+        if seen == "steps":
+            return tensor.slice(rank - 1, 0, stored[-1], 2), wide[..., ::2]
+        return (tensor, wide) if seen == "plain" else (tensor.reshape(*shape), wide.reshape(shape))
+
+    def compute(self, a: Array, b: Array) -> Array:
+        """The reference: one einsum over explicitly broadcast batch axes."""
+        left = a[None] if a.ndim == 1 else a
+        right = b[:, None] if b.ndim == 1 else b
+        batch = numpy.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        left = numpy.broadcast_to(left, (*batch, *left.shape[-2:]))
+        right = numpy.broadcast_to(right, (*batch, *right.shape[-2:]))
+        made = numpy.einsum("...mk,...kn->...mn", left, right)
+        made = made[..., 0, :] if a.ndim == 1 else made
+        return made[..., 0] if b.ndim == 1 else made
+
+
+def product_problems() -> st.SearchStrategy[ProductProblem]:
+    """Any small product: ranks 2 to 4, batches broadcast on either side, views of both operands."""
+
+    @st.composite
+    def draw(pick: st.DrawFn) -> ProductProblem:
+        m, k, n = (pick(st.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 13])) for _ in range(3))
+        batch = pick(st.lists(st.integers(1, 3), max_size=2))
+        sides = [tuple(1 if pick(st.booleans()) else n for n in batch) for _ in range(2)]
+        views = st.sampled_from(["plain", "plain", "transposed", "sliced", "steps", "reshaped"])
+        return ProductProblem(
+            (*sides[0], m, k), (*sides[1], k, n), pick(st.sampled_from(["", "b", "a"])), pick(views), pick(views)
+        )
+
+    return draw()
+
+
+def product_specialisations(problem: product_kernel.Problem) -> list[product_kernel.Specialisation]:
+    """Every specialisation of a small set that matmul.cl allows for the problem."""
+    return [
+        product_kernel.Specialisation(rows, quads, parts, columns)
+        for rows, quads, parts, columns in itertools.product((1, 2, 4), (1, 2), (1, 2, 16), (1, 4))
+        if parts > 1 or columns == 1
+    ]
+
+
+# Generated kernels
+
+
+@dataclass(frozen=True)
+class LoadProblem:
+    """The tensor as it is: what elementwise work starts from."""
+
+    shape: Shape
+
+    def instance(self) -> Instance:
+        inputs: dict[str, Array] = {}
+        x, array = source(self.shape, inputs)
+        return Instance(x, inputs, array, numpy.zeros(self.shape))
+
+
+@dataclass(frozen=True)
+class BroadcastProblem:
+    """The first tensor minus the product of the others, each broadcast to the common shape."""
+
+    shapes: tuple[Shape, ...]
+
+    def instance(self) -> Instance:
+        inputs: dict[str, Array] = {}
+        tensors, arrays = zip(*(source(shape, inputs, f"b{n}") for n, shape in enumerate(self.shapes)), strict=True)
+        tensor, array, magnitude = tensors[-1], arrays[-1], numpy.abs(arrays[-1])
+        for t, a in zip(tensors[-2:0:-1], arrays[-2:0:-1], strict=True):
+            tensor, array, magnitude = t * tensor, a * array, numpy.abs(a) * magnitude
+        shape = numpy.broadcast_shapes(*self.shapes)
+        expected = numpy.broadcast_to(numpy.asarray(arrays[0] - array), shape)
+        error = rounding(len(tensors), numpy.broadcast_to(numpy.abs(arrays[0]) + magnitude, shape))
+        return Instance(tensors[0] - tensor, inputs, expected, error)
+
+
+@dataclass(frozen=True)
+class ReductionProblem:
+    """A reduction over axes: 'sum', 'max', 'min' or 'product'. square: of the squares."""
+
+    shape: Shape
+    axes: tuple[int, ...]
+    kind: str = "sum"
+    keepdims: bool = False
+    square: bool = False
+
+    def instance(self) -> Instance:
+        inputs: dict[str, Array] = {}
+        x, array = source(self.shape, inputs)
+        body = expression.apply("multiply", Argument(0), Argument(0)) if self.square else Argument(0)
+        output = x.reduce(self.kind, self.axes, self.keepdims, body)
+        array = array**2 if self.square else array
+        kinds: dict[str, Any] = {"sum": numpy.sum, "max": numpy.max, "min": numpy.min, "product": numpy.prod}
+        reduce = kinds[self.kind]
+        expected = reduce(array, axis=self.axes, keepdims=self.keepdims)
+        terms = prod(self.shape[a] for a in self.axes)
+        if self.kind == "sum":
+            error = rounding(terms, numpy.sum(numpy.abs(array), axis=self.axes, keepdims=self.keepdims))
+        else:
+            error = rounding(terms, numpy.abs(expected)) if self.kind == "product" or self.square else 0 * expected
+        return Instance(output, inputs, numpy.asarray(expected), numpy.asarray(error))
+
+
+def reduction_problems() -> st.SearchStrategy[ReductionProblem]:
+    """Any reduction of a small tensor of rank 1 to 5 over a set of axes that is not empty."""
+
+    @st.composite
+    def draw(pick: st.DrawFn) -> ReductionProblem:
+        shape = tuple(pick(st.lists(st.sampled_from([1, 2, 3, 4, 5, 7]), min_size=1, max_size=5)))
+        axes = pick(st.sets(st.integers(0, len(shape) - 1), min_size=1))
+        few = prod(shape[a] for a in axes) <= 16  # so that no product leaves what float represents
+        kind = pick(st.sampled_from(["sum", "max", "min", *["product"] * few]))
+        square = kind == "sum" and pick(st.booleans())
+        return ReductionProblem(shape, tuple(sorted(axes)), kind, pick(st.booleans()), square)
+
+    return draw()
+
+
+@dataclass(frozen=True)
+class PoolingProblem:
+    """Sliding windows over the last axes. pads: befores then afters. round_up: ONNX's ceil_mode.
+
+    kind: 'max', 'min', 'sum' or 'average' (which does not count the padding).
+    """
+
+    shape: Shape
+    window: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+    kind: str = "max"
+    round_up: bool = False
+
+    def sizes(self) -> tuple[int, ...]:
+        d = len(self.window)
+        made = []
+        for axis, n in enumerate(self.shape[-d:]):
+            room = n + self.pads[axis] + self.pads[axis + d] - (self.window[axis] - 1) * self.dilations[axis] - 1
+            count = (ceil(room / self.strides[axis]) if self.round_up else room // self.strides[axis]) + 1
+            # As ONNX says, a window that starts in the padding after the tensor is left out.
+            while self.round_up and count > 1 and (count - 1) * self.strides[axis] >= n + self.pads[axis]:
+                count -= 1
+            made.append(count)
+        return tuple(made)
+
+    def instance(self) -> Instance:
+        inputs: dict[str, Array] = {}
+        x, array = source(self.shape, inputs)
+        sizes, terms = self.sizes(), prod(self.window)
+        args = (self.window, self.strides, self.pads, self.dilations, sizes)
+        if self.kind != "average":
+            expected = self.compute(array)
+            error = rounding(terms, self.compute(numpy.abs(array))) if self.kind == "sum" else 0 * expected
+            return Instance(x.pool(self.kind, *args), inputs, expected, error)
+        counted = self.compute(numpy.ones_like(array))
+        share = (1 / numpy.maximum(counted, 1)).astype(numpy.float32)
+        output = x.pool("sum", *args, scale=Tensor.constant(share))
+        error = rounding(terms + 2, self.compute(numpy.abs(array)) * share)
+        return Instance(output, inputs, self.compute(array) * share, error)
+
+    def compute(self, x: Array) -> Array:
+        """The reference: a loop over the window's taps of an explicitly padded array."""
+        d, sizes = len(self.window), self.sizes()
+        neutral = {"max": -numpy.inf, "min": numpy.inf, "sum": 0.0, "average": 0.0}[self.kind]
+        combine = {"max": numpy.maximum, "min": numpy.minimum}.get(self.kind, numpy.add)
+        spare = max(self.strides) * 2 + max(self.window) * max(self.dilations)
+        amounts = [(0, 0)] * (x.ndim - d) + [(self.pads[a], self.pads[a + d] + spare) for a in range(d)]
+        padded = numpy.pad(x, amounts, constant_values=neutral)
+        total = numpy.full((*x.shape[: x.ndim - d], *sizes), neutral)
+        for tap in itertools.product(*(range(n) for n in self.window)):
+            seen: tuple[Any, ...] = tuple(
+                slice(t * dilation, t * dilation + (n - 1) * stride + 1, stride)
+                for t, dilation, n, stride in zip(tap, self.dilations, sizes, self.strides, strict=True)
+            )
+            total = combine(total, padded[(Ellipsis, *seen)])
+        return total
+
+
+def pooling_problems() -> st.SearchStrategy[PoolingProblem]:
+    """Any pooling of a small tensor over one to three axes; each window meets the tensor."""
+
+    @st.composite
+    def draw(pick: st.DrawFn) -> PoolingProblem:
+        d = pick(st.integers(1, 3))
+        shape = (*pick(st.tuples(st.integers(1, 2), st.integers(1, 6))), *(pick(st.integers(1, 7)) for _ in range(d)))
+        window = tuple(pick(st.integers(1, min(3, shape[2 + a]))) for a in range(d))
+        dilations = tuple(
+            pick(st.integers(1, max(1, min(2, (shape[2 + a] - 1) // max(1, window[a] - 1))))) for a in range(d)
+        )
+        strides = tuple(pick(st.integers(1, 3)) for _ in range(d))
+        pads = tuple(pick(st.integers(0, window[a % d] - 1)) for a in range(2 * d))
+        kind = pick(st.sampled_from(["max", "min", "sum", "average"]))
+        return PoolingProblem(shape, window, strides, pads, dilations, kind, pick(st.booleans()))
+
+    return draw()
+
+
+@dataclass(frozen=True)
+class MovementProblem:
+    """Movements one after another: (name, argument...) in the words of numpy."""
+
+    shape: Shape
+    steps: tuple[tuple[Any, ...], ...]
+
+    def instance(self) -> Instance:
+        inputs: dict[str, Array] = {}
+        tensor, array = source(self.shape, inputs)
+        for name, *args in self.steps:
+            tensor, array = MOVEMENTS[name](tensor, array, *args)
+        return Instance(tensor, inputs, array, numpy.zeros(array.shape))
+
+
+def _pad(
+    tensor: Tensor, array: Array, before: Sequence[int], after: Sequence[int], fill: float
+) -> tuple[Tensor, Array]:
+    amounts = list(zip(before, after, strict=True))
+    return tensor.pad(before, after, fill), numpy.pad(array, amounts, constant_values=fill)
+
+
+def _slice(tensor: Tensor, array: Array, axis: int, start: int, stop: int, step: int) -> tuple[Tensor, Array]:
+    positions = list(range(start, stop, step))
+    return tensor.slice(axis, start, stop, step), numpy.take(array, positions, axis)
+
+
+MOVEMENTS: Mapping[str, Callable[..., tuple[Tensor, Array]]] = {
+    "reshape": lambda t, a, shape: (t.reshape(*shape), a.reshape(shape)),
+    "transpose": lambda t, a, order: (t.transpose(*order), a.transpose(order)),
+    "expand": lambda t, a, shape: (t.expand(*shape), numpy.broadcast_to(a, shape)),
+    "flip": lambda t, a, axis: (t.slice(axis, t.shape[axis] - 1, -1, -1), numpy.flip(a, axis)),
+    "take": lambda t, a, axis, positions: (t.take(axis, positions), numpy.take(a, positions, axis)),
+    "slice": _slice,
+    "pad": _pad,
+}
+
+
+def movement_steps(shape: Shape, most: int = 4) -> st.SearchStrategy[tuple[tuple[Any, ...], ...]]:
+    """Steps for a MovementProblem of the given shape; results stay small."""
+
+    @st.composite
+    def draw(pick: st.DrawFn) -> tuple[tuple[Any, ...], ...]:
+        steps: list[tuple[Any, ...]] = []
+        now = list(shape)
+        for _ in range(pick(st.integers(1, most))):
+            name = pick(st.sampled_from(sorted(MOVEMENTS)))
+            axis = pick(st.integers(0, len(now) - 1)) if now else 0
+            if name == "reshape":
+                now = list(pick(st.sampled_from(_factorings(prod(now)))))
+                steps.append((name, tuple(now)))
+            elif name == "expand":
+                if prod(now) > 200 or len(now) > 4:
+                    continue
+                now = [pick(st.integers(1, 3)) if n == 1 else n for n in now]
+                now = [pick(st.integers(1, 3)), *now]
+                steps.append((name, tuple(now)))
+            elif not now:
+                continue
+            elif name == "transpose":
+                order = tuple(pick(st.permutations(range(len(now)))))
+                now = [now[a] for a in order]
+                steps.append((name, order))
+            elif name == "flip":
+                steps.append((name, axis))
+            elif name == "take":
+                positions = tuple(pick(st.lists(st.integers(0, now[axis] - 1), min_size=1, max_size=6)))
+                now[axis] = len(positions)
+                steps.append((name, axis, positions))
+            elif name == "slice":
+                start = pick(st.integers(0, now[axis] - 1))
+                stop = pick(st.integers(start + 1, now[axis]))
+                step = pick(st.integers(1, 3))
+                now[axis] = len(range(start, stop, step))
+                steps.append((name, axis, start, stop, step))
+            else:
+                before = tuple(pick(st.integers(0, 2)) if prod(now) < 300 else 0 for _ in now)
+                after = tuple(pick(st.integers(0, 2)) if prod(now) < 300 else 0 for _ in now)
+                now = [b + n + a for b, n, a in zip(before, now, after, strict=True)]
+                steps.append((name, before, after, pick(st.sampled_from([0.0, 0.0, -1.5]))))
+        return tuple(steps)
+
+    return draw()
+
+
+def _factorings(size: int) -> list[Shape]:
+    """A few shapes of a size, of rank 1 to 4."""
+    made: list[Shape] = [(size,), (1, size), (size, 1, 1)]
+    for n in range(2, min(size, 12)):
+        if size % n == 0:
+            made += [(n, size // n), (size // n, n), (1, n, size // n, 1)]
+            rest = size // n
+            made += [(n, m, rest // m) for m in range(2, min(rest, 6)) if rest % m == 0]
+            made += [(1, m, n, rest // m) for m in range(2, min(rest, 6)) if rest % m == 0]
+    return made
+
+
+def movement_problems(most: int = 6) -> st.SearchStrategy[list[MovementProblem]]:
+    """Any few movements of one small tensor of rank 1 to 5; where there are several, the tensor is a texture."""
+    shapes = st.lists(st.sampled_from([1, 2, 3, 4, 5, 6]), min_size=1, max_size=5).filter(lambda s: prod(s) <= 400)
+
+    def movements(shape: Shape) -> st.SearchStrategy[list[MovementProblem]]:
+        made = st.builds(MovementProblem, st.just(shape), movement_steps(shape))
+        return st.lists(made, min_size=1, max_size=most)
+
+    return shapes.map(tuple).flatmap(movements)
+
+
+@dataclass(frozen=True)
+class ConcatenationProblem:
+    """Tensors one after another along an axis. doubled: each part is computed on the device first."""
+
+    shapes: tuple[Shape, ...]
+    axis: int
+    doubled: bool = False
+
+    def instance(self) -> Instance:
+        inputs: dict[str, Array] = {}
+        tensors, arrays = [], []
+        for number, shape in enumerate(self.shapes):
+            tensor, array = source(shape, inputs, f"part{number}")
+            tensors.append(tensor.maximum(-1).minimum(1) * 2 if self.doubled else tensor)
+            arrays.append(numpy.clip(array, -1, 1) * 2 if self.doubled else array)
+        expected = numpy.concatenate(arrays, self.axis)
+        return Instance(concatenate(tensors, self.axis), inputs, expected, numpy.zeros(expected.shape))
+
+
+@dataclass(frozen=True)
+class ResampleProblem:
+    """Linear (half-pixel centres) or nearest resizing of one axis after another to the given sizes."""
+
+    shape: Shape
+    sizes: tuple[tuple[int, int], ...]
+    linear: bool = True
+
+    def instance(self) -> Instance:
+        inputs: dict[str, Array] = {}
+        tensor, array = source(self.shape, inputs)
+        magnitude = numpy.abs(array)
+        for axis, size in self.sizes:
+            positions, weights = self._taps(array.shape[axis], size)
+            tensor = tensor.resample(axis, positions, weights)
+            matrix = numpy.zeros((size, array.shape[axis]))
+            for row, (taps, factors) in enumerate(zip(positions, weights, strict=True)):
+                for tap, factor in zip(taps, factors, strict=True):
+                    matrix[row, tap] += factor
+            array = numpy.moveaxis(numpy.tensordot(matrix, array, (1, axis)), 0, axis)
+            magnitude = numpy.moveaxis(numpy.tensordot(matrix, magnitude, (1, axis)), 0, axis)
+        return Instance(tensor, inputs, array, rounding(2 * len(self.sizes), magnitude) if self.linear else 0 * array)
+
+    def _taps(self, length: int, size: int) -> tuple[list[list[int]], list[list[float]]]:
+        positions, weights = [], []
+        for out in range(size):
+            if not self.linear:
+                positions.append([out * length // size])
+                weights.append([1.0])
+                continue
+            centre = min(max((out + 0.5) * length / size - 0.5, 0), length - 1)
+            low = min(int(centre), length - 1)
+            share = float(numpy.float32(centre - low))
+            positions.append([low, min(low + 1, length - 1)])
+            weights.append([float(numpy.float32(1 - share)), share])
+        return positions, weights
+
+
+# Elementwise work after any of them
+
+
+@dataclass(frozen=True)
+class Step:
+    """One elementwise operation on a value, and the operand that it takes where it takes one.
+
+    operand: 'number', 'channel' (a constant of shape (C, 1, ...)), 'channel input', 'same' (an input of the shape),
+    'same constant', 'broadcast' (an input of length 1 along all but the last axis), 'moved' (an input read backwards
+    with its last two axes exchanged), 'padded' (a smaller input with zeros before and after) or 'itself'.
+    """
+
+    operation: str
+    operand: str = "number"
+
+    def apply(self, instance: Instance, number: int) -> Instance:
+        """The instance after one more operation; the error follows the derivative."""
+        shape = instance.output.shape
+        x, v, e = instance.output, instance.expected, instance.error
+        if self.operation in ONE_OPERAND:
+            record, compute, slope = ONE_OPERAND[self.operation]
+            value = compute(v)
+            return Instance(record(x), instance.inputs, value, slope * e + 8 * ROUNDING * (numpy.abs(value) + 2.0**-20))
+        other, w, f = self._operand(instance, shape, number)
+        record2, compute2 = TWO_OPERANDS[self.operation]
+        value = compute2(v, w)
+        if self.operation == "multiply":
+            error = numpy.abs(w) * e + numpy.abs(v) * f + e * f
+        elif self.operation == "divide":
+            error = e + numpy.abs(v) * f
+        else:
+            error = e + f
+        return Instance(record2(x, other), instance.inputs, value, error + 4 * ROUNDING * numpy.abs(value))
+
+    def _operand(self, instance: Instance, shape: Shape, number: int) -> tuple[Any, Array, Array]:
+        rank, inputs = len(shape), instance.inputs
+        if self.operand == "itself":
+            return instance.output, instance.expected, instance.error
+        if self.operand == "number" or rank < 2:
+            value = (0.375, -1.25, 1e-3, 3.0)[number % 4]
+            return value, numpy.float64(numpy.float32(value)), numpy.float64(0)
+        channels = (shape[1], *[1] * (rank - 2))
+        name = f"e{number}"
+        if self.operand in ("channel", "same constant"):
+            array = numbers(channels if self.operand == "channel" else shape, name)
+            return Tensor.constant(array), array.astype(numpy.float64), numpy.float64(0)
+        if self.operand == "moved":
+            stored = (*shape[:-2], shape[-1], shape[-2])
+            tensor, array = source(stored, inputs, name)
+            moved = tensor.transpose(*range(rank - 2), rank - 1, rank - 2)
+            flipped = moved.slice(rank - 1, shape[-1] - 1, -1, -1)
+            return flipped, numpy.swapaxes(array, -1, -2)[..., ::-1], numpy.float64(0)
+        if self.operand == "padded":
+            stored = tuple(max(1, n - 2) for n in shape)
+            before = [int(n > 1) for n in shape]
+            after = [n - b - s for n, b, s in zip(shape, before, stored, strict=True)]
+            tensor, array = source(stored, inputs, name)
+            return tensor.pad(before, after), numpy.pad(array, list(zip(before, after, strict=True))), numpy.float64(0)
+        wanted = {"channel input": channels, "same": shape, "broadcast": (*[1] * (rank - 1), shape[-1])}[self.operand]
+        tensor, array = source(wanted, inputs, name)
+        return tensor, array, numpy.float64(0)
+
+
+def _sigmoid(x: Array) -> Array:
+    small = numpy.exp(-numpy.abs(x))
+    return numpy.where(x >= 0, 1 / (1 + small), small / (1 + small))
+
+
+# How each is recorded and computed, and a bound on its slope.
+ONE_OPERAND: Mapping[str, tuple[Callable[[Tensor], Tensor], Callable[[Array], Array], float]] = {
+    "relu": (lambda t: t.relu(), lambda v: numpy.maximum(v, 0), 1),
+    "clip": (lambda t: t.clip(-0.5, 6), lambda v: numpy.clip(v, -0.5, 6), 1),
+    "tanh": (lambda t: t.tanh(), numpy.tanh, 1),
+    "sigmoid": (lambda t: t.sigmoid(), _sigmoid, 0.25),
+    "silu": (lambda t: t.silu(), lambda v: v * _sigmoid(v), 1.2),
+    "leaky_relu": (
+        lambda t: where(less(t, 0), t * 0.125, t), lambda v: numpy.where(v < 0, v * 0.125, v), 1,
+    ),
+    "exp": (lambda t: t.minimum(1).exp(), lambda v: numpy.exp(numpy.minimum(v, 1)), 2.72),
+    "absolute": (lambda t: t.apply("absolute"), numpy.abs, 1),
+    "hardswish": (
+        lambda t: t.clip(-8, 8).hardswish(),
+        lambda v: numpy.clip(v, -8, 8) * numpy.clip(numpy.clip(v, -8, 8) / 6 + 0.5, 0, 1), 2,
+    ),
+}
+TWO_OPERANDS: Mapping[str, tuple[Callable[[Any, Any], Tensor], Callable[[Array, Array], Array]]] = {
+    "add": (lambda t, o: t + o, lambda v, w: v + w),
+    "subtract": (lambda t, o: t - o, lambda v, w: v - w),
+    "subtract from": (lambda t, o: o - t, lambda v, w: w - v),
+    "multiply": (lambda t, o: t * o, lambda v, w: v * w),
+    "divide": (
+        lambda t, o: t / (elementwise("multiply", o, o) + 1) if isinstance(o, Tensor) else t / (o * o + 1),
+        lambda v, w: v / (w * w + 1),
+    ),
+    "maximum": (lambda t, o: t.maximum(o), numpy.maximum),
+    "minimum": (lambda t, o: t.minimum(o), numpy.minimum),
+}
+OPERANDS = (
+    "number", "channel", "channel input", "same", "same constant", "broadcast", "moved", "padded", "itself",
+)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Elementwise steps after a problem."""
+
+    problem: Problem
+    steps: tuple[Step, ...]
+
+    def instance(self) -> Instance:
+        made = self.problem.instance()
+        for number, step in enumerate(self.steps):
+            made = step.apply(made, number)
+        return made
+
+
+def step_lists(most: int = 5) -> st.SearchStrategy[tuple[Step, ...]]:
+    """Steps for a Chain."""
+    one = st.builds(Step, st.sampled_from(sorted(ONE_OPERAND)))
+    two = st.builds(Step, st.sampled_from(sorted(TWO_OPERANDS)), st.sampled_from(OPERANDS))
+    return st.lists(st.one_of(one, two, two), min_size=1, max_size=most).map(tuple)

@@ -1,0 +1,114 @@
+"""Compile and run graphs on a device the way a test wants them: other limits, another kind, other specialisations."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy
+from hypothesis import HealthCheck, settings
+from problems import Instance, Problem
+
+from imgconv.cl.device import Context
+from imgconv.compiler import limited
+from imgconv.config import Config
+from imgconv.graph import Graph
+from imgconv.lower import Target, lower
+from imgconv.model import target_of
+from imgconv.passes import PIPELINE, run_passes
+from imgconv.passes.elementwise import merge_elementwise
+from imgconv.passes.epilogues import fuse_epilogues
+from imgconv.passes.scales import fold_scales
+from imgconv.plan import Plan
+from imgconv.runner import Session
+from imgconv.tensor import Tensor, build_graph
+
+# Draws are the same in every run: a failure is repeated, and the drivers' binaries come from pyopencl's cache.
+device_settings = functools.partial(
+    settings, deadline=None, derandomize=True, print_blob=False, suppress_health_check=list(HealthCheck)
+)
+GPU_UNITS = 24  # compute units of the make-believe GPU
+UNFUSED = tuple(p for p in PIPELINE if p not in (merge_elementwise, fuse_epilogues, fold_scales))
+
+
+def target(context: Context, kind: str = "cpu", **changes: Any) -> Target:
+    """The device as a Target; 'gpu' gives the plans of a GPU, with fixed work groups, to any device."""
+    made = target_of(context.info)
+    return replace(made, kind=kind, compute_units=GPU_UNITS if kind == "gpu" else made.compute_units, **changes)
+
+
+def run_graph(
+    graph: Graph, inputs: Mapping[str, Any], context: Context, config: Config = Config(), wanted: Target | None = None,
+    fused: bool = True,
+) -> tuple[Plan, dict[str, Any]]:
+    """The plan and every output. wanted: the device as it is by default; fused=False leaves the fusing passes out."""
+    wanted = wanted or target(context)
+    optimised = run_passes(graph, PIPELINE if fused else UNFUSED)
+    plan = lower(optimised, config, limited(wanted, config))
+    return plan, Session(plan, context).run(inputs)
+
+
+def run_tensors(
+    outputs: Mapping[str, Tensor], inputs: Mapping[str, Any], context: Context, config: Config = Config(),
+    wanted: Target | None = None, fused: bool = True,
+) -> tuple[Plan, dict[str, Any]]:
+    """`run_graph` for the graph of the named outputs."""
+    return run_graph(build_graph(outputs), inputs, context, config, wanted, fused)
+
+
+def run_instances(
+    instances: Sequence[Instance], context: Context, config: Config = Config(), wanted: Target | None = None,
+    fused: bool = True,
+) -> tuple[Plan, list[Any]]:
+    """The plan and the results of the instances, all in one graph."""
+    inputs = {name: array for instance in instances for name, array in instance.inputs.items()}
+    outputs = {f"y{number}": instance.output for number, instance in enumerate(instances)}
+    plan, made = run_tensors(outputs, inputs, context, config, wanted, fused)
+    return plan, [made[name] for name in outputs]
+
+
+def check(
+    problems: Sequence[Problem], context: Context, config: Config = Config(), wanted: Target | None = None,
+    fused: bool = True,
+) -> Plan:
+    """Run the problems in one graph; fail with every problem whose result is wrong."""
+    instances = [problem.instance() for problem in problems]
+    plan, results = run_instances(instances, context, config, wanted, fused)
+    wrong = [
+        f"{problem}\n    {difference}"
+        for problem, instance, result in zip(problems, instances, results, strict=True)
+        if (difference := describe_difference(result, instance, bool(config.float16)))
+    ]
+    assert not wrong, f"{len(wrong)} of {len(problems)} are wrong:\n" + "\n".join(wrong)
+    return plan
+
+
+def describe_difference(result: Any, instance: Instance, half: bool) -> str:
+    """What is wrong with a result; empty where it is right."""
+    expected = instance.expected
+    if result.shape != expected.shape:
+        return f"shape {result.shape}, not {expected.shape}"
+    off = numpy.abs(result.astype(numpy.float64) - expected)
+    bad = ~(off <= instance.allowed(half))
+    if not bad.any():
+        return ""
+    where = tuple(int(n) for n in numpy.argwhere(bad)[0])
+    allowed = numpy.broadcast_to(instance.allowed(half), expected.shape)
+    return (
+        f"{bad.sum()} of {bad.size} elements; first at {where}: {result[where]:.9g}, not {expected[where]:.9g} "
+        f"(allowed {allowed[where]:.2g})"
+    )
+
+
+class Choose:
+    """A chooser of specialisations that takes the next one of those that fit, in a fixed disorder."""
+
+    def __init__(self, candidates: Callable[[Any], list[Any]], seed: int) -> None:
+        self.candidates = candidates
+        self.generator = numpy.random.default_rng(seed)
+
+    def __call__(self, problem: Any, kind: str, compute_units: int) -> Any:
+        candidates = self.candidates(problem)
+        return candidates[int(self.generator.integers(len(candidates)))]

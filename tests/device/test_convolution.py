@@ -1,0 +1,235 @@
+"""conv.cl against float64 numpy: a grid of geometries, drawn ones, every specialisation, tiles, half storage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import ConvolutionProblem, convolution_problems, convolution_specialisations
+from running import Choose, check, device_settings, run_tensors, target
+
+from imgconv.cl.device import Context
+from imgconv.config import Config
+from imgconv.kernels.convolution import Specialisation
+from imgconv.tensor import Tensor, convolution
+
+C = ConvolutionProblem
+
+WINDOWS = [
+    C(channels=3, filters=5, window=(1, 1)),
+    C(channels=4, filters=4, window=(2, 2), size=(4, 4)),
+    C(channels=5, filters=3, window=(3, 3), size=(5, 5), pads=(1, 1, 1, 1)),
+    C(channels=1, filters=7, window=(5, 5), size=(9, 7), pads=(2, 2, 2, 2)),
+    C(channels=1, filters=4, window=(7, 7), size=(9, 8), pads=(3, 3, 3, 3)),
+    C(channels=2, filters=1, window=(9, 9), size=(9, 9)),
+    C(channels=4, filters=8, window=(1, 5), size=(3, 9)),
+    C(channels=4, filters=8, window=(5, 1), size=(9, 3)),
+    C(channels=7, filters=5, window=(3, 2), size=(5, 7), pads=(1, 0, 0, 1)),
+    C(channels=1, filters=1, window=(1, 1), size=(1, 1)),
+    C(channels=17, filters=17, window=(1, 1), size=(3, 5)),
+    C(channels=8, filters=17, window=(3, 3), size=(1, 1), pads=(1, 1, 1, 1)),
+]
+STRIDES = [
+    C(channels=8, filters=5, strides=(2, 2), size=(9, 9)),
+    C(channels=3, filters=4, strides=(3, 3), size=(11, 10), pads=(1, 1, 1, 1)),
+    C(channels=4, filters=4, strides=(2, 1), size=(7, 5), window=(3, 2)),
+    C(channels=4, filters=4, strides=(1, 3), size=(5, 13), window=(2, 3)),
+    C(channels=4, filters=4, strides=(3, 2), size=(8, 9), window=(1, 1)),
+    C(channels=5, filters=4, strides=(2, 2), size=(1, 8), pads=(1, 1, 1, 1)),
+]
+DILATIONS = [
+    C(dilations=(2, 2), size=(8, 9), pads=(2, 2, 2, 2)),
+    C(channels=5, dilations=(1, 2), size=(6, 9), pads=(1, 0, 1, 2)),
+    C(channels=3, dilations=(2, 1), strides=(2, 3), size=(9, 9), pads=(0, 1, 2, 3)),
+    C(channels=4, dilations=(5, 5), size=(9, 9), pads=(5, 5, 5, 5)),
+]
+PADS = [
+    C(pads=(0, 1, 2, 3), size=(3, 4)),
+    C(pads=(4, 0, 0, 0), size=(3, 4)),
+    C(pads=(3, 3, 3, 3), size=(1, 1), window=(2, 2)),
+    C(pads=(-1, 0, 1, -2), size=(7, 9)),
+]
+BATCHES = [
+    C(batch=2, pads=(1, 1, 1, 1)),
+    C(batch=3, channels=5, filters=3, window=(5, 3), size=(4, 5), pads=(2, 1, 2, 1)),
+    C(batch=2, channels=8, filters=8, strides=(2, 2), size=(5, 7), pads=(1, 1, 0, 0)),
+    C(batch=3, channels=4, filters=6, groups=2, window=(1, 1)),
+]
+GROUPS = [
+    C(channels=8, filters=8, groups=2, pads=(1, 1, 1, 1)),
+    C(channels=16, filters=32, groups=4, window=(1, 1)),
+    C(channels=6, filters=4, groups=2),
+    C(channels=6, filters=12, groups=2, window=(2, 2)),
+    C(channels=3, filters=6, groups=3, window=(2, 2)),
+    C(channels=9, filters=6, groups=3),
+    C(channels=12, filters=24, groups=12, pads=(1, 1, 1, 1)),
+    C(channels=10, filters=5, groups=5, window=(1, 1)),
+    C(channels=24, filters=8, groups=4, window=(1, 1)),
+    C(channels=8, filters=16, groups=8, strides=(2, 2)),
+]
+DEPTHWISE = [
+    C(channels=8, filters=8, groups=8, pads=(1, 1, 1, 1)),
+    C(channels=5, filters=5, groups=5, strides=(2, 2), size=(7, 8), pads=(1, 1, 1, 1)),
+    C(channels=17, filters=17, groups=17, window=(5, 5), dilations=(1, 2), size=(6, 11), pads=(2, 2, 2, 2)),
+    C(batch=2, channels=3, filters=3, groups=3, window=(1, 3), size=(4, 9)),
+    C(channels=4, filters=4, groups=4, window=(1, 1)),
+]
+TRANSPOSED = [
+    C(transposed=True, size=(3, 4)),
+    C(transposed=True, strides=(2, 2), window=(2, 2), channels=8, filters=5),
+    C(transposed=True, strides=(2, 2), pads=(1, 1, 1, 1), output_padding=(1, 1), channels=5, filters=4),
+    C(transposed=True, strides=(3, 3), window=(2, 4), size=(4, 3), output_padding=(2, 0), channels=3, filters=7),
+    C(transposed=True, strides=(2, 1), dilations=(2, 2), pads=(0, 1, 1, 2), channels=4, filters=4),
+    C(transposed=True, strides=(2, 3), dilations=(3, 2), window=(3, 3), output_padding=(1, 2), batch=2),
+    C(transposed=True, strides=(2, 2), window=(4, 4), pads=(1, 1, 1, 1), channels=8, filters=8, groups=2),
+    C(transposed=True, strides=(2, 2), channels=6, filters=6, groups=6, pads=(1, 1, 1, 1)),
+    C(transposed=True, strides=(1, 2), channels=6, filters=9, groups=3, window=(1, 3), batch=2),
+    C(transposed=True, strides=(3, 2), window=(1, 1), size=(2, 3)),
+]
+COMPUTED = [
+    C(computed=True, channels=5, filters=3, pads=(1, 1, 1, 1)),
+    C(computed=True, channels=4, filters=6, groups=2, strides=(2, 1), dilations=(1, 2), size=(6, 9), pads=(0, 1, 1, 0)),
+    C(computed=True, channels=3, filters=3, groups=3, window=(2, 2), batch=2),
+    C(computed=True, transposed=True, channels=4, filters=6, groups=2, strides=(2, 3), pads=(1, 0, 0, 1), batch=2),
+    C(computed=True, transposed=True, strides=(2, 2), dilations=(2, 1), output_padding=(1, 0), channels=2, filters=5),
+]
+GATED = [
+    C(gated=True, window=(1, 1), channels=5, filters=6),
+    C(gated=True, window=(1, 1), channels=8, filters=5, batch=3, size=(3, 7)),
+    C(gated=True, window=(1, 1), channels=1, filters=4, batch=2, strides=(2, 3), size=(5, 8)),
+    C(gated=True, channels=5, filters=4, pads=(1, 1, 1, 1)),
+    C(gated=True, window=(1, 1), channels=6, filters=6, groups=6),
+]
+GRID = {
+    "windows": WINDOWS, "strides": STRIDES, "dilations": DILATIONS, "pads": PADS, "batches": BATCHES, "groups": GROUPS,
+    "depthwise": DEPTHWISE, "transposed": TRANSPOSED, "computed": COMPUTED, "gated": GATED,
+}
+EVERY = [problem for name, problems in GRID.items() for problem in problems if name != "computed"]
+
+
+@pytest.mark.parametrize("name", GRID)
+@pytest.mark.parametrize("float16", [0, 1])
+def test_grid(context: Context, name: str, float16: int) -> None:
+    check(GRID[name], context, Config(float16))
+
+
+def test_factors_need_no_launch(context: Context) -> None:
+    """A 1x1 convolution multiplies as it reads."""
+    plan = check(GATED[:3], context)
+    assert len(plan.compute_launches) - sum(launch.kind == "copy" for launch in plan.launches) == 3
+
+
+@pytest.mark.parametrize("name", GRID)
+def test_grid_tiled_on_a_gpus_plan(context: Context, name: str) -> None:
+    plan = check(GRID[name][::2], context, Config(float16=1, max_image=8), target(context, "gpu"))
+    # Computed weights make a generated kernel, which here reads the inputs' buffers.
+    assert name == "computed" or any(texture.tiling.tiles > 1 for texture in plan.textures)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_specialisations(context: Context, seed: int) -> None:
+    """Each problem of the grid with a specialisation out of those that it allows, tiled for every other seed."""
+    chosen = target(context, choose_convolution=Choose(convolution_specialisations, seed))
+    check(EVERY[seed::3], context, Config(float16=seed, max_image=8 if seed else None), chosen)
+
+
+BLOCKS = [
+    Specialisation(1, 1, 1, keep_line=False),
+    Specialisation(4, 1, 1, keep_line=True, local_size=(2, 2, 2)),
+    Specialisation(8, 2, 1, keep_line=True, weights_in_buffer=True, local_size=(1, 1, 4)),
+    Specialisation(3, 3, 2, keep_line=False, weights_in_buffer=True),
+    Specialisation(2, 2, 4, keep_line=True, local_size=(4, 4, 1)),
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_blocks(context: Context, block: Specialisation) -> None:
+    """Five quads of output in blocks that do and do not divide them, and groups of two and four quads."""
+    problems = [
+        C(channels=5, filters=17, size=(7, 9), pads=(1, 1, 1, 1)),
+        C(batch=2, channels=4, filters=20, size=(5, 5), strides=(2, 2), window=(2, 3), pads=(0, 1, 1, 1)),
+    ]
+    if block.block_quads in (1, 2, 4):
+        problems.append(C(channels=8, filters=32, groups=2, window=(3, 1), size=(5, 7)))
+    chosen = target(context, choose_convolution=lambda problem, kind, units: block)
+    plan = check(problems, context, wanted=chosen)
+    assert [launch.specialisation for launch in plan.launches if launch.specialisation] == [str(block)] * len(problems)
+
+
+TILED = [
+    ("wide", C(channels=9, size=(4, 30), filters=9, pads=(1, 1, 1, 1))),
+    ("tall", C(channels=4, size=(70, 5), filters=5, pads=(1, 1, 1, 1))),
+    ("both", C(channels=9, size=(70, 30), filters=9, window=(3, 2), pads=(1, 1, 1, 1), strides=(2, 1))),
+    ("batch across tiles", C(batch=3, channels=4, size=(15, 5), filters=4, pads=(1, 1, 1, 1))),
+    ("depthwise", C(channels=17, filters=17, groups=17, size=(40, 20), pads=(1, 1, 1, 1))),
+    ("transposed", C(channels=5, filters=5, size=(20, 11), transposed=True, strides=(2, 2), pads=(1, 0, 0, 1))),
+]
+
+
+@pytest.mark.parametrize("float16", [0, 1])
+def test_tiles(context: Context, float16: int) -> None:
+    plan = check([problem for _, problem in TILED], context, Config(float16, max_image=32))
+    forms = {(t.tiling.layers > 1, t.tiling.stacked_along) for t in plan.slots if t.tiling.tiles > 1}
+    assert forms >= {(False, "x"), (False, "y"), (True, "y")}
+
+
+@device_settings(max_examples=5)
+@given(problems=st.lists(convolution_problems(), min_size=1, max_size=5), seed=st.integers(0, 999))
+def test_drawn(context: Context, problems: Sequence[ConvolutionProblem], seed: int) -> None:
+    config = Config(float16=seed % 2, max_image=(None, 8, 32)[seed % 3])
+    chosen = target(context, choose_convolution=Choose(convolution_specialisations, seed))
+    check(problems, context, config, chosen)
+
+
+def test_sizes_past_short(context: Context) -> None:
+    """Positions over 32767 in either direction, and a position just below it."""
+    check(
+        [
+            C(channels=1, filters=1, size=(40000, 1), window=(3, 1), pads=(1, 0, 1, 0)),
+            C(channels=1, filters=1, size=(1, 40000), window=(1, 3), pads=(0, 1, 0, 1)),
+            C(channels=1, filters=1, size=(32767, 1), window=(2, 1), strides=(2, 1), pads=(9, 0, 30, 0)),
+            C(channels=1, filters=1, size=(1, 16500), window=(1, 2), strides=(1, 2), transposed=True),
+            C(channels=4, filters=40000, size=(1, 1), window=(1, 1)),
+        ],
+        context,
+    )
+
+
+def test_neighbours_do_not_leak(context: Context) -> None:
+    """NaN and infinity reach only outputs whose window meets them: not through padding, batch rows or spare lanes."""
+    array = numpy.ones((2, 5, 6, 6), numpy.float32)
+    array[1, 0, 0, 0] = numpy.nan
+    array[1, 4, 5, 5] = numpy.inf
+    x, weights = Tensor.input("x", array.shape), numpy.full((3, 5, 3, 3), 0.5, numpy.float32)
+    dense = convolution(x, Tensor.constant(weights), [1, 1], [1, 1, 1, 1], [1, 1])
+    depthwise = convolution(x, Tensor.constant(weights[:1].reshape(5, 1, 3, 3)), [1, 1], [1] * 4, [1, 1], 5)
+    outputs = {"dense": dense, "raised": dense.exp() * 1e-30, "depthwise": depthwise}
+    for max_image in (None, 8):
+        _, made = run_tensors(outputs, {"x": array}, context, Config(max_image=max_image))
+        for name in outputs:
+            assert numpy.isfinite(made[name][0]).all(), name
+            reached = ~numpy.isfinite(made[name][1])
+            expected = numpy.zeros((6, 6), bool)
+            expected[:2, :2] = expected[4:, 4:] = True
+            if name == "depthwise":
+                assert not reached[1:4].any()
+                assert (reached[0] | reached[4] == expected).all()
+            else:
+                assert (reached == expected).all(), name
+
+
+def test_padding_with_another_value(context: Context) -> None:
+    """What is padded with ones before a convolution is not the convolution's own padding with zeros."""
+    array = numpy.full((1, 4, 3, 3), 2, numpy.float32)
+    weights = numpy.full((2, 4, 3, 3), 0.5, numpy.float32)
+    x = Tensor.input("x", array.shape).pad([0, 0, 1, 1], [0, 0, 1, 1], 1.0)
+    outputs = {"known": x.conv2d(Tensor.constant(weights), padding=1)}
+    outputs["computed"] = x.conv2d(Tensor.input("w", weights.shape), padding=1)
+    _, made = run_tensors(outputs, {"x": array, "w": weights}, context)
+    inner = numpy.pad(numpy.pad(array[0, 0], 1, constant_values=1), 1)
+    expected = sum(inner[ky : ky + 5, kx : kx + 5] for ky in range(3) for kx in range(3)) * 4 * 0.5
+    for name in outputs:
+        numpy.testing.assert_array_equal(made[name], numpy.broadcast_to(expected, (1, 2, 5, 5)), err_msg=name)

@@ -1,0 +1,148 @@
+"""Elementwise chains after every kind of kernel: fused, unfused and float64 numpy agree, and spare lanes stay zero."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import (
+    ONE_OPERAND, OPERANDS, TWO_OPERANDS, Chain, ConvolutionProblem, LoadProblem, PoolingProblem, Problem,
+    ProductProblem, ReductionProblem, Step, step_lists,
+)
+from running import check, device_settings, target
+
+from imgconv.cl.device import Context
+from imgconv.cl.image import download
+from imgconv.compiler import limited
+from imgconv.config import Config
+from imgconv.layout import LANES, Texture
+from imgconv.lower import lower
+from imgconv.passes import run_passes
+from imgconv.plan import Plan
+from imgconv.runner import Session
+from imgconv.tensor import Tensor, build_graph
+
+BASES: Mapping[str, Problem] = {
+    "convolution": ConvolutionProblem(channels=5, filters=7, size=(5, 6), pads=(1, 1, 1, 1)),
+    "batch of convolutions": ConvolutionProblem(batch=2, channels=4, filters=6, size=(4, 9), strides=(2, 2)),
+    "depthwise": ConvolutionProblem(channels=6, filters=6, groups=6, size=(5, 7), pads=(0, 1, 1, 0)),
+    "transposed": ConvolutionProblem(channels=4, filters=5, size=(3, 4), transposed=True, strides=(2, 2), batch=2),
+    "product": ProductProblem((6, 9), (9, 5), "b"),
+    "products": ProductProblem((2, 3, 5, 8), (2, 3, 8, 7)),
+    "reduction": ReductionProblem((2, 5, 4, 7), (3,), "sum"),
+    "long reduction": ReductionProblem((2, 6, 3, 300), (3,), "max", True),
+    "pooling": PoolingProblem((2, 5, 6, 7), (3, 3), (2, 2), (1, 1, 1, 1), (1, 1)),
+    "elementwise": LoadProblem((2, 5, 4, 3)),
+    "matrix": LoadProblem((6, 9)),
+}
+
+
+def every_step() -> list[tuple[Step, ...]]:
+    """Chains of two that hold each operation and each kind of operand at least once."""
+    two = sorted(TWO_OPERANDS)
+    pairs = enumerate(zip(OPERANDS, ONE_OPERAND, strict=True))
+    steps: list[tuple[Step, ...]] = [(Step(two[n % len(two)], operand), Step(one)) for n, (operand, one) in pairs]
+    steps += [(Step(name, "channel"), Step("multiply", "same")) for name in two]
+    return steps
+
+
+@pytest.mark.parametrize(("turn", "kind"), [(0, "cpu"), (1, "gpu"), (2, "cpu")])
+def test_fused(context: Context, turn: int, kind: str) -> None:
+    """A chain after each kernel kind is one launch, and rounds once: float, and half in tiles for the plan of a GPU."""
+    steps = every_step()
+    first = turn * len(BASES)
+    chains = [Chain(base, steps[(first + n) % len(steps)]) for n, base in enumerate(BASES.values())]
+    config = Config(float16=1, max_image=8) if kind == "gpu" else Config()
+    assert_one_launch_each(check(chains, context, config, target(context, kind)), chains)
+
+
+def assert_one_launch_each(plan: Plan, chains: Sequence[Problem]) -> None:
+    """Every launch makes an output or only packs or unpacks."""
+    makes = [launch.name for launch in plan.launches if not launch.description.startswith(("pack", "unpack"))]
+    assert sorted(makes) == sorted(f"y{number}" for number in range(len(chains))), plan
+
+
+@device_settings(max_examples=4)
+@given(
+    steps_by_base=st.dictionaries(st.sampled_from(sorted(BASES)), step_lists(), min_size=1, max_size=4),
+    seed=st.integers(0, 9),
+)
+def test_drawn(context: Context, steps_by_base: dict[str, tuple[Step, ...]], seed: int) -> None:
+    """Random chains: fused, they are right, in one launch each; so are they without the passes that fuse."""
+    chains = [Chain(BASES[name], steps) for name, steps in steps_by_base.items()]
+    config = Config(max_image=(None, 8)[seed % 2])
+    wanted = target(context, ("cpu", "gpu")[seed // 2 % 2])
+    fused = check(chains, context, config, wanted)
+    assert_one_launch_each(fused, chains)
+    unfused = check(chains, context, config, wanted, fused=False)
+    assert len(unfused.launches) > len(fused.launches) or all(len(chain.steps) == 1 for chain in chains)
+
+
+def test_chains_use_the_residual_input(context: Context) -> None:
+    """A convolution's own input is added after it; the result is scaled by a squeeze of it."""
+    random = numpy.random.default_rng(6)
+    array = random.uniform(-1, 1, (1, 5, 6, 7)).astype(numpy.float32)
+    weights = random.uniform(-1, 1, (5, 5, 3, 3)).astype(numpy.float32)
+    x = Tensor.input("x", array.shape)
+    made = x.conv2d(Tensor.constant(weights), padding=1)
+    gate = made.mean([2, 3], keepdims=True).sigmoid()
+    graph = build_graph({"y": (made * gate + x).relu()})
+    plan = lower(run_passes(graph), Config(), target(context))
+    found = Session(plan, context).run({"x": array})["y"]
+    wide, expected = numpy.pad(array.astype(float), ((0, 0), (0, 0), (1, 1), (1, 1))), numpy.zeros(array.shape)
+    for ky in range(3):
+        for kx in range(3):
+            expected += numpy.einsum("nchw,oc->nohw", wide[:, :, ky : ky + 6, kx : kx + 7], weights[:, :, ky, kx])
+    scale = 1 / (1 + numpy.exp(-expected.mean((2, 3), keepdims=True)))
+    numpy.testing.assert_allclose(found, numpy.maximum(expected * scale + array, 0), 1e-5, 1e-5)
+    assert len(plan.compute_launches) == 3
+
+
+def test_literals_keep_full_precision(context: Context) -> None:
+    """Numbers that "%f" would lose: tiny, huge, with all their digits, and infinity."""
+    values = [1e-7, 1.17549435e-38, 3.4028235e38, 0.1, 16777217.0, -1e-20, 1 / 3, numpy.inf]
+    x = Tensor.input("x", (3,))
+    array = numpy.array([1, -1, 0.5], numpy.float32)
+    outputs = {f"y{n}": x.minimum(v) if numpy.isinf(v) else x * v for n, v in enumerate(values)}
+    plan = lower(run_passes(build_graph(outputs)), Config(), target(context))
+    found = Session(plan, context).run({"x": array})
+    for n, v in enumerate(values):
+        want = array if numpy.isinf(v) else array * numpy.float32(v)
+        if abs(v) < 1e-37:
+            want = want[:2]  # half of the smallest normal number may be flushed to zero
+        numpy.testing.assert_array_equal(found[f"y{n}"][: len(want)], want, err_msg=str(v))
+
+
+@pytest.mark.parametrize("max_image", [None, 8])
+def test_spare_lanes_are_zero(context: Context, max_image: int | None) -> None:
+    """After every kernel the lanes past the last channel hold zero, though every epilogue makes f(0) = 2 of them."""
+    computed = [problem for name, problem in BASES.items() if name not in ("elementwise", "matrix")]
+    instances = [problem.instance() for problem in (computed[::2] if max_image else computed)]
+    inputs = {name: array for instance in instances for name, array in instance.inputs.items()}
+    outputs = {}
+    for number, instance in enumerate(instances):
+        raised = instance.output.tanh().exp() + 1
+        # A second reader on the device keeps the result in a texture.
+        outputs[f"r{number}"] = raised
+        outputs[f"s{number}"] = raised.transpose() * 3
+    config = Config(max_image=max_image)
+    plan = lower(run_passes(build_graph(outputs)), config, limited(target(context), config))
+    session = Session(plan, context)
+    session.run(inputs)
+    ragged = 0
+    last = {plan.slots[launch.writes]: launch.writes for launch in plan.launches if isinstance(launch.writes, Texture)}
+    for texture in last.values():
+        channels = texture.layout.channels(texture.shape)
+        if channels % LANES == 0:
+            continue
+        ragged += 1
+        content = download(context, session._memory[texture])
+        texels = texture.tiling.gather(content)
+        width, height = texture.layout.grid(texture.shape)
+        quads = texture.layout.quads(texture.shape)
+        spare = texels.reshape(height, width // quads, quads * LANES)[..., channels:]
+        assert not spare.any(), texture
+    assert ragged >= len(instances)

@@ -1,0 +1,71 @@
+"""Running an ONNX model with imgconv and with onnxruntime, the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy
+import onnx
+import onnx.helper
+import onnxruntime
+
+from imgconv.evaluate import evaluate_graph
+from imgconv.onnx_import import import_onnx
+
+Arrays = dict[str, Any]
+
+# Every test that runs a model does so on each of these.
+ENGINES = ("reference",)
+
+
+def run_model(model: Any, inputs: Mapping[str, Any], engine: str = "reference") -> Arrays:
+    """The outputs of a path or ModelProto, computed by imgconv."""
+    assert engine == "reference"
+    graph = import_onnx(model, shapes={name: array.shape for name, array in inputs.items()})
+    return evaluate_graph(graph, inputs)
+
+
+def run_oracle(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> Arrays:
+    """The outputs of a model, computed by onnxruntime on the CPU without rewriting the graph."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+
+def assert_close(found: Mapping[str, Any], expected: Mapping[str, Any], tolerance: float) -> None:
+    """The same names, shapes and dtypes; floats within tolerance of the largest finite expected value."""
+    assert found.keys() == expected.keys()
+    for name, want in expected.items():
+        have = found[name]
+        assert have.shape == want.shape, (name, have.shape, want.shape)
+        assert have.dtype == want.dtype, (name, have.dtype, want.dtype)
+        if want.dtype.kind != "f":
+            numpy.testing.assert_array_equal(have, want, err_msg=name)
+            continue
+        finite = numpy.abs(want[numpy.isfinite(want)]).astype(float)
+        largest = max(finite.max(initial=0.0), 1e-3)
+        numpy.testing.assert_allclose(have.astype(float), want.astype(float), 0, tolerance * largest, err_msg=name)
+
+
+def make_model(
+    nodes: Sequence[onnx.NodeProto], inputs: Mapping[str, Any], outputs: Sequence[str], opset: int,
+    constants: Mapping[str, Any] | None = None,
+) -> onnx.ModelProto:
+    """A model whose inputs have the dtypes and shapes of the arrays; the outputs' types are left to be inferred."""
+    graph = onnx.helper.make_graph(
+        list(nodes), "test",
+        [make_input(name, array.dtype, array.shape) for name, array in inputs.items()],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [onnx.numpy_helper.from_array(numpy.asarray(array), name) for name, array in (constants or {}).items()],
+    )
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=8)
+
+
+def make_input(name: str, dtype: Any, shape: Sequence[int | str | None]) -> onnx.ValueInfoProto:
+    """The declaration of a tensor; a dimension may be a size, a name or None."""
+    kind = onnx.helper.np_dtype_to_tensor_dtype(numpy.dtype(dtype))
+    return onnx.helper.make_tensor_value_info(name, kind, list(shape))

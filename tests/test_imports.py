@@ -1,0 +1,137 @@
+"""Imports point strictly downward, and outside packages have few doors."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent / "imgconv"
+
+# Lowest first. A module imports from lower rows only; the modules of a package (ops, cl ...) are one entry.
+LAYERS: tuple[frozenset[str], ...] = tuple(
+    frozenset(row.split())
+    for row in (
+        "errors expression index template terminal why",
+        "cl config preprocess results view",
+        "graph layout",
+        "access evaluate",
+        "epilogue tensor",
+        "kernels ops passes",
+        "plan",
+        "export memory onnx_import runner",
+        "lower",
+        "compiler",
+        "precision",
+        "model",
+        "__init__",
+        "commands",
+        "cli",
+        "__main__",
+    )
+)
+
+# Who may import what from outside, by the first parts of their names.
+DOORS = {"pyopencl": {"cl"}, "onnx": {"onnx_import", "export"}}
+ENVIRONMENT_READERS = {"config", "cl.device"}
+
+
+def name_of(path: Path) -> str:
+    """cl/device.py is cl.device; cl/__init__.py is cl; __init__.py is __init__."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    return {name_of(path): ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))}
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """Every dotted name that the module imports, anywhere in it; each name of a `from` import counts too."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "a relative import"
+            found |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def imported_modules(name: str) -> set[str]:
+    """The modules of imgconv that a module imports. `from imgconv import x` is one of x where that is a module."""
+    names = imported(modules()[name])
+    inner = {each.removeprefix("imgconv.") for each in names if each.startswith("imgconv.")} & modules().keys()
+    alone = "imgconv" in names and not any(each.startswith("imgconv.") for each in names)
+    return (inner | ({"__init__"} if alone else set())) - {name}
+
+
+def level(name: str) -> int:
+    top = name.partition(".")[0]
+    found = [number for number, layer in enumerate(LAYERS) if top in layer]
+    assert found, f"{name} is in no row of LAYERS: say where it belongs"
+    return found[0]
+
+
+def test_every_layer_exists() -> None:
+    tops = {name.partition(".")[0] for name in modules()}
+    assert tops == frozenset().union(*LAYERS)
+
+
+@pytest.mark.parametrize("name", sorted(modules()))
+def test_imports_point_downward(name: str) -> None:
+    for other in imported_modules(name):
+        same_package = name.partition(".")[0] == other.partition(".")[0]
+        assert same_package or level(other) < level(name), f"{name} imports {other}, which is not below it"
+
+
+def test_no_cycles() -> None:
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " -> ".join((*path, name))
+        if name not in done:
+            for other in imported_modules(name):
+                visit(other, (*path, name))
+            done.add(name)
+
+    for name in modules():
+        visit(name, ())
+
+
+def test_compiling_needs_no_device() -> None:
+    reached, waiting = set(), ["compiler", "onnx_import", "tensor"]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += imported_modules(name)
+    assert not {name for name in reached if name.partition(".")[0] in ("cl", "runner")}
+
+
+@pytest.mark.parametrize("package", DOORS)
+def test_outside_packages_have_few_doors(package: str) -> None:
+    users = {name for name, tree in modules().items() if any(n.partition(".")[0] == package for n in imported(tree))}
+    assert users and {name.partition(".")[0] for name in users} == DOORS[package]
+
+
+def test_environment_is_read_in_one_place() -> None:
+    readers = {
+        name
+        for name, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv")
+    }
+    assert readers == ENVIRONMENT_READERS
+
+
+def test_import_is_light() -> None:
+    """Neither OpenCL nor onnx is loaded before something needs it."""
+    code = "import sys, imgconv; print(*({'pyopencl', 'onnx', 'PIL', 'rich'} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == ""

@@ -1,0 +1,156 @@
+"""How many launches, of what kind, small networks take: a pass that stops fusing fails here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from graphs import apply_pass, check_plan, const, numbers, target
+
+from imgconv.config import Config
+from imgconv.lower import lower
+from imgconv.passes import run_passes
+from imgconv.plan import Plan
+from imgconv.tensor import Tensor, build_graph, concatenate
+
+
+def planned(**outputs: Tensor) -> Plan:
+    graph = build_graph(outputs)
+    after = apply_pass(run_passes, graph)
+    plan = lower(after, Config(), target())
+    check_plan(plan, target().limits)
+    return plan
+
+
+def image(*shape: int, name: str = "x") -> Tensor:
+    return Tensor.input(name, shape or (1, 8, 8, 8))
+
+
+def computing(**outputs: Tensor) -> int:
+    """Launches other than the packing of inputs and the unpacking of outputs; none of them only copies."""
+    plan = planned(**outputs)
+    assert not [n for n in plan.launches if n.kind == "copy"], str(plan)
+    return len(plan.compute_launches)
+
+
+def conv(x: Tensor, filters: int, window: int = 1, seed: int = 0, **options: int) -> Tensor:
+    groups = options.get("groups", 1)
+    w = const(filters, x.shape[1] // groups, window, window, seed=seed)
+    return x.conv2d(w, const(filters, seed=seed + 1), padding=window // 2, **options)
+
+
+def normalised(x: Tensor, seed: int = 5) -> Tensor:
+    """BatchNormalization, as an importer spells it."""
+    c = x.shape[1]
+    mean, scale, shift = (const(c, 1, 1, seed=seed + i) for i in range(3))
+    variance = Tensor.constant(numbers(c, 1, 1, seed=seed + 3, low=0.1, high=2))
+    return (x - mean) / (variance + 1e-5).sqrt() * scale + shift
+
+
+def fire(x: Tensor) -> Tensor:
+    squeeze = conv(x, 4).relu()
+    return concatenate([conv(squeeze, 8, 1, 1).relu(), conv(squeeze, 8, 3, 2).relu()], 1)
+
+
+def test_fire_module() -> None:
+    assert computing(y=conv(fire(image()), 4).relu()) == 3 + 1
+    assert computing(y=conv(fire(fire(image())), 4)) == 6 + 1
+
+
+def test_residual_block() -> None:
+    x = conv(image(), 8)
+    assert computing(y=(conv(conv(x, 8, 3, 1).relu(), 8, 3, 2) + x).relu()) == 1 + 2
+
+
+def test_residual_block_with_a_projection() -> None:
+    x = conv(image(), 8)
+    assert computing(y=(conv(conv(x, 16, 3, 1).relu(), 16, 3, 2) + conv(x, 16, 1, 3)).relu()) == 1 + 3
+
+
+def test_convolution_batch_normalization_silu() -> None:
+    assert computing(y=normalised(conv(image(), 8, 3)).silu()) == 1
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [
+        lambda t: t.relu(), lambda t: t.clip(0, 6), lambda t: t.leaky_relu(0.1), lambda t: t.elu(),
+        lambda t: t.hardswish(), lambda t: t.sigmoid(), lambda t: t.tanh(), lambda t: t.leaky_relu(const(8, 1, 1)),
+        lambda t: (t / 2**0.5).apply("erf") * t,
+    ],
+)
+def test_every_activation_joins_its_convolution(activation: Callable[[Tensor], Tensor]) -> None:
+    assert computing(y=activation(normalised(conv(image(), 8, 3)))) == 1
+
+
+def test_depthwise_separable_block() -> None:
+    x = conv(image(), 8)
+    y = normalised(conv(normalised(conv(x, 8, 3, 1, groups=8)).relu(), 16, 1, 2)).relu()
+    assert computing(y=y) == 1 + 2
+
+
+def test_inverted_residual_with_squeeze_and_excite() -> None:
+    """Expand, depthwise, mean, two small convolutions, project with the factors as it reads, and the sum."""
+    x = conv(image(), 8)
+    wide = conv(conv(x, 16, 1, 1).relu(), 16, 3, 2, groups=16).relu()
+    squeeze = conv(conv(wide.mean([2, 3], keepdims=True), 4, 1, 3).relu(), 16, 1, 4).hardsigmoid()
+    assert computing(y=conv(wide * squeeze, 8, 1, 5) + x) == 1 + 2 + 1 + 2 + 1
+
+
+def test_softmax() -> None:
+    x = conv(image(), 8)
+    for axis in (1, 2, 3):
+        plan = planned(y=x.softmax(axis))
+        assert [n.description.split()[0] for n in plan.compute_launches] == ["convolution", "max", "sum", "subtract"]
+
+
+def test_instance_normalization() -> None:
+    x = conv(image(), 8)
+    mean = x.mean([2, 3], keepdims=True)
+    d = x - mean
+    y = d / ((d * d).mean([2, 3], keepdims=True) + 1e-5).sqrt() * const(8, 1, 1) + const(8, 1, 1, seed=1)
+    assert computing(y=y.relu()) == 1 + 3
+
+
+def test_classifier_head() -> None:
+    x = conv(image(), 8)
+    y = x.mean([2, 3]).reshape(1, 8) @ const(8, 10) + const(10)
+    assert computing(y=y) == 1 + 2
+
+
+def test_sub_pixel_upsampling_is_done_while_unpacking() -> None:
+    x = conv(image(), 8)
+    plan = planned(y=conv(x, 12, 3, 1).depth_to_space(2))
+    assert [n.kind for n in plan.launches] == ["pack", "compute", "compute", "unpack"]
+    clipped = planned(y=conv(x, 12, 3, 1).depth_to_space(2).clip(0, 1))
+    assert len(clipped.launches) == len(plan.launches)
+
+
+def test_nearest_upsampling_joins_the_sum_that_reads_it() -> None:
+    """A feature pyramid: the lateral convolution adds the coarser level as it stores."""
+    x, coarse = conv(image(), 8), conv(image(1, 8, 4, 4, name="c"), 8, 1, 1)
+    assert computing(y=conv(x, 8, 1, 2) + coarse.upsample(2)) == 3
+
+
+def test_explicit_padding_joins_the_convolution() -> None:
+    x = conv(image(), 8)
+    assert computing(y=x.pad([0, 0, 1, 1], [0, 0, 1, 1]).conv2d(const(8, 8, 3, 3)).relu()) == 1 + 1
+
+
+def test_pooling_after_an_activation() -> None:
+    x = conv(image(), 8).relu()
+    assert computing(y=conv(x.max_pool(3, 2, 1), 4, 1, 1)) == 3
+
+
+def test_channel_shuffle() -> None:
+    """Two groups interleaved: the shuffle is one launch at most, in front of the convolution."""
+    x = conv(image(), 8)
+    shuffled = x.reshape(1, 2, 4, 8, 8).transpose(0, 2, 1, 3, 4).reshape(1, 8, 8, 8)
+    plan = planned(y=conv(shuffled, 8, 1, 1))
+    assert [n.kind for n in plan.compute_launches] == ["compute", "copy", "compute"]
+
+
+def test_work_that_is_shared_is_done_once() -> None:
+    x = image()
+    one, two = conv(x, 8, 3).relu(), conv(x, 8, 3).relu()
+    assert computing(y=conv(one, 4, 1, 3), z=conv(two, 4, 1, 4)) == 3

@@ -1,0 +1,404 @@
+"""Plans for made-up devices: launches, textures, bytes, slots, concatenations in place. No device is needed."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import numpy
+import pytest
+from graphs import Network, check_plan, const, networks, numbers, target
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from imgconv.access import KernelArgument
+from imgconv.compiler import compile_graph
+from imgconv.config import Config
+from imgconv.errors import ResourceError
+from imgconv.graph import Graph
+from imgconv.kernels.source import KernelSource
+from imgconv.layout import HostBuffer, ImageLimits, Texture, choose_tiling, image_layout
+from imgconv.lower import Target, choose_layouts, concatenations_in_place, lower
+from imgconv.memory import assign_slots
+from imgconv.passes import run_passes
+from imgconv.plan import Launch, Plan
+from imgconv.tensor import Tensor, build_graph, concatenate
+
+
+def image(*shape: int, name: str = "x") -> Tensor:
+    return Tensor.input(name, shape or (1, 8, 6, 6))
+
+
+def planned(config: Config | None = None, on: Target | None = None, **outputs: Tensor) -> Plan:
+    """The checked plan of a graph after its passes."""
+    on = on or target()
+    plan = lower(run_passes(build_graph(outputs)), config or Config(), on)
+    check_plan(plan, on.limits)
+    return plan
+
+
+def kinds(plan: Plan) -> list[str]:
+    return [launch.kind for launch in plan.launches]
+
+
+def by_name(plan: Plan, name: str) -> Texture:
+    (found,) = [t for t in plan.textures if t.name == name]
+    return found
+
+
+# Whatever the network
+
+@given(networks(), st.sampled_from([16384, 40, 24]), st.sampled_from([0, 1]), st.sampled_from(["cpu", "gpu"]))
+@settings(max_examples=100, deadline=None)
+def test_plans_of_random_networks_are_sound(network: Network, limit: int, float16: int, kind: str) -> None:
+    on = target(limit, kind=kind)
+    check_plan(lower(run_passes(network.graph), Config(float16), on), on.limits)
+
+
+@given(networks())
+@settings(max_examples=30, deadline=None)
+def test_planning_is_deterministic(network: Network) -> None:
+    graph = run_passes(network.graph)
+    one, two = (lower(graph, Config(), target()) for _ in range(2))
+    assert [launch.source for launch in one.launches] == [launch.source for launch in two.launches]
+    assert str(one) == str(two) and one.slots == two.slots
+
+
+@given(networks())
+@settings(max_examples=30, deadline=None)
+def test_constants_hold_what_is_computed_from_them(network: Network) -> None:
+    """Every element that a constant texture holds is a number of the graph, or zero in the lanes past the last one."""
+    graph = run_passes(network.graph)
+    plan = lower(graph, Config(), target())
+    for storage, content in plan.content.items():
+        if storage.name in graph.constants and isinstance(storage, Texture):
+            array = numpy.asarray(graph.constants[storage.name])
+            assert numpy.count_nonzero(content) == numpy.count_nonzero(array)
+            assert numpy.sort(content[content != 0].ravel()).tolist() == numpy.sort(array[array != 0].ravel()).tolist()
+
+
+# Launches
+
+def test_a_convolution_is_packed_run_and_unpacked() -> None:
+    plan = planned(y=image().conv2d(const(4, 8, 3, 3), const(4), padding=1).relu())
+    assert kinds(plan) == ["pack", "compute", "unpack"]
+    pack, compute, unpack = plan.launches
+    assert isinstance(pack.reads[0], HostBuffer) and isinstance(pack.writes, Texture)
+    assert compute.reads[0] == pack.writes and compute.writes == unpack.reads[0]
+    assert unpack.writes == plan.output_buffers["y"]
+    assert compute.description == "convolution pads 1x1 + add maximum"
+    assert plan.multiply_adds == compute.multiply_adds == 4 * 6 * 6 * 8 * 9
+    assert plan.compute_launches == (compute,)
+
+
+def test_elementwise_work_alone_is_one_launch_between_buffers() -> None:
+    plan = planned(y=image().relu().exp())
+    assert kinds(plan) == ["pack"] and plan.slots == {}
+    (launch,) = plan.launches
+    assert launch.reads == (plan.input_buffers["x"],) and launch.writes == plan.output_buffers["y"]
+
+
+def test_inputs_that_pass_through_and_constant_outputs() -> None:
+    x = image()
+    plan = planned(x=x, y=x * 2, k=Tensor.constant(numbers(2, 3)) * 2)
+    assert (set(plan.output_buffers), set(plan.constant_outputs)) == ({"x", "y"}, {"k"})
+    assert [v.name for v in plan.outputs] == ["x", "y", "k"]
+    numpy.testing.assert_allclose(plan.constant_outputs["k"], numbers(2, 3) * 2)
+
+
+def test_a_launch_that_only_moves_says_why() -> None:
+    x = image()
+    c = x.conv2d(const(8, 8, 1, 1))
+    plan = planned(y=c.transpose(0, 1, 3, 2).conv2d(const(4, 8, 1, 1)))
+    copies = [launch for launch in plan.launches if launch.kind == "copy"]
+    assert len(copies) == 1 and copies[0].reason and copies[0].reason in str(copies[0])
+    assert all(not launch.reason for launch in plan.launches if launch.kind != "copy")
+
+
+def test_the_dump_lists_every_launch_and_the_bytes() -> None:
+    plan = planned(y=image().conv2d(const(4, 8, 3, 3)).relu())
+    lines = str(plan).splitlines()
+    assert lines[0] == "plan: 1 launches, 0.0 M multiply-adds, 2 to pack inputs and unpack outputs"
+    assert len(lines) == 2 + len(plan.launches)
+    for number, launch in enumerate(plan.launches):
+        assert lines[1 + number].split()[:2] == [str(number), launch.kind] and launch.name in lines[1 + number]
+    assert lines[-1].strip().startswith("weights ") and "images" in lines[-1]
+
+
+# Bytes
+
+@pytest.mark.parametrize("float16, each", [(0, 4), (1, 2)])
+def test_bytes_are_those_of_the_images(float16: int, each: int) -> None:
+    x = image(1, 5, 6, 7)
+    plan = planned(Config(float16), y=x.conv2d(const(9, 5, 1, 1)).relu().conv2d(const(3, 9, 1, 1)))
+    # Texels: W * ceil(C/4) x H.
+    assert by_name(plan, "x").bytes == 7 * 2 * 6 * 4 * each
+    assert sorted(t.bytes for t in plan.slots) == sorted(7 * q * 6 * 4 * each for q in (2, 3, 1))
+    assert plan.activation_bytes == sum(t.bytes for t in plan.slots)
+    assert plan.buffer_bytes == (5 + 3) * 6 * 7 * 4
+    # Small weights stay float: quads of outputs x quads of inputs x 4 lanes x 4 outputs.
+    assert plan.weight_bytes == (3 * 2 + 1 * 3) * 16 * 4
+    assert plan.bytes == plan.weight_bytes + plan.activation_bytes + plan.buffer_bytes
+
+
+def test_half_is_for_large_weights_that_fit_and_never_for_long_sums_and_integers() -> None:
+    x = image(1, 64, 6, 6)
+    large = numbers(64, 64, 3, 3)
+    huge = large.copy()
+    huge[0, 0, 0, 0] = 1e5
+    def dtypes(w: Any) -> set[str]:
+        plan = planned(Config(1), y=x.conv2d(Tensor.constant(w)).relu())
+        return {s.dtype for s in plan.content}
+    assert dtypes(large) == {"float16"} and dtypes(huge) == {"float32"} and dtypes(large[:8, :, :1, :1]) == {"float32"}
+    plan = planned(Config(1), y=x - image(1, 64, 8, 8, name="z").sum([2, 3], keepdims=True))
+    (sums,) = [t for t in plan.slots if t.shape == (1, 64, 1, 1)]
+    assert sums.dtype == "float32"
+    index = Tensor.input("i", (1, 8, 4, 4), "int64")
+    plan = planned(Config(1), y=index + index.max([1], keepdims=True))
+    assert {t.dtype for t in plan.slots} == {"float32"}
+    assert {s.dtype for s in planned(Config(0), y=x.conv2d(Tensor.constant(large))).content} == {"float32"}
+
+
+def test_half_inputs_cross_as_half() -> None:
+    plan = planned(y=Tensor.input("x", (1, 4, 3, 3), "float16").relu())
+    assert plan.input_buffers["x"].dtype == plan.output_buffers["y"].dtype == "float16"
+    assert "vload_half" in plan.launches[0].source.text and "vstore_half" in plan.launches[0].source.text
+
+
+# Slots
+
+def texture(name: str, channels: int = 4, dtype: str = "float32") -> Texture:
+    shape, layout = (1, channels, 4, 4), image_layout(4)
+    return Texture(name, shape, layout, dtype, choose_tiling(*layout.grid(shape), ImageLimits(64, 64, 1), name, shape))
+
+
+def launch(writes: Texture | HostBuffer, *reads: Texture | HostBuffer) -> Launch:
+    arguments = (KernelArgument("output", writes, True), *(KernelArgument(f"i{n}", r) for n, r in enumerate(reads)))
+    return Launch(writes.name, "compute", KernelSource("", "", arguments, (1,), None), "")
+
+
+def test_a_chain_alternates_between_two_slots() -> None:
+    a, b, c, d, e = map(texture, "abcde")
+    x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), "float32")
+    launches = [launch(a, x), launch(b, a), launch(c, b), launch(d, c), launch(e, d), launch(x, e)]
+    slots = assign_slots(launches, frozenset())
+    assert [slots[t] for t in (a, b, c, d, e)] == [0, 1, 0, 1, 0]
+
+
+def test_a_residual_keeps_its_slot_until_it_is_read() -> None:
+    a, b, c, d = map(texture, "abcd")
+    x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), "float32")
+    slots = assign_slots([launch(a, x), launch(b, a), launch(c, b), launch(d, c, a), launch(x, d)], frozenset())
+    assert slots[a] not in (slots[b], slots[c], slots[d]) and slots[b] != slots[c]
+    assert slots[d] == slots[b], "b is free again"
+
+
+def test_a_kernel_never_writes_into_what_it_reads() -> None:
+    a, b = texture("a"), texture("b")
+    x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), "float32")
+    slots = assign_slots([launch(a, x), launch(b, a), launch(x, b)], frozenset())
+    assert slots[a] != slots[b]
+
+
+def test_slots_are_of_one_size_and_type() -> None:
+    a, b, c, d = texture("a"), texture("b", 8), texture("c", 4, "float16"), texture("d")
+    x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), "float32")
+    steps = [step for t in (a, b, c, d) for step in (launch(t, x), launch(x, t))]
+    slots = assign_slots(steps, frozenset())
+    assert slots[d] == slots[a] and len({slots[t] for t in (a, b, c)}) == 3
+
+
+def test_constants_take_no_slot() -> None:
+    a, w = texture("a"), texture("w")
+    x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), "float32")
+    assert assign_slots([launch(a, x, w), launch(x, a)], frozenset({w})) == {a: 0}
+
+
+def test_a_deep_network_needs_few_images() -> None:
+    t = image(1, 8, 16, 16)
+    for number in range(20):
+        t = t.conv2d(const(8, 8, 3, 3, seed=number), padding=1).relu()
+    plan = planned(y=t)
+    assert len(plan.slots) == 21 and len(set(plan.slots.values())) == 2
+    assert plan.activation_bytes == 2 * by_name(plan, "x").bytes
+
+
+# Concatenations
+
+def written_parts(plan: Plan, whole: str) -> list[str]:
+    """The names of the launches that write into the texture of a concatenation."""
+    return [launch.name for launch in plan.launches if launch.writes.name == whole]
+
+
+def branch(x: Tensor, channels: int, seed: int) -> Tensor:
+    return x.conv2d(const(channels, x.shape[1], 1, 1, seed=seed)).relu()
+
+
+def in_place(**outputs: Tensor) -> dict[str, tuple[str, int]]:
+    graph = run_passes(build_graph(outputs))
+    return concatenations_in_place(graph, choose_layouts(graph))
+
+
+def test_parts_of_whole_texels_are_written_in_place() -> None:
+    x = image()
+    parts = [branch(x, n, i).named(f"p{i}") for i, n in enumerate((8, 4, 12))]
+    whole = concatenate(parts, 1).named("whole")
+    y = whole.conv2d(const(4, 24, 1, 1))
+    assert in_place(y=y) == {"p0": ("whole", 0), "p1": ("whole", 8), "p2": ("whole", 12)}
+    plan = planned(y=y)
+    assert kinds(plan) == ["pack", *["compute"] * 4, "unpack"]
+    assert written_parts(plan, "whole") == ["p0", "p1", "p2"]
+    texts = [n.source.text for n in plan.launches if n.writes.name == "whole"]
+    for name, values in (("OFFSET", ["0", "2", "3"]), ("PITCH", ["6", "6", "6"])):
+        assert [re.findall(rf"#define OUTPUT_{name} (\d+)\n(?!#endif)", text)[0] for text in texts] == values
+
+
+def test_each_part_of_a_dense_block_is_read_only_where_it_is_not_written() -> None:
+    """Each layer reads all that came before: in place would read and write one image."""
+    x = branch(image(), 8, 0)
+    for number in range(1, 4):
+        x = concatenate([x, branch(x, 4, number)], 1)
+    plan = planned(y=x.conv2d(const(4, 20, 1, 1)))
+    assert all(n.kind != "copy" or n.reason for n in plan.launches)
+
+
+def test_a_part_read_by_its_neighbours_kernel_is_copied() -> None:
+    x = image()
+    a = branch(x, 4, 0).named("a")
+    b = branch(a, 4, 1).named("b")
+    y = concatenate([a, b], 1).named("whole").conv2d(const(4, 8, 1, 1))
+    assert len(in_place(y=y)) == 1
+    assert kinds(planned(y=y)).count("copy") == 1
+
+
+def test_concatenations_in_concatenations() -> None:
+    x = image()
+    a, b = branch(x, 4, 0).named("a"), branch(x, 4, 1).named("b")
+    inner = concatenate([a, b], 1).named("inner")
+    free = concatenate([inner, branch(x, 4, 2).named("c")], 1).named("outer")
+    found = in_place(y=free.conv2d(const(4, 12, 1, 1)), z=inner.conv2d(const(4, 8, 1, 1)))
+    assert found == {"a": ("inner", 0), "b": ("inner", 4), "inner": ("outer", 0), "c": ("outer", 8)}
+    # c's kernel reads a, which would lie in the image that c is written into.
+    bound = concatenate([inner, branch(a, 4, 2).named("c")], 1).named("outer")
+    y, z = bound.conv2d(const(4, 12, 1, 1)), inner.conv2d(const(4, 8, 1, 1))
+    found = in_place(y=y, z=z)
+    assert not ({"inner", "c"} <= found.keys()), found
+    planned(y=y, z=z)
+
+
+@pytest.mark.parametrize("twice", ["the same", "flipped", "a slice"])
+def test_a_value_that_is_a_part_twice(twice: str) -> None:
+    s = branch(image(), 8, 0)
+    other = {"the same": s, "flipped": s.slice(3, 5, -1, -1), "a slice": s.slice(1, 4, 8)}[twice]
+    planned(y=concatenate([s, other], 1).conv2d(const(4, 8 + other.shape[1], 1, 1)))
+
+
+def test_outputs_and_inputs_as_parts() -> None:
+    x, z = image(), image(name="z")
+    a = branch(x, 4, 0)
+    plan = planned(y=concatenate([a, z], 1).conv2d(const(4, 12, 1, 1)), a=a)
+    # The input is packed into its place; the output keeps a texture of its own.
+    assert "pack" in {n.kind for n in plan.launches if n.name == "z"}
+    planned(y=concatenate([x, z], 1), a=x.relu())
+
+
+def test_a_part_goes_into_one_concatenation_only() -> None:
+    x = image()
+    a, b, c = (branch(x, 4, i).named(n) for i, n in enumerate("abc"))
+    one, two = concatenate([a, b], 1).named("one"), concatenate([a, c], 1).named("two")
+    found = in_place(y=one.conv2d(const(4, 8, 1, 1)), z=two.conv2d(const(4, 8, 1, 1, seed=1)))
+    assert found == {"a": ("one", 0), "b": ("one", 4), "c": ("two", 4)}
+
+
+# short or int
+
+def index_types(plan: Plan) -> dict[str, str]:
+    found = {}
+    for launch_ in plan.launches:
+        match = re.search(r"#define INDEX (\w+)", launch_.source.text)
+        assert match
+        found[launch_.name + " " + launch_.kind] = match[1]
+    return found
+
+
+def test_small_kernels_count_in_shorts() -> None:
+    plan = planned(y=image().conv2d(const(4, 8, 3, 3)).relu())
+    assert set(index_types(plan).values()) == {"short"}
+
+
+@pytest.mark.parametrize("columns, kind", [(4000, "short"), (8185, "int"), (9000, "int")])
+def test_wide_textures_need_ints(columns: int, kind: str) -> None:
+    """16 channels: four texels to a column. What is read past the edge counts too."""
+    on = target(limit=65536)
+    plan = planned(on=on, y=image(1, 16, 2, columns).conv2d(const(16, 16, 1, 3)).relu())
+    assert index_types(plan)["y compute"] == kind
+
+
+def test_flat_buffer_positions_need_ints() -> None:
+    """A texture of 100 x 100 texels fits a short, the 40000 numbers of the host buffer do not."""
+    plan = planned(y=image(1, 4, 100, 100).conv2d(const(4, 4, 1, 1)))
+    types = index_types(plan)
+    assert types["x pack"] == types["y unpack"] == "int" and types["y compute"] == "short"
+
+
+@given(networks())
+@settings(max_examples=40, deadline=None)
+def test_no_short_kernel_has_a_number_that_no_short_holds(network: Network) -> None:
+    plan = lower(run_passes(network.graph), Config(), target())
+    for launch_ in plan.launches:
+        if "#define INDEX short" in launch_.source.text and launch_.source.path == "generated":
+            assert all(int(n) <= 32767 for n in re.findall(r"(?<![\w.])\d+(?![\w.])", launch_.source.text))
+        assert max(launch_.source.global_size) < 2**31
+
+
+def test_work_groups_divide_the_global_size() -> None:
+    for kind, size in itertools.product(("cpu", "gpu"), (5, 16, 33)):
+        x = image(1, 12, size, size)
+        y, z = x.conv2d(const(20, 12, 3, 3)).softmax(1), x.mean([2, 3]) @ const(12, 7)
+        plan = planned(on=target(kind=kind), y=y, z=z)
+        for launch_ in plan.launches:
+            local = launch_.source.local_size
+            if local is not None:
+                assert all(g % n == 0 for g, n in zip(launch_.source.global_size, local, strict=True))
+                assert numpy.prod(local) <= 256
+
+
+# Limits
+
+def test_a_tensor_that_no_image_holds_is_named() -> None:
+    y = image(1, 8, 20, 20).conv2d(const(8, 8, 1, 1)).relu()
+    with pytest.raises(ResourceError) as raised:
+        planned(on=target(limit=8, layers=2), y=y)
+    assert raised.value.tensor == "x" and raised.value.shape == (1, 8, 20, 20)
+    assert "'x'" in str(raised.value) and "2 layers" in str(raised.value)
+
+
+def test_weights_that_no_image_holds_are_named() -> None:
+    with pytest.raises(ResourceError) as raised:
+        planned(on=target(limit=32, layers=1), y=image(1, 32, 4, 4).conv2d(const(32, 32, 3, 3)))
+    assert raised.value.tensor == "y.weights"
+
+
+def test_a_kernel_of_too_many_images_is_refused() -> None:
+    inputs = [image(name=f"x{i}") for i in range(6)]
+    total = inputs[0].conv2d(const(8, 8, 1, 1))
+    for one in inputs[1:]:
+        total = total + one.conv2d(const(8, 8, 1, 1, seed=1)).sigmoid()
+    planned(on=target(max_read_images=8), y=total)
+    with pytest.raises(ResourceError, match="images, this device takes 2") as raised:
+        planned(on=target(max_read_images=2), y=total)
+    assert raised.value.tensor
+
+
+def test_a_lower_limit_gives_the_same_launches_on_smaller_images() -> None:
+    graph: Graph = build_graph({"y": image(1, 8, 50, 50).conv2d(const(8, 8, 3, 3), padding=1).relu()})
+    _, whole = compile_graph(graph, Config(), target())
+    _, tiled = compile_graph(graph, Config(max_image=32), target())
+    check_plan(tiled, ImageLimits(32, 32, 2048))
+    assert kinds(whole) == kinds(tiled)
+    assert max(t.tiling.tiles for t in whole.textures) == 1 < max(t.tiling.tiles for t in tiled.textures)
+    assert "read_tiled" in tiled.launches[1].source.text and "read_tiled" not in whole.launches[1].source.text
+    # The configured limit never raises the device's own.
+    _, small = compile_graph(graph, Config(max_image=10**6), target(limit=64))
+    check_plan(small, ImageLimits(64, 64, 2048))
