@@ -2,7 +2,8 @@
 # make test    set up .venv and run the tests                    make clean   remove what these made
 # make bench   set up .venv and run every benchmark on one network
 #
-# PYTHON: the interpreter to set up .venv with. PYTEST: further arguments for pytest.
+# PYTHON: the interpreter to set up .venv with. PYTEST: further arguments for pytest; '-m models' runs the tests on whole
+# models, which are left out otherwise because they take minutes.
 
 PYTHON ?= python3
 PYTEST ?=

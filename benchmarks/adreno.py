@@ -233,36 +233,44 @@ def machine_loops(blocks: Sequence[Mapping[str, Any]]) -> MachineLoop:
 
 def item_work(machine: MachineLoop, source: Loop) -> Work:
     """What one work item executes: the way of matching both trees of loops whose counts agree best."""
-
-    def disagreement(work: Work) -> float:
-        off = abs(work.reads - source.total_reads) / max(1, source.total_reads)
-        missing = (source.total_multiply_adds - work.multiply_adds) / max(1, source.total_multiply_adds)
-        # Instructions of the class also compute addresses: too many of them say little, too few say much.
-        return off + (missing if missing > 0 else -1e-6 * missing)
-
-    return min(_matched(machine, source), key=disagreement)
+    return min(_matched(machine, source), key=lambda way: way[1])[0]
 
 
-def _matched(machine: MachineLoop, source: Loop) -> Iterator[Work]:
-    """The work of one trip, for every way of finding the machine's inner loops, in order, among the source's."""
-    own = Work(machine.issue, machine.reads, machine.multiply_adds)
+def _matched(machine: MachineLoop, source: Loop) -> Iterator[tuple[Work, float]]:
+    """The work of one trip, for every way of finding the machine's inner loops, in order, among the source's.
+
+    With it goes how far the counts of reads and multiply-adds of each loop and of its inner ones disagree.
+    """
     candidates = _real_loops(source)
     if len(machine.loops) > len(candidates):  # the compiler made loops of its own: once each is the least they do
         candidates += [Loop()] * (len(machine.loops) - len(candidates))
     for chosen in itertools.combinations(candidates, len(machine.loops)):
-        ways = [
-            [_times(work, loop.trips) for work in _matched(inner, loop)]
-            for inner, loop in zip(machine.loops, chosen, strict=True)
-        ]
-        for way in itertools.product(*ways):
-            yield sum(way, own)
+        pairs = list(zip(machine.loops, chosen, strict=True))
+        for way in itertools.product(*(list(_matched(inner, loop)) for inner, loop in pairs)):
+            work, off = Work(machine.issue, machine.reads, machine.multiply_adds), 0.0
+            for (inner_work, inner_off), loop in zip(way, chosen, strict=True):
+                work, off = work + _times(inner_work, loop.trips), off + inner_off
+            yield work, off + _disagreement(work, source)
+
+
+def _disagreement(work: Work, source: Loop) -> float:
+    """How far the counts of one trip are apart, in parts of the source's."""
+    trips = max(1, source.trips)
+    reads, multiply_adds = source.total_reads / trips, source.total_multiply_adds / trips
+    missing = (multiply_adds - work.multiply_adds) / max(1, multiply_adds)
+    # Instructions of the class also compute addresses: too many of them say little, too few say much.
+    return abs(work.reads - reads) / max(1, reads) + (missing if missing > 0 else -1e-3 * missing)
 
 
 def _real_loops(source: Loop) -> list[Loop]:
-    """The inner loops; one of a single trip is no loop, and what stands in it takes its place."""
+    """The inner loops, and in the place of one with a single trip what stands in it as well: it is a loop only where
+    the compiler cannot know that."""
     made = []
     for loop in source.loops:
-        made += _real_loops(loop) if loop.trips == 1 else [loop]
+        if loop.trips > 1 or not loop.unrolled:
+            made.append(loop)
+        if loop.trips == 1:
+            made += _real_loops(loop)
     return made
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import platformdirs
@@ -59,17 +60,22 @@ class Mesa:
         """Mesa's statistics by GPU and text, or {"error": text}. What was compiled once is kept on disk."""
         total = len(texts) * len(gpus)
         done = dict.fromkeys(gpus, 0)
+        interrupted = Event()
         with terminal.Progress("compiling for Adreno") as progress, ThreadPoolExecutor(PROCESSES) as pool:
 
             def one(gpu: int) -> dict[str, Mapping[str, Any]]:
                 found: dict[str, Mapping[str, Any]] = {}
-                while waiting := [text for text in texts if text not in found]:
+                while not interrupted.is_set() and (waiting := [text for text in texts if text not in found]):
                     found |= self._known(waiting, gpu) or self._compile(waiting[:32], gpu)
                     done[gpu] = len(found)
                     progress(sum(done.values()), total, "compiling for Adreno")
                 return found
 
-            return dict(zip(gpus, pool.map(one, gpus), strict=True))
+            try:
+                return dict(zip(gpus, pool.map(one, gpus), strict=True))
+            except BaseException:
+                interrupted.set()
+                raise
 
     def _cache_file(self, text: str, gpu: int) -> Path:
         library = (self.folder / "lib" / "libRusticlOpenCL.so.1").stat()

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -28,7 +27,10 @@ Run = Callable[[Arrays], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Request:
-    """What a process is to load. outputs: names in order; settings: of imgconv.load; platform, device: for imgconv."""
+    """What a process is to load. outputs: names in order; platform, device: of OpenCL; settings: of imgconv.load.
+
+    folder: where converted models may be kept.
+    """
 
     path: str
     shapes: Mapping[str, tuple[int, ...]]
@@ -36,6 +38,7 @@ class Request:
     platform: str
     device: str
     settings: Mapping[str, Any]
+    folder: str
 
 
 # The engines: each function loads a file and returns what runs it
@@ -67,9 +70,12 @@ def load_tinygrad(request: Request, image: bool) -> Run:
         raise ImportError("tinygrad is not installed")
     new = Path(found.origin).with_name("runtime").joinpath("ops_cl.py").exists()
     os.environ.update({"DEV": "CL", "IMAGE": str(int(image))} if new else {"GPU": "1", "IMAGE": str(2 * image)})
-    from tinygrad import Tensor, TinyJit
+    from tinygrad import Device, Tensor, TinyJit
     from tinygrad.nn.onnx import OnnxRunner
 
+    used = getattr(Device[Device.DEFAULT], "device_name", "").rstrip("\0") or request.device
+    if " ".join(used.split()) != request.device:
+        raise RuntimeError(f"it takes another device, {used}")
     runner = OnnxRunner(request.path)
 
     def compute(**tensors: Any) -> Any:
@@ -88,7 +94,7 @@ def load_tinygrad(request: Request, image: bool) -> Run:
 def load_ncnn(request: Request) -> Run:
     import ncnn
 
-    folder = Path(tempfile.mkdtemp(prefix="imgconv-ncnn-"))
+    folder = Path(request.folder)
     shapes = ",".join(f"[{','.join(map(str, shape))}]f32" for shape in request.shapes.values())
     # fp16=0: pnnx would store the weights in half.
     _convert(["pnnx", request.path, f"inputshape={shapes}", "fp16=0", f"ncnnparam={folder / 'm.param'}",
@@ -111,7 +117,7 @@ def load_ncnn(request: Request) -> Run:
 def load_mnn(request: Request) -> Run:
     import MNN
 
-    folder = Path(tempfile.mkdtemp(prefix="imgconv-mnn-"))
+    folder = Path(request.folder)
     file = folder / "m.mnn"
     _convert(["mnnconvert", "-f", "ONNX", "--modelFile", request.path, "--MNNModel", str(file)], folder)
     runtime = MNN.nn.create_runtime_manager(({"backend": "CPU", "precision": "high", "numThread": os.cpu_count()},))
@@ -180,7 +186,9 @@ def _convert(command: list[str], folder: Path) -> None:
     program = Path(sys.executable).parent / command[0]
     if not program.exists():
         raise ImportError(f"{command[0]} is not installed")
-    done = subprocess.run([str(program), *command[1:]], cwd=folder, capture_output=True, text=True)
+    # MNN's converter has pip install a package that reports its use; a benchmark installs nothing unasked.
+    offline = {**os.environ, "PIP_NO_INDEX": "1"}
+    done = subprocess.run([str(program), *command[1:]], cwd=folder, capture_output=True, text=True, env=offline)
     if done.returncode:
         raise RuntimeError(f"{command[0]}: {(done.stdout + done.stderr).strip()[-300:]}")
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.networks import Network
+from imgconv.errors import Error
 
 CACHES = ("XDG_CACHE_HOME", "POCL_CACHE_DIR", "CUDA_CACHE_PATH")
 
@@ -23,17 +24,21 @@ CACHES = ("XDG_CACHE_HOME", "POCL_CACHE_DIR", "CUDA_CACHE_PATH")
 def first_results(network: Network, device: int, settings: dict[str, Any]) -> tuple[float, float]:
     """Seconds to the first result, cold and warm. settings: float16, native_explog and max_image of imgconv.load.
 
-    Raises subprocess.CalledProcessError where the other process fails.
+    Raises Error where the other process fails.
     """
     request = {"path": str(network.path), "shapes": network.shapes, "device": device, **settings}
     with tempfile.TemporaryDirectory(prefix="imgconv-cold-") as folder:
         empty = {name: str(Path(folder, name)) for name in CACHES}
         command = [sys.executable, "-m", "benchmarks.first_result", json.dumps(request)]
-        cold, warm = (
-            float(subprocess.run(command, env={**os.environ, **empty}, check=True, stdout=subprocess.PIPE).stdout)
-            for _ in range(2)
-        )
+        cold, warm = (_run(command, {**os.environ, **empty}) for _ in range(2))
     return cold, warm
+
+
+def _run(command: list[str], environment: dict[str, str]) -> float:
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise Error(f"the process that measures the first result failed: {done.stderr.strip()[-600:]}")
+    return float(done.stdout.split()[-1])  # drivers may print, too
 
 
 def main() -> None:

@@ -236,11 +236,12 @@ class _Parser:
             while self.at < end:
                 self.statement(loop)
             self.at = end + 1
-        elif token in ("if", "else"):
-            self.at += 1
-            if token == "if":
-                self._count(loop, _closing(self.tokens, self.at) + 1)
+        elif token == "if":
+            self._count(loop, _closing(self.tokens, self.at + 1) + 1)
             self.statement(loop)
+            if self.tokens[self.at : self.at + 1] == ["else"]:
+                self.at += 1
+                self.statement(loop)
         else:
             end = self.at
             while self.tokens[end] != ";":

@@ -12,7 +12,6 @@ from imgconv.graph import Graph
 from imgconv.onnx_import import declared_inputs, import_onnx
 
 DEFAULT = ("mobilenet_v2", "resnet18", "squeezenet", "efficientnet_b0", "supercombo")
-SHORT = ("squeezenet",)
 Shapes = dict[str, tuple[int, ...] | int]
 
 

@@ -103,7 +103,8 @@ def compare(
     numpy.savez(folder / "inputs.npz", **inputs)
     settings = {name: getattr(options, name) for name in ("float16", "native_explog", "max_image")}
     request = Request(
-        str(network.path.resolve()), network.shapes, tuple(expected), device.platform, device.name, settings
+        str(network.path.resolve()), network.shapes, tuple(expected), device.platform, device.name, settings,
+        str(folder),
     )
     half = bool(read_config(options.float16).float16)
     peers: list[Peer] = []
@@ -189,11 +190,12 @@ def plot(rows: Sequence[Row], title: str, file: str) -> None:
     for number, engine in enumerate(engines):
         ratios = {row.network: row.ratio for row in rows if row.engine == engine and row.ratio is not None}
         at = [networks.index(name) + (number - (len(engines) - 1) / 2) * width for name in ratios]
-        axes.bar(at, list(ratios.values()), width, label=f"{engine} {version_of(ENGINES[engine].package)}")
+        heights = [ratio - 1 for ratio in ratios.values()]
+        axes.bar(at, heights, width, 1, label=f"{engine} {version_of(ENGINES[engine].package)}")
     axes.axhline(1, color="black", linewidth=1)
     axes.set(yscale="log", ylabel="time in parts of imgconv's", title=title)
     axes.set_xticks(range(len(networks)), networks)
-    axes.legend()
+    figure.legend(loc="outside right upper")
     figure.savefig(file, dpi=150)
     pyplot.close(figure)
 

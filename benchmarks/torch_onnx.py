@@ -25,7 +25,11 @@ class TorchModel:
         missing = sorted({node.op_type for node in graph.node} - OPERATORS.keys())
         if missing:
             raise NotImplementedError(f"operators {', '.join(missing)}")
-        self.constants = {t.name: self._tensor(onnx.numpy_helper.to_array(t)) for t in graph.initializer}
+        # Positions to gather are needed on the device; a recording of a CUDA graph allows no copy from the host.
+        positions = {node.input[1] for node in graph.node if node.op_type == "Gather"}
+        self.constants = {
+            t.name: self._tensor(onnx.numpy_helper.to_array(t), t.name in positions) for t in graph.initializer
+        }
         self.nodes = [(OPERATORS[n.op_type], list(n.input), n.output[0], _attributes(n)) for n in graph.node]
         self.inputs = [value.name for value in graph.input if value.name not in self.constants]
         self.outputs = [value.name for value in graph.output]
@@ -36,10 +40,10 @@ class TorchModel:
             known[output] = operator(self.torch, [known[name] for name in names], attributes)
         return [known[name] for name in self.outputs]
 
-    def _tensor(self, array: Any) -> Any:
-        """Floats on the device; whole numbers on the host, where shapes, axes and positions are read."""
+    def _tensor(self, array: Any, on_device: bool) -> Any:
+        """Floats on the device; whole numbers on the host, where shapes and axes are read."""
         tensor = self.torch.from_numpy(array.copy())
-        return tensor.to(self.device) if array.dtype.kind == "f" else tensor
+        return tensor.to(self.device) if on_device or array.dtype.kind == "f" else tensor
 
 
 def _attributes(node: onnx.NodeProto) -> Attributes:

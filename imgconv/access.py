@@ -7,6 +7,7 @@ splat where they are all the same element, single elements otherwise.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -125,10 +126,11 @@ class Emitter:
 
     def _table(self, table: tuple[int, ...]) -> str:
         kind = "short" if max(map(abs, table)) <= SHORT_LIMIT else "int"
-        name = f"table_{abs(hash(table)):x}"
+        name = "table_" + hashlib.sha256(repr(table).encode()).hexdigest()[:12]
         entries = ", ".join(map(str, table))
         self.helpers[name] = (
-            f"#ifndef HAVE_{name}\n#define HAVE_{name}\n__constant {kind} {name}[{len(table)}] = {{{entries}}};\n#endif\n"
+            f"#ifndef HAVE_{name}\n#define HAVE_{name}\n"
+            f"__constant {kind} {name}[{len(table)}] = {{{entries}}};\n#endif\n"
         )
         return name
 
@@ -278,7 +280,8 @@ class Emitter:
                 flat = flat * length + index.substitute(at)
             guard = f"if ({self.index(here)} < {size}) " if here.high >= size else ""
             part, where = f"{value}.{COMPONENTS[number]}", self.index(flat)
-            store = f"vstore_half({part}, {where}, output);" if storage.dtype == "float16" else f"output[{where}] = {part};"
+            half = storage.dtype == "float16"
+            store = f"vstore_half({part}, {where}, output);" if half else f"output[{where}] = {part};"
             self.lines.append(guard + store)
 
 

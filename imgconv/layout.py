@@ -76,7 +76,9 @@ class Layout:
         position = [constant(0)] * len(shape)
         for axes, flat in ((self.columns, x // quads), (self.rows, y)):
             for axis in reversed(axes):
-                position[axis], flat = (flat, constant(0)) if axis == axes[0] else (flat % shape[axis], flat // shape[axis])
+                outermost = axis == axes[0]
+                position[axis] = flat if outermost else flat % shape[axis]
+                flat = flat // shape[axis]
         if self.packed is not None:
             position[self.packed] = (x % quads) * LANES + lane
         return tuple(position)
@@ -196,7 +198,8 @@ def choose_tiling(width: int, height: int, limits: ImageLimits, tensor: str, sha
     if tiling.layers > max(limits.layers, 1):
         raise ResourceError(
             f"shape {list(shape)} needs {tiling.layers} images of {limits.width}x{limits.height} texels; use a smaller "
-            "input, or a higher image limit if it was lowered", tensor, shape, f"{limits.layers} layers in an image array",
+            "input, or a higher image limit if it was lowered",
+            tensor, shape, f"{limits.layers} layers in an image array",
         )
     return tiling
 

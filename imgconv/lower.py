@@ -46,7 +46,7 @@ class Target:
 
 
 def lower(graph: Graph, config: Config, target: Target) -> Plan:
-    """The Plan of a graph that has been through the passes. Raises UnsupportedError, ResourceError by tensor or node."""
+    """The Plan of a graph that has been through the passes. Raises ResourceError naming the tensor."""
     return _Lowering(graph, config, target).plan()
 
 
@@ -56,7 +56,7 @@ def default_layout(shape: tuple[int, ...]) -> Layout:
 
 
 def choose_layouts(graph: Graph) -> dict[str, Layout]:
-    """The layout of every value: of the product that makes it, else of what convolves or multiplies it, else by rank."""
+    """Every value's layout: of the product that makes it, else of what convolves or multiplies it, else by rank."""
     layouts: dict[str, Layout] = {}
     for node in graph.nodes:
         rank = len(node.output.shape)
@@ -254,7 +254,8 @@ class _Lowering:
         key = (operand, layout)
         if key not in self.copies:
             source = self.graph.values[operand.value]
-            value = Value(self.graph.unused(f"{operand.value}.copy{len(self.copies)}"), operand.view.shape, source.dtype)
+            name = self.graph.unused(f"{operand.value}.copy{len(self.copies)}")
+            value = Value(name, operand.view.shape, source.dtype)
             output = Placement(self._texture(value.name, value.shape, layout, self._dtype(source)), value.shape)
             self.placements[value.name] = output
             node = Node(value, Load(), (operand,))
@@ -396,7 +397,7 @@ def _drop_conflicts(graph: Graph, node: Node, parts: dict[str, int], inside: dic
         return name if name in parts else None
 
     while True:
-        conflicts = {name: 0 for name in parts}
+        conflicts = dict.fromkeys(parts, 0)
         for name in (*parts, *inside):
             writes, producer = part_of(name), graph.producers.get(name)
             for read in producer.reads if writes is not None and producer else ():

@@ -60,10 +60,10 @@ def load(
 ) -> Model:
     """Compile an ONNX file or a Graph for a device.
 
-    device: index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU). float16: 1 stores half,
-    save where that would cost more than imgconv.precision allows (FLOAT16). native_explog: native_exp and friends (NATIVE_EXPLOG). shapes: sizes of symbolic dimensions, by input or
-    dimension name. max_image: a lower image limit than the device's (IMGCONV_MAX_IMAGE). progress: called with
-    (kernels built, kernels in all, text).
+    device: index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU). float16: 1 stores half, save
+    where that would cost more than imgconv.precision allows (FLOAT16). native_explog: native_exp and friends
+    (NATIVE_EXPLOG). shapes: sizes of symbolic dimensions, by input or dimension name. max_image: a lower image limit
+    than the device's (IMGCONV_MAX_IMAGE). progress: called with (kernels built, kernels in all, text).
     Raises ConfigError, ModelError, UnsupportedError, DeviceError, ResourceError or BuildError.
     """
     chosen = device if isinstance(device, (str, int)) else None

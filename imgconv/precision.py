@@ -40,7 +40,10 @@ def choose_float_nodes(
 
 
 def relative_error(got: Mapping[str, Any], expected: Mapping[str, Any]) -> float:
-    """The largest difference of any output, in parts of its largest expected value; inf where only `got` is not finite."""
+    """The largest difference of any output, in parts of its largest expected value.
+
+    inf where `got` is not finite and `expected` is.
+    """
     worst = 0.0
     for name, reference in expected.items():
         wide, other = reference.astype(numpy.float64), got[name].astype(numpy.float64)

@@ -353,9 +353,14 @@ class Tensor:
         return _record(shape, self.dtype, Reduction(kind, IDENTITY), reads, epilogue, (operand,))
 
     def max_pool(self, window: int, stride: int, padding: int = 0, round_up: bool = False) -> Tensor:
-        """Largest value in square windows of the last two axes; round_up: windows may reach past the end, as ceil_mode."""
-        room = [n + 2 * padding - window for n in self.shape[-2:]]
-        sizes = [-(-r // stride) + 1 for r in room] if round_up else None
+        """Largest value in square windows of the last two axes.
+
+        round_up: windows may reach past the end, but not begin there, as with PyTorch's ceil_mode.
+        """
+        sizes = None
+        if round_up:
+            last = [min(-(-(n + 2 * padding - window) // stride), (n + padding - 1) // stride) for n in self.shape[-2:]]
+            sizes = [n + 1 for n in last]
         return self.pool("max", [window] * 2, [stride] * 2, [padding] * 4, sizes=sizes)
 
     def global_average_pool(self) -> Tensor:
@@ -411,14 +416,15 @@ class Tensor:
     def batch_norm(
         self, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, epsilon: float = 1e-5
     ) -> Tensor:
-        """(x - mean) / sqrt(variance + epsilon) * scale + bias by channel of axis 1; Ioffe and Szegedy, arXiv:1502.03167.
+        """(x - mean) / sqrt(variance + epsilon) * scale + bias by channel of axis 1.
 
-        The parameters, each (C), are constants; they are combined in float64.
+        Ioffe and Szegedy, arXiv:1502.03167. The parameters, each (C), are constants; they are combined in float64.
         """
         wide = [t.numpy().astype(numpy.float64) for t in (scale, bias, mean, variance)]
         factor = wide[0] / numpy.sqrt(wide[3] + epsilon)
-        parts = [p.astype(numpy.float32).reshape(-1, *[1] * (self.rank - 2)) for p in (factor, wide[1] - wide[2] * factor)]
-        return self * Tensor.constant(parts[0]) + Tensor.constant(parts[1])
+        shape = (-1, *[1] * (self.rank - 2))
+        by, plus = (p.astype(numpy.float32).reshape(shape) for p in (factor, wide[1] - wide[2] * factor))
+        return self * Tensor.constant(by) + Tensor.constant(plus)
 
 
 def whole(tensor: Tensor) -> Read:

@@ -110,22 +110,20 @@ class Layers:
             "running_var": _around(1.0, measured),
         }
         with origin(name):
-            return x.batch_norm(
-                *(self.weights.get(f"{name}.{part}", (x.shape[1],), draw) for part, draw in draws.items()),
-                epsilon=self.epsilon,
-            )
+            parts = [self.weights.get(f"{name}.{part}", (x.shape[1],), draw) for part, draw in draws.items()]
+            return x.batch_norm(parts[0], parts[1], parts[2], parts[3], self.epsilon)
 
     def unit(
         self, x: Tensor, name: str, filters: int, window: int = 1, stride: int = 1, groups: int = 1,
         activation: Activation = identity, parts: tuple[str, str] = ("0", "1"),
     ) -> Tensor:
-        """Convolution without bias, BatchNormalization, activation. parts: what the first two are called below `name`."""
+        """Convolution without bias, BatchNormalization, activation. parts: the names of the first two inside `name`."""
         prefix = f"{name}." if name else ""
         x = self.convolution(x, prefix + parts[0], filters, window, stride, groups, bias=False)
         return activation(self.normalisation(x, prefix + parts[1]))
 
     def linear(self, x: Tensor, name: str, features: int, window: Sequence[int] = ()) -> Tensor:
-        """(N, C) -> (N, features), fully connected. window: (1, 1) where the weight is stored as a 1x1 convolution's."""
+        """(N, C) -> (N, features), fully connected. window: (1, 1) where the weight is named as a 1x1 convolution's."""
         shape = (features, x.shape[1])
         with origin(name):
             weight = self.weights.get(f"{name}.weight", (*shape, *window), _normal(x.shape[1]))
@@ -138,7 +136,7 @@ class Layers:
         return x * factors.reshape(*factors.shape, 1, 1)
 
     def gated_recurrent_unit(self, x: Tensor, state: Tensor, name: str) -> Tensor:
-        """The next state, (N, S), from x (N, C) and the state (N, S); Cho et al., arXiv:1406.1078, as torch.nn.GRUCell."""
+        """The next state, (N, S), from x (N, C) and the state (N, S): torch.nn.GRUCell; Cho et al., arXiv:1406.1078."""
         size = state.shape[1]
         gates = []
         with origin(name):

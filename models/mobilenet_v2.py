@@ -1,4 +1,6 @@
-"""MobileNetV2: Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018, arXiv:1801.04381."""
+"""MobileNetV2: Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018,
+arXiv:1801.04381.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """ResNet: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, arXiv:1512.03385.
 
-As in torchvision, a bottleneck's stride is in its 3x3 convolution; the paper has it in the first 1x1. The parameters are
-the same.
+As in torchvision, a bottleneck's stride is in its 3x3 convolution; the paper has it in the first 1x1. The parameters
+are the same.
 """
 
 from __future__ import annotations

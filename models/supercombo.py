@@ -44,7 +44,7 @@ def supercombo(
         ]
         return concatenate([*heads, state], 1)
 
-    inputs: dict[str, tuple[int, ...]] = {name: (batch, 12, size, 2 * size) for name in CAMERAS[:cameras]}
+    inputs: dict[str, tuple[int, ...]] = dict.fromkeys(CAMERAS[:cameras], (batch, 12, size, 2 * size))
     inputs |= {"desire": (batch, 8), "traffic_convention": (batch, 2), "initial_state": (batch, STATE)}
     return build_network("supercombo", network, inputs, weights, output="outputs")
 

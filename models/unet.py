@@ -1,13 +1,14 @@
-"""U-Net, a segmenter: Ronneberger et al., "U-Net: Convolutional Networks for Biomedical Image Segmentation", MICCAI 2015,
-arXiv:1505.04597.
+"""U-Net, a segmenter: Ronneberger et al., "U-Net: Convolutional Networks for Biomedical Image Segmentation",
+MICCAI 2015, arXiv:1505.04597.
 
 Channels, depth and 2x2 transposed convolutions are the paper's, and so is the number of parameters; convolutions pad
-with zeros, as most later versions do, so that the map of scores has the picture's size and nothing is cropped. The paper's pictures are 512x512: 192 G multiply-adds
-where the default size takes 48.
+with zeros, as most later versions do, so that the map of scores has the picture's size and nothing is cropped. The
+paper's pictures are 512x512: 192 G multiply-adds where the default size takes 48.
 """
 
 from __future__ import annotations
 
+from imgconv.errors import ModelError
 from imgconv.graph import Graph
 from imgconv.tensor import Tensor, concatenate
 from models.layers import Layers, build_network, scaled
@@ -20,8 +21,12 @@ def unet(
     width: float = 1.0, size: int = 256, batch: int = 1, classes: int = 2, weights: Weights | None = None,
     channels: int = 1,
 ) -> Graph:
-    """Input (batch, channels, size, size), size a multiple of 16; output (batch, classes, size, size) before softmax."""
-    assert size % 2**LEVELS == 0, f"size {size} is no multiple of {2**LEVELS}"
+    """Input (batch, channels, size, size), output (batch, classes, size, size) before softmax.
+
+    Raises ModelError where size is no multiple of 16.
+    """
+    if size % 2**LEVELS:
+        raise ModelError(f"unet: size {size} is no multiple of {2**LEVELS}")
 
     def network(net: Layers, x: Tensor) -> Tensor:
         kept = []

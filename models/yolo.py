@@ -1,5 +1,6 @@
 """YOLOX-Nano, a detector with its decoding in the graph: Ge et al., "YOLOX: Exceeding YOLO Series in 2021",
-arXiv:2107.08430. width, depth and depthwise give the others: YOLOX-Tiny is 0.375, 0.33, False; YOLOX-S 0.5, 0.33, False.
+arXiv:2107.08430. width, depth and depthwise give the others: YOLOX-Tiny is 0.375, 0.33, False; YOLOX-S is 0.5, 0.33,
+False.
 
 The backbone is YOLOv4's CSPDarknet (Bochkovskiy et al., arXiv:2004.10934) with a Focus stem, the neck a path
 aggregation pyramid (Liu et al., arXiv:1803.01534). Parameters have the names of the authors' code,
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy
 
+from imgconv.errors import ModelError
 from imgconv.graph import Graph
 from imgconv.tensor import Tensor, concatenate
 from models.layers import Layers, build_network
@@ -24,12 +26,14 @@ def yolo(
     width: float = 0.25, size: int = 416, batch: int = 1, classes: int = 80, weights: Weights | None = None,
     depth: float = 0.33, depthwise: bool = True,
 ) -> Graph:
-    """Input (batch, 3, size, size) of 0 to 255, size a multiple of 32; output (batch, boxes, 5 + classes).
+    """Input (batch, 3, size, size) of 0 to 255, output (batch, boxes, 5 + classes).
 
     A box is its centre x and y, width and height in pixels, then the probabilities that it holds anything and each of
-    the classes. Boxes are in rows of the grid with stride 8, then 16, then 32: (size/8)**2 + (size/16)**2 + (size/32)**2.
+    the classes. There are (size/8)**2 boxes row by row of the grid with stride 8, then those with 16 and 32.
+    Raises ModelError where size is no multiple of 32.
     """
-    assert size % 32 == 0, f"size {size} is no multiple of 32"
+    if size % STRIDES[-1]:
+        raise ModelError(f"yolo: size {size} is no multiple of {STRIDES[-1]}")
 
     def network(net: Layers, x: Tensor) -> Tensor:
         detector = _Detector(net, width, depth, depthwise)

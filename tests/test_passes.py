@@ -286,11 +286,12 @@ def test_repeated_leaves_what_differs_in_anything() -> None:
     x = image()
     k = numbers(8, 1, 1)
     same_bytes = Tensor.constant(k.reshape(1, 8, 1, 1).copy(), "k2")
-    graph = graph_of(
-        a=x.exp(), b=x.tanh(), c=x.slice(2, 0, 3), d=x.slice(2, 1, 4), e=x.sum([1]), f=x.max([1]), g=x.sum([2]),
-        h=x * Tensor.constant(k, "k1"), i=x * same_bytes,
+    hidden = (
+        x.exp(), x.tanh(), x.slice(2, 0, 3), x.slice(2, 1, 4), x.sum([1]), x.max([1]), x.sum([2]),
+        x * Tensor.constant(k, "k1"), x * same_bytes, x.apply("less", 0.0), x.apply("less", 0.0, dtype="bool"),
+        x.pad([0, 0, 1, 0], [0] * 4), x.pad([0, 0, 1, 0], [0] * 4, 1.0), x.reshape(1, 8, 36), x.reshape(8, 36),
     )
-    unchanged(share_repeated, graph)
+    unchanged(share_repeated, graph_of(**{f"y{i}": t.apply("cos", dtype="float32") for i, t in enumerate(hidden)}))
 
 
 def test_repeated_never_drops_an_output() -> None:
@@ -445,6 +446,8 @@ def test_padding_that_is_not_zeros_around_the_image_stays() -> None:
         (x.slice(2, 0, 6, 2).pad([0, 0, 1, 1], [0, 0, 1, 1]), w),
         (x.pad([0, 0, 1, 1], [0, 0, 1, 1]).upsample(2), w),
         (x.pad([1, 0, 0, 0], [0, 0, 0, 0]), w),  # the batch
+        (x.slice(1, 7, -1, -1).pad([0, 0, 1, 1], [0, 0, 1, 1]), w),  # channels in another order
+        (image(1, 12, 6, 6, name="z").slice(1, 0, 8).pad([0, 0, 1, 1], [0, 0, 1, 1]), w),  # some of the channels
     ):
         graph = pushed(graph_of(y=padded.conv2d(weights)))
         assert not node_of(graph, "y").operands[0].view.is_identity
@@ -733,7 +736,7 @@ def test_elementwise_does_not_repeat_dear_work_at_many_positions() -> None:
     windows = graph_of(y=dear.pool("max", [5, 5], [5, 5]))
     assert len(merge_elementwise(graph_of(y=dear.sum([2, 3]))).validate().nodes) == 1
     assert len(merge_elementwise(windows).validate().nodes) == 1, "windows side by side read each position once"
-    overlapping = graph_of(y=dear.pool("sum", [5, 5], [1, 1], [2] * 4))
+    overlapping = graph_of(y=dear.pool("sum", [5, 5], [1, 1]))
     after = merge_elementwise(overlapping).validate()
     assert [type(n.operation) for n in after.nodes] == [Load, Reduction]
     assert len(merge_elementwise(graph_of(y=image(*LARGE).relu().sum([2, 3]))).validate().nodes) == 1
@@ -1021,6 +1024,7 @@ def test_factors_stay_where_no_convolution_can_take_them() -> None:
         (x.transpose(0, 1, 3, 2) * s).conv2d(w),
         (x * s).sum([1]),
         (x * s) @ const(6, 2),
+        (x * s).transpose(0, 1, 3, 2).conv2d(w),
     ):
         unchanged(multiply_inputs, fuse_epilogues(pushed(graph_of(y=tensor))))
     m = x * s

@@ -15,7 +15,7 @@ CONSTANT = re.compile(r"^#ifndef (\w+)\n#define (\w+)(\([\w, ]*\))?([^\n]*)\n#en
 
 
 def complete(file: str) -> dict[str, str | int]:
-    return {name: "1" for name in template_names(file)}
+    return dict.fromkeys(template_names(file), "1")
 
 
 def test_every_template_of_the_folder_is_tested() -> None:

@@ -50,7 +50,7 @@ def create_image(
 def allocate(context: Context, image: cl.Image, tensor: str = "") -> None:
     """Fills the image with zeros and waits, so that a driver that allocates late fails here: ResourceError."""
     with _driver_errors(context, f"an image of {_size_text(image)}", tensor, image_shape(image)):
-        fill(context, image, (0.0, 0.0, 0.0, 0.0))
+        _enqueue_fill(context, image, (0.0, 0.0, 0.0, 0.0), (0, 0, 0), _whole_region(image))
         context.queue.finish()
 
 
@@ -94,7 +94,11 @@ def fill(
     """Enqueues setting every texel of ``region`` (default: the whole image) to ``rgba``."""
     box = _three(_whole_region(image) if region is None else region, 1)
     with _driver_errors(context, f"a fill of an image of {_size_text(image)}", "", image_shape(image)):
-        cl.enqueue_fill_image(context.queue, image, np.array(rgba, np.float32), _three(origin, 0), box)
+        _enqueue_fill(context, image, rgba, _three(origin, 0), box)
+
+
+def _enqueue_fill(context: Context, image: cl.Image, rgba: tuple[float, ...], origin: Texels, box: Texels) -> None:
+    cl.enqueue_fill_image(context.queue, image, np.array(rgba, np.float32), origin, box)
 
 
 def copy_region(

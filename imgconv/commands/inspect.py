@@ -8,15 +8,16 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from imgconv import terminal
+from imgconv import terminal, why
 from imgconv.cl.device import DeviceInfo, select
 from imgconv.commands.arguments import add_model_arguments, check_sizes, read_shapes
 from imgconv.compiler import compile_graph
-from imgconv.config import read_config
+from imgconv.config import Config, read_config
 from imgconv.graph import Graph, Value
 from imgconv.layout import Texture
 from imgconv.model import load, target_of
 from imgconv.onnx_import import declared_inputs, import_onnx
+from imgconv.passes.elementwise import LAUNCH
 from imgconv.plan import Launch, Plan, Storage
 
 DESCRIPTION = """\
@@ -28,6 +29,7 @@ where the model itself is asked which of its textures must stay float."""
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `imgconv inspect`."""
     add_model_arguments(parser)
+    parser.add_argument("--why", action="store_true", help="also say what was recomputed or kept as a texture, and why")
 
 
 def execute(options: argparse.Namespace) -> None:
@@ -39,16 +41,33 @@ def execute(options: argparse.Namespace) -> None:
         check_sizes(declared, shapes)
         device = select(config.device)
         graph = import_onnx(options.model, shapes)
-        if config.float16:
-            # Only running a model tells which textures load() keeps float.
-            model = load(graph, device, config.float16, config.native_explog, None, config.max_image, progress)
-            graph, plan = model.graph, model.plan
-        else:
-            graph, plan = compile_graph(graph, config, target_of(device))
+        with why.collect() as reasons:
+            graph, plan = _compiled(graph, config, device, progress)
     if options.json:
-        terminal.print_json(as_json(options.model, device, plan))
-    else:
-        print_plan(device, graph, plan)
+        shown = {"reasons": reasons} if options.why else {}
+        terminal.print_json(as_json(options.model, device, plan) | shown)
+        return
+    print_plan(device, graph, plan)
+    if options.why:
+        print_reasons(reasons)
+
+
+def _compiled(
+    graph: Graph, config: Config, device: DeviceInfo, progress: terminal.Progress
+) -> tuple[Graph, Plan]:
+    if not config.float16:
+        return compile_graph(graph, config, target_of(device))
+    # Only running a model tells which textures load() keeps float.
+    model = load(graph, device, config.float16, config.native_explog, None, config.max_image, progress)
+    return model.graph, model.plan
+
+
+def print_reasons(reasons: dict[str, str]) -> None:
+    """Which elementwise results were recomputed by their readers, and which became textures, with the costs."""
+    console = terminal.console()
+    console.print(f"\nrecomputed or kept, where a launch counts as {LAUNCH} texel reads")
+    for value, reason in reasons.items():
+        console.print(f"  {value}: {reason}")
 
 
 def print_plan(device: DeviceInfo, graph: Graph, plan: Plan) -> None:

@@ -114,13 +114,15 @@ def _merged(groups: int, channels: int, filters: int) -> int:
 
 
 def pack_weights(problem: Problem, operation: Convolution, block_quads: int, weights: Any) -> Any:
-    """The weights in the order in which conv.cl reads them: texels (phase and quad block, k, 4 output lanes), float32."""
+    """The weights as conv.cl reads them: texels (phase and quad block, k, 4 output lanes), float32."""
     dense = weights.astype(numpy.float64)
     if operation.transposed:
-        phases = [_phase(problem, operation, dense, py, px) for py in range(problem.phases[0]) for px in range(problem.phases[1])]
+        rows, columns = problem.phases
+        phases = [_phase(problem, operation, dense, py, px) for py in range(rows) for px in range(columns)]
     else:
         phases = [dense]
-    return numpy.concatenate([_pack_phase(problem, block_quads, w, operation.groups) for w in phases]).astype(numpy.float32)
+    packed = [_pack_phase(problem, block_quads, w, operation.groups) for w in phases]
+    return numpy.concatenate(packed).astype(numpy.float32)
 
 
 def _phase(problem: Problem, operation: Convolution, weights: Any, phase_y: int, phase_x: int) -> Any:
@@ -142,7 +144,8 @@ def _phase(problem: Problem, operation: Convolution, weights: Any, phase_y: int,
                 t % d == 0 and t // d < k for t, d, k in zip(tap, operation.dilations, weights.shape[2:], strict=True)
             )
             if inside:
-                picked[:, :, ty, tx] = ordinary[:, :, tap[0] // operation.dilations[0], tap[1] // operation.dilations[1]]
+                row, column = (t // d for t, d in zip(tap, operation.dilations, strict=True))
+                picked[:, :, ty, tx] = ordinary[:, :, row, column]
     return picked
 
 
@@ -205,7 +208,7 @@ def _least_waste(columns: int, most: int) -> int:
 
 
 def reads_directly(view: View, place: Placement) -> bool:
-    """Whether conv.cl can read (N, C, H, W) through the view: texel x = column*pitch + offset + quad, y = image*H + row."""
+    """Whether conv.cl can read (N, C, H, W) through the view: x = column*pitch + offset + quad, y = image*H + row."""
     if view.bounds or not isinstance(place.storage, Texture):
         return False
     n, c, h, w = view.shape
@@ -218,7 +221,8 @@ def reads_directly(view: View, place: Placement) -> bool:
     lanes = lane == variable_index(LANE) or (c == 1 and lane == constant(0))
     # A part of a wider tensor starts at some quad of it; what lies beside it is met only past the last channel.
     offset = x.constant
-    return lanes and x == column * pitch + quad + offset and y == image * h + row and (c % LANES == 0 or offset + quads == pitch)
+    texels = x == column * pitch + quad + offset and y == image * h + row
+    return lanes and texels and (c % LANES == 0 or offset + quads == pitch)
 
 
 def factor_texel(factors: Operand, place: Placement) -> tuple[Index, Index] | None:
@@ -270,7 +274,8 @@ def convolution_kernel(
         "KEEP_LINE": int(chosen.keep_line), "CHECK_ROWS": int(problem.batch > 1),
         "LAST_LANES": (problem.filters - 1) % LANES + 1,
         "INPUT_IMAGE": image_type(input_tiling), "READ_INPUT(x, y)": read_text("input", input_tiling, helpers),
-        "OUTPUT_IMAGE": image_type(output_tiling), "WRITE_OUTPUT(x, y, texel)": write_text("output", output_tiling, helpers),
+        "OUTPUT_IMAGE": image_type(output_tiling),
+        "WRITE_OUTPUT(x, y, texel)": write_text("output", output_tiling, helpers),
         "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_PARAMETERS": epilogue.parameters,
     }
     constants |= _weight_access(weights, helpers)

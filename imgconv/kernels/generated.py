@@ -163,7 +163,8 @@ def _assemble(
     arguments = (KernelArgument("output", output.storage, written=True), *emitter.arguments)
     kind = "short" if emitter.largest <= SHORT_LIMIT else "int"
     local, size, guard = None, (width, height), []
-    head = [f"const INDEX x = get_global_id(0){f' / {group}' if group > 1 else ''};", "const INDEX y = get_global_id(1);"]
+    shared = f" / {group}" if group > 1 else ""
+    head = [f"const INDEX x = get_global_id(0){shared};", "const INDEX y = get_global_id(1);"]
     attribute = ""
     if group > 1:
         size, local = (width * group, height), (group, 1)

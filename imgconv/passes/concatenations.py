@@ -80,5 +80,7 @@ def _sum(node: Node, output: Value, parts: list[Operand], axis: int) -> Node:
     total: Expression = Argument(0)
     for number in range(1, len(operands)):
         total = apply("add", total, Argument(number))
-    rest = tuple(operands[1:])
-    return replace(node, output=output, operation=Load(), operands=(operands[0],), epilogue=total, epilogue_operands=rest)
+    return replace(
+        node, output=output, operation=Load(), operands=(operands[0],), epilogue=total,
+        epilogue_operands=tuple(operands[1:]),
+    )

@@ -38,7 +38,7 @@ def _fuse_one(graph: Graph) -> Graph | None:
         for name in candidates:
             producer = graph.producers[name]
             fits = not isinstance(producer.operation, Load) and _is_only_reader(graph, node, producer)
-            if fits and not _others_depend_on(graph, node, name, order):
+            if fits:
                 fused = _fuse(node, producer)
                 kept = (fused if n is node else n for n in graph.nodes if n is not producer)
                 return replace(graph, nodes=tuple(kept))
@@ -52,20 +52,6 @@ def _is_only_reader(graph: Graph, node: Node, producer: Node) -> bool:
     whole = all(o.view.is_identity for o in reads)
     alone = graph.consumers[name] == (node,) and name not in graph.outputs
     return alone and whole and small and not isinstance(producer.operation, Concatenation)
-
-
-def _others_depend_on(graph: Graph, node: Node, name: str, order: dict[str, int]) -> bool:
-    """Whether another operand of the node is computed from the named value."""
-    waiting = [o.value for o in node.all_operands if o.value != name]
-    seen = set()
-    while waiting:
-        value = waiting.pop()
-        if value == name:
-            return True
-        if value in order and order[value] > order[name] and value not in seen:
-            seen.add(value)
-            waiting += graph.producers[value].reads
-    return False
 
 
 def _fuse(node: Node, producer: Node) -> Node:

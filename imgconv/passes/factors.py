@@ -12,8 +12,8 @@ from imgconv.view import View
 def multiply_inputs(graph: Graph) -> Graph:
     """A product of a tensor and one computed factor for each channel is left to the 1x1 convolutions that read it.
 
-    This is squeeze-and-excite's last step. A 1x1 convolution reads each texel of its input once for all that a work item
-    makes, so that the product costs one read of a factor for each input quad, and saves a launch and a texture.
+    This is squeeze-and-excite's last step. A 1x1 convolution reads each texel of its input once for all that a work
+    item makes, so that the product costs one read of a factor for each input quad, and saves a launch and a texture.
 
     Given:   m = load(x) then multiply($0, $1), $1=s[i0, i1];  y = convolution(m, w)
     Result:  y = convolution(x, w, s[i0, i1])

@@ -27,7 +27,8 @@ def share_repeated(graph: Graph) -> Graph:
     nodes = []
     for node in graph.nodes:
         made = replace(node, operands=rename(node.operands), epilogue_operands=rename(node.epilogue_operands))
-        key = (made.operation, made.operands, made.epilogue, made.epilogue_operands, made.output.shape, made.output.dtype)
+        output = (made.output.shape, made.output.dtype)
+        key = (made.operation, made.operands, made.epilogue, made.epilogue_operands, output)
         first = seen.setdefault(key, node.output.name)
         if first != node.output.name and node.output.name not in graph.outputs:
             renamed[node.output.name] = first

@@ -97,8 +97,10 @@ def _by_channel(node: Node, expression: Expression, axis: int, constants: dict[s
         return None
     if any(e.variables() - {along} for e in operand.view.index):
         return None
-    where = tuple(numpy.broadcast_to(e.evaluate({along.name: numpy.arange(size)}), size) for e in operand.view.index)
-    return constants[operand.value].astype(numpy.float64)[where] if where else numpy.full(size, constants[operand.value])
+    places = {along.name: numpy.arange(size)}
+    where = tuple(numpy.broadcast_to(e.evaluate(places), size) for e in operand.view.index)
+    array = constants[operand.value].astype(numpy.float64)
+    return array[where] if where else numpy.full(size, array)
 
 
 def _scaled(node: Node, weights: Any, view: View, scale: Any) -> tuple[Any, View]:

@@ -565,19 +565,19 @@ def movement_problems(most: int = 6) -> st.SearchStrategy[list[MovementProblem]]
 
 @dataclass(frozen=True)
 class ConcatenationProblem:
-    """Tensors one after another along an axis. doubled: each part is computed on the device first."""
+    """Tensors one after another along an axis. computed: each part is made on the device first, with f(0) = 1."""
 
     shapes: tuple[Shape, ...]
     axis: int
-    doubled: bool = False
+    computed: bool = False
 
     def instance(self) -> Instance:
         inputs: dict[str, Array] = {}
         tensors, arrays = [], []
         for number, shape in enumerate(self.shapes):
             tensor, array = source(shape, inputs, f"part{number}")
-            tensors.append(tensor.maximum(-1).minimum(1) * 2 if self.doubled else tensor)
-            arrays.append(numpy.clip(array, -1, 1) * 2 if self.doubled else array)
+            tensors.append(tensor.clip(-1, 0.5) + 1 if self.computed else tensor)
+            arrays.append(numpy.clip(array, -1, 0.5) + 1 if self.computed else array)
         expected = numpy.concatenate(arrays, self.axis)
         return Instance(concatenate(tensors, self.axis), inputs, expected, numpy.zeros(expected.shape))
 

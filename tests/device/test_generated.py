@@ -144,6 +144,12 @@ MOVED = [
     M(IMAGE, (("slice", 1, 0, 3, 1), ("pad", (0, 0, 0, 0), (0, 0, 1, 0), 0.0))),
     M(IMAGE, (("reshape", (2, 1, 5, 12)), ("pad", (0, 1, 0, 0), (0, 2, 0, 1), 0.5))),
     M(IMAGE, (("pad", (0, 0, 1, 1), (0, 0, 1, 1), 0.0), ("reshape", (2, 150)), ("take", 1, (0, 149, 31, 8, 8)))),
+    # Zeros where the source goes on: they must not be taken for the image's border.
+    M(IMAGE, (("slice", 3, 1, 3, 1), ("pad", (0, 0, 0, 2), (0, 0, 0, 0), 0.0))),
+    M(IMAGE, (("slice", 3, 0, 2, 1), ("pad", (0, 0, 0, 0), (0, 0, 0, 2), 0.0))),
+    M(IMAGE, (("slice", 0, 1, 2, 1), ("pad", (1, 0, 0, 0), (0, 0, 0, 0), 0.0))),
+    M(IMAGE, (("slice", 2, 1, 4, 1), ("pad", (0, 0, 2, 0), (0, 0, 1, 0), 0.0))),
+    M(IMAGE, (("slice", 1, 1, 4, 1), ("pad", (0, 2, 0, 0), (0, 2, 0, 0), 0.0))),
     M(SQUARE, (("transpose", (1, 0)),)),
     M(SQUARE, (("reshape", (4, 6)), ("transpose", (1, 0)))),
     M(SQUARE, (("expand", (2, 6, 4)),)),
@@ -223,9 +229,10 @@ def test_huge_reductions(context: Context) -> None:
 
 def test_reduction_of_what_is_repeated(context: Context) -> None:
     """A window axis of more than 32767 positions on which no address depends."""
-    array = numpy.arange(300, dtype=numpy.float32)
-    x = Tensor.input("x", (300,))
-    _, made = run_tensors({"y": x.reshape(1, 300).expand(33000, 300).max([0])}, {"x": array}, context)
+    texels = 64 * context.info.compute_units + 1  # too many for a work group each
+    array = numpy.arange(4 * texels, dtype=numpy.float32)
+    x = Tensor.input("x", array.shape)
+    _, made = run_tensors({"y": x.reshape(1, -1).expand(33000, array.size).max([0])}, {"x": array}, context)
     numpy.testing.assert_array_equal(made["y"], array)
 
 
@@ -437,6 +444,34 @@ def test_neighbours_do_not_leak(context: Context, poison: float) -> None:
     for name, want in alone.items():
         assert numpy.isfinite(want).all(), name
         numpy.testing.assert_allclose(beside[name], want, 1e-5, err_msg=name)
+
+
+def test_padding_after_elementwise_work(context: Context, way: tuple[Config, str]) -> None:
+    """exp(0) is not 0: zeros after the work are not zeros before it, and so with a maximum over padded windows."""
+    array = numpy.random.default_rng(8).uniform(-2, 0, (2, 5, 4, 3)).astype(numpy.float32)
+    x, raised = Tensor.input("x", array.shape), numpy.exp(array.astype(numpy.float64))
+    amounts = [(0, 0), (1, 2), (1, 0), (2, 1)]
+    before, after = [b for b, _ in amounts], [a for _, a in amounts]
+    padded = x.exp().pad(before, after)
+    outputs = {
+        "padded": padded, "again": padded * 2 + x.pad(before, after, 1.0),
+        "summed": x.exp().pool("sum", [3, 3], [1, 1], [1] * 4),
+        "largest": (x - 5).pool("max", [3, 3], [2, 2], [1] * 4), "crossed": x.pad(before, after, 2.0).exp(),
+    }
+    outputs["total"] = padded.sum([1, 2])
+    zeros, ones = (numpy.pad(a, amounts, constant_values=c) for a, c in ((raised, 0), (array, 1)))
+    ring = numpy.pad(raised, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    low = numpy.pad(array - 5.0, [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=-numpy.inf)
+    taps = [(ky, kx) for ky in range(3) for kx in range(3)]
+    expected = {
+        "padded": zeros, "again": zeros * 2 + ones, "summed": sum(ring[:, :, y : y + 4, z : z + 3] for y, z in taps),
+        "largest": numpy.max([low[:, :, y : y + 3 : 2, z : z + 3 : 2] for y, z in taps], axis=0),
+        "crossed": numpy.exp(numpy.pad(array, amounts, constant_values=2)), "total": zeros.sum((1, 2)),
+    }
+    config = Config(max_image=way[0].max_image)
+    _, found = run_tensors(outputs, {"x": array}, context, config, target(context, way[1]))
+    for name, want in expected.items():
+        numpy.testing.assert_allclose(found[name], want, 1e-5, 1e-5, err_msg=name)
 
 
 def test_spare_lanes_do_not_leak(context: Context) -> None:

@@ -65,6 +65,9 @@ CASES = [
     ("minifasnet", "case_fas_MiniFASNetV2_F2"),
 ]
 HALF_TOLERANCE = 2e-2
+# OpenCL leaves the precision of native functions to the driver: Intel's CPU runtime computes native_exp to 2.3e-4 and
+# native_recip to 2.8e-4, always to the same side, which more than fifty SiLUs in a row multiply.
+NATIVE_TOLERANCE = {"yolox_nano": 6e-2}
 
 
 def read_case(model: str, case: str) -> tuple[Arrays, Arrays]:
@@ -206,5 +209,5 @@ def test_two_settings_in_one_process(device: DeviceInfo) -> None:
 def test_native_functions(device: DeviceInfo, model: str, case: str) -> None:
     inputs, expected = read_case(model, case)
     found = loaded(model, device, 0, None, True).run(inputs)
-    assert relative_difference(found, expected) <= MODELS[model].tolerance
+    assert relative_difference(found, expected) <= NATIVE_TOLERANCE.get(model, MODELS[model].tolerance)
     assert_same_detections(model, found, expected)

@@ -130,9 +130,15 @@ def test_neighbours_do_not_leak(context: Context, poison: float) -> None:
     left = Tensor.input("a", a.shape).slice(0, 1, 5).slice(1, 0, 7)
     right = Tensor.input("b", b.shape).slice(0, 0, 7).slice(1, 1, 6)
     first = Tensor.input("a", a.shape).slice(0, 1, 5).slice(1, 0, 1) @ right.slice(0, 0, 1)
-    outputs = {"known": left @ weights, "given": left @ right, "one": first, "kept": Tensor.input("a", a.shape) * 1.5}
+    tall = numpy.full((12, 5), poison, numpy.float32)
+    tall[:7] = 2
+    outputs = {
+        "known": left @ weights, "given": left @ right, "one": first, "kept": Tensor.input("a", a.shape) * 1.5,
+        "rows": left @ Tensor.input("tall", tall.shape).slice(0, 0, 7),
+    }
     for kind in ("cpu", "gpu"):
-        _, found = run_tensors(outputs, {"a": a, "b": b}, context, wanted=target(context, kind))
+        _, found = run_tensors(outputs, {"a": a, "b": b, "tall": tall}, context, wanted=target(context, kind))
         numpy.testing.assert_array_equal(found["known"], numpy.full((4, 5), 7))
         numpy.testing.assert_array_equal(found["given"], numpy.full((4, 5), 7))
+        numpy.testing.assert_array_equal(found["rows"], numpy.full((4, 5), 7))
         numpy.testing.assert_array_equal(found["one"], numpy.full((4, 5), 1))

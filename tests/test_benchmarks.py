@@ -1,0 +1,394 @@
+"""The benchmarks' arithmetic, their reading of kernels, and what they write; nothing here needs a device."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+from benchmarks import adreno, adreno_mesa, engines, kernel, measure, model, networks, peers
+from benchmarks.kernel_text import Loop, evaluate, preprocess, read_kernel
+from benchmarks.peaks import Peaks
+from imgconv.config import Config
+from imgconv.errors import Error, InputError
+from imgconv.graph import Convolution, Graph
+from imgconv.layout import ImageLimits
+from imgconv.lower import Target, lower
+from imgconv.passes import run_passes
+from imgconv.plan import Plan
+from imgconv.tensor import Tensor, build_graph, convolution
+
+GPU = Target(ImageLimits(16384, 16384, 2048), "gpu", 2)
+CPU = Target(ImageLimits(16384, 16384, 2048), "cpu", 2)
+
+
+def weights(*shape: int) -> Tensor:
+    seed = zlib.crc32(str(shape).encode())
+    return Tensor.constant(numpy.random.default_rng(seed).normal(size=shape).astype(numpy.float32))
+
+
+def small_graph() -> Graph:
+    """Two convolutions, a pooled vector, a product."""
+    x = Tensor.input("x", (1, 3, 16, 16))
+    y = convolution(x, weights(16, 3, 3, 3), [1, 1], [1] * 4, [1, 1]).relu()
+    z = convolution(y, weights(32, 16, 1, 1), [1, 1], [0] * 4, [1, 1]).relu()
+    pooled = z.reduce("sum", (2, 3), False)
+    return build_graph({"y": pooled.matmul(weights(32, 10))}, [x], "small")
+
+
+def small_plan(target: Target = GPU) -> Plan:
+    return lower(run_passes(small_graph()), Config(), target)
+
+
+# Statistics
+
+
+def test_timing() -> None:
+    timing = measure.Timing.of([4.0, 1.0, 2.0, 3.0, 5.0])
+    assert timing == measure.Timing(1.0, 3.0, pytest.approx(2 / 3), 5)
+    assert measure.Timing.of([0.0]).spread == 0
+    assert timing.to_json() == {"min_seconds": 1.0, "median_seconds": 3.0, "spread": pytest.approx(2 / 3), "runs": 5}
+
+
+def test_repeated_warms_up_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = iter(range(1000))
+    assert measure.repeated(lambda: float(next(calls)), 3) == measure.Timing.of([3.0, 4.0, 5.0])
+    monkeypatch.setattr(measure, "WARMUP_SECONDS", 0.0)
+    assert measure.repeated(lambda: float(next(calls)), 5).minimum == 6 + 2
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (1234.5, "1234"), (12.345, "12.3"), (0.00123456, "0.00123"), (math.inf, "-"), (None, "-")],
+)
+def test_digits(value: float | None, text: str) -> None:
+    assert measure.digits(value) == text
+
+
+def test_relative_error() -> None:
+    want = {"y": numpy.array([1.0, -4.0, 2.0])}
+    assert measure.relative_error({"y": numpy.array([1.0, -4.0, 2.5])}, want) == 0.125
+    assert measure.relative_error({"y": numpy.array([1.0, numpy.nan, 2.0])}, want) == math.inf
+    assert measure.relative_error({"y": numpy.ones(2)}, want) == math.inf
+    assert measure.relative_error({}, want) == math.inf
+    infinite = {"y": numpy.array([numpy.inf, numpy.nan])}
+    assert measure.relative_error(infinite, infinite) == 0
+    assert measure.relative_error({"y": -infinite["y"]}, infinite) == math.inf
+
+
+def test_inputs_are_the_same_each_time() -> None:
+    values = small_graph().inputs
+    first, second = measure.draw_inputs(values), measure.draw_inputs(values)
+    numpy.testing.assert_array_equal(first["x"], second["x"])
+    assert first["x"].dtype == numpy.float32 and first["x"].min() >= 0 and first["x"].max() < 1
+
+
+def test_peaks_name_the_binding_one() -> None:
+    least = Peaks(operations=100.0, reads=10.0, bytes=1.0).least_seconds(200.0, 10.0, 3.0)
+    assert least == {"multiply-adds": 2.0, "texture reads": 1.0, "copy": 3.0}
+
+
+# Reading kernels
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("(56 + 4 - 1) / 4", 14), ("7 % 4", 3), ("1 && !0", 1), ("2 < 1 || 3 >= 3", 1), ("4 != 4", 0)]
+)
+def test_evaluate(text: str, value: int) -> None:
+    tokens, _ = preprocess(text)
+    assert evaluate(tokens) == value
+
+
+def test_evaluate_refuses_what_is_not_constant() -> None:
+    with pytest.raises(ValueError, match=r"not a constant: row \+ 1"):
+        evaluate(["row", "+", "1"])
+
+
+KERNEL = """
+#define STEPS 6
+#define HALF (STEPS / 2)
+#define READ(x, y) read_imagef(a, TEXEL, (int2)(x, y))
+#ifndef STEPS
+#define STEPS 99
+#endif
+inline float4 twice(int x) { return READ(x, 0) + READ(x, 1); }
+__kernel void k(__global float4 *o) {
+  if (get_global_id(0) >= 30 || get_global_id(1) >= HALF) return;
+  for (int r = get_local_id(0); r < 130; r += 64) {
+#if HALF == 3 && defined(STEPS)
+#pragma unroll
+    for (int n = 0; n < HALF; n++)
+      if (n > 0) sum = mad(READ(n, r), w, sum); else sum += twice(r);
+#else
+    for (int n = 0; n < 1000; n++) sum += READ(n, n);
+#endif
+  }
+  for (int h = 32; h > 0; h /= 2) { part[h] = 0; }
+  for (int n = 1; n <
+       STEPS; n += 2) sum += twice(n);
+}
+#undef STEPS
+"""
+
+
+def test_loops_trips_reads_and_multiply_adds() -> None:
+    found = read_kernel(KERNEL)
+    outer, halving, last = found.loops.loops
+    (inner,) = outer.loops
+    assert (outer.trips, inner.trips, halving.trips, last.trips) == (3, 3, 6, 3)
+    assert inner.unrolled and not outer.unrolled
+    assert (inner.reads, inner.multiply_adds, last.reads) == (3, 4, 2)
+    assert found.loops.total_reads == 3 * 3 * 3 + 3 * 2
+    assert found.loops.total_multiply_adds == 3 * 3 * 4
+    assert found.limits == (30, 3)
+    assert found.items((32, 4)) == 90 and found.items((16, 2)) == 32
+
+
+@pytest.mark.parametrize("target", [GPU, CPU], ids=["gpu", "cpu"])
+@pytest.mark.parametrize(
+    ("channels", "filters", "window", "groups", "transposed"),
+    [(16, 32, 3, 1, False), (16, 16, 1, 1, False), (16, 16, 3, 16, False), (3, 8, 5, 1, False), (16, 8, 2, 1, True)],
+)
+def test_the_text_says_what_a_convolution_costs(
+    target: Target, channels: int, filters: int, window: int, groups: int, transposed: bool
+) -> None:
+    x = Tensor.input("x", (1, channels, 16, 16))
+    shape = (channels, filters) if transposed else (filters, channels // groups)
+    w, pads = weights(*shape, window, window), [0 if transposed else window // 2] * 4
+    strides = [2, 2] if transposed else [1, 1]
+    y = convolution(x, w, strides, pads, [1, 1], groups, None, transposed)
+    plan = lower(run_passes(build_graph({"y": y}, [x])), Config(), target)
+    (launch,) = (launch for launch in plan.launches if launch.multiply_adds)
+    text = read_kernel(launch.source.text)
+    items = text.items(launch.source.global_size)
+    made = text.loops.total_multiply_adds * items
+    whole = ceil(channels / 4) * 4 / channels if groups == 1 else 1
+    assert launch.multiply_adds <= made <= launch.multiply_adds * whole * 2
+    block = [int(n) for n in launch.specialisation.split()[1].strip(",").split("x")]
+    taps = 1 if transposed else window
+    quads = 1 if groups > 1 else ceil(channels / 4)
+    assert text.loops.total_multiply_adds == math.prod(block) * 4 * quads * taps**2 * (4 if groups == 1 else 1)
+
+
+def test_every_launch_is_read() -> None:
+    for target in (GPU, CPU):
+        for launch in small_plan(target).launches:
+            text = read_kernel(launch.source.text)
+            assert text.items(launch.source.global_size) > 0
+            assert bool(text.loops.total_multiply_adds) == bool(launch.multiply_adds)
+
+
+# Machine code
+
+
+def block(depth: int, issue: int, reads: int = 0, multiply_adds: int = 0, preamble: int = 0) -> dict[str, Any]:
+    cat = [0, 0, 0, multiply_adds, 0, reads, 0, 0]
+    return {"depth": depth, "n": issue, "tex": reads, "cat": cat, "preamble": preamble}
+
+
+def test_blocks_become_loops() -> None:
+    blocks = [
+        block(0, 100, preamble=1), block(0, 5), block(1, 2), block(2, 10, 3, 8), block(1, 4), block(0, 1), block(1, 7),
+    ]
+    found = adreno.machine_loops(blocks)
+    assert found.issue == 6
+    assert [(loop.issue, len(loop.loops)) for loop in found.loops] == [(6, 1), (7, 0)]
+    assert (found.loops[0].loops[0].reads, found.loops[0].loops[0].multiply_adds) == (3, 8)
+
+
+def test_loops_that_were_unrolled_are_found_out() -> None:
+    """16 quads of 3 rows, where the machine code has both loops, one of them, or none."""
+    rows = Loop(3, False, 2, 8)
+    source = Loop(1, False, 1, 0, [Loop(16, False, 0, 0, [rows, Loop(1)])])
+    both = adreno.machine_loops([block(0, 5, 1), block(1, 1), block(2, 10, 2, 9), block(0, 1)])
+    assert adreno.item_work(both, source) == adreno.Work(6 + 16 * (1 + 3 * 10), 1 + 16 * 6, 16 * 3 * 9)
+    outer = adreno.machine_loops([block(0, 5, 1), block(1, 30, 6, 25), block(0, 1)])
+    assert adreno.item_work(outer, source) == adreno.Work(6 + 16 * 30, 1 + 16 * 6, 16 * 25)
+    none = adreno.machine_loops([block(0, 500, 97, 390)])
+    assert adreno.item_work(none, source) == adreno.Work(500, 97, 390)
+
+
+def test_a_loop_beside_another_is_told_by_its_reads() -> None:
+    source = Loop(1, False, 0, 0, [Loop(10, False, 4), Loop(6, False, 0), Loop(20, False, 1)])
+    machine = adreno.machine_loops([block(0, 1, 40), block(1, 7), block(0, 1), block(1, 3, 1)])
+    assert adreno.item_work(machine, source) == adreno.Work(2 + 6 * 7 + 20 * 3, 60, 0)
+
+
+def test_loops_of_the_compilers_own_count_once() -> None:
+    machine = adreno.machine_loops([block(0, 1), block(1, 7)])
+    assert adreno.item_work(machine, Loop()) == adreno.Work(8, 0, 0)
+
+
+def statistics(text: str) -> dict[str, Any]:
+    """What Mesa might say of a kernel that it unrolled completely."""
+    loops = read_kernel(text).loops
+    return {
+        "blocks": [block(0, 2 * loops.total_multiply_adds + 10, loops.total_reads, loops.total_multiply_adds)],
+        "full_regs": 24, "max_waves": 8, "stp": 0, "ldp": 1, "subgroup": 64,
+    }
+
+
+def test_adreno_rows_and_totals() -> None:
+    plan = small_plan()
+    compiled: dict[str, Mapping[str, Any]] = {
+        launch.source.text: statistics(launch.source.text) for launch in plan.launches
+    }
+    compiled[plan.launches[-1].source.text] = {"error": "no luck"}
+    total = adreno.Total("small", 630, adreno.rows_of(plan, 630, compiled))
+    content = json.loads(json.dumps(total.to_json()))
+    assert content["not_compiled"] == 1 and content["launches"] == len(plan.launches) == len(content["rows"])
+    assert content["slots_per_frame"] == sum(row["slots"] for row in content["rows"])
+    row = next(row for row in total.rows if row.launch.multiply_adds)
+    assert row.check == 1 and row.spills == 1 and row.lanes % 64 == 0
+    assert row.issue_per_multiply_add == pytest.approx(2 + 10 / row.item_multiply_adds)
+    assert row.slots_per_multiply_add is not None and row.slots_per_multiply_add >= row.issue_per_multiply_add
+    assert measure.make_table("t", adreno.LAUNCH_COLUMNS, total.rows).row_count == len(plan.launches)
+    assert measure.make_table("t", adreno.TOTAL_COLUMNS, [total]).row_count == 1
+
+
+def test_work_groups_are_filled_up_to_waves() -> None:
+    launch = small_plan().launches[0]
+    text = read_kernel(launch.source.text)
+    sized = replace(launch, source=replace(launch.source, global_size=(8, 8, 4), local_size=(4, 4, 2)))
+    assert adreno.Row(sized, 630, text, subgroup=64).lanes == 2 * 2 * 2 * 64
+    assert adreno.Row(sized, 630, text, subgroup=128).lanes == 2 * 2 * 2 * 128
+    free = replace(launch, source=replace(launch.source, global_size=(10, 10), local_size=None))
+    assert adreno.Row(free, 630, text, subgroup=64).lanes == 128
+
+
+def test_without_mesa_it_says_how(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ADRENO_MESA", str(tmp_path))
+    with pytest.raises(Error, match="IR3_STATS_FILE") as caught:
+        adreno_mesa.find_mesa(False)
+    assert str(tmp_path) in str(caught.value)
+
+
+# Networks and rows
+
+
+def test_problems_of_a_graph_have_its_sizes() -> None:
+    x = Tensor.input("x", (1, 8, 13, 17))
+    plain = convolution(x, weights(12, 4, 3, 3), [2, 2], [1, 1, 0, 1], [1, 1], 2)
+    wide = convolution(plain, weights(12, 7, 3, 2), [2, 3], [1, 0, 1, 1], [1, 2], 1, None, True)
+    graph = run_passes(build_graph({"y": wide}, [x]))
+    found = kernel.problems_of(graph)
+    nodes = [node for node in graph.nodes if isinstance(node.operation, Convolution)]
+    assert [problem.output_size for problem in found] == [node.output.shape[2:] for node in nodes]
+    assert kernel.describe(found[0]) == "3x3 8->12 at 13x17 /2 groups 2"
+    assert kernel.describe(found[1]).endswith("transposed")
+    (product,) = (p for p in kernel.problems_of(run_passes(small_graph())) if not hasattr(p, "window"))
+    assert kernel.describe(product) == "product 1x32 by 32x10"
+    assert product.constant == "b"
+
+
+def test_plan_figures_and_a_models_row() -> None:
+    graph = run_passes(small_graph())
+    plan = lower(graph, Config(), GPU)
+    figures = model.plan_figures(plan, graph)
+    assert figures["multiply_adds"] == 16 * 16 * (3 * 16 * 9 + 16 * 32) + 320
+    assert figures["launches"] + figures["transfers"] == len(plan.launches)
+    assert 0 < figures["traffic_bytes"] <= sum(measure.traffic(launch) for launch in plan.launches)
+    timing = measure.Timing(0.5, 1.0, 0.1, 3)
+    row = model.Row("small", "1x3x16x16", 256, 1e-6, 1e-3, figures, timing, timing, 2.0, 1.0)
+    content = json.loads(json.dumps(row.to_json()))
+    assert content["right"] and content["gflops"] == pytest.approx(2e-9 * figures["multiply_adds"])
+    assert content["device"]["median_seconds"] == 1.0 and content["first_result_cold_seconds"] == 2.0
+    wrong = model.Row("small", "1x3x16x16", 256, 0.5, 1e-3, figures)
+    assert not wrong.right and wrong.to_json()["gflops"] is None
+    assert measure.make_table("t", model.COLUMNS + model.COST, [row, wrong]).row_count == 2
+
+
+def test_traffic_counts_each_texture_once_and_a_part_of_a_concatenation_by_itself() -> None:
+    x = Tensor.input("x", (1, 4, 8, 8))
+    from imgconv.tensor import concatenate
+
+    parts = [convolution(x, weights(n, 4, 1, 1), [1, 1], [0] * 4, [1, 1]).relu() for n in (4, 12)]
+    y = convolution(concatenate(parts, 1), weights(4, 16, 1, 1), [1, 1], [0] * 4, [1, 1])
+    graph = run_passes(build_graph({"y": y}, [x]))
+    plan = lower(graph, Config(), GPU)
+    inside = [launch for launch in plan.launches if model.written_bytes(launch, graph) in (64 * 16, 64 * 48)]
+    assert {launch.writes.bytes for launch in inside if launch.multiply_adds} >= {64 * 64}
+
+
+def test_unknown_networks_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'nothing'.*mobilenet_v2"):
+        networks.open_network("nothing", tmp_path)
+    assert networks.sized("a", ()) == [("a", None)]
+    assert networks.sized("a", (1, 2)) == [("a", 1), ("a", 2)]
+
+
+class FakePeer:
+    """Takes a second longer each time it is asked."""
+
+    def __init__(self, name: str, first: float) -> None:
+        self.name, self.seconds = name, first
+
+    def run(self) -> float:
+        self.seconds += 1
+        return self.seconds
+
+
+def test_peers_take_turns_and_give_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "WARMUP_SECONDS", 0.0)
+    monkeypatch.setattr(peers, "WARMUP_SECONDS", 0.0)
+    monkeypatch.setattr(peers, "PAUSE", 0.0)
+    rows = {name: peers.Row("small", name, "", 0.0) for name in ("imgconv", "onnxruntime")}
+    rows["ncnn"] = peers.Row("small", "ncnn", "pnnx is not installed")
+    fakes: Any = [FakePeer("imgconv", 0), FakePeer("onnxruntime", 10)]
+    made = {row.engine: row for row in peers.timed_rows(rows, fakes, 3)}
+    assert made["imgconv"].timing == measure.Timing.of([5.0, 6.0, 7.0]) and made["imgconv"].ratio == 1
+    assert made["onnxruntime"].ratio == pytest.approx(16 / 6)
+    assert made["ncnn"].timing is None and made["ncnn"].to_json()["problem"] == "pnnx is not installed"
+    assert json.loads(json.dumps([row.to_json() for row in made.values()]))[1]["note"] == "CPU"
+    assert measure.make_table("t", peers.COLUMNS, list(made.values())).row_count == 3
+
+
+def test_a_converter_that_is_missing_is_no_crash(tmp_path: Path) -> None:
+    with pytest.raises(ImportError, match="no-such-converter is not installed"):
+        engines._convert(["no-such-converter"], tmp_path)
+
+
+def test_torch_runs_what_is_exported(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from benchmarks.torch_onnx import TorchModel
+    from imgconv import export_onnx
+
+    graph, file = small_graph(), tmp_path / "small.onnx"
+    export_onnx(graph, file)
+    inputs = measure.draw_inputs(graph.inputs)
+    (made,) = TorchModel(file, "cpu")(torch.from_numpy(inputs["x"]))
+    assert measure.relative_error({"y": made.numpy()}, measure.run_oracle(file, inputs)) < 1e-5
+
+
+# Command lines
+
+
+@pytest.mark.parametrize("module", [model, kernel, peers, adreno])
+def test_command_lines(module: Any) -> None:
+    options = module.make_parser().parse_args(["squeezenet", "--json", "-"])
+    assert options.network == ["squeezenet"] and options.json == "-"
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "x", "1,"])
+def test_numbers_on_the_command_line(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        measure.positives(text)
+
+
+def test_json_only_or_beside_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "out.json"
+    content = {"value": math.nan, "environment": measure.environment()}
+    measure.publish(argparse.Namespace(json=str(file)), content, "a line")
+    assert capsys.readouterr().out == "a line\n"
+    measure.publish(argparse.Namespace(json="-"), content, "a line")
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == json.loads(file.read_text()) and json.loads(printed)["value"] is None
