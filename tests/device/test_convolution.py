@@ -119,7 +119,8 @@ def test_grid(context: Context, name: str, float16: int) -> None:
 def test_factors_need_no_launch(context: Context) -> None:
     """A 1x1 convolution multiplies as it reads."""
     plan = check(GATED[:3], context)
-    assert len(plan.compute_launches) - sum(launch.kind == "copy" for launch in plan.launches) == 3
+    assert not any("multiply" in launch.description for launch in plan.launches)
+    assert sum("FACTORS 1" in launch.source.text for launch in plan.launches) == 3
 
 
 @pytest.mark.parametrize("name", GRID)
