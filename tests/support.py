@@ -15,6 +15,11 @@ from imgconv.onnx_import import import_onnx
 
 Arrays = dict[str, Any]
 
+ORACLE_VERSION = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
+# 1.23 is the last onnxruntime for Python 3.10. It lacks some operators of newer opsets and is wrong in others.
+OLD_ORACLE = ORACLE_VERSION < (1, 24)
+OLD_ORACLE_REASON = f"onnxruntime {onnxruntime.__version__} lacks this or is wrong; a newer one, on Python 3.11, is not"
+
 # Every test that runs a model does so on each of these.
 ENGINES = ("reference",)
 
