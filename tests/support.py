@@ -10,6 +10,8 @@ import onnx
 import onnx.helper
 import onnxruntime
 
+import imgconv
+from imgconv.cl.device import DeviceInfo
 from imgconv.evaluate import evaluate_graph
 from imgconv.onnx_import import import_onnx
 
@@ -24,10 +26,12 @@ OLD_ORACLE_REASON = f"onnxruntime {onnxruntime.__version__} lacks this or is wro
 ENGINES = ("reference",)
 
 
-def run_model(model: Any, inputs: Mapping[str, Any], engine: str = "reference") -> Arrays:
-    """The outputs of a path or ModelProto, computed by imgconv."""
-    assert engine == "reference"
+def run_model(model: Any, inputs: Mapping[str, Any], engine: str | DeviceInfo = "reference") -> Arrays:
+    """The outputs of a path or ModelProto, computed by imgconv: in numpy ("reference") or on a device."""
     graph = import_onnx(model, shapes={name: array.shape for name, array in inputs.items()})
+    if isinstance(engine, DeviceInfo):
+        return imgconv.load(graph, device=engine).run(inputs)
+    assert engine == "reference"
     return evaluate_graph(graph, inputs)
 
 

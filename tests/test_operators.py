@@ -16,6 +16,7 @@ import pytest
 from support import ENGINES, OLD_ORACLE, OLD_ORACLE_REASON, assert_close, make_model, run_model, run_oracle
 
 from imgconv import ops
+from imgconv.cl.device import DeviceInfo
 from imgconv.errors import ModelError, UnsupportedError
 
 NEWEST = 26  # onnxruntime's
@@ -98,7 +99,7 @@ def model_of(case: Case) -> tuple[onnx.ModelProto, dict[str, Any]]:
     return make_model([node], feeds, outputs, case.opset, constants), feeds
 
 
-def check(case: Case, engine: str) -> None:
+def check(case: Case, engine: str | DeviceInfo) -> None:
     model, feeds = model_of(case)
     expected = run_oracle(model, feeds)
     assert_close(run_model(model, feeds, engine), expected, case.tolerance)

@@ -65,9 +65,9 @@ def assert_one_launch_each(plan: Plan, chains: Sequence[Problem]) -> None:
     assert sorted(makes) == sorted(f"y{number}" for number in range(len(chains))), plan
 
 
-@device_settings(max_examples=4)
+@device_settings(max_examples=3)
 @given(
-    steps_by_base=st.dictionaries(st.sampled_from(sorted(BASES)), step_lists(), min_size=1, max_size=4),
+    steps_by_base=st.dictionaries(st.sampled_from(sorted(BASES)), step_lists(), min_size=1, max_size=3),
     seed=st.integers(0, 9),
 )
 def test_drawn(context: Context, steps_by_base: dict[str, tuple[Step, ...]], seed: int) -> None:

@@ -169,7 +169,7 @@ MOVED = [
 
 def test_movements(context: Context, way: tuple[Config, str]) -> None:
     problems: list[Problem] = [*MOVED, LoadProblem(()), LoadProblem((7,)), LoadProblem(SQUARE)]
-    check_way(problems[:: 1 + way[0].float16], context, way)
+    check_way(problems[:: 1 + 2 * way[0].float16], context, way)
 
 
 @device_settings(max_examples=6)
@@ -186,18 +186,18 @@ def axis_sets(rank: int) -> list[tuple[int, ...]]:
     return [axes for count in range(1, rank + 1) for axes in itertools.combinations(range(rank), count)]
 
 
-SHAPES = [(2, 5, 3, 4), (1, 8, 3, 2), (3, 5, 2), (5, 7), (7,), (2, 1, 5, 2, 3)]
+SHAPES = [[(2, 5, 3, 4), (3, 5, 2), (5, 7), (7,)], [(1, 8, 3, 2), (5, 3), (2, 1, 5, 2, 3)]]
 KINDS = ("sum", "max", "min", "product")
 
 
 def test_reductions(context: Context, way: tuple[Config, str]) -> None:
     """Every set of axes, with the kinds in turn; products of few numbers only."""
     problems = []
-    for shape in SHAPES:
+    for shape in SHAPES[way[0].float16]:
         for number, axes in enumerate(axis_sets(len(shape))):
             kind = KINDS[number % 3] if numpy.prod([shape[a] for a in axes]) > 16 else KINDS[number % 4]
             problems.append(ReductionProblem(shape, axes, kind, number % 2 == 0, kind == "sum" and number % 3 == 0))
-    check_way(problems[:: 1 + way[0].float16], context, way)
+    check_way(problems[:: 1 + 2 * way[0].float16], context, way)
 
 
 LONG = [
@@ -339,13 +339,13 @@ JOINED = [
     J(((3,), (4,), (2,)), 0, True),
     J(((2, 3, 4), (2, 5, 4)), 1, True),
     J(((1, 4, 2, 3, 2), (1, 4, 2, 3, 2)), 1, True),
-    J(tuple((1, 4, 2, 2) for _ in range(15)), 1, True),
+    J(tuple((1, 4, 2, 2) for _ in range(15)), 1, False),
     J(tuple((1, 1, 2, 2) for _ in range(15)), 1, False),
 ]
 
 
 def test_concatenations(context: Context, way: tuple[Config, str]) -> None:
-    check_way(JOINED[:: 1 + way[0].float16], context, way)
+    check_way(JOINED[:: 1 + 2 * way[0].float16], context, way)
 
 
 def test_concatenation_in_place(context: Context) -> None:
