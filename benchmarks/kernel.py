@@ -7,7 +7,7 @@ The device's peaks are measured with a multiply-add kernel, a texture-read kerne
 
     GFLOP/s     two for each multiply-add that the problem asks for, by the median of the launch's time on the device
     bound       which of the three peaks allows the least speed: multiply-adds, texture reads (those that the chosen
-                kernel makes; weights in a buffer are none) or the copy (each texture moved once)
+                kernel makes; weights in a buffer are none) or bandwidth (a copy; each texture moved once)
     of peak     the time that this peak allows, in parts of the measured median; above 100 % where the textures lie in a
                 cache, which those of the copy do not
 """
@@ -29,20 +29,21 @@ import numpy
 import imgconv
 from benchmarks.kernel_text import read_kernel
 from benchmarks.measure import (
-    Column, Timing, add_run_arguments, digits, environment, environment_line, make_table, milliseconds, publish,
-    repeated, run_main, steps, traffic,
+    Column, add_run_arguments, digits, environment, environment_line, make_table, milliseconds, publish, run_main,
+    steps,
 )
 from benchmarks.networks import DEFAULT, open_network
-from benchmarks.peaks import Peaks, measure_peaks
 from imgconv.cl.device import Context, open_device, select
 from imgconv.compiler import compile_graph
 from imgconv.config import Config, read_config
 from imgconv.graph import Convolution, Graph, Node, Product
-from imgconv.model import target_of
 from imgconv.passes import run_passes
+from imgconv.peaks import Peaks, measure_peaks
 from imgconv.plan import Launch
 from imgconv.runner import Session
+from imgconv.target import target_of
 from imgconv.tensor import build_graph
+from imgconv.timing import Timing, repeated
 
 PROBLEMS = Path(__file__).parent.parent / "tests" / "device" / "problems.py"
 
@@ -82,13 +83,14 @@ class Row:
     @property
     def intensity(self) -> float:
         """Operations for each byte that must be moved."""
-        return self.operations / traffic(self.launch)
+        return self.operations / self.launch.moved_bytes
 
     def to_json(self) -> dict[str, Any]:
         return {
             "problem": self.problem, "networks": self.networks, "specialisation": self.launch.specialisation,
             "error_in_parts_of_allowed": self.excess, "right": self.right, "operations": self.operations,
-            "texture_reads": self.reads, "traffic_bytes": traffic(self.launch), "operations_per_byte": self.intensity,
+            "texture_reads": self.reads, "traffic_bytes": self.launch.moved_bytes,
+            "operations_per_byte": self.intensity,
             "device": self.timing and self.timing.to_json(), "gflops": self.gflops, "bound": self.bound,
             "of_peak": self.share, "least_seconds": self.least,
         }
@@ -193,14 +195,14 @@ def measure(
     _, plan = compile_graph(build_graph({"y": instance.output}), config, target_of(context.info))
     session = Session(plan, context)
     found = session.run(instance.inputs)["y"].astype(numpy.float64)
-    half = bool(config.float16)
-    excess = float(numpy.max(numpy.abs(found - instance.expected) / numpy.maximum(instance.allowed(half), 1e-30)))
+    allowed = numpy.maximum(instance.allowed(config.float16), 1e-30)
+    excess = float(numpy.max(numpy.abs(found - instance.expected) / allowed))
     excess = excess if numpy.isfinite(found).all() else float("inf")
     number = max(range(len(plan.launches)), key=lambda n: plan.launches[n].multiply_adds)
     launch = plan.launches[number]
     text = read_kernel(launch.source.text)
     reads = text.loops.total_reads * text.items(launch.source.global_size)
-    least = peaks.least_seconds(2 * launch.multiply_adds, reads, traffic(launch))
+    least = peaks.least_seconds(2 * launch.multiply_adds, reads, launch.moved_bytes)
     timing = repeated(lambda: session.launch_seconds()[number], repeat) if excess <= 1 else None
     return Row(describe(problem), networks, launch, excess, reads, least, timing)
 
@@ -214,7 +216,7 @@ def main(options: argparse.Namespace) -> int:
     rows = []
     with steps(["peaks", *map(describe, problems)]) as names:
         next(names)
-        peaks = measure_peaks(context, "float16" if config.float16 else "float32", options.repeat)
+        peaks = measure_peaks(context, "float16" if config.float16 else "float32")
         for _, (problem, networks) in zip(names, problems.items(), strict=True):
             rows.append(measure(problem, networks, context, config, peaks, options.repeat))
     found = environment(device)
@@ -240,7 +242,7 @@ def plot(rows: Iterable[Row], peaks: Peaks, title: str, file: str) -> None:
         raise imgconv.Error("--plot needs matplotlib: pip install imgconv[bench]") from None
     measured = [row for row in rows if row.gflops is not None]
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
-    for bound, marker in (("multiply-adds", "o"), ("texture reads", "s"), ("copy", "^")):
+    for bound, marker in (("multiply-adds", "o"), ("texture reads", "s"), ("bandwidth", "^")):
         chosen = [row for row in measured if row.bound == bound]
         rates = [row.gflops or 0 for row in chosen]
         axes.scatter([row.intensity for row in chosen], rates, marker=marker, label=f"bound by {bound}")

@@ -15,7 +15,8 @@ from math import ceil, prod
 from imgconv.kernels.source import COMMON
 
 TOKEN = re.compile(r"#pragma \w+|[A-Za-z_]\w*|\d[\w.]*(?:[eE][-+]\d+\w*)?|<<|>>|<=|>=|==|!=|&&|\|\||\+\+|--|[-+*/]=|\S")
-COUNTED = {"read_imagef": (1, 0), "mad": (0, 4)}  # image reads, and multiply-adds: those of a float4
+# Image reads, and multiply-adds: those of a float4.
+COUNTED = {"read_imagef": (1, 0), "read_imageh": (1, 0), "mad": (0, 4)}
 
 
 @dataclass
@@ -66,6 +67,8 @@ def read_kernel(text: str) -> KernelText:
     """What the kernel in a specialised text does."""
     tokens, macros = preprocess(COMMON.read_text(encoding="utf-8") + text)
     counted = dict(COUNTED)
+    if "VECTOR" in macros and macros["VECTOR"].tokens == ["float16"]:
+        counted["mad"] = (0, 16)
     root, body = Loop(), []
     for name, tokens_of in _functions(tokens):
         body = _expand(tokens_of, macros)
@@ -92,6 +95,7 @@ def preprocess(text: str) -> tuple[list[str], dict[str, Macro]]:
     A kernel's macros are defined once and undefined after it, so that one table serves the whole text.
     """
     text = re.sub(r"/\*.*?\*/", " ", re.sub(r"//[^\n]*", "", text), flags=re.DOTALL).replace("\\\n", " ")
+    text = text.replace('_Pragma("unroll")', "#pragma unroll")
     macros: dict[str, Macro] = {}
     defined: set[str] = set()
     tokens: list[str] = []

@@ -7,9 +7,7 @@ import contextlib
 import json
 import math
 import platform
-import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -24,10 +22,8 @@ import imgconv
 from imgconv import terminal
 from imgconv.cl.device import DeviceInfo
 from imgconv.graph import Value
-from imgconv.plan import Launch
 
 INTERRUPTED = 130
-WARMUP_SECONDS = 0.5
 REPEAT = 20
 
 FLOAT_TOLERANCE = 1e-3
@@ -36,48 +32,6 @@ TOLERANCE_REASON = (
     "largest difference in parts of the largest expected value; float: sums in another order round otherwise, and each "
     "layer passes that on; half: each stored value is rounded by up to 2^-11"
 )
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds of repeated runs. spread: the distance between the quartiles, in parts of the median."""
-
-    minimum: float
-    median: float
-    spread: float
-    runs: int
-
-    @staticmethod
-    def of(seconds: Sequence[float]) -> Timing:
-        """The statistics of at least one run."""
-        middle = statistics.median(seconds)
-        low, high = numpy.quantile(seconds, (0.25, 0.75))
-        return Timing(min(seconds), middle, float(high - low) / middle if middle else 0.0, len(seconds))
-
-    def to_json(self) -> dict[str, float]:
-        return {
-            "min_seconds": self.minimum, "median_seconds": self.median, "spread": self.spread, "runs": self.runs,
-        }
-
-
-def repeated(run: Callable[[], float], repeat: int) -> Timing:
-    """Statistics of `repeat` calls of a function that returns its own seconds, after calls that only warm up.
-
-    The warm-up takes two calls and WARMUP_SECONDS, or as many calls as are measured where that is over earlier.
-    """
-    start = time.perf_counter()
-    for call in range(max(2, repeat)):
-        run()
-        if call and time.perf_counter() - start > WARMUP_SECONDS:
-            break
-    return Timing.of([run() for _ in range(repeat)])
-
-
-def timed(function: Callable[[], object]) -> float:
-    """Seconds that one call takes."""
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
 
 
 # Results
@@ -123,18 +77,6 @@ def run_oracle(path: Path, inputs: Mapping[str, Any]) -> dict[str, Any]:
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, dict(inputs)), strict=True))
-
-
-# Figures of a plan
-
-
-def traffic(launch: Launch, written: int | None = None) -> int:
-    """Bytes that a launch must move: each texture and buffer that it reads once, and its output.
-
-    written: bytes of the output where they are less than the storage, as in a concatenation that is written in parts.
-    """
-    read = sum(storage.bytes for storage in dict.fromkeys(launch.reads))
-    return read + (launch.writes.bytes if written is None else min(written, launch.writes.bytes))
 
 
 # Environment

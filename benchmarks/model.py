@@ -24,17 +24,16 @@ from typing import Any
 import imgconv
 from benchmarks.first_result import first_results
 from benchmarks.measure import (
-    FLOAT_TOLERANCE, HALF_TOLERANCE, TOLERANCE_REASON, Column, Timing, add_run_arguments, digits, draw_inputs,
-    environment, environment_line, make_table, milliseconds, positives, publish, relative_error, repeated, run_main,
-    run_oracle, steps, timed, traffic,
+    FLOAT_TOLERANCE, HALF_TOLERANCE, TOLERANCE_REASON, Column, add_run_arguments, digits, draw_inputs, environment,
+    environment_line, make_table, milliseconds, positives, publish, relative_error, run_main, run_oracle, steps,
 )
 from benchmarks.networks import DEFAULT, Network, open_network, sized
 from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.config import read_config
-from imgconv.graph import Graph
 from imgconv.layout import Texture
-from imgconv.plan import Launch, Plan
+from imgconv.plan import Plan
 from imgconv.runner import Session
+from imgconv.timing import Timing, repeated, timed
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def measure(network: Network, device: DeviceInfo, options: argparse.Namespace) -
     inputs = draw_inputs(network.graph.inputs)
     error = relative_error(model.run(inputs), run_oracle(network.path, inputs))
     tolerance = HALF_TOLERANCE if model.config.float16 else FLOAT_TOLERANCE
-    figures = plan_figures(model.plan, model.graph) | {"float_nodes": model.config.float_nodes}
+    figures = plan_figures(model.plan) | {"float_values": len(model.config.precision.storage)}
     pixels = max(value.size // value.shape[1] for value in network.graph.inputs if len(value.shape) > 1)
     if error > tolerance:
         return Row(network.name, network.size, pixels, error, tolerance, figures)
@@ -133,25 +132,16 @@ def measure(network: Network, device: DeviceInfo, options: argparse.Namespace) -
     return Row(network.name, network.size, pixels, error, tolerance, figures, busy, wall, cold, warm)
 
 
-def plan_figures(plan: Plan, graph: Graph) -> dict[str, Any]:
+def plan_figures(plan: Plan) -> dict[str, Any]:
     """What a plan says of itself, without a device."""
     return {
         "launches": len(plan.compute_launches), "transfers": len(plan.launches) - len(plan.compute_launches),
         "multiply_adds": plan.multiply_adds, "operations": 2 * plan.multiply_adds,
-        "traffic_bytes": sum(traffic(launch, written_bytes(launch, graph)) for launch in plan.launches),
+        "traffic_bytes": sum(launch.moved_bytes for launch in plan.launches),
         "texture_bytes": plan.activation_bytes + sum(s.bytes for s in plan.content if isinstance(s, Texture)),
         "weight_bytes": plan.weight_bytes, "activation_bytes": plan.activation_bytes,
         "tiled_textures": sum(texture.tiling.tiles > 1 for texture in plan.textures),
     }
-
-
-def written_bytes(launch: Launch, graph: Graph) -> int | None:
-    """Bytes of the texels that a launch writes, which may be a part of a concatenation; None where it is not known."""
-    value, storage = graph.values.get(launch.name), launch.writes
-    if value is None or not isinstance(storage, Texture):
-        return None
-    width, height = storage.layout.grid(value.shape)
-    return width * height * storage.bytes // (storage.tiling.width * storage.tiling.height)
 
 
 def make_parser() -> argparse.ArgumentParser:

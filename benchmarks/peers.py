@@ -27,14 +27,14 @@ import numpy
 import imgconv
 from benchmarks.engines import ENGINES, Peer, Request
 from benchmarks.measure import (
-    FLOAT_TOLERANCE, HALF_TOLERANCE, TOLERANCE_REASON, WARMUP_SECONDS, Column, Timing, add_run_arguments, digits,
-    draw_inputs, environment, environment_line, make_table, milliseconds, publish, relative_error, run_main, run_oracle,
-    steps, version_of,
+    FLOAT_TOLERANCE, HALF_TOLERANCE, TOLERANCE_REASON, Column, add_run_arguments, digits, draw_inputs, environment,
+    environment_line, make_table, milliseconds, publish, relative_error, run_main, run_oracle, steps, version_of,
 )
 from benchmarks.networks import DEFAULT, Network, open_network
 from imgconv.cl import device as devices
 from imgconv.cl.device import DeviceInfo, select
 from imgconv.config import read_config
+from imgconv.timing import WARMUP_SECONDS, Timing
 
 OURS = "imgconv"
 LEAST_WARMUP = 4  # some engines record at the second or third run

@@ -8,7 +8,7 @@ splat where they are all the same element, single elements otherwise.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from imgconv.expression import Expression, literal_text, render
@@ -20,6 +20,7 @@ from imgconv.view import Bound
 LANE = Variable("lane", LANES)
 COMPONENTS = "xyzw"
 SHORT_LIMIT = 32767
+ELEMENTS = {"float16": "half", "uint8": "uchar"}  # what a buffer holds, where it is not float
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class KernelArgument:
     @property
     def declaration(self) -> str:
         if isinstance(self.storage, HostBuffer):
-            element = "half" if self.storage.dtype == "float16" else "float"
+            element = ELEMENTS.get(self.storage.dtype, "float")
             return f"__global {'' if self.written else 'const '}{element} *{self.name}"
         return f"{'write' if self.written else 'read'}_only {image_type(self.storage.tiling)} {self.name}"
 
@@ -70,13 +71,20 @@ def write_function(tiling: Tiling) -> tuple[str, str]:
     )
 
 
-def read_text(image: str, tiling: Tiling, helpers: list[str]) -> str:
-    """The text that reads texel (x, y) of an image's grid; a helper that it calls is added to `helpers`."""
+def read_text(
+    image: str, tiling: Tiling, helpers: list[str], inside: bool = False, half: bool = False, centre: bool = False,
+) -> str:
+    """The text that reads texel (x, y) of an image's grid; a helper that it calls is added to `helpers`.
+
+    inside: no read is outside of the grid, so that none needs the sampler's border. half: the text is a half4.
+    centre: x and y are floats, of the texel's centre, and the image is one tile.
+    """
     if tiling.tiles == 1:
-        return f"read_imagef({image}, TEXEL, (int2)(x, y))"
+        sampler, where = "" if inside else "TEXEL, ", "float2" if centre else "int2"
+        return f"read_image{'h' if half else 'f'}({image}, {sampler}({where})(x, y))"
     name, definition = read_function(tiling)
     helpers.append(definition)
-    return f"{name}({image}, x, y)"
+    return f"convert_half4({name}({image}, x, y))" if half else f"{name}({image}, x, y)"
 
 
 def write_text(image: str, tiling: Tiling, helpers: list[str]) -> str:
@@ -99,6 +107,7 @@ class Emitter:
 
     native: bool
     prefix: str = ""
+    half: bool = False
     lines: list[str] = field(default_factory=list)
     helpers: dict[str, str] = field(default_factory=dict)
     arguments: list[KernelArgument] = field(default_factory=list)
@@ -181,7 +190,34 @@ class Emitter:
             function, definition = read_function(storage.tiling)
             self.helpers[function] = definition
             return self.name("float4", f"{function}({image}, {where_x}, {where_y})")
-        return self.name("float4", f"read_imagef({image}, TEXEL, (int2)({where_x}, {where_y}))")
+        inside = 0 <= x.low and x.high < storage.tiling.width and 0 <= y.low and y.high < storage.tiling.height
+        read = f"read_imagef({image}, {'' if inside else 'TEXEL, '}(int2)({where_x}, {where_y}))"
+        # A byte reads as a number from 0 to 1, which drivers may round.
+        return self.name("float4", f"rint({read} * 255.0f)" if storage.dtype == "uint8" else read)
+
+    def choose(
+        self, operand: Operand, placement: Placement, axes: Mapping[Variable, Index], indices: Mapping[Variable, str]
+    ) -> str:
+        """The name of a float4 with the operand at the indices that each lane has; its fill where one is outside.
+
+        axes: the view's other variables; indices: the float4 that holds each variable's value for the four lanes.
+        """
+        parts = []
+        for number in range(LANES):
+            at, tests = {LANE: constant(number)}, []
+            for variable, name in indices.items():
+                self.largest = max(self.largest, variable.size)
+                value = f"{self.name('float4', f'rint({name})')}.{COMPONENTS[number]}"
+                tests.append(f"{value} >= 0.0f && {value} < {variable.size}.0f")
+                chosen = self.name("INDEX", f"{tests[-1]} ? {value} : 0")
+                at[variable] = variable_index(Variable(chosen, variable.size))
+            position = [e.substitute(axes).substitute(at) for e in operand.view.index]
+            bounds = [Bound(b.index.substitute(axes).substitute(at), b.low, b.high) for b in operand.view.bounds]
+            bounds += [Bound(a.value, 0, len(a.table)) for e in position for a in e.lookups()]
+            if isinstance(placement.storage, HostBuffer):
+                bounds += [Bound(e, 0, n) for e, n in zip(position, placement.storage.shape, strict=True)]
+            parts.append(self._lane(operand, placement, position, bounds, tests))
+        return self.name("float4", f"(float4)({', '.join(parts)})")
 
     def _gather(
         self, operand: Operand, placement: Placement, position: list[Index], bounds: list[Bound]
@@ -191,17 +227,23 @@ class Emitter:
             at = {LANE: constant(number)}
             here = [e.substitute(at) for e in position]
             limits = [Bound(b.index.substitute(at), b.low, b.high) for b in bounds]
-            limits = [b for b in limits if not b.always]
-            if any(b.never for b in limits):
-                parts.append(literal_text(operand.fill))
-                continue
-            element = self._element(placement, here, limits)
-            if limits:
-                element = f"({self.condition(limits)} ? {element} : {literal_text(operand.fill)})"
-            parts.append(element)
+            parts.append(self._lane(operand, placement, here, limits))
         if len(set(parts)) == 1:
             return self.name("float4", f"(float4)({parts[0]})")
         return self.name("float4", f"(float4)({', '.join(parts)})")
+
+    def _lane(
+        self, operand: Operand, placement: Placement, position: list[Index], bounds: list[Bound],
+        tests: Sequence[str] = (),
+    ) -> str:
+        """The text of one element; the fill value where a bound or a test does not hold."""
+        limits = [b for b in bounds if not b.always]
+        fill = literal_text(operand.fill)
+        if any(b.never for b in limits):
+            return fill
+        element = self._element(placement, position, limits)
+        conditions = [*tests, *([self.condition(limits)] if limits else [])]
+        return f"({' && '.join(conditions)} ? {element} : {fill})" if conditions else element
 
     def _element(self, placement: Placement, position: list[Index], bounds: list[Bound]) -> str:
         storage = placement.storage
@@ -210,6 +252,8 @@ class Emitter:
             for index, size in zip(position, storage.shape, strict=True):
                 flat = flat * size + index
             name, text = self.argument(storage), self.index(flat)
+            if storage.dtype == "uint8":
+                return f"convert_float({name}[{text}])"
             return f"vload_half({text}, {name})" if storage.dtype == "float16" else f"{name}[{text}]"
         x, y, lane = placement.address(position)
         return self._component(self.texel(storage, x, y, bounds), lane)
@@ -240,7 +284,9 @@ class Emitter:
     def compute(self, expression: Expression, arguments: Mapping[int, str]) -> str:
         """The text of an elementwise expression of named float4 operands."""
         self._count += 1
-        statements, result = render(expression, arguments, self.native, f"{self.prefix}t{self._count}_")
+        statements, result = render(
+            expression, arguments, self.native, f"{self.prefix}t{self._count}_", self.half
+        )
         self.lines.extend(statements)
         return result
 

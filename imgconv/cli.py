@@ -1,4 +1,4 @@
-"""The command line: imgconv run | inspect | devices.
+"""The command line: imgconv run | inspect | profile | verify | tune | compile | devices.
 
 Exit status: 0 where all went well, 1 where the model, the input or the device is at fault, 2 for a wrong command line,
 130 after Ctrl-C.
@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 
 import imgconv
-from imgconv.commands import devices, inspect, run
+from imgconv.commands import compile, devices, inspect, profile, run, tune, verify
 from imgconv.errors import Error
 
-COMMANDS = (run, inspect, devices)
+COMMANDS = (run, inspect, profile, verify, tune, compile, devices)
 INTERRUPTED = 130
 
 

@@ -23,6 +23,8 @@ def limited(target: Target, config: Config) -> Target:
     """The target under the configured image limit. Raises DeviceError where half is wanted and not offered."""
     if config.float16 and not target.half_images:
         raise DeviceError("this device has no RGBA half images: run without FLOAT16")
+    if config.float16 == 2 and not target.half_arithmetic:
+        raise DeviceError("this device does not compute in half (cl_khr_fp16): use FLOAT16=1")
     if config.max_image is None:
         return target
     limits = target.limits

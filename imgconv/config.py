@@ -10,21 +10,34 @@ from imgconv.errors import ConfigError
 
 
 @dataclass(frozen=True)
+class Precision:
+    """What keeps float where float16 is asked for: names of inputs and of nodes' outputs, after the passes.
+
+    storage: values in float textures; their nodes keep float weights and compute in float. arithmetic: values in half
+    textures whose nodes compute in float all the same, which float16=1 always does.
+    """
+
+    storage: frozenset[str] = frozenset()
+    arithmetic: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
 class Config:
     """How a model is compiled.
 
-    float16: 0 stores and computes float, 1 stores half and computes float (environment: FLOAT16).
+    float16: 0 stores and computes float, 1 stores half and computes float, 2 computes the products of convolutions in
+    half too and adds sums of few terms in float (environment: FLOAT16).
     native_explog: use the device's native_exp, native_log and native_recip (NATIVE_EXPLOG).
     max_image: an upper limit for image width and height in texels, below the device's own (IMGCONV_MAX_IMAGE).
     device: index or part of the name of the device to use (IMGCONV_DEVICE).
-    float_nodes: how many of the graph's first nodes keep float under float16; imgconv.precision chooses it.
+    precision: what keeps float under float16; imgconv.precision chooses it, or reads it from a file.
     """
 
     float16: int = 0
     native_explog: bool = False
     max_image: int | None = None
     device: str | None = None
-    float_nodes: int = 0
+    precision: Precision = Precision()
 
 
 def read_config(
@@ -38,8 +51,10 @@ def read_config(
     env = os.environ if environment is None else environment
     if float16 is None:
         float16 = _integer(env, "FLOAT16", 0)
-    if int(float16) not in (0, 1):
-        raise ConfigError(f"FLOAT16={int(float16)}: use 0 (float) or 1 (half storage, float arithmetic)")
+    if int(float16) not in (0, 1, 2):
+        raise ConfigError(
+            f"FLOAT16={int(float16)}: use 0 (float), 1 (half storage, float arithmetic) or 2 (half arithmetic too)"
+        )
     if native_explog is None:
         value = _integer(env, "NATIVE_EXPLOG", 0)
         if value not in (0, 1):
@@ -49,9 +64,13 @@ def read_config(
         max_image = _integer(env, "IMGCONV_MAX_IMAGE", 0) or None
     if max_image is not None and max_image < 8:
         raise ConfigError(f"IMGCONV_MAX_IMAGE={max_image}: an image needs a limit of at least 8 texels")
-    if device is None:
-        device = env.get("IMGCONV_DEVICE") or None
-    return Config(int(float16), native_explog, max_image, None if device is None else str(device))
+    return Config(int(float16), native_explog, max_image, read_device(device, env))
+
+
+def read_device(device: str | int | None = None, environment: Mapping[str, str] | None = None) -> str | None:
+    """Index or part of the name of the device to use; None where neither the argument nor the environment has one."""
+    env = os.environ if environment is None else environment
+    return env.get("IMGCONV_DEVICE") or None if device is None else str(device)
 
 
 def _integer(env: Mapping[str, str], name: str, default: int) -> int:

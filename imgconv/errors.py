@@ -4,7 +4,9 @@
     ├── ConfigError          a setting has a value that it cannot have: an environment variable or an argument
     ├── ModelError           the model file is broken, or is not what it claims to be: .file, .node
     │   └── UnsupportedError the model is fine, but uses something that imgconv does not do
+    │       └── ContentError it could, if it knew what an input holds: .inputs
     ├── InputError           an array given to a model has the wrong name, shape or dtype
+    │   └── ShapeError       the model does not say how large an input is, and nobody else did
     └── DeviceError          no driver, no such device, or the driver refused
         ├── ResourceError    a texture or memory that cannot be had: .tensor, .shape, .limit
         └── BuildError       the driver cannot compile a kernel: .source, .log
@@ -44,8 +46,21 @@ class UnsupportedError(ModelError):
     """The model is fine, but uses something that imgconv does not do."""
 
 
+class ContentError(UnsupportedError):
+    """A node needs to know at load what depends on ``inputs`` of the model: a shape, pads, a trip count."""
+
+    def __init__(self, message: str, file: str = "", node: str = "", inputs: tuple[str, ...] = ()) -> None:
+        super().__init__(message, file, node)
+        self.inputs = inputs
+        self.args = (message, file, node, inputs)
+
+
 class InputError(Error):
     """An array given to a model has the wrong name, shape or dtype."""
+
+
+class ShapeError(InputError):
+    """The model does not say how large an input is, and nobody else did."""
 
 
 class DeviceError(Error):

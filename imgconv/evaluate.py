@@ -1,4 +1,8 @@
-"""What each node means, in numpy: used to fold constants and to check passes. Floats are computed in float64."""
+"""What each node means, in numpy: used to fold constants and to check passes.
+
+Floats are computed in float64 and integers in int64 (uint64 in uint64); a result is rounded, or wraps around, when it
+is stored.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any
 import numpy
 
 from imgconv import expression
-from imgconv.graph import Concatenation, Convolution, Graph, Load, Node, Product, Reduction
+from imgconv.graph import Concatenation, Convolution, Gather, Graph, Load, Node, Product, Reduction, neutral
 
 _REDUCE: Mapping[str, Callable[..., Any]] = {
     "sum": numpy.sum, "max": numpy.max, "min": numpy.min, "product": numpy.prod
@@ -27,15 +31,43 @@ def evaluate_graph(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
 def evaluate_node(node: Node, arrays: Mapping[str, Any]) -> Any:
     """The node's output array, of its own shape and dtype."""
     with numpy.errstate(all="ignore"):
-        loaded = [o.view.evaluate(_wide(arrays[o.value]), o.fill) for o in node.operands]
-        result = _operate(node, loaded)
+        if isinstance(node.operation, Gather):
+            result = _gather(node, arrays)
+        else:
+            result = _operate(node, [o.view.evaluate(_wide(arrays[o.value]), o.fill) for o in node.operands])
         extra = [o.view.evaluate(_wide(arrays[o.value]), o.fill) for o in node.epilogue_operands]
         value = numpy.asarray(expression.evaluate(node.epilogue, [result, *extra]))
         return numpy.broadcast_to(value, node.output.shape).astype(node.output.dtype)
 
 
+def _end_of_range(kind: str, dtype: str) -> Any:
+    """What a maximum or minimum of nothing is: the least or the largest number of the type."""
+    if dtype == "bool":
+        return kind == "min"
+    if dtype.startswith("float"):
+        return -numpy.inf if kind == "max" else numpy.inf
+    return numpy.iinfo(dtype).min if kind == "max" else numpy.iinfo(dtype).max
+
+
 def _wide(array: Any) -> Any:
-    return array.astype(numpy.float64) if numpy.issubdtype(array.dtype, numpy.floating) else array
+    if array.dtype.kind == "f":
+        return array.astype(numpy.float64)
+    return array.astype(numpy.int64) if array.dtype.kind in "iu" and array.dtype != numpy.uint64 else array
+
+
+def _gather(node: Node, arrays: Mapping[str, Any]) -> Any:
+    table, *indices = node.operands
+    shape = node.output.shape
+    position = list(numpy.meshgrid(*(numpy.arange(n) for n in shape), indexing="ij", sparse=True))
+    inside = numpy.ones((1,) * len(shape), bool)
+    for operand, size in zip(indices, table.view.shape[len(shape) :], strict=True):
+        chosen = numpy.rint(operand.view.evaluate(_wide(arrays[operand.value]), operand.fill))
+        valid = (chosen >= 0) & (chosen < size)
+        inside = inside & valid
+        position.append(numpy.where(valid, chosen, 0).astype(numpy.int64))
+    wide = _wide(arrays[table.value])
+    read = table.view.evaluate_at(wide, position, shape, table.fill)
+    return numpy.where(inside, read, numpy.asarray(table.fill).astype(wide.dtype))
 
 
 def _operate(node: Node, loaded: Sequence[Any]) -> Any:
@@ -45,11 +77,18 @@ def _operate(node: Node, loaded: Sequence[Any]) -> Any:
     if isinstance(operation, Reduction):
         body = numpy.asarray(expression.evaluate(operation.body, loaded))
         axes = tuple(range(len(node.output.shape), body.ndim))
+        if operation.kind == "argmax":
+            return numpy.argmax(body.reshape(*node.output.shape, -1), axis=-1)
+        if not body.size and operation.kind in ("max", "min"):
+            return numpy.full(node.output.shape, _end_of_range(operation.kind, node.output.dtype))
+        if not body.size:
+            return numpy.full(node.output.shape, neutral(operation.kind, node.output.dtype))
         return _REDUCE[operation.kind](body, axis=axes)
     if isinstance(operation, Product):
         return numpy.matmul(loaded[0], loaded[1])
     if isinstance(operation, Concatenation):
         return numpy.concatenate(loaded, axis=operation.axis)
+    assert isinstance(operation, Convolution)
     x = loaded[0] * loaded[2] if len(loaded) > 2 else loaded[0]
     return _convolve(operation, x, loaded[1], node.output.shape[2:])
 

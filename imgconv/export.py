@@ -1,6 +1,6 @@
 """Graph -> ONNX file, so that any other engine can run what a pass made, or what the lazy front end recorded.
 
-Every node becomes standard operators of opset 17 that keep the names of the Graph's values; ``doc_string`` holds the
+Every node becomes standard operators of opset 18 that keep the names of the Graph's values; ``doc_string`` holds the
 node's origin. Floats are computed in float32 and integers in int64, whatever a value is stored as, with a Cast where a
 value is read and where it is written. Along axes that a view only repeats, tensors keep the length 1 for as long as
 operators broadcast.
@@ -16,7 +16,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
-from pathlib import Path
 from typing import Any, Union
 
 import numpy
@@ -26,11 +25,13 @@ import onnx.numpy_helper
 
 from imgconv import view as views
 from imgconv.expression import Apply, Argument, Expression, Literal, apply
-from imgconv.graph import IDENTITY, Concatenation, Convolution, Graph, Load, Node, Operand, Product, Reduction, Value
-from imgconv.index import Index
+from imgconv.files import written_whole
+from imgconv.graph import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Product
+from imgconv.graph import Reduction, Value
+from imgconv.index import Division, Index, Lookup, Variable
 from imgconv.view import Shape, View
 
-OPSET = 17
+OPSET = 18
 IR_VERSION = 8
 
 # How each scalar function is written: (operator, what it takes, what it gives). NUMBER is int64 where every argument
@@ -46,6 +47,10 @@ OPERATORS: Mapping[str, tuple[str, str, str]] = {
     "power": ("Pow", FLOAT, FLOAT),
     "modulo": ("Mod", NUMBER, NUMBER),
     "remainder": ("Mod", NUMBER, NUMBER),
+    "quotient": ("Div", NUMBER, NUMBER),
+    "bit_and": ("BitwiseAnd", "int64", "int64"),
+    "bit_or": ("BitwiseOr", "int64", "int64"),
+    "bit_xor": ("BitwiseXor", "int64", "int64"),
     "negative": ("Neg", NUMBER, NUMBER),
     "absolute": ("Abs", NUMBER, NUMBER),
     "sign": ("Sign", NUMBER, NUMBER),
@@ -82,10 +87,13 @@ OPERATORS: Mapping[str, tuple[str, str, str]] = {
     "where": ("Where", NUMBER, NUMBER),
 }
 _A, _B = Argument(0), Argument(1)
-# What ONNX has no operator for; modulo only for floats, where Mod gives the sign of the dividend.
+# What ONNX has no operator for; modulo and quotient only for floats, where Mod gives the sign of the dividend.
 COMPOSED: Mapping[str, Expression] = {
     "modulo": apply("subtract", _A, apply("multiply", _B, apply("floor", apply("divide", _A, _B)))),
     "truncate": apply("where", apply("less", _A, 0), apply("ceil", _A), apply("floor", _A)),
+    "quotient": apply("truncate", apply("divide", _A, _B)),
+    "shift_left": apply("multiply", _A, apply("power", 2.0, _B)),
+    "shift_right": apply("floor", apply("divide", _A, apply("power", 2.0, _B))),
     "expm1": apply("subtract", apply("exp", _A), 1),
     "log1p": apply("log", apply("add", _A, 1)),
 }
@@ -95,21 +103,13 @@ REDUCTIONS = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "produ
 def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onnx.ModelProto:
     """The Graph as an ONNX model with its inputs, outputs and value names; also written to `path` where one is given.
 
-    The file appears whole or not at all. Raises OSError where it cannot be written.
+    The file appears whole or not at all. Raises InputError where it cannot be written.
     """
     model = _Exporter(graph).run()
     if path is not None:
-        _write(model.SerializeToString(), Path(path))
+        with written_whole(path) as file:
+            file.write(model.SerializeToString())
     return model
-
-
-def _write(content: bytes, path: Path) -> None:
-    waiting = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        waiting.write_bytes(content)
-        os.replace(waiting, path)
-    finally:
-        waiting.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -309,6 +309,10 @@ class _Exporter:
         moved_only = node.epilogue == IDENTITY and len(stored) == 1 and not any(o.view.bounds for o in operands)
         if isinstance(operation, Load):
             return self.load(operands[0], 0, moved_only)
+        if isinstance(operation, Gather):
+            return self.choose(node)
+        if isinstance(operation, Reduction) and operation.kind == "argmax":
+            return self.argmax(operation, node)
         if isinstance(operation, Reduction):
             return self.pooling(operation, node) or self.reduction(operation, node)
         if isinstance(operation, Convolution):
@@ -386,11 +390,71 @@ class _Exporter:
         body = self.compute(operation.body, [self.load(o, 0) for o in operands])
         body = self.expand(self.cast(body, "int64") if body.dtype == "bool" else body, whole)
         result = tuple(1 if a in axes else n for a, n in enumerate(whole)) if kept else shape
-        if operation.kind == "sum":
-            made = self.emit("ReduceSum", [body, self.integers(*axes)], body.dtype, result, keepdims=kept)
-        else:
-            made = self.emit(REDUCTIONS[operation.kind], [body], body.dtype, result, axes=axes, keepdims=kept)
+        inputs = [body, self.integers(*axes)]
+        made = self.emit(REDUCTIONS[operation.kind], inputs, body.dtype, result, keepdims=kept)
         return self.reshape(made, shape)
+
+    def argmax(self, operation: Reduction, node: Node) -> _Tensor:
+        """The window as one axis, whose first largest element is looked for."""
+        shape, seen = node.output.shape, node.operands[0].view.shape
+        body = self.compute(operation.body, [self.load(o, 0) for o in node.operands])
+        body = self.expand(self.cast(body, "int64") if body.dtype == "bool" else body, seen)
+        flat = self.reshape(body, (*shape, prod(seen[len(shape) :])))
+        return self.emit("ArgMax", [flat], "int64", shape, axis=len(shape), keepdims=0)
+
+    def choose(self, node: Node) -> _Tensor:
+        """A Gather of the flattened table at the row-major numbers that the indices give, and a Where for the fill."""
+        table, *indices = node.operands
+        view, rank = table.view, len(node.output.shape)
+        grids = {f"i{a}": self.constant(grid) for a, grid in enumerate(_grids(view.shape[:rank], range(rank)).values())}
+        tests = []
+        for number, operand in enumerate(indices):
+            index = self.load(operand, 0)
+            index = index if index.dtype == "int64" else self.compute(apply("round", _A), [index])
+            inside = apply("and", apply("less_equal", 0.0, _A), apply("less", _A, view.shape[rank + number]))
+            tests.append(self.compute(inside, [index]))
+            safe = self.compute(apply("where", _A, _B, 0.0), [tests[-1], index])
+            grids[f"i{rank + number}"] = self.cast(safe, "int64")
+        for bound in view.bounds:
+            inside = apply("and", apply("less_equal", bound.low, _A), apply("less", _A, bound.high))
+            tests.append(self.compute(inside, [self.whole_number(bound.index, grids)]))
+        flat: Expression = Literal(0.0)
+        places = [self.whole_number(e, grids) for e in view.index]
+        for number, size in enumerate(view.source):
+            clipped = apply("minimum", apply("maximum", Argument(number), 0.0), size - 1)
+            flat = apply("add", apply("multiply", flat, size), clipped)
+        position = self.typed(Literal(0.0), "int64") if not places else self.compute(flat, places)
+        value = self.graph.values[table.value]
+        if table.value in self.graph.constants:
+            self.initializers[table.value] = self.graph.constants[table.value]
+        source = self.cast(_Tensor(value.name, value.dtype, value.shape), _computed(value.dtype))
+        source = self.cast(source, "int64") if source.dtype == "bool" else source
+        flattened = self.reshape(source, (value.size,))
+        read = self.emit("Gather", [flattened, position], source.dtype, position.shape, axis=0)
+        for test in tests:
+            read = self.compute(apply("where", _A, _B, table.fill), [test, read])
+        return self.expand(read, node.output.shape)
+
+    def whole_number(self, index: Index, values: Mapping[str, _Tensor]) -> _Tensor:
+        """An index of variables that tensors hold."""
+        total: Expression = Literal(float(index.constant))
+        tensors = []
+        for atom, factor in index.terms:
+            if isinstance(atom, Variable):
+                part = values[atom.name]
+            else:
+                part = self.whole_number(atom.value, values)
+                if isinstance(atom, Lookup):
+                    clipped = apply("minimum", apply("maximum", _A, 0.0), len(atom.table) - 1)
+                    place = self.compute(clipped, [part])
+                    part = self.emit("Gather", [self.integers(*atom.table), place], "int64", place.shape, axis=0)
+                else:
+                    rest = apply("modulo", _A, atom.divisor)
+                    down = apply("quotient", apply("subtract", _A, rest), atom.divisor)
+                    part = self.compute(down if isinstance(atom, Division) else rest, [part])
+            tensors.append(part)
+            total = apply("add", total, apply("multiply", Argument(len(tensors) - 1), factor))
+        return self.compute(total, tensors) if tensors else self.typed(Literal(float(index.constant)), "int64")
 
     # Expressions
 

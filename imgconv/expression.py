@@ -38,6 +38,19 @@ def _divide(a: Any, b: Any) -> Any:
     return numpy.true_divide(a, b)
 
 
+def _quotient(a: Any, b: Any) -> Any:
+    return _divide(a, b) if numpy.issubdtype(numpy.result_type(a, b), numpy.integer) else numpy.trunc(a / b)
+
+
+def _on_integers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of integers, also where they are held by floats."""
+    def call(*arguments: Any) -> Any:
+        whole = [a if numpy.asarray(a).dtype.kind in "iu" else numpy.asarray(a).astype(numpy.int64) for a in arguments]
+        return function(*whole)
+
+    return call
+
+
 def _truth(text: str) -> str:
     return f"convert_float4(-({text}))"
 
@@ -58,6 +71,12 @@ OPERATIONS: Mapping[str, Operation] = {
     "power": Operation(numpy.power, "pow({0}, {1})"),
     "modulo": Operation(numpy.mod, _MODULO),
     "remainder": Operation(numpy.fmod, "fmod({0}, {1})"),
+    "quotient": Operation(_quotient, "quotient({0}, {1})"),
+    "bit_and": Operation(_on_integers(numpy.bitwise_and), "bit_and({0}, {1})"),
+    "bit_or": Operation(_on_integers(numpy.bitwise_or), "bit_or({0}, {1})"),
+    "bit_xor": Operation(_on_integers(numpy.bitwise_xor), "bit_xor({0}, {1})"),
+    "shift_left": Operation(_on_integers(numpy.left_shift), "shift_left({0}, {1})"),
+    "shift_right": Operation(_on_integers(numpy.right_shift), "shift_right({0}, {1})"),
     "negative": Operation(numpy.negative, "(-{0})"),
     "absolute": Operation(numpy.abs, "fabs({0})"),
     "sign": Operation(numpy.sign, "sign({0})"),
@@ -67,8 +86,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "truncate": Operation(numpy.trunc, "trunc({0})"),
     "reciprocal": Operation(lambda x: 1 / x, "(1.0f / {0})", "native_recip({0})"),
     "sqrt": Operation(numpy.sqrt, "sqrt({0})"),
-    "exp": Operation(numpy.exp, "exp({0})", "native_exp({0})"),
-    "expm1": Operation(numpy.expm1, "expm1({0})", "(native_exp({0}) - 1.0f)"),
+    "exp": Operation(numpy.exp, "exp_of({0})", "native_exp({0})"),
+    "expm1": Operation(numpy.expm1, "expm1_of({0})", "native_expm1({0})"),
     "log1p": Operation(numpy.log1p, "log1p({0})", "native_log(1.0f + {0})"),
     "log": Operation(numpy.log, "log({0})", "native_log({0})"),
     "sin": Operation(numpy.sin, "sin({0})"),
@@ -85,7 +104,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "atanh": Operation(numpy.arctanh, "atanh({0})"),
     "erf": Operation(_erf, "erf({0})"),
     "sigmoid": Operation(
-        lambda x: 1 / (1 + numpy.exp(-x)), "(1.0f / (1.0f + exp(-{0})))", "native_recip(1.0f + native_exp(-{0}))"
+        lambda x: 1 / (1 + numpy.exp(-x)), "(1.0f / (1.0f + exp_of(-{0})))", "native_recip(1.0f + native_exp(-{0}))"
     ),
     "less": Operation(numpy.less, _truth("{0} < {1}")),
     "less_equal": Operation(numpy.less_equal, _truth("{0} <= {1}")),
@@ -98,6 +117,10 @@ OPERATIONS: Mapping[str, Operation] = {
     "isinf": Operation(numpy.isinf, _truth("isinf({0})")),
     "where": Operation(numpy.where, "select({2}, {1}, {0} != 0.0f)"),
 }
+
+
+# Functions without steps: no rounding before them changes what comes out by more than a rounding after them.
+SMOOTH = frozenset({"exp", "expm1", "sigmoid"})
 
 
 @dataclass(frozen=True)
@@ -218,11 +241,12 @@ def literal_text(value: float) -> str:
 
 
 def render(
-    expression: Expression, arguments: Mapping[int, str], native: bool, prefix: str = "t"
+    expression: Expression, arguments: Mapping[int, str], native: bool, prefix: str = "t", half: bool = False
 ) -> tuple[list[str], str]:
     """OpenCL statements that compute shared parts once, and the text of the result (a float4).
 
-    arguments: the text of each operand; prefix: what the names of the statements' results start with.
+    arguments: the text of each operand; prefix: what the names of the statements' results start with. half: the result
+    is stored in half, whose rounding hides that of the native forms of SMOOTH.
     """
     statements: list[str] = []
     names: dict[Expression, str] = {}
@@ -234,7 +258,8 @@ def render(
             return arguments[e.number]
         if e not in names:
             operation = OPERATIONS[e.operation]
-            form = operation.native if native and operation.native else operation.opencl
+            fast = native or (half and e.operation in SMOOTH)
+            form = operation.native if fast and operation.native else operation.opencl
             parts = [text(a) for a in e.arguments]
             names[e] = f"{prefix}{len(names)}"
             statements.append(f"const float4 {names[e]} = {form.format(*parts)};")

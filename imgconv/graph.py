@@ -3,14 +3,15 @@
     output[i] = epilogue(reduce over r of body(load(view(i, r)) ...), load(view(i)) ...)
 
 A node reads its `operands` through views; its `operation` combines them (a plain load, a reduction, a convolution, a
-matrix product, a concatenation) and its `epilogue` is an elementwise expression in which argument 0 is the result of
-the operation and argument k is the k-th of the `epilogue_operands`. Graphs are frozen; a pass makes a new one.
+matrix product, a concatenation, a gather) and its `epilogue` is an elementwise expression in which argument 0 is the
+result of the operation and argument k is the k-th of the `epilogue_operands`. Graphs are frozen; a pass makes a new
+one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import Any, Union
@@ -64,8 +65,9 @@ class Load:
 
 @dataclass(frozen=True)
 class Reduction:
-    """A `body` of the operands, reduced over the last axes of their views. kind: sum, max, min or product.
+    """A `body` of the operands, reduced over the last axes of their views.
 
+    kind: sum, max, min, product, or argmax: the row-major position in the window of the first of the largest.
     Each view has the shape output.shape + window; the reduction runs over the window.
     """
 
@@ -117,7 +119,20 @@ class Concatenation:
         return f"concatenation axis {self.axis}"
 
 
-Operation = Union[Load, Reduction, Convolution, Product, Concatenation]
+@dataclass(frozen=True)
+class Gather:
+    """The elements of operand 0, the table, that the other operands choose at each position.
+
+    operands: table, index_1 .. index_k. The table's view has the shape output.shape + (K_1, .., K_k), each index's
+    view the output's. The result at i is the table's view at (i, index_1[i], .., index_k[i]), every index rounded to
+    the nearest integer, and the table's fill value where one is not in 0 .. K-1 (NaN included).
+    """
+
+    def __str__(self) -> str:
+        return "gather"
+
+
+Operation = Union[Load, Reduction, Convolution, Product, Concatenation, Gather]
 IDENTITY = Argument(0)
 
 
@@ -181,6 +196,31 @@ class Graph:
                 found[name].append(node)
         return {name: tuple(nodes) for name, nodes in found.items()}
 
+    @cached_property
+    def order(self) -> dict[str, int]:
+        """A number for each node, by its output's name, that is larger for later nodes."""
+        return {node.output.name: number for number, node in enumerate(self.nodes)}
+
+    def without(self, gone: str, changed: Mapping[str, Node]) -> Graph:
+        """The graph without a node, and with others, by their outputs' names, changed to do its work.
+
+        What is known of producers and consumers is carried over: passes do this once for each of thousands of nodes.
+        """
+        dropped = self.producers[gone]
+        instead = {id(self.producers[name]): node for name, node in changed.items()}
+        graph = replace(self, nodes=tuple([instead.get(id(n), n) for n in self.nodes if n is not dropped]))
+        producers = {**self.producers, **changed}
+        del producers[gone]
+        consumers = dict(self.consumers)
+        del consumers[gone]
+        affected = dropped.reads.union(*(self.producers[n].reads | changed[n].reads for n in changed)) - {gone}
+        for name in affected:
+            readers = {n.output.name for n in consumers[name]} | changed.keys()
+            found = [producers[n] for n in sorted(readers - {gone}, key=self.order.__getitem__)]
+            consumers[name] = tuple(n for n in found if name in n.reads)
+        graph.__dict__.update(producers=producers, consumers=consumers, order=self.order)
+        return graph
+
     def unused(self, name: str) -> str:
         """The name, with underscores added until no value has it: models may use any name."""
         while name in self.values:
@@ -230,12 +270,67 @@ def _check_shapes(node: Node) -> None:
         a = operation.axis
         ok = all(v[:a] + v[a + 1 :] == shape[:a] + shape[a + 1 :] for v in views)
         ok = ok and sum(v[a] for v in views) == shape[a]
+    elif isinstance(operation, Gather):
+        table, *indices = views
+        ok = bool(indices) and table[: len(shape)] == shape and len(table) == len(shape) + len(indices)
+        ok = ok and all(v == shape for v in indices)
     else:
         (n, c, *_), w, *factors = views
         out, each = (w[1] * operation.groups, w[0]) if operation.transposed else (w[0], w[1] * operation.groups)
         ok = len(views[0]) == len(w) == len(shape) == 4 and (n, out, c) == (*shape[:2], each)
         ok = ok and factors in ([], [(n, c, 1, 1)])
     assert ok, f"{node}: operands {views} do not give {shape}"
+
+
+def neutral(kind: str, dtype: str) -> float:
+    """What changes nothing in a reduction of that kind, and what a reduction of nothing gives."""
+    kinds = {"sum": 0.0, "max": -numpy.inf, "argmax": -numpy.inf, "min": numpy.inf, "product": 1.0}
+    if kind in ("max", "argmax", "min") and not dtype.startswith("float"):
+        low, high = (0, 1) if dtype == "bool" else (numpy.iinfo(dtype).min, numpy.iinfo(dtype).max)
+        if kind == "argmax":
+            return min(low - 1, -1)  # the type's least number wins over what is outside
+        return high if kind == "min" else low
+    return kinds[kind]
+
+
+def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
+    """The graph with some values under other names, which no value has."""
+    if not names:
+        return graph
+
+    def value(v: Value) -> Value:
+        return replace(v, name=names.get(v.name, v.name))
+
+    def read(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        return tuple(replace(o, value=names.get(o.value, o.value)) for o in operands)
+
+    nodes = (
+        replace(n, output=value(n.output), operands=read(n.operands), epilogue_operands=read(n.epilogue_operands))
+        for n in graph.nodes
+    )
+    return replace(
+        graph, inputs=tuple(map(value, graph.inputs)), outputs=tuple(names.get(n, n) for n in graph.outputs),
+        nodes=tuple(nodes), constants={names.get(n, n): array for n, array in graph.constants.items()},
+    )
+
+
+def join(first: Graph, second: Graph) -> Graph:
+    """Both graphs as one: the outputs of the first are inputs of the second, by name.
+
+    Inputs keep their names, and all values of the second. The other values of the first get new ones where needed.
+    """
+    fed, given = frozenset(first.outputs), {v.name for v in first.inputs}
+    assert fed <= {v.name for v in second.inputs} and not given & second.values.keys()
+    names: dict[str, str] = {}
+    for name in first.values.keys() & second.values.keys() - fed:
+        other = f"{name}_"
+        while other in first.values or other in second.values or other in names.values():
+            other += "_"
+        names[name] = other
+    first = renamed(first, names)
+    inputs = (*first.inputs, *(v for v in second.inputs if v.name not in fed))
+    nodes, constants = (*first.nodes, *second.nodes), {**first.constants, **second.constants}
+    return replace(second, inputs=inputs, nodes=nodes, constants=constants).validate()
 
 
 def plain(value: Value) -> Operand:

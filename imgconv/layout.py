@@ -226,6 +226,22 @@ class Texture:
         return f"{self.name} {list(self.shape)} {self.dtype} {width}x{height}{layers}{tiles}"
 
 
+def byte_texture(name: str, shape: Shape, limits: ImageLimits) -> Texture | None:
+    """The texture that holds a row-major array of bytes just as it lies, four to a texel; None where none can.
+
+    Its shape is (rows, bytes of a row): a row is the array's last axes, as few of them as make whole texels and an
+    image that needs no tiles.
+    """
+    size = prod(shape)
+    for axis in reversed(range(len(shape) if size else 0)):
+        row = prod(shape[axis:])
+        width, height = row // LANES, size // row
+        if row % LANES == 0 and width <= limits.width and height <= limits.height:
+            tiling = choose_tiling(width, height, limits, name, shape)
+            return Texture(name, (height, row), matrix_layout(2), "uint8", tiling)
+    return None
+
+
 @dataclass(frozen=True)
 class HostBuffer:
     """A plain row-major buffer, where a tensor crosses from or to the host. `layout` only orders the work items."""
@@ -251,6 +267,14 @@ class Placement:
     @property
     def layout(self) -> Layout:
         return self.storage.layout
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the texels, or of the buffer's elements, that hold the tensor."""
+        if isinstance(self.storage, HostBuffer):
+            return self.storage.bytes
+        width, height = self.layout.grid(self.shape)
+        return width * height * LANES * numpy.dtype(self.storage.dtype).itemsize
 
     @property
     def is_whole(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -12,15 +12,15 @@ import numpy
 from imgconv.config import Config
 from imgconv.errors import ResourceError, UnsupportedError
 from imgconv.expression import operations
-from imgconv.graph import IDENTITY, Concatenation, Convolution, Graph, Load, Node, Operand, Product, Reduction, Value
-from imgconv.graph import plain
+from imgconv.graph import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Product
+from imgconv.graph import Reduction, Value, plain
 from imgconv.kernels import convolution, generated, product
 from imgconv.kernels.source import KernelSource
-from imgconv.layout import LANES, HostBuffer, ImageLimits, Layout, Placement, Texture, choose_tiling
+from imgconv.layout import LANES, HostBuffer, ImageLimits, Layout, Placement, Texture, byte_texture, choose_tiling
 from imgconv.layout import image_layout, matrix_layout
-from imgconv.memory import assign_slots
+from imgconv.memory import Alignment, assign_regions, assign_slots, most_alive
 from imgconv.plan import Launch, Plan, Storage
-from imgconv.view import View, identity
+from imgconv.view import View, identity, reshape
 
 HALF_MAX = 65504.0
 LONG_SUM = 64
@@ -31,6 +31,9 @@ SMALL_WEIGHTS = 1 << 14
 class Target:
     """What the compiler needs to know of a device. kind: 'cpu' or 'gpu'.
 
+    images_in_buffers: what images that are parts of a buffer are aligned to; None where the device has no such images.
+    measured: the seconds that the chosen specialisation of a problem took; None where that was not measured.
+    half_arithmetic: whether kernels may compute in half.
     choose_convolution and choose_product: problem, kind and compute units to the specialisation of a template.
     """
 
@@ -39,15 +42,22 @@ class Target:
     compute_units: int
     half_images: bool = True
     max_read_images: int = 128
+    half_arithmetic: bool = True
+    byte_images: bool = False
+    images_in_buffers: Alignment | None = None
     choose_convolution: Callable[[convolution.Problem, str, int], convolution.Specialisation] = (
         convolution.default_specialisation
     )
     choose_product: Callable[[product.Problem, str, int], product.Specialisation] = product.default_specialisation
+    measured: Callable[[Any], float | None] = lambda problem: None
 
 
-def lower(graph: Graph, config: Config, target: Target) -> Plan:
-    """The Plan of a graph that has been through the passes. Raises ResourceError naming the tensor."""
-    return _Lowering(graph, config, target).plan()
+def lower(graph: Graph, config: Config, target: Target, states: Mapping[str, str] | None = None) -> Plan:
+    """The Plan of a graph that has been through the passes. Raises ResourceError naming the tensor.
+
+    states: outputs that stay on the device and become inputs of the next run, by the names of both.
+    """
+    return _Lowering(graph, config, target, states or {}).plan()
 
 
 def default_layout(shape: tuple[int, ...]) -> Layout:
@@ -79,30 +89,41 @@ class _Lowering:
     graph: Graph
     config: Config
     target: Target
+    states: Mapping[str, str] = field(default_factory=dict)
     launches: list[Launch] = field(default_factory=list)
     content: dict[Storage, Any] = field(default_factory=dict)
     placements: dict[str, Placement] = field(default_factory=dict)
-    input_buffers: dict[str, HostBuffer] = field(default_factory=dict)
+    input_buffers: dict[str, Storage] = field(default_factory=dict)
     output_buffers: dict[str, HostBuffer] = field(default_factory=dict)
     constants: dict[tuple[str, Layout], Placement] = field(default_factory=dict)
     copies: dict[tuple[Operand, Layout], Operand] = field(default_factory=dict)
 
     def plan(self) -> Plan:
+        given = self.graph.inputs
         self.layouts = choose_layouts(self.graph)
         self.storage_dtype = "float16" if self.config.float16 else "float32"
-        self.float_nodes = {n.output.name for n in self.graph.nodes[: self.config.float_nodes]}
-        self.inside = concatenations_in_place(self.graph, self.layouts)
+        self.choosing = values_behind_indices(self.graph)
+        self.inside = concatenations_in_place(self.graph, self.layouts, frozenset(self.states.values()))
         self._place_inputs()
         for node in self.graph.nodes:
             self._lower(node)
-        for name in self.graph.outputs:
+        outputs = [name for name in self.graph.outputs if name not in self.states]
+        for name in outputs:
             if name not in self.output_buffers and name not in self.graph.constants:
                 self._unpack(name)
-        constant = frozenset(s for s in self.content if isinstance(s, Texture))
+        states = [self._keep(name, target) for name, target in self.states.items()]
+        lasting = frozenset(s for s in (*self.content, *states) if isinstance(s, Texture))
+        inputs = tuple(v for v in given if v.name in self.input_buffers)
+        alignment = self.target.images_in_buffers
+        regions = assign_regions(self.launches, lasting, alignment) if alignment else {}
+        slots = assign_slots(self.launches, lasting | regions.keys())
+        made = {v.name for v in self.graph.inputs} | self.graph.producers.keys()
         return Plan(
-            self.graph.inputs, tuple(self.graph.values[n] for n in self.graph.outputs), tuple(self.launches),
-            self.input_buffers, self.output_buffers, self.content, assign_slots(self.launches, constant),
-            {name: self.graph.constants[name] for name in self.graph.outputs if name in self.graph.constants},
+            inputs, tuple(self.graph.values[n] for n in outputs), tuple(self.launches),
+            self.input_buffers, self.output_buffers, self.content, slots,
+            {name: self.graph.constants[name] for name in outputs if name in self.graph.constants},
+            {name: place for name, place in self.placements.items() if name in made}, tuple(states), regions,
+            most_alive(self.launches, lasting),
         )
 
     # Textures
@@ -116,14 +137,21 @@ class _Lowering:
         if not value.dtype.startswith("float"):
             return "float32"
         node = self.graph.producers.get(value.name)
-        if node is None:
-            return "float32" if self.config.float_nodes else self.storage_dtype
-        window = node.operands[0].view.shape[len(value.shape) :]
-        long_sum = isinstance(node.operation, Reduction) and prod(window) >= LONG_SUM
-        return "float32" if long_sum or self._keeps_float(node) else self.storage_dtype
+        window = node.operands[0].view.shape[len(value.shape) :] if node else ()
+        long_sum = node is not None and isinstance(node.operation, Reduction) and prod(window) >= LONG_SUM
+        return "float32" if long_sum or self._keeps_float(value.name) else self.storage_dtype
 
-    def _keeps_float(self, node: Node) -> bool:
-        return node.output.name in self.float_nodes
+    def _keeps_float(self, name: str) -> bool:
+        """Whether a value stays float: it, or a part that is written into it, for those share a texture."""
+        if name in self.config.precision.storage or name in self.choosing:
+            return True
+        return any(self._keeps_float(part) for part, (owner, _) in self.inside.items() if owner == name)
+
+    def _computes_half(self, name: str) -> bool:
+        """Whether the node that makes a value may compute in half: only where it is stored half too."""
+        place = self.placements[name]
+        half = self.config.float16 == 2 and place.storage.dtype == "float16"
+        return half and name not in self.config.precision.arithmetic
 
     def _placement(self, value: Value) -> Placement:
         """Where a value will be: a texture of its own, or a part of the concatenation that it is written into."""
@@ -140,17 +168,21 @@ class _Lowering:
         self.placements[value.name] = made
         return made
 
-    def _weights_dtype(self, array: Any) -> str:
-        """Half only for large weights: rounding errors of weights are the same at every position and add up."""
-        keep = array.size <= SMALL_WEIGHTS or bool(numpy.any(numpy.abs(array) > HALF_MAX))
-        return "float32" if keep else self.storage_dtype
+    def _weights_dtype(self, array: Any, readers: Sequence[Node]) -> str:
+        """Half only for large float weights: rounding errors of weights are the same at every position and add up.
+
+        What a node reads whose own result stays float, stays float too.
+        """
+        keep = array.dtype.kind != "f" or array.size <= SMALL_WEIGHTS or bool(numpy.any(numpy.abs(array) > HALF_MAX))
+        kept = keep or any(self._keeps_float(node.output.name) for node in readers)
+        return "float32" if kept else self.storage_dtype
 
     def _constant(self, name: str, layout: Layout) -> Placement:
         """A constant as a texture of the given layout."""
         key = (name, layout)
         if key not in self.constants:
             array = numpy.asarray(self.graph.constants[name])
-            texture = self._texture(name, array.shape, layout, self._weights_dtype(array))
+            texture = self._texture(name, array.shape, layout, self._weights_dtype(array, self.graph.consumers[name]))
             self.content[texture] = texture.tiling.scatter(layout.pack(array.astype(texture.dtype)))
             self.constants[key] = Placement(texture, array.shape)
         return self.constants[key]
@@ -177,16 +209,29 @@ class _Lowering:
 
     def _place_inputs(self) -> None:
         for value in self.graph.inputs:
-            buffer = _host_buffer(value, default_layout(value.shape))
-            self.input_buffers[value.name] = buffer
-            readers = self.graph.consumers[value.name]
-            direct = value.name not in self.inside and all(isinstance(n.operation, (Load, Reduction)) for n in readers)
-            if direct and len(readers) <= 1:
-                self.placements[value.name] = Placement(buffer, value.shape)
+            if value.name in self.states.values():
+                self._placement(value)
                 continue
-            node = Node(value, Load(), (plain(value),))
-            places = {value.name: Placement(buffer, value.shape)}
-            self._generate(node, self._placement(value), places, "pack", f"pack {value.name}")
+            buffer = self._input_storage(value)
+            self.input_buffers[value.name] = buffer
+            given = Placement(buffer, buffer.shape)
+            readers = self.graph.consumers[value.name]
+            generated_only = all(isinstance(n.operation, (Load, Reduction, Gather)) for n in readers)
+            direct = value.name not in self.inside and generated_only
+            if direct and (len(readers) <= 1 or buffer.dtype == "uint8"):
+                self.placements[value.name] = given
+                self.graph = _seen_as(self.graph, value, buffer.shape)
+                continue
+            node = Node(value, Load(), (_rows(plain(value), buffer.shape),))
+            self._generate(node, self._placement(value), {value.name: given}, "pack", f"pack {value.name}")
+
+    def _input_storage(self, value: Value) -> Storage:
+        """What an input is uploaded to: bytes as they are, four to a texel where that goes, floats otherwise."""
+        if value.dtype != "uint8":
+            return _host_buffer(value, default_layout(value.shape))
+        is_output = value.name in self.graph.outputs
+        texture = None if is_output else byte_texture(value.name, value.shape, self.target.limits)
+        return texture or HostBuffer(value.name, value.shape, default_layout(value.shape), "uint8")
 
     def _unpack(self, name: str) -> None:
         value = self.graph.values[name]
@@ -196,6 +241,15 @@ class _Lowering:
         output = Placement(buffer, value.shape)
         places = self._operand_places(node, output)
         self._generate(node, output, places, "unpack", f"unpack {name}")
+
+    def _keep(self, name: str, target: str) -> Texture:
+        """The texture of the state input `target`, after a launch at the end that copies the output `name` into it."""
+        output = self._placement(self.graph.values[target])
+        assert isinstance(output.storage, Texture)
+        node = Node(self.graph.values[target], Load(), (plain(self.graph.values[name]),))
+        places = self._operand_places(node, output)
+        self._generate(node, output, places, "copy", f"keep {name}", f"{name} is {target} at the next run")
+        return output.storage
 
     # Nodes
 
@@ -211,16 +265,16 @@ class _Lowering:
 
     def _compute(self, node: Node) -> None:
         name = node.output.name
-        if name in self.graph.outputs and not self.graph.consumers[name]:
+        if name in self.graph.outputs and name not in self.states and not self.graph.consumers[name]:
             # Nobody on the device reads it: the kernel writes the host's buffer itself.
             buffer = _host_buffer(node.output, self.layouts[name])
             self.output_buffers[name] = buffer
-            output = Placement(buffer, node.output.shape)
+            output = self.placements[name] = Placement(buffer, node.output.shape)
         else:
             output = self._placement(node.output)
         moves = isinstance(node.operation, Load) and node.epilogue == IDENTITY
         packs = isinstance(node.operation, Load) and any(
-            o.value in self.input_buffers and isinstance(self.placements[o.value].storage, HostBuffer)
+            o.value in self.input_buffers and self.placements[o.value].storage == self.input_buffers[o.value]
             for o in node.all_operands
         )
         kind = "copy" if moves else "compute"
@@ -239,7 +293,8 @@ class _Lowering:
         self._launch(node, kind, source, text, "", 0, reason)
 
     def _launch(
-        self, node: Node, kind: str, source: KernelSource, text: str, chosen: str, multiply_adds: int, reason: str = ""
+        self, node: Node, kind: str, source: KernelSource, text: str, chosen: str, multiply_adds: int, reason: str = "",
+        choice: str = "",
     ) -> None:
         images = sum(isinstance(a.storage, Texture) and not a.written for a in source.arguments)
         if images > self.target.max_read_images:
@@ -247,7 +302,19 @@ class _Lowering:
                 f"the kernel reads {images} images, this device takes {self.target.max_read_images}",
                 node.output.name, node.output.shape,
             )
-        self.launches.append(Launch(node.output.name, kind, source, text, chosen, node.origin, multiply_adds, reason))
+        self.launches.append(Launch(
+            node.output.name, kind, source, text, chosen, node.origin, multiply_adds, reason, _sort_of(node),
+            self._moved_bytes(node, source), choice,
+        ))
+
+    def _moved_bytes(self, node: Node, source: KernelSource) -> int:
+        """Bytes that a kernel must move; where several values share a texture, those of the values that it reads."""
+        values = {self.placements[o.value] for o in node.all_operands if o.value in self.placements}
+        moved = 0
+        for storage in {a.storage for a in source.arguments if not a.written}:
+            parts = sum(place.bytes for place in values if place.storage == storage)
+            moved += min(storage.bytes, parts or storage.bytes)
+        return moved + Placement(source.arguments[0].storage, node.output.shape).bytes
 
     def _copy(self, operand: Operand, layout: Layout, reason: str) -> Operand:
         """The operand as a texture of its own in the given layout, made by a launch; made once."""
@@ -290,12 +357,27 @@ class _Lowering:
         for number, factor in enumerate(factors):
             if convolution.factor_texel(factor, self.placements[factor.value]) is None:
                 factors[number] = self._copy(factor, image_layout(4), "a convolution reads four factors to a texel")
-        node = replace(node, operands=(x, w, *factors))
-        output = self._placement(node.output)
         problem = convolution.problem_of(operation, x.view.shape, weights.shape, node.output.shape)
-        chosen = self.target.choose_convolution(problem, self.target.kind, self.target.compute_units)
+        self._launch_convolution(replace(node, operands=(x, w, *factors)), problem, operation, weights)
+
+    def _launch_convolution(
+        self, node: Node, problem: convolution.Problem, operation: Convolution, weights: Any
+    ) -> None:
+        """A launch of conv.cl with packed weights; the node's operands but the second lie as it reads them."""
+        x, _, *factors = node.operands
+        output = self._placement(node.output)
+        # Sums of integers must stay exact.
+        read = self.graph.producers[node.output.name].operands[0].value
+        exact = not self.graph.values[read].dtype.startswith("float")
+        half = self._computes_half(node.output.name) and not exact and not numpy.any(numpy.abs(weights) > HALF_MAX)
+        problem = replace(problem, half=half)
+        chosen, choice = self._choose(convolution, self.target.choose_convolution, problem)
         packed = convolution.pack_weights(problem, operation, chosen.block_quads, weights)
-        dtype = "float32" if self._keeps_float(node) else self._weights_dtype(weights)
+        bytes_ = weights.dtype == numpy.int8 and (chosen.weights_in_buffer or self.target.byte_images)
+        dtype = "int8" if bytes_ else self._weights_dtype(weights, (node,))
+        # Bytes of an image are read as parts of 127. For exact sums each weight is made whole again, else the sum is.
+        if bytes_ and not chosen.weights_in_buffer and not exact:
+            node = replace(node, epilogue=convolution.scaled(node.epilogue))
         name = f"{node.output.name}.weights"
         storage: Texture | HostBuffer
         if chosen.weights_in_buffer:
@@ -308,9 +390,17 @@ class _Lowering:
         places = {o.value: self.placements[o.value] for o in (x, *factors)}
         places |= self._operand_places(replace(node, operands=(x, *factors)), output)
         source = convolution.convolution_kernel(
-            node, problem, chosen, output, places, storage, self.config.native_explog
+            node, problem, chosen, output, places, storage, self.config.native_explog, exact
         )
-        self._launch(node, "compute", source, _describe(node), str(chosen), problem.multiply_adds)
+        self._launch(node, "compute", source, _describe(node), str(chosen), problem.multiply_adds, "", choice)
+
+    def _choose(self, kernel: Any, choose: Callable[..., Any], problem: Any) -> tuple[Any, str]:
+        """A specialisation of a template, and where it comes from."""
+        kind, units = self.target.kind, self.target.compute_units
+        chosen = choose(problem, kind, units)
+        seconds = self.target.measured(problem)
+        source = "chosen by the cost model" if seconds is None else f"the fastest measured, {seconds * 1e6:.1f} us"
+        return chosen, f"{source}; predicted cost {kernel.predicted_cost(problem, chosen, kind, units):.4g}"
 
     def _is_direct(self, operand: Operand) -> bool:
         place = self.placements.get(operand.value)
@@ -322,18 +412,25 @@ class _Lowering:
         made_a = self._product_operand(a, "a")
         padded = problem.inner % LANES == 0
         if b.value in self.graph.constants:
-            made_b, padded = self._constant_matrix(node, b), True
+            array = _without_batch(b.view.evaluate(numpy.asarray(self.graph.constants[b.value]), b.fill))
+            if array.ndim == 2 and product.reads_rows(made_a, self.placements[made_a.value]):
+                weights = array.T[:, :, None, None]
+                self._launch_convolution(
+                    replace(node, operands=(made_a, b)), product.as_convolution(problem), Convolution(), weights
+                )
+                return
+            made_b, padded = self._constant_matrix(node, b, array), True
         else:
             made_b = self._product_operand(b, "b")
         node = replace(node, operands=(made_a, made_b))
         output = self._placement(node.output)
-        chosen = self.target.choose_product(problem, self.target.kind, self.target.compute_units)
+        chosen, choice = self._choose(product, self.target.choose_product, problem)
         places = {o.value: self.placements[o.value] for o in node.operands}
         places |= self._operand_places(replace(node, operands=()), output)
         source = product.product_kernel(
             node, problem, chosen, output, places, padded, self.config.native_explog, self.target.kind == "gpu"
         )
-        self._launch(node, "compute", source, _describe(node), str(chosen), problem.multiply_adds)
+        self._launch(node, "compute", source, _describe(node), str(chosen), problem.multiply_adds, "", choice)
 
     def _product_operand(self, operand: Operand, which: str) -> Operand:
         if operand.value in self.graph.constants:
@@ -344,17 +441,13 @@ class _Lowering:
             return operand
         return self._copy(operand, matrix_layout(len(operand.view.shape)), "a product reads four of k or n to a texel")
 
-    def _constant_matrix(self, node: Node, operand: Operand) -> Operand:
+    def _constant_matrix(self, node: Node, operand: Operand, array: Any) -> Operand:
         """A constant right-hand side as a texture with rows of zeros below K, so that K is whole quads."""
-        array = operand.view.evaluate(numpy.asarray(self.graph.constants[operand.value]), operand.fill)
-        batch = array.shape[:-2]
-        if all(n == 1 or numpy.all(array == array[(slice(0, 1),) * len(batch)]) for n in batch):
-            array = array[(0,) * len(batch)]
         *lead, inner, columns = array.shape
         padded = numpy.zeros((*lead, -(-inner // LANES) * LANES, columns), array.dtype)
         padded[..., :inner, :] = array
         name = self.graph.unused(f"{node.output.name}.matrix")
-        dtype = "float32" if self._keeps_float(node) else self._weights_dtype(padded)
+        dtype = self._weights_dtype(padded, (node,))
         texture = self._texture(name, padded.shape, matrix_layout(padded.ndim), dtype)
         self.content[texture] = texture.tiling.scatter(texture.layout.pack(padded.astype(texture.dtype)))
         self.placements[name] = Placement(texture, padded.shape)
@@ -363,11 +456,31 @@ class _Lowering:
         return Operand(name, View(operand.view.shape, padded.shape, index))
 
 
-def concatenations_in_place(graph: Graph, layouts: dict[str, Layout]) -> dict[str, tuple[str, int]]:
+def _without_batch(array: Any) -> Any:
+    """Matrices (..., K, N) as one (K, N) where all are equal."""
+    first = array[(0,) * (array.ndim - 2)]
+    return first if numpy.array_equal(numpy.broadcast_to(first, array.shape), array, equal_nan=True) else array
+
+
+def values_behind_indices(graph: Graph) -> frozenset[str]:
+    """What the indices of gathers are computed from: coordinates, which half would move by whole elements."""
+    found: set[str] = set()
+    for node in reversed(graph.nodes):
+        if isinstance(node.operation, Gather):
+            found |= {o.value for o in node.operands[1:]}
+        elif node.output.name in found and isinstance(node.operation, (Load, Product)):
+            found |= node.reads
+    return frozenset(found)
+
+
+def concatenations_in_place(
+    graph: Graph, layouts: dict[str, Layout], apart: frozenset[str] = frozenset()
+) -> dict[str, tuple[str, int]]:
     """For each value that is written where a concatenation wants it: the concatenation and the offset in channels.
 
-    A value is left out when a kernel would read and write the same image: when it, or another part, is read by the
-    kernel that makes a part. Among conflicting parts the one with most conflicts is copied instead.
+    Values that must stay `apart` have a texture of their own. A value is left out when a kernel would read and write
+    the same image: when it, or another part, is read by the kernel that makes a part. Among conflicting parts the one
+    with most conflicts is copied instead.
     """
     inside: dict[str, tuple[str, int]] = {}
     for node in graph.nodes:
@@ -379,7 +492,8 @@ def concatenations_in_place(graph: Graph, layouts: dict[str, Layout]) -> dict[st
             name = operand.value
             made = name in graph.producers or any(v.name == name for v in graph.inputs)
             same = operand.view.is_identity and layouts[name] == layouts[node.output.name]
-            if made and same and name not in inside and name not in parts and name not in graph.outputs:
+            free = name not in inside and name not in parts and name not in graph.outputs and name not in apart
+            if made and same and free:
                 parts[name] = offset
             offset += operand.view.shape[1]
         _drop_conflicts(graph, node, parts, inside)
@@ -419,6 +533,36 @@ def _drop_conflicts(graph: Graph, node: Node, parts: dict[str, int], inside: dic
 
 def _host_buffer(value: Value, layout: Layout) -> HostBuffer:
     return HostBuffer(value.name, value.shape, layout, "float16" if value.dtype == "float16" else "float32")
+
+
+def _seen_as(graph: Graph, value: Value, shape: tuple[int, ...]) -> Graph:
+    """The graph with an input of another shape of the same size, which its readers see as before."""
+    if shape == value.shape:
+        return graph
+    inputs = tuple(replace(v, shape=shape) if v == value else v for v in graph.inputs)
+
+    def seen(operands: Sequence[Operand]) -> tuple[Operand, ...]:
+        return tuple(_rows(o, shape) if o.value == value.name else o for o in operands)
+
+    nodes = (
+        replace(n, operands=seen(n.operands), epilogue_operands=seen(n.epilogue_operands)) for n in graph.nodes
+    )
+    return replace(graph, inputs=inputs, nodes=tuple(nodes))
+
+
+def _rows(operand: Operand, shape: tuple[int, ...]) -> Operand:
+    """The operand where its value lies in another shape of the same size."""
+    return replace(operand, view=operand.view.over(reshape(shape, operand.view.source)))
+
+
+def _sort_of(node: Node) -> str:
+    """The sort of work that a node is, in a word or two."""
+    operation = node.operation
+    if isinstance(operation, Load):
+        return "movement" if node.epilogue == IDENTITY else "elementwise"
+    if isinstance(operation, Convolution) and 1 < operation.groups == node.operands[0].view.shape[1]:
+        return "depthwise convolution"
+    return type(operation).__name__.lower()
 
 
 def _describe(node: Node) -> str:

@@ -90,6 +90,9 @@
 #ifndef EPILOGUE
 #define EPILOGUE(sum, column, row, quad) (sum)  // elementwise work fused into the store
 #endif
+#ifndef EPILOGUE_LOADS
+#define EPILOGUE_LOADS(quad) ;          // statements that load what the epilogue needs of an output quad
+#endif
 #ifndef EPILOGUE_PARAMETERS
 #define EPILOGUE_PARAMETERS             // ", declaration" for each image that the epilogue reads
 #endif
@@ -163,6 +166,7 @@ GROUP_SIZE __kernel void NAME(
       const int out_quad = first_quad + o;
       if (first_row + r < ROWS && out_quad < OUTPUT_QUADS) {
         const int out_row = batch * ROWS + first_row + r;
+        EPILOGUE_LOADS(out_quad)
         float4 texel = EPILOGUE(sum[r][o], 0, out_row, out_quad);
 #if LAST_LANES < 4
         if (out_quad == OUTPUT_QUADS - 1) texel = keep_lanes(texel, LAST_LANES);

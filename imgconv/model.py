@@ -2,47 +2,190 @@
 
 from __future__ import annotations
 
+import os
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Union
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Union
 
+import numpy
+
+from imgconv.archive import is_archive
 from imgconv.cl.device import DeviceInfo, open_device, select
+from imgconv.compiled import Compiled, SavedSource, Shapes, Source
 from imgconv.compiler import limited
-from imgconv.config import Config, read_config
-from imgconv.errors import InputError
+from imgconv.config import Config, read_config, read_device
+from imgconv.errors import ConfigError, ContentError, Error, InputError, ShapeError
 from imgconv.graph import Graph, Value
-from imgconv.layout import ImageLimits
-from imgconv.lower import Target, lower
-from imgconv.passes import run_passes
 from imgconv.plan import Plan
+from imgconv.precision_file import read_precision_file
+from imgconv.saved import SavedModel, save_model
+from imgconv.stream import Stream, check_states
+from imgconv.target import target_of
+from imgconv.tuning import Database, open_beside
 
-Shapes = Mapping[str, Union[Sequence[int], int]]
+if TYPE_CHECKING:
+    from imgconv.pipeline import Frame
+    from imgconv.runner import Session
+
+PLANS = 8
+DEPTH = 3
 
 
 class Model:
-    """A model compiled for a device. `graph` and `plan` show what runs; `run` runs it."""
+    """A model compiled for a device. `graph` and `plan` show what runs; `run` runs it.
 
-    def __init__(self, graph: Graph, plan: Plan, config: Config, device: DeviceInfo, session: Any) -> None:
-        self.graph = graph
-        self.plan = plan
-        self.config = config
-        self.device = device
-        self._session = session
+    A file may leave sizes open, or take shapes, pads or a trip count as an input. Such a model is compiled again when
+    `run` is given other shapes, or other content where it must be known; the last eight plans are kept, and share the
+    weights. `graph`, `plan`, `inputs` and `outputs` are those of the last run, or of the sizes that `load` was given.
+    """
+
+    def __init__(self, source: Union[Source, SavedSource], lenders: Sequence[Session] = ()) -> None:
+        """lenders: sessions on the same device whose constants and kernels are shared where they are equal."""
+        self.device = source.info
+        self._source = source
+        self._plans: OrderedDict[Any, Compiled] = OrderedDict()
+        self._contents: frozenset[str] = frozenset()
+        self._missing: Error | None = None
+        self._lock = Lock()
+        try:
+            compiled = source.compile(source.shapes, {}, lenders)
+            self._plans[_key({v.name: v for v in compiled.plan.inputs}, frozenset())] = compiled
+        except (ContentError, ShapeError) as error:
+            self._missing = error
+
+    @property
+    def _last(self) -> Compiled:
+        if not self._plans:
+            assert self._missing is not None
+            raise self._missing
+        return next(reversed(self._plans.values()))
+
+    @property
+    def graph(self) -> Graph:
+        """The graph after the passes. Before the first run, raises what was not known at load."""
+        return self._last.graph
+
+    @property
+    def plan(self) -> Plan:
+        """What runs, in what order, on which textures. Raises as `graph` does."""
+        return self._last.plan
+
+    @property
+    def config(self) -> Config:
+        """The settings it was compiled with. Raises as `graph` does."""
+        return self._last.config
 
     @property
     def inputs(self) -> dict[str, Value]:
-        """Name, shape and dtype of every input, by name."""
+        """Name, shape and dtype of every input, by name. Raises as `graph` does."""
         return {value.name: value for value in self.plan.inputs}
 
     @property
     def outputs(self) -> dict[str, Value]:
-        """Name, shape and dtype of every output, by name."""
+        """Name, shape and dtype of every output, by name. Raises as `graph` does."""
         return {value.name: value for value in self.plan.outputs}
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Every output as a new numpy array, for an array for every input. Raises InputError, DeviceError."""
-        return dict(self._session.run(inputs))
+    def run(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Every output by name, as a new numpy array, for an array for every input.
+
+        An input may be an OpenCL buffer or image of `queue.context` too: it is copied on the device, and has the shape
+        that the input had in the last run. outputs: an array, a buffer or an image for some of the outputs, which is
+        filled, and given back under the output's name. A buffer holds the row-major tensor, in
+        `plan.input_buffers[name].dtype` or `plan.output_buffers[name].dtype`; an image lies as
+        `plan.placements[name]` says. What other queues do with either must be over.
+
+        Compiles a further plan for shapes, or for content of `needs_content`, that it has none for. Several threads
+        may call it: they take turns. Raises InputError, DeviceError, and what `load` raises.
+        """
+        compiled, given = self._prepared(inputs)
+        return compiled.session.run(given, outputs)
+
+    def compile_for(self, inputs: Mapping[str, Any]) -> None:
+        """What `run` does before it runs: a plan for these inputs, where there is none yet. Raises what that raises."""
+        self._prepared(inputs)
+
+    def submit(self, inputs: Mapping[str, Any], depth: int = DEPTH) -> Frame:
+        """Starts a run with an array for every input; the Future of its outputs, as `run` gives them.
+
+        Upload, compute and download of successive frames overlap. With `depth` frames under way it waits until the
+        first of them is done. The arrays may be changed once it returns. A frame takes `plan.buffer_bytes` on the
+        device beside `plan.bytes`, and as many of the host's pinned memory. Raises what `run` raises, save what
+        fails on the device: that is raised by result().
+        """
+        compiled, given = self._prepared(inputs)
+        return compiled.pipeline.submit(given, depth)
+
+    @property
+    def queue(self) -> Any:
+        """The pyopencl queue, in order, of all runs; buffers and images for `run` belong to its context."""
+        return self._source.context.queue
+
+    @property
+    def needs_content(self) -> tuple[str, ...]:
+        """The inputs whose content the model is compiled for, as far as runs have shown."""
+        return tuple(sorted(self._contents))
+
+    def preprocess(
+        self, size: tuple[int, int] | None = None, format: str = "rgb", resize: str = "stretch",
+        filter: str = "antialias", order: str | None = None, scale: float = 1.0, mean: float | Sequence[float] = 0.0,
+        std: float | Sequence[float] = 1.0, pad: int = 114, colors: str = "bt601", input: str | None = None,
+    ) -> Model:
+        """The model with an input "picture" of bytes, which the device makes its own input of, and the same outputs.
+
+        x = (pixel * scale - mean) / std, with pixels from 0 to 255; see imgconv.preprocess.Preparation for resize,
+        filter, order, mean, std and pad. The picture is a uint8 array: (height, width, 3) for format 'rgb', (height,
+        width, 4) for 'rgba' (alpha is ignored), (height, width) for 'grey', (height * 3/2, width) for 'nv12', the rows
+        of Y followed by those of U and V by turns. colors: what these mean, 'bt601', 'bt601-full', 'bt709' or
+        'bt709-full'; full: black is 0 and white 255, and not 16 and 235.
+
+        size: height and width of the picture; where there is none, and for any other, the model is compiled at the
+        first run with it. order: by default 'rgb', or 'y' where the model takes one channel. input: which input, where
+        several could take it. An open size of the model is the picture's own. Shares the weights.
+        Raises InputError for a setting that does not fit, ConfigError for a compiled file, and what `load` raises.
+        """
+        from imgconv.picture import PICTURE, array_shape, picture_stage
+
+        how = {
+            "resize": resize, "filter": filter, "order": order, "scale": scale, "mean": _each(mean), "std": _each(std),
+            "pad": pad, "format": format, "colors": colors,
+        }
+        if not isinstance(self._source, Source):
+            raise ConfigError("a compiled file keeps its inputs: compile the model that preprocess gives instead")
+        shapes = dict(self._source.shapes)
+        if self._source.picture:
+            shapes.pop(PICTURE, None)
+        stage = picture_stage(self._source.declared_inputs(), shapes, how, input)
+        shapes.pop(PICTURE, None)  # where the model's own input has the name, the stage has its sizes
+        if size:
+            shapes[PICTURE] = array_shape(format, (size[1], size[0]))
+        source = replace(self._source, shapes=shapes, picture=stage)
+        return Model(source, [each.session for each in self._plans.values()])
+
+    def stream(self, states: Mapping[str, str]) -> Stream:
+        """The model with outputs that feed inputs at the next frame: ``{"state_out": "state_in"}``; see Stream.
+
+        It has images of its own for the sizes of the last run, and shares the weights. Raises InputError where a name,
+        shape or dtype does not match.
+        """
+        last = self._last
+        if self._contents:
+            raise InputError(f"the content of {', '.join(self.needs_content)} shapes the model, so it cannot stream")
+        check_states(last.plan, states)
+        shapes = {value.name: value.shape for value in last.plan.inputs}
+        return Stream(self._source.compile(shapes, {}, [last.session], states).session)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the plan of the last run, its weights and the driver's programs: `load` takes the file as a model.
+
+        Loading it needs no onnx package and compiles nothing on the same device and driver; on another device it makes
+        the plan anew. Other shapes need the ONNX file. Raises InputError where the file cannot be written.
+        """
+        last = self._last
+        target = limited(target_of(self.device), last.config)
+        save_model(path, last.graph, last.plan, last.config, self.device.key, target, last.session.binaries())
 
     def __call__(self, array: Any) -> Any:
         """The only output for the only input; a dict of outputs where there are several. Raises InputError."""
@@ -52,42 +195,107 @@ class Model:
         outputs = self.run({self.plan.inputs[0].name: array})
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
+    def _prepared(self, inputs: Mapping[str, Any]) -> tuple[Compiled, dict[str, Any]]:
+        """The plan for the inputs, and those of them that it takes."""
+        from imgconv.cl.transfer import is_memory
+
+        given = {name: each if is_memory(each) else numpy.asarray(each) for name, each in inputs.items()}
+        with self._lock:
+            compiled = self._compiled_for({n: self._stand_in(n) if is_memory(a) else a for n, a in given.items()})
+            known = {value.name for value in compiled.plan.inputs}
+            return compiled, {n: a for n, a in given.items() if n in known or n not in self._contents}
+
+    def _stand_in(self, name: str) -> Any:
+        """An array, which takes no memory, of the shape that an input had in the last run."""
+        if name not in self.inputs:
+            raise InputError(f"input {name!r} has to be an array; on the device it can be {', '.join(self.inputs)}")
+        return numpy.broadcast_to(numpy.float32(0), self.inputs[name].shape)
+
+    def _compiled_for(self, arrays: Mapping[str, Any]) -> Compiled:
+        """The plan for the arrays' shapes and contents, compiled where there is none yet."""
+        while not self._source.is_fixed:
+            key = _key(arrays, self._contents)
+            if key in self._plans:
+                self._plans.move_to_end(key)
+                break
+            try:
+                compiled = self._compile(arrays)
+            except ContentError as error:
+                if self._contents.issuperset(error.inputs):
+                    raise
+                self._contents |= frozenset(error.inputs)
+                continue
+            self._plans[key] = compiled
+            while len(self._plans) > PLANS:
+                self._plans.popitem(last=False)
+        return self._last
+
+    def _compile(self, arrays: Mapping[str, Any]) -> Compiled:
+        missing = [name for name in self.needs_content if name not in arrays]
+        if missing:
+            raise InputError(f"input {missing[0]!r} is missing")
+        contents = {name: arrays[name] for name in self._contents}
+        shapes = {name: array.shape for name, array in arrays.items()}
+        try:
+            return self._source.compile(shapes, contents, [each.session for each in self._plans.values()])
+        except InputError:
+            if self._plans:
+                from imgconv.exchange import check_inputs
+
+                # What the last plan would take says more than what the file allows.
+                check_inputs(self.plan.inputs, {n: a for n, a in arrays.items() if n not in self._contents})
+            raise
+
+
+def _key(arrays: Mapping[str, Any], contents: frozenset[str]) -> frozenset[tuple[Any, ...]]:
+    """What a plan is made for: the shape of every input, and its content where that must be known."""
+    return frozenset((n, tuple(a.shape), a.tobytes() if n in contents else b"") for n, a in arrays.items())
+
 
 def load(
-    path_or_graph: str | Path | Graph, device: str | int | DeviceInfo | None = None, float16: int | bool | None = None,
+    model: Any, device: str | int | DeviceInfo | None = None, float16: int | bool | None = None,
     native_explog: bool | None = None, shapes: Shapes | None = None, max_image: int | None = None,
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: Callable[[int, int, str], None] | None = None, precision: str | Path | None = None,
+    tuning: str | Path | None = None,
 ) -> Model:
-    """Compile an ONNX file or a Graph for a device.
+    """Compile an ONNX file, an onnx ModelProto or a Graph for a device, or take a file of `Model.save`.
 
     device: index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU). float16: 1 stores half, save
     where that would cost more than imgconv.precision allows (FLOAT16). native_explog: native_exp and friends
-    (NATIVE_EXPLOG). shapes: sizes of symbolic dimensions, by input or dimension name. max_image: a lower image limit
-    than the device's (IMGCONV_MAX_IMAGE). progress: called with (kernels built, kernels in all, text).
-    Raises ConfigError, ModelError, UnsupportedError, DeviceError, ResourceError or BuildError.
+    (NATIVE_EXPLOG). shapes: sizes of symbolic dimensions, by input or dimension name; a batch is 1 and every other
+    size is that of the first run where none is given. max_image: a lower image limit than the device's
+    (IMGCONV_MAX_IMAGE). progress: called with (kernels built, kernels in all, text). precision: a file that
+    `imgconv tune --precision` wrote; it says what is half, and float16 too. tuning: a file that `imgconv tune` wrote
+    (default: the one beside the model, where there is one); measurements of other devices are left alone.
+    Raises ConfigError, ModelError, UnsupportedError, InputError, DeviceError, ResourceError or BuildError.
     """
+    return Model(open_source(model, device, float16, native_explog, shapes, max_image, progress, precision, tuning))
+
+
+def open_source(
+    model: Any, device: str | int | DeviceInfo | None = None, float16: int | bool | None = None,
+    native_explog: bool | None = None, shapes: Shapes | None = None, max_image: int | None = None,
+    progress: Callable[[int, int, str], None] | None = None, precision: str | Path | None = None,
+    tuning: str | Path | None = None,
+) -> Source | SavedSource:
+    """What `load` compiles: the model and its settings, on an opened device. Raises as `load` does."""
+    if isinstance(model, (str, os.PathLike)) and is_archive(model):
+        saved = SavedModel.open(model)
+        others = {n: s for n, s in (shapes or {}).items() if n not in saved.inputs or [*_each(s)] != saved.inputs[n][1]}
+        if others or (float16, native_explog, max_image, precision, tuning) != (None,) * 5:
+            raise ConfigError(f"{os.fspath(model)!r} is compiled: its settings and shapes cannot be changed any more")
+        info = device if isinstance(device, DeviceInfo) else select(read_device(device))
+        return SavedSource(saved, info, open_device(info), progress)
     chosen = device if isinstance(device, (str, int)) else None
-    config = read_config(float16, native_explog, max_image, chosen)
-    graph = path_or_graph
-    if not isinstance(graph, Graph):
-        from imgconv.onnx_import import import_onnx
-
-        graph = import_onnx(graph, shapes)
+    file = read_precision_file(precision) if precision is not None else None
+    if file and float16 is not None and int(float16) != file.float16:
+        raise ConfigError(f"{file.path!r} was made for float16={file.float16}, not for float16={int(float16)}")
+    config = read_config(file.float16 if file else float16, native_explog, max_image, chosen)
     info = device if isinstance(device, DeviceInfo) else select(config.device)
-    target = limited(target_of(info), config)
-    optimised = run_passes(graph)
-    from imgconv.precision import choose_float_nodes
-    from imgconv.runner import Session
-
-    context = open_device(info)
-    if config.float16:
-        config = replace(config, float_nodes=choose_float_nodes(optimised, config, target, context, progress))
-    plan = lower(optimised, config, target)
-    return Model(optimised, plan, config, info, Session(plan, context, progress))
+    database = open_beside(model) if tuning is None else Database(tuning)
+    return Source(model, shapes or {}, config, info, open_device(info), progress, file, database)
 
 
-def target_of(info: DeviceInfo) -> Target:
-    """What the compiler needs to know of a device."""
-    limits = ImageLimits(info.max_image_width, info.max_image_height, info.max_image_layers)
-    kind = "cpu" if info.kind == "cpu" else "gpu"
-    return Target(limits, kind, info.compute_units, info.half_images, info.max_read_images)
+def _each(numbers: float | Sequence[float]) -> tuple[float, ...]:
+    """One number, or one for each channel, as a tuple."""
+    return tuple(map(float, numpy.ravel(numbers)))

@@ -9,7 +9,7 @@ from typing import Any
 
 from imgconv.graph import Value
 from imgconv.kernels.source import KernelSource
-from imgconv.layout import HostBuffer, Texture
+from imgconv.layout import HostBuffer, Placement, Texture
 
 Storage = Texture | HostBuffer
 
@@ -19,7 +19,9 @@ class Launch:
     """One kernel launch. kind: 'pack' (host buffer to texture), 'unpack', 'copy' or 'compute'.
 
     description: the operation and what is fused into it; specialisation: the template's choices; origin: the ONNX
-    nodes it came from; reason: why a launch that only moves elements is there.
+    nodes it came from; reason: why a launch that only moves elements is there. operation: the sort of work, such as
+    'depthwise convolution'. moved_bytes: of every value that it reads, once and as a whole, and of what it writes.
+    choice: where the specialisation comes from, and what it is expected to cost.
     """
 
     name: str
@@ -30,6 +32,9 @@ class Launch:
     origin: tuple[str, ...] = ()
     multiply_adds: int = 0
     reason: str = ""
+    operation: str = ""
+    moved_bytes: int = 0
+    choice: str = ""
 
     @property
     def reads(self) -> tuple[Storage, ...]:
@@ -46,29 +51,70 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Region:
+    """Where an image lies in the workspace, in bytes."""
+
+    offset: int
+    row_bytes: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on the device: constants, activations, states, the host buffers of inputs and outputs, and all of these.
+
+    lower_bound: the most bytes of activations that are alive at once; no plan of these launches holds fewer.
+    """
+
+    weights: int
+    activations: int
+    states: int
+    buffers: int
+    peak: int
+    lower_bound: int
+
+
+@dataclass(frozen=True)
 class Plan:
-    """Launches in order; host buffers by input and output name; the content of constant storages; texture slots.
+    """Launches in order, and everything that they read and write.
 
-    constant_outputs: the arrays of outputs that depend on no input; the device has no part in them.
-
-    content: host arrays, as stored, of every storage that is uploaded once. slots: for each texture that is written by
-    launches, the number of the image that holds it; textures with one slot are never alive together.
+    input_buffers, output_buffers: by name; an input of bytes is a texture that takes them as they are, where one can.
+    content: host arrays, as stored, of every storage that is uploaded once. constant_outputs: the arrays of outputs
+    that depend on no input; the device has no part in them. placements: where each input and each node's output lies
+    once it is made. states: textures that keep their content from run to run. slots: for each texture that is written
+    by launches, the number of the image that holds it; textures with one slot are never alive together. regions:
+    instead of a slot, the part of one buffer that is the texture's image, on devices that can. most_alive: bytes of the
+    textures that must be there at once.
     """
 
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     launches: tuple[Launch, ...]
-    input_buffers: Mapping[str, HostBuffer]
+    input_buffers: Mapping[str, Storage]
     output_buffers: Mapping[str, HostBuffer]
     content: Mapping[Storage, Any]
     slots: Mapping[Texture, int] = field(default_factory=dict)
     constant_outputs: Mapping[str, Any] = field(default_factory=dict)
+    placements: Mapping[str, Placement] = field(default_factory=dict)
+    states: tuple[Texture, ...] = ()
+    regions: Mapping[Texture, Region] = field(default_factory=dict)
+    most_alive: int = 0
 
     @cached_property
     def textures(self) -> tuple[Texture, ...]:
         """Every texture, constants first."""
         constant = [s for s in self.content if isinstance(s, Texture)]
-        return (*constant, *self.slots)
+        return (*constant, *self.states, *self.slots, *self.regions)
+
+    @cached_property
+    def made(self) -> dict[int, str]:
+        """The value that is complete after a launch, by the launch's number: an input or a node's output."""
+        last: dict[str, int] = {}
+        for number, launch in enumerate(self.launches):
+            place = self.placements.get(launch.name)
+            if place is not None and launch.writes == place.storage:
+                last[launch.name] = number
+        return {number: name for name, number in last.items()}
 
     @property
     def weight_bytes(self) -> int:
@@ -76,9 +122,26 @@ class Plan:
         return sum(storage.bytes for storage in self.content)
 
     @property
+    def workspace_bytes(self) -> int:
+        """Bytes of the buffer that has the regions."""
+        return max((region.offset + region.bytes for region in self.regions.values()), default=0)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the textures that last from run to run."""
+        return sum(texture.bytes for texture in self.states)
+
+    @property
     def activation_bytes(self) -> int:
-        """Bytes of the images that hold activations, each slot once."""
-        return sum({slot: texture.bytes for texture, slot in self.slots.items()}.values())
+        """Bytes that hold activations: the workspace, and images, each slot once."""
+        return sum({slot: texture.bytes for texture, slot in self.slots.items()}.values()) + self.workspace_bytes
+
+    @property
+    def memory(self) -> Memory:
+        """What a session takes of the device, known before it takes anything."""
+        return Memory(
+            self.weight_bytes, self.activation_bytes, self.state_bytes, self.buffer_bytes, self.bytes, self.most_alive
+        )
 
     @property
     def buffer_bytes(self) -> int:
@@ -88,7 +151,15 @@ class Plan:
     @property
     def bytes(self) -> int:
         """Everything that is allocated on the device."""
-        return self.weight_bytes + self.activation_bytes + self.buffer_bytes
+        return self.weight_bytes + self.activation_bytes + self.state_bytes + self.buffer_bytes
+
+    @property
+    def activation_places(self) -> str:
+        """What holds the activations, in words."""
+        images = f"{len(set(self.slots.values()))} images"
+        if not self.regions:
+            return images
+        return f"one workspace and {images}" if self.slots else "one workspace"
 
     @property
     def multiply_adds(self) -> int:
@@ -105,6 +176,7 @@ class Plan:
         lines += [f"  {number:3} {launch}" for number, launch in enumerate(self.launches)]
         lines.append(
             f"  weights {self.weight_bytes / 1e6:.2f} MB, activations {self.activation_bytes / 1e6:.2f} MB in "
-            f"{len(set(self.slots.values()))} images, host buffers {self.buffer_bytes / 1e6:.2f} MB"
+            f"{self.activation_places} (at least {self.most_alive / 1e6:.2f} MB are alive at once), host buffers "
+            f"{self.buffer_bytes / 1e6:.2f} MB"
         )
         return "\n".join(lines)

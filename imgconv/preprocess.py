@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from imgconv.errors import InputError
+from imgconv.files import written_whole
 
+FORMATS = ("rgb", "rgba", "grey", "nv12")
 RESIZES = ("stretch", "crop", "letterbox")
 ORDERS = ("rgb", "bgr", "y")
-FILTERS = ("antialias", "bilinear")
+RESAMPLING = {
+    "antialias": Image.Resampling.BILINEAR, "area": Image.Resampling.BOX, "bicubic": Image.Resampling.BICUBIC,
+}
+FILTERS = (*RESAMPLING, "bilinear")
+COLORS = ("bt601", "bt601-full", "bt709", "bt709-full")
+Declared = Mapping[str, tuple[str, "Sequence[int | str] | None"]]
 Size = tuple[int, int]  # width, height in pixels, as Pillow has it
+Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 
 
 @dataclass(frozen=True)
@@ -27,8 +34,9 @@ class Preparation:
     resize: 'stretch' fills the model's size, without keeping the aspect; 'crop' scales the picture until it covers the
     size and keeps the middle; 'letterbox' scales it until it fits, puts it at the top left, and fills with `pad`.
     order: 'rgb', 'bgr' or 'y' (the luma of JPEG, BT.601: one channel). mean and std: one value, or one for each channel
-    in that order. filter: 'antialias' averages all pixels that fall into one, as Pillow and torchvision do; 'bilinear'
-    looks at the four nearest only, as OpenCV does.
+    in that order. filter: 'antialias' weighs all pixels that fall into one with a triangle, as Pillow and torchvision
+    do, 'area' weighs them alike, 'bicubic' with a cubic; 'bilinear' looks at the four nearest only, as OpenCV does.
+    format and colors are those of a picture given as bytes to `Model.preprocess`, which says more.
     """
 
     resize: str = "stretch"
@@ -38,10 +46,15 @@ class Preparation:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     pad: int = 114
+    format: str = "rgb"
+    colors: str = "bt601"
 
     def __post_init__(self) -> None:
         """Raises InputError for a setting that fits no picture."""
-        choices = (("resize", self.resize, RESIZES), ("order", self.order, ORDERS), ("filter", self.filter, FILTERS))
+        choices = (
+            ("resize", self.resize, RESIZES), ("order", self.order, ORDERS), ("filter", self.filter, FILTERS),
+            ("format", self.format, FORMATS), ("colors", self.colors, COLORS),
+        )
         for name, value, allowed in choices:
             if value not in allowed:
                 raise InputError(f"{name} is {value!r}; use {', '.join(allowed)}")
@@ -56,6 +69,73 @@ class Preparation:
     @property
     def channels(self) -> int:
         return 1 if self.order == "y" else 3
+
+
+@dataclass(frozen=True)
+class PictureInput:
+    """The input that takes the picture. dimensions: a size, or a name or "" where the picture gives the size."""
+
+    name: str
+    dtype: str
+    dimensions: Sequence[int | str]
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether it is (N, H, W, C) instead of (N, C, H, W)."""
+        return self.dimensions[3] in (1, 3) and self.dimensions[1] not in (1, 3)
+
+    @property
+    def channels(self) -> int | None:
+        """1 or 3; None where the model does not say."""
+        found = self.dimensions[3 if self.channels_last else 1]
+        return found if isinstance(found, int) else None
+
+    @property
+    def takes_one(self) -> bool:
+        """Whether the batch is 1, or may be."""
+        return self.dimensions[0] == 1 or isinstance(self.dimensions[0], str)
+
+    def picture_size(self, own: Size) -> Size:
+        """Width and height that the model takes, for a picture of its `own` width and height."""
+        height, width = self.dimensions[1:3] if self.channels_last else self.dimensions[2:]
+        return width if isinstance(width, int) else own[0], height if isinstance(height, int) else own[1]
+
+    def shape(self, picture: Size, channels: int) -> tuple[int, int, int, int]:
+        """The input's shape for a picture of this width and height."""
+        width, height = self.picture_size(picture)
+        return (1, height, width, channels) if self.channels_last else (1, channels, height, width)
+
+    def array(self, picture: Image.Image, preparation: Preparation) -> Any:
+        """The input's array for a picture that has its size; rounded and clipped where the model takes integers."""
+        array = to_array(picture, preparation)
+        array = array.transpose(0, 2, 3, 1) if self.channels_last else array
+        if self.dtype.startswith("float"):
+            return array.astype(self.dtype)
+        limits = numpy.iinfo(self.dtype)
+        return numpy.rint(array).clip(limits.min, limits.max).astype(self.dtype)
+
+
+def picture_inputs(declared: Declared, shapes: Mapping[str, Any]) -> list[PictureInput]:
+    """The inputs that take one picture of one or three channels.
+
+    declared: dtype and dimensions by name, a dimension without a size as a name or "", None for all; shapes: shapes of
+    inputs and sizes of named dimensions.
+    """
+    found = []
+    for name, (dtype, dimensions) in declared.items():
+        target = PictureInput(name, dtype, with_sizes(name, dimensions, shapes))
+        if len(target.dimensions) == 4 and target.takes_one and target.channels in (1, 3, None):
+            found.append(target)
+    return found
+
+
+def with_sizes(name: str, dimensions: Sequence[int | str] | None, shapes: Mapping[str, Any]) -> Sequence[int | str]:
+    """An input's dimensions with the sizes that are given; four open ones where the model has no shape."""
+    given = shapes.get(name)
+    if given is not None and not isinstance(given, int):
+        return tuple(given)
+    sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
+    return [sizes.get(d, d) if isinstance(d, str) else d for d in dimensions or [""] * 4]
 
 
 def read_picture(path: str | os.PathLike[str]) -> Image.Image:
@@ -85,22 +165,30 @@ def letterbox_scale(picture: Size, size: Size) -> float:
 
 def resized(picture: Image.Image, size: Size, preparation: Preparation) -> Image.Image:
     """The picture at exactly `size`, as the preparation's resize, filter and pad say."""
-    scales = size[0] / picture.width, size[1] / picture.height
-    if preparation.resize == "letterbox":
-        scale = letterbox_scale(picture.size, size)
-        inner = max(1, int(picture.width * scale)), max(1, int(picture.height * scale))
-        boxed = Image.new("RGB", size, (preparation.pad,) * 3)
-        boxed.paste(_scaled(picture, inner, (0, 0, *picture.size), preparation.filter), (0, 0))
-        return boxed
-    shown = (size[0] / max(scales), size[1] / max(scales)) if preparation.resize == "crop" else picture.size
-    left, top = (picture.width - shown[0]) / 2, (picture.height - shown[1]) / 2
-    return _scaled(picture, size, (left, top, left + shown[0], top + shown[1]), preparation.filter)
+    inner, box = placed(picture.size, size, preparation.resize)
+    scaled = _scaled(picture, inner, box, preparation.filter)
+    if inner == size:
+        return scaled
+    boxed = Image.new("RGB", size, (preparation.pad,) * 3)
+    boxed.paste(scaled, (0, 0))
+    return boxed
 
 
-def _scaled(picture: Image.Image, size: Size, box: tuple[float, float, float, float], how: str) -> Image.Image:
-    """The part of the picture in `box` (left, top, right, bottom) at exactly `size`."""
-    if how == "antialias":
-        return picture.resize(size, Image.Resampling.BILINEAR, box)
+def placed(picture: Size, size: Size, resize: str) -> tuple[Size, Box]:
+    """The size in which a picture is shown at the top left of `size`, and the part of it that is shown."""
+    if resize == "letterbox":
+        scale = letterbox_scale(picture, size)
+        return (max(1, int(picture[0] * scale)), max(1, int(picture[1] * scale))), (0, 0, *picture)
+    scale = max(size[0] / picture[0], size[1] / picture[1])
+    shown = (size[0] / scale, size[1] / scale) if resize == "crop" else picture
+    left, top = (picture[0] - shown[0]) / 2, (picture[1] - shown[1]) / 2
+    return size, (left, top, left + shown[0], top + shown[1])
+
+
+def _scaled(picture: Image.Image, size: Size, box: Box, how: str) -> Image.Image:
+    """The part of the picture in `box` at exactly `size`."""
+    if how in RESAMPLING:
+        return picture.resize(size, RESAMPLING[how], box)
     return picture.transform(size, Image.Transform.EXTENT, box, Image.Resampling.BILINEAR)
 
 
@@ -150,21 +238,3 @@ def save_picture(picture: Image.Image, path: str | os.PathLike[str]) -> None:
         raise InputError(f"cannot write {os.fspath(path)!r}: Pillow writes no such format; use .png")
     with written_whole(path) as file:
         picture.save(file, kind)
-
-
-@contextmanager
-def written_whole(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file to write that takes the place of `path` once it is complete; nothing stays behind otherwise.
-
-    Raises InputError naming the path where it cannot be written.
-    """
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with partial.open("wb") as file:
-            yield file
-        partial.replace(path)
-    except OSError as error:
-        raise InputError(f"cannot write {os.fspath(path)!r}: {error.strerror or error}") from error
-    finally:
-        partial.unlink(missing_ok=True)

@@ -2,53 +2,247 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy
 
 from imgconv.cl.device import Context
-from imgconv.cl.image import create_buffer, create_image, download_buffer, upload, upload_buffer
-from imgconv.cl.program import build, kernel
-from imgconv.cl.queue import durations, enqueue, finish
-from imgconv.errors import InputError
-from imgconv.graph import Value
+from imgconv.cl.image import allocate, allocate_buffer, create_buffer, create_image, create_image_in, download
+from imgconv.cl.image import download_buffer, fill, upload
+from imgconv.cl.program import binary, build, build_binary, kernel
+from imgconv.cl.queue import durations, enqueue, enqueue_all, finish, spans
+from imgconv.cl.queue import Launch as BoundLaunch
+from imgconv.cl.recording import Recording, distrust, is_trusted, plain_runs, record, trust
+from imgconv.cl.transfer import enqueue_copy, enqueue_download, enqueue_upload
+from imgconv.errors import DeviceError, ResourceError
+from imgconv.exchange import Exchange
 from imgconv.kernels.source import COMMON
 from imgconv.layout import HostBuffer, Texture
 from imgconv.plan import Plan, Storage
 
 Progress = Callable[[int, int, str], None]
+Span = tuple[float, float]
 KERNELS_IN_A_PROGRAM = 16
+LAUNCHES_COMPARED = 4
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """When the device did what in one run: (start, end), in seconds since the first of them started.
+
+    uploads and downloads: of the arrays, by the names of inputs and outputs; launches: in the plan's order.
+    """
+
+    uploads: Mapping[str, Span]
+    launches: tuple[Span, ...]
+    downloads: Mapping[str, Span]
+
+    @property
+    def end(self) -> float:
+        """When the last of them ended."""
+        return max((end for _, end in (*self.uploads.values(), *self.launches, *self.downloads.values())), default=0.0)
+
+
+class Lane:
+    """The memory of a run's inputs and outputs, and the launches that are bound to it.
+
+    recording: the launches in the driver's own form; None where, or as long as, they are enqueued one by one.
+    """
+
+    def __init__(self, context: Context, memory: Mapping[Storage, Any], launches: Sequence[BoundLaunch]) -> None:
+        self.context, self.memory, self.launches = context, memory, launches
+        self._plain_runs = plain_runs(context.info)
+        self.recording = None if self._plain_runs else record(context, launches)
+
+    def enqueue(self) -> None:
+        """Enqueues every launch. The last time must be over. Raises DeviceError, ResourceError."""
+        if self.recording is not None:
+            self.recording.replay()
+            return
+        enqueue_all(self.context, self.launches)
+        if self._plain_runs:
+            self._plain_runs -= 1
+            if not self._plain_runs:
+                self.recording = record(self.context, self.launches)
 
 
 class Session:
     """A plan with its images, its programs and its arguments bound; `run` only uploads, enqueues and downloads."""
 
-    def __init__(self, plan: Plan, context: Context, progress: Progress | None = None) -> None:
+    def __init__(
+        self, plan: Plan, context: Context, progress: Progress | None = None, lenders: Sequence[Session] = (),
+        binaries: Sequence[bytes] = (),
+    ) -> None:
         """Builds every kernel and uploads every constant. Raises BuildError, ResourceError, DeviceError.
 
-        progress: called with (kernels built, kernels in all, what comes next).
+        progress: called with (kernels built, kernels in all, what comes next). lenders: sessions of the same context;
+        a constant that one of them holds is shared with it, and so is a kernel. binaries: what `binaries` gave for this
+        plan, device and driver, in place of compiling.
         """
         self.plan = plan
         self.context = context
-        self._memory = self._allocate()
-        kernels = self._build(progress or (lambda done, total, what: None))
-        self._launches = []
-        for launch in plan.launches:
-            program, name = kernels[launch.source.text]
-            bound = kernel(program, name)
-            bound.set_args(*(self._memory[argument.storage] for argument in launch.source.arguments))
-            self._launches.append((bound, launch.source.global_size, launch.source.local_size))
+        try:
+            self._memory = self._allocate(lenders)
+        except ResourceError as error:
+            has = f"{context.info.name} has {context.info.global_memory_bytes} bytes, the plan takes {plan.bytes}"
+            raise ResourceError(f"{error.message}; {has}", error.tensor, error.shape, error.limit) from error
+        self._lent = {text: kernel for each in lenders for text, kernel in each.kernels.items()} if not binaries else {}
+        self.kernels: dict[str, tuple[Any, str]] = self._build(progress or (lambda done, total, what: None), binaries)
+        self._launches = self._bind(self._memory)
+        if not is_trusted(context.info):
+            self._compare_replay()
+        self.lane = Lane(context, self._memory, self._launches)
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Every output by name for an array for every input. Raises InputError naming the input that does not fit."""
-        arrays = check_inputs(self.plan.inputs, inputs)
-        for name, buffer in self.plan.input_buffers.items():
-            upload_buffer(self.context, self._memory[buffer], arrays[name].astype(buffer.dtype, copy=False))
-        for bound, global_size, local_size in self._launches:
-            enqueue(self.context, bound, global_size, local_size)
+    def run(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Every output by name for an array, an OpenCL buffer or an image for every input.
+
+        outputs: where to put some of them, as Model.run says; the others are new arrays. Threads take turns. Raises
+        InputError naming the input or output that does not fit, and DeviceError.
+        """
+        exchange = Exchange.of(self.plan, self.context, inputs, outputs or {})
+        lane, context, memory = self.lane, self.context, self._memory
+        with context.lock:
+            # An event that is dropped before its copy is over waits for it.
+            events = [enqueue_upload(context, memory[place], array) for place, array in exchange.uploads.items()]
+            events += [enqueue_copy(context, memory[place], given) for place, given in exchange.copies_in.items()]
+            if exchange.instead:
+                self._enqueue_with(exchange.instead)
+            else:
+                lane.enqueue()
+            events += [enqueue_copy(context, given, memory[place]) for place, given in exchange.copies_out.items()]
+            self._read(exchange.downloads)
+        return exchange.results()
+
+    def _enqueue_with(self, instead: Mapping[int, tuple[Any, Any]]) -> None:
+        """Enqueues the launches, but a copy (destination, source) in place of some of them, by their numbers."""
+        for number, launch in enumerate(self.lane.launches):
+            if number in instead:
+                destination, source = (self._memory.get(each, each) for each in instead[number])
+                enqueue_copy(self.context, destination, source)
+            else:
+                enqueue(self.context, *launch)
+
+    def new_lane(self) -> Lane:
+        """Further memory for inputs and outputs, bound to launches that share everything else. Raises ResourceError."""
+        places = (*self.plan.input_buffers.values(), *self.plan.output_buffers.values())
+        with self.context.lock:
+            memory = {place: self._exchanged(place) for place in places}
+            return Lane(self.context, memory, self._bind(memory))
+
+    def _bind(self, memory: Mapping[Storage, Any]) -> list[BoundLaunch]:
+        """The launches; those that touch nothing of a further lane's memory are the session's own."""
+        launches: list[BoundLaunch] = []
+        for number, launch in enumerate(self.plan.launches):
+            used = [argument.storage for argument in launch.source.arguments]
+            if memory is not self._memory and memory.keys().isdisjoint(used):
+                launches.append(self._launches[number])
+                continue
+            program, name = self.kernels[launch.source.text]
+            bound = kernel(program, name)
+            bound.set_args(*(memory[place] if place in memory else self._memory[place] for place in used))
+            launches.append((bound, launch.source.global_size, launch.source.local_size))
+        return launches
+
+    def _compare_replay(self) -> None:
+        """Settles whether this driver's recordings are used: by a replay of the first launches."""
+        first = self._launches[:LAUNCHES_COMPARED]
+        recording = record(self.context, first)
+        if recording is None:
+            return
+        try:
+            equal = self._replays_equally(first, recording)
+            reason = f"a replay through {recording.extension} gave other results"
+        except DeviceError as error:
+            equal, reason = False, str(error)
+        if equal:
+            trust(self.context.info)
+        else:
+            distrust(self.context.info, reason)
+
+    def _replays_equally(self, first: Sequence[BoundLaunch], recording: Recording) -> bool:
+        """Whether launches write the same when they are replayed."""
+        written = self.plan.launches[len(first) - 1].writes
+        results: list[bytes] = []
+        for seed, replayed in ((0, False), (1, False), (0, True)):
+            self._upload_drawn(seed)
+            recording.replay() if replayed else enqueue_all(self.context, first)
+            results.append(self._content(written).tobytes())
+            self.clear_states()
+        # The run between leaves its own content for a replay that does nothing.
+        return results[0] == results[2]
+
+    def _upload_drawn(self, seed: int) -> None:
+        """Small numbers for every input: zeros and ones are right for indices too."""
+        random = numpy.random.default_rng(seed)
+        for value in self.plan.inputs:
+            place = self.plan.input_buffers[value.name]
+            drawn = random.random(place.shape)
+            array = (drawn if value.dtype.startswith("float") else drawn > 0.5).astype(place.dtype)
+            enqueue_upload(self.context, self._memory[place], array).wait()
+
+    def _read(self, arrays: Mapping[Storage, Any]) -> list[Any]:
+        """Fills arrays from where they lie, and waits; the events."""
+        events = [enqueue_download(self.context, array, self._memory[place]) for place, array in arrays.items()]
         finish(self.context)
-        return {value.name: self._download(value) for value in self.plan.outputs}
+        return events
+
+    def _content(self, storage: Storage) -> Any:
+        """What lies in a texture or a buffer."""
+        if isinstance(storage, HostBuffer):
+            return download_buffer(self.context, self._memory[storage], storage.shape, storage.dtype)
+        return download(self.context, self._memory[storage])
+
+    def outputs(self) -> dict[str, Any]:
+        """Every output of the last run by name, as new arrays."""
+        exchange = Exchange.to_host(self.plan, self.context, {})
+        self._read(exchange.downloads)
+        return exchange.results()
+
+    def clear_states(self) -> None:
+        """Sets every state to zero."""
+        for texture in self.plan.states:
+            fill(self.context, self._memory[texture], (0.0, 0.0, 0.0, 0.0))
+
+    def lend(self, storage: Storage, content: Any) -> Any:
+        """The memory of a constant that is equal in name, form and content; None where this session has none."""
+        own = self.plan.content.get(storage)
+        if own is None or own.shape != content.shape or own.dtype != content.dtype:
+            return None
+        return self._memory[storage] if numpy.array_equal(own, content) else None
+
+    def steps(self, inputs: Mapping[str, Any]) -> Iterator[str]:
+        """`run` with a pause after each value that a launch completes: gives its name, for `value` and `round_to_half`.
+
+        `outputs` has the outputs after the last step. Raises InputError naming the input that does not fit.
+        """
+        self._upload_inputs(inputs)
+        for number, launch in enumerate(self._launches):
+            enqueue(self.context, *launch)
+            if number in self.plan.made:
+                yield self.plan.made[number]
+        finish(self.context)
+
+    def value(self, name: str) -> Any:
+        """The array of the value that the last step completed, float32 or float16 as it is stored."""
+        place = self.plan.placements[name]
+        storage, axis = place.storage, place.layout.packed
+        if isinstance(storage, HostBuffer):
+            return self._content(storage)
+        texels = storage.tiling.gather(self._content(storage))
+        array = storage.layout.unpack(texels, storage.shape)
+        if axis is None:
+            return array
+        return array.take(range(place.channel_offset, place.channel_offset + place.shape[axis]), axis)
+
+    def round_to_half(self, name: str) -> None:
+        """Rounds the float texture of the value that the last step completed, as if it were half; buffers stay."""
+        storage = self.plan.placements[name].storage
+        if isinstance(storage, Texture) and storage.dtype == "float32":
+            with numpy.errstate(over="ignore"):
+                rounded = download(self.context, self._memory[storage]).astype(numpy.float16)
+            upload(self.context, self._memory[storage], rounded.astype(numpy.float32))
 
     def launch_seconds(self) -> list[float]:
         """Seconds that each launch takes on the device, in the plan's order, with the inputs of the last run.
@@ -57,20 +251,41 @@ class Session:
         """
         return durations(self.context, [enqueue(self.context, *launch) for launch in self._launches])
 
-    def _download(self, value: Value) -> Any:
-        if value.name in self.plan.constant_outputs:
-            return self.plan.constant_outputs[value.name].copy()
-        buffer = self.plan.output_buffers[value.name]
-        array = download_buffer(self.context, self._memory[buffer], buffer.shape, buffer.dtype)
-        if value.dtype.startswith("float"):
-            return array.astype(value.dtype, copy=False)
-        return numpy.rint(array).astype(value.dtype)
+    def timeline(self, inputs: Mapping[str, Any]) -> Timeline:
+        """When the device did what in one run. Raises InputError naming the input that does not fit.
 
-    def _allocate(self) -> dict[Storage, Any]:
-        """The device memory of every storage; constants are uploaded here."""
-        memory: dict[Storage, Any] = {}
+        Raises DeviceError where the context was not opened with profile=True.
+        """
+        uploads = self._upload_inputs(inputs)
+        launches = [enqueue(self.context, *launch) for launch in self._launches]
+        finish(self.context)
+        arrays = Exchange.to_host(self.plan, self.context, {}).downloads
+        downloads = dict(zip(self.plan.output_buffers, self._read(arrays), strict=True))
+        found = spans(self.context, [*uploads.values(), *launches, *downloads.values()])
+        first, last = len(uploads), len(uploads) + len(launches)
+        return Timeline(
+            dict(zip(uploads, found[:first], strict=True)), tuple(found[first:last]),
+            dict(zip(downloads, found[last:], strict=True)),
+        )
+
+    def _upload_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Uploads every input; the event of each by name."""
+        uploads = Exchange.of(self.plan, self.context, inputs, {}).uploads
+        events = {
+            name: enqueue_upload(self.context, self._memory[place], uploads[place])
+            for name, place in self.plan.input_buffers.items()
+        }
+        finish(self.context)
+        return events
+
+    def _allocate(self, lenders: Sequence[Session]) -> dict[Storage, Any]:
+        """The device memory of every storage; constants that no lender has are uploaded here."""
+        memory: dict[Storage, Any] = {texture: self._image(texture) for texture in self.plan.states}
         for storage, content in self.plan.content.items():
-            if isinstance(storage, HostBuffer):
+            lent = next((m for each in lenders if (m := each.lend(storage, content)) is not None), None)
+            if lent is not None:
+                memory[storage] = lent
+            elif isinstance(storage, HostBuffer):
                 memory[storage] = create_buffer(self.context, content, storage.name)
             else:
                 memory[storage] = self._image(storage)
@@ -79,60 +294,53 @@ class Session:
         for texture, slot in self.plan.slots.items():
             if slot not in images:
                 images[slot] = self._image(texture)
+                allocate(self.context, images[slot], texture.name)
             memory[texture] = images[slot]
+        if self.plan.regions:
+            workspace = create_buffer(self.context, self.plan.workspace_bytes, "the workspace")
+            allocate_buffer(self.context, workspace, "the workspace")
+            for texture, region in self.plan.regions.items():
+                memory[texture] = create_image_in(
+                    self.context, workspace, region.offset, region.row_bytes, *texture.tiling.image_size, texture.dtype,
+                    texture.name,
+                )
         for buffer in (*self.plan.input_buffers.values(), *self.plan.output_buffers.values()):
-            memory[buffer] = create_buffer(self.context, max(buffer.bytes, 4), buffer.name)
+            memory[buffer] = self._exchanged(buffer)
         return memory
+
+    def _exchanged(self, place: Storage) -> Any:
+        """Memory for an input or an output."""
+        if isinstance(place, Texture):
+            return self._image(place)
+        return create_buffer(self.context, max(place.bytes, 4), place.name)
 
     def _image(self, texture: Texture) -> Any:
         width, height = texture.tiling.image_size
         layers = texture.tiling.layers if texture.tiling.layers > 1 else 0
         return create_image(self.context, width, height, layers, texture.dtype, texture.name)
 
-    def _build(self, progress: Progress) -> dict[str, tuple[Any, str]]:
+    def binaries(self) -> tuple[bytes, ...]:
+        """The driver's programs, in the order in which they are built."""
+        if not self._lent.keys().isdisjoint(self.kernels):
+            return Session(self.plan, self.context).binaries()
+        return tuple(map(binary, self._programs))
+
+    def _build(self, progress: Progress, binaries: Sequence[bytes]) -> dict[str, tuple[Any, str]]:
         """Program and kernel name of every distinct kernel text; several texts make one program."""
         common = COMMON.read_text(encoding="utf-8")
         texts = {launch.source.text: launch.source.path for launch in self.plan.launches}
         names = {text: f"k{number}" for number, text in enumerate(texts)}
-        kernels: dict[str, tuple[Any, str]] = {}
-        waiting = list(texts)
-        for start in range(0, len(waiting), KERNELS_IN_A_PROGRAM):
+        kernels: dict[str, tuple[Any, str]] = {text: self._lent[text] for text in texts if text in self._lent}
+        waiting = [text for text in texts if text not in kernels]
+        self._programs = []
+        for number, start in enumerate(range(0, len(waiting), KERNELS_IN_A_PROGRAM)):
             batch = waiting[start : start + KERNELS_IN_A_PROGRAM]
             progress(start, len(waiting), "compiling kernels")
             source = common + "".join(f"#define NAME {names[text]}\n{text}#undef NAME\n" for text in batch)
             paths = ", ".join(sorted({texts[text] for text in batch}))
-            program = build(self.context, source, paths)
+            ready = build_binary(self.context, binaries[number], paths) if number < len(binaries) else None
+            program = ready or build(self.context, source, paths)
+            self._programs.append(program)
             kernels |= {text: (program, names[text]) for text in batch}
         progress(len(waiting), len(waiting), "ready")
         return kernels
-
-
-def check_inputs(wanted: tuple[Value, ...], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays, contiguous; InputError for a name, shape or dtype that the model does not take."""
-    names = [value.name for value in wanted]
-    unknown = [name for name in given if name not in names]
-    missing = [name for name in names if name not in given]
-    if unknown or missing:
-        problem = f"no input is called {unknown[0]!r}" if unknown else f"input {missing[0]!r} is missing"
-        raise InputError(f"{problem}; the model's inputs are {', '.join(names)}")
-    arrays = {}
-    for value in wanted:
-        array = numpy.asarray(given[value.name])
-        if array.shape != value.shape:
-            raise InputError(
-                f"input {value.name!r} has shape {list(array.shape)}, the model takes {list(value.shape)}; "
-                "load it with shapes= for another one"
-            )
-        if not _holds(value.dtype, array):
-            raise InputError(f"input {value.name!r} has dtype {array.dtype}, the model takes {value.dtype}")
-        arrays[value.name] = numpy.ascontiguousarray(array)
-    return arrays
-
-
-def _holds(dtype: str, array: Any) -> bool:
-    """Whether an array may be given for a dtype: any float for a float, and what loses nothing for the others."""
-    if array.dtype.kind == "f" and dtype.startswith("float"):
-        return True
-    if array.dtype.kind in "biu" and not dtype.startswith("float"):
-        return bool(numpy.all(array.astype(dtype) == array))
-    return numpy.can_cast(array.dtype, dtype, "safe")

@@ -2,14 +2,14 @@
 
 A `Tensor` is an input, a constant or the output of one node in the Graph's kernel form. Everything that ONNX calls an
 operator is composed here, or in `imgconv.ops`, from a load through a view, an elementwise expression, a reduction, a
-convolution, a matrix product and a concatenation. `build_graph` walks from the outputs, so that what no output needs
-is never recorded in the Graph.
+convolution, a matrix product, a concatenation and a gather. `build_graph` walks from the outputs, so that what no
+output needs is never recorded in the Graph.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from math import prod
@@ -20,10 +20,11 @@ import numpy
 from imgconv import expression, view
 from imgconv.evaluate import evaluate_node
 from imgconv.expression import Argument, Expression, Literal
-from imgconv.graph import IDENTITY, Concatenation, Convolution, Graph, Load, Node, Operand, Operation, Product
-from imgconv.graph import Reduction, Value, array_value
+from imgconv.graph import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Operation, Product
+from imgconv.graph import Reduction, Value, array_value, neutral
 from imgconv.view import Shape, View
 
+EXACT = 2**24  # integers up to here are floats without rounding
 Number = Union[int, float, bool]
 TensorLike = Union["Tensor", Number]
 _origin: ContextVar[tuple[str, ...]] = ContextVar("origin", default=())
@@ -69,6 +70,7 @@ class Tensor:
     recorded: Recorded | None = None
     array: Any = None
     computable: bool = False  # nothing that the record reads depends on an input
+    quantised: tuple[Tensor, Tensor] | None = None  # int8 constants and a scale: their product is the content
 
     # Making tensors
 
@@ -119,6 +121,18 @@ class Tensor:
         node = _node(self, Value("r", self.shape, self.dtype), {id(r): f"r{i}" for i, r in enumerate(reads)})
         self.array = evaluate_node(node, arrays)
         return self.array
+
+    def depends_on(self) -> tuple[Tensor, ...]:
+        """The inputs that the content depends on."""
+        found, seen, waiting = [], {id(self)}, [self]
+        while waiting:
+            tensor = waiting.pop()
+            if tensor.recorded is None and tensor.array is None:
+                found.append(tensor)
+            new = [r.tensor for r in _reads(tensor) if id(r.tensor) not in seen]
+            seen |= {id(t) for t in new}
+            waiting += new
+        return tuple(found)
 
     # Elementwise
 
@@ -314,6 +328,11 @@ class Tensor:
     def sum(self, axes: Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
         return self.reduce("sum", axes, keepdims)
 
+    def argmax(self, axis: int) -> Tensor:
+        """The position of the first of the largest elements along an axis, which goes; int64."""
+        last = view.transpose(self.shape, [*(a for a in range(self.rank) if a != axis), axis])
+        return _record(last.shape[:-1], "int64", Reduction("argmax", IDENTITY), (Read(self, last),))
+
     def mean(self, axes: Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
         count = prod(self.shape[a] for a in (range(self.rank) if axes is None else {a % self.rank for a in axes}))
         return self.reduce("sum", axes, keepdims, epilogue=expression.apply("multiply", IDENTITY, 1 / count))
@@ -330,9 +349,10 @@ class Tensor:
         self, kind: str, window: Sequence[int], strides: Sequence[int] | None = None, pads: Sequence[int] | None = None,
         dilations: Sequence[int] | None = None, sizes: Sequence[int] | None = None, scale: TensorLike = 1.0,
     ) -> Tensor:
-        """sum, max, min or product over sliding windows of the last axes. pads: befores then afters, as in ONNX.
+        """sum, max, min, product or argmax over sliding windows of the last axes. pads: befores then afters (ONNX).
 
-        Positions outside of the tensor never win: they count as the kind's neutral element. `sizes` gives the output's
+        Positions outside of the tensor never win: they count as the kind's neutral element. argmax gives int64
+        row-major positions in the window. `sizes` gives the output's
         sizes where they are not those of rounding down. The results are multiplied by `scale` before they are rounded.
         """
         d = len(window)
@@ -344,7 +364,9 @@ class Tensor:
             ]
         seen = view.windows(self.shape, sizes, window, steps, spread, pads[:d])
         shape = (*self.shape[: self.rank - d], *sizes)
-        reads = (Read(self, seen, _neutral(kind, self.dtype)),)
+        reads = (Read(self, seen, neutral(kind, self.dtype)),)
+        if kind == "argmax":
+            return _record(shape, "int64", Reduction(kind, IDENTITY), reads)
         if not isinstance(scale, Tensor):
             epilogue = IDENTITY if scale == 1 else expression.apply("multiply", IDENTITY, scale)
             return _record(shape, self.dtype, Reduction(kind, IDENTITY), reads, epilogue)
@@ -458,15 +480,6 @@ def _number(tensor: Tensor) -> TensorLike:
     return tensor if isinstance(value, int) and float(value) != value else value
 
 
-def _neutral(kind: str, dtype: str) -> float:
-    """What changes nothing in a reduction of that kind."""
-    kinds = {"sum": 0.0, "max": -numpy.inf, "min": numpy.inf, "product": 1.0}
-    if kind in ("max", "min") and numpy.issubdtype(dtype, numpy.integer):
-        limits = numpy.iinfo(dtype)
-        return limits.min if kind == "max" else limits.max
-    return kinds[kind]
-
-
 def less(a: TensorLike, b: TensorLike) -> Tensor:
     """Whether a < b, as bool."""
     return elementwise("less", a, b, dtype="bool")
@@ -488,6 +501,21 @@ def concatenate(tensors: Sequence[Tensor], axis: int) -> Tensor:
     axis %= len(first)
     shape = (*first[:axis], sum(t.shape[axis] for t in parts), *first[axis + 1 :])
     return _record(shape, parts[0].dtype, Concatenation(axis), tuple(map(whole, parts)))
+
+
+def gather(table: Tensor, seen: View, indices: Sequence[Tensor], fill: float = 0.0) -> Tensor:
+    """The elements of a table that indices choose: seen of table at (i, indices[0][i], ..) for each position i.
+
+    seen: a view of the table of shape output + (K_1, .., K_k). indices: k tensors that broadcast to the output's
+    shape, rounded to the nearest integer. fill: what is read where an index is not in 0 .. K-1 or seen has no element.
+    Raises ValueError where an axis is longer than 2**24: a device keeps indices as floats.
+    """
+    count = len(seen.shape) - len(indices)
+    shape, sizes = seen.shape[:count], seen.shape[count:]
+    if max(sizes) > EXACT:
+        raise ValueError(f"an axis of {max(sizes)} elements is longer than 2**24, and indices are floats on a device")
+    reads = tuple(Read(i, view.expand(i.shape, shape)) for i in indices)
+    return _record(shape, table.dtype, Gather(), (Read(table, seen, fill), *reads))
 
 
 def convolution(
@@ -565,9 +593,10 @@ def _as_input(tensor: Tensor) -> Value:
 
 
 class _Builder:
-    def __init__(self, inputs: list[Value], outputs: Collection[str]) -> None:
+    def __init__(self, inputs: list[Value], outputs: Mapping[str, Tensor]) -> None:
         self.inputs = inputs
         self.reserved = frozenset(outputs)
+        self.wanted = {id(tensor): key for key, tensor in reversed(list(outputs.items()))}
         self.nodes: list[Node] = []
         self.constants: dict[str, Any] = {}
         self.names: dict[int, str] = {}
@@ -576,14 +605,14 @@ class _Builder:
 
     def output(self, key: str, tensor: Tensor) -> str:
         """The name `key` made an output: an input, a constant or a tensor that already has a name is passed through."""
-        made = self.visit(tensor, key)
+        made = self.visit(tensor)
         if made == key:
             return made
         self.nodes.append(Node(Value(key, tensor.shape, tensor.dtype), Load(), (_operand(whole(tensor), made),)))
         self.used.add(key)
         return key
 
-    def visit(self, tensor: Tensor, wanted: str | None = None) -> str:
+    def visit(self, tensor: Tensor) -> str:
         """The name of the tensor in the graph, after recording all that it needs."""
         stack = [tensor]
         while stack:
@@ -592,12 +621,12 @@ class _Builder:
             if id(top) in self.names or not waiting:
                 stack.pop()
                 if id(top) not in self.names:
-                    self.add(top, wanted if top is tensor else None)
+                    self.add(top)
             else:
                 stack.extend(reversed(waiting))
         return self.names[id(tensor)]
 
-    def add(self, tensor: Tensor, wanted: str | None) -> None:
+    def add(self, tensor: Tensor) -> None:
         self.kept.append(tensor)  # ids stay valid while the tensors live
         if tensor.array is None and tensor.recorded is None:
             value = _as_input(tensor)
@@ -606,6 +635,7 @@ class _Builder:
                 self.inputs.append(value)
                 self.used.add(value.name)
             return
+        wanted = self.wanted.get(id(tensor))
         name = wanted if wanted and wanted not in self.used else self.unique(tensor.name)
         self.names[id(tensor)] = name
         self.used.add(name)
@@ -651,5 +681,6 @@ def _record(
 
 
 __all__ = [
-    "Tensor", "array_value", "build_graph", "concatenate", "convolution", "elementwise", "less", "origin", "where",
+    "Tensor", "array_value", "build_graph", "concatenate", "convolution", "elementwise", "gather", "less", "neutral",
+    "origin", "where",
 ]

@@ -77,19 +77,23 @@ class View:
 
     def evaluate(self, array: Any, fill: float = 0) -> Any:
         """The view of a numpy array of shape `source`: an array of shape `shape` and the same dtype."""
-        assert array.shape == self.source, (array.shape, self.source)
         grids = numpy.meshgrid(*(numpy.arange(n) for n in self.shape), indexing="ij", sparse=True)
-        values = {f"i{axis}": grid for axis, grid in enumerate(grids)}
-        valid = numpy.ones((1,) * len(self.shape), bool)
+        return self.evaluate_at(array, grids, self.shape, fill)
+
+    def evaluate_at(self, array: Any, position: Sequence[Any], shape: Shape, fill: float = 0) -> Any:
+        """The view at some positions only. position: an integer array for each axis, broadcast to `shape`."""
+        assert array.shape == self.source, (array.shape, self.source)
+        values = {f"i{axis}": along for axis, along in enumerate(position)}
+        valid = numpy.ones((1,) * len(shape), bool)
         for bound in self.bounds:
-            position = bound.index.evaluate(values)
-            valid = valid & (position >= bound.low) & (position < bound.high)
+            reached = bound.index.evaluate(values)
+            valid = valid & (reached >= bound.low) & (reached < bound.high)
         if prod(self.source) == 0:
-            return numpy.full(self.shape, fill, array.dtype)
+            return numpy.full(shape, fill, array.dtype)
         where = tuple(
             numpy.clip(e.evaluate(values), 0, n - 1) for e, n in zip(self.index, self.source, strict=True)
         )
-        read = numpy.broadcast_to(array[where], self.shape)
+        read = numpy.broadcast_to(array[where], shape)
         return numpy.where(valid, read, numpy.asarray(fill).astype(array.dtype)) if self.bounds else read.copy()
 
     def __str__(self) -> str:
@@ -167,8 +171,23 @@ def samples(source: Shape, axis: int, positions: Sequence[Sequence[int]]) -> Vie
     taps = len(positions[0])
     shape = (*source[:axis], len(positions), *source[axis + 1 :], taps)
     axes = list(axis_variables(shape))
-    axes[axis] = (axes[axis] * taps + axes.pop()).lookup([p for row in positions for p in row])
+    tap = axes.pop()
+    if all(p == row[0] + t for row in positions for t, p in enumerate(row)):
+        axes[axis] = axes[axis].lookup([row[0] for row in positions]) + tap
+    else:
+        axes[axis] = (axes[axis] * taps + tap).lookup([p for row in positions for p in row])
     return View(shape, source, tuple(axes))
+
+
+def window_reaching(
+    at: Index, tap: Index, stride: int, dilation: int, pad: int, size: int
+) -> tuple[Index, list[Bound]]:
+    """Of `size` sliding windows, the one whose tap is at position `at`; the bounds hold where there is one.
+
+    Window o reads ``o*stride + tap*dilation - pad``, so that o is ``(at + pad - tap*dilation) / stride`` where whole.
+    """
+    reach = at + pad - tap * dilation
+    return reach // stride, [Bound(reach, 0, (size - 1) * stride + 1), Bound(reach % stride, 0, 1)]
 
 
 def windows(

@@ -14,6 +14,7 @@ from typing import Any
 
 from imgconv.errors import ModelError
 from imgconv.graph import Graph
+from models.conv_gru import conv_gru
 from models.efficientnet_b0 import efficientnet_b0
 from models.mobilenet_v2 import mobilenet_v2
 from models.mobilenet_v3_small import mobilenet_v3_small
@@ -27,6 +28,7 @@ from models.yolo import yolo
 MODELS: Mapping[str, Callable[..., Graph]] = {
     "mobilenet_v2": mobilenet_v2, "mobilenet_v3_small": mobilenet_v3_small, "resnet18": resnet18, "resnet50": resnet50,
     "squeezenet": squeezenet, "efficientnet_b0": efficientnet_b0, "yolo": yolo, "unet": unet, "supercombo": supercombo,
+    "conv_gru": conv_gru,
 }
 
 

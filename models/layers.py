@@ -14,7 +14,7 @@ overflows nor loses them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Union
 
 import numpy
 
@@ -23,26 +23,29 @@ from imgconv.tensor import Tensor, build_graph, origin
 from models.weights import Draw, Weights
 
 Activation = Callable[[Tensor], Tensor]
+Network = Callable[..., Union[Tensor, Mapping[str, Tensor]]]
 SAMPLE = 32
 
 
 def build_network(
-    name: str, network: Callable[..., Tensor], inputs: Mapping[str, Sequence[int]], weights: Weights | None = None,
+    name: str, network: Network, inputs: Mapping[str, Sequence[int]], weights: Weights | None = None,
     epsilon: float = 1e-5, scale: float = 1.0, output: str = "output",
 ) -> Graph:
-    """The Graph of `network(layers, *inputs)` for inputs by name and shape.
+    """The Graph of `network(layers, *inputs)`, one tensor or several by name, for inputs by name and shape.
 
-    epsilon: of every BatchNormalization. scale: how large a usual input is, for drawing parameters.
+    output: the name of the one tensor. epsilon: of every BatchNormalization. scale: how large a usual input is, for
+    drawing parameters.
     """
     weights = weights or Weights()
     if weights.loaded is None and not weights.arrays:
         weights.arrays |= _measured_variances(network, inputs, scale, weights.seed)
     tensors = [Tensor.input(key, shape) for key, shape in inputs.items()]
-    return build_graph({output: network(Layers(weights, epsilon), *tensors)}, tensors, name)
+    made = network(Layers(weights, epsilon), *tensors)
+    return build_graph({output: made} if isinstance(made, Tensor) else made, tensors, name)
 
 
 def _measured_variances(
-    network: Callable[..., Tensor], inputs: Mapping[str, Sequence[int]], scale: float, seed: int
+    network: Network, inputs: Mapping[str, Sequence[int]], scale: float, seed: int
 ) -> dict[str, Any]:
     """Running variances by name, from the network of constant inputs: its layers can ask for the values they get.
 
@@ -50,8 +53,9 @@ def _measured_variances(
     """
     generator = numpy.random.default_rng(seed)
     samples = []
+    largest = max((min(shape[2:]) for shape in inputs.values() if len(shape) == 4), default=SAMPLE)
     for shape in inputs.values():
-        small = shape if len(shape) < 4 else [1, shape[1], *(n * SAMPLE // min(shape[2:]) for n in shape[2:])]
+        small = shape if len(shape) < 4 else [1, shape[1], *(n * SAMPLE // largest for n in shape[2:])]
         samples.append(Tensor.constant(generator.standard_normal([1, *small[1:]], numpy.float32) * scale))
     weights = Weights(seed=seed)
     network(Layers(weights), *samples)

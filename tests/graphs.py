@@ -14,7 +14,8 @@ from imgconv.graph import Graph
 from imgconv.layout import ImageLimits, Texture
 from imgconv.lower import Target
 from imgconv.plan import Plan
-from imgconv.tensor import Tensor, build_graph, concatenate, convolution
+from imgconv.tensor import Tensor, build_graph, concatenate, convolution, gather
+from imgconv.view import View, axis_variables
 
 Pass = Callable[[Graph], Graph]
 
@@ -317,7 +318,23 @@ def _product(draw: st.DrawFn, network: Network, t: Tensor, v: Any) -> tuple[Tens
     return t @ t.transpose(0, 1, 3, 2), v @ v.swapaxes(2, 3)
 
 
+def _choose(draw: st.DrawFn, network: Network, t: Tensor, v: Any) -> tuple[Tensor, Any]:
+    """Elements along rows or columns at constant or given indices, some of them outside."""
+    axis, fill = draw(st.integers(2, 3)), draw(st.sampled_from([0.0, 1.5]))
+    size = t.shape[axis]
+    shape = tuple(draw(st.integers(1, 6)) if a == axis else n for a, n in enumerate(t.shape))
+    index = numpy.random.default_rng([draw(st.integers(0, 9)), *shape]).integers(-1, size + 1, shape)
+    chosen = Tensor.constant(index)
+    if draw(st.booleans()):
+        name = f"index{len(network.inputs)}"
+        network.inputs[name], chosen = index, Tensor.input(name, shape, "int64")
+    axes = axis_variables((*shape, size))
+    seen = View((*shape, size), t.shape, tuple(axes[4 if a == axis else a] for a in range(4)))
+    taken = numpy.take_along_axis(v, index.clip(0, size - 1), axis)
+    return gather(t, seen, [chosen], fill), numpy.where((index < 0) | (index >= size), fill, taken)
+
+
 _STEPS = [
     _unary, _unary, _channel, _add, _convolve, _convolve, _convolve, _pad, _pad, _move, _move, _concat, _concat,
-    _reduce, _pool, _product,
+    _reduce, _pool, _product, _choose,
 ]

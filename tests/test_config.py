@@ -31,6 +31,7 @@ def test_empty_text_is_not_set() -> None:
     [
         ({"FLOAT16": "1"}, {"float16": 1}),
         ({"FLOAT16": "0"}, {}),
+        ({"FLOAT16": "2"}, {"float16": 2}),
         ({"NATIVE_EXPLOG": "1"}, {"native_explog": True}),
         ({"NATIVE_EXPLOG": "0"}, {}),
         ({"IMGCONV_MAX_IMAGE": "256"}, {"max_image": 256}),
@@ -64,7 +65,7 @@ def test_arguments_are_normalised() -> None:
 @pytest.mark.parametrize(
     "environment",
     [
-        {"FLOAT16": "2"}, {"FLOAT16": "-1"}, {"FLOAT16": "yes"}, {"FLOAT16": "1.0"}, {"NATIVE_EXPLOG": "2"},
+        {"FLOAT16": "3"}, {"FLOAT16": "-1"}, {"FLOAT16": "yes"}, {"FLOAT16": "1.0"}, {"NATIVE_EXPLOG": "2"},
         {"NATIVE_EXPLOG": "on"}, {"IMGCONV_MAX_IMAGE": "7"}, {"IMGCONV_MAX_IMAGE": "-5"}, {"IMGCONV_MAX_IMAGE": "big"},
     ],
 )
@@ -75,7 +76,7 @@ def test_a_wrong_variable_is_named_with_its_value(environment: dict[str, str]) -
     assert name in str(raised.value) and value in str(raised.value)
 
 
-@pytest.mark.parametrize("arguments", [{"float16": 2}, {"float16": -1}, {"max_image": 0}, {"max_image": 7}])
+@pytest.mark.parametrize("arguments", [{"float16": 3}, {"float16": -1}, {"max_image": 0}, {"max_image": 7}])
 def test_a_wrong_argument_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         read_config(**arguments, environment={})

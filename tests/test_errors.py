@@ -14,7 +14,9 @@ PARENTS = {
     "ConfigError": errors.Error,
     "ModelError": errors.Error,
     "UnsupportedError": errors.ModelError,
+    "ContentError": errors.UnsupportedError,
     "InputError": errors.Error,
+    "ShapeError": errors.InputError,
     "DeviceError": errors.Error,
     "ResourceError": errors.DeviceError,
     "BuildError": errors.DeviceError,
@@ -24,6 +26,8 @@ SAMPLES = (
     errors.ConfigError("FLOAT16 is 3; use 0, 1 or 2"),
     errors.ModelError("no such input", file="a.onnx", node="Conv_3"),
     errors.UnsupportedError("Loop is not supported", node="Loop_1"),
+    errors.ContentError("pads must be constant", node="Pad_1", inputs=("pads",)),
+    errors.ShapeError("the size of axis 2 is not known"),
     errors.ResourceError("too wide", tensor="mask", shape=(1, 5, 99999), limit="16384 texels"),
     errors.BuildError("conv.cl", "3:1: error: no", ">    3 | x"),
 )

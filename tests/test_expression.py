@@ -32,6 +32,7 @@ A, B, C = Argument(0), Argument(1), Argument(2)
 X = [-2.5, -1.0, -0.25, 0.0, 0.5, 1.0, 3.5]
 POSITIVE = [0.001, 0.25, 1.0, 2.5, 70.0]
 UNIT = [-0.99, -0.5, 0.0, 0.3, 0.99]
+INTEGERS = [-4096.0, -77.0, -1.0, 0.0, 5.0, 96.0, 65535.0]
 TRUTH = [0.0, 1.0]
 
 
@@ -57,6 +58,12 @@ MEANING: dict[str, tuple[Callable[..., Any], list[list[float]]]] = {
     "ceil": (math.ceil, [X]),
     "round": (round, [X]),
     "truncate": (int, [X]),
+    "quotient": (lambda a, b: math.trunc(a / b), [INTEGERS, [-9.0, -2.0, 1.0, 7.0]]),
+    "bit_and": (lambda a, b: int(a) & int(b), [INTEGERS, INTEGERS]),
+    "bit_or": (lambda a, b: int(a) | int(b), [INTEGERS, INTEGERS]),
+    "bit_xor": (lambda a, b: int(a) ^ int(b), [INTEGERS, INTEGERS]),
+    "shift_left": (lambda a, b: int(a) << int(b), [INTEGERS, [0.0, 1.0, 9.0]]),
+    "shift_right": (lambda a, b: int(a) >> int(b), [INTEGERS, [0.0, 1.0, 9.0]]),
     "reciprocal": (lambda a: 1 / a, [POSITIVE]),
     "sqrt": (math.sqrt, [POSITIVE]),
     "exp": (math.exp, [X]),
@@ -89,14 +96,15 @@ MEANING: dict[str, tuple[Callable[..., Any], list[list[float]]]] = {
     "where": (lambda c, a, b: a if c else b, [TRUTH, X, X]),
 }
 
-# OpenCL C's functions as Python, for the texts of OPERATIONS. A vector's true is -1, Python's is 1: converting changes
-# the sign.
+# OpenCL C's functions and common.cl's as Python, for the texts of OPERATIONS. A vector's true is -1, Python's is 1:
+# converting changes the sign.
 OPENCL: dict[str, Any] = {
     "fmax": max, "fmin": min, "pow": pow, "fmod": math.fmod, "fabs": abs, "rint": round, "trunc": math.trunc,
     "sign": lambda a: (a > 0) - (a < 0), "isnan": math.isnan, "isinf": math.isinf,
     "convert_float4": lambda a: float(-a),
     "select": lambda a, b, c: b if c else a, "native_recip": lambda a: 1 / a, "native_exp": math.exp,
-    "native_log": math.log,
+    "native_log": math.log, "exp_of": math.exp, "expm1_of": math.expm1, "native_expm1": math.expm1,
+    **{n: MEANING[n][0] for n in ("quotient", "bit_and", "bit_or", "bit_xor", "shift_left", "shift_right")},
     **{name: getattr(math, name) for name in (
         "floor", "ceil", "sqrt", "exp", "expm1", "log1p", "log", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
         "cosh", "tanh", "asinh", "acosh", "atanh", "erf",
@@ -343,5 +351,5 @@ def test_argument_text_is_put_in_as_it_is() -> None:
 
 def test_names_begin_with_the_prefix() -> None:
     statements, result = render(apply("exp", apply("add", A, 1)), {0: "sum"}, False, "e_t1_")
-    assert statements == ["const float4 e_t1_0 = (sum + (float4)(1.0f));", "const float4 e_t1_1 = exp(e_t1_0);"]
+    assert statements == ["const float4 e_t1_0 = (sum + (float4)(1.0f));", "const float4 e_t1_1 = exp_of(e_t1_0);"]
     assert result == "e_t1_1"

@@ -11,10 +11,13 @@ import pytest
 from graphs import numbers
 
 from imgconv import view
+from imgconv.evaluate import evaluate_graph, evaluate_node
 from imgconv.expression import Argument, apply
 from imgconv.graph import (
+    IDENTITY,
     Concatenation,
     Convolution,
+    Gather,
     Graph,
     Load,
     Node,
@@ -24,7 +27,9 @@ from imgconv.graph import (
     Reduction,
     Value,
     array_value,
+    join,
     plain,
+    renamed,
 )
 from imgconv.view import identity
 
@@ -102,6 +107,9 @@ WRONG: dict[str, tuple[Callable[[Graph], Graph], str]] = {
     "a product of other batches": (
         changed(2, operands=(operand("m", (1, 8)), Operand("v", view.expand((8, 3), (2, 8, 3))))), NO_FIT
     ),
+    "a gather without an index": (added("g", X.shape, Gather(), plain(X)), NO_FIT),
+    "a gather of another table": (added("g", (1, 8), Gather(), plain(X), operand("m", (1, 8))), NO_FIT),
+    "a gather by another shape": (added("g", (1, 4, 6), Gather(), plain(X), operand("m", (1, 8))), NO_FIT),
     "a concatenation of other lengths": (added("c", (1, 9, 6, 6), Concatenation(1), plain(X), plain(X)), NO_FIT),
     "a concatenation of other heights": (added("c", (1, 8, 6, 6), Concatenation(1), plain(X), TALLER), NO_FIT),
 }
@@ -123,6 +131,34 @@ def test_a_transposed_convolution_has_inputs_first_in_its_weights() -> None:
     Graph((X, w), ("t",), (node,)).validate()
 
 
+def test_a_gather_has_an_axis_for_each_index_after_the_outputs() -> None:
+    index = Value("i", (1, 4), "int64")
+    node = Node(Value("g", (1, 4), "float32"), Gather(), (plain(X), plain(index), plain(index)))
+    Graph((X, index), ("g",), (node,)).validate()
+
+
+def test_a_gather_reads_the_table_or_its_fill_value() -> None:
+    table, index = numpy.arange(6, dtype=numpy.float32), numpy.float32([2.4, -1, 5.6, -0.4, numpy.nan, 4.5, 9e9])
+    axes = view.axis_variables((7, 6))
+    seen = Operand("t", view.View((7, 6), (6,), (axes[1],)), -7.0)
+    node = Node(Value("g", (7,), "float32"), Gather(), (seen, Operand("i", identity((7,)))))
+    # To the nearest, halves to the even one: 4.5 is 4.
+    assert evaluate_node(node, {"t": table, "i": index}).tolist() == [2, -7, -7, 0, -7, 4, -7]
+
+
+def test_a_maximum_of_nothing_is_the_least_number_of_the_type() -> None:
+    for kind, dtype, expected in (("max", "float32", -numpy.inf), ("min", "int8", 127), ("max", "bool", False)):
+        empty = Operand("x", identity((2, 0)))
+        node = Node(Value("y", (2,), dtype), Reduction(kind, Argument(0)), (empty,))
+        assert evaluate_node(node, {"x": numpy.zeros((2, 0), dtype)}).tolist() == [expected] * 2
+
+
+def test_integers_wrap_around_only_when_they_are_stored() -> None:
+    x = Operand("x", identity((1,)))
+    node = Node(Value("y", (1,), "uint8"), Load(), (x,), apply("divide", apply("multiply", Argument(0), 2), 4))
+    assert evaluate_node(node, {"x": numpy.array([200], "uint8")}).tolist() == [100]
+
+
 def test_look_ups() -> None:
     graph = convolved()
     assert list(graph.values) == ["x", "w", "b", "v", "y", "m", "p"]
@@ -137,6 +173,25 @@ def test_look_ups() -> None:
 def test_a_consumer_that_reads_twice_counts_once() -> None:
     node = Node(replace(X, name="s"), Load(), (plain(X),), apply("add", Argument(0), Argument(1)), (plain(X),))
     assert Graph((X,), ("s",), (node,)).consumers["x"] == (node,)
+
+
+def test_without_a_node_the_look_ups_are_those_of_a_new_graph() -> None:
+    """a feeds b and d; b's work goes to c and d, which then read what b read."""
+
+    def load(name: str, *read: str) -> Node:
+        first, *others = (plain(Value(r, (3,), "float32")) for r in read)
+        return Node(Value(name, (3,), "float32"), Load(), (first,), IDENTITY, tuple(others))
+
+    nodes = load("a", "x"), load("b", "a", "x"), load("c", "b"), load("d", "b", "a"), load("e", "c", "d")
+    graph = Graph((Value("x", (3,), "float32"),), ("e",), nodes)
+    changes = {"c": load("c", "a", "x"), "d": load("d", "a", "x")}
+    made = graph.without("b", changes).validate()
+    fresh = replace(made)
+    assert [n.output.name for n in made.nodes] == ["a", "c", "d", "e"]
+    assert (made.producers, made.consumers) == (fresh.producers, fresh.consumers)
+    # Once more, on what was carried over.
+    again = made.without("a", {"c": load("c", "x"), "d": load("d", "x")}).validate()
+    assert (again.producers, again.consumers) == (replace(again).producers, replace(again).consumers)
 
 
 def test_unused_names() -> None:
@@ -175,6 +230,7 @@ def test_operations_show_what_is_unusual() -> None:
     assert str(Reduction("max", Argument(0))) == "max"
     assert str(Reduction("sum", apply("exp", Argument(0)))) == "sum of exp($0)"
     assert str(Concatenation(1)) == "concatenation axis 1"
+    assert str(Gather()) == "gather"
     assert (str(Load()), str(Product())) == ("load", "product")
 
 
@@ -189,3 +245,41 @@ def test_constants_may_be_of_any_dtype() -> None:
     table = numpy.arange(3)
     graph = Graph((), ("k",), (), {"k": table})
     assert graph.validate().values["k"] == Value("k", (3,), "int64")
+
+
+# Two graphs as one
+
+
+def scaled(name: str, read: str, made: str, factor: float) -> Graph:
+    """made = read * factor, with a constant of a usual name."""
+    shape = (2, 3)
+    node = Node(
+        Value(made, shape, "float32"), Load(), (plain(Value(read, shape, "float32")),),
+        apply("multiply", Argument(0), Argument(1)), (Operand("k", view.expand((1,), shape)),),
+    )
+    constants = {"k": numpy.array([factor], numpy.float32)}
+    return Graph((Value(read, shape, "float32"),), (made,), (node,), constants, name).validate()
+
+
+def test_joined_graphs_keep_what_the_second_is_called() -> None:
+    first, second = scaled("first", "a", "x", 2), scaled("second", "x", "y", 5)
+    made = join(first, second)
+    assert [v.name for v in made.inputs] == ["a"] and made.outputs == ("y",) and made.name == "second"
+    assert made.constants["k"] == 5 and made.constants["k_"] == 2, "the first graph's name gives way"
+    array = numpy.arange(6, dtype=numpy.float32).reshape(2, 3)
+    numpy.testing.assert_array_equal(evaluate_graph(made, {"a": array})["y"], array * 10)
+
+
+def test_inputs_that_are_not_fed_stay() -> None:
+    second = scaled("second", "x", "y", 5)
+    other = Value("z", (2, 3), "float32")
+    second = replace(second, inputs=(*second.inputs, other))
+    made = join(scaled("first", "a", "x", 2), second)
+    assert [v.name for v in made.inputs] == ["a", "z"]
+
+
+def test_a_name_is_changed_everywhere() -> None:
+    names = {"x": "in", "k": "factor", "y": "out"}
+    made = renamed(scaled("g", "x", "y", 3), names).validate()
+    assert made.values.keys() == set(names.values()) and made.outputs == ("out",)
+    assert renamed(made, {}) is made

@@ -16,19 +16,21 @@ ROOT = Path(__file__).parent.parent / "imgconv"
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(row.split())
     for row in (
-        "errors expression index template terminal why",
-        "cl config preprocess results view",
-        "graph layout",
-        "access evaluate",
-        "epilogue tensor",
-        "kernels ops passes",
-        "plan",
-        "export memory onnx_import runner",
-        "lower",
-        "compiler",
-        "precision",
+        "errors expression index template terminal timing why",
+        "cl config files results view",
+        "archive graph layout peaks preprocess",
+        "access evaluate export precision_file",
+        "epilogue passes tensor",
+        "kernels ops picture",
+        "onnx_import plan",
+        "exchange memory serial",
+        "lower runner",
+        "compiler pipeline precision saved stream target tuning",
+        "compiled tuner",
         "model",
-        "__init__",
+        "__init__ onnx_backend verify",
+        "profile verify_page",
+        "profile_page trace",
         "commands",
         "cli",
         "__main__",
@@ -36,7 +38,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
 )
 
 # Who may import what from outside, by the first parts of their names.
-DOORS = {"pyopencl": {"cl"}, "onnx": {"onnx_import", "export"}}
+DOORS = {"pyopencl": {"cl"}, "onnx": {"onnx_import", "export", "onnx_backend", "verify"}, "onnxruntime": {"verify"}}
 ENVIRONMENT_READERS = {"config", "cl.device"}
 
 

@@ -18,6 +18,7 @@ from imgconv.layout import (
     Layout,
     Placement,
     Texture,
+    byte_texture,
     choose_tiling,
     image_layout,
     matrix_layout,
@@ -211,3 +212,29 @@ def test_parts_of_a_texture_never_overlap() -> None:
             assert place not in seen
             seen.add(place)
     assert len(seen) == 9 * 4
+
+
+# Bytes
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows"),
+    [
+        ((1080, 1920, 3), (1080, 5760)), ((1620, 1920), (1620, 1920)), ((5, 8, 4), (40, 4)), ((1, 3, 6, 8), (18, 8)),
+        ((4, 5), (1, 20)), ((30000, 3, 4), (30000, 12)), ((16,), (1, 16)),
+    ],
+)
+def test_bytes_lie_as_they_are(shape: tuple[int, ...], rows: tuple[int, int]) -> None:
+    """A row is as few of the last axes as make whole texels; 30000 x 3 rows would be past the limit of 32768."""
+    found = byte_texture("p", shape, ImageLimits(16384, 32768, 1))
+    assert found is not None and found.shape == rows and found.dtype == "uint8" and found.bytes == prod(shape)
+    assert found.tiling.tiles == 1 and found.tiling.image_size == (rows[1] // 4, rows[0])
+    array = numpy.arange(prod(shape)).astype(numpy.uint8)
+    texels = array.reshape(rows[0], -1, 4)
+    numpy.testing.assert_array_equal(found.layout.unpack(texels, found.shape), array.reshape(rows))
+
+
+@pytest.mark.parametrize("shape", [(5, 7, 3), (3,), (), (0, 4), (300, 4), (1, 300)])
+def test_bytes_that_fit_no_image(shape: tuple[int, ...]) -> None:
+    """No whole texels, nothing at all, or past 64 texels."""
+    assert byte_texture("p", shape, ImageLimits(64, 64, 1)) is None

@@ -46,7 +46,7 @@ from imgconv.passes.reductions import split_reductions
 from imgconv.passes.repeated import share_repeated
 from imgconv.passes.scales import fold_scales
 from imgconv.passes.views import compose, push_views
-from imgconv.tensor import Tensor, build_graph, concatenate, convolution, origin
+from imgconv.tensor import Tensor, build_graph, concatenate, convolution, gather, origin
 
 LARGE = (1, 8, 128, 128)
 
@@ -334,6 +334,7 @@ def test_sink_leaves_fills_several_readers_several_operands_and_outputs() -> Non
     unchanged(sink_movement, graph_of(m=moved, y=moved.exp()))
     unchanged(sink_movement, graph_of(y=moved.sum([3])))
     unchanged(sink_movement, graph_of(y=x.relu().transpose(0, 1, 3, 2)))
+    unchanged(sink_movement, graph_of(y=x.cast("float16").exp()))
 
 
 def test_sink_keeps_the_dtype_of_the_work() -> None:
@@ -368,6 +369,13 @@ def test_views_go_through_chains_into_every_kind_of_reader() -> None:
     assert all(o.value in ("x", *after.constants) for n in after.nodes for o in n.all_operands)
 
 
+def test_a_search_for_the_largest_is_not_split() -> None:
+    x = Tensor.input("x", (1, 1, 600, 600))
+    graph = graph_of(y=x.pool("argmax", [600, 600]))
+    assert reductions.split_reductions(graph).nodes == graph.nodes
+    assert len(reductions.split_reductions(graph_of(y=x.pool("max", [600, 600]))).nodes) == 2
+
+
 def test_views_stop_where_two_fill_values_meet() -> None:
     x = image(1, 4, 3, 3)
     ones = x.pad([0, 0, 1, 1], [0, 0, 1, 1], 1.0)
@@ -389,6 +397,34 @@ def test_views_take_the_fill_of_the_side_that_has_bounds() -> None:
     outer = compose(Operand("", view.pad(shape, (1,), (0,)), 7.0), whole)
     assert outer is not None and outer.fill == 7.0
     assert compose(Operand("", view.pad((3,), (1,), (0,)), 7.0), padded) is None
+
+
+def along(table: Tensor, index: Tensor, fill: float = 0.0) -> Tensor:
+    """The table's last axis at an index for each position."""
+    shape = (*index.shape, table.shape[-1])
+    axes = view.axis_variables(shape)
+    return gather(table, view.View(shape, table.shape, (*axes[: table.rank - 1], axes[-1])), [index], fill)
+
+
+def test_views_go_into_a_gathers_table_and_indices_but_for_its_own_fill_value() -> None:
+    x, index = image(4, 5), image(5, 4, name="i")
+    graph = graph_of(x, index, y=along(x.transpose(1, 0).named("t"), (index * 2).named("n"), 9.0))
+    after = remove_dead_code(apply_pass(push_views, graph))
+    assert shown(after).keys() == {"n", "y"} and node_of(after, "y").operands[0].value == "x"
+    padded = x.pad([0, 0], [0, 2], 1.0)
+    graph = graph_of(x, index, y=along(padded.named("t"), image(4, 7, name="j"), 9.0))
+    assert shown(remove_dead_code(apply_pass(push_views, graph))).keys() == {"t", "y"}
+    graph = graph_of(x, index, y=along(padded.named("t"), image(4, 7, name="j"), 1.0))
+    assert shown(remove_dead_code(apply_pass(push_views, graph))).keys() == {"y"}
+
+
+def test_a_gather_takes_work_after_it_and_leaves_work_before_it() -> None:
+    x, index = image(4, 5), image(4, 5, name="i")
+    graph = graph_of(x, index, y=along(x.exp().named("e"), (index * 3).named("n")).relu() + x)
+    for step in PIPELINE:
+        graph = apply_pass(step, graph)
+    assert {n: text.partition("(")[0] for n, text in shown(graph).items()} == {"e": "load", "n": "load", "y": "gather"}
+    assert operations(node_of(graph, "y").epilogue) == ("maximum", "add")
 
 
 def test_views_leave_casts_and_work() -> None:

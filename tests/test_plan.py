@@ -20,10 +20,11 @@ from imgconv.graph import Graph
 from imgconv.kernels.source import KernelSource
 from imgconv.layout import HostBuffer, ImageLimits, Texture, choose_tiling, image_layout
 from imgconv.lower import Target, choose_layouts, concatenations_in_place, lower
-from imgconv.memory import assign_slots
+from imgconv.memory import Alignment, assign_regions, assign_slots, lifetimes, most_alive
 from imgconv.passes import run_passes
 from imgconv.plan import Launch, Plan
-from imgconv.tensor import Tensor, build_graph, concatenate
+from imgconv.tensor import Tensor, build_graph, concatenate, gather
+from imgconv.view import View, axis_variables
 
 
 def image(*shape: int, name: str = "x") -> Tensor:
@@ -45,6 +46,30 @@ def kinds(plan: Plan) -> list[str]:
 def by_name(plan: Plan, name: str) -> Texture:
     (found,) = [t for t in plan.textures if t.name == name]
     return found
+
+
+# Gathers
+
+def rows(table: Tensor, index: Tensor) -> Tensor:
+    """table[index] of a matrix and a vector."""
+    axes = axis_variables((index.shape[0], table.shape[1], table.shape[0]))
+    seen = View((index.shape[0], table.shape[1], table.shape[0]), table.shape, (axes[2], axes[1]))
+    return gather(table, seen, [index.reshape(-1, 1)])
+
+
+def test_what_chooses_elements_is_never_half() -> None:
+    """Half holds no position past 2048 exactly."""
+    x, y = image(5000, 4), image(700, name="y")
+    position = ((y * 2 + 1) * 2500).named("position")
+    plan = planned(Config(float16=1), out=rows((x + x.exp()).named("table"), position), more=y.exp() + position.sum())
+    dtypes = {name: by_name(plan, name).dtype for name in ("y", "position", "table")}
+    assert dtypes == {"y": "float32", "position": "float32", "table": "float16"}
+
+
+def test_constant_indices_are_never_half() -> None:
+    index = Tensor.constant(numpy.arange(40000) % 5000)
+    plan = planned(Config(float16=1), out=rows(image(5000, 4).exp(), index))
+    assert [t.dtype for t in plan.textures if t.shape == (40000, 1)] == ["float32"]
 
 
 # Whatever the network
@@ -166,6 +191,29 @@ def test_half_inputs_cross_as_half() -> None:
     assert "vload_half" in plan.launches[0].source.text and "vstore_half" in plan.launches[0].source.text
 
 
+def test_moved_bytes_count_each_value_once_and_only_the_parts_of_a_concatenation_that_are_touched() -> None:
+    x = image(1, 4, 8, 8)
+    narrow, wide = (x.conv2d(const(n, 4, 1, 1, seed=n)).relu() for n in (4, 12))
+    plan = planned(y=concatenate([narrow, wide], 1).conv2d(const(4, 16, 1, 1)), z=(narrow * narrow).sigmoid())
+    texel_column = 8 * 8 * 16  # bytes of four channels at 8x8
+    moved = {launch.description.partition(" ")[0]: 0 for launch in plan.launches}
+    for launch in plan.launches:
+        weights = sum(s.bytes for s in dict.fromkeys(launch.reads) if s in plan.content)
+        moved[launch.description.partition(" ")[0]] += launch.moved_bytes - weights
+    # Convolutions: x and one part, x and three parts, all four parts and y.
+    assert moved["convolution"] == (1 + 1 + 1 + 3 + 4 + 1) * texel_column
+    assert moved["multiply"] == 2 * texel_column, "z reads one part of the concatenation, and reads it once"
+    assert moved["pack"] == 2 * texel_column, "the host's array has as many bytes: four channels of float"
+
+
+def test_a_launch_says_its_sort_of_work() -> None:
+    x = image(1, 8, 6, 6)
+    deep = x.conv2d(const(8, 1, 3, 3), groups=8).conv2d(const(16, 8, 1, 1))
+    plan = planned(y=deep.reduce("max", (2, 3), True), z=(deep.exp() + 1.0).transpose(0, 2, 3, 1))
+    found = {each.operation for each in plan.launches}
+    assert {"movement", "depthwise convolution", "convolution", "reduction"} <= found
+
+
 # Slots
 
 def texture(name: str, channels: int = 4, dtype: str = "float32") -> Texture:
@@ -184,6 +232,13 @@ def test_a_chain_alternates_between_two_slots() -> None:
     launches = [launch(a, x), launch(b, a), launch(c, b), launch(d, c), launch(e, d), launch(x, e)]
     slots = assign_slots(launches, frozenset())
     assert [slots[t] for t in (a, b, c, d, e)] == [0, 1, 0, 1, 0]
+
+
+def test_a_texture_lives_from_its_first_writer_to_its_last_reader() -> None:
+    a, b, w = map(texture, "abw")
+    x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), "float32")
+    launches = [launch(a, x), launch(b, a, w), launch(b, a), launch(x, b)]
+    assert lifetimes(launches) == {a: (0, 2), b: (1, 3)}, "w is a constant: no launch writes it"
 
 
 def test_a_residual_keeps_its_slot_until_it_is_read() -> None:
@@ -222,6 +277,67 @@ def test_a_deep_network_needs_few_images() -> None:
     plan = planned(y=t)
     assert len(plan.slots) == 21 and len(set(plan.slots.values())) == 2
     assert plan.activation_bytes == 2 * by_name(plan, "x").bytes
+
+
+X = HostBuffer("x", (1, 4, 4, 4), image_layout(4), "float32")
+
+
+@st.composite
+def launch_lists(draw: st.DrawFn) -> list[Launch]:
+    """Each launch makes a new texture from some of those before it."""
+    made: list[Texture] = []
+    launches = []
+    for number in range(draw(st.integers(1, 12))):
+        reads = draw(st.lists(st.sampled_from(made), max_size=3)) if made else []
+        made.append(texture(f"t{number}", draw(st.integers(1, 70)), draw(st.sampled_from(["float32", "float16"]))))
+        launches.append(launch(made[-1], *reads))
+    return [*launches, launch(X, made[-1])]
+
+
+@given(launch_lists(), st.sampled_from([1, 8, 64]), st.sampled_from([1, 64]))
+def test_regions_that_are_alive_together_are_apart(launches: list[Launch], row: int, base: int) -> None:
+    alive = lifetimes(launches)
+    regions = assign_regions(launches, frozenset(), Alignment(row, base, 1 << 30))
+    assert regions.keys() == alive.keys()
+    for t, region in regions.items():
+        texel = 4 * numpy.dtype(t.dtype).itemsize
+        width, height = t.tiling.image_size
+        assert region.row_bytes >= width * texel and region.bytes == height * region.row_bytes
+        assert region.row_bytes % (row * texel) == region.offset % (base * texel) == 0
+        for u, other in regions.items():
+            together = alive[t][0] <= alive[u][1] and alive[u][0] <= alive[t][1]
+            apart = region.offset + region.bytes <= other.offset or other.offset + other.bytes <= region.offset
+            assert t is u or not together or apart
+    bytes_now = [sum(t.bytes for t, (a, b) in alive.items() if a <= n <= b) for n in range(len(launches))]
+    assert most_alive(launches) == max(bytes_now)
+
+
+def test_a_chain_takes_what_is_alive_at_once() -> None:
+    a, b, c = texture("a", 8), texture("b", 4), texture("c", 16)
+    launches = [launch(a, X), launch(b, a), launch(c, b), launch(X, c)]
+    regions = assign_regions(launches, frozenset(), Alignment(1, 1, 1 << 20))
+    assert max(r.offset + r.bytes for r in regions.values()) == most_alive(launches) == b.bytes + c.bytes
+    assert assign_regions(launches, frozenset(), Alignment(1, 1, b.bytes + c.bytes - 1)) == {}, "no buffer is as large"
+
+
+def test_what_lasts_has_no_region() -> None:
+    a, state = texture("a"), texture("state")
+    launches = [launch(a, state), launch(state, a)]
+    assert list(assign_regions(launches, frozenset({state}), Alignment(1, 1, 1 << 20))) == [a]
+    assert most_alive(launches, frozenset({state})) == a.bytes
+
+
+def test_memory_is_known_from_the_plan() -> None:
+    x = image()
+    shared = Target(target().limits, "gpu", 8, images_in_buffers=Alignment(8, 8, 1 << 30))
+    graph = run_passes(build_graph({"y": branch(branch(x, 8, 0), 12, 1)}, [x]))
+    for chosen in (target(), shared):
+        plan = lower(graph, Config(), chosen)
+        memory = plan.memory
+        assert memory.lower_bound <= memory.activations
+        assert memory.peak == plan.bytes == memory.weights + memory.activations + memory.states + memory.buffers
+        assert set(plan.regions if chosen is shared else plan.slots) == set(lifetimes(plan.launches))
+    assert plan.activation_places == "one workspace" and "one workspace" in str(plan)
 
 
 # Concatenations

@@ -11,7 +11,8 @@ from PIL import Image
 
 from imgconv.errors import InputError
 from imgconv.preprocess import FILTERS, RESIZES, Preparation, guess_range, letterbox_scale, read_picture, resized
-from imgconv.preprocess import save_picture, to_array, to_picture, with_color, written_whole
+from imgconv.files import written_whole
+from imgconv.preprocess import save_picture, to_array, to_picture, with_color
 from imgconv.results import ImageOutput, Scores, Summary, interpret, read_labels
 
 

@@ -297,3 +297,11 @@ def test_text_shows_source_index_and_bounds() -> None:
     made = view.pad((3, 8), (0, 1), (0, 1))
     assert str(made) == "[3, 8][i0, i1 - 1] where 1 <= i1 < 9"
     assert str(View((2,), (3,), (constant(1),))) == "[3][1]"
+
+
+def test_taps_in_a_row_are_a_start_and_a_tap() -> None:
+    """A table of one entry for each output, and none for starts in equal steps; any other taps are looked up each."""
+    seen = view.samples((2, 9), 1, [[0, 1, 2], [2, 3, 4], [3, 4, 5], [6, 7, 8]])
+    assert str(seen.index[1]) == "i2 + table4[i1]" and seen.index[1].high == 8
+    assert str(view.samples((9,), 0, [[0, 1], [2, 3], [4, 5]]).index[0]) == "i0*2 + i1"
+    assert str(view.samples((9,), 0, [[0, 1], [2, 2], [4, 5]]).index[0]).startswith("table6")

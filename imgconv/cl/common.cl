@@ -5,12 +5,62 @@
 #ifndef IMGCONV_COMMON
 #define IMGCONV_COMMON
 
+#ifdef cl_khr_fp16
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+#endif
+
 __constant sampler_t TEXEL = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CLK_FILTER_NEAREST;
 
 // The lane of a texel that is known only at run time.
 inline float component(float4 texel, int lane) {
   const float2 half_texel = lane < 2 ? texel.xy : texel.zw;
   return (lane & 1) ? half_texel.y : half_texel.x;
+}
+
+// a / b rounded towards zero, exact for whole numbers up to 2^24. fmod is exact; what is left of a is a multiple of b,
+// whose quotient may still be rounded by the few units that a division may be wrong, and is corrected by its remainder.
+inline float4 quotient(float4 a, float4 b) {
+  const float4 multiple = a - fmod(a, b);
+  const float4 near = rint(multiple / b);
+  return near + rint(fma(-near, b, multiple) / b);
+}
+
+// The bits of whole numbers, and numbers shifted by whole numbers of bits; exact like the floats that hold them.
+inline float4 bit_and(float4 a, float4 b) { return convert_float4(convert_int4(a) & convert_int4(b)); }
+inline float4 bit_or(float4 a, float4 b) { return convert_float4(convert_int4(a) | convert_int4(b)); }
+inline float4 bit_xor(float4 a, float4 b) { return convert_float4(convert_int4(a) ^ convert_int4(b)); }
+inline float4 shift_left(float4 a, float4 count) { return ldexp(a, convert_int4(count)); }
+inline float4 shift_right(float4 a, float4 count) { return floor(ldexp(a, -convert_int4(count))); }
+
+// exp(x) and exp(x) - 1 within 2 units in the last place, in few registers: x = n ln 2 + r, and exp(r) - 1 by the
+// polynomial of Cephes' expf (Moshier), |r| <= ln 2 / 2. The power of two is two factors, for one may be too large.
+inline float4 exp_parts(float4 x, float4 *first, float4 *second) {
+  const float4 within = fmin(fmax(x, -104.0f), 89.0f);
+  const float4 n = rint(within * 1.44269504f);
+  const float4 r = (within - n * 0.693359375f) + n * 2.12194440e-4f;
+  const float4 tail = ((1.9875691500e-4f * r + 1.3981999507e-3f) * r + 8.3334519073e-3f) * r + 4.1665795894e-2f;
+  const float4 series = (tail * r + 1.6666665459e-1f) * r + 5.0000001201e-1f;
+  const int4 whole = convert_int4(n), low = whole >> 1;
+  *first = as_float4((low + 127) << 23);
+  *second = as_float4((whole - low + 127) << 23);
+  return series * r * r + r;
+}
+inline float4 exp_of(float4 x) {
+  float4 first, second;
+  const float4 less_one = exp_parts(x, &first, &second);
+  return select((less_one + 1.0f) * first * second, x, isnan(x));
+}
+inline float4 expm1_of(float4 x) {
+  float4 first, second;
+  const float4 less_one = exp_parts(x, &first, &second), scale = first * second;
+  const float4 power = (less_one + 1.0f) * first * second;
+  return select(select(less_one * scale + (scale - 1.0f), power, x > 40.0f), x, isnan(x));
+}
+
+// exp(x) - 1 with the device's own exp, near zero by its series.
+inline float4 native_expm1(float4 x) {
+  const float4 series = x * (1.0f + x * (0.5f + x * (1.0f / 6.0f + x * (1.0f / 24.0f))));
+  return select(native_exp(x) - 1.0f, series, fabs(x) < 0.25f);
 }
 
 // The first `count` lanes; the others zero.

@@ -13,16 +13,21 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
+from imgconv.cl.loader import device_number
 from imgconv.errors import DeviceError, ResourceError
 
 if TYPE_CHECKING:
     import pyopencl as cl
 
+# Parameters of clGetDeviceInfo in cl_ext.h.
+IMAGE_PITCH_ALIGNMENT = 0x104A
+IMAGE_BASE_ADDRESS_ALIGNMENT = 0x104B
 NVIDIA_DRIVER = "libnvidia-opencl.so.1"
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "OPENCL_VENDOR_PATH")
 
@@ -60,6 +65,12 @@ class DeviceInfo:
     fp16_arithmetic: bool
     command_buffer: bool
     extensions: tuple[str, ...]
+    byte_images: bool = False
+    image_row_alignment: int = 0
+    """Texels that a row's length is a multiple of in an image that is part of a buffer; 0 where there are none."""
+    image_base_alignment: int = 0
+    """Texels that the start of such an image is a multiple of."""
+    """RGBA of normalised signed bytes can be read and written, as image2d and as image2d_array."""
 
     @property
     def key(self) -> str:
@@ -82,6 +93,8 @@ class Context:
     queue: cl.CommandQueue
     profile: bool
     """Whether the queue records when each launch starts and ends."""
+    lock: Lock = field(default_factory=Lock)
+    """Held by the thread whose work is being enqueued: what one run enqueues stays together."""
 
 
 def list_devices() -> tuple[DeviceInfo, ...]:
@@ -295,7 +308,18 @@ def _describe(index: int, device: cl.Device) -> DeviceInfo:
         fp16_arithmetic="cl_khr_fp16" in extensions,
         command_buffer="cl_khr_command_buffer" in extensions,
         extensions=extensions,
+        byte_images="byte" in formats,
+        **_image_alignment(device, extensions),
     )
+
+
+def _image_alignment(device: cl.Device, extensions: tuple[str, ...]) -> dict[str, int]:
+    """cl_khr_image2d_from_buffer."""
+    if "cl_khr_image2d_from_buffer" not in extensions:
+        return {}
+    row, base = (device_number(device, number) for number in (IMAGE_PITCH_ALIGNMENT, IMAGE_BASE_ADDRESS_ALIGNMENT))
+    texel = 4  # bytes of the smallest texel; the start of a buffer in a buffer is aligned in bits
+    return {"image_row_alignment": row, "image_base_alignment": max(base, device.mem_base_addr_align // 8 // texel)}
 
 
 def _text(value: str) -> str:
@@ -311,10 +335,13 @@ def _kind(device: cl.Device) -> str:
 
 
 def _image_formats(device: cl.Device) -> frozenset[str]:
-    """Which of 'float' and 'half' the device reads and writes as RGBA, both in single images and in image arrays."""
+    """Which of 'float', 'half' and 'byte' (signed, normalised) RGBA the device reads and writes.
+
+    In single images as well as in image arrays.
+    """
     import pyopencl as cl
 
-    types = {"float": cl.channel_type.FLOAT, "half": cl.channel_type.HALF_FLOAT}
+    types = {"float": cl.channel_type.FLOAT, "half": cl.channel_type.HALF_FLOAT, "byte": cl.channel_type.SNORM_INT8}
     try:
         context = cl.Context([device])
         offered = [

@@ -1,8 +1,9 @@
 """RGBA images and plain buffers on a device.
 
-An image is ``height`` rows of ``width`` texels of four channels, float32 or float16: on the host an array of shape
-(height, width, 4). An image array has ``layers`` of them: (layers, height, width, 4). Origins and regions are counted
-in texels, in OpenCL's order: (x, y) and (width, height), with the layer third in an image array.
+An image is ``height`` rows of ``width`` texels of four channels, float32, float16, int8 or uint8: on the host an array
+of shape (height, width, 4). A kernel reads an int8 as itself / 127 and a uint8 as itself / 255. An image array has
+``layers`` of them: (layers, height, width, 4). Origins and regions are counted in texels, in OpenCL's order: (x, y) and
+(width, height), with the layer third in an image array.
 
 Everything goes through the context's in-order queue; what moves data to or from the host waits for it.
 """
@@ -47,6 +48,35 @@ def create_image(
         return cl.create_image(context.handle, flags, texel_format, shape=size, is_array=layers > 1)
 
 
+def create_image_in(
+    context: Context, buffer: cl.Buffer, offset: int, row_bytes: int, width: int, height: int, dtype: npt.DTypeLike,
+    tensor: str = "",
+) -> cl.Image:
+    """An image2d whose memory is a part of a buffer, from `offset` on, with `row_bytes` from row to row.
+
+    Offset and rows are aligned as DeviceInfo says. Raises ResourceError where the driver refuses it.
+    """
+    shape = (height, width, 4)
+    what = f"an image of {width}x{height} texels, {np.dtype(dtype)}, in a buffer"
+    with _driver_errors(context, what, tensor, shape):
+        # The description does not keep its buffer alive.
+        part = buffer[offset : offset + row_bytes * height]
+        description = cl.ImageDescriptor()
+        description.image_type = cl.mem_object_type.IMAGE2D
+        description.shape = (width, height, 1)
+        description.pitches = (row_bytes, 0)
+        description.buffer = part
+        texel_format = _texel_format(context.info, np.dtype(dtype), shape, tensor)
+        return cl.Image(context.handle, cl.mem_flags.READ_WRITE, texel_format, desc=description)
+
+
+def allocate_buffer(context: Context, buffer: cl.Buffer, tensor: str = "") -> None:
+    """As `allocate`, for a buffer."""
+    with _driver_errors(context, f"a buffer of {buffer.size} bytes", tensor, (buffer.size,)):
+        cl.enqueue_fill_buffer(context.queue, buffer, np.uint32(0), 0, buffer.size - buffer.size % 4)
+        context.queue.finish()
+
+
 def allocate(context: Context, image: cl.Image, tensor: str = "") -> None:
     """Fills the image with zeros and waits, so that a driver that allocates late fails here: ResourceError."""
     with _driver_errors(context, f"an image of {_size_text(image)}", tensor, image_shape(image)):
@@ -61,17 +91,24 @@ def image_shape(image: cl.Image) -> tuple[int, ...]:
 
 
 def image_dtype(image: cl.Image) -> np.dtype[Any]:
-    """float32 or float16."""
-    return np.dtype(np.float16 if image.format.channel_data_type == cl.channel_type.HALF_FLOAT else np.float32)
+    """float32, float16, int8 or uint8."""
+    types: dict[int, type[np.generic]] = {
+        cl.channel_type.HALF_FLOAT: np.float16, cl.channel_type.SNORM_INT8: np.int8,
+        cl.channel_type.UNORM_INT8: np.uint8,
+    }
+    return np.dtype(types.get(image.format.channel_data_type, np.float32))
 
 
-def upload(context: Context, image: cl.Image, array: Array) -> None:
-    """Copies a host array to the whole image. Raises InputError unless it has the image's own shape and dtype."""
+def upload(context: Context, image: cl.Image, array: Array) -> cl.Event:
+    """Copies a host array to the whole image. Raises InputError unless it has the image's own shape and dtype.
+
+    The event is for ``spans``.
+    """
     shape, dtype = image_shape(image), image_dtype(image)
     if array.shape != shape or array.dtype != dtype:
         raise InputError(f"an array of {array.shape}, {array.dtype}, does not fit an image of {shape}, {dtype}")
     with _driver_errors(context, f"an upload to an image of {_size_text(image)}", "", image_shape(image)):
-        cl.enqueue_copy(
+        return cl.enqueue_copy(
             context.queue, image, np.ascontiguousarray(array), origin=(0, 0, 0), region=_whole_region(image)
         )
 
@@ -184,6 +221,8 @@ def _texel_format(info: DeviceInfo, dtype: np.dtype[Any], shape: tuple[int, ...]
     channels = {
         np.dtype(np.float32): (cl.channel_type.FLOAT, info.float_images),
         np.dtype(np.float16): (cl.channel_type.HALF_FLOAT, info.half_images),
+        np.dtype(np.int8): (cl.channel_type.SNORM_INT8, info.byte_images),
+        np.dtype(np.uint8): (cl.channel_type.UNORM_INT8, True),  # every device with images has to offer it
     }
     channel_type, offered = channels.get(dtype, (0, False))
     if not offered:

@@ -29,14 +29,25 @@ def build(context: Context, source: str, name: str, options: Sequence[str] = ())
     pyopencl keeps binaries on disk, keyed by source, options, device and driver: a second build is quick. Raises
     BuildError with ``name``, the driver's log and the source lines near each error.
     """
-    with warnings.catch_warnings():
-        # Some drivers log a line for every successful build, and pyopencl warns of each.
-        warnings.simplefilter("ignore", cl.CompilerWarning)
-        try:
-            handle = cl.Program(context.handle, source).build(options=list(options))
-        except cl.Error as error:
-            log = _build_log(str(error))
-            raise BuildError(name, log, source_near_errors(source, log)) from error
+    try:
+        handle = _built(cl.Program(context.handle, source), options)
+    except cl.Error as error:
+        log = _build_log(str(error))
+        raise BuildError(name, log, source_near_errors(source, log)) from error
+    return Program(name, handle)
+
+
+def binary(program: Program) -> bytes:
+    """The driver's own form of the program, for `build_binary` on the same device and driver."""
+    return bytes(program.handle.get_info(cl.program_info.BINARIES)[0])  # type: ignore[index]
+
+
+def build_binary(context: Context, content: bytes, name: str) -> Program | None:
+    """The program that `binary` was taken from; None where the driver does not want it."""
+    try:
+        handle = _built(cl.Program(context.handle, [context.handle.devices[0]], [content]))
+    except cl.Error:
+        return None
     return Program(name, handle)
 
 
@@ -50,6 +61,14 @@ def kernel(program: Program, name: str) -> cl.Kernel:
     except cl.Error as error:
         names = ", ".join(sorted(each.function_name for each in program.handle.all_kernels()))
         raise DeviceError(f"{program.name} has no kernel {name!r}; it has: {names or 'none'}") from error
+
+
+def _built(program: cl.Program, options: Sequence[str] = ()) -> cl.Program:
+    with warnings.catch_warnings():
+        # Some drivers log a line for every successful build, and pyopencl warns of each.
+        warnings.simplefilter("ignore", cl.CompilerWarning)
+        program.build(options=list(options))
+        return program
 
 
 def source_near_errors(source: str, log: str) -> str:

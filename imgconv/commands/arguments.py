@@ -13,7 +13,7 @@ Shapes = dict[str, tuple[int, ...] | int]
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """MODEL and everything that imgconv.load takes besides."""
-    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
+    parser.add_argument("model", metavar="MODEL", help="an ONNX file, or one of imgconv compile")
     parser.add_argument(
         "--shape", metavar="NAME=SIZES", type=named, action="append", default=[],
         help="sizes of an input, as x=1,3,224,224, or of one symbolic dimension, as height=224",
@@ -28,6 +28,13 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-image", type=int, metavar="TEXELS", help="an image limit below the device's (default: IMGCONV_MAX_IMAGE)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_precision_argument(parser: argparse.ArgumentParser) -> None:
+    """The file that says what stays float."""
+    parser.add_argument(
+        "--precision", metavar="FILE", help="what is half and what is float, as imgconv tune --precision found it"
+    )
 
 
 def named(text: str) -> tuple[str, str]:

@@ -9,16 +9,20 @@ from rich import box
 from rich.table import Table
 
 from imgconv import terminal, why
+from imgconv.archive import is_archive
 from imgconv.cl.device import DeviceInfo, select
-from imgconv.commands.arguments import add_model_arguments, check_sizes, read_shapes
+from imgconv.commands.arguments import Shapes, add_model_arguments, check_sizes, read_shapes
+from imgconv.commands.inputs import declared_of
 from imgconv.compiler import compile_graph
 from imgconv.config import Config, read_config
 from imgconv.graph import Graph, Value
 from imgconv.layout import Texture
-from imgconv.model import load, target_of
-from imgconv.onnx_import import declared_inputs, import_onnx
+from imgconv.model import load
+from imgconv.onnx_import import import_onnx
 from imgconv.passes.elementwise import LAUNCH
 from imgconv.plan import Launch, Plan, Storage
+from imgconv.target import target_of
+from imgconv.tuning import open_beside, tuned
 
 DESCRIPTION = """\
 Show what would run on the device: the graph after the passes, and every launch with the operations fused into it, the
@@ -29,45 +33,59 @@ where the model itself is asked which of its textures must stay float."""
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `imgconv inspect`."""
     add_model_arguments(parser)
-    parser.add_argument("--why", action="store_true", help="also say what was recomputed or kept as a texture, and why")
+    parser.add_argument(
+        "--why", action="store_true", help="also say what was recomputed or kept, and where specialisations come from"
+    )
 
 
 def execute(options: argparse.Namespace) -> None:
     """Prints graph, launches and totals. Raises what imgconv.load raises."""
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
     with terminal.Progress(f"reading {options.model}") as progress:
-        declared = declared_inputs(options.model)
+        declared = declared_of(options.model)
         shapes = read_shapes(options.shape, declared)
         check_sizes(declared, shapes)
         device = select(config.device)
-        graph = import_onnx(options.model, shapes)
         with why.collect() as reasons:
-            graph, plan = _compiled(graph, config, device, progress)
+            graph, plan = _compiled(options, shapes, config, device, progress)
     if options.json:
-        shown = {"reasons": reasons} if options.why else {}
+        shown = {"reasons": reasons, "choices": choices(plan)} if options.why else {}
         terminal.print_json(as_json(options.model, device, plan) | shown)
         return
     print_plan(device, graph, plan)
     if options.why:
-        print_reasons(reasons)
+        print_reasons(reasons, choices(plan))
 
 
 def _compiled(
-    graph: Graph, config: Config, device: DeviceInfo, progress: terminal.Progress
+    options: argparse.Namespace, shapes: Shapes, config: Config, device: DeviceInfo, progress: terminal.Progress
 ) -> tuple[Graph, Plan]:
-    if not config.float16:
-        return compile_graph(graph, config, target_of(device))
+    if not config.float16 and not is_archive(options.model):
+        target, database = target_of(device), open_beside(options.model)
+        if database:
+            target = tuned(target, database, device.key, config)
+        return compile_graph(import_onnx(options.model, shapes), config, target)
     # Only running a model tells which textures load() keeps float.
-    model = load(graph, device, config.float16, config.native_explog, None, config.max_image, progress)
+    model = load(
+        options.model, device, options.float16, options.native_explog, shapes, options.max_image, progress
+    )
     return model.graph, model.plan
 
 
-def print_reasons(reasons: dict[str, str]) -> None:
-    """Which elementwise results were recomputed by their readers, and which became textures, with the costs."""
+def choices(plan: Plan) -> dict[str, str]:
+    """The specialisation of every launch of a template, and where it comes from, by the value that is written."""
+    return {launch.name: f"{launch.specialisation}; {launch.choice}" for launch in plan.launches if launch.choice}
+
+
+def print_reasons(reasons: dict[str, str], choices: dict[str, str]) -> None:
+    """What was recomputed and what became a texture, with the costs; and the specialisations, with theirs."""
     console = terminal.console()
     console.print(f"\nrecomputed or kept, where a launch counts as {LAUNCH} texel reads")
     for value, reason in reasons.items():
         console.print(f"  {value}: {reason}")
+    console.print("\nspecialisations")
+    for value, choice in choices.items():
+        console.print(f"  {value}: {choice}")
 
 
 def print_plan(device: DeviceInfo, graph: Graph, plan: Plan) -> None:
@@ -117,6 +135,7 @@ def totals(plan: Plan) -> dict[str, int]:
         "weight_bytes": plan.weight_bytes,
         "activation_bytes": plan.activation_bytes,
         "activation_images": len(set(plan.slots.values())),
+        "least_activation_bytes": plan.most_alive,
         "host_buffer_bytes": plan.buffer_bytes,
         "bytes": plan.bytes,
     }
@@ -126,12 +145,13 @@ def totals_as_text(plan: Plan) -> list[str]:
     """`totals` in words."""
     of = totals(plan)
     launches = f"{of['launches']} launches, {of['copies']} of them only copy"
-    activations = f"activations {of['activation_bytes'] / 1e6:.2f} in {of['activation_images']} images"
+    activations = f"activations {of['activation_bytes'] / 1e6:.2f} in {plan.activation_places}"
     weights, buffers = f"weights {of['weight_bytes'] / 1e6:.2f}", f"host buffers {of['host_buffer_bytes'] / 1e6:.2f}"
     return [
         f"{launches}; {of['packing_launches']} more pack inputs and unpack outputs",
         f"{of['multiply_adds'] / 1e6:.1f} M multiply-adds",
         f"{of['bytes'] / 1e6:.2f} MB on the device: {weights}, {activations}, {buffers}",
+        f"at least {plan.most_alive / 1e6:.2f} MB of activations are alive at once",
     ]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import time
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ import numpy
 from PIL import Image
 
 from imgconv import terminal
-from imgconv.commands.arguments import Declared, Shapes, add_model_arguments, count, named, number, numbers
-from imgconv.commands.arguments import read_shapes, shown
+from imgconv.commands.arguments import Shapes, add_model_arguments, add_precision_argument, count, shown
+from imgconv.commands.inputs import Given, add_picture_arguments, read_given
+from imgconv.compiled import Source
 from imgconv.errors import InputError
-from imgconv.model import Model, load
-from imgconv.onnx_import import declared_inputs
-from imgconv.preprocess import FILTERS, ORDERS, RESIZES, Preparation, read_picture, resized, save_picture
-from imgconv.preprocess import to_array, to_picture, with_color, written_whole
+from imgconv.files import written_whole
+from imgconv.model import Model, open_source
+from imgconv.picture import PictureStage
+from imgconv.preprocess import read_picture, resized, save_picture, to_picture, with_color
 from imgconv.results import ImageOutput, Result, Scores, Summary, interpret, kind_of, read_labels, summarize
 
 DESCRIPTION = """\
@@ -37,24 +38,9 @@ the names of the files that are written get the picture's number: out-1.png, out
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `imgconv run`."""
     add_model_arguments(parser)
+    add_precision_argument(parser)
     parser.add_argument("pictures", metavar="PICTURE", nargs="*", help="any picture that Pillow reads")
-    before = parser.add_argument_group("preparing a picture")
-    before.add_argument(
-        "--resize", choices=RESIZES, default="stretch",
-        help="stretch: fill the model's size (default); crop: cover it, keep the middle; letterbox: fit in, top left",
-    )
-    before.add_argument(
-        "--filter", choices=FILTERS, default="antialias",
-        help="antialias: average all pixels that fall into one (default); bilinear: the four nearest, as OpenCV does",
-    )
-    before.add_argument("--pad", type=int, default=114, metavar="PIXEL", help="fills a letterbox (default: 114)")
-    before.add_argument("--order", choices=ORDERS, help="channels (default: rgb, or y, the luma, where there is one)")
-    before.add_argument("--scale", type=number, default=1.0, help="a number or a fraction such as 1/255 (default: 1)")
-    before.add_argument("--mean", type=numbers, default=(0.0,), metavar="MEAN", help="one value, or three: 104,117,123")
-    before.add_argument("--std", type=numbers, default=(1.0,), metavar="STD", help="one value, or three")
-    before.add_argument(
-        "--input", type=named, action="append", default=[], metavar="NAME=FILE.npy", help="the array of another input"
-    )
+    add_picture_arguments(parser)
     after = parser.add_argument_group("results")
     after.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
     after.add_argument("--top", type=count, default=5, metavar="N", help="classes to print (default: 5)")
@@ -63,56 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class PictureInput:
-    """The input that takes the picture. dimensions: a size, or a name or "" where the picture gives the size."""
-
-    name: str
-    dtype: str
-    dimensions: Sequence[int | str]
-
-    @property
-    def channels_last(self) -> bool:
-        """Whether it is (N, H, W, C) instead of (N, C, H, W)."""
-        return self.dimensions[3] in (1, 3) and self.dimensions[1] not in (1, 3)
-
-    @property
-    def channels(self) -> int | None:
-        """1 or 3; None where the model does not say."""
-        found = self.dimensions[3 if self.channels_last else 1]
-        return found if isinstance(found, int) else None
-
-    @property
-    def takes_one(self) -> bool:
-        """Whether the batch is 1, or may be."""
-        return self.dimensions[0] == 1 or isinstance(self.dimensions[0], str)
-
-    def picture_size(self, own: tuple[int, int]) -> tuple[int, int]:
-        """Width and height that the model takes, for a picture of its `own` width and height."""
-        height, width = self.dimensions[1:3] if self.channels_last else self.dimensions[2:]
-        return width if isinstance(width, int) else own[0], height if isinstance(height, int) else own[1]
-
-    def array(self, picture: Image.Image, preparation: Preparation) -> Any:
-        """The input's array for a picture that has its size; rounded and clipped where the model takes integers."""
-        array = to_array(picture, preparation)
-        array = array.transpose(0, 2, 3, 1) if self.channels_last else array
-        if self.dtype.startswith("float"):
-            return array.astype(self.dtype)
-        limits = numpy.iinfo(self.dtype)
-        return numpy.rint(array).clip(limits.min, limits.max).astype(self.dtype)
-
-
-@dataclass(frozen=True)
 class Request:
-    """A command line that has been read and checked as far as that goes without compiling the model.
-
-    target: the input that takes the pictures; arrays and shapes: what is given for the others.
-    """
+    """A command line that has been read and checked as far as that goes without compiling the model."""
 
     options: argparse.Namespace
-    target: PictureInput | None
-    preparation: Preparation
-    arrays: Mapping[str, Any]
-    shapes: Shapes
+    given: Given
     labels: tuple[str, ...]
 
 
@@ -145,92 +86,23 @@ def read_request(options: argparse.Namespace) -> Request:
     for path in (options.output, options.save):
         if path and not Path(path).absolute().parent.is_dir():
             raise InputError(f"cannot write {path!r}: there is no folder {str(Path(path).parent)!r}")
-    declared = declared_inputs(options.model)
-    arrays = {name: read_array(path) for name, path in options.input}
-    unknown = [name for name in arrays if name not in declared]
-    if unknown:
-        raise InputError(f"--input {unknown[0]}: the model's inputs are {', '.join(declared)}")
-    shapes = read_shapes(options.shape, declared)
-    shapes |= {name: arrays[name].shape for name in arrays if name not in shapes and not is_fixed(declared[name][1])}
-    target = find_target(declared, shapes, arrays) if options.pictures else None
-    given = {*arrays, *([target.name] if target else [])}
-    for name, (dtype, dimensions) in declared.items():
-        if name not in given:
-            remedy = f"--input {name}=FILE.npy" + ("" if options.pictures else ", or a PICTURE")
-            raise InputError(f"input {name!r}, {dtype} {shown(dimensions)}, has no value: give it, as {remedy}")
-    preparation = read_preparation(options, target)
-    return Request(options, target, preparation, arrays, shapes, read_labels(options.labels) if options.labels else ())
-
-
-def find_target(declared: Declared, shapes: Shapes, arrays: Mapping[str, Any]) -> PictureInput:
-    """The one input that takes a picture of one or three channels. Raises InputError for none, or several."""
-    found = []
-    for name, (dtype, dimensions) in declared.items():
-        target = PictureInput(name, dtype, with_sizes(name, dimensions, shapes))
-        takes_pictures = len(target.dimensions) == 4 and target.takes_one and target.channels in (1, 3, None)
-        if takes_pictures and name not in arrays:
-            found.append(target)
-    if len(found) == 1:
-        return found[0]
-    listed = ", ".join(f"{name} {shown(dimensions)}" for name, (_, dimensions) in declared.items())
-    problem = "several inputs could take the picture" if found else "no input takes one picture of 1 or 3 channels"
-    raise InputError(f"{problem}: {listed}; give the others as arrays, with --input NAME=FILE.npy")
-
-
-def with_sizes(name: str, dimensions: list[int | str] | None, shapes: Shapes) -> Sequence[int | str]:
-    """An input's dimensions with the sizes that --shape gives; four open ones where the model has no shape."""
-    given = shapes.get(name)
-    if isinstance(given, tuple):
-        return given
-    sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
-    return [sizes.get(d, d) if isinstance(d, str) else d for d in dimensions or [""] * 4]
-
-
-def read_preparation(options: argparse.Namespace, target: PictureInput | None) -> Preparation:
-    """What --resize, --order and so on say. Raises InputError where the model has another number of channels."""
-    order = options.order or ("y" if target and target.channels == 1 else "rgb")
-    preparation = Preparation(
-        options.resize, options.filter, order, options.scale, options.mean, options.std, options.pad
-    )
-    if target and target.channels not in (None, preparation.channels):
-        problem = f"input {target.name!r} is {shown(target.dimensions)}"
-        raise InputError(f"--order {order} gives {preparation.channels} channels; {problem}")
-    return preparation
-
-
-def read_array(path: str) -> Any:
-    """The array in a .npy file. Raises InputError naming the file."""
-    try:
-        array = numpy.load(path, allow_pickle=False)
-    except OSError as error:
-        raise InputError(f"cannot read {path!r}: {error.strerror or error}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path!r} is not a whole .npy file of numbers: {error}") from error
-    if not isinstance(array, numpy.ndarray):
-        raise InputError(f"{path!r} holds several arrays; a .npy file holds one")
-    return array
-
-
-def is_fixed(dimensions: Sequence[int | str] | None) -> bool:
-    """Whether the model itself says every size."""
-    return dimensions is not None and all(isinstance(d, int) for d in dimensions)
+    given = read_given(options)
+    for name, (dtype, dimensions) in given.missing.items():
+        remedy = f"--input {name}=FILE.npy" + ("" if options.pictures else ", or a PICTURE")
+        raise InputError(f"input {name!r}, {dtype} {shown(dimensions)}, has no value: give it, as {remedy}")
+    return Request(options, given, read_labels(options.labels) if options.labels else ())
 
 
 def run_all(request: Request) -> Iterator[tuple[Outcome, Model]]:
-    """Runs picture after picture; the model is compiled once, and again for a picture that needs another size."""
-    options, target = request.options, request.target
-    loaded: tuple[Shapes, Model] | None = None
+    """Runs picture after picture; the model is loaded once, and compiled again for a picture of another size."""
+    options, given = request.options, request.given
+    model: Model | None = None
     for position, path in enumerate(options.pictures or [""], 1):
-        arrays, shapes = dict(request.arrays), dict(request.shapes)
-        picture = original = read_picture(path) if path else None
-        if target and original:
-            picture = resized(original, target.picture_size(original.size), request.preparation)
-            arrays[target.name] = target.array(picture, request.preparation)
-            shapes[target.name] = arrays[target.name].shape
+        picture = read_picture(path) if path else None
+        arrays, shapes = given.for_model(options.model, picture)
         with terminal.Progress(f"reading {options.model}") as progress:
-            if loaded is None or loaded[0] != shapes:
-                loaded = shapes, load_model(options, shapes, progress)
-            model = loaded[1]
+            model = model or load_model(request, shapes, lambda *told: progress(*told))
+            model.compile_for(arrays)
             progress(0, 0, f"running {path or options.model}")
             start = time.perf_counter()
             outputs = model.run(arrays)
@@ -238,14 +110,19 @@ def run_all(request: Request) -> Iterator[tuple[Outcome, Model]]:
         results = {name: interpret(name, array, options.top, request.labels) for name, array in outputs.items()}
         suffix = f"-{position}" if len(options.pictures) > 1 else ""
         files = save(request, outputs, results, picture, suffix)
-        yield Outcome(path, original.size if original else (0, 0), seconds, outputs, results, files), model
+        yield Outcome(path, picture.size if picture else (0, 0), seconds, outputs, results, files), model
 
 
-def load_model(options: argparse.Namespace, shapes: Shapes, progress: terminal.Progress) -> Model:
+def load_model(request: Request, shapes: Shapes, progress: Callable[[int, int, str], None]) -> Model:
     """The compiled model. Raises InputError where --output asks for an image and no output is one."""
-    model = load(
-        options.model, options.device, options.float16, options.native_explog, shapes, options.max_image, progress
+    options, given = request.options, request.given
+    source = open_source(
+        options.model, options.device, options.float16, options.native_explog, shapes, options.max_image, progress,
+        options.precision,
     )
+    if given.target and isinstance(source, Source):
+        source = replace(source, picture=PictureStage(given.target, given.preparation))
+    model = Model(source)
     if options.output and not any(kind_of(value.shape, value.dtype) == "image" for value in model.outputs.values()):
         listed = ", ".join(str(value) for value in model.outputs.values())
         raise InputError(f"--output writes an image, and no output of the model is one: {listed}; --save writes arrays")
@@ -257,14 +134,14 @@ def save(
     suffix: str,
 ) -> dict[str, str]:
     """Writes what --output and --save ask for; the files' names, by output name, "" for the one of --save."""
-    options, files = request.options, {}
+    options, given, files = request.options, request.given, {}
     images = {name: result for name, result in results.items() if isinstance(result, ImageOutput)}
     for name, result in images.items() if options.output else ():
         path = with_suffix(options.output, suffix + (f"-{safe(name)}" if len(images) > 1 else ""))
-        order = "bgr" if request.preparation.order == "bgr" else "rgb"
+        order = "bgr" if given.preparation.order == "bgr" else "rgb"
         image = to_picture(result.channels_first, order)
-        if picture and request.preparation.order == "y" and image.mode == "L":
-            image = with_color(image, picture)
+        if picture and given.target and given.preparation.order == "y" and image.mode == "L":
+            image = with_color(image, resized(picture, given.target.picture_size(picture.size), given.preparation))
         save_picture(image, path)
         files[name] = path
     if options.save:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import ceil, gcd
+from functools import lru_cache
+from math import ceil, gcd, prod
 from typing import Any
 
 import numpy
 
 from imgconv.access import LANE, SHORT_LIMIT, KernelArgument, image_type, read_text, write_text
 from imgconv.epilogue import build_epilogue
+from imgconv.expression import Argument, Expression, apply, argument_numbers, substitute
 from imgconv.graph import Convolution, Node, Operand
 from imgconv.index import Index, Variable, constant, variable, variable_index
 from imgconv.kernels.source import KernelSource, round_up
@@ -25,7 +28,8 @@ from imgconv.view import View
 class Problem:
     """A convolution as conv.cl sees it. Sizes are those of one image of the batch and, transposed, of one phase.
 
-    groups: after `regroup`, so that each group begins at a whole quad. phases: the stride of a transposed convolution.
+    groups: merged so that each begins at a whole quad. phases: the stride of a transposed convolution. half: whether
+    multiply-adds are in half.
     """
 
     batch: int
@@ -41,10 +45,16 @@ class Problem:
     depthwise: bool = False
     phases: tuple[int, int] = (1, 1)
     phase_shift: tuple[int, int] = (0, 0)
+    half: bool = False
 
     @property
     def group_input_quads(self) -> int:
         return 1 if self.depthwise else ceil(self.channels // self.groups / LANES)
+
+    @property
+    def input_lanes(self) -> int:
+        """Channels of each input quad that need be summed."""
+        return min(LANES, self.channels // self.groups) if self.group_input_quads == 1 else LANES
 
     @property
     def group_output_quads(self) -> int:
@@ -68,22 +78,69 @@ class Problem:
         return self.batch * self.filters * positions * per_output
 
 
+# Most bytes of input that a work item keeps in private memory, which is a core's cache on the CPU drivers.
+PRIVATE_BYTES = 1 << 17
+# A normalised byte is read as itself divided by this.
+BYTE_SCALE = 127.0
+# Columns, rows and quads of the blocks for GPUs.
+BLOCKS_ON_GPU = (
+    (1, 1, 1), (2, 1, 1), (4, 1, 1), (2, 1, 2), (4, 1, 2), (2, 2, 2), (4, 2, 1), (7, 1, 1), (4, 2, 2), (7, 1, 2),
+    (8, 1, 2), (4, 1, 4), (2, 2, 4), (7, 2, 1), (4, 4, 1), (4, 2, 4), (8, 2, 2),
+)
+# Texels in a row that every device's images take; a longer row of weights is cut into tiles, which cost at each read.
+SAFE_WIDTH = 1 << 14
+# From how many compute units on a GPU is one of a computer rather than of a phone.
+LARGE_GPU = 16
+# How long a texel of the input is kept once it was read, as in conv.cl.
+KEEP = ("texel", "line", "window", "input")
+
+
 @dataclass(frozen=True)
 class Specialisation:
-    """What of conv.cl's constants is free: the block of a work item and where its weights are."""
+    """What of conv.cl's constants is free.
+
+    block_columns, block_rows, block_quads: the outputs of a work item, and passes: how many such blocks it makes along
+    the quads. keep: how long an input texel is kept, one of KEEP. vector_quads: output quads in one vector. parts: work
+    items that share a sum. half_quads: input quads that are summed in half before they are added in float.
+    float_coordinates: where a read may be outside of the image, its coordinates are computed in float.
+    """
 
     block_columns: int = 4
     block_rows: int = 1
     block_quads: int = 1
-    keep_line: bool = True
+    keep: str = "line"
     weights_in_buffer: bool = False
     local_size: tuple[int, int, int] | None = None
+    vector_quads: int = 1
+    passes: int = 1
+    parts: int = 1
+    half_quads: int = 0
+    float_coordinates: bool = False
 
     def __str__(self) -> str:
-        place = "buffer" if self.weights_in_buffer else "image"
-        group = "" if self.local_size is None else f", work group {'x'.join(map(str, self.local_size))}"
-        line = ", lines kept" if self.keep_line else ""
-        return f"block {self.block_columns}x{self.block_rows}x{self.block_quads}, weights in {place}{line}{group}"
+        text = f"block {self.block_columns}x{self.block_rows}x{self.block_quads}, {self.keep} kept, weights in "
+        text += "buffer" if self.weights_in_buffer else "image"
+        text += f", {self.passes} passes" if self.passes > 1 else ""
+        text += f", {self.parts} parts" if self.parts > 1 else ""
+        text += f", vectors of {LANES * self.vector_quads}" if self.vector_quads > 1 else ""
+        text += f", {self.half_quads} quads in half" if self.half_quads else ""
+        text += ", float coordinates" if self.float_coordinates else ""
+        return text + ("" if self.local_size is None else f", work group {'x'.join(map(str, self.local_size))}")
+
+    def allowed(self, problem: Problem) -> bool:
+        """Whether conv.cl computes the problem with it."""
+        blocks = self.block_quads * self.passes
+        inside = blocks == 1 if problem.depthwise else problem.groups == 1 or problem.group_output_quads % blocks == 0
+        kept = self.keep == "input" or self.passes == 1
+        vectors = self.block_quads % self.vector_quads == 0 and not (self.vector_quads > 1 and self.half_quads)
+        shared = self.parts == 1 or (
+            self.passes == 1 and not self.weights_in_buffer and self.local_size is not None
+            and self.local_size[1] % self.parts == 0 and not problem.depthwise
+        )
+        half = problem.half == (self.half_quads > 0)
+        return inside and kept and vectors and shared and half and (
+            not problem.half or problem.group_input_quads % self.half_quads == 0
+        )
 
 
 def problem_of(operation: Convolution, x: tuple[int, ...], w: tuple[int, ...], output: tuple[int, ...]) -> Problem:
@@ -170,41 +227,193 @@ def _pack_phase(problem: Problem, block_quads: int, weights: Any, groups: int) -
     return parts.transpose(0, 1, 4, 6, 7, 5, 2, 3).reshape(problem.groups * blocks, -1, LANES)
 
 
+def candidates(problem: Problem, kind: str) -> list[Specialisation]:
+    """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'."""
+    made = _on_cpu(problem) if kind == "cpu" else _on_gpu(problem)
+    return [c for c in dict.fromkeys(made) if c.allowed(problem)]
+
+
 def default_specialisation(problem: Problem, kind: str, compute_units: int) -> Specialisation:
-    """A good block without measuring. kind: 'cpu' or 'gpu'."""
-    rows, columns = problem.phase_size
-    phases = problem.phases[0] * problem.phases[1]
-    quads = 1 if problem.depthwise else _dividing(problem.group_output_quads, 4 if kind == "cpu" else 2, problem.groups)
+    """The candidate of the least predicted cost."""
+    return min(candidates(problem, kind), key=lambda c: predicted_cost(problem, c, kind, compute_units))
+
+
+def predicted_cost(problem: Problem, chosen: Specialisation, kind: str, compute_units: int) -> float:
+    """How long a launch is expected to take, to compare specialisations of one problem with.
+
+    kind: 'cpu' (nanoseconds) or 'gpu' (cycles of a compute unit).
+    """
     if kind == "cpu":
-        block_columns = _least_waste(columns, 8 if problem.window[1] == 1 or problem.depthwise else 4)
-        block_rows = 1 if problem.window[1] == 1 or problem.depthwise or rows == 1 else 2
+        return _cost_on_cpu(problem, chosen, compute_units)
+    return _cost_on_gpu(problem, chosen, compute_units)
+
+
+def _on_cpu(problem: Problem) -> Iterator[Specialisation]:
+    """Vectors of 16 floats, weights in a buffer, every input texel read once for as many outputs as there are."""
+    rows, columns = problem.phase_size
+    lengths = sorted({min(columns, n) for n in (4, 5, 6, 7, 8)})
+    half = _half_quads(problem)
+    if problem.depthwise or problem.half:
+        quads = (1,) if problem.depthwise else (1, 2)
+        for length, height, each in itertools.product(lengths, {1, min(2, rows), min(4, rows)}, quads):
+            yield Specialisation(length, height, each, "window", True, half_quads=half)
+        return
+    blocks = [(4, 4), (8, 4)] if problem.group_output_quads > 2 else [(1, 1), (2, 1)]
+    blocks += [(1, 1)] if problem.groups > 1 else []
+    heights = {min(rows, n) for n in ((1, 2) if columns > 1 else (1, 2, 4, 8))}
+    for length, height, (each, vector) in itertools.product(lengths, heights, blocks):
+        if length * height * each // vector > 16:
+            continue
+        total = ceil(problem.group_output_quads / each)
+        made = Specialisation(length, height, each, "line", True, vector_quads=vector)
+        yield made
+        for passes in {ceil(total / n) for n in (1, 2, 4, 8)}:
+            made = replace(made, keep="input", passes=passes)
+            if problem.group_input_quads * prod(_tile(problem, made)) * 16 <= PRIVATE_BYTES:
+                yield made
+
+
+def _on_gpu(problem: Problem) -> Iterator[Specialisation]:
+    """Blocks of up to 32 sums; sums of few outputs shared by work items; every group is whole waves."""
+    rows, columns = problem.phase_size
+    half = _half_quads(problem)
+    kept = ("texel",) if problem.window == (1, 1) else ("texel", "line", "window")
+    blocks = [
+        (min(columns, length), min(rows, height), 1 if problem.depthwise else min(quads, problem.group_output_quads))
+        for length, height, quads in BLOCKS_ON_GPU
+    ]
+    if columns == 1:
+        blocks = [(1, min(rows, length), quads) for length, _, quads in blocks]
+    for (length, height, each), keep in itertools.product(dict.fromkeys(blocks), kept):
+        made = Specialisation(length, height, each, keep, half_quads=half, float_coordinates=True)
+        yield replace(made, local_size=_work_group(problem, made))
+        yield replace(made, local_size=_work_group(problem, made), weights_in_buffer=True)
+        # Work items that wait for each other must all have their registers at once.
+        for parts in (4, 16) if length * height * each <= 8 else ():
+            shared = replace(made, parts=parts)
+            yield replace(shared, local_size=_work_group(problem, shared))
+
+
+def _half_quads(problem: Problem) -> int:
+    """How many input quads are summed in half: at most 32 terms, and a divisor of all."""
+    if not problem.half:
+        return 0
+    taps = 1 if problem.depthwise else problem.window[0] * problem.window[1] * LANES
+    most = max(1, 32 // taps)
+    return max(n for n in range(1, most + 1) if problem.group_input_quads % n == 0)
+
+
+def _work_group(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]:
+    """The work group's size, parts along y."""
+    width, height, depth = _least_idle(work_items(problem, replace(chosen, parts=1)), chosen.parts)
+    return width, height * chosen.parts, depth
+
+
+@lru_cache(1024)
+def _least_idle(blocks: tuple[int, int, int], parts: int) -> tuple[int, int, int]:
+    """A group of 128 work items, a whole wave of the largest, that leaves as few idle as possible; parts not counted.
+
+    Among equals about eight quad blocks, which read the same texels, and the longest rows. (A630: 468 GFLOPS in float
+    with 128 to a wave, 346 with fewer; tinygrad#16229.)
+    """
+
+    def rank(group: tuple[int, int, int]) -> tuple[int, int, int]:
+        items = prod(round_up(n, size) for n, size in zip(blocks, group, strict=True))
+        return items, abs(group[1] * parts - 8), -group[0]
+
+    sizes = (1, 2, 4, 8, 16)
+    return min((group for group in itertools.product(sizes, sizes, sizes) if prod(group) * parts == 128), key=rank)
+
+
+def _tile(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
+    """Rows and columns of the texels of one quad that are kept together."""
+    kept = KEEP.index(chosen.keep)
+    sizes = []
+    for axis, block, whole in ((0, chosen.block_rows, kept >= 2), (1, chosen.block_columns, kept >= 1)):
+        reach = (block - 1) * problem.strides[axis] + (problem.window[axis] - 1) * problem.dilations[axis]
+        sizes.append(reach // _step(problem, chosen, axis) + 1 if whole else block)
+    return sizes[0], sizes[1]
+
+
+def texel_reads(problem: Problem, chosen: Specialisation) -> int:
+    """Input texels that a work item reads."""
+    again = (problem.window[1] if chosen.keep == "texel" else 1)
+    again *= problem.window[0] if chosen.keep in ("texel", "line") else 1
+    return ceil(problem.group_input_quads / chosen.parts) * prod(_tile(problem, chosen)) * again
+
+
+def weight_reads(problem: Problem, chosen: Specialisation) -> int:
+    """Weight texels that a work item reads."""
+    taps = problem.window[0] * problem.window[1]
+    if problem.depthwise:
+        return taps
+    steps = ceil(problem.group_input_quads / chosen.parts) * taps
+    return steps * problem.input_lanes * chosen.block_quads * chosen.passes
+
+
+def _cost_on_cpu(problem: Problem, chosen: Specialisation, compute_units: int) -> float:
+    """Emulated reads and writes, and the cycles of the multiply-adds, on the core with the most work items.
+
+    Measured with Intel's runtime on Zen 5 (3 ns for a read, 2 for a write, on one core); two loads and two
+    multiply-adds in a cycle of 0.27 ns, of which half is reached.
+    """
+    positions, vectors = chosen.block_columns * chosen.block_rows, chosen.block_quads // chosen.vector_quads
+    steps = weight_reads(problem, chosen) // chosen.block_quads
+    loads = positions + vectors
+    cycles = max(positions * vectors, loads, 8) / 2
+    if problem.depthwise:
+        cycles = positions * 1.5
+    if chosen.weights_in_buffer:
+        weights = 0.0
     else:
-        block_columns, block_rows = min(4, columns), 1
-        items = problem.batch * phases * ceil(columns / block_columns) * rows * ceil(problem.output_quads / quads)
-        if items < 64 * compute_units:
-            quads = 1
-            if items * 2 < 64 * compute_units:
-                block_columns = min(2, columns)
-    line = (block_columns - 1) * problem.strides[1] + (problem.window[1] - 1) * problem.dilations[1] + 1
-    keep = problem.window[1] > 1 and line < block_columns * problem.window[1] and line * block_rows <= 24
-    local = None
-    if kind != "cpu":
-        items_x = ceil(columns / block_columns) * problem.phases[1]
-        local = (8 if items_x >= 8 else 4, 1 if ceil(problem.output_quads / quads) < 4 else 4, 2)
-    return Specialisation(block_columns, block_rows, quads, keep, kind == "cpu", local)
+        weights = weight_reads(problem, chosen) * 3.0
+    stores = positions * chosen.block_quads * chosen.passes * 2.0
+    item = texel_reads(problem, chosen) * 3.0 + weights + steps * cycles * 0.54 + stores + 20
+    return item * ceil(prod(work_items(problem, chosen)) / compute_units)
 
 
-def _dividing(quads: int, most: int, groups: int) -> int:
-    if groups == 1:
-        return min(most, quads)
-    return max(n for n in range(1, most + 1) if quads % n == 0)
+def _cost_on_gpu(problem: Problem, chosen: Specialisation, compute_units: int) -> float:
+    """Cycles of a compute unit. Work items that only fill up a work group cost as much as the others."""
+    blocks, local = work_items(problem, chosen), chosen.local_size or (1, 1, 1)
+    groups = prod(ceil(n / size) for n, size in zip(blocks, local, strict=True))
+    items = groups * prod(local)
+    sums = chosen.block_columns * chosen.block_rows * chosen.block_quads
+    weights = weight_reads(problem, chosen)
+    multiply_adds = weights * LANES * sums // chosen.block_quads
+    # Weights of a buffer take the way past the texture cache.
+    wide = weights * chosen.parts > SAFE_WIDTH
+    reads = texel_reads(problem, chosen) + weights * (2.0 if chosen.weights_in_buffer else 4.0 if wide else 1.0)
+    kept = prod(_tile(problem, chosen)) + sums
+    if compute_units < LARGE_GPU:
+        return items * _slots_of_item(problem, chosen, multiply_adds, weights * (4 if wide else 1), sums, kept)
+    registers = 4 * kept + 32
+    resident = max(64, min(2048, 65536 // registers // 64 * 64))
+    # 128 multiply-adds and 4 texture reads in a cycle; the longer of both hides most of the other.
+    busy = sorted((multiply_adds / 128, reads / 4))
+    together = items / compute_units * (busy[1] + 0.25 * busy[0] + sums * chosen.parts / 32)
+    # An item alone waits for each instruction and for each of its batches of reads.
+    steps = ceil(problem.group_input_quads / chosen.parts) * problem.window[0]
+    alone = (multiply_adds / 4 * 1.2 + steps * 300) * ceil(items / compute_units / resident)
+    return max(together, alone) * (4 if registers > 255 else 1)
 
 
-def _least_waste(columns: int, most: int) -> int:
-    """The block length up to `most` that covers the columns with the least left over; longer ones first."""
-    if columns <= most:
-        return columns
-    return min(range(most, most // 2, -1), key=lambda n: ceil(columns / n) * n)
+def _slots_of_item(
+    problem: Problem, chosen: Specialisation, multiply_adds: int, weights: int, sums: int, kept: int
+) -> float:
+    """Issue slots of a work item on a small GPU, as Mesa's compiler makes Adreno code.
+
+    It unrolls the window's columns and merges the reads of one texel, so that `texel` reads as often as `line`, in an
+    order that needs fewer registers; a depthwise window it unrolls whole.
+    """
+    merged = replace(chosen, keep="window" if problem.depthwise else "line") if chosen.keep != "window" else chosen
+    reads = texel_reads(problem, merged) + weights
+    if problem.depthwise:
+        spills = kept * max(problem.window) > 72 or chosen.keep != "line"
+    else:
+        spills = sums > 16 or (chosen.keep != "texel" and kept > 18)
+    slots = multiply_adds + 4.5 * reads + 8 * sums * chosen.parts + 40
+    # Few work items are enough to fill it: shared sums only cost the reads that smaller blocks repeat.
+    return slots * (4 if spills or chosen.weights_in_buffer else 1.5 if chosen.parts > 1 else 1)
 
 
 def reads_directly(view: View, place: Placement) -> bool:
@@ -247,20 +456,26 @@ def weights_texture(name: str, packed: Any, limits: ImageLimits, dtype: str) -> 
 
 def convolution_kernel(
     node: Node, problem: Problem, chosen: Specialisation, output: Placement, placements: Mapping[str, Placement],
-    weights: Texture | HostBuffer, native: bool,
+    weights: Texture | HostBuffer, native: bool, exact: bool = False,
 ) -> KernelSource:
-    """conv.cl specialised: the node's output and operands at their placements, `weights` packed for the block."""
+    """conv.cl specialised: the node's output and operands at their placements, `weights` packed for the block.
+
+    exact: weights of bytes are read as the integers that they are; without it the epilogue is `scaled` for them.
+    """
     x = placements[node.operands[0].value]
     epilogue = build_epilogue(node, output, placements, native)
     assert isinstance(x.storage, Texture) and isinstance(output.storage, Texture)
     input_tiling, output_tiling = x.storage.tiling, output.storage.tiling
     rows, columns = problem.phase_size
     helpers: list[str] = []
+    inside = _reads_inside(problem, chosen)
+    centre = chosen.float_coordinates and input_tiling.tiles == 1 and not inside
     constants: dict[str, str | int] = {
         "INDEX": _index_type(problem, chosen, input_tiling, output_tiling),
         "BATCH": problem.batch, "INPUT_HEIGHT": problem.input_size[0],
         "INPUT_PITCH": x.layout.quads(x.storage.shape), "INPUT_OFFSET": _first_quad(node, x),
-        "INPUT_QUADS": problem.group_input_quads, "OUTPUT_WIDTH": columns, "OUTPUT_HEIGHT": rows,
+        "INPUT_QUADS": problem.group_input_quads, "INPUT_LANES": problem.input_lanes,
+        "OUTPUT_WIDTH": columns, "OUTPUT_HEIGHT": rows,
         "FULL_OUTPUT_WIDTH": problem.output_size[1], "FULL_OUTPUT_HEIGHT": problem.output_size[0],
         "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "OUTPUT_OFFSET": output.channel_offset // LANES,
         "OUTPUT_QUADS": problem.output_quads, "GROUP_QUADS": problem.group_output_quads,
@@ -271,26 +486,29 @@ def convolution_kernel(
         "PHASES_X": problem.phases[1], "PHASES_Y": problem.phases[0],
         "PHASE_SHIFT_X": problem.phase_shift[1], "PHASE_SHIFT_Y": problem.phase_shift[0],
         "BLOCK_COLUMNS": chosen.block_columns, "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads,
-        "KEEP_LINE": int(chosen.keep_line), "CHECK_ROWS": int(problem.batch > 1),
+        **_each_sum(chosen), "COLUMN_STEP": _step(problem, chosen, 1), "ROW_STEP": _step(problem, chosen, 0),
+        "KEEP": KEEP.index(chosen.keep), "PASSES": chosen.passes, "PARTS": chosen.parts,
+        "VECTOR_QUADS": chosen.vector_quads, "HALF_QUADS": chosen.half_quads, "CHECK_ROWS": int(problem.batch > 1),
         "LAST_LANES": (problem.filters - 1) % LANES + 1,
-        "INPUT_IMAGE": image_type(input_tiling), "READ_INPUT(x, y)": read_text("input", input_tiling, helpers),
+        "INPUT_IMAGE": image_type(input_tiling),
+        "COORDINATE": "float" if centre else "int", "TEXEL_CENTRE": "0.5f" if centre else 0,
+        "READ_INPUT(x, y)": read_text("input", input_tiling, helpers, inside, problem.half, centre),
         "OUTPUT_IMAGE": image_type(output_tiling),
         "WRITE_OUTPUT(x, y, texel)": write_text("output", output_tiling, helpers),
         "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_PARAMETERS": epilogue.parameters,
+        "EPILOGUE_LOADS(quad)": epilogue.loads,
     }
-    constants |= _weight_access(weights, helpers)
+    constants |= _weight_access(weights, chosen, exact, helpers)
     factors = [KernelArgument("factors", placements[o.value].storage) for o in node.operands[2:]]
-    constants |= _factor_access(node, placements, helpers)
-    blocks = (
-        ceil(columns / chosen.block_columns) * problem.phases[1], ceil(problem.output_quads / chosen.block_quads),
-        problem.batch * ceil(rows / chosen.block_rows) * problem.phases[0],
-    )
-    size, local = blocks, chosen.local_size
-    if local is not None:
-        size = (round_up(blocks[0], local[0]), round_up(blocks[1], local[1]), round_up(blocks[2], local[2]))
-    constants["GUARD"] = int(size != blocks)
-    attribute = "" if local is None else f"__attribute__((reqd_work_group_size({', '.join(map(str, local))})))"
-    constants["GROUP_SIZE"] = attribute
+    constants |= _factor_access(node, placements, problem.half, helpers)
+    blocks, local = work_items(problem, chosen), chosen.local_size
+    width, height, depth = local or (1, chosen.parts, 1)
+    size = (round_up(blocks[0], width), round_up(blocks[1], height), round_up(blocks[2], depth))
+    attribute = "" if local is None else f"__attribute__((reqd_work_group_size({width}, {height}, {depth})))"
+    constants |= {
+        "GUARD": int(size != blocks), "GROUP_SIZE": attribute, "GROUP_WIDTH": width,
+        "GROUP_HEIGHT": height // chosen.parts, "GROUP_DEPTH": depth,
+    }
     arguments = (
         KernelArgument("output", output.storage, written=True), KernelArgument("input", x.storage),
         KernelArgument("weights", weights), *factors, *epilogue.arguments,
@@ -305,29 +523,92 @@ def _first_quad(node: Node, place: Placement) -> int:
     return place.address([e.substitute(zeros) for e in node.operands[0].view.index])[0].constant
 
 
-def _weight_access(weights: Texture | HostBuffer, helpers: list[str]) -> dict[str, str]:
+def scaled(epilogue: Expression) -> Expression:
+    """The epilogue of a sum with weights from an image of bytes, which are read as themselves / 127."""
+    arguments: dict[int, Expression] = {n: Argument(n) for n in argument_numbers(epilogue)}
+    return substitute(epilogue, arguments | {0: apply("multiply", Argument(0), BYTE_SCALE)})
+
+
+def _weight_access(
+    weights: Texture | HostBuffer, chosen: Specialisation, exact: bool, helpers: list[str]
+) -> dict[str, str]:
     name = "READ_WEIGHT(block, k)"
     if isinstance(weights, HostBuffer):
-        stretch = weights.shape[1] // LANES
+        size = LANES * chosen.vector_quads
+        where = f"(block) * {weights.shape[1] // size} + (k)"
         if weights.dtype == "float16":
-            return {"WEIGHTS": "__global const half *weights", name: f"vload_half4((block) * {stretch} + (k), weights)"}
-        return {"WEIGHTS": "__global const float4 *weights", name: f"weights[(block) * {stretch} + (k)]"}
+            load = f"vload4({where}, weights)" if chosen.half_quads else f"vload_half{size}({where}, weights)"
+            return {"WEIGHTS": "__global const half *weights", name: load}
+        if weights.dtype == "int8":
+            load = f"convert_{'half' if chosen.half_quads else 'float'}{size}(vload{size}({where}, weights))"
+            return {"WEIGHTS": "__global const char *weights", name: load}
+        load = f"convert_half4(weights[{where}])" if chosen.half_quads else f"weights[{where}]"
+        return {"WEIGHTS": f"__global const float{size} *weights", name: load}
     declaration = f"read_only {image_type(weights.tiling)} weights"
-    return {"WEIGHTS": declaration, name: read_text("weights", weights.tiling, helpers).replace("x, y)", "k, block)")}
+    read = read_text("weights", weights.tiling, helpers, inside=chosen.parts == 1, half=chosen.half_quads > 0)
+    if chosen.vector_quads > 1:
+        quads = ", ".join(read.replace("x, y)", f"(k) * {chosen.vector_quads} + {n}, block)") for n in range(4))
+        text = f"(float16)({quads})"
+    else:
+        text = read.replace("x, y)", "k, block)")
+    # The product with 127 is an integer within a rounding.
+    whole = weights.dtype == "int8" and exact
+    return {"WEIGHTS": declaration, name: f"rint({BYTE_SCALE}f * {text})" if whole else text}
 
 
-def _factor_access(node: Node, placements: Mapping[str, Placement], helpers: list[str]) -> dict[str, str | int]:
+def _factor_access(
+    node: Node, placements: Mapping[str, Placement], half: bool, helpers: list[str]
+) -> dict[str, str | int]:
     name = "READ_FACTORS(image, quad)"
     if len(node.operands) < 3:
         return {"FACTORS": 0, "FACTORS_IMAGE": "image2d_t", name: "(float4)(1.0f)"}
     place = placements[node.operands[2].value]
     texel = factor_texel(node.operands[2], place)
     assert texel is not None and isinstance(place.storage, Texture), node
-    read = read_text("factors", place.storage.tiling, helpers)
+    read = read_text("factors", place.storage.tiling, helpers, half=half)
     return {
         "FACTORS": 1, "FACTORS_IMAGE": image_type(place.storage.tiling),
         name: read.replace("x, y)", f"{texel[0].render()}, {texel[1].render()})"),
     }
+
+
+def work_items(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]:
+    """Work items along x, y and z, before they are rounded up to whole work groups."""
+    rows, columns = problem.phase_size
+    passes = ceil(ceil(problem.output_quads / chosen.block_quads) / chosen.passes)
+    return (
+        ceil(columns / chosen.block_columns) * problem.phases[1], passes * chosen.parts,
+        problem.batch * ceil(rows / chosen.block_rows) * problem.phases[0],
+    )
+
+
+def _each_sum(chosen: Specialisation) -> dict[str, str]:
+    """The texts that act on each quad of a block, and on each of its positions."""
+    positions = itertools.product(range(chosen.block_rows), range(chosen.block_columns))
+    return {
+        "EACH_QUAD(act)": " ".join(f"act({o})" for o in range(chosen.block_quads)),
+        "EACH_POSITION(act, o)": " ".join(f"act({row}, {column}, o)" for row, column in positions),
+    }
+
+
+def _reads_inside(problem: Problem, chosen: Specialisation) -> bool:
+    """Whether no work item reads outside of the input: there is no padding, and blocks end where the output does."""
+    fits = []
+    for axis, block in ((0, chosen.block_rows), (1, chosen.block_columns)):
+        last = (problem.phase_size[axis] - 1) * problem.strides[axis]
+        last += (problem.window[axis] - 1) * problem.dilations[axis] - problem.pads[axis]
+        whole = problem.phase_size[axis] % block == 0
+        fits.append(whole and problem.pads[axis] <= 0 and last < problem.input_size[axis])
+    return all(fits) and problem.phases == (1, 1) and chosen.parts == 1
+
+
+def _step(problem: Problem, chosen: Specialisation, axis: int) -> int:
+    """Input columns (axis 1) or rows (0) from one that is read to the next: all that any output of a block needs."""
+    stride, dilation = problem.strides[axis], problem.dilations[axis]
+    several = (chosen.block_rows, chosen.block_columns)[axis] > 1
+    if problem.window[axis] == 1:
+        return stride
+    return gcd(stride, dilation) if several else dilation
 
 
 def _index_type(problem: Problem, chosen: Specialisation, input_tiling: Tiling, output_tiling: Tiling) -> str:
@@ -336,7 +617,8 @@ def _index_type(problem: Problem, chosen: Specialisation, input_tiling: Tiling, 
     largest = max(
         input_tiling.width + reach * LANES, input_tiling.height + reach, output_tiling.width, output_tiling.height,
         output_tiling.height * problem.phases[0] + chosen.block_rows, problem.channels, problem.filters,
-        problem.phases[0] * problem.phases[1] * ceil(problem.output_quads / chosen.block_quads),
+        problem.phases[0] * problem.phases[1] * ceil(problem.output_quads / chosen.block_quads) * chosen.parts,
+        problem.group_input_quads + chosen.parts * max(1, chosen.half_quads),
     )
     return "short" if largest <= SHORT_LIMIT else "int"
 

@@ -14,13 +14,13 @@ from math import ceil, prod
 
 from imgconv.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
 from imgconv.expression import literal_text
-from imgconv.graph import Node, Reduction
-from imgconv.index import Index, Variable, constant, unflatten, variable, variable_index
+from imgconv.graph import Gather, Node, Reduction
+from imgconv.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
 from imgconv.kernels.source import KernelSource, round_up
 from imgconv.layout import LANES, Placement, Texture
 from imgconv.view import Shape
 
-NEUTRAL = {"sum": 0.0, "max": float("-inf"), "min": float("inf"), "product": 1.0}
+NEUTRAL = {"sum": 0.0, "max": float("-inf"), "argmax": float("-inf"), "min": float("inf"), "product": 1.0}
 COMBINE = {"sum": "{0} + {1}", "max": "fmax({0}, {1})", "min": "fmin({0}, {1})", "product": "{0} * {1}"}
 GROUP = 64
 
@@ -29,24 +29,27 @@ def generate(
     node: Node, output: Placement, placements: Mapping[str, Placement], native: bool, compute_units: int,
     group_sizes: bool,
 ) -> KernelSource:
-    """The kernel of a node with a Load or a Reduction.
+    """The kernel of a node with a Load, a Reduction or a Gather.
 
     output: where the result goes; placements: where each operand is. compute_units: of the device, to decide whether
     a work group shares a texel. group_sizes: whether to fix local sizes (GPUs) or leave them to the driver.
     """
     width, height = output.layout.grid(output.shape)
-    emitter = Emitter(native)
+    emitter = Emitter(native, half=output.storage.dtype == "float16")
     x, y = variable("x", width), variable("y", height)
-    window = _window(node)
+    window = _window(node) if isinstance(node.operation, Reduction) else ()
     folded = _packed_axis(node, output, placements, x, y) if window else None
     lane = constant(0) if folded is not None else variable_index(LANE)
     position = output.layout.position(output.shape, x, y, lane)
     axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(output.shape)}
     steps = [ceil(n / LANES) if a == folded else n for a, n in enumerate(window)]
-    group = _group_size(width * height, prod(steps), compute_units) if window else 1
+    enough = 64 * compute_units if group_sizes else compute_units
+    group = _group_size(width * height, prod(steps), enough) if window else 1
 
     if isinstance(node.operation, Reduction):
         result = _reduce(emitter, node, node.operation, placements, axes, steps, folded, group)
+    elif isinstance(node.operation, Gather):
+        result = _choose(emitter, node, placements, axes)
     else:
         result = emitter.load(node.operands[0], placements[node.operands[0].value], axes)
     arguments = {0: result}
@@ -57,13 +60,26 @@ def generate(
     return _assemble(emitter, output, width, height, group, group_sizes)
 
 
+def _choose(
+    emitter: Emitter, node: Node, placements: Mapping[str, Placement], axes: Mapping[Variable, Index]
+) -> str:
+    """Emit a gather's loads; returns the name of the float4."""
+    table, *operands = node.operands
+    rank = len(node.output.shape)
+    indices = {
+        Variable(f"i{rank + number}", table.view.shape[rank + number]): emitter.load(o, placements[o.value], axes)
+        for number, o in enumerate(operands)
+    }
+    return emitter.choose(table, placements[table.value], axes, indices)
+
+
 def _window(node: Node) -> Shape:
     return node.operands[0].view.shape[len(node.output.shape) :]
 
 
-def _group_size(texels: int, steps: int, compute_units: int) -> int:
-    """Work items that share one output texel: more than one where the device would idle otherwise."""
-    if steps < 2 * GROUP or texels >= 64 * compute_units:
+def _group_size(texels: int, steps: int, enough: int) -> int:
+    """Work items that share one output texel: more than one where fewer than `enough` would leave the device idle."""
+    if steps < 2 * GROUP or texels >= enough:
         return 1
     return GROUP
 
@@ -96,6 +112,8 @@ def _reduce(
     window, rank = _window(node), len(node.output.shape)
     neutral = literal_text(NEUTRAL[reduction.kind])
     emitter.lines.append(f"float4 sum = (float4)({neutral});")
+    if reduction.kind == "argmax":
+        emitter.lines.append("float4 at = (float4)(0.0f);")
     walk = _walk_in_group(emitter, steps, group) if group > 1 else _walk(emitter, steps)
     emitter.largest = max(emitter.largest, *steps)  # the operands' addresses need not depend on every step
     places = {Variable(f"i{rank + a}", n): walk[a] for a, n in enumerate(window)}
@@ -110,15 +128,34 @@ def _reduce(
     if folded is not None and window[folded] % LANES:
         left = emitter.index(walk[folded] * -LANES + window[folded])
         value = f"fill_lanes({value}, {left}, {neutral})"
-    emitter.lines.append(f"sum = {COMBINE[reduction.kind].format('sum', value)};")
+    position = ""
+    if reduction.kind == "argmax":
+        flat = flatten([places.get(Variable(f"i{rank + a}", n), constant(0)) for a, n in enumerate(window)], window)
+        lanes = [emitter.index(flat.substitute({LANE: constant(number)})) for number in range(LANES)]
+        value, position = emitter.name("float4", value), f"(float4)({', '.join(lanes)})"
+    emitter.lines += _keep(reduction.kind, "sum", "at", value, position)
     emitter.lines.append("}" if group > 1 else "}" * max(1, len([n for n in steps if n > 1])))
     emitter.forget()
     if group > 1:
         emitter.lines += _meet(reduction.kind, group)
     if folded is None:
-        return "sum"
+        return "at" if reduction.kind == "argmax" else "sum"
+    if reduction.kind == "argmax":
+        emitter.lines.append("float2 sum2 = sum.xy, at2 = at.xy;")
+        emitter.lines += _keep("argmax", "sum2", "at2", "sum.zw", "at.zw")
+        emitter.lines.append("float sum1 = sum2.x, at1 = at2.x;")
+        emitter.lines += _keep("argmax", "sum1", "at1", "sum2.y", "at2.y")
+        return emitter.name("float4", "(float4)(at1)")
     pairs = emitter.name("float2", COMBINE[reduction.kind].format("sum.xy", "sum.zw"))
     return emitter.name("float4", f"(float4)({COMBINE[reduction.kind].format(pairs + '.x', pairs + '.y')})")
+
+
+def _keep(kind: str, best: str, at: str, value: str, position: str) -> list[str]:
+    """Combine a value, found at a position, with the best so far; of equal ones the first is kept."""
+    if kind != "argmax":
+        return [f"{best} = {COMBINE[kind].format(best, value)};"]
+    better = f"({value} > {best}) | (({value} == {best}) & ({position} < {at}))"
+    return [f"{at} = select({at}, {position}, {better});", f"{best} = fmax({best}, {value});"]
 
 
 def _walk(emitter: Emitter, steps: list[int]) -> list[Index]:
@@ -142,18 +179,22 @@ def _walk_in_group(emitter: Emitter, steps: list[int], group: int) -> list[Index
 
 def _meet(kind: str, group: int) -> list[str]:
     """Combine the items' parts in local memory, halving the number of items at each step."""
-    combined = COMBINE[kind].format("parts[item]", "parts[item + half_way]")
+    combined = _keep(kind, "parts[item]", "places[item]", "parts[item + half_way]", "places[item + half_way]")
+    places = kind == "argmax"
     return [
         f"__local float4 parts[{group}];",
+        *([f"__local float4 places[{group}];"] if places else []),
         "const int item = get_local_id(0);",
         "parts[item] = sum;",
+        *(["places[item] = at;"] if places else []),
         "barrier(CLK_LOCAL_MEM_FENCE);",
         f"for (int half_way = {group // 2}; half_way > 0; half_way /= 2) {{",
-        f"  if (item < half_way) parts[item] = {combined};",
+        f"  if (item < half_way) {{ {' '.join(combined)} }}",
         "  barrier(CLK_LOCAL_MEM_FENCE);",
         "}",
         "if (item != 0) return;",
         "sum = parts[0];",
+        *(["at = places[0];"] if places else []),
     ]
 
 

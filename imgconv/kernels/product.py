@@ -10,6 +10,7 @@ from imgconv.access import LANE, SHORT_LIMIT, KernelArgument, image_type, read_t
 from imgconv.epilogue import build_epilogue
 from imgconv.graph import Node, Operand
 from imgconv.index import Index, Variable, constant, unflatten, variable, variable_index
+from imgconv.kernels import convolution
 from imgconv.kernels.source import KernelSource, round_up
 from imgconv.layout import LANES, Placement, Texture
 from imgconv.template import specialise
@@ -53,15 +54,43 @@ def problem_of(node: Node) -> Problem:
     return Problem(prod(batch), rows, node.operands[0].view.shape[-1], columns)
 
 
+def candidates(problem: Problem, kind: str) -> list[Specialisation]:
+    """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'."""
+    blocks = dict.fromkeys(
+        (min(rows, problem.rows), min(quads, problem.output_quads))
+        for rows, quads in ((1, 1), (1, 2), (2, 2), (4, 1), (4, 2), (8, 2), (4, 4))
+    )
+    made = [Specialisation(*block) for block in blocks]
+    if kind == "gpu" and problem.inner >= 64:
+        columns = 1 << (min(8, problem.output_quads).bit_length() - 1)
+        most = min(32, 1 << (problem.inner // 8).bit_length())
+        made += [
+            Specialisation(rows, 1, parts, columns)
+            for rows in (1, min(4, problem.rows)) for parts in (8, 16, 32) if parts <= most
+        ]
+    return list(dict.fromkeys(made))
+
+
 def default_specialisation(problem: Problem, kind: str, compute_units: int) -> Specialisation:
-    """A good block without measuring. kind: 'cpu' or 'gpu'."""
-    items = problem.batch * problem.rows * problem.output_quads
+    """The candidate of the least predicted cost."""
+    return min(candidates(problem, kind), key=lambda c: predicted_cost(problem, c, kind, compute_units))
+
+
+def predicted_cost(problem: Problem, chosen: Specialisation, kind: str, compute_units: int) -> float:
+    """What a launch is expected to take, in texture reads of a compute unit; kind: 'cpu' or 'gpu'.
+
+    A multiply-add of four numbers takes a quarter of a read. On a GPU an item alone waits for each of its reads, and
+    512 of them are needed for a compute unit to be busy.
+    """
+    steps = ceil(ceil(problem.inner / LANES) / chosen.parts)
+    reads = steps * (chosen.block_rows + LANES * chosen.block_quads)
+    item = reads + steps * LANES * chosen.block_rows * chosen.block_quads / 4
+    item += chosen.block_rows * chosen.block_quads * (1 + chosen.parts / 4 if chosen.parts > 1 else 1)
+    blocks = ceil(problem.output_quads / chosen.block_quads) * ceil(problem.rows / chosen.block_rows)
+    items = problem.batch * blocks * chosen.parts
     if kind == "cpu":
-        return Specialisation(min(4, problem.rows), min(2, problem.output_quads))
-    if items < 64 * compute_units and problem.inner >= 64:
-        columns = min(8, problem.output_quads)
-        return Specialisation(1, 1, min(32, 2 ** (problem.inner // 8).bit_length()), 2 ** (columns.bit_length() - 1))
-    return Specialisation(min(4, problem.rows), min(2, problem.output_quads))
+        return item * ceil(items / compute_units)
+    return item * max(items / compute_units, 512.0)
 
 
 def texel_of(operand: Operand, placement: Placement, which: str) -> tuple[Index, Index] | None:
@@ -83,6 +112,23 @@ def texel_of(operand: Operand, placement: Placement, which: str) -> tuple[Index,
     if (lane != variable_index(LANE) and not one) or any(LANE in e.variables() for e in (x, y)):
         return None
     return x, y
+
+
+def reads_rows(a: Operand, placement: Placement) -> bool:
+    """Whether the left operand lies row below row, so that a known right side makes the product a 1x1 convolution."""
+    texel, view = texel_of(a, placement, "a"), a.view.shape
+    if texel is None:
+        return False
+    rows = variable("batch", prod(view[:-2])) * view[-2] + variable("row", view[-2])
+    return (texel[0] - variable("quad", ceil(view[-1] / LANES))).is_constant and texel[1] == rows
+
+
+def as_convolution(problem: Problem) -> convolution.Problem:
+    """The product by one known matrix as the 1x1 convolution of an image of one column."""
+    size = (problem.batch * problem.rows, 1)
+    return convolution.Problem(
+        1, problem.inner, size, problem.columns, size, (1, 1), (1, 1), (1, 1), (0, 0), 1,
+    )
 
 
 def _ends_with_tensor(operand: Operand, placement: Placement) -> bool:
@@ -128,6 +174,7 @@ def product_kernel(
         "LAST_LANES": (problem.columns - 1) % LANES + 1,
         "GROUP_SIZE": "" if local is None else f"__attribute__((reqd_work_group_size({', '.join(map(str, local))})))",
         "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_PARAMETERS": epilogue.parameters,
+        "EPILOGUE_LOADS(quad)": epilogue.loads,
     }
     arguments = (
         KernelArgument("output", output.storage, written=True), KernelArgument("a", a.storage),

@@ -3,9 +3,9 @@
 import importlib
 import pkgutil
 
-from imgconv.ops.registry import Call, Operator, find, operator, supported
+from imgconv.ops.registry import Body, Call, Operator, find, operator, supported
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["Call", "Operator", "find", "operator", "supported"]
+__all__ = ["Body", "Call", "Operator", "find", "operator", "supported"]

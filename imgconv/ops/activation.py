@@ -42,7 +42,7 @@ def thresholded_relu(call: Call) -> Tensor:
 def shrink(call: Call) -> Tensor:
     """x + bias where x < -lambd, x - bias where x > lambd, 0 elsewhere."""
     x = call.input(0)
-    call.computes(x)
+    call.needs_floats(x)
     lambd, bias = call.number("lambd", 0.5), call.number("bias", 0.0)
     return where(less(x, -lambd), x + bias, where(less(lambd, x), x - bias, x * 0.0))
 

@@ -57,6 +57,28 @@ def range_(call: Call) -> Tensor:
     return Tensor.constant((first + numpy.arange(count) * step).astype(start.dtype))
 
 
+@operator("MelWeightMatrix")
+def mel_weight_matrix(call: Call) -> Tensor:
+    """(dft_length/2 + 1, num_mel_bins): a triangle over the bins of a spectrum for each band of the mel scale.
+
+    mel = 2595 * log10(1 + hertz/700); the borders are spaced evenly in mel and rounded down to bins.
+    """
+    names = "num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz"
+    bands, length, rate, low, high = (call.constant(i, name).item() for i, name in enumerate(names))
+    first, last = (2595 * numpy.log10(1 + hertz / 700) for hertz in (low, high))
+    mel = first + numpy.arange(bands + 2) * (last - first) / (bands + 2)
+    edges = ((length + 1) * 700 * (10 ** (mel / 2595) - 1) // rate).astype(int)
+    if rate <= 0 or edges[0] < 0 or edges[-1] > length // 2:
+        raise call.wrong(f"bands from {low} to {high} Hz of a spectrum that reaches {rate / 2} Hz")
+    weights = numpy.zeros((length // 2 + 1, bands))
+    for band in range(bands):
+        start, centre, end = edges[band : band + 3]
+        rises, falls = numpy.arange(start, centre + 1), numpy.arange(centre, end)
+        weights[rises, band] = (rises - start) / (centre - start) if centre > start else 1
+        weights[falls, band] = (end - falls) / (end - centre)
+    return Tensor.constant(weights.astype(call.attribute("output_datatype", "float32")))
+
+
 @operator("Dropout")
 def dropout(call: Call) -> list[Tensor]:
     """Inference: the input itself, and a mask of ones. Raises UnsupportedError for training."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from imgconv.ops.registry import Call, operator
 from imgconv.ops.window import AUTO_PADS, read_numbers, read_window, split_padding
@@ -12,18 +12,34 @@ from imgconv.tensor import Tensor, convolution
 @operator("Conv")
 def conv(call: Call) -> Tensor:
     """x (N, C, spatial...) with weight (O, C/group, kernel...), plus bias (O)."""
-    x, weight, groups = _operands(call)
+    x, weight = call.input(0), call.input(1)
+    compute = convolution_of(call, x, weight)
+    if weight.quantised is not None and x.dtype == "float32":
+        integers, scale = weight.quantised
+        if scale.size == 1 or scale.shape == (weight.shape[0], *[1] * (weight.rank - 1)):
+            # The integers are the weights, and one byte each; what they are multiplied by comes after the sum.
+            return biased(call, compute(x, integers) * scale.reshape(-1, *[1] * (x.rank - 2)))
+    return biased(call, compute(x, weight))
+
+
+def convolution_of(call: Call, x: Tensor, weight: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    """What the node's attributes make of an input and weights of these sizes, or of fewer input channels of both."""
+    groups = _groups(call, x, weight)
     if weight.shape[1] * groups != x.shape[1] or weight.shape[0] % groups:
         raise call.wrong(f"weight {list(weight.shape)} in {groups} groups does not match input {list(x.shape)}")
     window = read_window(call, x.shape[2:], weight.shape[2:])
-    result = convolution(x, weight, window.strides, window.pads, window.dilations, groups, window.sizes)
-    return _biased(call, result)
+
+    def compute(x: Tensor, weight: Tensor) -> Tensor:
+        return convolution(x, weight, window.strides, window.pads, window.dilations, groups, window.sizes)
+
+    return compute
 
 
 @operator("ConvTranspose")
 def conv_transpose(call: Call) -> Tensor:
     """The gradient of Conv: x (N, C, spatial...) with weight (C, O/group, kernel...), plus bias (O)."""
-    x, weight, groups = _operands(call)
+    x, weight = call.input(0), call.input(1)
+    groups = _groups(call, x, weight)
     if weight.shape[0] != x.shape[1] or x.shape[1] % groups:
         raise call.wrong(f"weight {list(weight.shape)} in {groups} groups does not match input {list(x.shape)}")
     count = x.rank - 2
@@ -32,11 +48,12 @@ def conv_transpose(call: Call) -> Tensor:
     pads, sizes = _transposed_sizes(call, x.shape[2:], weight.shape[2:], strides, dilations)
     if min(sizes) < 1:
         raise call.wrong(f"pads {list(pads)} leave nothing of the output")
-    return _biased(call, convolution(x, weight, strides, pads, dilations, groups, sizes, transposed=True))
+    return biased(call, convolution(x, weight, strides, pads, dilations, groups, sizes, transposed=True))
 
 
-def _operands(call: Call) -> tuple[Tensor, Tensor, int]:
-    x, weight, groups = call.input(0), call.input(1), int(call.attribute("group", 1))
+def _groups(call: Call, x: Tensor, weight: Tensor) -> int:
+    """The number of groups; ranks and kernel_shape are checked."""
+    groups = int(call.attribute("group", 1))
     if x.rank < 3 or weight.rank != x.rank:
         raise call.wrong(f"input {list(x.shape)} and weight {list(weight.shape)} need equal ranks of at least 3")
     if x.rank > 5:
@@ -46,11 +63,12 @@ def _operands(call: Call) -> tuple[Tensor, Tensor, int]:
     kernel = call.attribute("kernel_shape", None)
     if kernel is not None and tuple(kernel) != weight.shape[2:]:
         raise call.wrong(f"kernel_shape is {list(kernel)}, but the weight has shape {list(weight.shape)}")
-    return x, weight, groups
+    return groups
 
 
-def _biased(call: Call, result: Tensor) -> Tensor:
-    bias = call.optional(2)
+def biased(call: Call, result: Tensor, position: int = 2) -> Tensor:
+    """The result plus a bias by channel, if there is one at that input."""
+    bias = call.optional(position)
     if bias is None:
         return result
     if bias.shape != (result.shape[1],):

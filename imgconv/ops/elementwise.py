@@ -6,6 +6,7 @@ from functools import reduce
 
 import numpy
 
+from imgconv.ops.integers import integer_power, multiplied, wrapped
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import Tensor, elementwise, where
 
@@ -27,32 +28,28 @@ _LOGIC = {"And": "and", "Or": "or", "Xor": "xor"}
 @operator(*_UNARY)
 def unary(call: Call) -> Tensor:
     """A scalar function of one tensor."""
-    if call.op_type in ("Neg", "Abs"):
-        _refuse_wrapping(call, call.input(0))
-    return call.input(0).apply(_UNARY[call.op_type])
+    result = call.input(0).apply(_UNARY[call.op_type])
+    return wrapped(result) if call.op_type in ("Neg", "Abs") else result
 
 
 @operator(*_ARITHMETIC)
 def arithmetic(call: Call) -> Tensor:
-    """Add, Sub, Mul. Integers of 32 and 64 bits may depend on an input: they are exact up to 2**24."""
+    """Add, Sub, Mul."""
     a, b = call.input(0), call.input(1)
-    _refuse_wrapping(call, a, b)
-    return a.apply(_ARITHMETIC[call.op_type], b)
+    return multiplied(a, b) if call.op_type == "Mul" else wrapped(a.apply(_ARITHMETIC[call.op_type], b))
 
 
 @operator("Div")
 def divide(call: Call) -> Tensor:
     """a / b; integers round towards zero."""
     a, b = call.input(0), call.input(1)
-    call.computes(a, b)
-    return a / b
+    return a / b if a.is_float else wrapped(a.apply("quotient", b))
 
 
 @operator("Mod")
 def modulo(call: Call) -> Tensor:
     """fmod=0: the remainder has the divisor's sign (Python's %); fmod=1: the dividend's (C's fmod)."""
     a, b = call.input(0), call.input(1)
-    call.computes(a, b)
     truncated = call.flag("fmod")
     if a.is_float and not truncated and call.version < 28:
         raise call.wrong("float tensors need fmod=1")
@@ -63,7 +60,8 @@ def modulo(call: Call) -> Tensor:
 def power(call: Call) -> Tensor:
     """base ** exponent in the base's dtype."""
     base, exponent = call.input(0), call.input(1)
-    call.computes(base)
+    if not base.is_float and not (base.is_constant and exponent.is_constant):
+        return integer_power(call, base, exponent)
     if exponent.is_constant and exponent.size == 1 and exponent.rank <= base.rank and exponent.numpy().item() == 2:
         return base * base
     return base**exponent
@@ -153,26 +151,21 @@ def _scalar(call: Call, limit: Tensor) -> Tensor:
 
 @operator("Cast", "CastLike")
 def cast(call: Call) -> Tensor:
-    """Another element type. Towards narrow integers only from where the value fits or ONNX leaves it undefined."""
+    """Another element type. 8 and 16 bits wrap around; signed numbers become no unsigned ones of 32 or 64 bits."""
     x = call.input(0)
     target = call.input(1).dtype if call.op_type == "CastLike" else str(call.attribute("to", ""))
     if target not in _CASTS and not (x.is_constant and target == "float64"):
         raise call.unsupported(f"to {target}; use one of {', '.join(_CASTS)}")
-    narrow = target in ("int8", "uint8", "int16", "uint16") or (target.startswith("uint") and not x.is_float)
-    if narrow and not x.is_float and not x.is_constant and not numpy.can_cast(x.dtype, target):
-        raise call.unsupported(f"from {x.dtype} to {target}, which would wrap around")
-    return x.cast(target)
+    if x.is_float or x.is_constant or numpy.can_cast(x.dtype, target):
+        return x.cast(target)
+    if target in ("uint32", "uint64") and x.dtype.startswith("int"):
+        raise call.unsupported(f"from {x.dtype} to {target}: negative numbers become larger than 2**24")
+    return wrapped(x.cast(target))
 
 
 _CASTS = (
     "float32", "float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
 )
-
-
-def _refuse_wrapping(call: Call, *tensors: Tensor) -> None:
-    """Narrow integers wrap around in ONNX, and would not in a device's floats."""
-    if tensors[0].dtype in ("int8", "uint8", "int16", "uint16"):
-        call.computes(*tensors)
 
 
 def _all(call: Call) -> list[Tensor]:

@@ -153,18 +153,6 @@ def slice_(call: Call) -> Tensor:
     return x
 
 
-@operator("Gather")
-def gather(call: Call) -> Tensor:
-    """x[..., indices, ...] along an axis, for constant indices of any rank; negative ones count from the end."""
-    x = call.input(0)
-    axis, indices = call.axis(int(call.attribute("axis", 0)), x.rank), call.constant(1, "the indices")
-    size = x.shape[axis]
-    if indices is None or numpy.any((indices < -size) | (indices >= size)):
-        raise call.wrong(f"an index is outside of axis {axis} of {list(x.shape)}")
-    positions = [int(i) % size for i in indices.ravel()]
-    return x.take(axis, positions).reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
-
-
 @operator("Pad")
 def pad(call: Call) -> Tensor:
     """Elements before and after each axis; negative amounts crop. Attributes before opset 11, inputs since."""
@@ -197,6 +185,22 @@ def _pad_from_inside(call: Call, x: Tensor, before: Sequence[int], after: Sequen
             positions = numpy.pad(numpy.arange(x.shape[axis]), (max(b, 0), max(a, 0)), mode)  # type: ignore[call-overload]
             x = x.take(axis, positions.tolist())
     return x
+
+
+@operator("CenterCropPad")
+def center_crop_pad(call: Call) -> Tensor:
+    """Each axis cropped or padded with zeros around its middle, to the stated length."""
+    x, wanted, stated = call.input(0), call.integers(1, "the shape") or [], call.attribute("axes", None)
+    axes = call.axes(range(x.rank) if stated is None else stated, x.rank)
+    if len(wanted) != len(axes) or any(n < 0 for n in wanted):
+        raise call.wrong(f"shape {wanted} for axes {axes}")
+    before, after = [0] * x.rank, [0] * x.rank
+    for axis, size in zip(axes, wanted, strict=True):
+        more = size - x.shape[axis]
+        # The odd element is at the end, whether it is added or cut off.
+        before[axis] = more // 2 if more > 0 else -(-more // 2)
+        after[axis] = more - before[axis]
+    return x.pad(before, after)
 
 
 @operator("DepthToSpace")

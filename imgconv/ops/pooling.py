@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy
 
 from imgconv.ops.registry import Call, operator
 from imgconv.ops.window import Window, read_window
-from imgconv.tensor import Tensor
+from imgconv.tensor import EXACT, Tensor
 
 
 @operator("MaxPool")
-def max_pool(call: Call) -> Tensor:
-    """The largest element of each window; padding never wins."""
-    if call.wants(1):
-        raise call.unsupported("the second output (Indices)")
+def max_pool(call: Call) -> list[Tensor]:
+    """The largest element of each window, and its place in the flattened input; padding never wins."""
     x = call.input(0)
     window = _window(call, x)
-    return x.pool("max", window.kernel, window.strides, window.pads, window.dilations, window.sizes)
+    largest = x.pool("max", window.kernel, window.strides, window.pads, window.dilations, window.sizes)
+    return [largest, _places(call, x, window)] if call.wants(1) else [largest]
+
+
+def _places(call: Call, x: Tensor, window: Window) -> Tensor:
+    """The place of each window's first largest element in the flattened input.
+
+    storage_order 1 counts the spatial axes of a channel in reverse order, the first one fastest.
+    """
+    if x.size > EXACT:
+        raise call.unsupported(f"Indices of {x.size} elements, more than 2**24: integers are floats on a device")
+    spatial, count = x.shape[2:], len(window.kernel)
+    steps = [prod(spatial[:i]) if call.flag("storage_order") else prod(spatial[i + 1 :]) for i in range(count)]
+    tap = x.pool("argmax", window.kernel, window.strides, window.pads, window.dilations, window.sizes)
+    place: Tensor | None = None
+    for i in reversed(range(count)):
+        size = window.kernel[i]
+        begins = numpy.arange(window.sizes[i]) * window.strides[i] - window.pads[i]
+        begin = Tensor.constant(begins.reshape([-1 if a == i else 1 for a in range(count)]) * steps[i])
+        along = tap.apply("modulo", size) * (window.dilations[i] * steps[i]) + begin
+        place, tap = along if place is None else place + along, tap.apply("quotient", size)
+    assert place is not None
+    channels = numpy.arange(prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * count) * prod(spatial)
+    return place + Tensor.constant(channels)
 
 
 @operator("AveragePool")
@@ -46,10 +69,37 @@ def global_max_pool(call: Call) -> Tensor:
     return x.max(range(2, x.rank), keepdims=True)
 
 
+@operator("LpPool")
+def lp_pool(call: Call) -> Tensor:
+    """(sum of |x|^p)^(1/p) of each window."""
+    x, p = _picture(call), int(call.attribute("p", 2))
+    window = _window(call, x)
+    total = _power(x, p).pool("sum", window.kernel, window.strides, window.pads, window.dilations, window.sizes)
+    return _root(total, p).cast(x.dtype)
+
+
+@operator("GlobalLpPool")
+def global_lp_pool(call: Call) -> Tensor:
+    """(sum of |x|^p)^(1/p) over all spatial axes, which stay with length 1."""
+    x, p = _picture(call), int(call.attribute("p", 2))
+    return _root(_power(x, p).sum(range(2, x.rank), keepdims=True), p).cast(x.dtype)
+
+
+def _power(x: Tensor, p: int) -> Tensor:
+    wide = x.cast("float32")
+    return wide * wide if p == 2 else wide.apply("absolute") ** p if p != 1 else wide.apply("absolute")
+
+
+def _root(total: Tensor, p: int) -> Tensor:
+    return total.sqrt() if p == 2 else total ** (1 / p) if p != 1 else total
+
+
 def _picture(call: Call) -> Tensor:
     x = call.input(0)
     if x.rank < 3:
         raise call.wrong(f"input of shape {list(x.shape)} has no spatial axis")
+    if 0 in x.shape[2:]:
+        raise call.wrong(f"zero-size pictures: {list(x.shape)}")
     return x
 
 

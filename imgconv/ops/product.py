@@ -5,22 +5,49 @@ from __future__ import annotations
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import Tensor
 
+LARGEST_DETERMINANT = 4
+
 
 @operator("MatMul")
 def matmul(call: Call) -> Tensor:
     """numpy.matmul: batch axes broadcast, a vector gains an axis that is dropped again."""
     a, b = call.input(0), call.input(1)
-    call.computes(a, b)
+    call.needs_floats(a, b)
     if not a.rank or not b.rank:
         raise call.wrong("a scalar has no matrix product")
     return a.matmul(b)
+
+
+@operator("Det")
+def determinant(call: Call) -> Tensor:
+    """The determinant of each matrix (..., n, n), by cofactors of its first row."""
+    x = call.input(0)
+    if x.rank < 2 or x.shape[-1] != x.shape[-2] or not x.shape[-1]:
+        raise call.wrong(f"{list(x.shape)} is no square matrix")
+    if x.shape[-1] > LARGEST_DETERMINANT:
+        raise call.unsupported(f"a matrix of {x.shape[-1]} rows, more than {LARGEST_DETERMINANT}")
+    return _determinant(x.cast("float32")).reshape(*x.shape[:-2]).cast(x.dtype)
+
+
+def _determinant(x: Tensor) -> Tensor:
+    """(..., n, n) -> (..., 1, 1)."""
+    rows, columns, size = x.rank - 2, x.rank - 1, x.shape[-1]
+    if size == 1:
+        return x
+    total: Tensor | None = None
+    for column in range(size):
+        minor = x.take(rows, range(1, size)).take(columns, [c for c in range(size) if c != column])
+        part = x.slice(rows, 0, 1).slice(columns, column, column + 1) * _determinant(minor)
+        total = part if total is None else total - part if column % 2 else total + part
+    assert total is not None
+    return total
 
 
 @operator("Gemm")
 def gemm(call: Call) -> Tensor:
     """alpha * A' B' + beta * C, where A' and B' may be transposed and C broadcasts."""
     a, b, c = call.input(0), call.input(1), call.optional(2)
-    call.computes(a, b)
+    call.needs_floats(a, b)
     if a.rank != 2 or b.rank != 2:
         raise call.wrong(f"needs two matrices, not {list(a.shape)} and {list(b.shape)}")
     a = a.transpose(1, 0) if call.flag("transA") else a

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from imgconv.expression import Argument, apply
+from imgconv.ops.integers import integer_root
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import Tensor
 
@@ -31,6 +32,8 @@ def reduction(call: Call) -> Tensor:
     """A sum, product, maximum or minimum of the elements or of a function of them."""
     x, axes, keepdims = _read(call)
     kind, body, epilogue = _REDUCTIONS[call.op_type]
+    if call.op_type == "ReduceL2" and not x.is_float:
+        return integer_root(x.reduce(kind, axes, keepdims, body))
     return x.reduce(kind, axes, keepdims, body, epilogue)
 
 
@@ -41,7 +44,7 @@ def mean(call: Call) -> Tensor:
     if x.is_float:
         return x.mean(axes, keepdims)
     total = x.sum(axes, keepdims)
-    return total / Tensor.constant(x.size // total.size).cast(x.dtype)
+    return total.apply("quotient", x.size // total.size)
 
 
 @operator("ReduceLogSumExp")
@@ -82,7 +85,9 @@ def _normalise(call: Call, finish: Callable[[Tensor, Tensor, Tensor], Tensor]) -
 def _read(call: Call) -> tuple[Tensor, list[int], bool]:
     """The input, the axes to reduce and whether they stay with length 1."""
     x = call.input(0)
-    if call.op_type not in ("ReduceMax", "ReduceMin"):
+    if call.op_type in ("ReduceLogSum", "ReduceLogSumExp"):
+        call.needs_floats(x)
+    elif call.op_type not in ("ReduceMax", "ReduceMin"):
         call.computes(x)
     if call.version < _AXES_INPUT.get(call.op_type, 18):
         stated = call.attribute("axes", None)

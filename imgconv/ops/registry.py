@@ -8,8 +8,12 @@ from typing import Any
 
 import numpy
 
-from imgconv.errors import ModelError, UnsupportedError
+from imgconv.errors import ContentError, ModelError, UnsupportedError
 from imgconv.tensor import Tensor
+
+NARROW = ("int8", "uint8", "int16", "uint16")
+# A body of If, Loop or Scan: the outputs for its inputs; each call composes its nodes once more.
+Body = Callable[..., "list[Tensor]"]
 
 
 @dataclass(frozen=True)
@@ -17,7 +21,8 @@ class Call:
     """One ONNX node: everything that an operator may know.
 
     node: its name; version: the model's opset; inputs: None where an optional one is absent; attributes: those that
-    the node states, strings as str and tensors as arrays; outputs: their names, "" where nobody reads one.
+    the node states, strings as str, tensors as arrays and graphs as Body; outputs: their names, "" where nobody reads
+    one.
     """
 
     node: str
@@ -67,10 +72,18 @@ class Call:
     def constant(self, position: int, what: str) -> Any:
         """The content of an input that must not depend on the model's inputs; None where it is absent."""
         tensor = self.optional(position)
-        if tensor is None:
-            return None
+        return None if tensor is None else self.known(tensor, what)
+
+    def known(self, tensor: Tensor, what: str) -> Any:
+        """The content of a tensor that must not depend on the model's inputs."""
         if not tensor.is_constant:
-            raise self.unsupported(f"{what} must be constant, but depends on an input of the model")
+            inputs = tensor.depends_on()
+            names = tuple(sorted({t.name or "" for t in inputs}))
+            message = f"{self.op_type}: unsupported: {what} must be constant, but depends on input {', '.join(names)}"
+            if all(t.rank <= 1 for t in inputs):
+                # A shape, pads, scales, a trip count: small enough to compile the model for.
+                raise ContentError(message, node=self.node, inputs=names)
+            raise UnsupportedError(message, node=self.node)
         return tensor.numpy()
 
     def integers(self, position: int, what: str) -> list[int] | None:
@@ -92,7 +105,18 @@ class Call:
         return found
 
     def computes(self, *tensors: Tensor) -> None:
-        """Refuses integer arithmetic that a device would do in float, where it would round or not wrap around."""
+        """Refuses what is not exact in the floats that a device computes with.
+
+        Integers of 32 and 64 bits are floats on a device: exact to 2**24, which is the whole rule for them. Integers of
+        8 and 16 bits wrap around in ONNX and not in floats: an operator that does arithmetic on them wraps by itself
+        (`integers.wrapped`) or refuses them here.
+        """
+        for tensor in tensors:
+            if tensor.dtype in NARROW and not tensor.is_constant:
+                raise self.unsupported(f"{tensor.dtype} tensors that depend on a model input; Cast them to int32")
+
+    def needs_floats(self, *tensors: Tensor) -> None:
+        """Refuses all integers that depend on an input, where 24 bits are soon exceeded or a float is rounded."""
         for tensor in tensors:
             if not tensor.is_float and not tensor.is_constant:
                 raise self.unsupported(f"{tensor.dtype} tensors that depend on a model input; Cast them to float")

@@ -60,7 +60,7 @@ def upsample(call: Call) -> Tensor:
     mode = call.choice("mode", "nearest", ("nearest", "linear", "bilinear"))
     if scales is None or numpy.min(scales, initial=1) < 1:
         raise call.wrong(f"needs scales of at least 1, not {scales}")
-    return _resize(x, _scaled_axes(call, x, range(x.rank), scales), Method(mode.removeprefix("bi")))
+    return _resize(call, x, _scaled_axes(call, x, range(x.rank), scales), Method(mode.removeprefix("bi")))
 
 
 @operator("Resize")
@@ -69,7 +69,7 @@ def resize(call: Call) -> Tensor:
     x = call.input(0)
     if call.version < 11:
         mode = call.choice("mode", "nearest", ("nearest", "linear"))
-        return _resize(x, _scaled_axes(call, x, range(x.rank), call.constant(1, "scales")), Method(mode))
+        return _resize(call, x, _scaled_axes(call, x, range(x.rank), call.constant(1, "scales")), Method(mode))
     method = Method(
         call.choice("mode", "nearest", ("nearest", "linear", "cubic")),
         call.choice("coordinate_transformation_mode", "half_pixel", _COORDINATES),
@@ -79,7 +79,7 @@ def resize(call: Call) -> Tensor:
         call.flag("antialias"),
     )
     axes = _read_axes(call, x, method.coordinates == "tf_crop_and_resize")
-    return _resize(x, axes, method, call.number("extrapolation_value", 0.0))
+    return _resize(call, x, axes, method, call.number("extrapolation_value", 0.0))
 
 
 def _read_axes(call: Call, x: Tensor, crops: bool) -> list[Axis]:
@@ -135,7 +135,9 @@ def _region(roi: Any, i: int, count: int) -> tuple[float, float]:
     return (0.0, 1.0) if roi is None else (float(roi[i]), float(roi[count + i]))
 
 
-def _resize(x: Tensor, axes: Sequence[Axis], method: Method, extrapolation: float = 0.0) -> Tensor:
+def _resize(call: Call, x: Tensor, axes: Sequence[Axis], method: Method, extrapolation: float = 0.0) -> Tensor:
+    if method.mode != "nearest":
+        call.needs_floats(x)
     outside = numpy.zeros((1,) * x.rank, bool)
     for axis in axes:
         crops = method.coordinates == "tf_crop_and_resize"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from imgconv.expression import Argument, apply
 from imgconv.graph import Convolution, Graph, Load, Node, Operand, Reduction, Value, plain
-from imgconv.view import Bound, View, axis_variables
+from imgconv.view import Bound, View, axis_variables, window_reaching
 
 
 def reduce_dynamic_weights(graph: Graph) -> Graph:
@@ -59,10 +59,9 @@ def _views(
     for axis, (at, tap) in enumerate(zip(position, (ky, kx), strict=True)):
         stride, dilation, pad = operation.strides[axis], operation.dilations[axis], operation.pads[axis]
         if operation.transposed:
-            # Output position p takes input i where p + pad = i*stride + tap*dilation.
-            reach = at + pad - tap * dilation
-            bounds += [Bound(reach, 0, (x[2 + axis] - 1) * stride + 1), Bound(reach % stride, 0, 1)]
-            places.append(reach // stride)
+            place, inside = window_reaching(at, tap, stride, dilation, pad, x[2 + axis])
+            places.append(place)
+            bounds += inside
         else:
             places.append(at * stride + tap * dilation - pad)
             bounds.append(Bound(places[-1], 0, x[2 + axis]))

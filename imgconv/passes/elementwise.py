@@ -15,6 +15,8 @@ from imgconv.why import record
 
 # Costs in texel reads. A launch is worth its microseconds; exp, a division and their like are worth a read.
 LAUNCH = 10_000
+# Operations of one expression: a longer chain, as of a loop without products, is several kernels.
+MOST_OPERATIONS = 128
 CHEAP = {"add", "subtract", "multiply", "maximum", "minimum", "negative", "absolute", "where", "less", "equal"}
 
 
@@ -51,8 +53,7 @@ def _merge_into_readers(graph: Graph, node: Node) -> Graph | None:
         if merged is None:
             return None
         made[reader.output.name] = merged
-    kept = (made.get(n.output.name, n) for n in graph.nodes if n.output.name != name)
-    return replace(graph, nodes=tuple(kept))
+    return graph.without(name, made)
 
 
 def recomputing_pays(graph: Graph, node: Node) -> bool:
@@ -75,18 +76,23 @@ def recomputing_pays(graph: Graph, node: Node) -> bool:
 
 def _joins_a_kernel(graph: Graph, node: Node) -> bool:
     """Whether the node can be in the epilogue of a kernel other than a load: its only reader, at the same positions."""
-    for operand in node.all_operands:
-        producer = graph.producers.get(operand.value)
-        if producer is None or not operand.view.is_identity or len(graph.consumers[operand.value]) > 1:
-            continue
-        if not isinstance(producer.operation, Load) or _joins_a_kernel(graph, producer):
-            return True
+    waiting = [node]
+    while waiting:
+        for operand in waiting.pop().all_operands:
+            producer = graph.producers.get(operand.value)
+            if producer is None or not operand.view.is_identity or len(graph.consumers[operand.value]) > 1:
+                continue
+            if not isinstance(producer.operation, Load):
+                return True
+            waiting.append(producer)
     return False
 
 
 def _merge(graph: Graph, node: Node, reader: Node) -> Node | None:
     """The reader with the node's work in it; None where it does not fit or does not pay."""
     name = node.output.name
+    if not short_enough(node, reader):
+        return None
     if not all(_can_recompute(node, o) for o in reader.all_operands if o.value == name):
         return None
     operands: list[Operand] = []
@@ -124,6 +130,12 @@ def _merge(graph: Graph, node: Node, reader: Node) -> Node | None:
     if len(merged.all_operands) > MOST_OPERANDS:
         return None
     return replace(merged, origin=tuple(dict.fromkeys((*node.origin, *reader.origin))))
+
+
+def short_enough(first: Node, second: Node) -> bool:
+    """Whether the expressions of two nodes together are of a length that a kernel should have."""
+    bodies = [n.operation.body for n in (first, second) if isinstance(n.operation, Reduction)]
+    return sum(map(len, map(operations, (first.epilogue, second.epilogue, *bodies)))) <= MOST_OPERATIONS
 
 
 class _CannotCompose(Exception):

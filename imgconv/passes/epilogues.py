@@ -7,7 +7,7 @@ from dataclasses import replace
 from imgconv.expression import Argument, Expression, substitute
 from imgconv.graph import Concatenation, Graph, Load, Node, Operand
 from imgconv.passes.concatenations import MOST_OPERANDS
-from imgconv.passes.elementwise import merge_elementwise
+from imgconv.passes.elementwise import merge_elementwise, short_enough
 from imgconv.passes.literals import compact
 
 
@@ -47,11 +47,11 @@ def _fuse_one(graph: Graph) -> Graph | None:
 
 def _is_only_reader(graph: Graph, node: Node, producer: Node) -> bool:
     name = producer.output.name
-    reads = [o for o in node.all_operands if o.value == name]
+    if graph.consumers[name] != (node,) or name in graph.outputs or isinstance(producer.operation, Concatenation):
+        return False
+    whole = all(o.view.is_identity for o in node.all_operands if o.value == name)
     small = len(producer.all_operands) + len(node.all_operands) <= MOST_OPERANDS
-    whole = all(o.view.is_identity for o in reads)
-    alone = graph.consumers[name] == (node,) and name not in graph.outputs
-    return alone and whole and small and not isinstance(producer.operation, Concatenation)
+    return whole and small and short_enough(producer, node)
 
 
 def _fuse(node: Node, producer: Node) -> Node:

@@ -23,7 +23,9 @@ def sink_movement(graph: Graph) -> Graph:
             nodes.append(replace(node, output=still, operands=(plain(replace(still, name=moved.value)),)))
             node = replace(node, operands=(Operand(still.name, moved.view),), epilogue=IDENTITY)
         nodes.append(node)
-        if is_movement(node) and not node.operands[0].view.bounds and node.output.name not in graph.outputs:
+        view = node.operands[0].view
+        # A load of another dtype through no view moves nothing.
+        if is_movement(node) and not view.is_identity and not view.bounds and node.output.name not in graph.outputs:
             movements[node.output.name] = node.operands[0]
     return replace(graph, nodes=tuple(nodes))
 

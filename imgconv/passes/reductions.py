@@ -30,6 +30,8 @@ def _split(graph: Graph, node: Node) -> list[Node]:
     assert isinstance(node.operation, Reduction)
     shape, rank = node.output.shape, len(node.output.shape)
     window = node.operands[0].view.shape[rank:]
+    if node.operation.kind == "argmax":  # a position in the whole window cannot be put together from parts
+        return [node]
     if prod(window) < LONG or node.output.size > MOST_OUTPUTS or max(window) == prod(window):
         return [node]
     kept = window.index(max(window))

@@ -31,6 +31,9 @@ def _rewrite(graph: Graph, node: Node, constants: dict[str, Any]) -> Node:
     if not isinstance(node.operation, (Convolution, Product)) or node.operands[1].value not in constants:
         return node
     weights = node.operands[1]
+    if constants[weights.value].dtype.kind != "f":
+        # Sums of integers are exact; scaled weights would not be integers.
+        return node
     axis = 1 if isinstance(node.operation, Convolution) else len(node.output.shape) - 1
     if not weights.view.is_identity and (isinstance(node.operation, Convolution) or constants[weights.value].ndim != 2):
         return node

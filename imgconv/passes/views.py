@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from imgconv.graph import IDENTITY, Graph, Load, Node, Operand
+from imgconv.graph import IDENTITY, Gather, Graph, Load, Node, Operand
 
 
 def push_views(graph: Graph) -> Graph:
@@ -18,7 +18,10 @@ def push_views(graph: Graph) -> Graph:
     for node in graph.nodes:
         made = replace(
             node,
-            operands=tuple(_through(o, movements) for o in node.operands),
+            operands=tuple(
+                o if n == 0 and _fills(node, o, movements) else _through(o, movements)
+                for n, o in enumerate(node.operands)
+            ),
             epilogue_operands=tuple(_through(o, movements) for o in node.epilogue_operands),
         )
         if is_movement(made) and made.output.dtype == graph.values[made.operands[0].value].dtype:
@@ -30,6 +33,14 @@ def push_views(graph: Graph) -> Graph:
 def is_movement(node: Node) -> bool:
     """Whether the node only moves elements."""
     return isinstance(node.operation, Load) and node.epilogue == IDENTITY
+
+
+def _fills(node: Node, table: Operand, movements: dict[str, Operand]) -> bool:
+    """Whether a gather's table would lose its own fill value, which counts where an index is outside."""
+    inner = movements.get(table.value)
+    return isinstance(node.operation, Gather) and inner is not None and inner.view.bounds != () and (
+        inner.fill != table.fill
+    )
 
 
 def _through(operand: Operand, movements: dict[str, Operand]) -> Operand:

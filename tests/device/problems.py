@@ -5,6 +5,7 @@ computes, in float64 and by other formulas than imgconv's, what must come out an
 
     error = (terms + 2) * 2**-23 * sum of the absolute values of the terms           float storage
     error + 2**-10 * abs(expected) + 2**-24                                          half storage of the result
+    ... + (terms in half + 2) * 2**-10 * sum of the absolute values of the terms     half arithmetic
 
 The first is twice the bound on any order of rounding a sum of exact products to float (unit roundoff 2**-24); what does
 not round (a movement, a maximum) has error 0. Arrays hold numbers that half represents exactly, so that half storage
@@ -27,7 +28,8 @@ from imgconv import expression
 from imgconv.expression import Argument
 from imgconv.kernels import convolution as convolution_kernel
 from imgconv.kernels import product as product_kernel
-from imgconv.tensor import Tensor, concatenate, convolution, elementwise, less, where
+from imgconv.tensor import Tensor, concatenate, convolution, elementwise, gather, less, where
+from imgconv.view import View, axis_variables
 
 Array = Any
 Shape = tuple[int, ...]
@@ -43,10 +45,12 @@ class Instance:
     inputs: dict[str, Array]
     expected: Array
     error: Array
+    half_error: Array | float = 0.0
 
-    def allowed(self, half: bool) -> Array:
-        """The largest absolute difference from `expected` that is right. half: the result was stored in half."""
-        return self.error + (2.0**-10 * numpy.abs(self.expected) + 2.0**-24 if half else 0)
+    def allowed(self, float16: int) -> Array:
+        """The largest absolute difference from `expected` that is right. float16: as in Config."""
+        stored = 2.0**-10 * numpy.abs(self.expected) + 2.0**-24 if float16 else 0
+        return self.error + stored + (self.half_error if float16 == 2 else 0)
 
 
 class Problem(Protocol):
@@ -73,6 +77,11 @@ def source(shape: Shape, inputs: dict[str, Array], name: str = "x") -> tuple[Ten
 def rounding(terms: int, magnitude: Array) -> Array:
     """The error of a sum of `terms` products whose absolute values sum to `magnitude`."""
     return (terms + 2) * ROUNDING * magnitude
+
+
+def half_rounding(terms: int, taps: int, magnitude: Array) -> Array:
+    """The error of sums in half: of 32 terms, or of one input quad's where the window makes more of them."""
+    return (min(terms, max(32, 4 * taps)) + 2) * 2.0**-10 * magnitude
 
 
 # Convolution
@@ -135,8 +144,9 @@ class ConvolutionProblem:
             x, weights, self.strides, self.pads, self.dilations, self.groups, self.output_size, self.transposed
         )
         terms = prod(self.window) * self.channels // self.groups
-        error = rounding(terms + self.gated, self.compute(numpy.abs(array), numpy.abs(wide)))
-        return Instance(output, inputs, self.compute(array, wide), error)
+        magnitude = self.compute(numpy.abs(array), numpy.abs(wide))
+        error, half_error = rounding(terms + self.gated, magnitude), half_rounding(terms, prod(self.window), magnitude)
+        return Instance(output, inputs, self.compute(array, wide), error, half_error)
 
     def compute(self, x: Array, w: Array) -> Array:
         """The reference: forward by slices of an explicitly padded array, transposed by scattering every input."""
@@ -199,18 +209,18 @@ def convolution_problems(most: int = 9) -> st.SearchStrategy[ConvolutionProblem]
 
 
 def convolution_specialisations(problem: convolution_kernel.Problem) -> list[convolution_kernel.Specialisation]:
-    """Every specialisation of a small set that conv.cl allows for the problem."""
-    made = []
-    quads = [1] if problem.depthwise else [
-        n for n in (1, 2, 3, 4) if n <= problem.group_output_quads
-        and (problem.groups == 1 or problem.group_output_quads % n == 0)
-    ]
-    for columns, rows, block_quads, keep, buffer, local in itertools.product(
-        (1, 2, 3, 4, 8), (1, 2, 3), quads, (True, False), (True, False), (None, (4, 1, 2), (2, 2, 1), (1, 4, 4)),
-    ):
-        if columns * rows * block_quads <= 24:
-            made.append(convolution_kernel.Specialisation(columns, rows, block_quads, keep, buffer, local))
-    return made
+    """The candidates of both kinds of device, and blocks that divide nothing, as far as conv.cl allows them."""
+    made = [c for kind in ("cpu", "gpu") for c in convolution_kernel.candidates(problem, kind)]
+    half = max((c.half_quads for c in made), default=0)
+    for columns, rows, quads, keep in itertools.product((1, 3, 5), (1, 2, 3), (1, 2, 3, 4), convolution_kernel.KEEP):
+        for buffer, parts, passes, vector, local in (
+            (False, 1, 1, 1, None), (True, 1, 2, 1, (4, 1, 2)), (True, 1, 1, 4, None), (False, 1, 3, 4, (2, 2, 1)),
+            (False, 2, 1, 1, (1, 4, 3)), (False, 3, 1, 1, (2, 3, 1)),
+        ):
+            made.append(convolution_kernel.Specialisation(
+                columns, rows, quads, keep, buffer, local, vector, passes, parts, half
+            ))
+    return [c for c in made if c.allowed(problem)]
 
 
 # Product
@@ -235,8 +245,9 @@ class ProductProblem:
         a, left = self._operand(self.a, self.a_view, "a", inputs)
         b, right = self._operand(self.b, self.b_view, "b", inputs)
         terms = self.a[-1]
-        error = rounding(terms, self.compute(numpy.abs(left), numpy.abs(right)))
-        return Instance(a.matmul(b), inputs, self.compute(left, right), error)
+        magnitude = self.compute(numpy.abs(left), numpy.abs(right))
+        error, half_error = rounding(terms, magnitude), half_rounding(terms, 1, magnitude)
+        return Instance(a.matmul(b), inputs, self.compute(left, right), error, half_error)
 
     def _operand(self, shape: Shape, seen: str, name: str, inputs: dict[str, Array]) -> tuple[Tensor, Array]:
         rank = len(shape)
@@ -293,12 +304,14 @@ def product_problems() -> st.SearchStrategy[ProductProblem]:
 
 
 def product_specialisations(problem: product_kernel.Problem) -> list[product_kernel.Specialisation]:
-    """Every specialisation of a small set that matmul.cl allows for the problem."""
-    return [
+    """The candidates of both kinds of device, and blocks that divide nothing."""
+    made = [c for kind in ("cpu", "gpu") for c in product_kernel.candidates(problem, kind)]
+    made += [
         product_kernel.Specialisation(rows, quads, parts, columns)
-        for rows, quads, parts, columns in itertools.product((1, 2, 4), (1, 2), (1, 2, 16), (1, 4))
+        for rows, quads, parts, columns in itertools.product((1, 2, 3), (1, 2, 3), (1, 2, 16), (1, 4))
         if parts > 1 or columns == 1
     ]
+    return made
 
 
 # Generated kernels
@@ -336,7 +349,7 @@ class BroadcastProblem:
 
 @dataclass(frozen=True)
 class ReductionProblem:
-    """A reduction over axes: 'sum', 'max', 'min' or 'product'. square: of the squares."""
+    """A reduction over axes: 'sum', 'max', 'min', 'product' or, over one axis, 'argmax'. square: of the squares."""
 
     shape: Shape
     axes: tuple[int, ...]
@@ -347,6 +360,10 @@ class ReductionProblem:
     def instance(self) -> Instance:
         inputs: dict[str, Array] = {}
         x, array = source(self.shape, inputs)
+        if self.kind == "argmax":
+            # Few different numbers, so that the first of several is looked for; half holds their doubles.
+            output, places = (x * 2).apply("round").argmax(self.axes[0]), numpy.rint(array * 2).argmax(self.axes[0])
+            return Instance(output, inputs, places, 0.0 * places)
         body = expression.apply("multiply", Argument(0), Argument(0)) if self.square else Argument(0)
         output = x.reduce(self.kind, self.axes, self.keepdims, body)
         array = array**2 if self.square else array
@@ -369,9 +386,63 @@ def reduction_problems() -> st.SearchStrategy[ReductionProblem]:
         shape = tuple(pick(st.lists(st.sampled_from([1, 2, 3, 4, 5, 7]), min_size=1, max_size=5)))
         axes = pick(st.sets(st.integers(0, len(shape) - 1), min_size=1))
         few = prod(shape[a] for a in axes) <= 16  # so that no product leaves what float represents
-        kind = pick(st.sampled_from(["sum", "max", "min", *["product"] * few]))
+        kind = pick(st.sampled_from(["sum", "max", "min", *["product"] * few, *["argmax"] * (len(axes) == 1)]))
         square = kind == "sum" and pick(st.booleans())
         return ReductionProblem(shape, tuple(sorted(axes)), kind, pick(st.booleans()), square)
+
+    return draw()
+
+
+@dataclass(frozen=True)
+class GatherProblem:
+    """A table of the shape of an index, but for the axes that are chosen along, which have lengths of their own.
+
+    fill: what is read where an index is outside, as some are. moved: the table and the result lie in another order.
+    """
+
+    shape: Shape
+    axes: tuple[int, ...]
+    lengths: tuple[int, ...]
+    fill: float = 0.0
+    moved: bool = False
+
+    def instance(self) -> Instance:
+        inputs: dict[str, Array] = {}
+        table = list(self.shape)
+        for axis, length in zip(self.axes, self.lengths, strict=True):
+            table[axis] = length
+        x, array = source(tuple(table), inputs, "table")
+        x, array = (x.transpose(), array.T) if self.moved else (x, array)
+        variables = axis_variables((*self.shape, *self.lengths))
+        chosen = list(variables[: len(self.shape)])
+        places = list(numpy.meshgrid(*(numpy.arange(n) for n in self.shape), indexing="ij"))
+        inside, indices = numpy.ones(self.shape, bool), []
+        for number, (axis, length) in enumerate(zip(self.axes, self.lengths, strict=True)):
+            generator = numpy.random.default_rng([axis, length, *self.shape])
+            index = generator.integers(-1, length + 1, self.shape)
+            name = f"index_{axis}_{length}_{'x'.join(map(str, self.shape))}"
+            inputs[name] = (index + generator.uniform(-0.4, 0.4, self.shape)).astype(numpy.float32)
+            indices.append(Tensor.input(name, self.shape))
+            inside &= (index >= 0) & (index < length)
+            places[axis] = index.clip(0, length - 1)
+            chosen[axis] = variables[len(self.shape) + number]
+        order = reversed if self.moved else list
+        seen = View((*self.shape, *self.lengths), x.shape, tuple(order(chosen)))
+        expected = numpy.where(inside, array[tuple(order(places))], self.fill)
+        made = gather(x, seen, indices, self.fill)
+        made, expected = (made.transpose(), expected.T) if self.moved else (made, expected)
+        return Instance(made, inputs, expected, 0 * expected)
+
+
+def gather_problems() -> st.SearchStrategy[GatherProblem]:
+    """Any gather of a small tensor of rank 1 to 5 along one axis or several."""
+
+    @st.composite
+    def draw(pick: st.DrawFn) -> GatherProblem:
+        shape = tuple(pick(st.lists(st.sampled_from([1, 2, 3, 4, 5, 7]), min_size=1, max_size=5)))
+        axes = tuple(sorted(pick(st.sets(st.integers(0, len(shape) - 1), min_size=1, max_size=3))))
+        lengths = tuple(pick(st.sampled_from([1, 2, 4, 5, 9])) for _ in axes)
+        return GatherProblem(shape, axes, lengths, pick(st.sampled_from([0.0, -1.5])), pick(st.booleans()))
 
     return draw()
 

@@ -16,13 +16,13 @@ from imgconv.compiler import limited
 from imgconv.config import Config
 from imgconv.graph import Graph
 from imgconv.lower import Target, lower
-from imgconv.model import target_of
 from imgconv.passes import PIPELINE, run_passes
 from imgconv.passes.elementwise import merge_elementwise
 from imgconv.passes.epilogues import fuse_epilogues
 from imgconv.passes.scales import fold_scales
 from imgconv.plan import Plan
 from imgconv.runner import Session
+from imgconv.target import target_of
 from imgconv.tensor import Tensor, build_graph
 
 # Draws are the same in every run: a failure is repeated, and the drivers' binaries come from pyopencl's cache.
@@ -79,23 +79,23 @@ def check(
     wrong = [
         f"{problem}\n    {difference}"
         for problem, instance, result in zip(problems, instances, results, strict=True)
-        if (difference := describe_difference(result, instance, bool(config.float16)))
+        if (difference := describe_difference(result, instance, config.float16))
     ]
     assert not wrong, f"{len(wrong)} of {len(problems)} are wrong:\n" + "\n".join(wrong)
     return plan
 
 
-def describe_difference(result: Any, instance: Instance, half: bool) -> str:
+def describe_difference(result: Any, instance: Instance, float16: int) -> str:
     """What is wrong with a result; empty where it is right."""
     expected = instance.expected
     if result.shape != expected.shape:
         return f"shape {result.shape}, not {expected.shape}"
     off = numpy.abs(result.astype(numpy.float64) - expected)
-    bad = ~(off <= instance.allowed(half))
+    bad = ~(off <= instance.allowed(float16))
     if not bad.any():
         return ""
     where = tuple(int(n) for n in numpy.argwhere(bad)[0])
-    allowed = numpy.broadcast_to(instance.allowed(half), expected.shape)
+    allowed = numpy.broadcast_to(instance.allowed(float16), expected.shape)
     return (
         f"{bad.sum()} of {bad.size} elements; first at {where}: {result[where]:.9g}, not {expected[where]:.9g} "
         f"(allowed {allowed[where]:.2g})"

@@ -19,6 +19,7 @@ from imgconv.cl import device as device_module
 from imgconv.cl import image, program, queue
 from imgconv.cl.device import Context, DeviceInfo, default_device, no_driver_message, open_device, select
 from imgconv.errors import BuildError, DeviceError, InputError, ResourceError
+from imgconv.kernels.source import COMMON
 
 SIZES = [(1, 1), (3, 5), (17, 33)]
 LAYERS = [0, 1, 3]
@@ -596,3 +597,31 @@ kernel void spin(global float *values, int rounds) {
     _warm_up, short, long = queue.durations(context, [queue.enqueue(context, launch, (1,)) for launch in launches])
     assert 0 < short < long
     assert 1e-4 < long < 10
+
+
+# common.cl
+
+
+def test_exp_is_right_everywhere(context: Context) -> None:
+    """exp_of and expm1_of within 2 units in the last place, over all that is finite; infinities and NaN."""
+    kernels = "".join(
+        f"""kernel void {name}(global float4 *values) {{
+          values[get_global_id(0)] = {name}_of(values[get_global_id(0)]);
+        }}
+        """ for name in ("exp", "expm1")
+    ).replace("void exp(", "void raise(").replace("void expm1(", "void raise_less(")
+    built = program.build(context, COMMON.read_text(encoding="utf-8") + kernels, "exp")
+    tiny = np.geomspace(1e-37, 1, 5000)
+    x = np.concatenate([np.linspace(-87, 88.7, 20000), tiny, -tiny]).astype(np.float32)
+    special = np.array([np.nan, np.inf, -np.inf, 89, -200, 0, -0.0, 1e30], np.float32)
+    values = np.concatenate([x, special])
+    for name, meaning in (("raise", np.exp), ("raise_less", np.expm1)):
+        memory = image.create_buffer(context, values, name)
+        bound = program.kernel(built, name)
+        bound.set_args(memory)
+        queue.enqueue(context, bound, (len(values) // 4,))
+        found = image.download_buffer(context, memory, values.shape, "float32")
+        expected = meaning(x.astype(np.float64))
+        assert np.max(np.abs(found[: len(x)] - expected) / np.maximum(np.abs(expected), 2.0**-126)) <= 2.0**-22
+        with np.errstate(over="ignore"):
+            np.testing.assert_array_equal(found[len(x) :], meaning(special), err_msg=name)

@@ -13,7 +13,9 @@ from running import Choose, check, device_settings, run_tensors, target
 
 from imgconv.cl.device import Context
 from imgconv.config import Config
+from imgconv.errors import DeviceError
 from imgconv.kernels.convolution import Specialisation
+from imgconv.layout import Texture
 from imgconv.tensor import Tensor, convolution
 
 C = ConvolutionProblem
@@ -116,6 +118,30 @@ def test_grid(context: Context, name: str, float16: int) -> None:
     check(GRID[name], context, Config(float16))
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_half_arithmetic(context: Context, seed: int) -> None:
+    """Some problems computed in half, with a specialisation out of those that each allows."""
+    config, chosen = Config(float16=2), target(context, choose_convolution=Choose(convolution_specialisations, seed))
+    if not context.info.fp16_arithmetic:
+        with pytest.raises(DeviceError, match="does not compute in half"):
+            check(EVERY[:1], context, config, chosen)
+        return
+    plan = check(EVERY[seed::6], context, Config(2, max_image=8) if seed else config, chosen)
+    assert any("quads in half" in launch.specialisation for launch in plan.launches)
+
+
+def test_long_sums_of_half_products(context: Context) -> None:
+    """2048 terms of 1 and one of 2^-9: a sum that is kept in half ends at 2048 and loses the last term's kind."""
+    if not context.info.fp16_arithmetic:
+        return
+    array = numpy.ones((1, 4096, 1, 1), numpy.float32)
+    array[0, 1::2] = 2.0**-6
+    x, weights = Tensor.input("x", array.shape), Tensor.constant(numpy.ones((4, 4096, 1, 1), numpy.float32))
+    for kind in ("cpu", "gpu"):
+        _, made = run_tensors({"y": x.conv2d(weights)}, {"x": array}, context, Config(2), target(context, kind))
+        numpy.testing.assert_allclose(made["y"], array.sum(dtype=numpy.float64), rtol=2.0**-10)
+
+
 def test_factors_need_no_launch(context: Context) -> None:
     """A 1x1 convolution multiplies as it reads."""
     plan = check(GATED[:3], context)
@@ -138,11 +164,15 @@ def test_specialisations(context: Context, seed: int) -> None:
 
 
 BLOCKS = [
-    Specialisation(1, 1, 1, keep_line=False),
-    Specialisation(4, 1, 1, keep_line=True, local_size=(2, 2, 2)),
-    Specialisation(8, 2, 1, keep_line=True, weights_in_buffer=True, local_size=(1, 1, 4)),
-    Specialisation(3, 3, 2, keep_line=False, weights_in_buffer=True),
-    Specialisation(2, 2, 4, keep_line=True, local_size=(4, 4, 1)),
+    Specialisation(1, 1, 1, "texel"),
+    Specialisation(4, 1, 1, "line", local_size=(2, 2, 2)),
+    Specialisation(8, 2, 1, "window", True, (1, 1, 4)),
+    Specialisation(3, 3, 2, "input", True),
+    Specialisation(2, 2, 4, "input", True, (4, 4, 1), vector_quads=4, passes=2),
+    Specialisation(5, 1, 4, "line", True, vector_quads=4),
+    Specialisation(3, 2, 1, "input", passes=3),
+    Specialisation(2, 1, 2, "window", local_size=(2, 4, 2), parts=2),
+    Specialisation(4, 2, 4, "line", local_size=(1, 3, 3), parts=3),
 ]
 
 
@@ -153,11 +183,34 @@ def test_blocks(context: Context, block: Specialisation) -> None:
         C(channels=5, filters=17, size=(7, 9), pads=(1, 1, 1, 1)),
         C(batch=2, channels=4, filters=20, size=(5, 5), strides=(2, 2), window=(2, 3), pads=(0, 1, 1, 1)),
     ]
-    if block.block_quads in (1, 2, 4):
-        problems.append(C(channels=8, filters=32, groups=2, window=(3, 1), size=(5, 7)))
+    grouped = C(channels=8, filters=32, groups=2, window=(3, 1), size=(5, 7))
+    if 4 % (block.block_quads * block.passes) == 0:
+        problems.append(grouped)
     chosen = target(context, choose_convolution=lambda problem, kind, units: block)
     plan = check(problems, context, wanted=chosen)
     assert [launch.specialisation for launch in plan.launches if launch.specialisation] == [str(block)] * len(problems)
+
+
+@pytest.mark.parametrize("block", [BLOCKS[1], BLOCKS[3], BLOCKS[4], BLOCKS[7], BLOCKS[8]], ids=str)
+def test_values_of_each_channel(context: Context, block: Specialisation) -> None:
+    """A bias and a factor of each channel, for output quads that the block divides and that it does not."""
+    array = numpy.random.default_rng(1).uniform(-1, 1, (1, 5, 4, 6)).astype(numpy.float32)
+    outputs, expected = {}, {}
+    for filters in (32, 33, 36):
+        random = numpy.random.default_rng(filters)
+        weights, bias, factor = (
+            random.uniform(-1, 1, shape).astype(numpy.float32)
+            for shape in ((filters, 5, 1, 1), (1, filters, 1, 1), (1, filters, 1, 1))
+        )
+        made = Tensor.input("x", array.shape).conv2d(Tensor.constant(weights)) + Tensor.constant(bias)
+        outputs[f"y{filters}"] = made.apply("absolute") * Tensor.constant(factor)
+        sums = numpy.einsum("nchw,oc->nohw", array.astype(numpy.float64), weights[:, :, 0, 0]) + bias
+        expected[f"y{filters}"] = numpy.abs(sums) * factor
+    chosen = target(context, choose_convolution=lambda problem, kind, units: block)
+    plan, found = run_tensors(outputs, {"x": array}, context, wanted=chosen)
+    assert len(plan.compute_launches) == len(outputs)
+    for name, want in expected.items():
+        numpy.testing.assert_allclose(found[name], want, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 TILED = [
@@ -173,7 +226,8 @@ TILED = [
 @pytest.mark.parametrize("float16", [0, 1])
 def test_tiles(context: Context, float16: int) -> None:
     plan = check([problem for _, problem in TILED], context, Config(float16, max_image=32))
-    forms = {(t.tiling.layers > 1, t.tiling.stacked_along) for t in plan.slots if t.tiling.tiles > 1}
+    written = [launch.writes for launch in plan.launches if isinstance(launch.writes, Texture)]
+    forms = {(t.tiling.layers > 1, t.tiling.stacked_along) for t in written if t.tiling.tiles > 1}
     assert forms >= {(False, "x"), (False, "y"), (True, "y")}
 
 

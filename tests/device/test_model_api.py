@@ -266,7 +266,7 @@ def test_plan_is_readable(device: DeviceInfo) -> None:
     assert len(model.plan.launches) == 3
     assert model.plan.multiply_adds == 4 * 6 * 7 * 3 * 9
     assert model.plan.bytes == model.plan.weight_bytes + model.plan.activation_bytes + model.plan.buffer_bytes
-    assert model.plan.activation_bytes == 16 * 6 * 7 * 2
+    assert model.plan.most_alive == 16 * 6 * 7 * 2 <= model.plan.activation_bytes
     assert "features: float32[1, 4, 6, 7] = convolution pads 1x1(" in str(model.graph)
 
 
@@ -291,8 +291,9 @@ def test_an_onnx_file(device: DeviceInfo, tmp_path: Path) -> None:
     for source, shapes in ((path, {"rows": 6}), (str(path), {"picture": (1, 3, 6, 7)})):
         model = imgconv.load(source, device, shapes=shapes)
         close(model(PICTURE), convolved(PICTURE))
-    with pytest.raises(InputError, match=r"shape \[1, 3, 5, 7\], the model takes \[1, 3, 6, 7\]; load it with shapes="):
-        model(PICTURE[:, :, :5])
+    close(model(PICTURE[:, :, :5]), convolved(PICTURE[:, :, :5]))
+    with pytest.raises(InputError, match=r"shape \[1, 3, 5, 6\], the model takes \[1, 3, 5, 7\]; load it with shapes="):
+        model(PICTURE[:, :, :5, :6])
 
 
 def test_device_by_name_and_number(device: DeviceInfo) -> None:

@@ -1,12 +1,21 @@
-"""One case of every operator on every OpenCL device, against onnxruntime; tests/test_operators.py has them all."""
+"""One case of every operator on every OpenCL device, against onnxruntime; the files of tests/ have them all."""
 
 from __future__ import annotations
 
 import pytest
-from support import OLD_ORACLE
-from test_operators import FAMILIES, NEW_ORACLE_ONLY, Case, check
+import test_einsum
+import test_operators
+import test_quantization
+import test_recurrent
+from support import OLD_ORACLE, assert_close, run_model
+from test_operators import NARROW, NEW_ORACLE_ONLY, Case, check, wrapping_model
 
 from imgconv.cl.device import DeviceInfo
+
+
+FAMILIES = {
+    **test_operators.FAMILIES, **test_einsum.FAMILIES, **test_quantization.FAMILIES, **test_recurrent.FAMILIES,
+}
 
 
 def first_cases(cases: list[Case]) -> list[Case]:
@@ -14,6 +23,12 @@ def first_cases(cases: list[Case]) -> list[Case]:
     usable = [c for c in cases if not (OLD_ORACLE and (c.op_type, c.opset) in NEW_ORACLE_ONLY)]
     first = {c.op_type: c for c in reversed(usable)}
     return list(first.values())
+
+
+def test_narrow_integers_wrap_around(device: DeviceInfo) -> None:
+    for dtype in NARROW:
+        model, feeds, expected = wrapping_model(dtype)
+        assert_close(run_model(model, feeds, device), expected, 0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

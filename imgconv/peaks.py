@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy
 
-from benchmarks.measure import repeated
 from imgconv.cl.device import Context
 from imgconv.cl.image import create_buffer, create_image, download_buffer, upload
 from imgconv.cl.program import Program, build, kernel
@@ -20,7 +20,8 @@ VECTORS = (4, 16)  # floats of one accumulator: GPUs work on scalars anyway, CPU
 READS = 64
 READ_SIZE = 256
 COPY_WIDTH = 4096
-FEWEST_RUNS = 20
+FEWEST_RUNS = 5
+MEASURED_SECONDS = 0.5  # for each kernel; where others use the device too, some of many short runs are undisturbed
 
 SOURCE = f"""
 __constant sampler_t TEXEL = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CLK_FILTER_NEAREST;
@@ -67,46 +68,45 @@ class Peaks:
         """The least time that each of the three allows for a kernel's work."""
         return {
             "multiply-adds": operations / self.operations, "texture reads": reads / self.reads,
-            "copy": moved / self.bytes,
+            "bandwidth": moved / self.bytes,
         }
 
     def to_json(self) -> dict[str, float]:
         return {"flops": self.operations, "texture_reads_per_second": self.reads, "copy_bytes_per_second": self.bytes}
 
 
-def measure_peaks(context: Context, dtype: str, repeat: int) -> Peaks:
+def measure_peaks(context: Context, dtype: str) -> Peaks:
     """Runs the three kernels. dtype: of the textures. Raises Error where a result is wrong, and DeviceError."""
-    program = build(context, SOURCE, "benchmarks/peaks.py")
-    repeat = max(repeat, FEWEST_RUNS)
+    program = build(context, SOURCE, "imgconv/peaks.py")
     return Peaks(
-        max(_operations(context, program, floats, repeat) for floats in VECTORS),
-        _reads(context, program, dtype, repeat), _copied(context, program, dtype, repeat),
+        max(_operations(context, program, floats) for floats in VECTORS),
+        _reads(context, program, dtype), _copied(context, program, dtype),
     )
 
 
-def _operations(context: Context, program: Program, floats: int, repeat: int) -> float:
+def _operations(context: Context, program: Program, floats: int) -> float:
     items = 1 << (20 if context.info.kind == "gpu" else 12)
     output = create_buffer(context, 256 * floats * 4)
     bound = kernel(program, f"multiply_add_{floats}")
     bound.set_args(output, numpy.float32(0.5), numpy.float32(1))
-    seconds = _fastest(context, bound, (items,), repeat)
+    seconds = _fastest(context, bound, (items,))
     _check(context, output, 2.0 * ACCUMULATORS)  # x = x / 2 + 1 ends at 2
     return 2 * items * ROUNDS * ACCUMULATORS * floats / seconds
 
 
-def _reads(context: Context, program: Program, dtype: str, repeat: int) -> float:
+def _reads(context: Context, program: Program, dtype: str) -> float:
     size = (4096, 1024) if context.info.kind == "gpu" else (READ_SIZE, 64)
     texels = create_image(context, READ_SIZE + READS, READ_SIZE, 0, dtype)
     upload(context, texels, numpy.ones((READ_SIZE, READ_SIZE + READS, 4), dtype))
     output = create_buffer(context, READ_SIZE * 16)
     bound = kernel(program, "read_texture")
     bound.set_args(output, texels)
-    seconds = _fastest(context, bound, size, repeat)
+    seconds = _fastest(context, bound, size)
     _check(context, output, float(READS))
     return size[0] * size[1] * READS / seconds
 
 
-def _copied(context: Context, program: Program, dtype: str, repeat: int) -> float:
+def _copied(context: Context, program: Program, dtype: str) -> float:
     info, texel = context.info, numpy.dtype(dtype).itemsize * 4
     width = min(COPY_WIDTH, info.max_image_width)
     rows = 4096 if info.kind == "gpu" else 1024
@@ -115,11 +115,16 @@ def _copied(context: Context, program: Program, dtype: str, repeat: int) -> floa
     upload(context, source, numpy.ones((height, width, 4), dtype))
     bound = kernel(program, "copy")
     bound.set_args(target, source)
-    return 2 * width * height * texel / _fastest(context, bound, (width, height), repeat)
+    return 2 * width * height * texel / _fastest(context, bound, (width, height))
 
 
-def _fastest(context: Context, bound: Any, size: tuple[int, ...], repeat: int) -> float:
-    return repeated(lambda: durations(context, [enqueue(context, bound, size)])[0], repeat).minimum
+def _fastest(context: Context, bound: Any, size: tuple[int, ...]) -> float:
+    """The least seconds of as many launches as MEASURED_SECONDS allows, and of FEWEST_RUNS."""
+    start = time.perf_counter()
+    seconds: list[float] = []
+    while len(seconds) < FEWEST_RUNS or time.perf_counter() - start < MEASURED_SECONDS:
+        seconds += durations(context, [enqueue(context, bound, size)])
+    return min(seconds)
 
 
 def _check(context: Context, output: Any, expected: float) -> None:

@@ -1,0 +1,237 @@
+"""Launches that the driver replays by one call: cl_khr_command_buffer, and cl_qcom_recordable_queues on Adreno.
+
+pyopencl wraps neither, so their functions are called where the driver has them. Their C types are those of the OpenCL
+registry (cl_khr_command_buffer, section "New Functions") and of Qualcomm's cl_ext_qcom.h. What is used of the command
+buffer is the same in its provisional versions (PoCL 3.1 has 0.9.0) and in 1.0.0.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Union
+
+import pyopencl as cl
+
+from imgconv.cl.device import Context, DeviceInfo
+from imgconv.cl.loader import device_number, library
+from imgconv.cl.queue import Launch
+from imgconv.errors import DeviceError
+
+Function = Callable[..., Any]
+Functions = Mapping[str, Function]
+
+QUEUE_PROPERTIES_REQUIRED = 0x12AA
+RECORDING_MAX_SIZE = 0x41DE
+QUEUE_RECORDABLE = 1 << 30
+
+_POINTER, _STATUS, _COUNT, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32, ctypes.c_size_t
+_SIZES = ctypes.POINTER(ctypes.c_size_t)
+
+# Intel's CPU driver (2026.22) never frees a kernel that was recorded, nor its program: about a megabyte each time that
+# a model is loaded. Only what runs often is recorded there.
+KEEPS_KERNELS = "Intel(R) OpenCL"
+PLAIN_RUNS = 16
+
+# Result first, then the arguments.
+CORE = {
+    "clGetExtensionFunctionAddressForPlatform": (_POINTER, _POINTER, ctypes.c_char_p),
+    "clGetDeviceInfo": (_STATUS, _POINTER, _COUNT, _SIZE, _POINTER, _POINTER),
+    "clEnqueueNDRangeKernel": (
+        _STATUS, _POINTER, _POINTER, _COUNT, _SIZES, _SIZES, _SIZES, _COUNT, _POINTER, _POINTER,
+    ),
+}
+COMMAND_BUFFER = {
+    "clCreateCommandBufferKHR": (_POINTER, _COUNT, _POINTER, _POINTER, _POINTER),
+    "clCommandNDRangeKernelKHR": (
+        _STATUS, _POINTER, _POINTER, _POINTER, _POINTER, _COUNT, _SIZES, _SIZES, _SIZES, _COUNT, _POINTER, _POINTER,
+        _POINTER,
+    ),
+    "clFinalizeCommandBufferKHR": (_STATUS, _POINTER),
+    "clEnqueueCommandBufferKHR": (_STATUS, _COUNT, _POINTER, _POINTER, _COUNT, _POINTER, _POINTER),
+    "clReleaseCommandBufferKHR": (_STATUS, _POINTER),
+}
+RECORDABLE_QUEUES = {
+    "clNewRecordingQCOM": (_POINTER, _POINTER, _POINTER),
+    "clEndRecordingQCOM": (_STATUS, _POINTER),
+    "clEnqueueRecordingQCOM": (
+        _STATUS, _POINTER, _POINTER, *(_SIZE, _POINTER) * 4, _COUNT, _POINTER, _POINTER,
+    ),
+    "clReleaseRecordingQCOM": (_STATUS, _POINTER),
+}
+
+
+class CommandBuffer:
+    """Launches in a buffer of cl_khr_command_buffer. It must not be replayed again before its last replay is over."""
+
+    extension: ClassVar[str] = "cl_khr_command_buffer"
+
+    def __init__(self, context: Context, launches: Sequence[Launch], functions: Functions) -> None:
+        """Raises DeviceError where the driver refuses."""
+        self._info, self._enqueue = context.info, functions["clEnqueueCommandBufferKHR"]
+        if _required_properties(context, functions):
+            raise DeviceError("command buffers need an out-of-order or a profiled queue here")
+        queue = context.queue.int_ptr
+        status = ctypes.c_int32()
+        handle = functions["clCreateCommandBufferKHR"](
+            1, ctypes.byref(ctypes.c_void_p(queue)), None, ctypes.byref(status)
+        )
+        _check(self._info, "clCreateCommandBufferKHR", status.value)
+        # The kernels and the queue outlive the buffer, whatever the driver retains.
+        weakref.finalize(self, _release, functions["clReleaseCommandBufferKHR"], handle, context, list(launches))
+        self._handle = ctypes.c_void_p(handle)
+        for kernel, global_size, local_size in launches:
+            status_code = functions["clCommandNDRangeKernelKHR"](
+                self._handle, None, None, kernel.int_ptr, len(global_size), None, _sizes(global_size),
+                _sizes(local_size), 0, None, None, None,
+            )
+            _check(self._info, "clCommandNDRangeKernelKHR", status_code)
+        _check(self._info, "clFinalizeCommandBufferKHR", functions["clFinalizeCommandBufferKHR"](self._handle))
+
+    def replay(self) -> None:
+        """Enqueues the launches on the context's queue. Raises DeviceError."""
+        status = self._enqueue(0, None, self._handle, 0, None, None)
+        if status:
+            _check(self._info, "clEnqueueCommandBufferKHR", status)
+
+
+class RecordedQueue:
+    """Launches in recordings of cl_qcom_recordable_queues, as many in each as the device takes."""
+
+    extension: ClassVar[str] = "cl_qcom_recordable_queues"
+
+    def __init__(self, context: Context, launches: Sequence[Launch], functions: Functions) -> None:
+        """Raises DeviceError where the driver refuses."""
+        self._info, self._enqueue = context.info, functions["clEnqueueRecordingQCOM"]
+        self._queue = ctypes.c_void_p(context.queue.int_ptr)
+        longest = device_number(context.handle.devices[0], RECORDING_MAX_SIZE)
+        if longest < 1:
+            raise DeviceError("its recordings hold no launches")
+        # Together with any other property the driver refuses the queue.
+        properties: Any = QUEUE_RECORDABLE
+        recorder = cl.CommandQueue(context.handle, context.handle.devices[0], properties=properties)
+        self._handles = []
+        for start in range(0, len(launches), longest):
+            self._handles.append(self._record(recorder, launches[start : start + longest], functions, context))
+
+    def _record(
+        self, recorder: cl.CommandQueue, launches: Sequence[Launch], functions: Functions, context: Context
+    ) -> ctypes.c_void_p:
+        queue, status = ctypes.c_void_p(recorder.int_ptr), ctypes.c_int32()
+        handle = functions["clNewRecordingQCOM"](queue, ctypes.byref(status))
+        _check(self._info, "clNewRecordingQCOM", status.value)
+        kept = (context, recorder, list(launches))
+        weakref.finalize(self, _release, functions["clReleaseRecordingQCOM"], handle, *kept)
+        for kernel, global_size, local_size in launches:
+            status_code = functions["clEnqueueNDRangeKernel"](
+                queue, kernel.int_ptr, len(global_size), None, _sizes(global_size), _sizes(local_size), 0, None, None
+            )
+            _check(self._info, "clEnqueueNDRangeKernel", status_code)
+        _check(self._info, "clEndRecordingQCOM", functions["clEndRecordingQCOM"](ctypes.c_void_p(handle)))
+        return ctypes.c_void_p(handle)
+
+    def replay(self) -> None:
+        """Enqueues the launches on the context's queue. Raises DeviceError."""
+        for handle in self._handles:
+            status = self._enqueue(self._queue, handle, 0, None, 0, None, 0, None, 0, None, 0, None, None)
+            if status:
+                _check(self._info, "clEnqueueRecordingQCOM", status)
+
+
+Recording = Union[CommandBuffer, RecordedQueue]
+WAYS: tuple[tuple[type[CommandBuffer] | type[RecordedQueue], Mapping[str, tuple[Any, ...]]], ...] = (
+    (CommandBuffer, COMMAND_BUFFER), (RecordedQueue, RECORDABLE_QUEUES),
+)
+# By DeviceInfo.key: whose recordings gave the results of the plain launches, and whose are not used, and why.
+_trusted: set[str] = set()
+_distrusted: dict[str, str] = {}
+
+
+def record(context: Context, launches: Sequence[Launch]) -> Recording | None:
+    """The launches in the driver's own form; None where it has no way, where it failed, or where launches are timed.
+
+    A driver that fails is told once, by a RuntimeWarning; the launches are then enqueued one by one.
+    """
+    info = context.info
+    way = next((each for each in WAYS if each[0].extension in info.extensions), None)
+    if way is None or context.profile or not launches or info.key in _distrusted:
+        return None
+    kind, types = way
+    try:
+        functions = load_functions(context, types)
+        return kind(context, launches, functions)
+    except (DeviceError, cl.Error) as error:
+        distrust(info, str(error))
+        return None
+
+
+def plain_runs(info: DeviceInfo) -> int:
+    """How often launches are to be enqueued one by one before they are recorded."""
+    return PLAIN_RUNS if info.platform == KEEPS_KERNELS else 0
+
+
+def is_trusted(info: DeviceInfo) -> bool:
+    """Whether a replay on this device and driver was compared with the plain launches, and equal."""
+    return info.key in _trusted
+
+
+def trust(info: DeviceInfo) -> None:
+    """A replay gave the results of the plain launches."""
+    _trusted.add(info.key)
+
+
+def distrust(info: DeviceInfo, reason: str) -> None:
+    """From here on `record` gives None for this device and driver; the first call warns."""
+    if info.key not in _distrusted:
+        _distrusted[info.key] = reason
+        message = f"{info.name}, driver {info.driver_version}: launches are enqueued one by one, because {reason}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+def load_functions(context: Context, types: Mapping[str, tuple[Any, ...]]) -> dict[str, Function]:
+    """The driver's functions by name, and those of CORE. Raises DeviceError, naming one that the driver lacks."""
+    opencl = library()
+    if opencl is None:
+        raise DeviceError("the OpenCL library is not found")
+    found: dict[str, Function] = {
+        name: ctypes.CFUNCTYPE(result, *arguments)((name, opencl)) for name, (result, *arguments) in CORE.items()
+    }
+    for name, (result, *arguments) in types.items():
+        address = found["clGetExtensionFunctionAddressForPlatform"](
+            context.handle.devices[0].platform.int_ptr, name.encode()
+        )
+        if not address:
+            raise DeviceError(f"the driver lacks {name}")
+        found[name] = ctypes.CFUNCTYPE(result, *arguments)(address)
+    return found
+
+
+def _sizes(sizes: tuple[int, ...] | None) -> Any:
+    return None if sizes is None else (ctypes.c_size_t * len(sizes))(*sizes)
+
+
+def _required_properties(context: Context, functions: Functions) -> int:
+    """What a queue must have to be recorded on: bits of cl_command_queue_properties."""
+    bits = ctypes.c_uint64()
+    device = context.handle.devices[0].int_ptr
+    size = ctypes.sizeof(bits)
+    status = functions["clGetDeviceInfo"](device, QUEUE_PROPERTIES_REQUIRED, size, ctypes.byref(bits), None)
+    _check(context.info, "clGetDeviceInfo", status)
+    return bits.value
+
+
+def _check(info: DeviceInfo, function: str, status: int) -> None:
+    if status:
+        raise DeviceError(f"{function}: {info.name} refused: {_status_name(status)}")
+
+
+def _release(function: Function, handle: int, *kept: Any) -> None:
+    """Keeps what the recording uses until it is released."""
+    function(ctypes.c_void_p(handle))
+
+
+def _status_name(status: int) -> str:
+    names = {number: name for name, number in vars(cl.status_code).items() if isinstance(number, int)}
+    return names.get(status, str(status))

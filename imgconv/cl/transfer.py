@@ -1,0 +1,115 @@
+"""Copies between the host and the device that nothing waits for, and memory of the device that a caller brings.
+
+Whoever enqueues a copy keeps its event until it is over: the event keeps the host's array alive, and waits where it
+is dropped earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Union
+
+import numpy as np
+import numpy.typing as npt
+import pyopencl as cl
+
+from imgconv.cl.device import Context, refusal
+
+Array = npt.NDArray[Any]
+Memory = Union[cl.Buffer, cl.Image]
+Events = Sequence[cl.Event] | None
+
+
+def new_queue(context: Context) -> cl.CommandQueue:
+    """A further in-order queue of the context, timed where the context's own is. Raises DeviceError."""
+    properties = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if context.profile else {}
+    try:
+        return cl.CommandQueue(context.handle, context.handle.devices[0], **properties)
+    except cl.Error as error:
+        raise refusal(context.info, "opening a queue", error) from error
+
+
+def finish_queue(queue: cl.CommandQueue) -> None:
+    """Waits for a queue, whatever became of what is in it."""
+    with suppress(cl.Error):
+        queue.finish()
+
+
+def is_memory(value: object) -> bool:
+    """Whether a value is an OpenCL buffer or image."""
+    return isinstance(value, (cl.Buffer, cl.Image))
+
+
+def is_image(value: object) -> bool:
+    """Whether a value is an OpenCL image."""
+    return isinstance(value, cl.Image)
+
+
+def enqueue_upload(
+    context: Context, memory: Memory, array: Array, queue: cl.CommandQueue | None = None, wait_for: Events = None
+) -> cl.Event:
+    """Enqueues a copy of a contiguous array to a buffer or an image of its size. Raises DeviceError."""
+    return _enqueue(context, memory, memory, array, queue, wait_for, "an upload")
+
+
+def enqueue_download(
+    context: Context, array: Array, memory: Memory, queue: cl.CommandQueue | None = None, wait_for: Events = None
+) -> cl.Event:
+    """Enqueues a copy of a buffer or an image to a contiguous array of its size. Raises DeviceError."""
+    return _enqueue(context, memory, array, memory, queue, wait_for, "a download")
+
+
+def enqueue_copy(context: Context, destination: Any, source: Any) -> cl.Event:
+    """Enqueues a copy of a buffer or an image to another buffer or image of its size. Raises DeviceError."""
+    try:
+        return cl.enqueue_copy(context.queue, destination, source, **_extent(destination, source))
+    except cl.Error as error:
+        raise refusal(context.info, "a copy on the device", error) from error
+
+
+def pinned_array(context: Context, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+    """An array, of undefined content, in memory that the device copies from and to without the host's help.
+
+    Raises ResourceError where there is no such memory.
+    """
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    if not size:
+        return np.empty(shape, dtype)
+    flags: Any = cl.map_flags.READ | cl.map_flags.WRITE
+    try:
+        buffer = cl.Buffer(context.handle, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size)
+        # It stays mapped for as long as there is a reference to the array.
+        array: Array = cl.enqueue_map_buffer(context.queue, buffer, flags, 0, shape, np.dtype(dtype))[0]
+    except cl.Error as error:
+        raise refusal(context.info, f"{size} bytes of pinned memory", error, "", shape) from error
+    return array
+
+
+def _enqueue(
+    context: Context, memory: Memory, destination: Any, source: Any, queue: cl.CommandQueue | None, wait_for: Events,
+    what: str,
+) -> cl.Event:
+    whole = {"origin": (0, 0, 0), "region": _region(memory)} if isinstance(memory, cl.Image) else {}
+    try:
+        return cl.enqueue_copy(
+            queue or context.queue, destination, source, is_blocking=False, wait_for=wait_for, **whole
+        )
+    except cl.Error as error:
+        raise refusal(context.info, f"{what} of {memory.size} bytes", error) from error
+
+
+def _extent(destination: Memory, source: Memory) -> dict[str, Any]:
+    """What pyopencl wants to know of a copy, by the sorts of memory."""
+    start = (0, 0, 0)
+    if isinstance(source, cl.Image):
+        if isinstance(destination, cl.Image):
+            return {"src_origin": start, "dest_origin": start, "region": _region(source)}
+        return {"offset": 0, "origin": start, "region": _region(source)}
+    if isinstance(destination, cl.Image):
+        return {"offset": 0, "origin": start, "region": _region(destination)}
+    return {"byte_count": source.size}
+
+
+def _region(image: cl.Image) -> tuple[int, int, int]:
+    return image.width, image.height, max(1, image.array_size)

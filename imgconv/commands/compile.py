@@ -1,0 +1,45 @@
+"""imgconv compile: write a model for one device to a file that loads at once."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from imgconv import terminal
+from imgconv.commands.arguments import add_model_arguments, add_precision_argument, check_sizes, read_shapes
+from imgconv.model import load
+from imgconv.onnx_import import declared_inputs
+
+SUFFIX = ".imgconv"
+
+DESCRIPTION = f"""\
+Compile a model and write its plan, its packed weights and the driver's programs to one file, by default the model's
+name with the suffix {SUFFIX}. imgconv.load and every command take that file as a model. On the same device and driver
+it loads without reading ONNX, planning, packing or compiling; on another device it is planned and compiled anew."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `imgconv compile`."""
+    add_model_arguments(parser)
+    add_precision_argument(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", help=f"where to write (default: MODEL with {SUFFIX})")
+
+
+def execute(options: argparse.Namespace) -> None:
+    """Writes the file. Raises what imgconv.load and Model.save raise."""
+    path = options.output or str(Path(options.model).with_suffix(SUFFIX))
+    with terminal.Progress(f"compiling {options.model}") as progress:
+        declared = declared_inputs(options.model)
+        shapes = read_shapes(options.shape, declared)
+        check_sizes(declared, shapes)
+        model = load(
+            options.model, options.device, options.float16, options.native_explog, shapes, options.max_image, progress,
+            options.precision,
+        )
+        model.save(path)
+    size = os.path.getsize(path)
+    if options.json:
+        terminal.print_json({"file": path, "bytes": size, "device": model.device.key})
+    else:
+        terminal.console().print(f"{path}: {size / 1e6:.1f} MB for {model.device}", soft_wrap=True)

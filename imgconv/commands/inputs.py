@@ -1,0 +1,178 @@
+"""What the command line gives to a model's inputs: pictures, arrays, the case of a file, or nothing."""
+
+from __future__ import annotations
+
+import argparse
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+from PIL import Image
+
+from imgconv.archive import is_archive
+from imgconv.commands.arguments import Declared, Shapes, check_sizes, named, number, numbers, read_shapes, shown
+from imgconv.errors import InputError
+from imgconv.onnx_import import declared_inputs
+from imgconv.picture import PICTURE
+from imgconv.preprocess import FILTERS, ORDERS, RESIZES, PictureInput, Preparation, picture_inputs, read_picture
+from imgconv.preprocess import resized
+from imgconv.saved import SavedModel
+
+
+def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
+    """How a picture becomes the array of an input, and arrays for the other inputs."""
+    before = parser.add_argument_group("preparing a picture")
+    before.add_argument(
+        "--resize", choices=RESIZES, default="stretch",
+        help="stretch: fill the model's size (default); crop: cover it, keep the middle; letterbox: fit in, top left",
+    )
+    before.add_argument(
+        "--filter", choices=FILTERS, default="antialias",
+        help="antialias: weigh all pixels that fall into one with a triangle (default), area: all alike, bicubic: with "
+        "a cubic; bilinear: the four nearest only, as OpenCV does",
+    )
+    before.add_argument("--pad", type=int, default=114, metavar="PIXEL", help="fills a letterbox (default: 114)")
+    before.add_argument("--order", choices=ORDERS, help="channels (default: rgb, or y, the luma, where there is one)")
+    before.add_argument("--scale", type=number, default=1.0, help="a number or a fraction such as 1/255 (default: 1)")
+    before.add_argument("--mean", type=numbers, default=(0.0,), metavar="MEAN", help="one value, or three: 104,117,123")
+    before.add_argument("--std", type=numbers, default=(1.0,), metavar="STD", help="one value, or three")
+    before.add_argument(
+        "--input", type=named, action="append", default=[], metavar="NAME=FILE.npy", help="the array of another input"
+    )
+
+
+@dataclass(frozen=True)
+class Given:
+    """What is given to the inputs, checked as far as that goes without compiling the model.
+
+    target: the input that takes the pictures; arrays and shapes: what is given for the others; missing: the inputs for
+    which there is neither.
+    """
+
+    target: PictureInput | None
+    preparation: Preparation
+    arrays: Mapping[str, Any]
+    shapes: Shapes
+    missing: Declared
+
+    def for_model(self, path: str, picture: Image.Image | None) -> tuple[dict[str, Any], Shapes]:
+        """All arrays for a model of that file, and the shapes to load it with; a compiled one takes no other input."""
+        if picture and not is_archive(path):
+            return self.with_pixels(picture)
+        return self.with_picture(picture)[1:]
+
+    def with_pixels(self, picture: Image.Image) -> tuple[dict[str, Any], Shapes]:
+        """All arrays for a model that takes the picture's pixels as they are, and the shapes to load it with."""
+        pixels = numpy.asarray(picture)
+        return {**self.arrays, PICTURE: pixels}, {**self.shapes, PICTURE: pixels.shape}
+
+    def with_picture(self, original: Image.Image | None) -> tuple[Image.Image | None, dict[str, Any], Shapes]:
+        """The picture in the size that the model takes, all arrays, and the shapes to load the model with."""
+        arrays, shapes = dict(self.arrays), dict(self.shapes)
+        if not self.target or not original:
+            return original, arrays, shapes
+        picture = resized(original, self.target.picture_size(original.size), self.preparation)
+        arrays[self.target.name] = self.target.array(picture, self.preparation)
+        shapes[self.target.name] = arrays[self.target.name].shape
+        return picture, arrays, shapes
+
+
+def declared_of(model: str) -> Declared:
+    """dtype and dimensions of every input of an ONNX file or a compiled one. Raises ModelError."""
+    return SavedModel.open(model).inputs if is_archive(model) else declared_inputs(model)
+
+
+def read_given(options: argparse.Namespace) -> Given:
+    """Reads what --input and --shape give, and finds the input for options.pictures. Raises ModelError, InputError."""
+    declared = declared_of(options.model)
+    arrays = {name: read_array(path) for name, path in options.input}
+    unknown = [name for name in arrays if name not in declared]
+    if unknown:
+        raise InputError(f"--input {unknown[0]}: the model's inputs are {', '.join(declared)}")
+    shapes = read_shapes(options.shape, declared)
+    shapes |= {name: arrays[name].shape for name in arrays if name not in shapes and not is_fixed(declared[name][1])}
+    target = find_target(declared, shapes, arrays) if options.pictures else None
+    given = {*arrays, *([target.name] if target else [])}
+    missing = {name: declaration for name, declaration in declared.items() if name not in given}
+    return Given(target, read_preparation(options, target), arrays, shapes, missing)
+
+
+def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[list[dict[str, Any]], Shapes]:
+    """The arrays of all inputs for each picture, or for the file `case`; none where the inputs are to be drawn.
+
+    And the shapes to import the model with. Raises ModelError and InputError; the pictures must be of one size.
+    """
+    given = read_given(options)
+    if case:
+        arrays = read_case(case) | dict(given.arrays)
+        return [arrays], given.shapes | {name: array.shape for name, array in arrays.items()}
+    if not options.pictures and not given.arrays:
+        check_sizes(given.missing, given.shapes)
+        return [], given.shapes
+    if given.missing:
+        name, (dtype, dimensions) = next(iter(given.missing.items()))
+        raise InputError(f"input {name!r}, {dtype} {shown(dimensions)}, has no value: give --input {name}=FILE.npy")
+    cases: list[dict[str, Any]] = []
+    shapes = given.shapes
+    for path in options.pictures or [""]:
+        _, arrays, found = given.with_picture(read_picture(path) if path else None)
+        if cases and found != shapes:
+            raise InputError(f"{path!r} has another size than {options.pictures[0]!r}: choose one with --shape")
+        cases, shapes = [*cases, arrays], found
+    return cases, shapes
+
+
+def read_case(path: str) -> dict[str, Any]:
+    """Arrays by input name from a .npz file; a name may be written in:NAME, out:NAME is left out. Raises InputError."""
+    try:
+        archive = numpy.load(path, allow_pickle=False)
+        if isinstance(archive, numpy.ndarray):
+            raise ValueError("it holds one array, without a name")
+        with archive:
+            return {name.removeprefix("in:"): archive[name] for name in archive.files if not name.startswith("out:")}
+    except OSError as error:
+        raise InputError(f"cannot read {path!r}: {error.strerror or error}") from error
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path!r} is not a whole .npz file of arrays: {error}") from error
+
+
+def find_target(declared: Declared, shapes: Shapes, arrays: Mapping[str, Any]) -> PictureInput:
+    """The one input that takes a picture of one or three channels. Raises InputError for none, or several."""
+    found = [target for target in picture_inputs(declared, shapes) if target.name not in arrays]
+    if len(found) == 1:
+        return found[0]
+    listed = ", ".join(f"{name} {shown(dimensions)}" for name, (_, dimensions) in declared.items())
+    problem = "several inputs could take the picture" if found else "no input takes one picture of 1 or 3 channels"
+    raise InputError(f"{problem}: {listed}; give the others as arrays, with --input NAME=FILE.npy")
+
+
+def read_preparation(options: argparse.Namespace, target: PictureInput | None) -> Preparation:
+    """What --resize, --order and so on say. Raises InputError where the model has another number of channels."""
+    order = options.order or ("y" if target and target.channels == 1 else "rgb")
+    preparation = Preparation(
+        options.resize, options.filter, order, options.scale, options.mean, options.std, options.pad
+    )
+    if target and target.channels not in (None, preparation.channels):
+        problem = f"input {target.name!r} is {shown(target.dimensions)}"
+        raise InputError(f"--order {order} gives {preparation.channels} channels; {problem}")
+    return preparation
+
+
+def read_array(path: str) -> Any:
+    """The array in a .npy file. Raises InputError naming the file."""
+    try:
+        array = numpy.load(path, allow_pickle=False)
+    except OSError as error:
+        raise InputError(f"cannot read {path!r}: {error.strerror or error}") from error
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path!r} is not a whole .npy file of numbers: {error}") from error
+    if not isinstance(array, numpy.ndarray):
+        raise InputError(f"{path!r} holds several arrays; a .npy file holds one")
+    return array
+
+
+def is_fixed(dimensions: Sequence[int | str] | None) -> bool:
+    """Whether the model itself says every size."""
+    return dimensions is not None and all(isinstance(d, int) for d in dimensions)

@@ -1,0 +1,149 @@
+"""imgconv profile: time every launch of a model and set it beside what the device can do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from imgconv import terminal
+from imgconv.commands.arguments import Shapes, add_model_arguments, add_precision_argument, check_sizes
+from imgconv.commands.inputs import add_picture_arguments, read_given
+from imgconv.errors import InputError
+from imgconv.files import written_whole
+from imgconv.model import load
+from imgconv.profile_page import page
+from imgconv.precision import drawn_inputs
+from imgconv.preprocess import read_picture
+from imgconv.profile import LaunchProfile, Profile, measure
+from imgconv.trace import trace
+
+DESCRIPTION = """\
+Run a model with the driver's events and show, for each launch: its time (the median of the runs) and share, its
+multiply-adds, the bytes that it must move (each value that it reads, once, and what it writes), and how much of the
+device's peak that is. The peaks are measured first, with a multiply-add kernel and a copy that no cache holds; "of
+peak" is the larger of rate / peak rate and bandwidth / peak bandwidth, and may pass 100 % where a cache holds the
+textures.
+
+An input that is given neither a picture nor an array is drawn: values from 0 to 1 with the spectrum of pictures."""
+
+REPEAT = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `imgconv profile`."""
+    add_model_arguments(parser)
+    add_precision_argument(parser)
+    parser.add_argument("picture", metavar="PICTURE", nargs="?", help="any picture that Pillow reads")
+    parser.add_argument("--repeat", type=_runs, default=REPEAT, metavar="N", help="timed runs (default: %(default)s)")
+    parser.add_argument("--trace", metavar="FILE", help="write one run for Perfetto and chrome://tracing")
+    parser.add_argument("--html", metavar="FILE", help="write a page with timeline, roofline, graph and textures")
+    add_picture_arguments(parser)
+
+
+def _runs(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def execute(options: argparse.Namespace) -> None:
+    """Prints the profile and writes the files. Raises what imgconv.load and Model.run raise, and InputError."""
+    for path in (options.trace, options.html):
+        if path and not Path(path).absolute().parent.is_dir():
+            raise InputError(f"cannot write {path!r}: there is no folder {str(Path(path).parent)!r}")
+    with terminal.Progress(f"reading {options.model}") as progress:
+        arrays, shapes = read_inputs(options)
+        model = load(
+            options.model, options.device, options.float16, options.native_explog, shapes, options.max_image, progress,
+            options.precision,
+        )
+        inputs = {**drawn_inputs(model.graph)[0], **arrays}
+        profile = measure(Path(options.model).name, model, inputs, options.repeat, progress)
+    if options.json:
+        terminal.print_json(profile.to_json())
+    else:
+        print_profile(profile)
+    files = {}
+    if options.trace:
+        files[options.trace] = json.dumps(trace(profile), ensure_ascii=False, allow_nan=False)
+    if options.html:
+        files[options.html] = page(profile)
+    for path, text in files.items():
+        with written_whole(path) as file:
+            file.write(text.encode())
+        if not options.json:
+            terminal.console().print(f"written to {path}")
+
+
+def read_inputs(options: argparse.Namespace) -> tuple[dict[str, Any], Shapes]:
+    """The arrays that are given, by input name, and the shapes to load with. Raises InputError, ModelError."""
+    options.pictures = [options.picture] if options.picture else []
+    given = read_given(options)
+    _, arrays, shapes = given.with_picture(read_picture(options.picture) if options.picture else None)
+    check_sizes(given.missing, shapes)
+    return arrays, shapes
+
+
+def print_profile(profile: Profile) -> None:
+    """Launches, sums and totals as text."""
+    console = terminal.console()
+    runs = f"{len(profile.runs)} run{'s' * (len(profile.runs) > 1)}"
+    console.print(f"{profile.model} on {profile.device}, median of {runs}", style="bold")
+    launches = _table("", "work", "writes", "operation, and what is fused into it", "from ONNX nodes")
+    for number, each in enumerate(profile.launches):
+        launch = each.launch
+        launches.add_row(
+            str(number), launch.operation, launch.name, launch.description, ", ".join(launch.origin), *_figures(each)
+        )
+    console.print(launches)
+    sums = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("work", "launches", "ms", "share", "M multiply-adds", "MB"):
+        sums.add_column(title, justify="left" if title == "work" else "right")
+    for of in profile.sums:
+        sums.add_row(
+            of.operation, str(of.launches), f"{of.seconds * 1e3:.3f}", f"{of.share:.1%}",
+            f"{of.multiply_adds / 1e6:.2f}", f"{of.bytes / 1e6:.2f}",
+        )
+    console.print(sums)
+    for line in totals_as_text(profile):
+        console.print(line)
+
+
+def _table(*left: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in left:
+        table.add_column(title, justify="left" if title else "right", overflow="fold")
+    for title in ("ms", "share", "M multiply-adds", "kB", "GFLOP/s", "GB/s", "of peak"):
+        table.add_column(title, justify="right")
+    table.add_column("bound by")
+    return table
+
+
+def _figures(each: LaunchProfile) -> tuple[str, ...]:
+    computes = each.launch.multiply_adds > 0
+    return (
+        f"{each.seconds * 1e3:.3f}", f"{each.share:.1%}",
+        f"{each.launch.multiply_adds / 1e6:.2f}" if computes else "", f"{each.launch.moved_bytes / 1e3:.1f}",
+        f"{each.flops / 1e9:.2f}" if computes else "", f"{each.bandwidth / 1e9:.2f}", f"{each.of_peak:.0%}", each.bound,
+    )
+
+
+def totals_as_text(profile: Profile) -> list[str]:
+    """The sums, the device's peaks and the textures' bytes in words."""
+    of = profile.to_json()["totals"]
+    peaks, seconds = profile.peaks, of["seconds"] or float("inf")
+    return [
+        f"{of['launches']} launches take {of['seconds'] * 1e3:.3f} ms: {of['multiply_adds'] / 1e6:.1f} M multiply-adds "
+        f"at {2 * of['multiply_adds'] / seconds / 1e9:.2f} GFLOP/s, {of['bytes'] / 1e6:.2f} MB at "
+        f"{of['bytes'] / seconds / 1e9:.2f} GB/s, {of['of_peak']:.0%} of peak",
+        f"a run takes {of['timeline_seconds'] * 1e3:.3f} ms from the first launch to the last with events, "
+        f"{of['wall_seconds'] * 1e3:.3f} ms from arrays to arrays without",
+        f"peaks measured: {peaks.operations / 1e9:.1f} GFLOP/s, {peaks.bytes / 1e9:.2f} GB/s",
+        f"weights {of['weight_bytes'] / 1e6:.2f} MB, activations {of['activation_bytes'] / 1e6:.2f} MB in "
+        f"{of['activation_places']}, of which at most {of['live_bytes'] / 1e6:.2f} MB are live at once",
+    ]

@@ -1,0 +1,162 @@
+"""imgconv tune: measure a model on a device, and keep what was found in a file beside it."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from imgconv import terminal
+from imgconv.cl.device import open_device, select
+from imgconv.commands.arguments import add_model_arguments, number
+from imgconv.commands.inputs import add_picture_arguments, read_cases
+from imgconv.compiler import limited
+from imgconv.config import Config, read_config
+from imgconv.errors import ConfigError
+from imgconv.files import written_whole
+from imgconv.lower import HALF_MAX
+from imgconv.onnx_import import import_onnx
+from imgconv.passes import run_passes
+from imgconv.precision import BOUND, Choice, choose_precision
+from imgconv.precision_file import PrecisionFile, fingerprint
+from imgconv.precision_file import default_path as precision_path
+from imgconv.target import target_of
+from imgconv.tuner import tune
+from imgconv.tuning import Database, Measured, Problem, default_path
+
+BUDGET = 120.0
+MOST = 16
+
+DESCRIPTION = """\
+Measure a model on this device, and keep what was found in a file beside it.
+
+Without --precision: the specialisations of its convolutions and products. The candidates that the cost model likes best
+are timed, most work first, until --budget seconds have passed; MODEL.tuning keeps every measurement. imgconv.load and
+every command use that file where it lies beside the model and was made on the same device and driver; imgconv.load(...,
+tuning=FILE) takes another. --merge FILE adds what others measured.
+
+--precision chooses float or half for each layer: as much half as leaves the outputs within --tolerance of float on all
+pictures given, or on drawn ones. MODEL.precision.json keeps the choice; imgconv run --precision FILE and
+imgconv.load(..., precision=FILE) use it. FLOAT16=2 also chooses which layers compute in half."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `imgconv tune`."""
+    add_model_arguments(parser)
+    parser.add_argument("pictures", metavar="PICTURE", nargs="*", help="any pictures that Pillow reads (--precision)")
+    parser.add_argument("--precision", action="store_true", help="choose float or half for each layer")
+    parser.add_argument(
+        "--tolerance", type=number, default=BOUND, metavar="ERROR",
+        help=f"how far outputs may be from float, in parts of their largest value (default: {BOUND:g})",
+    )
+    parser.add_argument(
+        "--budget", type=number, default=BUDGET, metavar="SECONDS", help=f"when to stop measuring (default: {BUDGET:g})"
+    )
+    parser.add_argument(
+        "--candidates", type=int, default=MOST, metavar="N", help=f"most for one problem (default: {MOST})"
+    )
+    parser.add_argument("--merge", metavar="FILE", action="append", default=[], help="another file of measurements")
+    parser.add_argument("--output", metavar="FILE", help="where to write (default: beside the model)")
+    add_picture_arguments(parser)
+
+
+def execute(options: argparse.Namespace) -> None:
+    """Writes the file and prints what is in it. Raises what imgconv.load raises, and InputError."""
+    if options.precision:
+        _tune_precision(options)
+    else:
+        _tune_kernels(options)
+
+
+def _tune_kernels(options: argparse.Namespace) -> None:
+    if options.candidates < 1:
+        raise ConfigError(f"--candidates {options.candidates}: at least one is needed")
+    if options.pictures:
+        raise ConfigError("pictures are for --precision; a kernel takes as long for any")
+    config = read_config(options.float16, options.native_explog, options.max_image, options.device)
+    with terminal.Progress(f"reading {options.model}") as progress:
+        _, shapes = read_cases(options)
+        graph = run_passes(import_onnx(options.model, shapes))
+        device = select(config.device)
+        database = Database(options.output or default_path(options.model))
+        for other in options.merge:
+            database.merge(other)
+        target = limited(target_of(device), config)
+        found = tune(
+            graph, config, target, open_device(device, profile=True), database, options.budget, options.candidates,
+            progress,
+        )
+    rows = [_row(problem, measured, target) for problem, measured in found.items()]
+    if options.json:
+        content = {"model": options.model, "device": device.key, "file": str(database.path), "problems": rows}
+        terminal.print_json(content)
+        return
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for heading in ("M multiply-adds", "candidates", "fastest ms", "GFLOP/s", "predicted best ms"):
+        table.add_column(heading, justify="right")
+    table.add_column("fastest")
+    for row in rows:
+        predicted = "" if row["predicted_seconds"] is None else f"{row['predicted_seconds'] * 1e3:.3f}"
+        table.add_row(
+            f"{row['multiply_adds'] / 1e6:.1f}", str(row["candidates"]), f"{row['seconds'] * 1e3:.3f}",
+            f"{row['gflops']:.1f}", predicted, row["specialisation"],
+        )
+    console = terminal.console()
+    console.print(table)
+    console.print(f"{len(rows)} problems, written to {database.path}")
+
+
+def _row(problem: Problem, measured: list[Measured], target: Any) -> dict[str, Any]:
+    """What was found of a problem; predicted_seconds: of what the cost model alone would choose, where it was timed."""
+    chooser = target.choose_convolution if hasattr(problem, "window") else target.choose_product
+    predicted = chooser(problem, target.kind, target.compute_units)
+    seconds = {m.specialisation: m.seconds for m in measured}
+    return {
+        "problem": str(problem), "multiply_adds": problem.multiply_adds, "candidates": len(measured),
+        "specialisation": str(measured[0].specialisation), "seconds": measured[0].seconds,
+        "gflops": 2e-9 * problem.multiply_adds / measured[0].seconds, "predicted_seconds": seconds.get(predicted),
+    }
+
+
+def _tune_precision(options: argparse.Namespace) -> None:
+    if not options.tolerance > 0:
+        raise ConfigError(f"--tolerance {options.tolerance:g}: an error above 0 is needed")
+    config = read_config(options.float16, options.native_explog, options.max_image, options.device)
+    config = replace(config, float16=max(config.float16, 1))
+    with terminal.Progress(f"reading {options.model}") as progress:
+        cases, shapes = read_cases(options)
+        graph = run_passes(import_onnx(options.model, shapes))
+        device = select(config.device)
+        target = limited(target_of(device), config)
+        choice = choose_precision(
+            graph, config, target, open_device(device), progress, cases, options.tolerance, splits=len(graph.nodes)
+        )
+    path = Path(options.output) if options.output else precision_path(options.model)
+    file = PrecisionFile(fingerprint(graph), config.float16, options.tolerance, choice.error, choice.precision)
+    with written_whole(path) as written:
+        written.write(file.to_json().encode())
+    summary = as_json(config, choice, str(path))
+    if options.json:
+        terminal.print_json({"model": options.model, "device": device.key, **summary})
+        return
+    console = terminal.console()
+    for name in sorted(choice.precision.storage, key=list(choice.largest).index):
+        console.print(f"  float  {name}, largest value {choice.largest[name]:.4g}")
+    computed = f", {summary['float_arithmetic']} more are computed in float" if config.float16 == 2 else ""
+    console.print(f"{summary['float_storage']} of {summary['values']} values stay float{computed}")
+    without = f"{choice.half_error:.2g} with all in half that stays away from {HALF_MAX:.0f}"
+    console.print(f"outputs are off by {choice.error:.2g}; by {without}")
+    console.print(f"written to {path}")
+
+
+def as_json(config: Config, choice: Choice, path: str) -> dict[str, Any]:
+    """What was chosen, in numbers."""
+    return {
+        "file": path, "float16": config.float16, "values": len(choice.largest), "error": choice.error,
+        "half_error": choice.half_error, "float_storage": len(choice.precision.storage),
+        "float_arithmetic": len(choice.precision.arithmetic),
+    }

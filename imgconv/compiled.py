@@ -1,0 +1,149 @@
+"""A model compiled for a device, and where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Union
+
+from imgconv.cl.device import Context, DeviceInfo
+from imgconv.compiler import limited
+from imgconv.config import Config
+from imgconv.graph import Graph
+from imgconv.lower import Target, lower
+from imgconv.passes import run_passes
+from imgconv.plan import Plan
+from imgconv.precision_file import PrecisionFile
+from imgconv.saved import SavedModel
+from imgconv.target import target_of
+from imgconv.tuning import Database, tuned
+
+if TYPE_CHECKING:
+    from imgconv.pipeline import Pipeline
+    from imgconv.picture import PictureStage
+    from imgconv.runner import Progress, Session
+
+Shapes = Mapping[str, Union[Sequence[int], int]]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A model for inputs of certain shapes: its plan, and the plan on a device."""
+
+    make_graph: Callable[[], Graph]
+    plan: Plan
+    config: Config
+    session: Session
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """Frames that are under way together."""
+        from imgconv.pipeline import Pipeline
+
+        return Pipeline(self.session)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph after the passes. That of a compiled file is read when it is first asked for."""
+        return self.make_graph()
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model comes from, and everything that was asked for when it was loaded.
+
+    model: a Graph, a path or an onnx ModelProto; shapes: as given to `load`; precision: the file given to it; tuning:
+    what was measured on devices; picture: what is done to a picture before the model, on the device.
+    """
+
+    model: Any
+    shapes: Shapes
+    config: Config
+    info: DeviceInfo
+    context: Context
+    progress: Progress | None
+    precision: PrecisionFile | None = None
+    tuning: Database | None = None
+    picture: PictureStage | None = None
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the shapes of the inputs are known once and for all."""
+        return isinstance(self.model, Graph) and self.picture is None
+
+    def declared_inputs(self) -> Mapping[str, Any]:
+        """dtype and dimensions of every input of the model itself; see imgconv.onnx_import.declared_inputs."""
+        if isinstance(self.model, Graph):
+            return {value.name: (value.dtype, value.shape) for value in self.model.inputs}
+        from imgconv.onnx_import import declared_inputs
+
+        return declared_inputs(self.model)
+
+    def compile(
+        self, shapes: Shapes, contents: Mapping[str, Any], lenders: Sequence[Session] = (),
+        states: Mapping[str, str] | None = None,
+    ) -> Compiled:
+        """The model for these shapes and known contents; constants that a lender has are not uploaded again."""
+        from imgconv.runner import Session
+
+        stage, graph = self.picture, self.model
+        inner = stage.shapes_after(shapes) if stage else shapes
+        if not isinstance(graph, Graph):
+            from imgconv.onnx_import import import_onnx
+
+            graph = import_onnx(graph, inner, contents)
+        target = limited(target_of(self.info), self.config)
+        if self.tuning is not None:
+            target = tuned(target, self.tuning, self.info.key, self.config)
+        optimised = run_passes(graph)
+        config = self._with_precision(optimised, target)
+        if stage:
+            optimised = run_passes(stage.before(graph, shapes))
+        plan = lower(optimised, config, target, states or {})
+        return Compiled(lambda: optimised, plan, config, Session(plan, self.context, self.progress, lenders))
+
+    def _with_precision(self, graph: Graph, target: Target) -> Config:
+        """The settings with what keeps float: as the precision file says, else as a check says."""
+        if self.precision:
+            return replace(self.config, precision=self.precision.precision_of(graph))
+        if not self.config.float16:
+            return self.config
+        from imgconv.precision import choose_precision
+
+        chosen = choose_precision(graph, self.config, target, self.context, self.progress)
+        return replace(self.config, precision=chosen.precision)
+
+
+@dataclass(frozen=True)
+class SavedSource:
+    """A compiled file as the source of a model: its own plan and binaries where they fit the device."""
+
+    saved: SavedModel
+    info: DeviceInfo
+    context: Context
+    progress: Progress | None
+
+    @property
+    def shapes(self) -> Shapes:
+        return {}
+
+    @property
+    def is_fixed(self) -> bool:
+        """A plan is for its own shapes."""
+        return True
+
+    def compile(
+        self, shapes: Shapes, contents: Mapping[str, Any], lenders: Sequence[Session] = (),
+        states: Mapping[str, str] | None = None,
+    ) -> Compiled:
+        """The saved plan; lowered again from the saved graph for another device, or for a stream."""
+        from imgconv.runner import Session
+
+        saved = self.saved
+        target = limited(target_of(self.info), saved.config)
+        fits = saved.fits(self.info.key, target) and not states
+        plan = saved.read_plan() if fits else lower(saved.read_graph(), saved.config, target, states or {})
+        binaries = saved.read_binaries() if fits else ()
+        session = Session(plan, self.context, self.progress, lenders, binaries)
+        return Compiled(saved.read_graph, plan, saved.config, session)

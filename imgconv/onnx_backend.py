@@ -1,0 +1,115 @@
+"""ONNX's backend interface, so that what drives other runtimes, such as onnx.backend.test, drives imgconv.
+
+    import imgconv.onnx_backend
+    outputs = imgconv.onnx_backend.run_model(onnx.load("model.onnx"), [array])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy
+import onnx
+import onnx.backend.base
+import onnx.checker
+import onnx.helper
+
+from imgconv.cl.device import list_devices, select
+from imgconv.config import read_config
+from imgconv.errors import DeviceError, InputError
+from imgconv.model import Model, load
+
+# ONNX knows two names of devices: the kind of OpenCL device that each stands for.
+_KINDS = {"CPU": "cpu", "CUDA": "gpu"}
+
+
+class Representation(onnx.backend.base.BackendRep):
+    """A prepared model."""
+
+    def __init__(self, model: Model, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        self.model = model
+        self._inputs = inputs
+        self._outputs = outputs
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Every output, in the model's order. inputs: arrays in that order, or by name. Raises InputError."""
+        if not isinstance(inputs, Mapping):
+            arrays = inputs if isinstance(inputs, (list, tuple)) else [inputs]
+            if len(arrays) != len(self._inputs):
+                raise InputError(f"{len(arrays)} arrays for the {len(self._inputs)} inputs {', '.join(self._inputs)}")
+            inputs = dict(zip(self._inputs, arrays))
+        found = self.model.run(inputs)
+        return onnx.backend.base.namedtupledict("Outputs", self._outputs)(*(found[name] for name in self._outputs))
+
+
+class Backend(onnx.backend.base.Backend):
+    """imgconv as an ONNX backend. A device is "CPU" or "CUDA" (a GPU of any maker), or as `imgconv.load` takes it."""
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Whether there is such an OpenCL device."""
+        try:
+            return _device(device) is not None
+        except DeviceError:
+            return False
+
+    @classmethod
+    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
+        """Whether imgconv runs the model, as far as that is known without its inputs."""
+        from imgconv.errors import ModelError
+
+        try:
+            cls.prepare(model, device, **kwargs)
+        except ModelError:
+            return False
+        return True
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Representation:
+        """The model, compiled; kwargs: those of `imgconv.load`. Raises as `load` does."""
+        onnx.checker.check_model(model)
+        constants = {tensor.name for tensor in model.graph.initializer}
+        inputs = [value.name for value in model.graph.input if value.name not in constants]
+        return Representation(load(model, _device(device), **kwargs), inputs, [v.name for v in model.graph.output])
+
+    @classmethod
+    def run_node(
+        cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any
+    ) -> tuple[Any, ...]:
+        """One node's outputs for its inputs, in order. opset_version: the newest by default."""
+        super().run_node(node, inputs, device, outputs_info, **kwargs)
+        version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
+        arrays = dict(zip((name for name in node.input if name), map(numpy.asarray, inputs)))
+        declared = [
+            onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in arrays.items()
+        ]
+        graph = onnx.helper.make_graph(
+            [node], "node", declared, [onnx.ValueInfoProto(name=name) for name in node.output if name]
+        )
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(node.domain, version)])
+        return Representation(load(model, _device(device), **kwargs), list(arrays), [n for n in node.output if n]).run(
+            arrays
+        )
+
+
+def _device(name: str) -> Any:
+    """The device that a name of ONNX's stands for: the configured one where it is of that kind, else the first."""
+    kind = _KINDS.get(name.partition(":")[0])
+    if kind is None:
+        return select(name)
+    configured = read_config().device
+    if configured is not None and select(configured).kind == kind:
+        return select(configured)
+    found = [info for info in list_devices() if info.kind == kind]
+    if not found:
+        raise DeviceError(f"there is no OpenCL device for {name!r}")
+    return found[0]
+
+
+prepare = Backend.prepare
+run_model = Backend.run_model
+run_node = Backend.run_node
+supports_device = Backend.supports_device
+is_compatible = Backend.is_compatible

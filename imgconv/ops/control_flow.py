@@ -1,0 +1,161 @@
+"""If, Loop and Scan. What decides them is known when the model is loaded: loops are unrolled, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+import numpy
+
+from imgconv.ops.registry import Body, Call, operator
+from imgconv.tensor import Tensor, concatenate
+
+
+@operator("If")
+def if_(call: Call) -> list[Tensor]:
+    """The outputs of one of two bodies; the condition is known at load, and only the body it chooses is read."""
+    condition = call.constant(0, "the condition")
+    if condition.size != 1:
+        raise call.wrong(f"a condition of {condition.size} elements")
+    branch: Body = call.attribute("then_branch" if condition.item() else "else_branch", None)
+    made = branch()
+    if len(made) != len(call.outputs):
+        raise call.wrong(f"a branch gives {len(made)} outputs for {len(call.outputs)}")
+    return made
+
+
+@operator("Loop")
+def loop(call: Call) -> list[Tensor]:
+    """The body over and over, at most M times and while its condition holds; both are known at load.
+
+    The body takes the iteration's number, the condition and the carried tensors; it gives the condition, the carried
+    tensors and one element of each stacked output.
+    """
+    body: Body = call.attribute("body", None)
+    limit, go_on = call.constant(0, "the trip count M"), call.optional(1)
+    trips = None if limit is None else int(limit.item())
+    if trips is None and go_on is None:
+        raise call.unsupported("a loop without a trip count and without a condition, which never ends")
+    carried = [call.input(i) for i in range(2, len(call.inputs))]
+    stacks: list[list[Tensor]] = [[] for _ in range(len(call.outputs) - len(carried))]
+    for number in count():
+        if (trips is not None and number >= trips) or (
+            go_on is not None and not call.known(go_on, "the condition").item()
+        ):
+            break
+        condition, carried, elements = _iterate(call, body, number, carried)
+        go_on = go_on and condition
+        for stack, element in zip(stacks, elements, strict=True):
+            stack.append(element)
+    if stacks and not stacks[0]:
+        return carried + [_nothing(element) for element in _iterate(call, body, 0, carried)[2]]
+    return carried + [_stack(call, stack, 0) for stack in stacks]
+
+
+def _iterate(
+    call: Call, body: Body, number: int, carried: Sequence[Tensor]
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """The condition, the carried tensors and the elements to stack that the body gives."""
+    made = body(Tensor.constant(numpy.array(number)), Tensor.constant(numpy.array(True)), *carried)
+    if len(made) != 1 + len(call.outputs):
+        raise call.wrong(f"its body gives {len(made)} outputs; a condition and {len(call.outputs)} are needed")
+    return made[0], made[1 : 1 + len(carried)], made[1 + len(carried) :]
+
+
+def _nothing(element: Tensor) -> Tensor:
+    """The stack of no elements."""
+    return Tensor.constant(numpy.empty((0, *element.shape), element.dtype))
+
+
+def _stack(call: Call, elements: Sequence[Tensor], axis: int) -> Tensor:
+    """Elements of one shape along a new axis."""
+    if len({e.shape for e in elements}) != 1:
+        raise call.wrong(f"outputs of shapes {[list(e.shape) for e in elements]} cannot be stacked")
+    axis = call.axis(axis, elements[0].rank + 1)
+    return concatenate([e.reshape(*e.shape[:axis], 1, *e.shape[axis:]) for e in elements], axis)
+
+
+@operator("Scan")
+def scan(call: Call) -> list[Tensor]:
+    """The body for each element along an axis of the scanned inputs; states are carried, other outputs stacked."""
+    if call.version < 9:
+        return _batched_scan(call)
+    scanned, states = _scanned(call, [call.input(i) for i in range(len(call.inputs))])
+    axes = _numbers(call, "scan_input_axes", len(scanned))
+    backward = _numbers(call, "scan_input_directions", len(scanned))
+    axes = [call.axis(a, t.rank) for a, t in zip(axes, scanned, strict=True)]
+    states, stacks = _scan(call, states, scanned, axes, backward)
+    return states + [
+        _stack(call, stack[::-1] if flip else stack, axis)
+        for stack, axis, flip in zip(
+            stacks, _numbers(call, "scan_output_axes", len(stacks)),
+            _numbers(call, "scan_output_directions", len(stacks)), strict=True,
+        )
+    ]
+
+
+def _batched_scan(call: Call) -> list[Tensor]:
+    """Opset 8: every tensor has a batch axis before all others, and each picture of it its own sequence length.
+
+    Stacked outputs past the length are zero.
+    """
+    scanned, states = _scanned(call, [call.input(i) for i in range(1, len(call.inputs))])
+    if any(t.rank < 2 for t in scanned):
+        raise call.wrong("a scanned input needs a batch axis and a sequence axis")
+    backward = _numbers(call, "directions", len(scanned))
+    batch, longest = scanned[0].shape[:2]
+    lengths = call.integers(0, "sequence_lens") or [longest] * batch
+    if len(lengths) != batch or any(not 1 <= n <= longest for n in lengths):
+        raise call.wrong(f"sequence_lens {lengths} for {batch} sequences of {longest}")
+    results = []
+    for i, length in enumerate(lengths):
+        own_states = [t.take(0, [i]).reshape(*t.shape[1:]) for t in states]
+        own = [t.take(0, [i]).slice(1, 0, length).reshape(length, *t.shape[2:]) for t in scanned]
+        final, stacks = _scan(call, own_states, own, [0] * len(own), backward)
+        joined = [_stack(call, stack, 0) for stack in stacks]
+        padded = [t.pad([0] * t.rank, [longest - length, *[0] * (t.rank - 1)]) for t in joined]
+        results.append(final + padded)
+    return [_stack(call, each, 0) for each in zip(*results, strict=True)]
+
+
+def _scanned(call: Call, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """The inputs that are scanned, which come last, and the initial states."""
+    number = int(call.attribute("num_scan_inputs", 0))
+    if not 1 <= number <= len(tensors):
+        raise call.wrong(f"num_scan_inputs is {number} with {len(tensors)} inputs")
+    split = len(tensors) - number
+    return list(tensors[split:]), list(tensors[:split])
+
+
+def _numbers(call: Call, name: str, length: int) -> list[int]:
+    """An attribute with one number for each tensor, zeros by default; a direction is 0 or 1."""
+    numbers = list(call.attribute(name, None) or [0] * length)
+    if len(numbers) != length or ("directions" in name and not set(numbers) <= {0, 1}):
+        raise call.wrong(f"{name} is {numbers} for {length} tensors")
+    return numbers
+
+
+def _scan(
+    call: Call, states: list[Tensor], scanned: Sequence[Tensor], axes: Sequence[int], backward: Sequence[int]
+) -> tuple[list[Tensor], list[list[Tensor]]]:
+    """The final states, and for each output the elements in the order in which they were made."""
+    body: Body = call.attribute("body", None)
+    sizes = {t.shape[a] for t, a in zip(scanned, axes, strict=True)}
+    if len(sizes) != 1:
+        raise call.wrong(f"scanned inputs have {sorted(sizes)} elements")
+    size = sizes.pop()
+    if not size:
+        raise call.unsupported("scanned inputs without elements")
+    stacks: list[list[Tensor]] = [[] for _ in range(len(call.outputs) - len(states))]
+    for number in range(size):
+        elements = [
+            t.take(a, [size - 1 - number if flip else number]).reshape(*t.shape[:a], *t.shape[a + 1 :])
+            for t, a, flip in zip(scanned, axes, backward, strict=True)
+        ]
+        made = body(*states, *elements)
+        if len(made) != len(call.outputs):
+            raise call.wrong(f"its body gives {len(made)} outputs for {len(call.outputs)}")
+        states = made[: len(states)]
+        for stack, element in zip(stacks, made[len(states) :], strict=True):
+            stack.append(element)
+    return states, stacks

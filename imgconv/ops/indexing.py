@@ -1,0 +1,200 @@
+"""Reading and writing where indices say; the indices are constant or depend on an input."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy
+
+from imgconv.ops.registry import Call, operator
+from imgconv.tensor import EXACT, Tensor, elementwise, gather, less, neutral, where
+from imgconv.view import Shape, View, axis_variables
+
+_REDUCTIONS = {"add": ("sum", "add"), "mul": ("product", "multiply"), "max": ("max", "maximum"),
+    "min": ("min", "minimum")}
+
+
+def along(source: Shape, shape: Shape, axis: int) -> View:
+    """The view of shape (*shape, source[axis]) whose last variable is the position along `axis`."""
+    axes = axis_variables((*shape, source[axis]))
+    return View((*shape, source[axis]), source, tuple(axes[-1] if a == axis else axes[a] for a in range(len(source))))
+
+
+def take_along(x: Tensor, axis: int, index: Tensor, shape: Shape) -> Tensor:
+    """x at the index along an axis, at the same position along the others; the index broadcasts to `shape`."""
+    return gather(x, along(x.shape, shape, axis), [index])
+
+
+def counted_from_front(call: Call, index: Tensor, size: int) -> Tensor:
+    """The indices into an axis of that size, negative ones counted from the end. Constant ones are checked."""
+    if size > EXACT:
+        raise call.unsupported(f"an axis of {size} elements, more than 2**24: indices are floats on a device")
+    if index.size and not size:
+        raise call.wrong("an axis without elements has none to choose")
+    if not index.is_constant:
+        return where(less(index, 0), index + size, index)
+    known = index.numpy()
+    if numpy.any((known < -size) | (known >= size)):
+        raise call.wrong(f"an index is outside of an axis of {size} elements")
+    return Tensor.constant(numpy.where(known < 0, known + size, known))
+
+
+@operator("Gather")
+def gather_(call: Call) -> Tensor:
+    """x[..., indices, ...] along an axis, for indices of any rank."""
+    x = call.input(0)
+    axis = call.axis(int(call.attribute("axis", 0)), x.rank)
+    index = counted_from_front(call, call.input(1), x.shape[axis])
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    if index.is_constant:
+        return x.take(axis, [int(i) for i in index.numpy().ravel()]).reshape(*before, *index.shape, *after)
+    shape = (*before, *index.shape, *after)
+    axes = axis_variables((*shape, x.shape[axis]))
+    source = (*axes[:axis], axes[-1], *axes[axis + index.rank : len(shape)])
+    spread = index.reshape(*index.shape, *[1] * len(after))
+    return gather(x, View((*shape, x.shape[axis]), x.shape, source), [spread])
+
+
+@operator("GatherElements")
+def gather_elements(call: Call) -> Tensor:
+    """x at the index along an axis and at the index's own position along the others."""
+    x, index = call.input(0), call.input(1)
+    axis = _checked_axis(call, x, index)
+    return take_along(x, axis, counted_from_front(call, index, x.shape[axis]), index.shape)
+
+
+@operator("GatherND")
+def gather_nd(call: Call) -> Tensor:
+    """x[indices[...]]: the last axis of the indices is a position along x's axes after the batch_dims."""
+    x, indices, batch = call.input(0), call.input(1), int(call.attribute("batch_dims", 0))
+    count = indices.shape[-1] if indices.rank else 0
+    if not 0 <= batch < min(x.rank, indices.rank) or not 1 <= count <= x.rank - batch:
+        raise call.wrong(f"indices of {list(indices.shape)} for {list(x.shape)} with batch_dims {batch}")
+    if x.shape[:batch] != indices.shape[:batch]:
+        raise call.wrong(f"the first {batch} axes of {list(x.shape)} and {list(indices.shape)} differ")
+    chosen, rest = x.shape[batch : batch + count], x.shape[batch + count :]
+    lead = indices.shape[:-1]
+    shape = (*lead, *rest)
+    axes = axis_variables((*shape, *chosen))
+    view = View((*shape, *chosen), x.shape, (*axes[:batch], *axes[len(shape) :], *axes[len(lead) : len(shape)]))
+    parts = [
+        counted_from_front(call, _component(indices, number), size).reshape(*lead, *[1] * len(rest))
+        for number, size in enumerate(chosen)
+    ]
+    return gather(x, view, parts)
+
+
+@operator("ScatterElements", "Scatter")
+def scatter_elements(call: Call) -> Tensor:
+    """x with the updates at the index along an axis and at the index's own position along the others."""
+    x, index, updates = call.input(0), call.input(1), call.input(2)
+    axis = _checked_axis(call, x, index)
+    if updates.shape != index.shape:
+        raise call.wrong(f"updates of {list(updates.shape)} for indices of {list(index.shape)}")
+    order = [axis, *(a for a in range(x.rank) if a != axis)]
+    after = [0 if a == axis else n - m for a, (n, m) in enumerate(zip(x.shape, index.shape, strict=True))]
+
+    def rows(tensor: Tensor, fill: float = 0) -> Tensor:
+        """(axis, all others), with a fill value past the index's end along the others."""
+        padded = tensor.pad([0] * x.rank, after, fill) if any(after) and tensor is not x else tensor
+        moved = padded.transpose(*order)
+        return moved.reshape(moved.shape[0], prod(moved.shape[1:]))
+
+    made = _scattered(call, rows(x), rows(counted_from_front(call, index, x.shape[axis]), -1), rows(updates))
+    return made.reshape(*(x.shape[a] for a in order)).transpose(*numpy.argsort(order).tolist())
+
+
+@operator("ScatterND")
+def scatter_nd(call: Call) -> Tensor:
+    """x with the updates at x[indices[...]]: the last axis of the indices is a position along x's first axes."""
+    x, indices, updates = call.input(0), call.input(1), call.input(2)
+    count = indices.shape[-1] if indices.rank else 0
+    if not 1 <= count <= x.rank or updates.shape != (*indices.shape[:-1], *x.shape[count:]):
+        raise call.wrong(f"updates of {list(updates.shape)} at {list(indices.shape)} of {list(x.shape)}")
+    chosen, rows = x.shape[:count], prod(indices.shape[:-1])
+    if prod(chosen) > EXACT:
+        raise call.unsupported(f"{prod(chosen)} positions, more than 2**24: indices are floats on a device")
+    flat: Tensor | None = None
+    for number, size in enumerate(chosen):
+        part = counted_from_front(call, _component(indices, number), size)
+        flat = part if flat is None else flat * size + part
+    assert flat is not None
+    rest = prod(x.shape[count:])
+    made = _scattered(call, x.reshape(prod(chosen), rest), flat.reshape(rows, 1), updates.reshape(rows, rest))
+    return made.reshape(*x.shape)
+
+
+def _scattered(call: Call, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
+    """x (P, R) with updates (U, R) in the rows that index (U, R) or (U, 1) names. Of several, the last wins.
+
+    A device's kernel writes each element once, so each row looks for the updates that name it.
+    """
+    reduction = call.choice("reduction", "none", ("none", *_REDUCTIONS))
+    count = index.shape[0]
+    if not count:
+        return x
+    row = Tensor.constant(numpy.arange(x.shape[0]).reshape(-1, 1, 1))
+    hits = elementwise("equal", index.reshape(1, *index.shape), row, dtype="bool")
+    if reduction == "none":
+        if index.is_constant:
+            winner = Tensor.constant(_last_hits(index.numpy(), x.shape[0]))
+        else:
+            winner = where(hits, Tensor.constant(numpy.arange(count).reshape(1, -1, 1)), -1).max([1])
+        return where(less(winner, 0), x, take_along(updates, 0, winner, x.shape))
+    if reduction in ("add", "mul"):
+        call.computes(x)
+    kind, operation = _REDUCTIONS[reduction]
+    nothing = Tensor.constant(numpy.array(neutral(kind, x.dtype), x.dtype))
+    there = where(hits, updates.reshape(1, *updates.shape), nothing)
+    return x.apply(operation, there.reduce(kind, [1]))
+
+
+def _last_hits(index: numpy.ndarray, rows: int) -> numpy.ndarray:
+    """For each row and column the number of the last update that names it, -1 where none does."""
+    winner = numpy.full((rows + 1, index.shape[1]), -1)
+    for number, named in enumerate(index):
+        winner[named, numpy.arange(index.shape[1])] = number  # -1 names the row past the end, which is dropped
+    return winner[:rows]
+
+
+@operator("ReverseSequence")
+def reverse_sequence(call: Call) -> Tensor:
+    """The first sequence_lens[b] elements along the time axis in reverse order, for each b of the batch axis."""
+    x, lengths = call.input(0), call.input(1)
+    batch, time = int(call.attribute("batch_axis", 1)), int(call.attribute("time_axis", 0))
+    if {batch, time} != {0, 1} or x.rank < 2 or lengths.shape != (x.shape[batch],):
+        raise call.wrong(f"batch_axis {batch}, time_axis {time} and lengths {list(lengths.shape)} of {list(x.shape)}")
+    if lengths.is_constant and numpy.any((lengths.numpy() < 0) | (lengths.numpy() > x.shape[time])):
+        raise call.wrong(f"sequence_lens {lengths.numpy().tolist()} of {x.shape[time]} steps")
+    shape = [1] * x.rank
+    shape[batch] = -1
+    length = lengths.reshape(*shape)
+    shape[batch], shape[time] = 1, -1
+    step = Tensor.constant(numpy.arange(x.shape[time]).reshape(shape))
+    return take_along(x, time, where(less(step, length), length - step - 1, step), x.shape)
+
+
+@operator("Compress")
+def compress(call: Call) -> Tensor:
+    """The slices along an axis, or the elements, whose condition is true; the condition is constant."""
+    x, condition = call.input(0), call.constant(1, "the condition")
+    axis = call.attribute("axis", None)
+    flat = x.reshape(-1) if axis is None else x
+    along_axis = 0 if axis is None else call.axis(int(axis), x.rank)
+    chosen = numpy.flatnonzero(condition)
+    if condition.ndim != 1 or numpy.any(chosen >= flat.shape[along_axis]):
+        raise call.wrong(f"a condition of shape {list(condition.shape)} for {list(flat.shape)}")
+    return flat.take(along_axis, chosen.tolist())
+
+
+def _component(indices: Tensor, number: int) -> Tensor:
+    return indices.slice(indices.rank - 1, number, number + 1).reshape(*indices.shape[:-1])
+
+
+def _checked_axis(call: Call, x: Tensor, index: Tensor) -> int:
+    """The axis, where the index fits along all others."""
+    axis = call.axis(int(call.attribute("axis", 0)), x.rank)
+    others = [a for a in range(x.rank) if a != axis]
+    if index.rank != x.rank or any(index.shape[a] > x.shape[a] for a in others):
+        raise call.wrong(f"indices of {list(index.shape)} for {list(x.shape)} along axis {axis}")
+    return axis

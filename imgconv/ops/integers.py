@@ -1,0 +1,104 @@
+"""Integers on a device: they are floats there, exact to 2**24, and 8 and 16 bits are made to wrap around."""
+
+from __future__ import annotations
+
+import numpy
+
+from imgconv.ops.registry import NARROW, Call, operator
+from imgconv.tensor import Tensor, TensorLike, elementwise, less, where
+
+_BITWISE = {"BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_xor"}
+EXPONENT_BITS = 5  # |base| >= 2 has powers up to 2**24
+
+
+def wrapped(x: Tensor) -> Tensor:
+    """An 8 or 16 bit result brought back into its type's range, as ONNX's integers wrap around; others as they are."""
+    if x.dtype not in NARROW or x.is_constant:
+        return x
+    return _signed(x.apply("modulo", 1 << numpy.iinfo(x.dtype).bits), x.dtype)
+
+
+def _signed(x: Tensor, dtype: str) -> Tensor:
+    """Bits read as an unsigned number, as the number of the type."""
+    limits = numpy.iinfo(dtype)
+    return where(less(int(limits.max), x), x - (1 << limits.bits), x) if limits.min else x
+
+
+def multiplied(a: Tensor, b: Tensor) -> Tensor:
+    """a * b, wrapped. 16-bit factors are multiplied byte by byte: every partial product is below 2**24."""
+    if a.dtype not in ("int16", "uint16") or (a.is_constant and b.is_constant):
+        return wrapped(a * b)
+    wide, other = (x.cast("int32").apply("modulo", 1 << 16) for x in (a, b))
+    low = wide.apply("modulo", 256)
+    high = (wide - low) * (1 / 256)
+    product = ((high * other).apply("modulo", 256) * 256 + low * other).apply("modulo", 1 << 16)
+    return _signed(product, a.dtype).cast(a.dtype)
+
+
+def integer_power(call: Call, base: Tensor, exponent: Tensor) -> Tensor:
+    """base ** exponent of integers, by squaring; negative exponents give 0 but for bases 1 and -1."""
+    if exponent.is_float:
+        known = call.known(exponent, "a float exponent of an integer")
+        if numpy.any(known != numpy.rint(known)):
+            raise call.unsupported("an integer to a broken power; Cast it to float")
+        exponent = Tensor.constant(known.astype(numpy.int64))
+    size = exponent.apply("absolute")
+    # Past 24 only 0, 1 and -1 have exact powers, and whether the exponent is odd decides.
+    size = where(less(24, size), size.apply("modulo", 2) + 24, size)
+    power: TensorLike = 1
+    square = base
+    for bit in range(EXPONENT_BITS):
+        odd = size.apply("shift_right", bit).apply("modulo", 2).apply("equal", 1, dtype="bool")
+        factor = where(odd, square, Tensor.constant(numpy.array(1, base.dtype)))
+        power = factor if bit == 0 else factor * power
+        square = square * square
+    assert isinstance(power, Tensor)
+    if exponent.is_constant and numpy.all(exponent.numpy() >= 0):
+        return power
+    unit = base.apply("absolute").apply("equal", 1, dtype="bool").apply("or", less(exponent, 0).apply("not"))
+    return where(unit, power, power * 0)
+
+
+def integer_root(x: Tensor) -> Tensor:
+    """The square root of integers, rounded down."""
+    near = x.apply("sqrt").apply("round")
+    return where(less(x, near * near), near - 1, near)
+
+
+def _needs_every_bit(call: Call, *tensors: Tensor) -> None:
+    """Refuses 32 and 64 bits that depend on an input: a device's float holds 24 of them."""
+    if tensors[0].dtype not in NARROW and not all(t.is_constant for t in tensors):
+        raise call.unsupported(f"the bits of {tensors[0].dtype} tensors that depend on a model input; Cast them")
+
+
+@operator(*_BITWISE)
+def bitwise(call: Call) -> Tensor:
+    """And, or, exclusive or of the bits in two's complement."""
+    a, b = call.input(0), call.input(1)
+    _needs_every_bit(call, a, b)
+    return elementwise(_BITWISE[call.op_type], a, b)
+
+
+@operator("BitwiseNot")
+def bitwise_not(call: Call) -> Tensor:
+    """Every bit inverted: -x - 1, or the largest number minus x."""
+    x = call.input(0)
+    _needs_every_bit(call, x)
+    if x.is_constant:
+        return Tensor.constant(numpy.invert(x.numpy()))
+    return elementwise("subtract", int(numpy.iinfo(x.dtype).max) if x.dtype.startswith("u") else -1, x)
+
+
+@operator("BitShift")
+def bit_shift(call: Call) -> Tensor:
+    """Bits moved to larger or to smaller digits."""
+    x, distance = call.input(0), call.input(1)
+    left = call.choice("direction", "", ("LEFT", "RIGHT")) == "LEFT"
+    if x.is_constant and distance.is_constant:
+        return Tensor.constant((numpy.left_shift if left else numpy.right_shift)(x.numpy(), distance.numpy()))
+    _needs_every_bit(call, x, distance)
+    # What is shifted by more bits than there are, or by a negative number of them, is shifted out.
+    distance = where(less(distance, 0), 64, distance.minimum(64))
+    if not left:
+        return x.apply("shift_right", distance)
+    return wrapped(x.apply("shift_left", distance))

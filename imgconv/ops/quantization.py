@@ -1,0 +1,269 @@
+"""Quantised tensors: integers of 8 and 16 bits with a scale and a zero point, and convolutions and products of them.
+
+A device computes with floats, which hold integers up to 2**24 exactly. A sum of products of integers that may pass
+that is split into sums that do not; ONNX's int32 accumulator is then rounded once, as a runtime does that converts it
+to float to scale it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from imgconv.ops.convolution import convolution_of
+from imgconv.ops.registry import Call, operator
+from imgconv.tensor import Tensor
+
+EXACT = 2**24
+_QUANTISED = ("uint8", "int8", "uint16", "int16")
+_SPLIT = 4096.0
+
+
+@operator("QuantizeLinear")
+def quantize_linear(call: Call) -> Tensor:
+    """saturate(round(x / scale) + zero_point), ties to even; scale by tensor, by axis or by block of an axis."""
+    x, zero = call.input(0), call.optional(2)
+    dtype = call.attribute("output_dtype", None) or (zero.dtype if zero is not None else "uint8")
+    if zero is not None and zero.dtype != dtype:
+        raise call.wrong(f"output_dtype is {dtype}, but the zero point's {zero.dtype}")
+    if dtype not in _QUANTISED:
+        raise call.unsupported(f"to {dtype}; use one of {', '.join(_QUANTISED)}")
+    if call.attribute("precision", None) not in (None, "undefined", "float32"):
+        raise call.unsupported(f"precision {call.attribute('precision', None)}; the division is done in float")
+    scale = _spread(call, call.input(1), x).cast("float32")
+    return _quantised(x.cast("float32") / scale, None if zero is None else _spread(call, zero, x), dtype)
+
+
+@operator("DequantizeLinear")
+def dequantize_linear(call: Call) -> Tensor:
+    """(x - zero_point) * scale; scale by tensor, by axis or by block of an axis."""
+    x, scale, zero = call.input(0), call.input(1), call.optional(2)
+    dtype = call.attribute("output_dtype", None) or scale.dtype
+    if dtype not in ("float32", "float16"):
+        raise call.unsupported(f"to {dtype}; use float32 or float16")
+    centred = _centred(x, None if zero is None else _spread(call, zero, x))
+    scale = _spread(call, scale, x).cast("float32")
+    made = (centred.cast("float32") * scale).cast(dtype)
+    if scale.is_constant and centred.dtype == "int8":
+        made.quantised = centred, scale
+    return made
+
+
+def _spread(call: Call, by: Tensor, x: Tensor) -> Tensor:
+    """A scale or zero point that broadcasts to x."""
+    block = int(call.attribute("block_size", 0))
+    if not block and by.size == 1 and by.rank <= 1:
+        return by.reshape()
+    axis = call.axis(int(call.attribute("axis", 1)), x.rank)
+    if block:
+        shape = (*x.shape[:axis], -(-x.shape[axis] // block), *x.shape[axis + 1 :])
+        if block < 0 or by.shape != shape:
+            raise call.wrong(f"scale or zero point {list(by.shape)}; blocks of {block} need {list(shape)}")
+        return by.take(axis, [i // block for i in range(x.shape[axis])])
+    if by.shape != (x.shape[axis],):
+        raise call.wrong(f"scale or zero point {list(by.shape)} for axis {axis} of {list(x.shape)}")
+    return by.reshape(-1, *[1] * (x.rank - axis - 1))
+
+
+def _quantised(x: Tensor, zero: Tensor | None, dtype: str) -> Tensor:
+    """saturate(round(x) + zero)."""
+    rounded = x.apply("round")
+    limits = numpy.iinfo(dtype)
+    shifted = rounded if zero is None else rounded + zero.cast("float32")
+    return shifted.clip(limits.min, limits.max).cast(dtype)
+
+
+@operator("ConvInteger")
+def conv_integer(call: Call) -> Tensor:
+    """Convolution of x - x_zero_point with w - w_zero_point, in int32."""
+    parts, bound = _convolve(call, call.input(0), call.optional(2), call.input(1), call.optional(3))
+    return _exact(call, parts, bound)
+
+
+@operator("MatMulInteger")
+def matmul_integer(call: Call) -> Tensor:
+    """Matrix product of a - a_zero_point and b - b_zero_point, in int32."""
+    parts, bound = _multiply(call, call.input(0), call.optional(2), call.input(1), call.optional(3))
+    return _exact(call, parts, bound)
+
+
+@operator("QLinearConv")
+def qlinear_conv(call: Call) -> Tensor:
+    """The convolution's int32 sums, with the bias, times x_scale * w_scale / y_scale, quantised with y's zero point."""
+    x, weight = call.input(0), call.input(3)
+    parts, bound = _convolve(call, x, call.input(2), weight, call.input(5))
+    by_channel = (-1, *[1] * (x.rank - 2))
+    bias = call.optional(8)
+    if bias is not None:
+        if bias.shape != (weight.shape[0],):
+            raise call.wrong(f"bias {list(bias.shape)} for {weight.shape[0]} channels")
+        bias = bias.reshape(*by_channel)
+    scales = [_scale(call, position).cast("float32") for position in (1, 4, 6)]
+    if scales[1].size not in (1, weight.shape[0]):
+        raise call.wrong(f"w_scale {list(scales[1].shape)} for {weight.shape[0]} channels")
+    factor = scales[0] * scales[1].reshape(*by_channel) / scales[2]
+    return _quantised(_total(parts, bound, bias) * factor, _scale(call, 7), call.input(7).dtype)
+
+
+@operator("QLinearMatMul")
+def qlinear_matmul(call: Call) -> Tensor:
+    """The product's int32 sums times a_scale * b_scale / y_scale, quantised with y's zero point."""
+    a, b = call.input(0), call.input(3)
+    parts, bound = _multiply(call, a, call.input(2), b, call.input(5))
+    scales = _by_row(call, call.input(1), a), _by_column(call, call.input(4), b), _by_row(call, call.input(6), a)
+    scale_a, scale_b, scale_y = (s.cast("float32") for s in scales)
+    total = _total(parts, bound, None)
+    return _quantised(total * (scale_a * scale_b / scale_y), _by_row(call, call.input(7), a), call.input(7).dtype)
+
+
+def _scale(call: Call, position: int) -> Tensor:
+    """A scale or zero point: a scalar, or a vector by channel."""
+    found = call.input(position)
+    if found.rank > 1:
+        raise call.wrong(f"input {position} of shape {list(found.shape)} is neither a scalar nor a vector")
+    return found.reshape() if found.size == 1 else found
+
+
+def _by_row(call: Call, by: Tensor, a: Tensor) -> Tensor:
+    """A scale or zero point of a matrix's rows: a scalar, a vector or as many axes as the matrix."""
+    if by.size == 1:
+        return by.reshape()
+    if a.rank < 2 or by.size != a.size // a.shape[-1] or by.shape not in ((a.shape[-2],), (*a.shape[:-1], 1)):
+        raise call.wrong(f"scale or zero point {list(by.shape)} for the rows of {list(a.shape)}")
+    return by.reshape(*by.shape, 1) if by.rank == 1 else by
+
+
+def _by_column(call: Call, by: Tensor, b: Tensor) -> Tensor:
+    """A scale or zero point of a matrix's columns."""
+    if by.size == 1:
+        return by.reshape()
+    if b.rank < 2 or by.shape not in ((b.shape[-1],), (*b.shape[:-2], 1, b.shape[-1])):
+        raise call.wrong(f"scale or zero point {list(by.shape)} for the columns of {list(b.shape)}")
+    return by
+
+
+# Sums of products of integers: parts that are exact each, and a bound of their sum
+
+
+def _convolve(
+    call: Call, x: Tensor, x_zero: Tensor | None, weight: Tensor, w_zero: Tensor | None
+) -> tuple[list[Tensor], int]:
+    """Convolutions of a few input channels each."""
+    if x_zero is not None and x_zero.size != 1:
+        raise call.wrong(f"x_zero_point {list(x_zero.shape)} is no scalar")
+    if w_zero is not None and w_zero.size != 1:
+        if w_zero.shape != (weight.shape[0],):
+            raise call.wrong(f"w_zero_point {list(w_zero.shape)} for {weight.shape[0]} channels")
+        w_zero = w_zero.reshape(-1, *[1] * (weight.rank - 1))
+    low, high = _span(x, x_zero)
+    x, weight = _centred(x, x_zero), _centred(weight, w_zero)
+    compute = convolution_of(call, x, weight)
+    terms = _terms(weight, low, high)
+    by_channel = numpy.moveaxis(terms, 2, 0).reshape(weight.shape[1], 2, weight.shape[0], -1).sum(axis=-1)
+    groups, each = x.shape[1] // weight.shape[1], weight.shape[1]
+
+    def part(start: int, stop: int) -> Tensor:
+        if stop - start == each:
+            return compute(x, weight)
+        channels = [group * each + c for group in range(groups) for c in range(start, stop)]
+        return compute(x.take(1, channels), weight.slice(1, start, stop))
+
+    return _split(call, by_channel, part)
+
+
+def _multiply(
+    call: Call, a: Tensor, a_zero: Tensor | None, b: Tensor, b_zero: Tensor | None
+) -> tuple[list[Tensor], int]:
+    """Products of a few columns of a with as many rows of b."""
+    if not a.rank or not b.rank:
+        raise call.wrong("a scalar has no matrix product")
+    low, high = _span(a, a_zero)
+    a = _centred(a, None if a_zero is None else _by_row(call, a_zero, a))
+    b = _centred(b, None if b_zero is None else _by_column(call, b_zero, b))
+    axis = max(b.rank - 2, 0)
+    by_row = numpy.moveaxis(_terms(b, low, high), axis + 1, 0).reshape(b.shape[axis], -1)
+
+    def part(start: int, stop: int) -> Tensor:
+        return a.slice(a.rank - 1, start, stop).matmul(b.slice(axis, start, stop))
+
+    return _split(call, by_row, part)
+
+
+def _centred(x: Tensor, zero: Tensor | None) -> Tensor:
+    """x - zero, as int32; as int8, which a device keeps in a byte each, where it is known to be within -127 .. 127."""
+    wide = x.cast("int32") if zero is None else x.cast("int32") - zero.cast("int32")
+    fits = wide.is_constant and x.dtype != "int32" and numpy.abs(wide.numpy()).max(initial=0) <= 127
+    return wide.cast("int8") if fits else wide
+
+
+def _span(x: Tensor, zero: Tensor | None) -> tuple[int, int]:
+    """Between which numbers x - zero is, whatever x holds; 0 is always between them."""
+    limits, shift = numpy.iinfo(x.dtype), numpy.zeros(1, numpy.int64)
+    if zero is not None:
+        known = zero.is_constant
+        shift = numpy.asarray(zero.numpy() if known else (limits.min, limits.max), numpy.int64)
+    return min(int(limits.min - shift.max()), 0), max(int(limits.max - shift.min()), 0)
+
+
+def _terms(weight: Tensor, low: int, high: int) -> Any:
+    """The most that each weight, times a number from low to high, adds above zero and below: (2, *weight.shape)."""
+    if weight.is_constant:
+        content = weight.numpy().astype(numpy.int64)
+        ends = content * low, content * high
+    else:
+        # Differences of two 8-bit integers.
+        most = numpy.full(weight.shape, 255 * max(-low, high), numpy.int64)
+        ends = -most, most
+    return numpy.stack([numpy.maximum(0, numpy.maximum(*ends)), -numpy.minimum(0, numpy.minimum(*ends))])
+
+
+def _split(call: Call, terms: Any, part: Callable[[int, int], Tensor]) -> tuple[list[Tensor], int]:
+    """Parts of the sum over the first axis, as few as are exact each, and a bound of all of them together."""
+    parts, start = [], 0
+    reached = numpy.zeros(terms.shape[1:], numpy.int64)
+    for position, row in enumerate(terms):
+        if row.max(initial=0) > EXACT:
+            raise call.unsupported("sums of one channel that may pass 2**24, which a device's floats do not hold")
+        reached = reached + row
+        if reached.max(initial=0) > EXACT:
+            parts.append(part(start, position))
+            start, reached = position, row
+    parts.append(part(start, len(terms)))
+    return parts, int(terms.sum(axis=0).max(initial=0))
+
+
+def _exact(call: Call, parts: list[Tensor], bound: int) -> Tensor:
+    """The sum as int32."""
+    if bound > EXACT:
+        raise call.unsupported(f"sums that may reach {bound}; a device's floats hold integers up to 2**24")
+    return parts[0]
+
+
+def _total(parts: list[Tensor], bound: int, bias: Tensor | None) -> Tensor:
+    """The sum in float, rounded once: of multiples of 4096 and of rests, both exact, where it may pass 2**24."""
+    if bias is not None:
+        parts = [*parts, bias]
+        bound += int(numpy.abs(bias.numpy().astype(numpy.int64)).max()) if bias.is_constant else EXACT
+    if bound <= EXACT:
+        return _sum(parts).cast("float32")
+    floats = [_halves(p) for p in parts]
+    return _sum([high for high, _ in floats]) * _SPLIT + _sum([low for _, low in floats])
+
+
+def _halves(part: Tensor) -> tuple[Tensor, Tensor]:
+    """(high, low) with part = high*4096 + low and 0 <= low < 4096."""
+    if part.is_constant:
+        high, low = numpy.divmod(part.numpy().astype(numpy.int64), int(_SPLIT))
+        return Tensor.constant(high.astype(numpy.float32)), Tensor.constant(low.astype(numpy.float32))
+    wide = part.cast("float32")
+    above = (wide * (1 / _SPLIT)).apply("floor")
+    return above, wide - above * _SPLIT
+
+
+def _sum(tensors: list[Tensor]) -> Tensor:
+    total = tensors[0]
+    for tensor in tensors[1:]:
+        total = total + tensor
+    return total

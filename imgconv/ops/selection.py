@@ -1,0 +1,207 @@
+"""Choosing elements by their value or place: positions of extremes, sorting, running sums, masks."""
+
+from __future__ import annotations
+
+import numpy
+
+from imgconv.ops.indexing import take_along
+from imgconv.ops.registry import Call, operator
+from imgconv.tensor import Tensor, elementwise, less, neutral, where
+
+RUN = 128  # longer running sums are made of the sums of runs
+
+
+@operator("ArgMax", "ArgMin")
+def arg_extreme(call: Call) -> Tensor:
+    """The position of the largest or smallest element along an axis: the first, or with select_last_index the last."""
+    x = call.input(0)
+    axis = call.axis(int(call.attribute("axis", 0)), x.rank)
+    if call.op_type == "ArgMin":
+        x = -(x if x.is_float else x.cast("int64"))
+    last = call.flag("select_last_index")
+    size = x.shape[axis]
+    found = (x.slice(axis, size - 1, -1, -1) if last else x).argmax(axis)
+    found = elementwise("subtract", size - 1, found) if last else found
+    if not call.flag("keepdims", True):
+        return found
+    return found.reshape(*(1 if a == axis else n for a, n in enumerate(x.shape)))
+
+
+@operator("Hardmax")
+def hardmax(call: Call) -> Tensor:
+    """1 at the first largest element, 0 elsewhere: along one axis since opset 13, before over all from `axis` on."""
+    x = call.input(0)
+    if call.version >= 13:
+        axis, flat = call.axis(int(call.attribute("axis", -1)), x.rank), x
+    else:
+        split = call.axis(int(call.attribute("axis", 1)), x.rank)
+        axis, flat = 1, x.reshape(int(numpy.prod(x.shape[:split])), -1)
+    kept = [1 if a == axis else n for a, n in enumerate(flat.shape)]
+    hits = _is_at(flat.argmax(axis).reshape(*kept), axis, flat.shape[axis])
+    return where(hits, Tensor.constant(numpy.ones((), x.dtype)), 0).reshape(*x.shape)
+
+
+@operator("TopK")
+def top_k(call: Call) -> list[Tensor]:
+    """The k largest or smallest elements along an axis, in order, and their positions; of equal ones the first.
+
+    An element's place is the number of elements that go before it.
+    """
+    x = call.input(0)
+    axis = call.axis(int(call.attribute("axis", -1)), x.rank)
+    size = x.shape[axis]
+    count = int(call.attribute("k", 0)) if call.version < 10 else int(call.constant(1, "k").item())
+    if not 0 <= count <= size:
+        raise call.wrong(f"the first {count} of {size}")
+    order = [*(a for a in range(x.rank) if a != axis), axis]
+    last = x.transpose(*order)
+    lead = last.shape[:-1]
+    place = _places(last, call.flag("largest", True))
+    hits = elementwise(
+        "equal", place.reshape(*lead, 1, size), Tensor.constant(numpy.arange(count).reshape(-1, 1)), dtype="bool"
+    )
+    chosen = where(hits, Tensor.constant(numpy.arange(size)), -1).max([len(lead) + 1])
+    back = numpy.argsort(order).tolist()
+    values = take_along(last, last.rank - 1, chosen, (*lead, count))
+    return [values.transpose(*back), chosen.transpose(*back)]
+
+
+def _places(x: Tensor, largest: bool) -> Tensor:
+    """How many elements of the last axis go before each one, when sorted."""
+    lead, size = x.shape[:-1], x.shape[-1]
+    this, other = x.reshape(*lead, size, 1), x.reshape(*lead, 1, size)
+    here, there = (Tensor.constant(numpy.arange(size).reshape(shape)) for shape in ((-1, 1), (1, -1)))
+    better = less(this, other) if largest else less(other, this)
+    first = less(where(this.apply("equal", other, dtype="bool"), there, size), here)
+    return where(better.apply("or", first), Tensor.constant(numpy.array(1)), 0).sum([len(lead) + 1])
+
+
+@operator("OneHot")
+def one_hot(call: Call) -> Tensor:
+    """on_value at each index along a new axis of length `depth`, off_value elsewhere."""
+    indices, depth, values = call.input(0), int(call.constant(1, "the depth").item()), call.input(2)
+    axis = call.axis(int(call.attribute("axis", -1)), indices.rank + 1)
+    if values.shape != (2,) or depth < 1:
+        raise call.wrong(f"a depth of {depth} and values of shape {list(values.shape)}")
+    whole = indices.cast("int64")
+    found = where(less(whole, 0), whole + depth, whole)
+    spread = found.reshape(*indices.shape[:axis], 1, *indices.shape[axis:])
+    off, on = (values.slice(0, n, n + 1).reshape() for n in (0, 1))
+    return where(_is_at(spread, axis, depth), on, off)
+
+
+def _is_at(found: Tensor, axis: int, size: int) -> Tensor:
+    """Whether each position along an axis is the one found; found has length 1 there."""
+    shape = [-1 if a == axis else 1 for a in range(found.rank)]
+    return elementwise("equal", found, Tensor.constant(numpy.arange(size).reshape(shape)), dtype="bool")
+
+
+@operator("CumSum", "CumProd")
+def cumulative(call: Call) -> Tensor:
+    """The sum or product of all elements up to each one along an axis; exclusive: before it; reverse: from the end."""
+    x = call.input(0)
+    call.computes(x)
+    axis = call.axis(int(call.constant(1, "the axis").item()), x.rank)
+    kind = "sum" if call.op_type == "CumSum" else "product"
+    order = [*(a for a in range(x.rank) if a != axis), axis]
+    last = x.transpose(*order)
+    made = _running(_reversed(call, last), kind, call.flag("exclusive"))
+    return _reversed(call, made).transpose(*numpy.argsort(order).tolist())
+
+
+def _reversed(call: Call, x: Tensor) -> Tensor:
+    return x.slice(x.rank - 1, x.shape[-1] - 1, -1, -1) if call.flag("reverse") else x
+
+
+def _running(x: Tensor, kind: str, exclusive: bool) -> Tensor:
+    """The reduction of all elements of the last axis up to each one, or before it."""
+    size = x.shape[-1]
+    if size <= RUN:
+        return x.pool(kind, [size], pads=[size - 1 + exclusive, 0], sizes=[size])
+    runs = -(-size // RUN)
+    padded = x.pad([0] * x.rank, [*[0] * (x.rank - 1), runs * RUN - size], neutral(kind, x.dtype))
+    split = padded.reshape(*x.shape[:-1], runs, RUN)
+    before = _running(split.reduce(kind, [split.rank - 1]), kind, exclusive=True)
+    made = _running(split, kind, exclusive).apply("add" if kind == "sum" else "multiply", before.reshape(
+        *before.shape, 1
+    ))
+    return made.reshape(*padded.shape).slice(x.rank - 1, 0, size)
+
+
+@operator("Trilu")
+def triangle(call: Call) -> Tensor:
+    """The upper or lower triangle of matrices, from the k-th diagonal; zeros elsewhere."""
+    x, k = call.input(0), call.constant(1, "k")
+    offset = 0 if k is None else int(k.item())
+    if x.rank < 2:
+        raise call.wrong(f"{list(x.shape)} is no matrix")
+    distance = numpy.arange(x.shape[-1]) - numpy.arange(x.shape[-2])[:, None]
+    kept = distance >= offset if call.flag("upper", True) else distance <= offset
+    return where(Tensor.constant(kept), x, 0)
+
+
+@operator("EyeLike")
+def eye_like(call: Call) -> Tensor:
+    """Ones on the k-th diagonal of a matrix of the input's shape, zeros elsewhere."""
+    x = call.input(0)
+    if x.rank != 2:
+        raise call.wrong(f"{list(x.shape)} is no matrix")
+    rows, columns = x.shape
+    ones = numpy.eye(rows, columns, int(call.attribute("k", 0)))
+    return Tensor.constant(ones.astype(call.attribute("dtype", x.dtype)))
+
+
+@operator("NonZero")
+def non_zero(call: Call) -> Tensor:
+    """The positions of all elements that are not zero, an axis to a row; the input is constant."""
+    return Tensor.constant(numpy.array(numpy.nonzero(call.constant(0, "the input")), numpy.int64))
+
+
+@operator("Unique")
+def unique(call: Call) -> list[Tensor]:
+    """The different elements, or slices along an axis, with first positions, places and counts; of a constant."""
+    x = call.constant(0, "the input")
+    axis = call.attribute("axis", None)
+    axis = None if axis is None else call.axis(int(axis), x.ndim)
+    values, first, inverse, counts = numpy.unique(x, True, True, True, axis=axis)
+    if not call.flag("sorted", True):
+        order = numpy.argsort(first)
+        values = numpy.take(values, order, axis=axis or 0)
+        first, counts, inverse = first[order], counts[order], numpy.argsort(order)[inverse]
+    numbers = (a.reshape(-1).astype("int64") for a in (first, inverse, counts))
+    return [Tensor.constant(values), *map(Tensor.constant, numbers)]
+
+
+@operator("NonMaxSuppression")
+def non_max_suppression(call: Call) -> Tensor:
+    """(batch, class, box) of the boxes that overlap no better one of their class too much; all inputs are constant."""
+    names = ("boxes", "scores", "max_output_boxes_per_class", "iou_threshold", "score_threshold")
+    boxes, scores, most, overlap, least = (call.constant(i, name) for i, name in enumerate(names))
+    count = 0 if most is None else int(most.item())
+    limit = 0.0 if overlap is None else float(overlap.item())
+    found = []
+    for batch, of_batch in enumerate(scores):
+        corners = _corners(boxes[batch], call.flag("center_point_box"))
+        for number, score in enumerate(of_batch):
+            kept: list[int] = []
+            for box in numpy.argsort(-score, kind="stable"):
+                if len(kept) >= count or (least is not None and score[box] <= least.item()):
+                    break
+                if not any(_overlap(corners[box], corners[k]) > limit for k in kept):
+                    kept.append(int(box))
+            found += [(batch, number, box) for box in kept]
+    return Tensor.constant(numpy.array(found, numpy.int64).reshape(-1, 3))
+
+
+def _corners(boxes: numpy.ndarray, centred: bool) -> numpy.ndarray:
+    """Boxes as (low, low, high, high)."""
+    if centred:
+        return numpy.concatenate([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2], axis=1)
+    return numpy.concatenate([numpy.minimum(boxes[:, :2], boxes[:, 2:]), numpy.maximum(boxes[:, :2], boxes[:, 2:])], 1)
+
+
+def _overlap(a: numpy.ndarray, b: numpy.ndarray) -> float:
+    """Intersection over union of two boxes; 0 where one has no area."""
+    both = numpy.prod(numpy.maximum(numpy.minimum(a[2:], b[2:]) - numpy.maximum(a[:2], b[:2]), 0))
+    areas = [numpy.prod(box[2:] - box[:2]) for box in (a, b)]
+    return float(both / (areas[0] + areas[1] - both)) if min(areas) > 0 else 0.0

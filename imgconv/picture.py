@@ -1,0 +1,251 @@
+"""Pictures prepared on the device: from the bytes of a picture to a model's input, as a graph before the model's own.
+
+A picture is a uint8 array (see `array_shape`), which is uploaded as it is. The graph resizes it, first its rows, then
+its columns, converts its colors, pads and normalises it; the passes fuse what they can into the model's first layers.
+
+The result is that of Pillow within 1 of 255 before it is normalised, for Pillow rounds to 8 bits after each direction,
+and nothing is rounded here; where nothing is resized it is that of `preprocess.to_array`. A cubic, whose weights are
+partly negative, may be another 1/8 off, and more where it overshoots black or white: Pillow clips after each direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from imgconv.errors import InputError, ShapeError
+from imgconv.graph import Graph, join, renamed
+from imgconv.preprocess import Box, Declared, PictureInput, Preparation, Size, picture_inputs, placed
+from imgconv.tensor import Tensor, build_graph, origin
+
+PICTURE = "picture"  # the input that takes the picture
+_SHAPES = {
+    "rgb": "(height, width, 3)", "rgba": "(height, width, 4)", "grey": "(height, width)",
+    "nv12": "(height * 3/2, width), both even",
+}
+_CHANNELS = {"rgb": 3, "rgba": 4, "grey": 1}
+# The weights of red and blue in luma: ITU-R BT.601-7, 2.5.1, and BT.709-6, 3.2.
+_LUMA = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722)}
+
+
+def array_shape(format: str, size: Size) -> tuple[int, ...]:
+    """The shape of the uint8 array of a picture of this width and height.
+
+    (height, width, 3) for 'rgb', (height, width, 4) for 'rgba', (height, width) for 'grey'; (height * 3/2, width) for
+    'nv12': rows of Y, then rows of U and V by turns, a pair for 2x2 pixels. Raises InputError for an odd size there.
+    """
+    width, height = size
+    if format != "nv12":
+        return (height, width, *([] if format == "grey" else [_CHANNELS[format]]))
+    if width % 2 or height % 2:
+        raise InputError(f"nv12 has one color for 2x2 pixels, so that a picture cannot have {width}x{height}")
+    return height * 3 // 2, width
+
+
+def size_of_array(format: str, shape: Sequence[int]) -> Size:
+    """Width and height of the picture in an array of that shape. Raises InputError where it is none of the format."""
+    height, width = (*shape, 0, 0)[:2]
+    size = width, height // 3 * 2 if format == "nv12" else height
+    even = format != "nv12" or not (height % 3 or width % 2)
+    if min(size) < 1 or not even or array_shape(format, size) != tuple(shape):
+        raise InputError(f"an array of {list(shape)} is no {format} picture; its shape is {_SHAPES[format]}")
+    return size
+
+
+@dataclass(frozen=True)
+class PictureStage:
+    """What is done to a picture before a model: the input that it becomes, and how."""
+
+    target: PictureInput
+    how: Preparation
+
+    def shapes_after(self, shapes: Mapping[str, Any]) -> dict[str, Any]:
+        """The shapes of the model's own inputs. Raises ShapeError where that of the picture is not given."""
+        if PICTURE not in shapes:
+            raise ShapeError(
+                f"the picture's size is not known yet: give size=(height, width), or run the model: "
+                f'run({{"{PICTURE}": array}})'
+            )
+        own = size_of_array(self.how.format, shapes[PICTURE])
+        others = {name: shape for name, shape in shapes.items() if name != PICTURE}
+        return others | {self.target.name: self.target.shape(own, self.how.channels)}
+
+    def before(self, model: Graph, shapes: Mapping[str, Any]) -> Graph:
+        """The model's graph with a uint8 input "picture" of the given shape in place of its own.
+
+        Raises InputError where the shape is none of the format, or where another input or an output has that name.
+        """
+        target = self.target
+        if PICTURE in {*model.outputs, *(v.name for v in model.inputs if v.name != target.name)}:
+            raise InputError(f"the model has an input or output {PICTURE!r} already: rename it")
+        names = {PICTURE: model.unused(PICTURE)} if PICTURE in model.values else {}
+        model, name = renamed(model, names), names.get(target.name, target.name)
+        value = model.values[name]
+        height, width = value.shape[1:3] if target.channels_last else value.shape[2:]
+        picture = Tensor.input(PICTURE, shapes[PICTURE], "uint8")
+        with origin(PICTURE):
+            made = prepared(picture, (width, height), self.how)
+            made = made.transpose(0, 2, 3, 1) if target.channels_last else made
+            if not value.dtype.startswith("float"):
+                limits = numpy.iinfo(value.dtype)
+                made = made.apply("round").clip(limits.min, limits.max)
+            graph = build_graph({name: made.cast(value.dtype)}, [picture])
+        return join(graph, model)
+
+
+def picture_stage(
+    declared: Declared, shapes: Mapping[str, Any], how: Mapping[str, Any], name: str | None = None
+) -> PictureStage:
+    """The stage for the one input that takes a picture, or the named one.
+
+    declared and shapes: see `picture_inputs`; how: the fields of a Preparation, where order is None for 'rgb', or 'y'
+    where the model takes one channel. Raises InputError where no input fits, or a setting does not.
+    """
+    found = [target for target in picture_inputs(declared, shapes) if name in (None, target.name)]
+    if len(found) != 1:
+        listed = ", ".join(f"{n} {list(d) if d else 'of any shape'}" for n, (_, d) in declared.items())
+        problem = f"input {name!r} does not take a picture" if name else f"{len(found) or 'no'} inputs take a picture"
+        raise InputError(f"{problem}: {listed}" + ("; say which, with input=" if len(found) > 1 else ""))
+    target = found[0]
+    preparation = Preparation(**{**how, "order": how["order"] or ("y" if target.channels == 1 else "rgb")})
+    if target.channels not in (None, preparation.channels):
+        raise InputError(
+            f"order {preparation.order!r} gives {preparation.channels} channels, input {target.name!r} takes "
+            f"{target.channels}"
+        )
+    return PictureStage(target, preparation)
+
+
+def prepared(picture: Tensor, size: Size, how: Preparation) -> Tensor:
+    """The float32 input (1, C, height, width) that a uint8 picture becomes; C is 3, or 1 for order 'y'."""
+    own = size_of_array(how.format, picture.shape)
+    inner, box = placed(own, size, how.resize)
+    pixels = picture.cast("float32")
+    if how.format == "nv12":
+        planes = _from_nv12(pixels, own, inner, box, how)
+    else:
+        planes = _from_channels(pixels, own, inner, box, how)
+    margin = [0, 0, size[1] - inner[1], size[0] - inner[0]]
+    padded = planes.pad([0] * 4, margin, how.pad) if any(margin) else planes
+    return _normalised(padded, how)
+
+
+def _from_channels(pixels: Tensor, own: Size, size: Size, box: Box, how: Preparation) -> Tensor:
+    """(1, C, height, width) of a picture that has a value for each channel of each pixel."""
+    count, is_luma = _CHANNELS[how.format], how.order == "y"
+    wanted = [2, 1, 0] if how.order == "bgr" else [0, 1, 2]
+    if count == 1:
+        wanted = [0] * how.channels
+    planes = _scaled(pixels.reshape(own[1], own[0], count), wanted, size, box, how.filter)
+    return (planes * _column(_luma("bt601"))).sum([1], keepdims=True) if is_luma and count > 1 else planes
+
+
+def _from_nv12(pixels: Tensor, own: Size, size: Size, box: Box, how: Preparation) -> Tensor:
+    """(1, C, height, width) of NV12. A color lies in the middle of its 2x2 pixels; it is resized for itself.
+
+    R = Y + 2(1 - Kr)V, B = Y + 2(1 - Kb)U, and G such that Y is Kr R + Kg G + Kb B; BT.601-7, 2.5.1. As bytes, Y is
+    16 .. 235 and U and V 128 - 112 .. 128 + 112, or 0 .. 255 and 128 - 127.5 .. 128 + 127.5 where the range is full.
+    """
+    standard, _, full = how.colors.partition("-")
+    low, luma_gain, color_gain = (0, 1.0, 1.0) if full else (16, 255 / 219, 255 / 224)
+    width, height = own
+    luma = pixels.slice(0, 0, height).reshape(height, width, 1)
+    red, green, blue = _luma(standard)
+    rows = {"r": (0, 2 - 2 * red), "b": (2 - 2 * blue, 0)}
+    rows["g"] = (-blue * rows["b"][0] / green, -red * rows["r"][1] / green)
+    if how.order == "y":
+        return ((_scaled(luma, [0], size, box, how.filter) - low) * luma_gain).clip(0, 255)
+    gains = numpy.array([rows[name] for name in how.order]) * color_gain
+    colors = pixels.slice(0, height, height * 3 // 2).reshape(height // 2, width // 2, 2)
+    half = tuple(edge / 2 for edge in box)
+    u_and_v = _scaled(colors, [0, 1], size, (half[0], half[1], half[2], half[3]), how.filter)
+    parts = [u_and_v.slice(1, n, n + 1) * _column(gains[:, n]) for n in range(2)]
+    offset = _column(-low * luma_gain - 128 * gains.sum(axis=1))
+    # Every channel sums Y for itself: it is then the epilogue of that sum which adds the colors.
+    return (_scaled(luma, [0, 0, 0], size, box, how.filter) * luma_gain + parts[0] + parts[1] + offset).clip(0, 255)
+
+
+def _luma(standard: str) -> tuple[float, float, float]:
+    red, blue = _LUMA[standard]
+    return red, 1 - red - blue, blue
+
+
+def _normalised(planes: Tensor, how: Preparation) -> Tensor:
+    """(planes * scale - mean) / std."""
+    gain = numpy.broadcast_to(how.scale / numpy.array(how.std), planes.shape[1])
+    offset = numpy.broadcast_to(-numpy.array(how.mean) / numpy.array(how.std), planes.shape[1])
+    if numpy.any(gain != 1):
+        planes = planes * _column(gain)
+    return planes + _column(offset) if numpy.any(offset != 0) else planes
+
+
+def _column(numbers: Any) -> Tensor | float:
+    """A number for each channel; the number itself where all are equal."""
+    array = numpy.asarray(numbers, numpy.float32)
+    return float(numbers[0]) if numpy.all(array == array[0]) else Tensor.constant(array.reshape(-1, 1, 1))
+
+
+# Resizing
+
+
+def _scaled(pixels: Tensor, channels: Sequence[int], size: Size, box: Box, how: str) -> Tensor:
+    """Some channels of the part in `box` of (height, width, C) at exactly `size`: (1, channels, height, width).
+
+    Rows first: they are whole texels, whatever their pixels are made of.
+    """
+    height, width, count = pixels.shape
+    rows = pixels.reshape(height, width * count).resample(0, *taps(height, size[1], box[1], box[3], how))
+    planes = rows.reshape(size[1], width, count).transpose(2, 0, 1).take(0, channels)
+    across = planes.reshape(1, len(channels), size[1], width)
+    made = across.resample(3, *taps(width, size[0], box[0], box[2], how))
+    # Only a cubic overshoots.
+    return made.clip(0, 255) if how == "bicubic" and made is not across else made
+
+
+def _box(distance: Any) -> Any:
+    return (distance > -0.5) & (distance <= 0.5)
+
+
+def _triangle(distance: Any) -> Any:
+    return numpy.maximum(1 - numpy.abs(distance), 0)
+
+
+def _cubic(distance: Any) -> Any:
+    """Keys, 1981, doi:10.1109/TASSP.1981.1163711, with a = -1/2, as Pillow has it."""
+    t = numpy.abs(distance)
+    near, far = (1.5 * t - 2.5) * t * t + 1, ((-0.5 * t + 2.5) * t - 4) * t + 2
+    return numpy.where(t < 1, near, numpy.where(t < 2, far, 0))
+
+
+# A filter's reach in pixels, and its weight at a distance.
+_FILTERS: Mapping[str, tuple[float, Callable[[Any], Any]]] = {
+    "antialias": (1, _triangle), "bilinear": (1, _triangle), "area": (0.5, _box), "bicubic": (2, _cubic),
+}
+
+
+def taps(before: int, after: int, start: float, stop: float, how: str) -> tuple[Any, Any]:
+    """Positions and weights, each (after, taps), that resize the part from `start` to `stop` of `before` pixels.
+
+    A reduction stretches the filter by its factor, save 'bilinear'. Weights are normalised over the pixels that there
+    are. The same sums as Pillow's (Resample.c, precompute_coeffs).
+    """
+    scale = (stop - start) / after
+    stretch = 1.0 if how == "bilinear" else max(scale, 1.0)
+    reach, weight = _FILTERS[how]
+    centre = start + (numpy.arange(after) + 0.5) * scale
+    first = numpy.maximum((centre - reach * stretch + 0.5).astype(int), 0)
+    last = numpy.minimum((centre + reach * stretch + 0.5).astype(int), before)
+    positions = first[:, None] + numpy.arange((last - first).max())
+    weights = weight((positions - centre[:, None] + 0.5) * (1 / stretch)) * (positions < last[:, None])
+    # Zeros at both ends are left out, and rows of equal length stay inside: one that would not begins earlier.
+    used = weights != 0
+    begin, end = used.argmax(axis=1), used.shape[1] - used[:, ::-1].argmax(axis=1)
+    count = int((end - begin).max())
+    moved = numpy.minimum(first + begin, before - count)[:, None] + numpy.arange(count)
+    column = moved - first[:, None]
+    inside = (column >= 0) & (column < used.shape[1])
+    kept = numpy.take_along_axis(weights, column.clip(0, used.shape[1] - 1), axis=1) * inside
+    return moved, kept / kept.sum(axis=1, keepdims=True)

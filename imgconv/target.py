@@ -1,0 +1,19 @@
+"""Devices as the compiler sees them: numbers."""
+
+from __future__ import annotations
+
+from imgconv.cl.device import DeviceInfo
+from imgconv.layout import ImageLimits
+from imgconv.lower import Target
+from imgconv.memory import Alignment
+
+
+def target_of(info: DeviceInfo) -> Target:
+    """What the compiler needs to know of a device."""
+    limits = ImageLimits(info.max_image_width, info.max_image_height, info.max_image_layers)
+    kind = "cpu" if info.kind == "cpu" else "gpu"
+    row, base = info.image_row_alignment, info.image_base_alignment
+    return Target(
+        limits, kind, info.compute_units, info.half_images, info.max_read_images, info.fp16_arithmetic,
+        info.byte_images, Alignment(row, base, info.max_allocation_bytes) if row else None,
+    )

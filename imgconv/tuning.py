@@ -1,0 +1,159 @@
+"""Measured specialisations: a database of how long each took on a device, for the compiler to choose by.
+
+One SQLite file; processes may read and write it at once, and a crash leaves it as it was. Rows name the device with its
+driver, so that what one device measured is never taken for another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Union
+
+from imgconv.config import Config
+from imgconv.errors import ConfigError
+from imgconv.kernels import convolution, product
+from imgconv.lower import Target
+
+Problem = Union[convolution.Problem, product.Problem]
+Specialisation = Union[convolution.Specialisation, product.Specialisation]
+
+VERSION = 1
+SUFFIX = ".tuning"
+PATIENCE = 30.0  # seconds that another process may hold the file
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS measured (
+  device TEXT, problem TEXT, specialisation TEXT, seconds REAL, PRIMARY KEY (device, problem, specialisation)
+) WITHOUT ROWID
+"""
+RECORD = """
+INSERT INTO measured VALUES (?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET seconds = min(seconds, excluded.seconds)
+"""
+MERGE = """
+INSERT INTO main.measured SELECT * FROM other.measured WHERE true
+ON CONFLICT DO UPDATE SET seconds = min(seconds, excluded.seconds)
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A specialisation of a problem, and the least seconds that its launch took."""
+
+    specialisation: Specialisation
+    seconds: float
+
+
+class Database:
+    """A file of measurements, made where there is none."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Raises ConfigError where the file is damaged, or of another version."""
+        self.path = Path(path)
+        with self._open() as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version not in (0, VERSION):
+                raise ConfigError(f"{str(path)!r} has version {version}, this imgconv reads {VERSION}: tune again")
+            connection.execute(SCHEMA)
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+
+    def record(self, device: str, problem: str, measured: Sequence[Measured]) -> None:
+        """Adds measurements; of two of one specialisation the shorter stays."""
+        rows = [(device, problem, _text(m.specialisation), m.seconds) for m in measured]
+        with self._open() as connection:
+            connection.executemany(RECORD, rows)
+
+    def find(self, device: str, problem: str) -> list[Measured]:
+        """Every measurement of a problem on a device, the shortest first."""
+        query = "SELECT specialisation, seconds FROM measured WHERE device = ? AND problem = ? ORDER BY seconds"
+        with self._open() as connection:
+            rows = connection.execute(query, (device, problem)).fetchall()
+        return [Measured(_specialisation(text), seconds) for text, seconds in rows]
+
+    def best(self, device: str) -> dict[str, Measured]:
+        """The shortest measurement of every problem on a device."""
+        query = "SELECT problem, specialisation, min(seconds) FROM measured WHERE device = ? GROUP BY problem"
+        with self._open() as connection:
+            rows = connection.execute(query, (device,)).fetchall()
+        return {problem: Measured(_specialisation(text), seconds) for problem, text, seconds in rows}
+
+    def merge(self, other: str | os.PathLike[str]) -> None:
+        """Adds what another file holds. Raises ConfigError where that is no such file."""
+        if not Path(other).is_file():
+            raise ConfigError(f"there is no file {os.fspath(other)!r} to merge")
+        Database(other)
+        with self._open() as connection:
+            connection.execute("ATTACH ? AS other", (os.fspath(other),))
+            connection.execute(MERGE)
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(self.path, timeout=PATIENCE)) as connection, connection:
+                yield connection
+        except sqlite3.Error as error:
+            raise ConfigError(f"{str(self.path)!r} is no tuning file, or damaged: {error}") from error
+
+
+def default_path(model: str | os.PathLike[str]) -> Path:
+    """Where a model's measurements are kept: beside it."""
+    return Path(model).with_suffix(SUFFIX)
+
+
+def open_beside(model: Any) -> Database | None:
+    """The measurements beside a model's file, where there are some."""
+    beside = default_path(model) if isinstance(model, (str, os.PathLike)) else None
+    return Database(beside) if beside is not None and beside.is_file() else None
+
+
+def key(problem: Problem, config: Config) -> str:
+    """What a measurement is of: the problem, and how its textures are stored."""
+    kernel = type(problem).__module__.rpartition(".")[2]
+    return f"{kernel} {problem} stored as {'half' if config.float16 else 'float'}"
+
+
+def tuned(target: Target, database: Database, device: str, config: Config) -> Target:
+    """The target with the measured specialisations of a device in place of the predicted ones."""
+    best = database.best(device)
+
+    def chooser(predicted: Callable[..., Any]) -> Callable[..., Any]:
+        def choose(problem: Problem, kind: str, units: int) -> Any:
+            found = best.get(key(problem, config))
+            return found.specialisation if found and _allowed(found, problem) else predicted(problem, kind, units)
+
+        return choose
+
+    return replace(
+        target, choose_convolution=chooser(target.choose_convolution), choose_product=chooser(target.choose_product),
+        measured=lambda problem: best[key(problem, config)].seconds if key(problem, config) in best else None,
+    )
+
+
+def _allowed(measured: Measured, problem: Problem) -> bool:
+    """A row may be of an older imgconv, whose kernels took other specialisations."""
+    chosen = measured.specialisation
+    if isinstance(problem, convolution.Problem):
+        return isinstance(chosen, convolution.Specialisation) and chosen.allowed(problem)
+    return isinstance(chosen, product.Specialisation)
+
+
+def _text(specialisation: Specialisation) -> str:
+    kernel = type(specialisation).__module__.rpartition(".")[2]
+    return json.dumps({"kernel": kernel, **asdict(specialisation)}, sort_keys=True)
+
+
+def _specialisation(text: str) -> Specialisation:
+    """Raises ConfigError for a row of a kernel or a constant that this imgconv does not have."""
+    content = {name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(text).items()}
+    kernel = str(content.pop("kernel", ""))
+    made: Any = {"convolution": convolution.Specialisation, "product": product.Specialisation}.get(kernel)
+    try:
+        specialisation: Specialisation = made(**content)
+    except TypeError as error:
+        raise ConfigError(f"the tuning file is of another version of imgconv ({error}): tune again") from error
+    return specialisation

@@ -1,0 +1,71 @@
+"""Loading and running again and again takes no memory that does not come back."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+import imgconv
+from imgconv.cl.device import DeviceInfo
+from imgconv.graph import Graph
+from imgconv.tensor import Tensor, build_graph, convolution
+
+SHAPE = (1, 8, 128, 128)  # half a megabyte: a lost one is seen above what allocators keep
+LOADS, RUNS = 30, 400
+NOISE = 4 << 20  # of the process: pages that allocators keep come and go
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+
+def network() -> Graph:
+    x = Tensor.input("x", SHAPE)
+    weights = numpy.random.default_rng(0).normal(size=(8, 8, 3, 3)).astype(numpy.float32)
+    return build_graph({"y": convolution(x, Tensor.constant(weights), [1, 1], [1] * 4, [1, 1]).relu()}, [x], "network")
+
+
+def drawn() -> dict[str, Any]:
+    return {"x": numpy.ones(SHAPE, numpy.float32)}
+
+
+def process_bytes() -> int:
+    """What lies in memory: images and buffers of a CPU's driver are part of it."""
+    gc.collect()
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+
+
+def assert_no_growth(device: DeviceInfo, repeat: int, work: Any) -> None:
+    """Fails where the second half of the calls keeps a quarter of SHAPE's bytes each."""
+    for _ in range(repeat // 2):
+        work()
+    early = process_bytes()
+    for _ in range(repeat // 2):
+        work()
+    growth = process_bytes() - early
+    assert growth < NOISE, f"{growth} bytes in {repeat // 2} calls on {device.name}"
+
+
+def test_loads(device: DeviceInfo) -> None:
+    graph, inputs = network(), drawn()
+
+    def load() -> None:
+        model = imgconv.load(graph, device=device)
+        model.run(inputs)
+        model.submit(inputs)
+
+    assert_no_growth(device, LOADS, load)
+
+
+def test_runs(device: DeviceInfo) -> None:
+    model, inputs = imgconv.load(network(), device=device), drawn()
+    assert_no_growth(device, RUNS, lambda: model.run(inputs))
+
+
+def test_frames(device: DeviceInfo) -> None:
+    model, inputs = imgconv.load(network(), device=device), drawn()
+    assert_no_growth(device, RUNS, lambda: model.submit(inputs))

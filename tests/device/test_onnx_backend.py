@@ -1,0 +1,137 @@
+"""ONNX's own tests of backends, by its own runner: nodes, PyTorch's exports, simple and light models.
+
+They run on the first device; the light models, which are as large as whole ones, and other devices with -m models.
+onnx_excluded.txt names the tests that are left out; every one of them must be refused with an error of imgconv's, or be
+one that ONNX itself gets wrong.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy
+import onnx
+import onnx.backend.test
+import onnx.helper
+import pytest
+from conftest import _device_id, found_devices
+from onnx.backend.test.loader import load_model_tests
+
+import imgconv
+from imgconv import onnx_backend
+from imgconv.cl.device import DeviceInfo
+from imgconv.onnx_backend import Backend
+
+KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
+EXCLUDED_FILE = Path(__file__).parent / "onnx_excluded.txt"
+WRONG_REFERENCE = "ONNX's expected output is wrong"
+
+
+def read_excluded() -> dict[str, str]:
+    """Reason by name: a line "# reason" heads the names below it."""
+    found: dict[str, str] = {}
+    reason = ""
+    for line in EXCLUDED_FILE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            reason = line[1:].strip()
+        elif line.strip():
+            assert line not in found, f"{line} is listed twice"
+            found[line.strip()] = reason
+    return found
+
+
+EXCLUDED = read_excluded()
+
+
+def backend_on(info: DeviceInfo) -> type[Backend]:
+    """The backend with ONNX's device "CPU" standing for this one, so that each test runs once."""
+
+    class OnDevice(Backend):
+        @classmethod
+        def supports_device(cls, device: str) -> bool:
+            return device == "CPU"
+
+        @classmethod
+        def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> onnx_backend.Representation:
+            return super().prepare(model, str(info.index), **kwargs)
+
+    return OnDevice
+
+
+for number, info in enumerate(found_devices()):
+    runner = onnx.backend.test.BackendTest(backend_on(info), __name__)
+    runner.exclude("_cuda$")
+    for name in EXCLUDED:
+        runner.exclude(f"^{name}_cpu$")
+    for name, case in runner.test_cases.items():
+        case.__name__ = case.__qualname__ = f"{name}_{_device_id(info).replace('-', '_')}"
+        globals()[case.__name__] = pytest.mark.models(case) if number or "Real" in name else case
+    del name, case
+
+
+@functools.cache
+def backend_tests() -> dict[str, Any]:
+    return {test.name: test for kind in KINDS for test in load_model_tests(kind=kind)}
+
+
+def test_the_list_names_tests_that_there_are() -> None:
+    assert set(EXCLUDED) <= set(backend_tests())
+    assert all(EXCLUDED.values())
+
+
+@pytest.mark.parametrize("name", sorted(name for name, reason in EXCLUDED.items() if reason != WRONG_REFERENCE))
+def test_what_is_excluded_is_refused(name: str) -> None:
+    """A wrong result never hides in the list, and what works by now has to leave it."""
+    test = backend_tests()[name]
+    model = test.model or onnx.load(Path(test.model_dir) / "model.onnx")
+    with pytest.raises(imgconv.Error):
+        prepared = backend_on(found_devices()[0]).prepare(model)
+        for inputs, _ in test.data_sets or ():
+            prepared.run(inputs)
+
+
+NODE = onnx.helper.make_node("Concat", ["a", "b"], ["c"], axis=0)
+A, B = numpy.float32([1, 2]), numpy.float32([3])
+
+
+def test_run_node() -> None:
+    (found,) = onnx_backend.run_node(NODE, [A, B])
+    numpy.testing.assert_array_equal(found, [1, 2, 3])
+    old = onnx.helper.make_node("Clip", ["x"], ["y"], min=0.0, max=2.0)
+    (found,) = onnx_backend.run_node(old, [A * 2], opset_version=6)
+    numpy.testing.assert_array_equal(found, [2, 2])
+
+
+def test_run_model_by_order_and_by_name() -> None:
+    graph = onnx.helper.make_graph(
+        [NODE], "g", [onnx.helper.make_tensor_value_info(n, 1, [None]) for n in "ab"],
+        [onnx.helper.make_tensor_value_info("c", 1, [None])],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+    prepared = onnx_backend.prepare(model)
+    for inputs in ([A, B], {"b": B, "a": A}):
+        numpy.testing.assert_array_equal(prepared.run(inputs)["c"], [1, 2, 3])
+    numpy.testing.assert_array_equal(onnx_backend.run_model(model, [B, B])[0], [3, 3])
+    with pytest.raises(imgconv.InputError, match="1 arrays for the 2 inputs a, b"):
+        prepared.run([A])
+
+
+def test_devices() -> None:
+    kinds = {info.kind for info in found_devices()}
+    assert onnx_backend.supports_device("CPU") == ("cpu" in kinds)
+    assert onnx_backend.supports_device("CUDA") == ("gpu" in kinds)
+    assert not onnx_backend.supports_device("no such device")
+    assert all(onnx_backend.supports_device(str(info.index)) for info in found_devices())
+
+
+def test_is_compatible() -> None:
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("StringNormalizer", ["x"], ["y"])], "g",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.STRING, [1])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.STRING, [1])],
+    )
+    assert not onnx_backend.is_compatible(onnx.helper.make_model(graph))
+
+

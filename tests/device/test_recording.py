@@ -1,0 +1,264 @@
+"""Launches replayed by one call: through the drivers here, and through made-up ones that fail or are Qualcomm's."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import warnings
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy
+import pytest
+
+import imgconv
+from imgconv.cl import recording
+from imgconv.cl.device import Context, DeviceInfo, open_device
+from imgconv.graph import Graph
+from imgconv.runner import Session
+from imgconv.tensor import Tensor, build_graph, convolution
+
+STATUS = ctypes.POINTER(ctypes.c_int32)
+INVALID_OPERATION = -59
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every test meets the drivers for the first time."""
+    monkeypatch.setattr(recording, "_trusted", set())
+    monkeypatch.setattr(recording, "_distrusted", {})
+    yield
+
+
+@pytest.fixture
+def recorder(device: DeviceInfo) -> DeviceInfo:
+    if not device.command_buffer:
+        pytest.skip(f"{device.name} has no command buffers")
+    return device
+
+
+def chain() -> Graph:
+    """Launches that need the one before: any other order gives other numbers."""
+    x = Tensor.input("x", (1, 5, 7, 9))
+    y = x
+    for number in range(4):
+        weights = numpy.random.default_rng(number).normal(size=(5, 5, 3, 3)).astype(numpy.float32)
+        y = convolution(y, Tensor.constant(weights), [1, 1], [1] * 4, [1, 1]).relu()
+    return build_graph({"y": y, "mean": y.mean((2, 3))}, [x], "chain")
+
+
+def drawn(seed: int) -> dict[str, Any]:
+    return {"x": numpy.random.default_rng(seed).normal(size=(1, 5, 7, 9)).astype(numpy.float32)}
+
+
+def sessions(info: DeviceInfo) -> tuple[Session, Session]:
+    """A session that replays, and one that has just begun to enqueue one by one, of the same plan."""
+    plan = imgconv.load(chain(), device=info).plan
+    recorded, plain = (Session(plan, open_device(info)) for _ in range(2))
+    plain.lane.recording = None
+    for _ in range(recording.plain_runs(info)):
+        assert recorded.lane.recording is None
+        recorded.run(drawn(0))
+    return recorded, plain
+
+
+def test_one_call_a_run_with_the_same_results(recorder: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded, plain = sessions(recorder)
+    assert recorded.lane.recording is not None
+    calls: list[str] = []
+    replay = recorded.lane.recording.replay
+    monkeypatch.setattr(recorded.lane.recording, "replay", lambda: (calls.append("replay"), replay()))
+    expected = [plain.run(drawn(seed)) for seed in range(3)]
+    monkeypatch.setattr("imgconv.runner.enqueue_all", lambda *_: calls.append("one by one"))
+    for seed in (0, 1, 2, 1):
+        found = recorded.run(drawn(seed))
+        for name, array in expected[seed].items():
+            numpy.testing.assert_array_equal(found[name], array)
+    assert calls == ["replay"] * 4
+
+
+def test_timed_queues_are_not_recorded(recorder: DeviceInfo) -> None:
+    plan = imgconv.load(chain(), device=recorder).plan
+    assert Session(plan, open_device(recorder, profile=True)).lane.recording is None
+
+
+def test_a_driver_that_replays_nothing_is_told_once(recorder: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording.CommandBuffer, "replay", lambda self: None)
+    with pytest.warns(RuntimeWarning, match="a replay through cl_khr_command_buffer gave other results"):
+        model = imgconv.load(chain(), device=recorder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = imgconv.load(chain(), device=recorder)
+    x = drawn(0)
+    assert numpy.abs(model.run(x)["y"]).sum() > 0
+    numpy.testing.assert_array_equal(model.run(x)["y"], again.run(x)["y"])
+
+
+@pytest.mark.parametrize("name", recording.COMMAND_BUFFER.keys() - {"clReleaseCommandBufferKHR"})
+def test_a_driver_that_refuses_is_told_once(
+    recorder: DeviceInfo, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    load_functions = recording.load_functions
+
+    def with_a_failing_one(context: Context, types: Any) -> dict[str, Any]:
+        functions = load_functions(context, types)
+
+        def refuse(*arguments: Any) -> int:
+            if name == "clCreateCommandBufferKHR":
+                ctypes.cast(arguments[-1], STATUS).contents.value = INVALID_OPERATION
+            return INVALID_OPERATION
+
+        return functions | {name: refuse}
+
+    monkeypatch.setattr(recording, "load_functions", with_a_failing_one)
+    with pytest.warns(RuntimeWarning, match=f"one by one, because {name}: .* refused: INVALID_OPERATION"):
+        model = imgconv.load(chain(), device=recorder)
+    assert numpy.abs(model.run(drawn(0))["y"]).sum() > 0
+
+
+def test_a_missing_function_is_told(recorder: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    types = recording.COMMAND_BUFFER | {"clNobodyHasThisKHR": (ctypes.c_int32,)}
+    monkeypatch.setattr(recording, "WAYS", ((recording.CommandBuffer, types),))
+    with pytest.warns(RuntimeWarning, match="the driver lacks clNobodyHasThisKHR"):
+        imgconv.load(chain(), device=recorder)
+
+
+def test_recordings_are_released(recorder: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    load_functions = recording.load_functions
+    live: set[int] = set()
+
+    def counted(context: Context, types: Any) -> dict[str, Any]:
+        functions = load_functions(context, types)
+
+        def create(*arguments: Any) -> int:
+            handle: int = functions["clCreateCommandBufferKHR"](*arguments)
+            live.add(handle)
+            return handle
+
+        def release(handle: Any) -> int:
+            live.remove(handle.value)
+            status: int = functions["clReleaseCommandBufferKHR"](handle)
+            return status
+
+        return functions | {"clCreateCommandBufferKHR": create, "clReleaseCommandBufferKHR": release}
+
+    monkeypatch.setattr(recording, "load_functions", counted)
+    model = imgconv.load(chain(), device=recorder)
+    for _ in range(1 + recording.plain_runs(recorder)):
+        model.run(drawn(0))
+        model.submit(drawn(0), 1).result()
+    assert len(live) == 2
+    del model
+    gc.collect()
+    wait_until(lambda: not live)
+
+
+def wait_until(condition: Any) -> None:
+    import time
+
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+        gc.collect()
+
+
+class Qualcomm:
+    """Entry points that write down how they are called, with the real core functions left out."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.fails = fails
+
+    def functions(self) -> dict[str, Any]:
+        return {
+            "clNewRecordingQCOM": self.new, "clEndRecordingQCOM": self.noted("end"),
+            "clEnqueueRecordingQCOM": self.noted("replay"), "clReleaseRecordingQCOM": self.noted("release"),
+            "clEnqueueNDRangeKernel": self.launch,
+        }
+
+    def new(self, queue: Any, status: Any) -> int:
+        ctypes.cast(status, STATUS).contents.value = INVALID_OPERATION if self.fails == "new" else 0
+        number = 100 + sum(call[0] == "new" for call in self.calls)
+        self.calls.append(("new", queue.value))
+        return number
+
+    def launch(
+        self, queue: Any, kernel: int, rank: int, offset: Any, sizes: Any, local: Any, count: int, *events: Any
+    ) -> int:
+        assert (offset, count, events) == (None, 0, (None, None))
+        self.calls.append(("launch", queue.value, kernel, rank, tuple(sizes), local and tuple(local)))
+        return INVALID_OPERATION if self.fails == "launch" else 0
+
+    def noted(self, name: str) -> Any:
+        def call(*arguments: Any) -> int:
+            self.calls.append((name, *(getattr(a, "value", a) for a in arguments)))
+            return INVALID_OPERATION if self.fails == name else 0
+
+        return call
+
+
+def qualcomm_context(monkeypatch: pytest.MonkeyPatch, driver: Qualcomm, longest: int = 2) -> Any:
+    info = SimpleNamespace(key="q", name="Adreno", driver_version="1", extensions=("cl_qcom_recordable_queues",))
+    device = object()
+
+    def queue(handle: Any, found: Any, properties: int) -> Any:
+        assert (handle.devices, found, properties) == ([device], device, 1 << 30)
+        return SimpleNamespace(int_ptr=7)
+
+    def number(found: Any, parameter: int) -> int:
+        assert (found, parameter) == (device, 0x41DE)
+        return longest
+
+    monkeypatch.setattr(recording.cl, "CommandQueue", queue)
+    monkeypatch.setattr(recording, "device_number", number)
+    monkeypatch.setattr(recording, "load_functions", lambda context, types: driver.functions())
+    handle = SimpleNamespace(devices=[device])
+    return SimpleNamespace(info=info, handle=handle, queue=SimpleNamespace(int_ptr=5), profile=False)
+
+
+LAUNCHES: Any = [
+    (SimpleNamespace(int_ptr=1), (8, 4), (2, 2)), (SimpleNamespace(int_ptr=2), (16,), None),
+    (SimpleNamespace(int_ptr=3), (4, 4, 4), (1, 1, 4)),
+]
+
+
+def test_qualcomm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded on a queue of its own, in recordings as long as the device takes, replayed in order on the context's."""
+    driver = Qualcomm()
+    made = recording.record(qualcomm_context(monkeypatch, driver), LAUNCHES)
+    assert made is not None and made.extension == "cl_qcom_recordable_queues"
+    assert driver.calls == [
+        ("new", 7), ("launch", 7, 1, 2, (8, 4), (2, 2)), ("launch", 7, 2, 1, (16,), None), ("end", 100),
+        ("new", 7), ("launch", 7, 3, 3, (4, 4, 4), (1, 1, 4)), ("end", 101),
+    ]
+    driver.calls.clear()
+    made.replay()
+    nothing = (0, None) * 4 + (0, None, None)
+    assert driver.calls == [("replay", 5, 100, *nothing), ("replay", 5, 101, *nothing)]
+    driver.calls.clear()
+    del made
+    gc.collect()
+    assert sorted(driver.calls) == [("release", 100), ("release", 101)]
+
+
+@pytest.mark.parametrize("fails", ["new", "launch", "end"])
+def test_qualcomm_that_refuses(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    driver = Qualcomm(fails)
+    with pytest.warns(RuntimeWarning, match="refused: INVALID_OPERATION"):
+        assert recording.record(qualcomm_context(monkeypatch, driver), LAUNCHES) is None
+    assert [call for call in driver.calls if call[0] == "release"] == ([] if fails == "new" else [("release", 100)])
+
+
+def test_qualcomm_that_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.warns(RuntimeWarning, match="hold no launches"):
+        assert recording.record(qualcomm_context(monkeypatch, Qualcomm(), 0), LAUNCHES) is None
+
+
+def test_a_replay_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = recording.record(qualcomm_context(monkeypatch, driver := Qualcomm()), LAUNCHES)
+    driver.fails = "replay"
+    assert made is not None
+    with pytest.raises(imgconv.DeviceError, match="clEnqueueRecordingQCOM: Adreno refused: INVALID_OPERATION"):
+        made.replay()

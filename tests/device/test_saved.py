@@ -1,0 +1,180 @@
+"""Model.save and what load makes of the file: the same results, or an error, whatever happens to the file."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from graphs import const
+
+import imgconv
+from imgconv import saved
+from imgconv.cl.device import DeviceInfo
+from imgconv.evaluate import evaluate_graph
+from imgconv.graph import Graph
+from imgconv.tensor import Tensor, build_graph, concatenate
+
+ROOT = Path(__file__).parent.parent.parent
+X = numpy.random.default_rng(0).normal(size=(1, 3, 9, 7)).astype(numpy.float32)
+
+
+def network() -> Graph:
+    """Every kind of node, a constant output, an index output."""
+    x = Tensor.input("x", X.shape)
+    kept = x.conv2d(const(6, 3, 3, 3), const(6), padding=1).relu()
+    pooled = concatenate([kept.max_pool(2, 2), kept.slice(2, 0, 4).slice(3, 0, 3).exp()], 1)
+    scores = pooled.global_average_pool().flatten().linear(const(5, 12))
+    return build_graph({"y": scores.softmax(1), "kept": kept, "labels": Tensor.constant(numpy.arange(5))}, [x])
+
+
+def outputs(model: imgconv.Model) -> dict[str, Any]:
+    return model.run({"x": X})
+
+
+def same(found: dict[str, Any], expected: dict[str, Any], tolerance: float = 0.0) -> bool:
+    return found.keys() == expected.keys() and all(
+        numpy.allclose(found[n], expected[n], rtol=0, atol=tolerance) for n in expected
+    )
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return network()
+
+
+@pytest.fixture(scope="module")
+def path(device: DeviceInfo, graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "m.imgconv"
+    imgconv.load(graph, device=device).save(path)
+    return path
+
+
+@pytest.mark.parametrize("settings", [{}, {"float16": 1}, {"max_image": 8}, {"native_explog": True}], ids=str)
+def test_the_same_results(device: DeviceInfo, graph: Graph, tmp_path: Path, settings: dict[str, Any]) -> None:
+    model = imgconv.load(graph, device=device, **settings)
+    expected = outputs(model)
+    model.save(tmp_path / "m")
+    again = imgconv.load(tmp_path / "m", device=device)
+    assert same(outputs(again), expected)
+    assert str(again.plan) == str(model.plan)
+    assert str(again.graph) == str(model.graph)
+    assert again.config == model.config
+    assert same(expected, evaluate_graph(graph, {"x": X}), 1e-2)
+
+
+def test_nothing_is_compiled_planned_or_imported(device: DeviceInfo, path: Path) -> None:
+    """In a process of its own: no onnx, no pass, no lowering, no kernel source given to the driver."""
+    script = f"""
+        import sys, numpy, pyopencl, imgconv
+        import imgconv.compiled, imgconv.cl.program
+        def refuse(*arguments, **options):
+            raise AssertionError("this is not wanted")
+        imgconv.compiled.run_passes = imgconv.compiled.lower = imgconv.cl.program.build = refuse
+        import imgconv.runner
+        imgconv.runner.build = refuse
+        model = imgconv.load({str(path)!r}, device={device.index})
+        model.run({{"x": numpy.zeros({X.shape}, "f4")}})
+        assert "onnx" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, cwd=ROOT)
+
+
+def test_another_driver_builds_again(device: DeviceInfo, graph: Graph, path: Path) -> None:
+    other = replace(device, driver_version="another")
+    assert same(outputs(imgconv.load(path, device=other)), outputs(imgconv.load(graph, device=device)), 1e-6)
+
+
+def test_another_device_plans_again(device: DeviceInfo, graph: Graph, path: Path) -> None:
+    other = replace(device, max_image_width=64, max_image_height=32, compute_units=1)
+    model = imgconv.load(path, device=other)
+    assert same(outputs(model), outputs(imgconv.load(graph, device=device)), 1e-6)
+    assert all(max(t.tiling.image_size) <= 64 for t in model.plan.textures)
+
+
+def test_a_binary_that_the_driver_refuses(device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = imgconv.load(network(), device=device)
+    monkeypatch.setattr(type(model._last.session), "binaries", lambda self: (b"no program",) * 9)
+    model.save(tmp_path / "m")
+    assert same(outputs(imgconv.load(tmp_path / "m", device=device)), outputs(model))
+
+
+def test_another_version_of_imgconv(device: DeviceInfo, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved, "_version", lambda: "99.0")
+    with pytest.raises(imgconv.ModelError, match=r"file '.*m.imgconv': imgconv .* compiled it, this is 99.0: compile"):
+        imgconv.load(path, device=device)
+
+
+def test_settings_are_in_the_file(device: DeviceInfo, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for settings in ({"float16": 1}, {"shapes": {"x": (1, 3, 4, 4)}}, {"max_image": 64}, {"native_explog": False}):
+        with pytest.raises(imgconv.ConfigError, match="compiled: its settings and shapes cannot be changed"):
+            imgconv.load(path, device=device, **settings)
+    monkeypatch.setenv("FLOAT16", "1")
+    assert imgconv.load(path, device=device).config.float16 == 0
+    with pytest.raises(imgconv.InputError, match="has shape"):
+        imgconv.load(path, device=device).run({"x": X[:, :, :4]})
+
+
+def test_a_saved_model_streams(device: DeviceInfo, tmp_path: Path) -> None:
+    x, total = Tensor.input("x", (1, 4)), Tensor.input("total", (1, 4))
+    imgconv.load(build_graph({"sum": total + x, "y": total * 2}, [x, total]), device=device).save(tmp_path / "m")
+    stream = imgconv.load(tmp_path / "m", device=device).stream({"sum": "total"})
+    assert [stream.run({"x": numpy.ones((1, 4))})["y"][0, 0] for _ in range(3)] == [0, 2, 4]
+
+
+def damaged(content: bytes) -> Iterator[bytes]:
+    """Cut at every 1 % of its length, and with one byte flipped at 200 places."""
+    for percent in range(100):
+        yield content[: len(content) * percent // 100]
+    generator = random.Random(0)
+    for _ in range(200):
+        at = generator.randrange(len(content))
+        yield content[:at] + bytes([content[at] ^ generator.randrange(1, 256)]) + content[at + 1 :]
+
+
+def test_damage_is_found(device: DeviceInfo, path: Path, tmp_path: Path) -> None:
+    expected, refused = outputs(imgconv.load(path, device=device)), 0
+    for content in damaged(path.read_bytes()):
+        (tmp_path / "m").write_bytes(content)
+        try:
+            found = outputs(imgconv.load(tmp_path / "m", device=device))
+        except imgconv.ModelError as error:
+            assert str(tmp_path / "m") in str(error)
+            refused += 1
+        else:
+            # Between sections, or in the graph, which nobody read.
+            assert same(found, expected)
+    assert refused > 200
+
+
+def test_a_kill_while_saving_leaves_the_old_file(device: DeviceInfo, path: Path, tmp_path: Path) -> None:
+    target = tmp_path / "m"
+    target.write_bytes(path.read_bytes())
+    script = f"""
+        import imgconv
+        model = imgconv.load({str(path)!r}, device={device.index})
+        model.save({str(target)!r})
+        print("ready", flush=True)
+        while True:
+            model.save({str(target)!r})
+    """
+    expected = outputs(imgconv.load(path, device=device))
+    for delay in (0.0, 0.003, 0.01, 0.02):
+        with subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, cwd=ROOT
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(delay)
+            os.kill(process.pid, signal.SIGKILL)
+        assert same(outputs(imgconv.load(target, device=device)), expected)

@@ -1,0 +1,266 @@
+"""Frames under way together, and runs from several threads: the results, the order, and what goes wrong on the way."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import numpy
+import onnx
+import pytest
+from support import make_model
+
+import imgconv
+from imgconv import pipeline
+from imgconv.cl.device import DeviceInfo
+from imgconv.graph import Graph
+from imgconv.tensor import Tensor, build_graph, convolution
+
+SHAPE = (1, 5, 12, 9)
+
+
+def network() -> Graph:
+    x = Tensor.input("x", SHAPE)
+    weights = numpy.random.default_rng(0).normal(size=(7, 5, 3, 3)).astype(numpy.float32)
+    y = convolution(x, Tensor.constant(weights), [1, 1], [1] * 4, [1, 1]).relu()
+    return build_graph({"y": y, "mean": y.mean((2, 3))}, [x], "network")
+
+
+@pytest.fixture
+def model(device: DeviceInfo) -> Iterator[imgconv.Model]:
+    yield imgconv.load(network(), device=device)
+
+
+def drawn(seed: int) -> dict[str, Any]:
+    return {"x": numpy.random.default_rng(seed).normal(size=SHAPE).astype(numpy.float32)}
+
+
+def assert_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        assert found[name].dtype == array.dtype
+        numpy.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_frames_are_runs(model: imgconv.Model, depth: int) -> None:
+    inputs = [drawn(seed) for seed in range(20)]
+    expected = [model.run(each) for each in inputs]
+    frames = []
+    for each in inputs:
+        given = {"x": each["x"].copy()}
+        frames.append(model.submit(given, depth))
+        given["x"][:] = numpy.nan  # the caller's next picture
+    for frame, want in zip(frames, expected, strict=True):
+        assert_equal(frame.result(timeout=60), want)
+        assert frame.done() and not frame.cancelled() and frame.exception() is None
+    assert model._last.pipeline.bytes <= depth * model.plan.buffer_bytes
+
+
+def test_order_is_kept(model: imgconv.Model) -> None:
+    done: list[int] = []
+    frames = []
+    for number in range(12):
+        frames.append(model.submit(drawn(number)))
+        frames[-1].add_done_callback(lambda _, number=number: done.append(number))
+    assert {id(frame) for frame in as_completed(frames)} == {id(frame) for frame in frames}
+    model.submit(drawn(0)).result()
+    assert done == list(range(12))
+
+
+def test_submit_waits_for_a_free_slot(model: imgconv.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, finish = threading.Semaphore(0), pipeline._Slot.finish
+    monkeypatch.setattr(pipeline._Slot, "finish", lambda slot: (go.acquire(), finish(slot)))
+    frames = [model.submit(drawn(seed), 2) for seed in range(2)]
+    assert model._last.pipeline.bytes == 2 * model.plan.buffer_bytes
+    with pytest.raises(TimeoutError):
+        frames[0].result(timeout=0.05)
+    assert not frames[0].done() and not frames[0].cancel()
+    with ThreadPoolExecutor() as pool:
+        third = pool.submit(lambda: model.submit(drawn(2), 2))
+        time.sleep(0.1)
+        assert not third.done()
+        go.release()
+        assert third.result(60) is not None and frames[0].done()
+        go.release(2)
+        assert_equal(third.result().result(60), model.run(drawn(2)))
+
+
+def test_what_does_not_fit_is_raised_at_once(model: imgconv.Model) -> None:
+    for inputs, message in (({}, "missing"), ({"x": numpy.zeros(3)}, "shape"), (drawn(0) | {"z": 1}, "'z'")):
+        with pytest.raises(imgconv.InputError, match=message):
+            model.submit(inputs)
+    with pytest.raises(imgconv.InputError, match="depth 0"):
+        model.submit(drawn(0), 0)
+
+
+@pytest.mark.parametrize("where", ["start", "finish"])
+def test_a_failure_is_the_frames_own(model: imgconv.Model, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    expected = model.run(drawn(0))
+    for _ in range(4):  # more often than there are slots
+        with monkeypatch.context() as broken:
+            broken.setattr(pipeline._Slot, where, fail)
+            frame = model.submit(drawn(1))
+            with pytest.raises(imgconv.DeviceError, match="planted"):
+                frame.result(timeout=60)
+    assert_equal(model.submit(drawn(0)).result(timeout=60), expected)
+
+
+def fail(slot: Any) -> None:
+    raise imgconv.DeviceError("planted")
+
+
+def test_ctrl_c_gives_the_slot_back(model: imgconv.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = pipeline._Slot.start
+
+    def interrupted(slot: Any) -> None:
+        start(slot)
+        raise KeyboardInterrupt
+
+    for _ in range(4):
+        with monkeypatch.context() as broken:
+            broken.setattr(pipeline._Slot, "start", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                model.submit(drawn(1))
+    assert_equal(model.submit(drawn(0)).result(timeout=60), model.run(drawn(0)))
+
+
+def test_a_dropped_model_still_answers(device: DeviceInfo) -> None:
+    before = frame_threads()
+    expected = [imgconv.load(network(), device=device).run(drawn(seed)) for seed in range(3)]
+    model = imgconv.load(network(), device=device)
+    frames = [model.submit(drawn(seed)) for seed in range(3)]
+    del model
+    gc.collect()
+    for frame, want in zip(frames, expected, strict=True):
+        assert_equal(frame.result(timeout=60), want)
+    end = time.monotonic() + 30
+    while frame_threads() > before:
+        assert time.monotonic() < end, "the thread of the collected model goes on"
+        gc.collect()
+        time.sleep(0.01)
+
+
+def frame_threads() -> int:
+    return sum(thread.name == "imgconv frames" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("how", ["", "raise KeyboardInterrupt"])
+def test_the_process_ends_with_frames_under_way(device: DeviceInfo, tmp_path: Path, how: str) -> None:
+    imgconv.export_onnx(network(), tmp_path / "network.onnx")
+    code = (
+        "import numpy, imgconv\n"
+        f"model = imgconv.load({str(tmp_path / 'network.onnx')!r}, device={device.index})\n"
+        f"frames = [model.submit({{'x': numpy.zeros({SHAPE}, 'f4')}}) for _ in range(3)]\n"
+        f"print('submitted', flush=True)\n{how}"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.stdout == "submitted\n"
+    assert result.returncode == (130 if how and sys.platform == "win32" else -2 if how else 0), result.stderr
+
+
+def test_runs_between_frames(model: imgconv.Model) -> None:
+    expected = [model.run(drawn(seed)) for seed in range(8)]
+    for _ in range(3):
+        frames = []
+        for seed in range(8):
+            frames.append(model.submit(drawn(seed)))
+            assert_equal(model.run(drawn(7 - seed)), expected[7 - seed])
+        for frame, want in zip(frames, expected, strict=True):
+            assert_equal(frame.result(timeout=60), want)
+
+
+def test_frames_of_several_sizes_and_integers(device: DeviceInfo) -> None:
+    nodes = [onnx.helper.make_node("Relu", ["x"], ["y"]), onnx.helper.make_node("ArgMax", ["x"], ["best"], axis=1)]
+    declared = {"x": numpy.zeros((1, 4, 6, 6), numpy.float32)}
+    proto = make_model(nodes, declared, ["y", "best"], 13)
+    for dimension in (2, 3):
+        proto.graph.input[0].type.tensor_type.shape.dim[dimension].dim_param = f"d{dimension}"
+    model = imgconv.load(proto, device=device)
+    frames = []
+    for seed in range(9):
+        x = numpy.random.default_rng(seed).normal(size=(1, 4, 5 + seed % 3, 6)).astype(numpy.float32)
+        frames.append((x, model.submit({"x": x})))
+    for x, frame in frames:
+        found = frame.result(timeout=60)
+        numpy.testing.assert_array_equal(found["y"], numpy.maximum(x, 0))
+        numpy.testing.assert_array_equal(found["best"], x.argmax(1, keepdims=True))
+        assert found["best"].dtype == numpy.int64
+
+
+def test_bytes(device: DeviceInfo) -> None:
+    """An input of bytes is uploaded to a texture."""
+    nodes = [
+        onnx.helper.make_node("Cast", ["x"], ["f"], to=onnx.TensorProto.FLOAT),
+        onnx.helper.make_node("Mul", ["f", "f"], ["y"]),
+    ]
+    x = numpy.random.default_rng(0).integers(0, 256, (1, 4, 6, 8), numpy.uint8)
+    model = imgconv.load(make_model(nodes, {"x": x}, ["y"], 13), device=device)
+    frames = [model.submit({"x": x + numpy.uint8(number)}) for number in range(5)]
+    for number, frame in enumerate(frames):
+        expected = (x + numpy.uint8(number)).astype(numpy.float32) ** 2
+        numpy.testing.assert_allclose(frame.result(60)["y"], expected, 1e-6)
+
+
+# Threads
+
+
+def test_eight_threads(model: imgconv.Model) -> None:
+    expected = [model.run(drawn(seed)) for seed in range(8)]
+
+    def work(seed: int) -> None:
+        for _ in range(25):
+            assert_equal(model.run(drawn(seed)), expected[seed])
+            assert_equal(model.submit(drawn(seed)).result(60), expected[seed])
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(work, seed) for seed in range(8)]:
+            done.result(120)
+
+
+def test_threads_with_several_sizes(device: DeviceInfo) -> None:
+    """Every thread has a size of its own, so that each compiles a plan and all share the weights."""
+    weights = {"w": numpy.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(numpy.float32)}
+    nodes = [onnx.helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)]
+    proto = make_model(nodes, {"x": numpy.zeros((1, 3, 8, 8), numpy.float32)}, ["y"], 13, weights)
+    proto.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "rows"
+    pictures = [numpy.random.default_rng(n).normal(size=(1, 3, 6 + n, 8)).astype(numpy.float32) for n in range(4)]
+    alone = imgconv.load(proto, device=device)
+    expected = [alone.run({"x": picture})["y"] for picture in pictures]
+    model = imgconv.load(proto, device=device)
+
+    def work(number: int) -> None:
+        for _ in range(10):
+            numpy.testing.assert_array_equal(model.run({"x": pictures[number]})["y"], expected[number])
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(work, number) for number in range(4)]:
+            done.result(120)
+
+
+def test_two_models_of_one_queue(device: DeviceInfo) -> None:
+    """A stream and its model share a context: its state must not see the other's runs."""
+    x = Tensor.input("x", SHAPE)
+    total = x + Tensor.input("total", SHAPE)
+    model = imgconv.load(build_graph({"total_out": total, "y": total * 2.0}), device=device)
+    stream = model.stream({"total_out": "total"})
+    ones, zeros = numpy.ones(SHAPE, numpy.float32), numpy.zeros(SHAPE, numpy.float32)
+
+    def count() -> None:
+        for number in range(1, 101):
+            assert numpy.all(stream.run({"x": ones})["y"] == 2 * number)
+
+    def run(value: float) -> None:
+        for _ in range(100):
+            assert numpy.all(model.run({"x": ones * value, "total": zeros})["y"] == 2 * value)
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(count), pool.submit(run, 3.0), pool.submit(run, 5.0)]:
+            done.result(120)

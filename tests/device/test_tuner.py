@@ -1,0 +1,104 @@
+"""imgconv tune: candidates are measured on the device, and load chooses what was fastest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy
+import pytest
+from graphs import const
+
+import imgconv
+from imgconv import cli, tuner
+from imgconv.cl.device import DeviceInfo, open_device
+from imgconv.compiler import compile_graph
+from imgconv.config import Config
+from imgconv.errors import Error
+from imgconv.evaluate import evaluate_graph
+from imgconv.graph import Graph
+from imgconv.target import target_of
+from imgconv.tensor import Tensor, build_graph
+from imgconv.tuning import Database, key
+
+X = numpy.random.default_rng(0).normal(size=(1, 8, 9, 9)).astype(numpy.float32)
+
+
+def network() -> Graph:
+    """Two equal convolutions with different epilogues, another one, a product with a constant and one without."""
+    x = Tensor.input("x", X.shape)
+    a = x.conv2d(const(8, 8, 3, 3), padding=1).relu()
+    b = a.conv2d(const(8, 8, 3, 3, seed=1), const(8), padding=1) + x
+    c = b.depthwise(const(8, 1, 3, 3), stride=2).reshape(8, 16).matmul(const(16, 12)).named("c")
+    return build_graph({"y": c @ c.transpose(1, 0)}, [x])
+
+
+def tune(device: DeviceInfo, database: Database, budget: float = 600.0, most: int = 3) -> dict[str, int]:
+    """Measurements by problem."""
+    optimised, _ = compile_graph(network(), Config(), target_of(device))
+    context = open_device(device, profile=True)
+    found = tuner.tune(
+        optimised, Config(), target_of(device), context, database, budget, most, lambda done, total, what: None
+    )
+    return {key(problem, Config()): len(measured) for problem, measured in found.items()}
+
+
+def test_every_problem_is_measured_once(device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = Database(tmp_path / "t")
+    found = tune(device, database)
+    assert len(found) == 4, "the first two convolutions are one problem"
+    assert set(found.values()) <= {1, 2, 3} and max(found.values()) == 3
+    best = database.best(device.key)
+    assert best.keys() == found.keys()
+    assert all(0 < measured.seconds < 1 for measured in best.values())
+
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("everything is known")
+
+    monkeypatch.setattr(tuner, "measure", refuse)
+    assert tune(device, database) == found
+
+
+def test_the_budget(device: DeviceInfo, tmp_path: Path) -> None:
+    assert tune(device, Database(tmp_path / "t"), budget=0.0) == {}
+
+
+def test_load_takes_what_was_measured(device: DeviceInfo, tmp_path: Path) -> None:
+    """Also where the slowest is recorded as the fastest: the choice is the file's, the result the same."""
+    database = Database(tmp_path / "t")
+    tune(device, database)
+    optimised, _ = compile_graph(network(), Config(), target_of(device))
+    expected = evaluate_graph(network(), {"x": X})["y"]
+    for problem in tuner.problems_of(optimised, Config(), target_of(device)):
+        slowest = database.find(device.key, key(problem, Config()))[-1]
+        database.record(device.key, key(problem, Config()), [type(slowest)(slowest.specialisation, 1e-12)])
+    model = imgconv.load(network(), device, tuning=database.path)
+    best = {str(measured.specialisation) for measured in database.best(device.key).values()}
+    launches = [launch for launch in model.plan.launches if launch.choice]
+    assert {launch.specialisation for launch in launches} == best
+    assert all("the fastest measured, 0.0 us; predicted cost" in launch.choice for launch in launches)
+    numpy.testing.assert_allclose(model.run({"x": X})["y"], expected, 0, 1e-5 * numpy.abs(expected).max())
+
+
+def test_a_wrong_kernel_is_found(device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuner, "relative_error", lambda got, expected: 1.0)
+    with pytest.raises(Error, match="two specialisations give different results: block "):
+        tune(device, Database(tmp_path / "t"))
+
+
+def test_the_command(
+    device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IMGCONV_DEVICE", str(device.index))
+    imgconv.export_onnx(network(), "m.onnx")
+    assert cli.main(["tune", "m.onnx", "--candidates", "2", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["file"] == "m.tuning" and Path("m.tuning").is_file() and len(content["problems"]) == 4
+    assert all(row["seconds"] > 0 and row["gflops"] > 0 for row in content["problems"])
+    assert cli.main(["tune", "m.onnx", "--candidates", "2", "--merge", "m.tuning", "--output", "other"]) == 0
+    assert "4 problems, written to other" in capsys.readouterr().out
+    assert cli.main(["inspect", "m.onnx", "--why"]) == 0
+    assert capsys.readouterr().out.count("the fastest measured") == 5
+    assert cli.main(["tune", "m.onnx", "--candidates", "0"]) == 1
+    assert "--candidates 0" in capsys.readouterr().err

@@ -1,0 +1,143 @@
+"""The database of measurements: what is recorded is chosen, for its own device only, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from graphs import target
+
+from imgconv.config import Config
+from imgconv.errors import ConfigError
+from imgconv.kernels import convolution, product
+from imgconv.tuning import Database, Measured, default_path, key, open_beside, tuned
+
+ROOT = Path(__file__).parent.parent
+PROBLEM = convolution.Problem(1, 32, (14, 14), 64, (14, 14), (1, 1), (1, 1), (1, 1), (0, 0), 1)
+PRODUCT = product.Problem(1, 3, 64, 40)
+SLOW, FAST = convolution.candidates(PROBLEM, "gpu")[:2]
+HERE = "Vendor | GPU | OpenCL C 1.2 | driver 1"
+NAME = key(PROBLEM, Config())
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(tmp_path / "m.tuning")
+
+
+def chosen(database: Database, device: str = HERE, config: Config = Config()) -> convolution.Specialisation:
+    made = tuned(target(), database, device, config)
+    return made.choose_convolution(PROBLEM, "gpu", 8)
+
+
+def test_the_fastest_is_chosen(database: Database) -> None:
+    default = chosen(database)
+    assert default == convolution.default_specialisation(PROBLEM, "gpu", 8)
+    other = next(c for c in convolution.candidates(PROBLEM, "gpu") if c != default)
+    database.record(HERE, NAME, [Measured(default, 2e-3), Measured(other, 1e-3)])
+    assert chosen(database) == other
+    assert database.find(HERE, NAME) == [Measured(other, 1e-3), Measured(default, 2e-3)]
+    made = tuned(target(), database, HERE, Config())
+    assert made.measured(PROBLEM) == 1e-3 and made.measured(replace(PROBLEM, batch=2)) is None
+    database.record(HERE, NAME, [Measured(default, 0.5e-3), Measured(other, 9.0)])
+    assert chosen(database) == default, "the shorter of two measurements stays"
+
+
+def test_products_too(database: Database) -> None:
+    fast = product.candidates(PRODUCT, "gpu")[-1]
+    database.record(HERE, key(PRODUCT, Config()), [Measured(fast, 1e-3)])
+    assert tuned(target(), database, HERE, Config()).choose_product(PRODUCT, "gpu", 8) == fast
+
+
+@pytest.mark.parametrize("other", ["Vendor | GPU | OpenCL C 1.2 | driver 2", "Vendor | GPU | OpenCL C 3.0 | driver 1"])
+def test_another_device_or_driver_is_not_consulted(database: Database, other: str) -> None:
+    default = chosen(database)
+    database.record(HERE, NAME, [Measured(SLOW if SLOW != default else FAST, 1e-9)])
+    assert chosen(database, other) == default
+    assert chosen(database, HERE, Config(float16=1)) == default, "half textures are another matter"
+
+
+def test_what_the_kernels_no_longer_take_is_not_chosen(database: Database) -> None:
+    database.record(HERE, NAME, [Measured(replace(SLOW, half_quads=4), 1e-9)])
+    assert chosen(database) == convolution.default_specialisation(PROBLEM, "gpu", 8)
+    with sqlite3.connect(database.path) as connection:
+        connection.execute("""UPDATE measured SET specialisation = '{"kernel": "convolution", "unheard_of": 1}'""")
+    with pytest.raises(ConfigError, match="another version of imgconv .*tune again"):
+        chosen(database)
+
+
+def test_merging_keeps_the_shorter(database: Database, tmp_path: Path) -> None:
+    other = Database(tmp_path / "other")
+    database.record(HERE, NAME, [Measured(SLOW, 3e-3), Measured(FAST, 2e-3)])
+    other.record(HERE, NAME, [Measured(SLOW, 1e-3), Measured(FAST, 9e-3)])
+    other.record("elsewhere", NAME, [Measured(SLOW, 1e-3)])
+    for _ in range(2):
+        database.merge(other.path)
+        assert database.find(HERE, NAME) == [Measured(SLOW, 1e-3), Measured(FAST, 2e-3)]
+        assert database.find("elsewhere", NAME) == [Measured(SLOW, 1e-3)]
+    with pytest.raises(ConfigError, match="no file .*none"):
+        database.merge(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_damaged_and_foreign_files(database: Database, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("this is no database" * 99)
+    with pytest.raises(ConfigError, match="text.* is no tuning file, or damaged"):
+        Database(tmp_path / "text")
+    with sqlite3.connect(database.path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(ConfigError, match="version 99, this imgconv reads 1: tune again"):
+        Database(database.path)
+
+
+def test_the_file_beside_a_model(tmp_path: Path) -> None:
+    model = tmp_path / "m.onnx"
+    assert default_path(model) == tmp_path / "m.tuning"
+    assert open_beside(model) is None and open_beside(object()) is None
+    Database(default_path(model))
+    assert open_beside(str(model)) is not None
+
+
+WRITER = """
+    import sys
+    sys.path[:0] = {path!r}
+    from test_tuning import NAME, SLOW, Measured, Database
+    print("ready", flush=True)
+    for number in range({count}):
+        Database({file!r}).record({device!r}, NAME + str(number), [Measured(SLOW, 1e-3)])
+"""
+
+
+def writer(database: Database, device: str, count: int) -> subprocess.Popen[bytes]:
+    path = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "device")]
+    script = textwrap.dedent(WRITER).format(path=path, file=str(database.path), device=device, count=count)
+    return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=ROOT)
+
+
+def test_two_processes_write_at_once(database: Database) -> None:
+    processes = [writer(database, device, 40) for device in ("one", "two")]
+    assert [process.wait() for process in processes] == [0, 0]
+    for process in processes:
+        assert process.stdout is not None
+        process.stdout.close()
+    assert len(database.best("one")) == len(database.best("two")) == 40
+
+
+def test_a_kill_leaves_the_file_whole(database: Database) -> None:
+    database.record(HERE, NAME, [Measured(SLOW, 1e-3)])
+    with writer(database, "one", 10_000) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.1)
+        os.kill(process.pid, signal.SIGKILL)
+    assert database.find(HERE, NAME) == [Measured(SLOW, 1e-3)]
+    with sqlite3.connect(database.path) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
