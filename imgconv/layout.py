@@ -219,6 +219,11 @@ class Texture:
         width, height = self.tiling.image_size
         return width * height * self.tiling.layers * LANES * numpy.dtype(self.dtype).itemsize
 
+    def same_image(self, other: Texture) -> bool:
+        """Whether one image can hold either: equal size, layers and element type."""
+        mine, its = self.tiling, other.tiling
+        return (mine.image_size, mine.layers, self.dtype) == (its.image_size, its.layers, other.dtype)
+
     def __str__(self) -> str:
         width, height = self.tiling.image_size
         layers = f"x{self.tiling.layers}" if self.tiling.layers > 1 else ""

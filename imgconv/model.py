@@ -64,6 +64,10 @@ class Model:
         return next(reversed(self._plans.values()))
 
     @property
+    def _sessions(self) -> list[Session]:
+        return [compiled.session for compiled in self._plans.values()]
+
+    @property
     def graph(self) -> Graph:
         """The graph after the passes. Before the first run, raises what was not known at load."""
         return self._last.graph
@@ -162,7 +166,7 @@ class Model:
         if size:
             shapes[PICTURE] = array_shape(format, (size[1], size[0]))
         source = replace(self._source, shapes=shapes, picture=stage)
-        return Model(source, [each.session for each in self._plans.values()])
+        return Model(source, self._sessions)
 
     def stream(self, states: Mapping[str, str]) -> Stream:
         """The model with outputs that feed inputs at the next frame: ``{"state_out": "state_in"}``; see Stream.
@@ -237,7 +241,7 @@ class Model:
         contents = {name: arrays[name] for name in self._contents}
         shapes = {name: array.shape for name, array in arrays.items()}
         try:
-            return self._source.compile(shapes, contents, [each.session for each in self._plans.values()])
+            return self._source.compile(shapes, contents, self._sessions)
         except InputError:
             if self._plans:
                 from imgconv.exchange import check_inputs
@@ -256,7 +260,7 @@ def load(
     model: Any, device: str | int | DeviceInfo | None = None, float16: int | bool | None = None,
     native_explog: bool | None = None, shapes: Shapes | None = None, max_image: int | None = None,
     progress: Callable[[int, int, str], None] | None = None, precision: str | Path | None = None,
-    tuning: str | Path | None = None,
+    tuning: str | Path | None = None, workspace: Model | None = None,
 ) -> Model:
     """Compile an ONNX file, an onnx ModelProto or a Graph for a device, or take a file of `Model.save`.
 
@@ -266,10 +270,19 @@ def load(
     size is that of the first run where none is given. max_image: a lower image limit than the device's
     (IMGCONV_MAX_IMAGE). progress: called with (kernels built, kernels in all, text). precision: a file that
     `imgconv tune --precision` wrote; it says what is half, and float16 too. tuning: a file that `imgconv tune` wrote
-    (default: the one beside the model, where there is one); measurements of other devices are left alone.
+    (default: the one beside the model, where there is one); measurements of other devices are left alone. workspace:
+    a model whose device and memory for activations this one shares, as far as it suffices: the runs of the two take
+    turns. Load the larger model first.
     Raises ConfigError, ModelError, UnsupportedError, InputError, DeviceError, ResourceError or BuildError.
     """
-    return Model(open_source(model, device, float16, native_explog, shapes, max_image, progress, precision, tuning))
+    if workspace is None:
+        return Model(open_source(model, device, float16, native_explog, shapes, max_image, progress, precision, tuning))
+    if device is not None and device != workspace.device:
+        raise ConfigError(f"{device!r} is not the device of the model whose workspace is to be shared")
+    source = open_source(
+        model, workspace.device, float16, native_explog, shapes, max_image, progress, precision, tuning
+    )
+    return Model(replace(source, context=workspace._source.context), workspace._sessions)
 
 
 def open_source(

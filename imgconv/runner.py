@@ -78,7 +78,8 @@ class Session:
         """Builds every kernel and uploads every constant. Raises BuildError, ResourceError, DeviceError.
 
         progress: called with (kernels built, kernels in all, what comes next). lenders: sessions of the same context;
-        a constant that one of them holds is shared with it, and so is a kernel. binaries: what `binaries` gave for this
+        a constant that one of them holds is shared with it, and so are kernels and the memory of activations, for the
+        runs of a context take turns. binaries: what `binaries` gave for this
         plan, device and driver, in place of compiling.
         """
         self.plan = plan
@@ -290,23 +291,42 @@ class Session:
             else:
                 memory[storage] = self._image(storage)
                 upload(self.context, memory[storage], content if storage.tiling.layers > 1 else content[0])
-        images: dict[int, Any] = {}
-        for texture, slot in self.plan.slots.items():
-            if slot not in images:
-                images[slot] = self._image(texture)
-                allocate(self.context, images[slot], texture.name)
-            memory[texture] = images[slot]
+        self.images = self._slot_images(lenders)
+        memory |= {texture: self.images[slot][1] for texture, slot in self.plan.slots.items()}
+        self.workspace: Any = None
         if self.plan.regions:
-            workspace = create_buffer(self.context, self.plan.workspace_bytes, "the workspace")
-            allocate_buffer(self.context, workspace, "the workspace")
-            for texture, region in self.plan.regions.items():
-                memory[texture] = create_image_in(
-                    self.context, workspace, region.offset, region.row_bytes, *texture.tiling.image_size, texture.dtype,
-                    texture.name,
-                )
+            self.workspace = self._find_workspace(lenders)
+        for texture, region in self.plan.regions.items():
+            memory[texture] = create_image_in(
+                self.context, self.workspace, region.offset, region.row_bytes, *texture.tiling.image_size,
+                texture.dtype, texture.name,
+            )
         for buffer in (*self.plan.input_buffers.values(), *self.plan.output_buffers.values()):
             memory[buffer] = self._exchanged(buffer)
         return memory
+
+    def _slot_images(self, lenders: Sequence[Session]) -> dict[int, tuple[Texture, Any]]:
+        """The image of each slot, with a texture that has its form: a lender's where one is like it, else a new one."""
+        offered = [image for each in lenders for image in each.images.values()]
+        images: dict[int, tuple[Texture, Any]] = {}
+        for texture, slot in self.plan.slots.items():
+            if slot in images:
+                continue
+            found = next((number for number, (other, _) in enumerate(offered) if other.same_image(texture)), None)
+            images[slot] = (texture, self._image(texture)) if found is None else offered.pop(found)
+            if found is None:
+                allocate(self.context, images[slot][1], texture.name)
+        return images
+
+    def _find_workspace(self, lenders: Sequence[Session]) -> Any:
+        """A lender's buffer where one is large enough, else a new one."""
+        needed = self.plan.workspace_bytes
+        offered = [each.workspace for each in lenders if each.workspace is not None and each.workspace.size >= needed]
+        if offered:
+            return offered[0]
+        workspace = create_buffer(self.context, needed, "the workspace")
+        allocate_buffer(self.context, workspace, "the workspace")
+        return workspace
 
     def _exchanged(self, place: Storage) -> Any:
         """Memory for an input or an output."""
