@@ -23,6 +23,9 @@ from imgconv.plan import Storage
 from imgconv.runner import Lane, Session
 
 Ticks = tuple[int, int]
+# Bytes of a frame's inputs and outputs under which queues of their own cost more than they hide: a wait for another
+# queue is tens of microseconds of a GPU's time, and so is the copy of this many bytes.
+SMALL_FRAME = 1 << 18
 
 
 class Frame(Future[dict[str, Any]]):
@@ -41,14 +44,16 @@ class Frame(Future[dict[str, Any]]):
 class Pipeline:
     """A session's frames, each in memory of its own for inputs and outputs; textures and kernels are shared.
 
-    Uploads, launches and downloads go through a queue each. On the device a frame takes plan.buffer_bytes, and as many
+    Uploads, launches and downloads go through a queue each, those of small frames through one. On the device a frame takes plan.buffer_bytes, and as many
     bytes of the host's pinned memory.
     """
 
     def __init__(self, session: Session) -> None:
         """Raises DeviceError. Memory is taken when frames need it."""
         self._session = session
-        self._queues = (new_queue(session.context), new_queue(session.context))
+        context = session.context
+        small = session.plan.buffer_bytes < SMALL_FRAME
+        self._queues = (context.queue,) * 2 if small else (new_queue(context), new_queue(context))
         self._free: list[_Slot] = []
         self._slots = 0
         self._busy = 0
