@@ -44,8 +44,8 @@ class Frame(Future[dict[str, Any]]):
 class Pipeline:
     """A session's frames, each in memory of its own for inputs and outputs; textures and kernels are shared.
 
-    Uploads, launches and downloads go through a queue each, those of small frames through one. On the device a frame takes plan.buffer_bytes, and as many
-    bytes of the host's pinned memory.
+    Uploads, launches and downloads go through a queue each, those of small frames through one. On the device a frame
+    takes plan.buffer_bytes, and as many bytes of the host's pinned memory.
     """
 
     def __init__(self, session: Session) -> None:

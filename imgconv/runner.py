@@ -11,7 +11,7 @@ import numpy
 from imgconv.cl.device import Context
 from imgconv.cl.image import allocate, allocate_buffer, create_buffer, create_image, create_image_in, download
 from imgconv.cl.image import download_buffer, fill, upload
-from imgconv.cl.program import binary, build, build_binary, kernel
+from imgconv.cl.program import Part, binary, build_all, kernel
 from imgconv.cl.queue import durations, enqueue, enqueue_all, finish, spans
 from imgconv.cl.queue import Launch as BoundLaunch
 from imgconv.cl.recording import Recording, distrust, is_trusted, plain_runs, record, trust
@@ -352,15 +352,17 @@ class Session:
         names = {text: f"k{number}" for number, text in enumerate(texts)}
         kernels: dict[str, tuple[Any, str]] = {text: self._lent[text] for text in texts if text in self._lent}
         waiting = [text for text in texts if text not in kernels]
-        self._programs = []
-        for number, start in enumerate(range(0, len(waiting), KERNELS_IN_A_PROGRAM)):
-            batch = waiting[start : start + KERNELS_IN_A_PROGRAM]
-            progress(start, len(waiting), "compiling kernels")
+        batches = [waiting[at : at + KERNELS_IN_A_PROGRAM] for at in range(0, len(waiting), KERNELS_IN_A_PROGRAM)]
+        parts = []
+        for number, batch in enumerate(batches):
             source = common + "".join(f"#define NAME {names[text]}\n{text}#undef NAME\n" for text in batch)
             paths = ", ".join(sorted({texts[text] for text in batch}))
-            ready = build_binary(self.context, binaries[number], paths) if number < len(binaries) else None
-            program = ready or build(self.context, source, paths)
+            parts.append(Part(source, paths, binaries[number] if number < len(binaries) else None))
+        progress(0, len(waiting), "compiling kernels")
+        self._programs = []
+        for batch, program in zip(batches, build_all(self.context, parts)):
             self._programs.append(program)
             kernels |= {text: (program, names[text]) for text in batch}
+            progress(len(kernels), len(texts), "compiling kernels")
         progress(len(waiting), len(waiting), "ready")
         return kernels

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import pyopencl as cl
 
@@ -29,12 +33,50 @@ def build(context: Context, source: str, name: str, options: Sequence[str] = ())
     pyopencl keeps binaries on disk, keyed by source, options, device and driver: a second build is quick. Raises
     BuildError with ``name``, the driver's log and the source lines near each error.
     """
+    with _without_warnings():
+        return _build(context, source, name, options)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of several programs: its source, its name as in ``build``, and what ``binary`` gave for it, where known."""
+
+    source: str
+    name: str
+    binary: bytes | None = None
+
+
+def build_all(context: Context, parts: Sequence[Part]) -> Iterator[Program]:
+    """The programs in order, each as soon as it is there; several are built at once where the driver can.
+
+    A binary that the driver does not want is built from source. Raises BuildError as ``build`` does.
+    """
+    with _without_warnings(), ThreadPoolExecutor(os.cpu_count()) as pool:
+        try:
+            yield from pool.map(partial(_build_part, context), parts)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _build_part(context: Context, part: Part) -> Program:
+    ready = None if part.binary is None else build_binary(context, part.binary, part.name)
+    return ready or _build(context, part.source, part.name)
+
+
+def _build(context: Context, source: str, name: str, options: Sequence[str] = ()) -> Program:
     try:
-        handle = _built(cl.Program(context.handle, source), options)
+        return Program(name, cl.Program(context.handle, source).build(options=list(options)))
     except cl.Error as error:
         log = _build_log(str(error))
         raise BuildError(name, log, source_near_errors(source, log)) from error
-    return Program(name, handle)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    # Some drivers log a line for every successful build, and pyopencl warns of each.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cl.CompilerWarning)
+        yield
 
 
 def binary(program: Program) -> bytes:
@@ -45,10 +87,9 @@ def binary(program: Program) -> bytes:
 def build_binary(context: Context, content: bytes, name: str) -> Program | None:
     """The program that `binary` was taken from; None where the driver does not want it."""
     try:
-        handle = _built(cl.Program(context.handle, [context.handle.devices[0]], [content]))
+        return Program(name, cl.Program(context.handle, [context.handle.devices[0]], [content]).build())
     except cl.Error:
         return None
-    return Program(name, handle)
 
 
 def kernel(program: Program, name: str) -> cl.Kernel:
@@ -61,14 +102,6 @@ def kernel(program: Program, name: str) -> cl.Kernel:
     except cl.Error as error:
         names = ", ".join(sorted(each.function_name for each in program.handle.all_kernels()))
         raise DeviceError(f"{program.name} has no kernel {name!r}; it has: {names or 'none'}") from error
-
-
-def _built(program: cl.Program, options: Sequence[str] = ()) -> cl.Program:
-    with warnings.catch_warnings():
-        # Some drivers log a line for every successful build, and pyopencl warns of each.
-        warnings.simplefilter("ignore", cl.CompilerWarning)
-        program.build(options=list(options))
-        return program
 
 
 def source_near_errors(source: str, log: str) -> str:

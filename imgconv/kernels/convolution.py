@@ -268,7 +268,8 @@ def _on_cpu(problem: Problem) -> Iterator[Specialisation]:
         made = Specialisation(length, height, each, "line", True, vector_quads=vector)
         yield made
         for passes in {ceil(total / n) for n in (1, 2, 4, 8)}:
-            made = replace(made, keep="input", passes=passes)
+            # Alone in its group: a driver may put the private memory of a whole group on a thread's stack.
+            made = replace(made, keep="input", passes=passes, local_size=(1, 1, 1))
             if problem.group_input_quads * prod(_tile(problem, made)) * 16 <= PRIVATE_BYTES:
                 yield made
 

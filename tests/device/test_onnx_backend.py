@@ -1,8 +1,7 @@
 """ONNX's own tests of backends, by its own runner: nodes, PyTorch's exports, simple and light models.
 
-They run on the first device; the light models, which are as large as whole ones, and other devices with -m models.
-onnx_excluded.txt names the tests that are left out; every one of them must be refused with an error of imgconv's, or be
-one that ONNX itself gets wrong.
+They take minutes on each device, and run with -m models. onnx_excluded.txt names the tests that are left out; every one
+of them must be refused with an error of imgconv's, or be one that ONNX itself gets wrong.
 """
 
 from __future__ import annotations
@@ -60,14 +59,14 @@ def backend_on(info: DeviceInfo) -> type[Backend]:
     return OnDevice
 
 
-for number, info in enumerate(found_devices()):
+for info in found_devices():
     runner = onnx.backend.test.BackendTest(backend_on(info), __name__)
     runner.exclude("_cuda$")
     for name in EXCLUDED:
         runner.exclude(f"^{name}_cpu$")
     for name, case in runner.test_cases.items():
         case.__name__ = case.__qualname__ = f"{name}_{_device_id(info).replace('-', '_')}"
-        globals()[case.__name__] = pytest.mark.models(case) if number or "Real" in name else case
+        globals()[case.__name__] = pytest.mark.models(case)
     del name, case
 
 
