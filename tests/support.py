@@ -9,6 +9,7 @@ import numpy
 import onnx
 import onnx.helper
 import onnxruntime
+import pytest
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
@@ -36,13 +37,21 @@ def run_model(model: Any, inputs: Mapping[str, Any], engine: str | DeviceInfo = 
 
 
 def run_oracle(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> Arrays:
-    """The outputs of a model, computed by onnxruntime on the CPU without rewriting the graph."""
+    """The outputs of a model, computed by onnxruntime on the CPU without rewriting the graph.
+
+    Skips the test, with the reason, where an old onnxruntime cannot.
+    """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    names = [o.name for o in session.get_outputs()]
-    return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        names = [o.name for o in session.get_outputs()]
+        return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+    except Exception as error:
+        if not (OLD_ORACLE and type(error).__module__.startswith("onnxruntime")):
+            raise
+        pytest.skip(f"{OLD_ORACLE_REASON}: {str(error)[:200]}")
 
 
 def assert_close(found: Mapping[str, Any], expected: Mapping[str, Any], tolerance: float) -> None:

@@ -9,7 +9,7 @@ import numpy
 import onnx
 import onnx.parser
 import pytest
-from support import ENGINES, assert_close, run_model, run_oracle
+from support import ENGINES, OLD_ORACLE, OLD_ORACLE_REASON, assert_close, run_model, run_oracle
 
 from imgconv.errors import ContentError, ModelError, UnsupportedError
 from imgconv.evaluate import evaluate_graph
@@ -295,6 +295,8 @@ FUNCTIONS = [
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("opset", "text", "inputs"), FUNCTIONS)
 def test_functions_of_onnx(opset: int, text: str, inputs: dict[str, Any], engine: str) -> None:
+    if OLD_ORACLE and "is_causal" in text:
+        pytest.skip(OLD_ORACLE_REASON)
     declared = ", ".join(f"float{list(array.shape)} {name}" for name, array in inputs.items())
     model = model_of(f"agraph ({declared}) => (float[{','.join('?' * _rank(text, inputs))}] y) {{ {text} }}", opset)
     assert_close(run_model(model, inputs, engine), run_oracle(model, inputs), 2e-6)

@@ -20,7 +20,7 @@ FAMILIES = {
 
 def first_cases(cases: list[Case]) -> list[Case]:
     """The first case of each operator."""
-    usable = [c for c in cases if not (OLD_ORACLE and (c.op_type, c.opset) in NEW_ORACLE_ONLY)]
+    usable = [c for c in cases if not (OLD_ORACLE and (c.op_type, c.opset, c.outputs) in NEW_ORACLE_ONLY)]
     first = {c.op_type: c for c in reversed(usable)}
     return list(first.values())
 
