@@ -25,10 +25,11 @@ def opened(device: DeviceInfo) -> Context:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "device" in metafunc.fixturenames:
         devices = found_devices() or (None,)
-        metafunc.parametrize("device", devices, ids=_device_id, indirect=True, scope="session")
+        metafunc.parametrize("device", devices, ids=device_id, indirect=True, scope="session")
 
 
-def _device_id(device: DeviceInfo | None) -> str:
+def device_id(device: DeviceInfo | None) -> str:
+    """How tests are named after a device: its number and its platform."""
     return re.sub(r"\W+", "-", f"{device.index}-{device.platform}").strip("-").lower() if device else "no-device"
 
 

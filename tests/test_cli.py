@@ -6,10 +6,10 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from command_line import Command, in_folder
 import numpy
 import onnx
 import pytest
@@ -17,32 +17,19 @@ from onnx.helper import make_graph, make_model, make_node, make_opsetid
 from PIL import Image
 from support import make_input
 
-from imgconv import cli, terminal
+from imgconv import terminal
 from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.commands import devices as devices_command
 from imgconv.commands import run as run_command
 from imgconv.errors import DeviceError
 
 COLORS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
-Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def imgconv(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
     """Runs one command line in an empty folder: exit status, stdout, stderr."""
-    for name in ("IMGCONV_DEVICE", "IMGCONV_MAX_IMAGE", "FLOAT16", "NATIVE_EXPLOG"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        try:
-            status = cli.main([str(argument) for argument in arguments])
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
+    return in_folder(tmp_path, capsys, monkeypatch)
 
 
 def write_model(

@@ -7,12 +7,12 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from command_line import Command, in_folder
 import numpy
 import onnx
 import pytest
@@ -20,7 +20,6 @@ from onnx.helper import make_node
 from PIL import Image
 from support import make_model
 
-from imgconv import cli
 from imgconv.cl.device import Context, DeviceInfo, open_device
 from imgconv.cl.image import create_buffer
 from imgconv.cl.queue import durations, spans
@@ -42,26 +41,13 @@ from imgconv.trace import trace
 
 HOSTILE = "</script><b>&\"'\\u2028 \u2028é"
 
-Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def imgconv(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
     """Runs one command line in an empty folder with tiny.onnx: exit status, stdout, stderr."""
-    for name in ("IMGCONV_DEVICE", "IMGCONV_MAX_IMAGE", "FLOAT16", "NATIVE_EXPLOG"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    onnx.save(tiny_model(), "tiny.onnx")
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        try:
-            status = cli.main([str(argument) for argument in arguments])
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
+    onnx.save(tiny_model(), tmp_path / "tiny.onnx")
+    return in_folder(tmp_path, capsys, monkeypatch)
 
 
 def tiny_model() -> onnx.ModelProto:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from command_line import Command, in_folder
 import numpy
 import onnx
 import pytest
@@ -17,12 +17,11 @@ from planted import LAYERS, offset_model, overflow_model, picture
 from support import run_oracle
 
 import imgconv
-from imgconv import cli, verify
+from imgconv import verify
 from imgconv.cl.device import DeviceInfo
 from imgconv.verify import Layer, difference, problem_of
 from imgconv.verify_page import page
 
-Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -30,19 +29,7 @@ def command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: DeviceInfo
 ) -> Command:
     """Runs one command line on a device, in an empty folder: exit status, stdout, stderr."""
-    for name in ("IMGCONV_DEVICE", "IMGCONV_MAX_IMAGE", "FLOAT16", "NATIVE_EXPLOG"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        try:
-            status = cli.main([*map(str, arguments), "--device", str(device.index)])
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
+    return in_folder(tmp_path, capsys, monkeypatch, "--device", device.index)
 
 
 def layers_of(out: str) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ import onnx
 import onnx.backend.test
 import onnx.helper
 import pytest
-from conftest import _device_id, found_devices
+from conftest import device_id, found_devices
 from onnx.backend.test.loader import load_model_tests
 
 import imgconv
@@ -65,7 +65,7 @@ for info in found_devices():
     for name in EXCLUDED:
         runner.exclude(f"^{name}_cpu$")
     for name, case in runner.test_cases.items():
-        case.__name__ = case.__qualname__ = f"{name}_{_device_id(info).replace('-', '_')}"
+        case.__name__ = case.__qualname__ = f"{name}_{device_id(info).replace('-', '_')}"
         globals()[case.__name__] = pytest.mark.models(case)
     del name, case
 
