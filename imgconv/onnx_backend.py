@@ -17,7 +17,7 @@ import onnx.helper
 
 from imgconv.cl.device import list_devices, select
 from imgconv.config import read_config
-from imgconv.errors import DeviceError, InputError
+from imgconv.errors import DeviceError, InputError, ModelError
 from imgconv.model import Model, load
 
 # ONNX knows two names of devices: the kind of OpenCL device that each stands for.
@@ -57,8 +57,6 @@ class Backend(onnx.backend.base.Backend):
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
         """Whether imgconv runs the model, as far as that is known without its inputs."""
-        from imgconv.errors import ModelError
-
         try:
             cls.prepare(model, device, **kwargs)
         except ModelError:
@@ -77,7 +75,7 @@ class Backend(onnx.backend.base.Backend):
     def run_node(
         cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """One node's outputs for its inputs, in order. opset_version: the newest by default."""
+        """One node's outputs for its inputs, in order. opset_version: the newest by default. Raises as `load` does."""
         super().run_node(node, inputs, device, outputs_info, **kwargs)
         version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
         arrays = dict(zip((name for name in node.input if name), map(numpy.asarray, inputs)))

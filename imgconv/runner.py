@@ -307,7 +307,8 @@ class Session:
 
     def _slot_images(self, lenders: Sequence[Session]) -> dict[int, tuple[Texture, Any]]:
         """The image of each slot, with a texture that has its form: a lender's where one is like it, else a new one."""
-        offered = [image for each in lenders for image in each.images.values()]
+        # Lenders may share images among themselves: each image is offered once.
+        offered = list({id(image): (form, image) for each in lenders for form, image in each.images.values()}.values())
         images: dict[int, tuple[Texture, Any]] = {}
         for texture, slot in self.plan.slots.items():
             if slot in images:

@@ -121,16 +121,24 @@ def tuned(target: Target, database: Database, device: str, config: Config) -> Ta
     """The target with the measured specialisations of a device in place of the predicted ones."""
     best = database.best(device)
 
+    def fastest(problem: Problem) -> Measured | None:
+        found = best.get(key(problem, config))
+        return found if found and _allowed(found, problem) else None
+
     def chooser(predicted: Callable[..., Any]) -> Callable[..., Any]:
         def choose(problem: Problem, kind: str, units: int) -> Any:
-            found = best.get(key(problem, config))
-            return found.specialisation if found and _allowed(found, problem) else predicted(problem, kind, units)
+            found = fastest(problem)
+            return found.specialisation if found else predicted(problem, kind, units)
 
         return choose
 
+    def seconds(problem: Problem) -> float | None:
+        found = fastest(problem)
+        return found.seconds if found else None
+
     return replace(
         target, choose_convolution=chooser(target.choose_convolution), choose_product=chooser(target.choose_product),
-        measured=lambda problem: best[key(problem, config)].seconds if key(problem, config) in best else None,
+        measured=seconds,
     )
 
 

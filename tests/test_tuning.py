@@ -68,6 +68,7 @@ def test_another_device_or_driver_is_not_consulted(database: Database, other: st
 def test_what_the_kernels_no_longer_take_is_not_chosen(database: Database) -> None:
     database.record(HERE, NAME, [Measured(replace(SLOW, half_quads=4), 1e-9)])
     assert chosen(database) == convolution.default_specialisation(PROBLEM, "gpu", 8)
+    assert tuned(target(), database, HERE, Config()).measured(PROBLEM) is None, "and not said to be"
     with sqlite3.connect(database.path) as connection:
         connection.execute("""UPDATE measured SET specialisation = '{"kernel": "convolution", "unheard_of": 1}'""")
     with pytest.raises(ConfigError, match="another version of imgconv .*tune again"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -12,10 +13,14 @@ from graphs import const
 
 import imgconv
 from imgconv import runner
-from imgconv.cl.device import DeviceInfo
+from imgconv.cl.device import DeviceInfo, open_device
+from imgconv.config import Config
 from imgconv.errors import ResourceError
 from imgconv.evaluate import evaluate_graph
 from imgconv.graph import Graph
+from imgconv.lower import lower
+from imgconv.passes import run_passes
+from imgconv.target import target_of
 from imgconv.tensor import Tensor, build_graph
 
 SHAPE = (1, 8, 24, 24)
@@ -77,6 +82,22 @@ def test_a_workspace_that_does_not_suffice(device: DeviceInfo, taken: list[int])
     x = picture(3)
     expected = evaluate_graph(network(0, channels=32), {"x": x})["y"]
     numpy.testing.assert_allclose(large.run({"x": x})["y"], expected, 0, 1e-5 * numpy.abs(expected).max())
+
+
+def test_lenders_that_share_already(device: DeviceInfo) -> None:
+    """An image that two lenders have is one image: no two slots of the borrower may get it."""
+    apart = replace(target_of(device), images_in_buffers=None)
+    context = open_device(device)
+    # One image of the input's size in each lender, two in the borrower.
+    small, large = (lower(run_passes(g), Config(), apart) for g in (network(0, 1, 16), network(0)))
+    lender = runner.Session(small, context)
+    second = runner.Session(small, context, lenders=[lender])
+    session = runner.Session(large, context, lenders=[lender, second])
+    held = [id(image) for _, image in session.images.values()]
+    assert len(set(held)) == len(held) > 1
+    expected = evaluate_graph(network(0), {"x": picture(0)})["y"]
+    found = session.run({"x": picture(0)})["y"]
+    numpy.testing.assert_allclose(found, expected, 0, 1e-5 * numpy.abs(expected).max())
 
 
 def test_threads_take_turns(device: DeviceInfo) -> None:
