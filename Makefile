@@ -23,6 +23,7 @@ test: $(VENV)/installed-cpu $(VENV)/installed-test
 bench: $(VENV)/installed-cpu $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.model squeezenet --repeat 5
 	$(BIN)/python -m benchmarks.kernel squeezenet --repeat 5
+	$(BIN)/python -m benchmarks.memory --repeat 5
 	$(BIN)/python -m benchmarks.peers squeezenet --repeat 5
 	-$(BIN)/python -m benchmarks.adreno squeezenet --summary
 

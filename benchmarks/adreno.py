@@ -43,10 +43,13 @@ from benchmarks.networks import DEFAULT, Network, open_network
 from imgconv.config import read_config
 from imgconv.layout import ImageLimits
 from imgconv.lower import Target, lower
+from imgconv.memory import Alignment
 from imgconv.passes import run_passes
 from imgconv.plan import Launch, Plan
 
 LIMITS = ImageLimits(16384, 16384, 2048)
+# Adreno has images that are parts of buffers, in rows of multiples of 64 texels.
+ALIGNMENT = Alignment(64, 64, 1 << 30)
 GPUS = (630, 650, 740)
 # The convolution of the 2023 engine, compiled by the same Mesa for a630: problem, issue/MAC, MAC/read, regs, waves.
 KERNEL_OF_2023 = (("1x1, 256 to 256 channels", 1.67, 8.0, 16, 6), ("3x3, 64 to 64 channels", 1.46, 10.7, 24, 6))
@@ -284,7 +287,7 @@ def _times(work: Work, trips: int) -> Work:
 def plan_for(network: Network, options: argparse.Namespace) -> Plan:
     """The plan for a GPU that nobody has to own."""
     config = read_config(options.float16, options.native_explog)
-    target = Target(LIMITS, "gpu", options.compute_units)
+    target = Target(LIMITS, "gpu", options.compute_units, images_in_buffers=ALIGNMENT)
     return lower(run_passes(network.graph), config, target)
 
 

@@ -11,8 +11,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,13 +114,24 @@ def load_ncnn(request: Request) -> Run:
     return run
 
 
-def load_mnn(request: Request) -> Run:
+# MNN's MNN_GPU_TUNING_WIDE, MNN_GPU_MEMORY_BUFFER and MNN_GPU_MEMORY_IMAGE (include/MNN/MNNForwardType.h).
+MNN_TUNED, MNN_BUFFERS, MNN_IMAGES = 1 << 2, 1 << 6, 1 << 7
+
+
+def load_mnn(request: Request, memory: int = 0) -> Run:
+    """memory: MNN_BUFFERS or MNN_IMAGES for OpenCL, 0 for the CPU. The package on PyPI has no OpenCL."""
     import MNN
 
     folder = Path(request.folder)
-    file = folder / "m.mnn"
+    file = folder / f"m{memory}.mnn"
+    backend, mode = ("OPENCL", memory | MNN_TUNED) if memory else ("CPU", os.cpu_count())
+    settings = {"backend": backend, "precision": "high", "numThread": mode}
+    with _printed(file.with_suffix(".log")) as printed:
+        runtime = MNN.nn.create_runtime_manager((settings,))
+    # It says so and takes the CPU.
+    if "Can't Find" in printed.read_text(errors="replace"):
+        raise ImportError(f"MNN {backend} is not in this build")
     _convert(["mnnconvert", "-f", "ONNX", "--modelFile", request.path, "--MNNModel", str(file)], folder)
-    runtime = MNN.nn.create_runtime_manager(({"backend": "CPU", "precision": "high", "numThread": os.cpu_count()},))
     net = MNN.nn.load_module_from_file(str(file), list(request.shapes), list(request.outputs), runtime_manager=runtime)
 
     def run(inputs: Arrays) -> dict[str, Any]:
@@ -181,6 +192,21 @@ def load_torch(request: Request, device: str = "cuda", graph: bool = False) -> R
     return run
 
 
+@contextmanager
+def _printed(file: Path) -> Iterator[Path]:
+    """What libraries of other languages print meanwhile, in a file."""
+    streams = {number: os.dup(number) for number in (1, 2)}
+    with open(file, "wb") as caught:
+        for number in streams:
+            os.dup2(caught.fileno(), number)
+        try:
+            yield file
+        finally:
+            for number, own in streams.items():
+                os.dup2(own, number)
+                os.close(own)
+
+
 def _convert(command: list[str], folder: Path) -> None:
     """Runs a converter that was installed beside this Python. Raises ImportError where there is none."""
     program = Path(sys.executable).parent / command[0]
@@ -209,6 +235,8 @@ ENGINES: Mapping[str, Engine] = {
     "tinygrad images": Engine(lambda request: load_tinygrad(request, True), "tinygrad", "OpenCL, the same device"),
     "ncnn": Engine(load_ncnn, "ncnn", "CPU"),
     "MNN": Engine(load_mnn, "MNN", "CPU"),
+    "MNN buffers": Engine(lambda request: load_mnn(request, MNN_BUFFERS), "MNN", "OpenCL, its own choice of device"),
+    "MNN images": Engine(lambda request: load_mnn(request, MNN_IMAGES), "MNN", "OpenCL, its own choice of device"),
     "OpenVINO": Engine(load_openvino, "openvino", "CPU"),
     "torch CPU": Engine(lambda request: load_torch(request, "cpu"), "torch", "CPU, eager"),
     "torch CUDA": Engine(load_torch, "torch", "CUDA, eager, no TF32"),

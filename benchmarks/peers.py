@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from imgconv.timing import WARMUP_SECONDS, Timing
 
 OURS = "imgconv"
 LEAST_WARMUP = 4  # some engines record at the second or third run
+CORES_TO_LOAD = 4  # engines are loaded side by side where each has as many cores
 PAUSE = 0.02  # seconds between turns: threads of the engine before may still spin
 
 
@@ -109,16 +111,22 @@ def compare(
     half = bool(read_config(options.float16).float16)
     peers: list[Peer] = []
     rows: dict[str, Row] = {}
+
+    def start(name: str) -> tuple[Peer, dict[str, Any]]:
+        peer = Peer(name, request, folder / "inputs.npz", loader)
+        peers.append(peer)
+        return peer, {} if peer.problem else peer.check(folder)
+
     try:
-        for name in names:
-            peer = Peer(name, request, folder / "inputs.npz", loader)
-            peers.append(peer)
-            found = {} if peer.problem else peer.check(folder)
+        with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // CORES_TO_LOAD)) as pool:
+            loaded = list(pool.map(start, names))
+        for peer, found in loaded:
             error = None if peer.problem else relative_error(_shaped(found, expected), expected)
-            limit = HALF_TOLERANCE if half and name == OURS else FLOAT_TOLERANCE
+            limit = HALF_TOLERANCE if half and peer.name == OURS else FLOAT_TOLERANCE
             problem = "WRONG" if error is not None and not error <= limit else peer.problem
-            rows[name] = Row(network.name, name, problem, error, None, None if peer.problem else peer.load_seconds)
-        return timed_rows(rows, [peer for peer in peers if not rows[peer.name].problem], options.repeat)
+            load = None if peer.problem else peer.load_seconds
+            rows[peer.name] = Row(network.name, peer.name, problem, error, None, load)
+        return timed_rows(rows, [peer for peer, _ in loaded if not rows[peer.name].problem], options.repeat)
     finally:
         for peer in peers:
             peer.close()

@@ -6,10 +6,13 @@ Each network is first checked against onnxruntime, by run and by submit; a wrong
 ways of a network are timed run by run in turn, so that what else the machine does meets them alike.
 
     loop        a bare loop of pyopencl's enqueue_nd_range_kernel over the session's own bound kernels, and finish
-    launches    the same launches as Model.run enqueues them: replayed by one call where the driver records, and finish
+    launches    the same launches as Model.run enqueues them: replayed by one call where the driver records, else by the
+                driver's own function with arguments made ready once, and finish
     run         Model.run, from numpy arrays to numpy arrays, over the loop: at most 1.2 is wanted of launches / loop
     calls       how the launches are enqueued: the extension, or one by one
-    frames/s    Model.run again and again, and Model.submit with --depth frames under way
+    frames/s    Model.run again and again, and Model.submit with --depth frames under way; their ratio, at least 1 is
+                wanted, of the fastest turns and of the median ones
+    mapped      Mapped.run over the loop: inputs and outputs stay in memory that host and device share
     --trace     frames under way on a queue that records times, in Chrome's trace event format, with the part of the
                 uploads' and downloads' time in which a launch of another frame runs
     --loads     loads of the model, and ten runs of each: how much the process and the device's driver grow
@@ -27,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pyopencl as cl
 
 import imgconv
@@ -39,7 +43,7 @@ from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.cl.queue import finish
 from imgconv.cl.recording import plain_runs
 from imgconv.config import read_config
-from imgconv.pipeline import Frame, Pipeline
+from imgconv.pipeline import Frame, Mapped, Pipeline
 from imgconv.runner import Session
 from imgconv.timing import Timing, timed
 
@@ -81,7 +85,8 @@ class Row:
             "timings": {name: timing.to_json() for name, timing in self.timings.items()},
             "launches_over_loop": {f: self.ratio("launches", "loop", f) for f in ("minimum", "median")},
             "run_over_loop": {f: self.ratio("run", "loop", f) for f in ("minimum", "median")},
-            "submit_over_run": {f: self.ratio("submitted", "run after run", f) for f in ("minimum", "median")},
+            "submit_over_run": {f: self.ratio("run after run", "submitted", f) for f in ("minimum", "median")},
+            "mapped_over_loop": {f: self.ratio("mapped", "loop", f) for f in ("minimum", "median")},
             "transfers_hidden": self.hidden, "growth": self.growth,
         }
 
@@ -103,6 +108,9 @@ COLUMNS = (
     Column("run/loop", lambda r: digits(r.ratio("run", "loop"))),
     Column("run frames/s", lambda r: digits(r.rate("run after run"))),
     Column("submit frames/s", lambda r: digits(r.rate("submitted"))),
+    Column("submit/run", lambda r: digits(r.ratio("run after run", "submitted"))),
+    Column("median", lambda r: digits(r.ratio("run after run", "submitted", "median"))),
+    Column("mapped/loop", lambda r: digits(r.ratio("mapped", "loop"))),
     Column("hidden", lambda r: "-" if r.hidden is None else f"{r.hidden:.0%}"),
 )
 GROWTH = (
@@ -110,6 +118,7 @@ GROWTH = (
     Column("runs", lambda r: digits(r.growth["runs"])),
     Column("process MB at a tenth", lambda r: digits(r.growth["early"] / 1e6)),
     Column("at the end", lambda r: digits(r.growth["late"] / 1e6)),
+    Column("KB a load", lambda r: digits((r.growth["late"] - r.growth["early"]) / (0.9 * r.growth["loads"]) / 1e3)),
 )
 
 
@@ -139,8 +148,8 @@ def measure(network: Network, device: DeviceInfo, options: argparse.Namespace) -
     model = imgconv.load(network.graph, device, **settings)
     inputs = draw_inputs(network.graph.inputs)
     expected = run_oracle(network.path, inputs)
-    submitted = model.submit(inputs, options.depth).result()
-    error = max(relative_error(found, expected) for found in (model.run(inputs), submitted))
+    submitted = [model.submit(inputs, options.depth) for _ in range(options.depth)]
+    error = max(relative_error(found, expected) for found in (model.run(inputs), *(f.result() for f in submitted)))
     tolerance = HALF_TOLERANCE if model.config.float16 else FLOAT_TOLERANCE
     session = Session(model.plan, open_device(device))
     for _ in range(plain_runs(device) + 1):
@@ -179,9 +188,12 @@ def time_ways(
         for frame in [model.submit(inputs, options.depth) for _ in range(FRAMES)]:
             frame.result()
 
+    mapped = Mapped(session)
+    for name, array in mapped.inputs.items():
+        numpy.copyto(array, inputs[name])
     ways: dict[str, tuple[Callable[[], Any], int]] = {
         "loop": (loop, 1), "launches": (replay, 1), "run": (lambda: session.run(inputs), 1),
-        "run after run": (run_after_run, FRAMES), "submitted": (submit, FRAMES),
+        "run after run": (run_after_run, FRAMES), "submitted": (submit, FRAMES), "mapped": (mapped.run, 1),
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(options.repeat + 2):

@@ -7,8 +7,9 @@ splat where they are all the same element, single elements otherwise.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from imgconv.expression import Expression, literal_text, render
@@ -73,15 +74,22 @@ def write_function(tiling: Tiling) -> tuple[str, str]:
 
 def read_text(
     image: str, tiling: Tiling, helpers: list[str], inside: bool = False, half: bool = False, centre: bool = False,
+    past: tuple[bool, bool] = (True, True),
 ) -> str:
     """The text that reads texel (x, y) of an image's grid; a helper that it calls is added to `helpers`.
 
     inside: no read is outside of the grid, so that none needs the sampler's border. half: the text is a half4.
-    centre: x and y are floats, of the texel's centre, and the image is one tile.
+    centre: x and y are floats, of the texel's centre, and the image is one tile. past: whether a read with x, or y,
+    past the end of the grid has to give zero.
     """
     if tiling.tiles == 1:
         sampler, where = "" if inside else "TEXEL, ", "float2" if centre else "int2"
-        return f"read_image{'h' if half else 'f'}({image}, {sampler}({where})(x, y))"
+        # Before the first column and row the image gives zero in any case.
+        x, y = (
+            f"(({name}) < {size} ? ({name}) : -1)" if tested and not (tiling.bordered or inside) else name
+            for name, size, tested in (("x", tiling.width, past[0]), ("y", tiling.height, past[1]))
+        )
+        return f"read_image{'h' if half else 'f'}({image}, {sampler}({where})({x}, {y}))"
     name, definition = read_function(tiling)
     helpers.append(definition)
     return f"convert_half4({name}({image}, x, y))" if half else f"{name}({image}, x, y)"
@@ -156,6 +164,13 @@ class Emitter:
         """Names made so far are out of scope from here on (a loop body has ended)."""
         self._names.clear()
 
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Names made inside, in a loop's body, are out of scope from its end on."""
+        outer = dict(self._names)
+        yield
+        self._names = outer
+
     # Loads
 
     def load(self, operand: Operand, placement: Placement, axes: Mapping[Variable, Index]) -> str:
@@ -169,7 +184,7 @@ class Emitter:
             return self._gather(operand, placement, position, bounds)
         bounds = [b for b in bounds if not b.always]
         if operand.fill == 0:
-            bounds = [b for b in bounds if not _is_zero_border(b, position, placement)]
+            bounds = [b for b in (_without_border(b, position, placement) for b in bounds) if not b.always]
         x, y, lane = placement.address(position)
         depends = any(LANE in e.variables() for e in (x, y, *(b.index for b in bounds)))
         if depends or (LANE in lane.variables() and lane != variable_index(LANE)):
@@ -331,11 +346,20 @@ class Emitter:
             self.lines.append(guard + store)
 
 
+def _without_border(bound: Bound, position: list[Index], placement: Placement) -> Bound:
+    """What is left to test of a bound where the image's border gives zero past the grid, or at least before it."""
+    if not _is_zero_border(bound, position, placement):
+        return bound
+    assert isinstance(placement.storage, Texture)
+    low, high = min(bound.low, bound.index.low), max(bound.high, bound.index.high + 1)
+    return Bound(bound.index, low, high if placement.storage.tiling.bordered else bound.high)
+
+
 def _is_zero_border(bound: Bound, position: list[Index], placement: Placement) -> bool:
-    """Whether the image's own border gives zero wherever the bound fails.
+    """Whether a position is outside of the grid wherever the bound fails, and the image's own border is beside it.
 
     That is so for the column axis, and for the outermost row axis, of an untiled texture: a position before the first
-    or past the last one is then outside of the image.
+    or past the last one is then outside of the grid.
     """
     storage = placement.storage
     assert isinstance(storage, Texture)

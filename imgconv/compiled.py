@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Union
 
@@ -12,6 +12,7 @@ from imgconv.compiler import limited
 from imgconv.config import Config
 from imgconv.graph import Graph
 from imgconv.lower import Target, lower
+from imgconv.packings import Packings, sharing
 from imgconv.passes import run_passes
 from imgconv.plan import Plan
 from imgconv.precision_file import PrecisionFile
@@ -54,7 +55,8 @@ class Source:
     """Where a model comes from, and everything that was asked for when it was loaded.
 
     model: a Graph, a path or an onnx ModelProto; shapes: as given to `load`; precision: the file given to it; tuning:
-    what was measured on devices; picture: what is done to a picture before the model, on the device.
+    what was measured on devices; picture: what is done to a picture before the model, on the device; packings: those of
+    the weights of the plans made so far.
     """
 
     model: Any
@@ -66,6 +68,7 @@ class Source:
     precision: PrecisionFile | None = None
     tuning: Database | None = None
     picture: PictureStage | None = None
+    packings: Packings = field(default_factory=dict)
 
     @property
     def is_fixed(self) -> bool:
@@ -96,6 +99,7 @@ class Source:
         target = limited(target_of(self.info), self.config)
         if self.tuning is not None:
             target = tuned(target, self.tuning, self.info.key, self.config)
+        target = sharing(target, self.packings)
         optimised = run_passes(graph)
         config = self._with_precision(optimised, target)
         if stage:

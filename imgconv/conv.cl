@@ -27,6 +27,20 @@
 // PARTS work items of a group share the sum of a block: each takes every PARTS-th input quad, the parts meet in local
 // memory. Where HALF_QUADS > 0, multiply-adds are in half: HALF_QUADS input quads are summed in half, all in float.
 //
+// Where STAGED_QUADS > 0, a work group copies the weights of that many input quads into local memory, for all quad
+// blocks that its items make, and with STAGED_INPUT the texels that its positions need. Items read them there;
+// meanwhile the next are fetched into registers.
+//
+// WINOGRAD m is Winograd's minimal filtering F(m, 3) along the rows, in one dimension: m outputs in a row, of a window
+// of 3 columns, take m + 2 multiply-adds instead of 3 m. The m + 2 texels d of a tile become as many taps, the weights
+// were transformed when they were packed (kx counts taps), sums are kept of taps, and become m outputs at the end:
+//
+//     y = A ((B d) * (G g))       (A. Lavin, S. Gray: Fast Algorithms for Convolutional Neural Networks, 2015)
+//
+// F(2, 3) interpolates at 0, 1, -1 and infinity; F(4, 3) at 0, +-sqrt(1/2), +-sqrt(2) and infinity, where |A| |B| |G|
+// sums to half of what it does at the usual +-1, +-2. Rows of G whose absolute values sum to more than 1 are halved and
+// A is doubled there: weights that fit in half still do. NaN and infinity in the input spread over a tile.
+//
 // A transposed convolution with stride S is S*S ordinary ones, one for each phase of the output position modulo S, each
 // with its own weights: output column = PHASES_X * column + phase.
 //
@@ -155,7 +169,7 @@
 #define PARTS 1                         // work items that share a sum, next to each other along y
 #endif
 #ifndef GROUP_WIDTH
-#define GROUP_WIDTH 1                   // work group's size along x, where PARTS > 1
+#define GROUP_WIDTH 1                   // work group's size along x, where its items share sums or weights
 #endif
 #ifndef GROUP_HEIGHT
 #define GROUP_HEIGHT 1                  // along y, without the parts
@@ -168,6 +182,15 @@
 #endif
 #ifndef HALF_QUADS
 #define HALF_QUADS 0                    // input quads that are summed in half; 0: all arithmetic in float
+#endif
+#ifndef STAGED_QUADS
+#define STAGED_QUADS 0                  // input quads whose weights are put in local memory at once; 0: none are
+#endif
+#ifndef STAGED_INPUT
+#define STAGED_INPUT 0                  // 1: the texels of these input quads are put in local memory too
+#endif
+#ifndef WINOGRAD
+#define WINOGRAD 0                      // outputs of a tile, 2 or 4; 0: the window's columns are multiplied one by one
 #endif
 #ifndef WEIGHTS
 #define WEIGHTS read_only image2d_t weights  // declaration of the weights: an image, or a __global pointer
@@ -235,8 +258,10 @@
 #define PASS_BLOCKS ((QUAD_BLOCKS + PASSES - 1) / PASSES)
 #define BLOCK_VECTORS (BLOCK_QUADS / VECTOR_QUADS)
 #define BLOCK (BLOCK_ROWS * BLOCK_COLUMNS * BLOCK_QUADS)
+#define GROUP_ITEMS (GROUP_DEPTH * GROUP_HEIGHT * GROUP_WIDTH)
 // Whether a store needs no test: no block reaches past the edge, and no work item without a block gets there.
-#define WHOLE_GROUPS (!(GUARD && PARTS > 1))
+#define TOGETHER (PARTS > 1 || STAGED_QUADS > 0)
+#define WHOLE_GROUPS (!(GUARD && TOGETHER))
 #define WHOLE_COLUMNS (WHOLE_GROUPS && COLUMN_BLOCKS * BLOCK_COLUMNS * PHASES_X == FULL_OUTPUT_WIDTH)
 #define WHOLE_ROWS (WHOLE_GROUPS && ROW_BLOCKS * BLOCK_ROWS * PHASES_Y == FULL_OUTPUT_HEIGHT)
 #define WHOLE_QUADS (WHOLE_GROUPS && QUAD_BLOCKS * BLOCK_QUADS == OUTPUT_QUADS)
@@ -249,8 +274,28 @@
 #define WEIGHTS_OF_TAP (4 * BLOCK_VECTORS)
 #endif
 
+// A step of the window's row, a tap, adds to TAP_COLUMNS sums in a row. SUMS: the sums in a row, OUTPUT_AT: where the
+// one of an output column is among them.
+#if WINOGRAD
+#define TAPS (WINOGRAD + 2)
+#define TAP_COLUMNS (BLOCK_COLUMNS / WINOGRAD)
+#define SUMS (TAP_COLUMNS * TAPS)
+#define SUM_AT(column, tap) ((column) * TAPS + (tap))
+#define OUTPUT_AT(column) ((column) / WINOGRAD * TAPS + (column) % WINOGRAD)
+#else
+#define TAPS WINDOW_WIDTH
+#define TAP_COLUMNS BLOCK_COLUMNS
+#define SUMS BLOCK_COLUMNS
+#define SUM_AT(column, tap) (column)
+#define OUTPUT_AT(column) (column)
+#endif
+#define WEIGHTS_OF_QUAD (WINDOW_HEIGHT * TAPS * WEIGHTS_OF_TAP)
+
 // Kept texels: LINES x LINE of a quad, and where among them a position's texel for a window column or row is.
-#if KEEP_TEXEL
+#if WINOGRAD
+#define LINE SUMS
+#define AT_COLUMN(column, tap) SUM_AT(column, tap)
+#elif KEEP_TEXEL
 #define LINE BLOCK_COLUMNS
 #define AT_COLUMN(column, kx) (column)
 #define READ_COLUMN(column, kx) ((column) * STRIDE_X + (kx) * DILATION_X)
@@ -283,19 +328,86 @@
 #else
 #define FACTOR
 #endif
+// The texels d of a tile as taps t: B d. And the sums s of taps as outputs, in place: A s.
+#if WINOGRAD == 2
+#define TO_TAPS(t, d)        \
+  {                          \
+    (t)[0] = (d)[0] - (d)[2]; \
+    (t)[1] = (d)[1] + (d)[2]; \
+    (t)[2] = (d)[2] - (d)[1]; \
+    (t)[3] = (d)[1] - (d)[3]; \
+  }
+#define TO_OUTPUTS(s, o)                                                         \
+  {                                                                              \
+    const TOTAL even = (s)[1][o] + (s)[2][o], odd = (s)[1][o] - (s)[2][o];       \
+    (s)[0][o] = mad((TOTAL)(2.0f), even, (s)[0][o]);                             \
+    (s)[1][o] = mad((TOTAL)(2.0f), odd, -(s)[3][o]);                             \
+  }
+#elif WINOGRAD == 4
+#define TO_TAPS(t, d)                                                                                          \
+  {                                                                                                            \
+    const QUAD near = mad((d)[2], (QUAD)(-2.0f), (d)[4]), near_odd = mad((d)[1], (QUAD)(-2.0f), (d)[3]);       \
+    const QUAD far = mad((d)[2], (QUAD)(-0.5f), (d)[4]), far_odd = mad((d)[1], (QUAD)(-0.5f), (d)[3]);         \
+    (t)[0] = mad((d)[2], (QUAD)(-2.5f), (d)[0] + (d)[4]);                                                      \
+    (t)[1] = mad(near_odd, (QUAD)(0.70710678f), near);                                                         \
+    (t)[2] = mad(near_odd, (QUAD)(-0.70710678f), near);                                                        \
+    (t)[3] = mad(far_odd, (QUAD)(1.41421356f), far);                                                             \
+    (t)[4] = mad(far_odd, (QUAD)(-1.41421356f), far);                                                            \
+    (t)[5] = mad((d)[3], (QUAD)(-2.5f), (d)[1] + (d)[5]);                                                      \
+  }
+#define TO_OUTPUTS(s, o)                                                                                       \
+  {                                                                                                            \
+    const TOTAL near = (s)[1][o] + (s)[2][o], near_odd = (s)[1][o] - (s)[2][o];                                \
+    const TOTAL far = (s)[3][o] + (s)[4][o], far_odd = (s)[3][o] - (s)[4][o];                                  \
+    (s)[0][o] = mad((TOTAL)(2.0f), near, (s)[0][o] + far);                                                     \
+    (s)[1][o] = 1.41421356f * (near_odd + far_odd);                                                              \
+    (s)[2][o] = mad((TOTAL)(2.0f), far, near);                                                                 \
+    (s)[3][o] = mad((TOTAL)(0.70710678f), near_odd, mad((TOTAL)(2.82842712f), far_odd, (s)[5][o]));       \
+  }
+#endif
+
+// The texels of a quad that a group's positions need. A column more for each block: neighbours in a wave then read from
+// different banks. Neighbours in the copy read neighbouring quads, which lie side by side.
+#if STAGED_INPUT
+#define BLOCK_STEP (BLOCK_COLUMNS * STRIDE_X)
+#define GROUP_COLUMNS ((GROUP_WIDTH * BLOCK_COLUMNS - 1) * STRIDE_X + (WINDOW_WIDTH - 1) * DILATION_X + 1)
+#define GROUP_ROWS ((GROUP_DEPTH * BLOCK_ROWS - 1) * STRIDE_Y + (WINDOW_HEIGHT - 1) * DILATION_Y + 1)
+#define SPREAD(column) ((column) + (column) / BLOCK_STEP)
+#define READ_AT(column, row)                                                   \
+  texels[n][get_local_id(2) * (BLOCK_ROWS * STRIDE_Y) + (row)]                 \
+        [get_local_id(0) * (BLOCK_STEP + 1) + SPREAD(column)] FACTOR
+#define ROW_Y(row)
+#else
+#define READ_AT(column, row) READ_INPUT(quad_x + (column) * INPUT_PITCH, y) FACTOR
+#define ROW_Y(row)                      \
+  const int input_row = start_y + (row); \
+  const COORDINATE y = IMAGE_ROW(input_row) + TEXEL_CENTRE;
+#endif
+
 // Read the texels of an input quad for a window position, and all that are kept with them.
+#if WINOGRAD
 #define FILL(ky, kx)                                                                                \
   _Pragma("unroll") for (int row = 0; row < LINES; row++) {                                         \
-    const int input_row = start_y + READ_ROW(row, ky);                                              \
-    const COORDINATE y = IMAGE_ROW(input_row) + TEXEL_CENTRE;                                       \
-    _Pragma("unroll") for (int column = 0; column < LINE; column++)                                 \
-      KEPT[row][column] = READ_INPUT(quad_x + READ_COLUMN(column, kx) * INPUT_PITCH, y) FACTOR;     \
+    ROW_Y(READ_ROW(row, ky))                                                                        \
+    QUAD line[BLOCK_COLUMNS + 2];                                                                   \
+    _Pragma("unroll") for (int column = 0; column < BLOCK_COLUMNS + 2; column++)                    \
+      line[column] = READ_AT(column, READ_ROW(row, ky));                                            \
+    _Pragma("unroll") for (int column = 0; column < TAP_COLUMNS; column++)                          \
+      TO_TAPS(KEPT[row] + column * TAPS, line + column * WINOGRAD)                                  \
   }
+#else
+#define FILL(ky, kx)                                                                                \
+  _Pragma("unroll") for (int row = 0; row < LINES; row++) {                                         \
+    ROW_Y(READ_ROW(row, ky))                                                                        \
+    _Pragma("unroll") for (int column = 0; column < LINE; column++)                                 \
+      KEPT[row][column] = READ_AT(READ_COLUMN(column, kx), READ_ROW(row, ky));                      \
+  }
+#endif
 
-// The sums of a work item one after another.
-#define FOR_BLOCK                                                            \
-  _Pragma("unroll") for (int row = 0; row < BLOCK_ROWS; row++)               \
-    _Pragma("unroll") for (int column = 0; column < BLOCK_COLUMNS; column++) \
+// The sums of a work item one after another: `columns` in a row.
+#define FOR_EACH(columns)                                              \
+  _Pragma("unroll") for (int row = 0; row < BLOCK_ROWS; row++)         \
+    _Pragma("unroll") for (int column = 0; column < columns; column++) \
       _Pragma("unroll") for (int o = 0; o < BLOCK_VECTORS; o++)
 // Write one of them, after the epilogue.
 #if LAST_LANES < 4
@@ -319,8 +431,49 @@
   }
 
 // Not a loop: compilers give up unrolling one over long epilogues, and then keep all sums in memory.
-#define STORE_SUM(row, column, o) STORE(row, column, o, sum[row][column][o])
+#define STORE_SUM(row, column, o) STORE(row, column, o, sum[row][OUTPUT_AT(column)][o])
 #define STORE_QUAD(o) { LOADS(o) EACH_POSITION(STORE_SUM, o) }
+
+// What a group has in local memory at once, and how an item fetches its share and puts it there.
+#if STAGED_QUADS
+#define STAGED_WEIGHTS (STAGED_QUADS * WEIGHTS_OF_QUAD)
+#define SHARE(total) (((total) + GROUP_ITEMS - 1) / GROUP_ITEMS)
+#define FETCH_WEIGHTS(quad)                                                                                  \
+  _Pragma("unroll") for (int turn = 0; turn < SHARE(GROUP_HEIGHT * STAGED_WEIGHTS); turn++) {                \
+    const int n = min(item + turn * GROUP_ITEMS, GROUP_HEIGHT * STAGED_WEIGHTS - 1);                         \
+    const int block = min(group_block + n / STAGED_WEIGHTS, QUAD_BLOCKS - 1);                                \
+    fetched_weights[turn] = READ_WEIGHT(block, (quad) * WEIGHTS_OF_QUAD + n % STAGED_WEIGHTS);               \
+  }
+#define PUT_WEIGHTS                                                                                          \
+  _Pragma("unroll") for (int turn = 0; turn < SHARE(GROUP_HEIGHT * STAGED_WEIGHTS); turn++) {                \
+    const int n = item + turn * GROUP_ITEMS;                                                                 \
+    if (n < GROUP_HEIGHT * STAGED_WEIGHTS) staged[n / STAGED_WEIGHTS][n % STAGED_WEIGHTS] = fetched_weights[turn]; \
+  }
+#if STAGED_INPUT
+#define STAGED_TEXELS (STAGED_QUADS * GROUP_ROWS * GROUP_COLUMNS)
+#define FETCH_STAGED(quad)                                                                                   \
+  {                                                                                                          \
+    FETCH_WEIGHTS(quad)                                                                                      \
+    _Pragma("unroll") for (int turn = 0; turn < SHARE(STAGED_TEXELS); turn++) {                              \
+      const int n = item + turn * GROUP_ITEMS, position = n / STAGED_QUADS;                                  \
+      const int column = group_x + position % GROUP_COLUMNS, row = group_y + position / GROUP_COLUMNS;       \
+      const COORDINATE x = column * INPUT_PITCH + group_offset + (quad) + n % STAGED_QUADS + TEXEL_CENTRE;   \
+      const COORDINATE y = IMAGE_ROW(row) + TEXEL_CENTRE;                                                    \
+      fetched_texels[turn] = READ_INPUT(x, y);                                                               \
+    }                                                                                                        \
+  }
+#define PUT_STAGED                                                                                           \
+  PUT_WEIGHTS                                                                                                \
+  _Pragma("unroll") for (int turn = 0; turn < SHARE(STAGED_TEXELS); turn++) {                                \
+    const int n = item + turn * GROUP_ITEMS, position = n / STAGED_QUADS;                                    \
+    if (n < STAGED_TEXELS)                                                                                   \
+      texels[n % STAGED_QUADS][position / GROUP_COLUMNS][SPREAD(position % GROUP_COLUMNS)] = fetched_texels[turn]; \
+  }
+#else
+#define FETCH_STAGED(quad) { FETCH_WEIGHTS(quad) }
+#define PUT_STAGED PUT_WEIGHTS
+#endif
+#endif
 
 // QUAD: a texel. VECTOR: weights, and sums of CHUNK input quads. TOTAL: the sums over all of them.
 #if HALF_QUADS
@@ -337,8 +490,17 @@
 #define VECTOR float4
 #endif
 #define TOTAL VECTOR
+#if STAGED_QUADS
+#define CHUNK STAGED_QUADS
+#else
 #define CHUNK 1
+#endif
 #define PARTIAL sum
+#endif
+#if STAGED_QUADS
+#define WEIGHT(k) staged[get_local_id(1)][k]
+#else
+#define WEIGHT(k) READ_WEIGHT(weight_block, k)
 #endif
 
 // Global size: (column blocks * PHASES_X, pass blocks * PARTS, N * row blocks * PHASES_Y).
@@ -350,7 +512,7 @@ GROUP_SIZE __kernel void NAME(
     EPILOGUE_PARAMETERS) {
   const INDEX item_x = get_global_id(0), item_z = get_global_id(2);
   const INDEX pass_block = get_global_id(1) / PARTS, part = get_local_id(1) % PARTS;
-#if GUARD && PARTS == 1
+#if GUARD && !TOGETHER
   if (item_x >= COLUMN_BLOCKS * PHASES_X || pass_block >= PASS_BLOCKS || item_z >= BATCH * ROW_BLOCKS * PHASES_Y)
     return;
 #endif
@@ -365,7 +527,22 @@ GROUP_SIZE __kernel void NAME(
   const INDEX start_x = first_column * STRIDE_X - PAD_X + (phase_x + PHASE_SHIFT_X) / PHASES_X;
   const INDEX start_y = first_row * STRIDE_Y - PAD_Y + (phase_y + PHASE_SHIFT_Y) / PHASES_Y;
 #if PARTS > 1
-  __local float4 parts[PARTS][BLOCK][GROUP_DEPTH * GROUP_HEIGHT * GROUP_WIDTH];
+  __local float4 parts[PARTS][BLOCK][GROUP_ITEMS];
+#endif
+#if STAGED_QUADS
+  // One more: neighbours in a wave with other quad blocks then read from different banks.
+  __local VECTOR staged[GROUP_HEIGHT][STAGED_WEIGHTS + 1];
+  VECTOR fetched_weights[SHARE(GROUP_HEIGHT * STAGED_WEIGHTS)];
+  const int group_block = pass_block - get_local_id(1);
+#endif
+#if STAGED_INPUT
+  __local QUAD texels[STAGED_QUADS][GROUP_ROWS][SPREAD(GROUP_COLUMNS - 1) + 1];
+  QUAD fetched_texels[SHARE(STAGED_TEXELS)];
+  const int group_x = start_x - get_local_id(0) * BLOCK_STEP;
+  const int group_y = start_y - get_local_id(2) * (BLOCK_ROWS * STRIDE_Y);
+#endif
+#if TOGETHER
+  const int item = (get_local_id(2) * GROUP_HEIGHT + get_local_id(1) / PARTS) * GROUP_WIDTH + get_local_id(0);
 #endif
 
 #if KEEP_INPUT
@@ -392,21 +569,31 @@ GROUP_SIZE __kernel void NAME(
     const INDEX group_offset = INPUT_OFFSET + first_quad / GROUP_QUADS * INPUT_QUADS;
 #endif
 
-    TOTAL sum[BLOCK_ROWS][BLOCK_COLUMNS][BLOCK_VECTORS];
-    FOR_BLOCK sum[row][column][o] = (TOTAL)(0.0f);
+    TOTAL sum[BLOCK_ROWS][SUMS][BLOCK_VECTORS];
+    FOR_EACH(SUMS) sum[row][column][o] = (TOTAL)(0.0f);
 
+#if STAGED_QUADS
+    FETCH_STAGED(0)
+#endif
     for (int chunk = part * CHUNK; chunk < INPUT_QUADS; chunk += PARTS * CHUNK) {
 #if HALF_QUADS
-      VECTOR partial[BLOCK_ROWS][BLOCK_COLUMNS][BLOCK_VECTORS];
-      FOR_BLOCK partial[row][column][o] = (VECTOR)(0.0h);
+      VECTOR partial[BLOCK_ROWS][SUMS][BLOCK_VECTORS];
+      FOR_EACH(SUMS) partial[row][column][o] = (VECTOR)(0.0h);
 #endif
-#if CHUNK > 1
+#if STAGED_QUADS
+      // What was fetched goes into local memory, and while it is used there, the next is fetched.
+      barrier(CLK_LOCAL_MEM_FENCE);
+      PUT_STAGED
+      barrier(CLK_LOCAL_MEM_FENCE);
+      if (chunk + CHUNK < INPUT_QUADS) FETCH_STAGED(chunk + CHUNK)
+#endif
+#if HALF_QUADS > 1
 #pragma nounroll
 #endif
       for (int n = 0; n < CHUNK; n++) {
         const int quad = chunk + n;
         const COORDINATE quad_x = start_x * INPUT_PITCH + group_offset + quad + TEXEL_CENTRE;
-        int k = quad * (WINDOW_HEIGHT * WINDOW_WIDTH * WEIGHTS_OF_TAP);
+        int k = (STAGED_QUADS ? n : quad) * WEIGHTS_OF_QUAD;
 #if FACTORS
         const QUAD factors_of_quad = READ_FACTORS(image, quad);
 #endif
@@ -426,12 +613,12 @@ GROUP_SIZE __kernel void NAME(
 #if KEEP_LINE || KEEP_WINDOW
 #pragma unroll
 #endif
-          for (int kx = 0; kx < WINDOW_WIDTH; kx++) {
+          for (int kx = 0; kx < TAPS; kx++) {
 #if KEEP_TEXEL
             FILL(ky, kx)
 #endif
 #if DEPTHWISE
-            const VECTOR weight = READ_WEIGHT(weight_block, k);
+            const VECTOR weight = WEIGHT(k);
 #pragma unroll
             for (int row = 0; row < BLOCK_ROWS; row++)
 #pragma unroll
@@ -441,22 +628,22 @@ GROUP_SIZE __kernel void NAME(
 #else
 #pragma unroll
             for (int o = 0; o < BLOCK_VECTORS; o++) {
-              const VECTOR weight_x = READ_WEIGHT(weight_block, k + o);
+              const VECTOR weight_x = WEIGHT(k + o);
 #if INPUT_LANES > 1
-              const VECTOR weight_y = READ_WEIGHT(weight_block, k + BLOCK_VECTORS + o);
+              const VECTOR weight_y = WEIGHT(k + BLOCK_VECTORS + o);
 #endif
 #if INPUT_LANES > 2
-              const VECTOR weight_z = READ_WEIGHT(weight_block, k + 2 * BLOCK_VECTORS + o);
+              const VECTOR weight_z = WEIGHT(k + 2 * BLOCK_VECTORS + o);
 #endif
 #if INPUT_LANES > 3
-              const VECTOR weight_w = READ_WEIGHT(weight_block, k + 3 * BLOCK_VECTORS + o);
+              const VECTOR weight_w = WEIGHT(k + 3 * BLOCK_VECTORS + o);
 #endif
 #pragma unroll
               for (int row = 0; row < BLOCK_ROWS; row++)
 #pragma unroll
-                for (int column = 0; column < BLOCK_COLUMNS; column++) {
+                for (int column = 0; column < TAP_COLUMNS; column++) {
                   const QUAD texel = KEPT[AT_ROW(row, ky)][AT_COLUMN(column, kx)];
-                  VECTOR sum_of_lanes = PARTIAL[row][column][o];
+                  VECTOR sum_of_lanes = PARTIAL[row][SUM_AT(column, kx)][o];
                   sum_of_lanes = mad((VECTOR)(texel.x), weight_x, sum_of_lanes);
 #if INPUT_LANES > 1
                   sum_of_lanes = mad((VECTOR)(texel.y), weight_y, sum_of_lanes);
@@ -467,7 +654,7 @@ GROUP_SIZE __kernel void NAME(
 #if INPUT_LANES > 3
                   sum_of_lanes = mad((VECTOR)(texel.w), weight_w, sum_of_lanes);
 #endif
-                  PARTIAL[row][column][o] = sum_of_lanes;
+                  PARTIAL[row][SUM_AT(column, kx)][o] = sum_of_lanes;
                 }
             }
 #endif
@@ -476,14 +663,16 @@ GROUP_SIZE __kernel void NAME(
         }
       }
 #if HALF_QUADS
-      FOR_BLOCK sum[row][column][o] += convert_float4(partial[row][column][o]);
+      FOR_EACH(SUMS) sum[row][column][o] += convert_float4(partial[row][column][o]);
 #endif
     }
 
+#if WINOGRAD
+    FOR_EACH(TAP_COLUMNS) TO_OUTPUTS(sum[row] + column * TAPS, o)
+#endif
 #if PARTS > 1
     // The block's texels by number: (row * BLOCK_COLUMNS + column) * BLOCK_QUADS + quad.
-    const int item = (get_local_id(2) * GROUP_HEIGHT + get_local_id(1) / PARTS) * GROUP_WIDTH + get_local_id(0);
-    FOR_BLOCK parts[part][NUMBER_OF(row, column, o)][item] = sum[row][column][o];
+    FOR_EACH(BLOCK_COLUMNS) parts[part][NUMBER_OF(row, column, o)][item] = sum[row][OUTPUT_AT(column)][o];
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int number = part; number < BLOCK; number += PARTS) {
       float4 total = parts[0][number][item];
@@ -493,7 +682,8 @@ GROUP_SIZE __kernel void NAME(
     }
 #elif VECTOR_QUADS > 1
     TOTAL made[BLOCK_ROWS * BLOCK_COLUMNS * BLOCK_VECTORS];
-    FOR_BLOCK made[(row * BLOCK_COLUMNS + column) * BLOCK_VECTORS + o] = sum[row][column][o];
+    FOR_EACH(BLOCK_COLUMNS)
+      made[(row * BLOCK_COLUMNS + column) * BLOCK_VECTORS + o] = sum[row][OUTPUT_AT(column)][o];
     for (int o = 0; o < BLOCK_QUADS; o++) {
       LOADS(o)
       for (int row = 0; row < BLOCK_ROWS; row++)
@@ -516,6 +706,8 @@ GROUP_SIZE __kernel void NAME(
 #undef PASS_BLOCKS
 #undef BLOCK_VECTORS
 #undef BLOCK
+#undef GROUP_ITEMS
+#undef TOGETHER
 #undef WHOLE_GROUPS
 #undef WHOLE_COLUMNS
 #undef WHOLE_ROWS
@@ -524,6 +716,12 @@ GROUP_SIZE __kernel void NAME(
 #undef COLUMN_OF
 #undef NUMBER_OF
 #undef WEIGHTS_OF_TAP
+#undef TAPS
+#undef TAP_COLUMNS
+#undef SUMS
+#undef SUM_AT
+#undef OUTPUT_AT
+#undef WEIGHTS_OF_QUAD
 #undef LINE
 #undef AT_COLUMN
 #undef READ_COLUMN
@@ -533,8 +731,23 @@ GROUP_SIZE __kernel void NAME(
 #undef KEPT
 #undef IMAGE_ROW
 #undef FACTOR
+#undef STAGED_WEIGHTS
+#undef SHARE
+#undef FETCH_WEIGHTS
+#undef PUT_WEIGHTS
+#undef STAGED_TEXELS
+#undef FETCH_STAGED
+#undef PUT_STAGED
+#undef BLOCK_STEP
+#undef GROUP_COLUMNS
+#undef GROUP_ROWS
+#undef SPREAD
+#undef READ_AT
+#undef ROW_Y
+#undef TO_TAPS
+#undef TO_OUTPUTS
 #undef FILL
-#undef FOR_BLOCK
+#undef FOR_EACH
 #undef LANES_OF
 #undef STORE
 #undef STORE_SUM
@@ -545,3 +758,4 @@ GROUP_SIZE __kernel void NAME(
 #undef TOTAL
 #undef CHUNK
 #undef PARTIAL
+#undef WEIGHT

@@ -31,18 +31,23 @@ class Epilogue:
     loads: str = ";"
 
 
-def build_epilogue(node: Node, output: Placement, placements: Mapping[str, Placement], native: bool) -> Epilogue:
-    """The epilogue of a node whose kernel defines EPILOGUE(sum, column, row, quad)."""
+def build_epilogue(
+    node: Node, output: Placement, placements: Mapping[str, Placement], native: bool, prefix: str = ""
+) -> Epilogue:
+    """The epilogue of a node whose kernel defines EPILOGUE(sum, column, row, quad).
+
+    prefix: of the arguments' names, where a kernel has two epilogues.
+    """
     if node.epilogue == IDENTITY:
         return Epilogue("", "(sum)", "", ())
-    emitter = Emitter(native, prefix="e_", half=output.storage.dtype == "float16")
+    emitter = Emitter(native, prefix=f"{prefix}e_", half=output.storage.dtype == "float16")
     quads = output.layout.quads(output.shape)
     width, height = output.layout.grid(output.shape)
     x = variable("column", width // quads) * quads + variable("quad", quads)
     position = output.layout.position(output.shape, x, variable("row", height), variable_index(LANE))
     axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(output.shape)}
     operands = {0: "sum"}
-    of_quad = Emitter(native, prefix="q_")
+    of_quad = Emitter(native, prefix=f"{prefix}q_")
     loaded = []
     for number, operand in enumerate(node.epilogue_operands, 1):
         variables = {v.name for e in operand.view.index for v in e.substitute(axes).variables()}

@@ -13,8 +13,11 @@ from imgconv.cl.image import image_dtype, image_shape
 from imgconv.cl.transfer import is_image, is_memory
 from imgconv.errors import InputError
 from imgconv.graph import Value
-from imgconv.layout import LANES, Texture
+from imgconv.layout import LANES, ImageForm, Texels, Texture
 from imgconv.plan import Plan, Storage
+
+# Source, destination, where it begins in the one and in the other, and its width and height, in texels.
+ImageCopy = tuple[Any, Any, Texels, Texels, Texels]
 
 
 @dataclass(frozen=True)
@@ -22,9 +25,9 @@ class Exchange:
     """One run's inputs and outputs.
 
     uploads and downloads: contiguous arrays, of the dtype that is stored, by where they go and come from. copies_in,
-    copies_out: memory that the caller brought, by what it is copied to and from. instead: copies of images, as
-    (destination, source), in the place of launches that would pack or unpack them, by the launches' numbers.
-    brought: the caller's memory or array for an output, by its name.
+    copies_out: memory that the caller brought, by what it is copied to and from. instead: copies of images in the
+    place of launches that would pack or unpack them, by the launches' numbers. brought: the caller's memory or array
+    for an output, by its name.
     """
 
     plan: Plan
@@ -32,7 +35,7 @@ class Exchange:
     copies_in: dict[Storage, Any] = field(default_factory=dict)
     downloads: dict[Storage, Any] = field(default_factory=dict)
     copies_out: dict[Storage, Any] = field(default_factory=dict)
-    instead: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    instead: dict[int, list[ImageCopy]] = field(default_factory=dict)
     brought: dict[str, Any] = field(default_factory=dict)
 
     @staticmethod
@@ -88,8 +91,8 @@ class Exchange:
             self.copies_in[place] = given
         else:
             number, texture = self._packing(value, place)
-            _check_image("input", value, given, texture)
-            self.instead[number] = (texture, given)
+            moves = _check_image("input", value, given, texture)
+            self.instead[number] = [(given, texture, outside, inside, size) for outside, inside, size in moves]
 
     def _take(self, value: Value, wanted: Any, context: Context) -> None:
         place = self.plan.output_buffers.get(value.name)
@@ -99,8 +102,8 @@ class Exchange:
             _check_context("output", value, wanted, context)
             if is_image(wanted):
                 number, texture = self._unpacking(value, place)
-                _check_image("output", value, wanted, texture)
-                self.instead[number] = (wanted, texture)
+                moves = _check_image("output", value, wanted, texture)
+                self.instead[number] = [(texture, wanted, inside, outside, size) for outside, inside, size in moves]
             else:
                 _check_size("output", value, wanted, place)
                 self.copies_out[place] = wanted
@@ -202,12 +205,24 @@ def _check_size(what: str, value: Value, buffer: Any, place: Storage) -> None:
         )
 
 
-def _check_image(what: str, value: Value, image: Any, texture: Texture) -> None:
-    width, height = texture.tiling.image_size
-    layers = texture.tiling.layers
-    wanted = ((layers, height, width, LANES) if layers > 1 else (height, width, LANES), numpy.dtype(texture.dtype))
-    if (image_shape(image), image_dtype(image)) != wanted:
-        raise InputError(
-            f"the image of {what} {value.name!r} is {image_shape(image)} {image_dtype(image)}; the model takes "
-            f"{wanted[0]} {wanted[1]}, as {texture} lies"
-        )
+def image_form(image: Any) -> ImageForm:
+    """Size and element type of an OpenCL image."""
+    return ImageForm(image.width, image.height, max(1, image.array_size), str(image_dtype(image)))
+
+
+def _check_image(what: str, value: Value, image: Any, texture: Texture) -> list[tuple[Texels, Texels, Texels]]:
+    """The copies between a caller's image and a texture: where each begins in the one, in the other, and its size.
+
+    The image is as the texture lies, or, where that is cut into tiles, as it would without them.
+    """
+    tiling, given = texture.tiling, image_form(image)
+    if given == ImageForm(tiling.width, tiling.height, 1, texture.dtype):
+        return list(tiling.moves())
+    if given == texture.form:
+        return [((0, 0, 0), (0, 0, 0), (given.width, given.height, given.layers))]
+    width, height, layers = *tiling.image_size, tiling.layers
+    wanted = (layers, height, width, LANES) if layers > 1 else (height, width, LANES)
+    raise InputError(
+        f"the image of {what} {value.name!r} is {image_shape(image)} {image_dtype(image)}; the model takes "
+        f"{wanted} {texture.dtype}, as {texture} lies"
+    )

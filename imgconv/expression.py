@@ -19,11 +19,15 @@ Expression = Union["Literal", "Argument", "Apply"]
 
 @dataclass(frozen=True)
 class Operation:
-    """A scalar function: how numpy computes it and how OpenCL C writes it for float4 (`native` with NATIVE_EXPLOG)."""
+    """A scalar function: how numpy computes it and how OpenCL C writes it for float4.
+
+    native: the form with NATIVE_EXPLOG. to_half: one whose error a rounding to half hides.
+    """
 
     numpy: Callable[..., Any]
     opencl: str
     native: str | None = None
+    to_half: str | None = None
 
 
 def _erf(x: Any) -> Any:
@@ -86,8 +90,9 @@ OPERATIONS: Mapping[str, Operation] = {
     "truncate": Operation(numpy.trunc, "trunc({0})"),
     "reciprocal": Operation(lambda x: 1 / x, "(1.0f / {0})", "native_recip({0})"),
     "sqrt": Operation(numpy.sqrt, "sqrt({0})"),
-    "exp": Operation(numpy.exp, "exp_of({0})", "native_exp({0})"),
-    "expm1": Operation(numpy.expm1, "expm1_of({0})", "native_expm1({0})"),
+    "exp": Operation(numpy.exp, "exp_of({0})", "native_exp({0})", "native_exp({0})"),
+    # Near zero to_half is off by a float's rounding at 1, 2**-24: the distance of the smallest halves.
+    "expm1": Operation(numpy.expm1, "expm1_of({0})", "native_expm1({0})", "(native_exp({0}) - 1.0f)"),
     "log1p": Operation(numpy.log1p, "log1p({0})", "native_log(1.0f + {0})"),
     "log": Operation(numpy.log, "log({0})", "native_log({0})"),
     "sin": Operation(numpy.sin, "sin({0})"),
@@ -104,7 +109,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "atanh": Operation(numpy.arctanh, "atanh({0})"),
     "erf": Operation(_erf, "erf({0})"),
     "sigmoid": Operation(
-        lambda x: 1 / (1 + numpy.exp(-x)), "(1.0f / (1.0f + exp_of(-{0})))", "native_recip(1.0f + native_exp(-{0}))"
+        lambda x: 1 / (1 + numpy.exp(-x)), "(1.0f / (1.0f + exp_of(-{0})))", "native_recip(1.0f + native_exp(-{0}))",
+        "native_recip(1.0f + native_exp(-{0}))",
     ),
     "less": Operation(numpy.less, _truth("{0} < {1}")),
     "less_equal": Operation(numpy.less_equal, _truth("{0} <= {1}")),
@@ -117,10 +123,6 @@ OPERATIONS: Mapping[str, Operation] = {
     "isinf": Operation(numpy.isinf, _truth("isinf({0})")),
     "where": Operation(numpy.where, "select({2}, {1}, {0} != 0.0f)"),
 }
-
-
-# Functions without steps: no rounding before them changes what comes out by more than a rounding after them.
-SMOOTH = frozenset({"exp", "expm1", "sigmoid"})
 
 
 @dataclass(frozen=True)
@@ -162,13 +164,15 @@ class Apply:
 
 
 def apply(operation: str, *arguments: Expression | float) -> Expression:
-    """The operation on expressions or numbers; folded at once where every argument is a number."""
+    """The operation on expressions or numbers; folded at once where all are numbers, and a product with 1."""
     assert operation in OPERATIONS, operation
     expressions = tuple(a if isinstance(a, (Literal, Argument, Apply)) else Literal(float(a)) for a in arguments)
     if all(isinstance(e, Literal) for e in expressions):
         with numpy.errstate(all="ignore"):
             values = [numpy.float64(e.value) for e in expressions if isinstance(e, Literal)]
             return Literal(float(OPERATIONS[operation].numpy(*values)))
+    if operation == "multiply" and Literal(1.0) in expressions:
+        return expressions[expressions.index(Literal(1.0)) - 1]
     return Apply(operation, expressions)
 
 
@@ -246,7 +250,7 @@ def render(
     """OpenCL statements that compute shared parts once, and the text of the result (a float4).
 
     arguments: the text of each operand; prefix: what the names of the statements' results start with. half: the result
-    is stored in half, whose rounding hides that of the native forms of SMOOTH.
+    is stored in half.
     """
     statements: list[str] = []
     names: dict[Expression, str] = {}
@@ -258,8 +262,7 @@ def render(
             return arguments[e.number]
         if e not in names:
             operation = OPERATIONS[e.operation]
-            fast = native or (half and e.operation in SMOOTH)
-            form = operation.native if fast and operation.native else operation.opencl
+            form = (half and operation.to_half) or (native and operation.native) or operation.opencl
             parts = [text(a) for a in e.arguments]
             names[e] = f"{prefix}{len(names)}"
             statements.append(f"const float4 {names[e]} = {form.format(*parts)};")

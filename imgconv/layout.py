@@ -16,12 +16,15 @@ For NCHW the rows are (N, H), the columns (W) and the packed axis is C:
 A texel grid larger than the device's image limit is cut into tiles that are stored side by side in one image (wide
 grids: below each other; tall grids: beside each other) and, where one image is too small, in the layers of an image
 array. `Tiling.locate` is that mapping. Every formula is an `Index`, evaluated by Python and rendered as OpenCL text.
+
+Where textures take turns in an image, a grid is cut the same way to fit the image that there is, and the image may be
+larger than the tiles: they begin at its texel (0, 0), and what lies beside and below them are other textures' texels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, prod
 from typing import Any
@@ -33,6 +36,8 @@ from imgconv.index import Index, constant, flatten, variable
 from imgconv.view import Shape
 
 LANES = 4
+
+Texels = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,8 @@ class Tiling:
     """How a texel grid of width x height is stored in one image, or in the layers of one image array.
 
     Tile t holds the texels of tile column t // tile_rows and tile row t % tile_rows; `per_layer` tiles are stacked in
-    one layer, along y (wide grids) or along x (tall ones).
+    one layer, along y (wide grids) or along x (tall ones). bordered: whether the image ends where the tiles end, so
+    that it gives zero past the grid; else a reader that needs zeros there tests its position.
     """
 
     width: int
@@ -131,6 +137,7 @@ class Tiling:
     tile_height: int
     per_layer: int
     stacked_along: str
+    bordered: bool = True
 
     @property
     def tile_rows(self) -> int:
@@ -178,6 +185,21 @@ class Tiling:
         width, height = self.image_size
         return image.reshape(self.layers, height, width, LANES)[self._where()]
 
+    def folded(self, parts: int, stacked_along: str) -> Tiling:
+        """The grid in at most so many equal tiles, beside each other ("x": cut rows) or below each other ("y")."""
+        width, height = self.width, self.height
+        if stacked_along == "x":
+            return replace(self, tile_width=width, tile_height=ceil(height / parts), per_layer=parts, stacked_along="x")
+        return replace(self, tile_width=ceil(width / parts), tile_height=height, per_layer=parts, stacked_along="y")
+
+    def moves(self) -> Iterator[tuple[Texels, Texels, Texels]]:
+        """For each tile: where it begins in the grid, where in the image (x, y, layer), and its width and height."""
+        for x in range(0, self.width, self.tile_width):
+            for y in range(0, self.height, self.tile_height):
+                image_x, image_y, layer = (e.constant for e in self.locate(constant(x), constant(y)))
+                size = (min(self.tile_width, self.width - x), min(self.tile_height, self.height - y))
+                yield (x, y), (image_x, image_y, layer), size
+
     def _where(self) -> tuple[Any, Any, Any]:
         values = {"x": numpy.arange(self.width)[None, :], "y": numpy.arange(self.height)[:, None]}
         shape = (self.height, self.width)
@@ -205,6 +227,32 @@ def choose_tiling(width: int, height: int, limits: ImageLimits, tensor: str, sha
 
 
 @dataclass(frozen=True)
+class ImageForm:
+    """An image's width and height in texels, its layers (1: it is no array) and its element type."""
+
+    width: int
+    height: int
+    layers: int
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        return self.width * self.height * self.layers * LANES * numpy.dtype(self.dtype).itemsize
+
+    def holds(self, texture: Texture) -> bool:
+        """Whether a texture can lie in it: nothing is left beside one that is bordered."""
+        form = texture.form
+        if texture.tiling.bordered:
+            return self == form
+        fits = form.width <= self.width and form.height <= self.height
+        return fits and (form.layers, form.dtype) == (self.layers, self.dtype)
+
+    def around(self, other: ImageForm) -> ImageForm:
+        """The least form that both fit in, of this one's layers and element type."""
+        return replace(self, width=max(self.width, other.width), height=max(self.height, other.height))
+
+
+@dataclass(frozen=True)
 class Texture:
     """A virtual texture: a tensor's shape and layout, its element type and its tiling. It has no memory yet."""
 
@@ -215,14 +263,14 @@ class Texture:
     tiling: Tiling
 
     @property
-    def bytes(self) -> int:
-        width, height = self.tiling.image_size
-        return width * height * self.tiling.layers * LANES * numpy.dtype(self.dtype).itemsize
+    def form(self) -> ImageForm:
+        """The image that it fills."""
+        return ImageForm(*self.tiling.image_size, self.tiling.layers, self.dtype)
 
-    def same_image(self, other: Texture) -> bool:
-        """Whether one image can hold either: equal size, layers and element type."""
-        mine, its = self.tiling, other.tiling
-        return (mine.image_size, mine.layers, self.dtype) == (its.image_size, its.layers, other.dtype)
+    @property
+    def bytes(self) -> int:
+        """Of the image that it fills."""
+        return self.form.bytes
 
     def __str__(self) -> str:
         width, height = self.tiling.image_size

@@ -14,13 +14,16 @@ from imgconv.errors import ResourceError, UnsupportedError
 from imgconv.expression import operations
 from imgconv.graph import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Product
 from imgconv.graph import Reduction, Value, plain
-from imgconv.kernels import convolution, generated, product
+from imgconv.kernels import convolution, generated, product, separable
+from imgconv.kernels.rows import Rows, find_rows, rows_kernel
 from imgconv.kernels.source import KernelSource
+from imgconv.kernels.windows import windows_kernel
 from imgconv.layout import LANES, HostBuffer, ImageLimits, Layout, Placement, Texture, byte_texture, choose_tiling
 from imgconv.layout import image_layout, matrix_layout
-from imgconv.memory import Alignment, assign_regions, assign_slots, most_alive
+from imgconv.memory import Alignment, assign_regions, assign_slots, lifetimes, most_alive
 from imgconv.plan import Launch, Plan, Storage
 from imgconv.view import View, identity, reshape
+from imgconv.why import record
 
 HALF_MAX = 65504.0
 LONG_SUM = 64
@@ -33,8 +36,9 @@ class Target:
 
     images_in_buffers: what images that are parts of a buffer are aligned to; None where the device has no such images.
     measured: the seconds that the chosen specialisation of a problem took; None where that was not measured.
-    half_arithmetic: whether kernels may compute in half.
+    half_arithmetic: whether kernels may compute in half. local_memory_bytes: of a work group.
     choose_convolution and choose_product: problem, kind and compute units to the specialisation of a template.
+    choose_separable: the same, and the bytes of local memory; None where two launches are faster, or only they go.
     """
 
     limits: ImageLimits
@@ -44,11 +48,15 @@ class Target:
     max_read_images: int = 128
     half_arithmetic: bool = True
     byte_images: bool = False
+    local_memory_bytes: int = 1 << 15
     images_in_buffers: Alignment | None = None
     choose_convolution: Callable[[convolution.Problem, str, int], convolution.Specialisation] = (
         convolution.default_specialisation
     )
     choose_product: Callable[[product.Problem, str, int], product.Specialisation] = product.default_specialisation
+    choose_separable: Callable[[separable.Problem, str, int, int], separable.Specialisation | None] = (
+        separable.default_specialisation
+    )
     measured: Callable[[Any], float | None] = lambda problem: None
 
 
@@ -57,7 +65,16 @@ def lower(graph: Graph, config: Config, target: Target, states: Mapping[str, str
 
     states: outputs that stay on the device and become inputs of the next run, by the names of both.
     """
-    return _Lowering(graph, config, target, states or {}).plan()
+    plan = _Lowering(graph, config, target, states or {}).plan()
+    lasting = frozenset(s for s in (*plan.content, *plan.states, *plan.regions) if isinstance(s, Texture))
+    slots = assign_slots(plan.launches, lasting, target.limits)
+    folded = {t: replace(t, tiling=tiling) for t, (_, tiling) in slots.items() if t.tiling != tiling}
+    if folded:
+        # Kernels have the addresses in their texts.
+        whole, plan = plan, _Lowering(graph, config, target, states or {}, folded).plan()
+        assert [*lifetimes(plan.launches).values()] == [*lifetimes(whole.launches).values()], "folding changed launches"
+        plan = replace(plan, most_alive=whole.most_alive)
+    return replace(plan, slots={folded.get(t, t): number for t, (number, _) in slots.items()})
 
 
 def default_layout(shape: tuple[int, ...]) -> Layout:
@@ -90,6 +107,7 @@ class _Lowering:
     config: Config
     target: Target
     states: Mapping[str, str] = field(default_factory=dict)
+    folded: Mapping[Texture, Texture] = field(default_factory=dict)
     launches: list[Launch] = field(default_factory=list)
     content: dict[Storage, Any] = field(default_factory=dict)
     placements: dict[str, Placement] = field(default_factory=dict)
@@ -97,6 +115,7 @@ class _Lowering:
     output_buffers: dict[str, HostBuffer] = field(default_factory=dict)
     constants: dict[tuple[str, Layout], Placement] = field(default_factory=dict)
     copies: dict[tuple[Operand, Layout], Operand] = field(default_factory=dict)
+    waiting: dict[str, Node] = field(default_factory=dict)
 
     def plan(self) -> Plan:
         given = self.graph.inputs
@@ -105,8 +124,7 @@ class _Lowering:
         self.choosing = values_behind_indices(self.graph)
         self.inside = concatenations_in_place(self.graph, self.layouts, frozenset(self.states.values()))
         self._place_inputs()
-        for node in self.graph.nodes:
-            self._lower(node)
+        self._lower_all()
         outputs = [name for name in self.graph.outputs if name not in self.states]
         for name in outputs:
             if name not in self.output_buffers and name not in self.graph.constants:
@@ -116,11 +134,10 @@ class _Lowering:
         inputs = tuple(v for v in given if v.name in self.input_buffers)
         alignment = self.target.images_in_buffers
         regions = assign_regions(self.launches, lasting, alignment) if alignment else {}
-        slots = assign_slots(self.launches, lasting | regions.keys())
         made = {v.name for v in self.graph.inputs} | self.graph.producers.keys()
         return Plan(
             inputs, tuple(self.graph.values[n] for n in outputs), tuple(self.launches),
-            self.input_buffers, self.output_buffers, self.content, slots,
+            self.input_buffers, self.output_buffers, self.content, {},
             {name: self.graph.constants[name] for name in outputs if name in self.graph.constants},
             {name: place for name, place in self.placements.items() if name in made}, tuple(states), regions,
             most_alive(self.launches, lasting),
@@ -131,6 +148,13 @@ class _Lowering:
     def _texture(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: str) -> Texture:
         width, height = layout.grid(shape)
         return Texture(name, shape, layout, dtype, choose_tiling(width, height, self.target.limits, name, shape))
+
+    def _shared(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: str) -> Texture:
+        """A texture that may take turns with others in an image, as it lies there."""
+        made = self._texture(name, shape, layout, dtype)
+        if self.target.images_in_buffers is None and name not in self.states.values():
+            made = replace(made, tiling=replace(made.tiling, bordered=False))
+        return self.folded.get(made, made)
 
     def _dtype(self, value: Value) -> str:
         """Half only where asked for, and never for integers or for the results of long sums."""
@@ -163,7 +187,7 @@ class _Lowering:
             made = Placement(outer.storage, value.shape, outer.channel_offset + offset)
         else:
             made = Placement(
-                self._texture(value.name, value.shape, self.layouts[value.name], self._dtype(value)), value.shape
+                self._shared(value.name, value.shape, self.layouts[value.name], self._dtype(value)), value.shape
             )
         self.placements[value.name] = made
         return made
@@ -253,25 +277,64 @@ class _Lowering:
 
     # Nodes
 
+    def _lower_all(self) -> None:
+        """Every node in order; those that are rows together in one launch, where that can be."""
+        found = find_rows(self.graph, self.states)
+        waiting = {node.output.name for rows in found.values() for node in rows.nodes[:-1]}
+        for node in self.graph.nodes:
+            rows = found.get(node.output.name)
+            if rows is not None and not self._compute_rows(rows):
+                for each in rows.nodes:
+                    self._lower(each)
+            elif rows is None and node.output.name not in waiting:
+                self._lower(node)
+
     def _lower(self, node: Node) -> None:
         if isinstance(node.operation, Concatenation):
             self._concatenate(node)
+        elif isinstance(node.operation, Convolution) and separable.follows(self.graph, node):
+            self.waiting[node.output.name] = node
         elif isinstance(node.operation, Convolution):
-            self._convolve(node)
+            depthwise = self.waiting.pop(node.operands[0].value, None)
+            if depthwise is None or not self._convolve_both(depthwise, node):
+                for each in (depthwise, node) if depthwise else (node,):
+                    self._convolve(each)
         elif isinstance(node.operation, Product):
             self._multiply(node)
         else:
             self._compute(node)
 
+    def _result(self, value: Value) -> Placement:
+        """Where a generated kernel writes a value: to the host's buffer where nobody on the device reads it."""
+        name = value.name
+        if name not in self.graph.outputs or name in self.states or self.graph.consumers[name]:
+            return self._placement(value)
+        self.output_buffers[name] = buffer = _host_buffer(value, self.layouts[name])
+        self.placements[name] = Placement(buffer, value.shape)
+        return self.placements[name]
+
+    def _compute_rows(self, rows: Rows) -> bool:
+        """One launch for all nodes of rows; nothing is done, and False given, where no kernel can be that."""
+        output = self._result(rows.last.output)
+        places: dict[str, Placement] = {}
+        outside = tuple(dict.fromkeys(o for node in rows.nodes for o in rows.read_from_outside(node)))
+        for node in rows.nodes:
+            given = replace(node, operands=rows.read_from_outside(node), epilogue_operands=())
+            places |= self._operand_places(given, output)
+        if any(place.storage == output.storage for place in places.values()):
+            return False
+        source = rows_kernel(
+            rows, output, places, self.config.native_explog, self.target.compute_units, self.target.kind
+        )
+        if source is None or len(source.arguments) > self.target.max_read_images:
+            return False
+        origin = tuple(dict.fromkeys(name for node in rows.nodes for name in node.origin))
+        node = Node(rows.last.output, rows.reductions[0].operation, outside, origin=origin)
+        self._launch(node, "compute", source, ", ".join(map(_describe, rows.nodes)), "", 0)
+        return True
+
     def _compute(self, node: Node) -> None:
-        name = node.output.name
-        if name in self.graph.outputs and name not in self.states and not self.graph.consumers[name]:
-            # Nobody on the device reads it: the kernel writes the host's buffer itself.
-            buffer = _host_buffer(node.output, self.layouts[name])
-            self.output_buffers[name] = buffer
-            output = self.placements[name] = Placement(buffer, node.output.shape)
-        else:
-            output = self._placement(node.output)
+        output = self._result(node.output)
         moves = isinstance(node.operation, Load) and node.epilogue == IDENTITY
         packs = isinstance(node.operation, Load) and any(
             o.value in self.input_buffers and self.placements[o.value].storage == self.input_buffers[o.value]
@@ -288,13 +351,14 @@ class _Lowering:
     def _generate(
         self, node: Node, output: Placement, places: dict[str, Placement], kind: str, text: str, reason: str = ""
     ) -> None:
-        native, gpu = self.config.native_explog, self.target.kind == "gpu"
-        source = generated.generate(node, output, places, native, self.target.compute_units, gpu)
+        native, units, device = self.config.native_explog, self.target.compute_units, self.target.kind
+        source = windows_kernel(node, output, places, native, units, device)
+        source = source or generated.generate(node, output, places, native, units, device == "gpu")
         self._launch(node, kind, source, text, "", 0, reason)
 
     def _launch(
         self, node: Node, kind: str, source: KernelSource, text: str, chosen: str, multiply_adds: int, reason: str = "",
-        choice: str = "",
+        choice: str = "", sort: str = "",
     ) -> None:
         images = sum(isinstance(a.storage, Texture) and not a.written for a in source.arguments)
         if images > self.target.max_read_images:
@@ -303,7 +367,7 @@ class _Lowering:
                 node.output.name, node.output.shape,
             )
         self.launches.append(Launch(
-            node.output.name, kind, source, text, chosen, node.origin, multiply_adds, reason, _sort_of(node),
+            node.output.name, kind, source, text, chosen, node.origin, multiply_adds, reason, sort or _sort_of(node),
             self._moved_bytes(node, source), choice,
         ))
 
@@ -323,7 +387,7 @@ class _Lowering:
             source = self.graph.values[operand.value]
             name = self.graph.unused(f"{operand.value}.copy{len(self.copies)}")
             value = Value(name, operand.view.shape, source.dtype)
-            output = Placement(self._texture(value.name, value.shape, layout, self._dtype(source)), value.shape)
+            output = Placement(self._shared(value.name, value.shape, layout, self._dtype(source)), value.shape)
             self.placements[value.name] = output
             node = Node(value, Load(), (operand,))
             self._generate(node, output, self._operand_places(node, output), "copy", f"copy {operand}", reason)
@@ -370,9 +434,10 @@ class _Lowering:
         read = self.graph.producers[node.output.name].operands[0].value
         exact = not self.graph.values[read].dtype.startswith("float")
         half = self._computes_half(node.output.name) and not exact and not numpy.any(numpy.abs(weights) > HALF_MAX)
-        problem = replace(problem, half=half)
+        integers = exact or weights.dtype == numpy.int8
+        problem = replace(problem, half=half, integers=integers)
         chosen, choice = self._choose(convolution, self.target.choose_convolution, problem)
-        packed = convolution.pack_weights(problem, operation, chosen.block_quads, weights)
+        packed = convolution.pack_weights(problem, operation, chosen.block_quads, weights, chosen.winograd)
         bytes_ = weights.dtype == numpy.int8 and (chosen.weights_in_buffer or self.target.byte_images)
         dtype = "int8" if bytes_ else self._weights_dtype(weights, (node,))
         # Bytes of an image are read as parts of 127. For exact sums each weight is made whole again, else the sum is.
@@ -393,6 +458,55 @@ class _Lowering:
             node, problem, chosen, output, places, storage, self.config.native_explog, exact
         )
         self._launch(node, "compute", source, _describe(node), str(chosen), problem.multiply_adds, "", choice)
+
+    def _convolve_both(self, depthwise: Node, pointwise: Node) -> bool:
+        """A launch of separable.cl, where that goes and is expected to be faster than two; whether it is there."""
+        x, between = depthwise.operands[0], depthwise.output
+        beside = depthwise.epilogue_operands + pointwise.epilogue_operands
+        output = self._placement(pointwise.output)
+        # Parts of one concatenation share an image, which a kernel cannot both read and write.
+        read = [self.placements[o.value].storage for o in (x, *beside) if o.value in self.placements]
+        if not (x.view.is_identity and self._is_direct(x)) or output.storage in read:
+            return False
+        problem, kind, units = separable.problem_of(depthwise, pointwise), self.target.kind, self.target.compute_units
+        chosen = self.target.choose_separable(problem, kind, units, self.target.local_memory_bytes)
+        record(between.name, separable.reason(problem, chosen, kind, units))
+        if chosen is None or len(beside) + 3 > self.target.max_read_images:
+            return False
+        windows, weights = (
+            self._packed_weights(node, part, block_quads)
+            for node, part, block_quads in (
+                (depthwise, problem.depthwise, 1), (pointwise, problem.pointwise, chosen.block_quads)
+            )
+        )
+        # The place of what stays in local memory.
+        place = Placement(self._texture(between.name, between.shape, image_layout(4), "float32"), between.shape)
+        places = {x.value: self.placements[x.value], between.name: place}
+        places |= self._operand_places(replace(depthwise, operands=()), place)
+        places |= self._operand_places(replace(pointwise, operands=()), output)
+        source = separable.separable_kernel(
+            depthwise, pointwise, problem, chosen, output, places, windows, weights, self.config.native_explog
+        )
+        both = replace(
+            pointwise, operands=(*depthwise.operands, *pointwise.operands[1:]), epilogue_operands=beside,
+            origin=tuple(dict.fromkeys(depthwise.origin + pointwise.origin)),
+        )
+        text = f"{_describe(depthwise)}, then {_describe(pointwise)}"
+        choice = f"chosen by the cost model; predicted cost {separable.predicted_cost(problem, chosen, units):.4g}"
+        sort = "separable convolution"
+        self._launch(both, "compute", source, text, str(chosen), problem.multiply_adds, "", choice, sort)
+        return True
+
+    def _packed_weights(self, node: Node, problem: convolution.Problem, block_quads: int) -> Texture:
+        """A convolution's weights as conv.cl reads them, in an image."""
+        operation, w = node.operation, node.operands[1]
+        assert isinstance(operation, Convolution)
+        array = w.view.evaluate(numpy.asarray(self.graph.constants[w.value]), w.fill)
+        packed = convolution.pack_weights(problem, operation, block_quads, array)
+        dtype = self._weights_dtype(array, (node,))
+        texture = convolution.weights_texture(f"{node.output.name}.weights", packed, self.target.limits, dtype)
+        self.content[texture] = texture.tiling.scatter(packed.astype(dtype))
+        return texture
 
     def _choose(self, kernel: Any, choose: Callable[..., Any], problem: Any) -> tuple[Any, str]:
         """A specialisation of a template, and where it comes from."""

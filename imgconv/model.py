@@ -27,7 +27,7 @@ from imgconv.target import target_of
 from imgconv.tuning import Database, open_beside
 
 if TYPE_CHECKING:
-    from imgconv.pipeline import Frame
+    from imgconv.pipeline import Frame, Mapped
     from imgconv.runner import Session
 
 PLANS = 8
@@ -121,6 +121,17 @@ class Model:
         """
         compiled, given = self._prepared(inputs)
         return compiled.pipeline.submit(given, depth)
+
+    def mapped(self) -> Mapped:
+        """Memory for one run's inputs and outputs that is filled and read in place, for the sizes of the last run.
+
+        `mapped.inputs["x"][...] = picture`, then `mapped.run()["y"]`: where host and device share their memory, as on
+        phones, nothing is copied; elsewhere the device copies from and to pinned memory. It takes `plan.buffer_bytes`.
+        See Mapped. Raises ResourceError, and as `graph` does.
+        """
+        from imgconv.pipeline import Mapped
+
+        return Mapped(self._last.session)
 
     @property
     def queue(self) -> Any:

@@ -1,31 +1,44 @@
-"""Pipeline: frames of one model under way together, so that upload, compute and download of successive ones overlap."""
+"""Pipeline: frames of one model under way together, so that upload, compute and download of successive ones overlap.
+
+Whoever waits for a frame finishes it, without another thread between: the caller of result(), and that of submit()
+where `depth` frames are under way. A thread of the pipeline finishes those that nobody waits for in time.
+"""
 
 from __future__ import annotations
 
 import atexit
 import weakref
+from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
-from threading import Condition, Thread
+from threading import Condition, RLock, Thread
+from time import monotonic, sleep
 from typing import Any
 
 import numpy
 
 from imgconv.cl.device import Context
-from imgconv.cl.queue import Event, enqueue_barrier, enqueue_marker, span, wait
-from imgconv.cl.transfer import enqueue_download, enqueue_upload, finish_queue, new_queue, pinned_array
+from imgconv.cl.queue import Event, enqueue_barrier, enqueue_marker, is_over, span, wait
+from imgconv.cl.transfer import finish_queue, new_queue
 from imgconv.errors import Error, InputError
 from imgconv.exchange import Exchange
 from imgconv.plan import Storage
-from imgconv.runner import Lane, Session
+from imgconv.runner import Session
 
 Ticks = tuple[int, int]
-# Bytes of a frame's inputs and outputs under which queues of their own cost more than they hide: a wait for another
-# queue is tens of microseconds of a GPU's time, and so is the copy of this many bytes.
+# Bytes of a frame's inputs and outputs under which a copy is the cheapest: a wait for another queue is tens of
+# microseconds of a GPU's time, as the copy of this many bytes is; so is handing shared memory back and forth.
 SMALL_FRAME = 1 << 18
+# Seconds of waiting for a frame that say that the device is behind the host: its queue holds launches to hide copies
+# behind.
+BEHIND = 1e-4
+# Seconds between two looks at a frame, and since the last call of submit() before the pipeline's thread looks. While
+# frames are submitted they are finished there: a second thread, waiting in the driver or at work in Python, takes turns
+# with the one that enqueues (5 % of the throughput of many short launches on an H200).
+LOOK, SETTLED = 1e-3, 1e-2
 
 
 class Frame(Future[dict[str, Any]]):
@@ -35,32 +48,86 @@ class Frame(Future[dict[str, Any]]):
     is done and where the context was opened with profile=True.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pipeline: Pipeline, slot: _Slot, exchange: Exchange) -> None:
         super().__init__()
         self.ticks: Mapping[str, Ticks] = {}
+        self._work: tuple[Pipeline, _Slot, Exchange] | None = (pipeline, slot, exchange)
         self.set_running_or_notify_cancel()
+
+    def result(self, timeout: float | None = None) -> dict[str, Any]:
+        """The outputs by name. Raises DeviceError, ResourceError, and TimeoutError after as many seconds."""
+        self._finish(timeout)
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What result() raises, or None. Raises TimeoutError after as many seconds."""
+        self._finish(timeout)
+        return super().exception(timeout)
+
+    def _finish(self, timeout: float | None = None) -> None:
+        """Waits until it is done: this thread finishes it, and those before it, unless another one is about to.
+
+        timeout: seconds after which it may return without.
+        """
+        if timeout is not None:
+            # A wait in the driver cannot be given up.
+            end = monotonic() + timeout
+            while not self._is_over():
+                if monotonic() >= end:
+                    return
+                sleep(LOOK)
+        work = self._work
+        if work is not None:
+            work[0].finish_through(self)
+
+    def _is_over(self) -> bool:
+        """Whether the device has nothing left to do for it."""
+        work = self._work
+        return work is None or work[1].is_over()
+
+    def _settles_in(self) -> float:
+        """Seconds until there was no call of submit() for a while."""
+        work = self._work
+        return 0.0 if work is None else work[0].submitted + SETTLED - monotonic()
+
+    def _take_slot(self) -> tuple[_Slot, Exchange]:
+        """What it is made of, which it does not know from here on."""
+        assert self._work is not None
+        _, slot, exchange = self._work
+        self._work = None
+        return slot, exchange
 
 
 class Pipeline:
     """A session's frames, each in memory of its own for inputs and outputs; textures and kernels are shared.
 
-    Uploads, launches and downloads go through a queue each, those of small frames through one. On the device a frame
-    takes plan.buffer_bytes, and as many bytes of the host's pinned memory.
+    Where frames are large, and the device has memory of its own and is behind the host, uploads, launches and downloads
+    go through a queue each, else through one. On the device a frame takes plan.buffer_bytes, and as many bytes of the
+    host's pinned memory where these are two.
     """
 
     def __init__(self, session: Session) -> None:
         """Raises DeviceError. Memory is taken when frames need it."""
         self._session = session
         context = session.context
-        small = session.plan.buffer_bytes < SMALL_FRAME
-        self._queues = (context.queue,) * 2 if small else (new_queue(context), new_queue(context))
+        self._small = session.plan.buffer_bytes < SMALL_FRAME
+        # Of uploads and of downloads.
+        self._queues = context.queue, context.queue
+        if not (self._small or context.info.shares_memory):
+            self._queues = new_queue(context), new_queue(context)
         self._free: list[_Slot] = []
         self._slots = 0
         self._busy = 0
         self._changed = Condition()
-        self._pending: SimpleQueue[_Work | None] = SimpleQueue()
+        self._under_way: deque[Frame] = deque()
+        # When the last of them was; whether the device is behind the host.
+        self.submitted = monotonic()
+        self._behind = False
+        # Held by the thread that finishes frames; the functions that the caller added to a frame may submit the next.
+        self._finishing = RLock()
+        self._pending: SimpleQueue[Frame | None] = SimpleQueue()
         # The thread knows the frames under way only: a pipeline that nobody holds any more is collected.
-        thread = Thread(target=_complete_all, args=(self._pending,), name="imgconv frames", daemon=True)
+        thread = Thread(target=_finish_all, args=(self._pending,), name="imgconv frames", daemon=True)
         at_exit = partial(_stop, self._pending, thread)
         atexit.register(at_exit)
         weakref.finalize(self, _collected, self._pending, at_exit).atexit = False
@@ -83,51 +150,103 @@ class Pipeline:
         exchange = Exchange.of(self._session.plan, context, inputs, {})
         if exchange.copies_in or exchange.instead:
             raise InputError("a submitted frame takes arrays; run() takes OpenCL buffers and images")
-        slot, frame = self._acquire(depth), Frame()
-        work = _Work(self, slot, frame, exchange)
+        slot = self._acquire(depth)
+        frame = Frame(self, slot, exchange)
         try:
             slot.fill(exchange.uploads)
             with context.lock:
-                slot.start()
-                self._pending.put(work)
+                slot.start(*(self._queues if self._behind else (context.queue, context.queue)))
+                self._under_way.append(frame)
+                self.submitted = monotonic()
         except BaseException as error:
-            slot.give_up()
-            self.release(slot)
+            with suppress(ValueError):
+                self._under_way.remove(frame)
+            frame._take_slot()
+            self._drop(slot)
+            frame.set_exception(error)
             if not isinstance(error, Error):
                 raise
-            frame.set_exception(error)
+        else:
+            self._pending.put(frame)
         return frame
 
-    def release(self, slot: _Slot) -> None:
+    def finish_through(self, frame: Frame) -> None:
+        """Waits until a frame is done, and with it those before it."""
+        while not frame.done():
+            with self._finishing:
+                if not frame.done():
+                    self._finish_oldest()
+
+    def _finish_oldest(self) -> None:
+        """Waits for the frame that was submitted first, and gives it its outputs. The caller holds `_finishing`."""
+        frame = self._under_way.popleft()
+        slot, exchange = frame._take_slot()
+        try:
+            start = monotonic()
+            slot.finish()
+            self._behind = monotonic() - start > BEHIND
+            for place, array in exchange.downloads.items():
+                numpy.copyto(array, slot.ports[place].array)
+            outputs = exchange.results()
+            frame.ticks = slot.ticks()
+        except BaseException as error:
+            self._drop(slot)
+            frame.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            self._release(slot)
+            frame.set_result(outputs)
+
+    def _acquire(self, depth: int) -> _Slot:
+        """A slot; finishes frames while `depth` of them are under way."""
+        while True:
+            with self._changed:
+                if self._busy < depth:
+                    slot = self._free.pop() if self._free else self._new_slot()
+                    self._busy += 1
+                    return slot
+                if not (self._under_way and self._finishing.acquire(blocking=False)):
+                    self._changed.wait()  # another thread finishes frames, or is about to start one
+                    continue
+            try:
+                if self._under_way:
+                    self._finish_oldest()
+            finally:
+                self._finishing.release()
+
+    def _new_slot(self) -> _Slot:
+        slot = _Slot(self._session, not self._small)
+        self._slots += 1
+        return slot
+
+    def _release(self, slot: _Slot) -> None:
         """Lets the next frame have the slot."""
         with self._changed:
             self._free.append(slot)
             self._busy -= 1
-            self._changed.notify()
+            self._changed.notify_all()
 
-    def _acquire(self, depth: int) -> _Slot:
+    def _drop(self, slot: _Slot) -> None:
+        """Takes a slot out of use in which something failed: nobody knows who has its memory, host or device."""
+        for queue in {self._session.context.queue, *self._queues}:
+            finish_queue(queue)
         with self._changed:
-            while self._busy >= depth:
-                self._changed.wait()
-            if not self._free:
-                self._free.append(_Slot(self._session, *self._queues))
-                self._slots += 1
-            self._busy += 1
-            return self._free.pop()
+            self._slots -= 1
+            self._busy -= 1
+            self._changed.notify_all()
 
 
 class _Slot:
     """The memory of one frame, and what of it is enqueued."""
 
-    def __init__(self, session: Session, uploading: Any, downloading: Any) -> None:
+    def __init__(self, session: Session, shared: bool) -> None:
         plan = session.plan
         self.context: Context = session.context
-        self.lane: Lane = session.new_lane()
-        self.arrays: dict[Storage, Any] = {}
-        for place in (*plan.input_buffers.values(), *plan.output_buffers.values()):
-            self.arrays[place] = pinned_array(self.context, place.shape, place.dtype)
-        self.inputs, self.outputs = [*plan.input_buffers.values()], [*plan.output_buffers.values()]
-        self.uploading, self.downloading = uploading, downloading
+        self.lane, self.ports = session.new_lane(shared)
+        # A buffer that is shared goes to the device and comes back, whatever it holds.
+        self.sent = [p for place, p in self.ports.items() if p.shares or place in plan.input_buffers.values()]
+        self.fetched = [p for place, p in self.ports.items() if p.shares or place in plan.output_buffers.values()]
         self.uploads: list[Event] = []
         self.computing: list[Event] = []
         self.downloads: list[Event] = []
@@ -135,33 +254,34 @@ class _Slot:
     def fill(self, uploads: Mapping[Storage, Any]) -> None:
         """Copies the inputs to where the device takes them from."""
         for place, array in uploads.items():
-            numpy.copyto(self.arrays[place], array.reshape(place.shape))
+            numpy.copyto(self.ports[place].array, array.reshape(place.shape))
 
-    def start(self) -> None:
-        """Enqueues the frame on the three queues, behind the frames before."""
-        context, memory = self.context, self.lane.memory
-        self.uploads = [
-            enqueue_upload(context, memory[place], self.arrays[place], self.uploading) for place in self.inputs
-        ]
-        self.uploading.flush()
-        self.computing = [enqueue_barrier(context, self.uploads)]
+    def start(self, uploading: Any, downloading: Any) -> None:
+        """Enqueues the frame behind the frames before, its copies on these queues."""
+        context = self.context
+        apart = uploading is not context.queue
+        self.uploads = [port.to_device(context, uploading) for port in self.sent]
+        self.computing = []
+        if apart:
+            uploading.flush()
+        if apart or context.profile:
+            self.computing.append(enqueue_barrier(context, self.uploads))
         self.lane.enqueue()
-        self.computing.append(enqueue_marker(context))
-        context.queue.flush()
-        self.downloads = [
-            enqueue_download(context, self.arrays[place], memory[place], self.downloading, self.computing[1:])
-            for place in self.outputs
-        ]
-        self.downloading.flush()
+        if apart or context.profile or not self.fetched:
+            self.computing.append(enqueue_marker(context))
+        if apart:
+            context.queue.flush()
+        computed = self.computing[-1:] if apart else None
+        self.downloads = [port.to_host(context, downloading, computed) for port in self.fetched]
+        downloading.flush()
 
     def finish(self) -> None:
         """Waits for the frame. Raises DeviceError, ResourceError."""
         wait(self.context, [*self.computing, *self.downloads])
 
-    def give_up(self) -> None:
-        """Waits for whatever was enqueued, so that the memory is free again."""
-        for queue in (self.uploading, self.context.queue, self.downloading):
-            finish_queue(queue)
+    def is_over(self) -> bool:
+        """Whether it was finished, or could be without a wait."""
+        return is_over([*self.computing, *self.downloads])
 
     def ticks(self) -> dict[str, Ticks]:
         """See Frame; of a queue that records no times, nothing."""
@@ -173,48 +293,69 @@ class _Slot:
         return {"compute": computed, **{name: span(events) for name, events in parts.items() if events}}
 
 
-@dataclass(frozen=True, eq=False)
-class _Work:
-    """A frame under way."""
+class Mapped:
+    """The memory of a run's inputs and outputs, for a caller who fills and reads it in place.
 
-    pipeline: Pipeline
-    slot: _Slot
-    frame: Frame
-    exchange: Exchange
+    On a device that shares the host's memory nothing is copied; others copy from and to pinned memory. The arrays have
+    the dtypes that are stored: those of plan.input_buffers and plan.output_buffers.
+    """
 
-    def complete(self) -> None:
-        """Waits for the frame, and gives it its outputs."""
+    def __init__(self, session: Session) -> None:
+        """Raises ResourceError."""
+        self._session = session
+        self._slot = _Slot(session, True)
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """An array for each input, to fill. A run ends their use: take them anew for the next."""
+        plan = self._session.plan
+        return {v.name: self._array(plan.input_buffers[v.name]).reshape(v.shape) for v in plan.inputs}
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """An array for each output, as the last run left it, until the next run. Constant outputs are constant."""
+        plan = self._session.plan
+        places = {v.name: plan.output_buffers.get(v.name) for v in plan.outputs}
+        return {
+            name: plan.constant_outputs[name] if place is None else self._array(place) for name, place in places.items()
+        }
+
+    def run(self) -> dict[str, Any]:
+        """Runs the model on `inputs`; `outputs`. Threads take turns, but not over one Mapped. Raises DeviceError."""
+        context = self._session.context
         try:
-            self.slot.finish()
-            for place, array in self.exchange.downloads.items():
-                numpy.copyto(array, self.slot.arrays[place])
-            outputs = self.exchange.results()
-            self.frame.ticks = self.slot.ticks()
-        except BaseException as error:
-            self.slot.give_up()
-            self.pipeline.release(self.slot)
-            self.frame.set_exception(error)
-        else:
-            self.pipeline.release(self.slot)
-            self.frame.set_result(outputs)
+            with context.lock:
+                self._slot.start(context.queue, context.queue)
+            self._slot.finish()
+        except BaseException:
+            finish_queue(context.queue)
+            self._slot = _Slot(self._session, True)
+            raise
+        return self.outputs
+
+    def _array(self, place: Storage) -> Any:
+        return self._slot.ports[place].array
 
 
-def _complete_all(pending: SimpleQueue[_Work | None]) -> None:
+def _finish_all(pending: SimpleQueue[Frame | None]) -> None:
     while True:
-        work = pending.get()
-        if work is None:
+        frame = pending.get()
+        if frame is None:
             return
-        work.complete()
-        del work
+        while not frame.done():
+            sleep(max(LOOK, frame._settles_in()))
+            if frame._settles_in() <= 0 and frame._is_over():
+                frame._finish()
+        del frame
 
 
-def _collected(pending: SimpleQueue[_Work | None], at_exit: Any) -> None:
+def _collected(pending: SimpleQueue[Frame | None], at_exit: Any) -> None:
     """The thread ends with the frames that are under way."""
     atexit.unregister(at_exit)
     pending.put(None)
 
 
-def _stop(pending: SimpleQueue[_Work | None], thread: Thread) -> None:
+def _stop(pending: SimpleQueue[Frame | None], thread: Thread) -> None:
     """Before the interpreter ends, the frames that are under way do: the driver's library is unloaded after that."""
     pending.put(None)
     thread.join()

@@ -9,7 +9,7 @@ from typing import Any
 
 from imgconv.graph import Value
 from imgconv.kernels.source import KernelSource
-from imgconv.layout import HostBuffer, Placement, Texture
+from imgconv.layout import HostBuffer, ImageForm, Placement, Texture
 
 Storage = Texture | HostBuffer
 
@@ -82,9 +82,9 @@ class Plan:
     content: host arrays, as stored, of every storage that is uploaded once. constant_outputs: the arrays of outputs
     that depend on no input; the device has no part in them. placements: where each input and each node's output lies
     once it is made. states: textures that keep their content from run to run. slots: for each texture that is written
-    by launches, the number of the image that holds it; textures with one slot are never alive together. regions:
-    instead of a slot, the part of one buffer that is the texture's image, on devices that can. most_alive: bytes of the
-    textures that must be there at once.
+    by launches, the number of the image that holds it, from its texel (0, 0) on; textures with one slot are never alive
+    together. regions: instead of a slot, the part of one buffer that is the texture's image, on devices that can.
+    most_alive: bytes of the textures that must be there at once.
     """
 
     inputs: tuple[Value, ...]
@@ -105,6 +105,14 @@ class Plan:
         """Every texture, constants first."""
         constant = [s for s in self.content if isinstance(s, Texture)]
         return (*constant, *self.states, *self.slots, *self.regions)
+
+    @cached_property
+    def images(self) -> dict[int, ImageForm]:
+        """The least image that takes every texture of a slot, by the slot's number."""
+        forms: dict[int, ImageForm] = {}
+        for texture, slot in self.slots.items():
+            forms[slot] = forms.get(slot, texture.form).around(texture.form)
+        return forms
 
     @cached_property
     def made(self) -> dict[int, str]:
@@ -134,7 +142,7 @@ class Plan:
     @property
     def activation_bytes(self) -> int:
         """Bytes that hold activations: the workspace, and images, each slot once."""
-        return sum({slot: texture.bytes for texture, slot in self.slots.items()}.values()) + self.workspace_bytes
+        return sum(form.bytes for form in self.images.values()) + self.workspace_bytes
 
     @property
     def memory(self) -> Memory:
@@ -156,7 +164,7 @@ class Plan:
     @property
     def activation_places(self) -> str:
         """What holds the activations, in words."""
-        images = f"{len(set(self.slots.values()))} images"
+        images = f"{len(self.images)} images"
         if not self.regions:
             return images
         return f"one workspace and {images}" if self.slots else "one workspace"

@@ -142,10 +142,9 @@ class Profile:
         plan = self.plan
         found = {texture: (region.offset, region.bytes) for texture, region in plan.regions.items()}
         offset, offsets = plan.workspace_bytes, {}
-        for texture, slot in sorted(plan.slots.items(), key=lambda pair: -pair[0].bytes):
-            if slot not in offsets:
-                offsets[slot], offset = offset, offset + texture.bytes
-            found[texture] = (offsets[slot], texture.bytes)
+        for slot, form in sorted(plan.images.items(), key=lambda pair: -pair[1].bytes):
+            offsets[slot], offset = offset, offset + form.bytes
+        found |= {texture: (offsets[slot], texture.bytes) for texture, slot in plan.slots.items()}
         return found
 
     @cached_property

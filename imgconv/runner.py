@@ -9,17 +9,19 @@ from typing import Any
 import numpy
 
 from imgconv.cl.device import Context
-from imgconv.cl.image import allocate, allocate_buffer, create_buffer, create_image, create_image_in, download
-from imgconv.cl.image import download_buffer, fill, upload
+from imgconv.cl.image import allocate, allocate_buffer, copy_region, create_buffer, create_image, create_image_in
+from imgconv.cl.image import download, download_buffer, fill, upload
 from imgconv.cl.program import Part, binary, build_all, kernel
-from imgconv.cl.queue import durations, enqueue, enqueue_all, finish, spans
+from imgconv.cl.queue import bind, durations, enqueue, enqueue_all, finish, spans
 from imgconv.cl.queue import Launch as BoundLaunch
 from imgconv.cl.recording import Recording, distrust, is_trusted, plain_runs, record, trust
-from imgconv.cl.transfer import enqueue_copy, enqueue_download, enqueue_upload
+from imgconv.cl.transfer import (
+    Port, SharedPort, StagedPort, enqueue_copy, enqueue_download, enqueue_upload, pinned_array,
+)
 from imgconv.errors import DeviceError, ResourceError
-from imgconv.exchange import Exchange
+from imgconv.exchange import Exchange, ImageCopy, image_form
 from imgconv.kernels.source import COMMON
-from imgconv.layout import HostBuffer, Texture
+from imgconv.layout import HostBuffer, ImageForm, Texture
 from imgconv.plan import Plan, Storage
 
 Progress = Callable[[int, int, str], None]
@@ -53,6 +55,7 @@ class Lane:
 
     def __init__(self, context: Context, memory: Mapping[Storage, Any], launches: Sequence[BoundLaunch]) -> None:
         self.context, self.memory, self.launches = context, memory, launches
+        self._bound = bind(context, launches)
         self._plain_runs = plain_runs(context.info)
         self.recording = None if self._plain_runs else record(context, launches)
 
@@ -61,7 +64,7 @@ class Lane:
         if self.recording is not None:
             self.recording.replay()
             return
-        enqueue_all(self.context, self.launches)
+        enqueue_all(self.context, self._bound)
         if self._plain_runs:
             self._plain_runs -= 1
             if not self._plain_runs:
@@ -95,6 +98,7 @@ class Session:
         if not is_trusted(context.info):
             self._compare_replay()
         self.lane = Lane(context, self._memory, self._launches)
+        self._pinned: dict[Storage, Any] = {}
 
     def run(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Every output by name for an array, an OpenCL buffer or an image for every input.
@@ -106,7 +110,10 @@ class Session:
         lane, context, memory = self.lane, self.context, self._memory
         with context.lock:
             # An event that is dropped before its copy is over waits for it.
-            events = [enqueue_upload(context, memory[place], array) for place, array in exchange.uploads.items()]
+            events = [
+                enqueue_upload(context, memory[place], self._pinned_copy(place, array))
+                for place, array in exchange.uploads.items()
+            ]
             events += [enqueue_copy(context, memory[place], given) for place, given in exchange.copies_in.items()]
             if exchange.instead:
                 self._enqueue_with(exchange.instead)
@@ -116,21 +123,46 @@ class Session:
             self._read(exchange.downloads)
         return exchange.results()
 
-    def _enqueue_with(self, instead: Mapping[int, tuple[Any, Any]]) -> None:
-        """Enqueues the launches, but a copy (destination, source) in place of some of them, by their numbers."""
+    def _enqueue_with(self, instead: Mapping[int, Sequence[ImageCopy]]) -> None:
+        """Enqueues the launches, but copies in place of some of them, by their numbers."""
         for number, launch in enumerate(self.lane.launches):
             if number in instead:
-                destination, source = (self._memory.get(each, each) for each in instead[number])
-                enqueue_copy(self.context, destination, source)
+                for *between, start, begin, size in instead[number]:
+                    source, destination = (self._memory[b] if b in self._memory else b for b in between)
+                    copy_region(self.context, source, destination, start, begin, size)
             else:
                 enqueue(self.context, *launch)
 
-    def new_lane(self) -> Lane:
-        """Further memory for inputs and outputs, bound to launches that share everything else. Raises ResourceError."""
+    def _pinned_copy(self, place: Storage, array: Any) -> Any:
+        """What is uploaded for an array: the array itself where the device shares the host's memory."""
+        if self.context.info.shares_memory:
+            return array
+        pinned = self._pinned_for(place)
+        numpy.copyto(pinned, array.reshape(pinned.shape))
+        return pinned
+
+    def _pinned_for(self, place: Storage) -> Any:
+        """The memory of the host that the device copies an input from, or an output to, while the host goes on."""
+        if place not in self._pinned:
+            self._pinned[place] = pinned_array(self.context, place.shape, place.dtype)
+        return self._pinned[place]
+
+    def new_lane(self, shared: bool) -> tuple[Lane, dict[Storage, Port]]:
+        """Further memory for inputs and outputs, bound to launches that share everything else, and the host's side.
+
+        shared: take buffers that host and device share, where they share memory. Raises ResourceError.
+        """
+        shared = shared and self.context.info.shares_memory
         places = (*self.plan.input_buffers.values(), *self.plan.output_buffers.values())
         with self.context.lock:
-            memory = {place: self._exchanged(place) for place in places}
-            return Lane(self.context, memory, self._bind(memory))
+            ports = {place: self._port(place, shared) for place in places}
+            memory = {place: port.memory for place, port in ports.items()}
+            return Lane(self.context, memory, self._bind(memory)), ports
+
+    def _port(self, place: Storage, shared: bool) -> Port:
+        if shared and isinstance(place, HostBuffer) and place.bytes:
+            return SharedPort(self.context, place.shape, place.dtype)
+        return StagedPort(self.context, self._exchanged(place), place.shape, place.dtype)
 
     def _bind(self, memory: Mapping[Storage, Any]) -> list[BoundLaunch]:
         """The launches; those that touch nothing of a further lane's memory are the session's own."""
@@ -168,7 +200,7 @@ class Session:
         results: list[bytes] = []
         for seed, replayed in ((0, False), (1, False), (0, True)):
             self._upload_drawn(seed)
-            recording.replay() if replayed else enqueue_all(self.context, first)
+            recording.replay() if replayed else enqueue_all(self.context, bind(self.context, first))
             results.append(self._content(written).tobytes())
             self.clear_states()
         # The run between leaves its own content for a replay that does nothing.
@@ -185,15 +217,19 @@ class Session:
 
     def _read(self, arrays: Mapping[Storage, Any]) -> list[Any]:
         """Fills arrays from where they lie, and waits; the events."""
-        events = [enqueue_download(self.context, array, self._memory[place]) for place, array in arrays.items()]
+        through = arrays if self.context.info.shares_memory else {place: self._pinned_for(place) for place in arrays}
+        events = [enqueue_download(self.context, array, self._memory[place]) for place, array in through.items()]
         finish(self.context)
+        for place, array in arrays.items():
+            if through[place] is not array:
+                numpy.copyto(array, through[place])
         return events
 
     def _content(self, storage: Storage) -> Any:
         """What lies in a texture or a buffer."""
         if isinstance(storage, HostBuffer):
             return download_buffer(self.context, self._memory[storage], storage.shape, storage.dtype)
-        return download(self.context, self._memory[storage])
+        return download(self.context, self._memory[storage], (*storage.tiling.image_size, storage.tiling.layers))
 
     def outputs(self) -> dict[str, Any]:
         """Every output of the last run by name, as new arrays."""
@@ -273,7 +309,7 @@ class Session:
         """Uploads every input; the event of each by name."""
         uploads = Exchange.of(self.plan, self.context, inputs, {}).uploads
         events = {
-            name: enqueue_upload(self.context, self._memory[place], uploads[place])
+            name: enqueue_upload(self.context, self._memory[place], self._pinned_copy(place, uploads[place]))
             for name, place in self.plan.input_buffers.items()
         }
         finish(self.context)
@@ -281,7 +317,7 @@ class Session:
 
     def _allocate(self, lenders: Sequence[Session]) -> dict[Storage, Any]:
         """The device memory of every storage; constants that no lender has are uploaded here."""
-        memory: dict[Storage, Any] = {texture: self._image(texture) for texture in self.plan.states}
+        memory: dict[Storage, Any] = {t: self._image(t.form, t.name) for t in self.plan.states}
         for storage, content in self.plan.content.items():
             lent = next((m for each in lenders if (m := each.lend(storage, content)) is not None), None)
             if lent is not None:
@@ -289,10 +325,10 @@ class Session:
             elif isinstance(storage, HostBuffer):
                 memory[storage] = create_buffer(self.context, content, storage.name)
             else:
-                memory[storage] = self._image(storage)
+                memory[storage] = self._image(storage.form, storage.name)
                 upload(self.context, memory[storage], content if storage.tiling.layers > 1 else content[0])
         self.images = self._slot_images(lenders)
-        memory |= {texture: self.images[slot][1] for texture, slot in self.plan.slots.items()}
+        memory |= {texture: self.images[slot] for texture, slot in self.plan.slots.items()}
         self.workspace: Any = None
         if self.plan.regions:
             self.workspace = self._find_workspace(lenders)
@@ -305,18 +341,19 @@ class Session:
             memory[buffer] = self._exchanged(buffer)
         return memory
 
-    def _slot_images(self, lenders: Sequence[Session]) -> dict[int, tuple[Texture, Any]]:
-        """The image of each slot, with a texture that has its form: a lender's where one is like it, else a new one."""
+    def _slot_images(self, lenders: Sequence[Session]) -> dict[int, Any]:
+        """The image of each slot: the least of the lenders' that holds all of its textures, else a new one."""
         # Lenders may share images among themselves: each image is offered once.
-        offered = list({id(image): (form, image) for each in lenders for form, image in each.images.values()}.values())
-        images: dict[int, tuple[Texture, Any]] = {}
-        for texture, slot in self.plan.slots.items():
-            if slot in images:
+        offered = {id(image): image for each in lenders for image in each.images.values()}
+        images: dict[int, Any] = {}
+        for slot, form in sorted(self.plan.images.items(), key=lambda pair: -pair[1].bytes):
+            textures = [texture for texture, number in self.plan.slots.items() if number == slot]
+            fitting = [i for i in offered.values() if all(map(image_form(i).holds, textures))]
+            if fitting:
+                images[slot] = offered.pop(id(min(fitting, key=lambda i: image_form(i).bytes)))
                 continue
-            found = next((number for number, (other, _) in enumerate(offered) if other.same_image(texture)), None)
-            images[slot] = (texture, self._image(texture)) if found is None else offered.pop(found)
-            if found is None:
-                allocate(self.context, images[slot][1], texture.name)
+            images[slot] = self._image(form, textures[0].name)
+            allocate(self.context, images[slot], textures[0].name)
         return images
 
     def _find_workspace(self, lenders: Sequence[Session]) -> Any:
@@ -332,13 +369,12 @@ class Session:
     def _exchanged(self, place: Storage) -> Any:
         """Memory for an input or an output."""
         if isinstance(place, Texture):
-            return self._image(place)
+            return self._image(place.form, place.name)
         return create_buffer(self.context, max(place.bytes, 4), place.name)
 
-    def _image(self, texture: Texture) -> Any:
-        width, height = texture.tiling.image_size
-        layers = texture.tiling.layers if texture.tiling.layers > 1 else 0
-        return create_image(self.context, width, height, layers, texture.dtype, texture.name)
+    def _image(self, form: ImageForm, tensor: str) -> Any:
+        layers = form.layers if form.layers > 1 else 0
+        return create_image(self.context, form.width, form.height, layers, form.dtype, tensor)
 
     def binaries(self) -> tuple[bytes, ...]:
         """The driver's programs, in the order in which they are built."""

@@ -208,7 +208,7 @@ class Tensor:
 
     def elu(self, alpha: float = 1.0) -> Tensor:
         """x where x > 0, alpha*(exp(x) - 1) elsewhere; Clevert et al., arXiv:1511.07289."""
-        return where(less(self, 0), self.minimum(0).apply("expm1") * alpha, self)
+        return where(less(self, 0), self.apply("expm1") * alpha, self)
 
     def hardsigmoid(self) -> Tensor:
         """clip(x/6 + 1/2, 0, 1); Howard et al., arXiv:1905.02244."""

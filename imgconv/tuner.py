@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from itertools import cycle
+from math import inf
 from typing import Any
 
 import numpy
 
 from imgconv.cl.device import Context
+from imgconv.cl.queue import Launch, durations, enqueue
 from imgconv.config import Config
 from imgconv.errors import Error
 from imgconv.graph import Graph, Node, Value
@@ -19,8 +26,10 @@ from imgconv.precision import relative_error
 from imgconv.runner import Session
 from imgconv.tuning import Database, Measured, Problem, Specialisation, key
 
-BATCH = 16  # candidates that are compiled and measured together
-ROUNDS = 15
+TEMPLATES = ("conv.cl", "matmul.cl")
+# How often each of many candidates is launched, and all of a few together.
+ROUNDS = 10
+LAUNCHES = 160
 
 
 def problems_of(graph: Graph, config: Config, target: Target) -> dict[Problem, Node]:
@@ -37,9 +46,10 @@ def problems_of(graph: Graph, config: Config, target: Target) -> dict[Problem, N
     listening = replace(
         target, choose_convolution=chooser(target.choose_convolution), choose_product=chooser(target.choose_product)
     )
-    launches = [launch for launch in lower(graph, config, listening).launches if launch.choice]
+    launches = [each for each in lower(graph, config, listening).launches if each.source.path in TEMPLATES]
     found: dict[Problem, Node] = {}
-    for problem, launch in zip(asked, launches, strict=True):
+    # lower may go through the nodes twice, with the same answers.
+    for problem, launch in zip(asked[-len(launches) :], launches, strict=True):
         found.setdefault(problem, graph.producers[launch.name])
     return dict(sorted(found.items(), key=lambda item: -item[0].multiply_adds))
 
@@ -51,32 +61,69 @@ def ranked(problem: Problem, target: Target) -> list[Specialisation]:
     return sorted(made, key=lambda c: kernel.predicted_cost(problem, c, target.kind, target.compute_units))
 
 
-def measure(
-    graph: Graph, node: Node, choices: Sequence[Specialisation], config: Config, target: Target, context: Context,
-    rounds: int,
-) -> list[Measured]:
-    """The least seconds of `rounds` launches of each choice for a node of the graph, with the node's own epilogue.
+@dataclass(frozen=True)
+class Trial:
+    """Specialisations of one node, built side by side on a device: each with its launch.
 
-    context: opened with profile=True. The choices take turns, so that a busy moment of the machine meets all. Raises
-    Error where two differ in their results: one of them is wrong.
+    session: holds what the launches read and write. outputs: each one's result for `inputs`.
     """
-    copies = _side_by_side(graph, node, len(choices))
-    waiting = iter(choices)
 
-    def choose(problem: Problem, kind: str, units: int) -> Any:
-        return next(waiting)
+    choices: Sequence[Specialisation]
+    launches: Sequence[Launch]
+    session: Session
+    inputs: dict[str, Any]
+    outputs: Sequence[Any]
 
-    plan = lower(copies, config, replace(target, choose_convolution=choose, choose_product=choose))
-    session = Session(plan, context)
-    random = numpy.random.default_rng(0)
-    outputs = session.run({v.name: random.random(v.shape).astype(v.dtype) for v in copies.inputs})
-    _compare([outputs[name] for name in copies.outputs], choices, config)
-    numbers = [number for number, launch in enumerate(plan.launches) if launch.choice]
-    seconds = numpy.min([session.launch_seconds() for _ in range(rounds)], axis=0)
-    return [Measured(c, float(seconds[number])) for c, number in zip(choices, numbers, strict=True)]
+    @staticmethod
+    def of(
+        graph: Graph, node: Node, choices: Sequence[Specialisation], config: Config, target: Target, context: Context
+    ) -> Trial:
+        """Builds and runs each choice for a node of the graph, with the node's own epilogue, on drawn inputs.
+
+        context: opened with profile=True. Raises Error where two differ in their results: one of them is wrong.
+        """
+        copies = side_by_side(graph, node, len(choices))
+        waiting = cycle(choices)  # lower may go through the nodes twice
+
+        def choose(problem: Problem, kind: str, units: int) -> Any:
+            return next(waiting)
+
+        plan = lower(copies, config, replace(target, choose_convolution=choose, choose_product=choose))
+        session = Session(plan, context)
+        random = numpy.random.default_rng(0)
+        inputs = {v.name: random.random(v.shape).astype(v.dtype) for v in copies.inputs}
+        made = session.run(inputs)
+        outputs = [made[name] for name in copies.outputs]
+        _compare(outputs, choices, config)
+        chosen = [bound for bound, launch in zip(session.lane.launches, plan.launches, strict=True) if launch.choice]
+        return Trial(choices, chosen, session, inputs, outputs)
+
+    def seconds(self, numbers: Sequence[int], rounds: int) -> list[float]:
+        """The least seconds of `rounds` launches of each of the numbered choices.
+
+        They take turns, so that a busy moment of the machine, or a faster one, meets all. Each round starts with
+        another of them: the first launch after a pause waits for threads or clocks to wake.
+        """
+        context, order = self.session.context, deque(numbers)
+        least = dict.fromkeys(numbers, inf)
+        for _ in range(rounds):
+            with context.lock:
+                found = durations(context, [enqueue(context, *self.launches[n]) for n in order])
+            least |= {n: min(least[n], seconds) for n, seconds in zip(order, found, strict=True)}
+            order.rotate(-1)
+        return [least[n] for n in numbers]
+
+    def measure(self, numbers: Sequence[int]) -> list[float]:
+        """The least seconds of each of the numbered choices; the faster half goes on, and is launched more often."""
+        least, left = dict.fromkeys(numbers, inf), list(numbers)
+        while left:
+            found = self.seconds(left, max(ROUNDS, LAUNCHES // len(left)))
+            least |= {n: min(least[n], seconds) for n, seconds in zip(left, found, strict=True)}
+            left = sorted(left, key=lambda n: least[n])[: len(left) // 2] if len(left) > 3 else []
+        return [least[n] for n in numbers]
 
 
-def _side_by_side(graph: Graph, node: Node, count: int) -> Graph:
+def side_by_side(graph: Graph, node: Node, count: int) -> Graph:
     """A graph of `count` copies of one node; what other nodes make is an input."""
     values = {o.value: graph.values[o.value] for o in node.all_operands}
     constants = {name: graph.constants[name] for name in values if name in graph.constants}
@@ -93,6 +140,36 @@ def _compare(outputs: Sequence[Any], choices: Sequence[Specialisation], config: 
             raise Error(f"two specialisations give different results: {choices[0]} and {choice}")
 
 
+def built(
+    wanted: Sequence[tuple[Graph, Node, Sequence[Specialisation]]], config: Config, target: Target, context: Context
+) -> Iterator[Future[Trial]]:
+    """A trial of each, as `Trial.of` makes or refuses it, in order; as many as the host has cores are built at once.
+
+    On a GPU the next are built while one that was given is measured; a CPU that measures builds nothing.
+    """
+    cores = os.cpu_count() or 1
+    waiting: deque[Future[Trial]] = deque()
+    # Each build changes the process's filters of warnings, and puts back what it found: here in no certain order.
+    with warnings.catch_warnings(), ThreadPoolExecutor(cores) as pool:
+        warnings.simplefilter("ignore")
+        try:
+            for each in wanted:
+                waiting.append(pool.submit(Trial.of, *each, config, target, context))
+                if len(waiting) == cores:
+                    yield from _given(waiting, target)
+            while waiting:
+                yield from _given(waiting, target)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _given(waiting: deque[Future[Trial]], target: Target) -> Iterator[Future[Trial]]:
+    """The first of the trials that are being built; on a CPU all of them, once all are there."""
+    count = len(wait(waiting).done) if target.kind == "cpu" else 1
+    for _ in range(count):
+        yield waiting.popleft()
+
+
 def tune(
     graph: Graph, config: Config, target: Target, context: Context, database: Database, budget: float, most: int,
     progress: Callable[[int, int, str], None],
@@ -104,20 +181,23 @@ def tune(
     """
     end = time.monotonic() + budget
     device = context.info.key
-    found: dict[Problem, list[Measured]] = {}
     problems = problems_of(graph, config, target)
-    for number, (problem, node) in enumerate(problems.items()):
-        progress(number, len(problems), f"measuring {node.output.name}")
-        known = database.find(device, key(problem, config))
-        done = {m.specialisation for m in known}
-        waiting = [c for c in ranked(problem, target)[:most] if c not in done]
-        for start in range(0, len(waiting), BATCH):
+    waiting: dict[Problem, tuple[Graph, Node, Sequence[Specialisation]]] = {}
+    for problem, node in problems.items():
+        done = {m.specialisation for m in database.find(device, key(problem, config))}
+        left = [c for c in ranked(problem, target)[:most] if c not in done]
+        if left:
+            waiting[problem] = (graph, node, left)
+    if budget > 0:
+        trials = built(list(waiting.values()), config, target, context)
+        for number, (problem, (_, node, _)) in enumerate(waiting.items()):
+            progress(number, len(waiting), f"measuring {node.output.name}")
+            trial = next(trials).result()
+            seconds = trial.measure(range(len(trial.choices)))
+            new = [Measured(c, s) for c, s in zip(trial.choices, seconds, strict=True)]
+            database.record(device, key(problem, config), new)
             if time.monotonic() > end:
                 break
-            new = measure(graph, node, waiting[start : start + BATCH], config, target, context, ROUNDS)
-            database.record(device, key(problem, config), new)
-            known = [*known, *new]
-        if known:
-            found[problem] = sorted(known, key=lambda m: m.seconds)
-    progress(len(problems), len(problems), "measured")
-    return found
+    progress(len(waiting), len(waiting), "measured")
+    found = {problem: database.find(device, key(problem, config)) for problem in problems}
+    return {problem: measured for problem, measured in found.items() if measured}

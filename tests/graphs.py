@@ -138,10 +138,10 @@ def check_plan(plan: Plan, limits: ImageLimits) -> None:
         for b in first:
             if a != b and plan.slots[a] == plan.slots[b]:
                 assert last[a] < first[b] or last[b] < first[a], f"{a} and {b} share a slot while alive"
-                assert (a.tiling.image_size, a.tiling.layers) == (b.tiling.image_size, b.tiling.layers)
-                assert a.dtype == b.dtype
                 used_by_one = [n for n in plan.launches if a in (*n.reads, n.writes) and b in (*n.reads, n.writes)]
                 assert not used_by_one
+        image = plan.images[plan.slots[a]]
+        assert image.holds(a) and image.width <= limits.width and image.height <= limits.height, f"{a} in {image}"
     for texture in plan.textures:
         width, height = texture.tiling.image_size
         assert width <= limits.width and height <= limits.height and texture.tiling.layers <= max(limits.layers, 1)

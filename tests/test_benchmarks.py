@@ -16,12 +16,14 @@ from typing import Any
 import numpy
 import pytest
 
-from benchmarks import adreno, adreno_mesa, engines, kernel, measure, model, networks, peers
+from benchmarks import adreno, adreno_mesa, choice, engines, growth, kernel, measure, memory, model, networks, peers
 from benchmarks.kernel_text import Loop, evaluate, preprocess, read_kernel
 from imgconv import timing
 from imgconv.config import Config
 from imgconv.errors import Error, InputError
+from imgconv.evaluate import evaluate_graph
 from imgconv.graph import Convolution, Graph
+from imgconv.kernels import convolution as kernels
 from imgconv.layout import ImageLimits
 from imgconv.lower import Target, lower
 from imgconv.passes import run_passes
@@ -155,6 +157,12 @@ def test_loops_trips_reads_and_multiply_adds() -> None:
     assert found.items((32, 4)) == 90 and found.items((16, 2)) == 32
 
 
+def one_by_one(problem: kernels.Problem, kind: str, units: int) -> kernels.Specialisation:
+    """The best that multiplies by each weight of the window, not by Winograd's taps."""
+    made = [c for c in kernels.candidates(problem, kind) if not c.winograd]
+    return min(made, key=lambda c: kernels.predicted_cost(problem, c, kind, units))
+
+
 @pytest.mark.parametrize("target", [GPU, CPU], ids=["gpu", "cpu"])
 @pytest.mark.parametrize(
     ("channels", "filters", "window", "groups", "transposed"),
@@ -168,7 +176,7 @@ def test_the_text_says_what_a_convolution_costs(
     w, pads = weights(*shape, window, window), [0 if transposed else window // 2] * 4
     strides = [2, 2] if transposed else [1, 1]
     y = convolution(x, w, strides, pads, [1, 1], groups, None, transposed)
-    plan = lower(run_passes(build_graph({"y": y}, [x])), Config(), target)
+    plan = lower(run_passes(build_graph({"y": y}, [x])), Config(), replace(target, choose_convolution=one_by_one))
     (launch,) = (launch for launch in plan.launches if launch.multiply_adds)
     text = read_kernel(launch.source.text)
     items = text.items(launch.source.global_size)
@@ -361,13 +369,97 @@ def test_torch_runs_what_is_exported(tmp_path: Path) -> None:
     assert measure.relative_error({"y": made.numpy()}, measure.run_oracle(file, inputs)) < 1e-5
 
 
+# The choice of kernels, and growth
+
+
+def choice_row(seconds: tuple[float, ...], tuned: int, again: float = 1.0) -> choice.Row:
+    (asked, *_) = choice.collect(["squeezenet"], Config(), CPU)
+    return choice.Row(asked, len(seconds), "", 1e-7, seconds, tuned, again)
+
+
+def test_every_problem_is_asked_once_with_the_default_first() -> None:
+    found = choice.collect(["squeezenet", "squeezenet"], Config(), CPU)
+    assert len({asked.problem for asked in found}) == len(found) > 10
+    for asked in found:
+        assert isinstance(asked.problem, kernels.Problem)
+        assert asked.candidates[0] == kernels.default_specialisation(asked.problem, "cpu", 2)
+        assert asked.networks == ("squeezenet", "squeezenet")
+    assert choice.describe(found[0].problem) == "1x1 512->1000 at 13x13"
+
+
+def test_shares_of_good_choices() -> None:
+    right, near, far = (
+        choice_row((1.0, 2.0), 0), choice_row((1.1, 1.0), 0), choice_row((1.2, 1.04, 1.0), 1)
+    )
+    assert [row.ratio(0) for row in (right, near, far)] == pytest.approx([1.0, 1.1, 1.2])
+    share = choice.Share("all", (right, near, far))
+    assert share.default == pytest.approx(2 / 3) and share.tuned == pytest.approx(1 / 3)
+    assert share.to_json()["default_time"] == pytest.approx(3.3 / 3)
+    assert share.to_json()["tuned_time"] == pytest.approx((1.0 + 1.1 + 1.04) / 3)
+    assert choice.Share("off", [choice_row((1.0, 2.0), 0, 1.25)]).noise == pytest.approx(0.25)
+    content = json.loads(json.dumps(far.to_json()))
+    assert content["default_over_best"] == pytest.approx(1.2) and content["tuned_over_best"] == pytest.approx(1.04)
+    failed = choice.Row(right.asked, 2, "WRONG", 1.0)
+    assert failed.to_json()["default_over_best"] is None
+    assert measure.make_table("t", choice.COLUMNS, [right, far, failed]).row_count == 3
+    assert measure.make_table("t", choice.SHARES, [share, choice.Share("none", [])]).row_count == 2
+
+
+def growth_row(size: int, limit: int | None, wall: float, launches: tuple[float, ...]) -> growth.Row:
+    x = Tensor.input("x", (1, 3, size, size))
+    graph = build_graph({"y": (x.relu().sum((2, 3)) + 1.0).named("z") * 2.0}, [x])
+    network = networks.Network("small", graph, Path("small.onnx"))
+    case = growth.Case(network, limit, 0.0, "", None, {}, None)
+    return growth.Row(case, timing.Timing.of([wall]), launches)
+
+
+def test_growth_is_beside_the_reference_size() -> None:
+    rows = growth.with_growth([
+        growth_row(224, None, 1.0, (1.0,)), growth_row(448, 64, 2.2, (2.5,)), growth_row(448, None, 2.0, (1.5, 0.5)),
+        growth_row(896, None, 8.0, (8.0,)),
+    ])
+    assert [row.wall_growth for row in rows] == pytest.approx([2.0, 1.1, 1.0, 1.0])
+    assert [row.device_growth for row in rows] == pytest.approx([2.0, 1.25, 1.0, 1.0])
+    assert [row.good for row in rows] == [True, False, True, True], "below the reference's size it may cost more"
+    assert json.loads(json.dumps(rows[1].to_json()))["wall_nanoseconds_per_pixel"] == pytest.approx(2.2e9 / 448**2)
+    failed = replace(rows[3], wall=None, launches=(), case=replace(rows[3].case, failure="refused"))
+    assert not failed.good
+    assert measure.make_table("t", growth.COLUMNS, [*rows, failed]).row_count == 5
+    small = growth.with_growth([growth_row(96, None, 1.0, (1.0,)), growth_row(64, None, 1.0, (1.0,))])
+    assert [row.wall_growth for row in small] == pytest.approx([4 / 9, 1.0])
+
+
+# Memory
+
+
+def test_memory_cases_mean_what_their_numpy_says() -> None:
+    """At sizes at which numpy can say so; the benchmark checks each on the device before it measures."""
+    for case in memory.cases():
+        shape = tuple(min(n, 14) for n in case.shape)
+        x = numpy.random.default_rng(2).standard_normal(shape).astype(numpy.float32)
+        (found,) = evaluate_graph(build_graph({"y": case.make(Tensor.input("x", shape))}), {"x": x}).values()
+        numpy.testing.assert_allclose(found, case.compute(x.astype(numpy.float64)), 1e-5, 1e-6)
+    assert {str(c) for c in memory.select_cases(["5x5", "relu"])} == {
+        "max pool 5x5 1x192x20x20", "relu 1x64x56x56", "relu 1x64x256x256",
+    }
+
+
+def test_a_memory_row_that_is_wrong_has_no_rate() -> None:
+    case = memory.cases()[0]
+    row = memory.Row(case, 1, 8_000_000, 1e-7, 1e-5, 1e9, timing.Timing(0.004, 0.008, 0.0, 3))
+    assert (row.right, row.rate, row.share) == (True, 1e9, 1.0)
+    wrong = replace(row, error=1e-3, timing=None)
+    assert (wrong.right, wrong.rate, wrong.share) == (False, None, None) and wrong.to_json()["right"] is False
+
+
 # Command lines
 
 
-@pytest.mark.parametrize("module", [model, kernel, peers, adreno])
+@pytest.mark.parametrize("module", [model, kernel, peers, adreno, choice, growth])
 def test_command_lines(module: Any) -> None:
     options = module.make_parser().parse_args(["squeezenet", "--json", "-"])
     assert options.network == ["squeezenet"] and options.json == "-"
+    assert memory.make_parser().parse_args(["relu", "--json", "-"]).name == ["relu"]
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "x", "1,"])

@@ -25,7 +25,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "onnx_import plan",
         "exchange memory serial",
         "lower runner",
-        "compiler pipeline precision saved stream target tuning",
+        "compiler packings pipeline precision saved stream target tuning",
         "compiled tuner",
         "model",
         "__init__ onnx_backend verify",

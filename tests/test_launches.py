@@ -86,7 +86,7 @@ def test_every_activation_joins_its_convolution(activation: Callable[[Tensor], T
 def test_depthwise_separable_block() -> None:
     x = conv(image(), 8)
     y = normalised(conv(normalised(conv(x, 8, 3, 1, groups=8)).relu(), 16, 1, 2)).relu()
-    assert computing(y=y) == 1 + 2
+    assert computing(y=y) == 1 + 1
 
 
 def test_inverted_residual_with_squeeze_and_excite() -> None:
@@ -101,7 +101,14 @@ def test_softmax() -> None:
     x = conv(image(), 8)
     for axis in (1, 2, 3):
         plan = planned(y=x.softmax(axis))
-        assert [n.description.split()[0] for n in plan.compute_launches] == ["convolution", "max", "sum", "subtract"]
+        assert [n.description for n in plan.compute_launches] == [
+            "convolution + add", "max, sum of exp(subtract($0, $1)), subtract exp divide",
+        ]
+
+
+def test_softmax_of_a_mean() -> None:
+    """The mean of each channel, then all of the softmax over channels: these are other rows."""
+    assert computing(y=conv(image(), 8).mean([2, 3], keepdims=True).softmax(1)) == 1 + 2
 
 
 def test_instance_normalization() -> None:
@@ -109,7 +116,52 @@ def test_instance_normalization() -> None:
     mean = x.mean([2, 3], keepdims=True)
     d = x - mean
     y = d / ((d * d).mean([2, 3], keepdims=True) + 1e-5).sqrt() * const(8, 1, 1) + const(8, 1, 1, seed=1)
-    assert computing(y=y.relu()) == 1 + 3
+    assert computing(y=y.relu()) == 1 + 1
+
+
+def standardised(x: Tensor, *axes: int) -> Tensor:
+    d = x - x.mean(axes, keepdims=True)
+    return d / ((d * d).mean(axes, keepdims=True) + 1e-5).sqrt()
+
+
+def test_group_normalization() -> None:
+    """One launch where the channels of a group are whole texels; else one for each statistic and one for the result."""
+    x = conv(image(), 8).relu()
+    assert computing(y=standardised(x.reshape(1, 2, 4, 8, 8), 2, 3, 4).reshape(1, 8, 8, 8)) == 1 + 1
+    assert computing(y=standardised(x.reshape(1, 4, 2, 8, 8), 2, 3, 4).reshape(1, 8, 8, 8)) == 1 + 3
+
+
+def test_normalization_of_a_normalization_is_one_launch() -> None:
+    assert computing(y=standardised(standardised(image(2, 5, 40), 2) * 3, 2)) == 1
+
+
+def test_rows_of_different_axes_are_apart() -> None:
+    x = image()
+    assert computing(y=x - x.max([1], keepdims=True) * x.max([2], keepdims=True)) == 1 + 1
+
+
+def test_a_statistic_that_others_read_is_a_launch_of_its_own() -> None:
+    x = image()
+    mean = x.mean([2, 3], keepdims=True)
+    assert computing(y=x - mean, z=mean) == 2
+    assert computing(y=x - mean, z=conv(mean, 4)) == 3
+
+
+@pytest.mark.parametrize(("length", "launches"), [(8, 1), (5, 3)])
+def test_rows_are_whole_texels_of_the_result(length: int, launches: int) -> None:
+    """Rows side by side in a texture of rank 1: of five elements they would share texels."""
+    x, state = image(3, length), image(3 * length, name="state")
+    graph = build_graph({"y": x.softmax(1).reshape(3 * length) + state})
+    plan = lower(apply_pass(run_passes, graph), Config(), target(), {"y": "state"})
+    assert len([n for n in plan.launches if n.kind == "compute"]) == launches, str(plan)
+
+
+def test_windows_that_overlap_are_no_rows() -> None:
+    x = image()
+    assert computing(y=x - x.max_pool(3, 1, 1)) == 1, "the difference is the pooling's epilogue"
+    x = image(1, 1, 8, 8)
+    first = x.pool("sum", [8, 1], pads=[4, 0, 0, 0], sizes=[1, 8])
+    assert computing(y=x / first) == 2, "a window that is half outside is no row"
 
 
 def test_classifier_head() -> None:

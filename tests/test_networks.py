@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from imgconv.evaluate import evaluate_graph, evaluate_node
 from imgconv.graph import Convolution, Graph
 from imgconv.lower import lower
 from imgconv.memory import Alignment
+from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.plan import Plan
 from imgconv.tensor import Tensor, build_graph
@@ -48,11 +50,12 @@ MULTIPLY_ADDS = {
 }
 # Launches now, and the most that there may ever be.
 LAUNCHES = {
-    "mobilenet_v2": (54, 54), "mobilenet_v3_small": (64, 64), "resnet18": (23, 23), "resnet50": (56, 56),
-    "squeezenet": (30, 31), "efficientnet_b0": (99, 100), "yolo": (129, 129), "unet": (27, 27), "supercombo": (73, 75),
+    "mobilenet_v2": (37, 37), "mobilenet_v3_small": (62, 62), "resnet18": (23, 23), "resnet50": (56, 56),
+    "squeezenet": (30, 31), "efficientnet_b0": (99, 100), "yolo": (99, 100), "unet": (27, 27), "supercombo": (57, 60),
     "conv_gru": (13, 13),
 }
 NAMES = sorted(MODELS)
+SHARING = ["mobilenet_v2", "resnet18", "squeezenet", "efficientnet_b0", "supercombo"]
 CLASSIFIERS = sorted({"mobilenet_v2", "mobilenet_v3_small", "resnet18", "resnet50", "squeezenet", "efficientnet_b0"})
 
 
@@ -113,12 +116,27 @@ def test_launches(name: str) -> None:
     assert len(plan.compute_launches) == now, f"fewer launches than before: pin {len(plan.compute_launches)}"
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v2", "resnet18", "squeezenet", "efficientnet_b0", "supercombo"])
+@pytest.mark.parametrize("name", SHARING)
 def test_one_workspace_is_hardly_larger_than_it_must_be(name: str) -> None:
     """Rows of whole 64 texels, as CPU drivers want them, are the rest."""
     shared = replace(target(), images_in_buffers=Alignment(64, 64, 1 << 30))
     plan = lower(run_passes(full_size(name)[0]), Config(), shared)
     assert plan.memory.lower_bound <= plan.memory.activations <= 1.05 * plan.memory.lower_bound
+
+
+def assert_images_hardly_larger(graph: Graph) -> None:
+    """In images alone, on a CPU of small images and on a GPU of large ones."""
+    for on, float16 in itertools.product((target(8192, kind="cpu", compute_units=2), target(32768)), (0, 1)):
+        plan = lower(graph, Config(float16), on)
+        check_plan(plan, on.limits)
+        assert not plan.regions and plan.slots
+        memory = plan.memory
+        assert memory.lower_bound <= memory.activations <= 1.25 * memory.lower_bound, (on, float16)
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_shared_images_are_hardly_larger_than_they_must_be(name: str) -> None:
+    assert_images_hardly_larger(run_passes(full_size(name)[0]))
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
@@ -356,6 +374,11 @@ needs_models = pytest.mark.skipif(
 )
 
 
+@needs_models
+def test_shared_images_of_style_transfer() -> None:
+    assert_images_hardly_larger(run_passes(import_onnx(REAL / "candy" / "candy.onnx")))
+
+
 def real_case(folder: str, case: str) -> tuple[Any, Any]:
     arrays = dict(numpy.load(REAL / folder / f"{case}.npz"))
     return next(a for n, a in arrays.items() if n[:3] == "in:"), next(a for n, a in arrays.items() if n[:4] == "out:")
@@ -450,6 +473,15 @@ def test_an_unused_branch_costs_nothing() -> None:
     assert sum(a.size for a in without.constants.values()) < sum(a.size for a in with_branch.constants.values())
     plan = lower(run_passes(without), Config(), target())
     assert [launch.name for launch in plan.compute_launches] and plan.multiply_adds == 8 * 8 * 9 * 64
+
+
+@pytest.mark.parametrize(("name", "blocks", "products"), [("efficientnet_b0", 16, 1), ("mobilenet_v3_small", 9, 2)])
+def test_squeeze_and_excite_takes_three_launches(name: str, blocks: int, products: int) -> None:
+    """The mean, two products, and the scale in the convolution after it; and the head has a mean and its products."""
+    sorts = [launch.operation for launch in planned(name).compute_launches]
+    assert sorts.count("reduction") == blocks + 1
+    assert sorts.count("product") == 2 * blocks + products
+    assert set(sorts) - {"separable convolution"} == {"reduction", "product", "convolution", "depthwise convolution"}
 
 
 def test_squeeze_and_excite_scales_in_the_convolution_that_follows() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -160,7 +161,8 @@ def test_bytes_are_those_of_the_images(float16: int, each: int) -> None:
     # Texels: W * ceil(C/4) x H.
     assert by_name(plan, "x").bytes == 7 * 2 * 6 * 4 * each
     assert sorted(t.bytes for t in plan.slots) == sorted(7 * q * 6 * 4 * each for q in (2, 3, 1))
-    assert plan.activation_bytes == sum(t.bytes for t in plan.slots)
+    # The output's texture lies where the input's was.
+    assert plan.activation_bytes == 7 * (3 + 2) * 6 * 4 * each == plan.memory.lower_bound
     assert plan.buffer_bytes == (5 + 3) * 6 * 7 * 4
     # Small weights stay float: quads of outputs x quads of inputs x 4 lanes x 4 outputs.
     assert plan.weight_bytes == (3 * 2 + 1 * 3) * 16 * 4
@@ -209,16 +211,31 @@ def test_moved_bytes_count_each_value_once_and_only_the_parts_of_a_concatenation
 def test_a_launch_says_its_sort_of_work() -> None:
     x = image(1, 8, 6, 6)
     deep = x.conv2d(const(8, 1, 3, 3), groups=8).conv2d(const(16, 8, 1, 1))
-    plan = planned(y=deep.reduce("max", (2, 3), True), z=(deep.exp() + 1.0).transpose(0, 2, 3, 1))
+    wide = image(1, 64, 6, 6, name="w").conv2d(const(64, 1, 3, 3), groups=64).conv2d(const(64, 64, 1, 1))
+    plan = planned(
+        y=deep.reduce("max", (2, 3), True), z=(deep.exp() + 1.0).transpose(0, 2, 3, 1),
+        d=x.conv2d(const(8, 1, 2, 2), groups=8).conv2d(const(8, 8, 2, 2)), s=wide,
+    )
     found = {each.operation for each in plan.launches}
-    assert {"movement", "depthwise convolution", "convolution", "reduction"} <= found
+    assert {"movement", "depthwise convolution", "convolution", "separable convolution", "reduction"} <= found
 
 
 # Slots
 
-def texture(name: str, channels: int = 4, dtype: str = "float32") -> Texture:
-    shape, layout = (1, channels, 4, 4), image_layout(4)
-    return Texture(name, shape, layout, dtype, choose_tiling(*layout.grid(shape), ImageLimits(64, 64, 1), name, shape))
+LIMITS = ImageLimits(64, 64, 1)
+
+
+def texture(
+    name: str, channels: int = 4, dtype: str = "float32", size: tuple[int, int] = (4, 4), bordered: bool = True
+) -> Texture:
+    """A texture of size[0] x size[1] positions."""
+    shape, layout = (1, channels, *size), image_layout(4)
+    tiling = choose_tiling(*layout.grid(shape), LIMITS, name, shape)
+    return Texture(name, shape, layout, dtype, replace(tiling, bordered=bordered))
+
+
+def slots_of(launches: list[Launch], lasting: frozenset[Texture] = frozenset()) -> dict[Texture, int]:
+    return {t: number for t, (number, _) in assign_slots(launches, lasting, LIMITS).items()}
 
 
 def launch(writes: Texture | HostBuffer, *reads: Texture | HostBuffer) -> Launch:
@@ -230,7 +247,7 @@ def test_a_chain_alternates_between_two_slots() -> None:
     a, b, c, d, e = map(texture, "abcde")
     x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), "float32")
     launches = [launch(a, x), launch(b, a), launch(c, b), launch(d, c), launch(e, d), launch(x, e)]
-    slots = assign_slots(launches, frozenset())
+    slots = slots_of(launches)
     assert [slots[t] for t in (a, b, c, d, e)] == [0, 1, 0, 1, 0]
 
 
@@ -244,7 +261,7 @@ def test_a_texture_lives_from_its_first_writer_to_its_last_reader() -> None:
 def test_a_residual_keeps_its_slot_until_it_is_read() -> None:
     a, b, c, d = map(texture, "abcd")
     x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), "float32")
-    slots = assign_slots([launch(a, x), launch(b, a), launch(c, b), launch(d, c, a), launch(x, d)], frozenset())
+    slots = slots_of([launch(a, x), launch(b, a), launch(c, b), launch(d, c, a), launch(x, d)])
     assert slots[a] not in (slots[b], slots[c], slots[d]) and slots[b] != slots[c]
     assert slots[d] == slots[b], "b is free again"
 
@@ -252,22 +269,57 @@ def test_a_residual_keeps_its_slot_until_it_is_read() -> None:
 def test_a_kernel_never_writes_into_what_it_reads() -> None:
     a, b = texture("a"), texture("b")
     x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), "float32")
-    slots = assign_slots([launch(a, x), launch(b, a), launch(x, b)], frozenset())
+    slots = slots_of([launch(a, x), launch(b, a), launch(x, b)])
     assert slots[a] != slots[b]
+
+
+def in_turn(*textures: Texture) -> list[Launch]:
+    """Each is written and read before the next is."""
+    return [step for t in textures for step in (launch(t, X), launch(X, t))]
 
 
 def test_slots_are_of_one_size_and_type() -> None:
     a, b, c, d = texture("a"), texture("b", 8), texture("c", 4, "float16"), texture("d")
-    x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), "float32")
-    steps = [step for t in (a, b, c, d) for step in (launch(t, x), launch(x, t))]
-    slots = assign_slots(steps, frozenset())
+    slots = slots_of(in_turn(a, b, c, d))
     assert slots[d] == slots[a] and len({slots[t] for t in (a, b, c)}) == 3
+
+
+def test_a_texture_whose_readers_test_their_position_lies_in_a_larger_image() -> None:
+    a, b, c = (texture(n, channels, bordered=False) for n, channels in (("a", 4), ("b", 12), ("c", 8)))
+    half, alone = texture("half", 4, "float16", bordered=False), texture("alone")
+    slots = slots_of(in_turn(a, b, c, half, alone))
+    assert slots[a] == slots[b] == slots[c] and len({slots[t] for t in (a, half, alone)}) == 3
+    assert not b.form.holds(alone) and b.form.holds(a) and not a.form.holds(b) and not b.form.holds(half)
+    assert len(set(slots_of(in_turn(alone, replace(alone, name="equal"), b)).values())) == 2
+
+
+def test_an_image_grows_where_that_is_less_than_another_image() -> None:
+    wide, tall = texture("wide", size=(12, 13), bordered=False), texture("tall", size=(13, 12), bordered=False)
+    assert slots_of(in_turn(wide, tall)) == {wide: 0, tall: 0}
+    assert slots_of(in_turn(replace(wide, tiling=replace(wide.tiling, bordered=True)), tall)) != {wide: 0, tall: 0}
+
+
+def test_a_tall_texture_is_folded_into_a_wide_image() -> None:
+    wide, tall = texture("wide", size=(4, 60), bordered=False), texture("tall", size=(16, 9), bordered=False)
+    slots = assign_slots(in_turn(wide, tall), frozenset(), LIMITS)
+    assert [number for number, _ in slots.values()] == [0, 0]
+    assert slots[wide][1] == wide.tiling and slots[tall][1].image_size == (36, 4)
+    narrow = ImageLimits(60, 64, 1)
+    tall = texture("tall", size=(8, 31), bordered=False)
+    (_, folded), _ = assign_slots(in_turn(tall, wide), frozenset(), narrow).values()
+    assert folded == tall.tiling, "folded it would be 62 texels wide"
+
+
+def test_a_bordered_texture_is_never_folded() -> None:
+    wide, tall = texture("wide", size=(4, 60)), texture("tall", size=(16, 9))
+    slots = assign_slots(in_turn(wide, tall), frozenset(), LIMITS)
+    assert list(slots.values()) == [(0, wide.tiling), (1, tall.tiling)]
 
 
 def test_constants_take_no_slot() -> None:
     a, w = texture("a"), texture("w")
     x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), "float32")
-    assert assign_slots([launch(a, x, w), launch(x, a)], frozenset({w})) == {a: 0}
+    assert slots_of([launch(a, x, w), launch(x, a)], frozenset({w})) == {a: 0}
 
 
 def test_a_deep_network_needs_few_images() -> None:
@@ -310,6 +362,35 @@ def test_regions_that_are_alive_together_are_apart(launches: list[Launch], row: 
             assert t is u or not together or apart
     bytes_now = [sum(t.bytes for t, (a, b) in alive.items() if a <= n <= b) for n in range(len(launches))]
     assert most_alive(launches) == max(bytes_now)
+
+
+@st.composite
+def shapes_in_turn(draw: st.DrawFn) -> list[Launch]:
+    """As `launch_lists`, with textures of many shapes; some are bordered."""
+    sizes, made = st.tuples(st.integers(1, 20), st.integers(1, 12)), []
+    for number in range(draw(st.integers(1, 14))):
+        dtype, bordered = draw(st.sampled_from(["float32", "float16"])), draw(st.integers(0, 4)) == 0
+        made.append(texture(f"t{number}", draw(st.integers(1, 17)), dtype, draw(sizes), bordered))
+    reads = [draw(st.lists(st.sampled_from(made[:at]), max_size=3)) if at else [] for at in range(len(made))]
+    return [*(launch(t, *read) for t, read in zip(made, reads, strict=True)), launch(X, made[-1])]
+
+
+@given(shapes_in_turn())
+@settings(max_examples=200, deadline=None)
+def test_images_hold_their_textures_one_at_a_time(launches: list[Launch]) -> None:
+    alive = lifetimes(launches)
+    slots = assign_slots(launches, frozenset(), LIMITS)
+    assert slots.keys() == alive.keys()
+    found = {replace(t, tiling=tiling): (number, t) for t, (number, tiling) in slots.items()}
+    images = Plan((), (), (), {}, {}, {}, {t: number for t, (number, _) in found.items()}).images
+    for t, (number, whole) in found.items():
+        image = images[number]
+        assert image.holds(t) and image.width <= LIMITS.width and image.height <= LIMITS.height
+        assert t == whole or not whole.tiling.bordered
+        for u, (other, its_whole) in found.items():
+            together = alive[whole][0] <= alive[its_whole][1] and alive[its_whole][0] <= alive[whole][1]
+            assert t is u or number != other or not together
+    assert most_alive(launches) <= sum(i.bytes for i in images.values()) <= sum(t.bytes for t in alive)
 
 
 def test_a_chain_takes_what_is_alive_at_once() -> None:

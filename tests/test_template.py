@@ -9,7 +9,7 @@ import pytest
 from imgconv import template
 from imgconv.template import specialise, template_names, template_text
 
-FILES = ("conv.cl", "matmul.cl")
+FILES = ("conv.cl", "matmul.cl", "separable.cl")
 # ``#ifndef NAME``, then ``#define NAME[(parameters)] default [// meaning]``, then ``#endif``.
 CONSTANT = re.compile(r"^#ifndef (\w+)\n#define (\w+)(\([\w, ]*\))?([^\n]*)\n#endif$", re.MULTILINE)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from imgconv.cl.loader import device_number
+from imgconv.cl.loader import device_number, new_context
 from imgconv.errors import DeviceError, ResourceError
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 # Parameters of clGetDeviceInfo in cl_ext.h.
 IMAGE_PITCH_ALIGNMENT = 0x104A
 IMAGE_BASE_ADDRESS_ALIGNMENT = 0x104B
+# Properties of clCreateContext in Qualcomm's cl_ext_qcom.h. Without the hint the clocks of a phone's GPU fall between
+# frames; the priority is left to the system, for a higher one delays what the screen shows.
+PERFORMANCE_HINTS = {"cl_qcom_perf_hint": (0x40C2, 0x40C3)}  # CL_CONTEXT_PERF_HINT_QCOM, CL_PERF_HINT_HIGH_QCOM
+CONTEXT_PLATFORM = 0x1084
 NVIDIA_DRIVER = "libnvidia-opencl.so.1"
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "OPENCL_VENDOR_PATH")
 
@@ -66,11 +70,13 @@ class DeviceInfo:
     command_buffer: bool
     extensions: tuple[str, ...]
     byte_images: bool = False
+    """RGBA of normalised signed bytes can be read and written, as image2d and as image2d_array."""
     image_row_alignment: int = 0
     """Texels that a row's length is a multiple of in an image that is part of a buffer; 0 where there are none."""
     image_base_alignment: int = 0
     """Texels that the start of such an image is a multiple of."""
-    """RGBA of normalised signed bytes can be read and written, as image2d and as image2d_array."""
+    shares_memory: bool = False
+    """Its memory is the host's: CL_DEVICE_HOST_UNIFIED_MEMORY."""
 
     @property
     def key(self) -> str:
@@ -95,6 +101,11 @@ class Context:
     """Whether the queue records when each launch starts and ends."""
     lock: Lock = field(default_factory=Lock)
     """Held by the thread whose work is being enqueued: what one run enqueues stays together."""
+
+
+# By the driver's handle of the device. Programs belong to a context, and drivers that keep some memory of each program
+# that was ever built (Intel's for CPUs, 25 KB) would grow with every model that is loaded again.
+_handles: dict[int, cl.Context] = {}
 
 
 def list_devices() -> tuple[DeviceInfo, ...]:
@@ -141,6 +152,7 @@ def select(choice: str | int | None = None, devices: tuple[DeviceInfo, ...] | No
 def open_device(info: DeviceInfo, profile: bool = False) -> Context:
     """Opens the device. With ``profile`` its queue records when each launch starts and ends.
 
+    A process has one OpenCL context of a device, and a queue for each time that it is opened.
     Raises DeviceError where the device is gone, has no RGBA float images, or the driver refuses.
     """
     import pyopencl as cl
@@ -153,10 +165,23 @@ def open_device(info: DeviceInfo, profile: bool = False) -> Context:
         raise DeviceError(f"device {info} cannot read and write RGBA float images, where all tensors are kept")
     properties = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if profile else {}
     try:
-        handle = cl.Context([device])
+        if device.int_ptr not in _handles:
+            _handles.setdefault(device.int_ptr, _new_handle(device))
+        handle = _handles[device.int_ptr]
         return Context(info, handle, cl.CommandQueue(handle, device, **properties), profile)
     except cl.Error as error:
         raise refusal(info, "opening the device", error) from error
+
+
+def _new_handle(device: cl.Device) -> cl.Context:
+    """A context of the device alone, with the hints that its driver has."""
+    import pyopencl as cl
+
+    extensions = device.extensions.split()
+    hints = [hint for name, hint in PERFORMANCE_HINTS.items() if name in extensions]
+    # pyopencl refuses properties that it does not know.
+    hinted = new_context(device, [(CONTEXT_PLATFORM, device.platform.int_ptr), *hints]) if hints else 0
+    return cl.Context.from_int_ptr(hinted, retain=False) if hinted else cl.Context([device])
 
 
 def refusal(info: DeviceInfo, what: str, error: cl.Error, tensor: str = "", shape: tuple[int, ...] = ()) -> DeviceError:
@@ -309,6 +334,7 @@ def _describe(index: int, device: cl.Device) -> DeviceInfo:
         command_buffer="cl_khr_command_buffer" in extensions,
         extensions=extensions,
         byte_images="byte" in formats,
+        shares_memory=bool(device.host_unified_memory),
         **_image_alignment(device, extensions),
     )
 

@@ -113,11 +113,16 @@ def upload(context: Context, image: cl.Image, array: Array) -> cl.Event:
         )
 
 
-def download(context: Context, image: cl.Image) -> Array:
-    """The whole image as a new host array: (height, width, 4), or (layers, height, width, 4)."""
-    array = np.empty(image_shape(image), image_dtype(image))
+def download(context: Context, image: cl.Image, region: Texels | None = None) -> Array:
+    """The texels from (0, 0) on of ``region`` (default: the whole image) as a new host array.
+
+    Its shape is (height, width, 4), or (layers, height, width, 4).
+    """
+    width, height, layers = _three(_whole_region(image) if region is None else region, 1)
+    shape = (layers, height, width, 4) if image.array_size else (height, width, 4)
+    array = np.empty(shape, image_dtype(image))
     with _driver_errors(context, f"a download of an image of {_size_text(image)}", "", image_shape(image)):
-        cl.enqueue_copy(context.queue, array, image, origin=(0, 0, 0), region=_whole_region(image))
+        cl.enqueue_copy(context.queue, array, image, origin=(0, 0, 0), region=(width, height, layers))
     return array
 
 

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 NAMES = ("libOpenCL.so.1", "libOpenCL.so", "OpenCL.dll")
+_POINTER, _STATUS, _COUNT = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32
+# Result first, then the arguments.
+LAUNCH = (_STATUS, _POINTER, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _COUNT, _POINTER, _POINTER)
+CONTEXT = (_POINTER, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _POINTER)
 
 
 @cache
@@ -34,6 +39,25 @@ def _loaded() -> tuple[str, ...]:
         return ()
     paths = (line.split(maxsplit=5)[-1] for line in lines if "libOpenCL" in line)
     return tuple(dict.fromkeys(paths))
+
+
+@cache
+def launch_function() -> Callable[..., int] | None:
+    """clEnqueueNDRangeKernel, which returns at once: other threads do not run meanwhile. None without the library."""
+    opencl = library()
+    return None if opencl is None else ctypes.PYFUNCTYPE(*LAUNCH)(("clEnqueueNDRangeKernel", opencl))
+
+
+def new_context(device: Any, properties: Sequence[tuple[int, int]]) -> int:
+    """A context that clCreateContext makes for a device with these (name, value) pairs; 0 where the driver refuses."""
+    opencl, status = library(), _STATUS()
+    if opencl is None:
+        return 0
+    numbers = [number for pair in properties for number in pair]
+    listed = (ctypes.c_ssize_t * (len(numbers) + 1))(*numbers)
+    create = ctypes.CFUNCTYPE(*CONTEXT)(("clCreateContext", opencl))
+    made: int | None = create(listed, 1, ctypes.byref(_POINTER(device.int_ptr)), None, None, ctypes.byref(status))
+    return made if made and status.value == 0 else 0
 
 
 def device_number(device: Any, parameter: int) -> int:

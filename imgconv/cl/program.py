@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import warnings
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock
 
 import pyopencl as cl
 
@@ -17,6 +19,8 @@ from imgconv.cl.device import Context
 from imgconv.errors import BuildError, DeviceError
 
 LINES_AROUND_ERROR = 2
+# Programs of some models: a megabyte or two each on a CPU's driver.
+PROGRAMS_KEPT = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +53,8 @@ class Part:
 def build_all(context: Context, parts: Sequence[Part]) -> Iterator[Program]:
     """The programs in order, each as soon as it is there; several are built at once where the driver can.
 
-    A binary that the driver does not want is built from source. Raises BuildError as ``build`` does.
+    The last PROGRAMS_KEPT programs of the process are not built again. A binary that the driver does not want is built
+    from source. Raises BuildError as ``build`` does.
     """
     with _without_warnings(), ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
@@ -58,9 +63,24 @@ def build_all(context: Context, parts: Sequence[Part]) -> Iterator[Program]:
             pool.shutdown(cancel_futures=True)
 
 
+# By the context and the source.
+_built: OrderedDict[tuple[int, str], Program] = OrderedDict()
+_lock = Lock()
+
+
 def _build_part(context: Context, part: Part) -> Program:
+    key = context.handle.int_ptr, part.source
+    with _lock:
+        if key in _built:
+            _built.move_to_end(key)
+            return _built[key]
     ready = None if part.binary is None else build_binary(context, part.binary, part.name)
-    return ready or _build(context, part.source, part.name)
+    made = ready or _build(context, part.source, part.name)
+    with _lock:
+        _built[key] = made
+        while len(_built) > PROGRAMS_KEPT:
+            _built.popitem(last=False)
+    return made
 
 
 def _build(context: Context, source: str, name: str, options: Sequence[str] = ()) -> Program:

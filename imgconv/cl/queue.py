@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import ctypes
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import pyopencl as cl
 
 from imgconv.cl.device import Context, refusal
+from imgconv.cl.loader import launch_function
 from imgconv.errors import DeviceError
 
 Event = cl.Event
 # A kernel whose arguments are set, its global size, and its local size where the driver is not to choose it.
 Launch = tuple[cl.Kernel, tuple[int, ...], tuple[int, ...] | None]
+# A launch, and what enqueues it and gives the driver's status.
+Bound = tuple[Callable[[], int], Launch]
 
 
 def enqueue(
@@ -29,16 +34,25 @@ def enqueue(
         raise _refused(context, (kernel, global_size, local_size), error) from error
 
 
-def enqueue_all(context: Context, launches: Iterable[Launch]) -> None:
+def bind(context: Context, launches: Iterable[Launch]) -> list[Bound]:
+    """Launches for `enqueue_all`, with everything that the driver is given made ready once."""
+    function, queue = launch_function(), ctypes.c_void_p(context.queue.int_ptr)
+    bound: list[Bound] = []
+    for launch in launches:
+        kernel, *sizes = launch
+        # There is no event: nothing waits for one launch, and making one takes a driver as long as pyopencl's call.
+        pointers = [None if size is None else (ctypes.c_size_t * len(size))(*size) for size in sizes]
+        arguments = (queue, ctypes.c_void_p(kernel.int_ptr), len(launch[1]), None, *pointers, 0, None, None)
+        bound.append((partial(function, *arguments) if function else lambda: 1, launch))
+    return bound
+
+
+def enqueue_all(context: Context, bound: Iterable[Bound]) -> None:
     """Enqueues launches one after another, with nothing between them. Raises as `enqueue` does."""
-    queue, enqueue_one = context.queue, cl.enqueue_nd_range_kernel
-    launch = None
-    try:
-        for launch in launches:
-            enqueue_one(queue, *launch)
-    except cl.Error as error:
-        assert launch is not None
-        raise _refused(context, launch, error) from error
+    for call, launch in bound:
+        if call():
+            # pyopencl collects garbage and tries again where memory is short, and says what is wrong.
+            enqueue(context, *launch)
 
 
 def finish(context: Context) -> None:
@@ -71,6 +85,11 @@ def wait(context: Context, events: Sequence[Event]) -> None:
         cl.wait_for_events(list(events))
     except cl.Error as error:
         raise refusal(context.info, "waiting for a frame", error) from error
+
+
+def is_over(events: Sequence[Event]) -> bool:
+    """Whether everything that events stand for has ended, well or badly."""
+    return all(event.command_execution_status <= cl.command_execution_status.COMPLETE for event in events)
 
 
 def span(events: Sequence[Event]) -> tuple[int, int]:

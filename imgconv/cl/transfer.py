@@ -86,6 +86,70 @@ def pinned_array(context: Context, shape: tuple[int, ...], dtype: npt.DTypeLike)
     return array
 
 
+class StagedPort:
+    """Memory on the device with pinned memory of the host beside it, between which the device copies.
+
+    memory: the device's. array: the host's.
+    """
+
+    shares = False
+
+    def __init__(self, context: Context, memory: Memory, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
+        """Raises ResourceError."""
+        self.memory, self.array = memory, pinned_array(context, shape, dtype)
+
+    def to_device(self, context: Context, queue: cl.CommandQueue) -> cl.Event:
+        """Enqueues giving the device what is in the array. Raises DeviceError."""
+        return enqueue_upload(context, self.memory, self.array, queue)
+
+    def to_host(self, context: Context, queue: cl.CommandQueue, wait_for: Events = None) -> cl.Event:
+        """Enqueues filling the array. Raises DeviceError."""
+        return enqueue_download(context, self.array, self.memory, queue, wait_for)
+
+
+class SharedPort:
+    """A buffer that host and device take turns to use: nothing is copied where their memory is the same.
+
+    memory: the buffer. array: its content as long as it is the host's, which it is at first.
+    """
+
+    shares = True
+
+    def __init__(self, context: Context, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
+        """Raises ResourceError."""
+        self._shape, self._dtype = shape, np.dtype(dtype)
+        size = int(np.prod(shape)) * self._dtype.itemsize
+        try:
+            self.memory = cl.Buffer(context.handle, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size)
+            self.to_host(context, context.queue).wait()
+        except cl.Error as error:
+            raise refusal(context.info, f"{size} bytes of shared memory", error, "", shape) from error
+
+    def to_device(self, context: Context, queue: cl.CommandQueue) -> cl.Event:
+        """Enqueues giving the buffer to the device: the array must not be used any more. Raises DeviceError."""
+        memory_map = self.array.base
+        assert isinstance(memory_map, cl.MemoryMap)
+        try:
+            return memory_map.release(queue)
+        except cl.Error as error:
+            raise refusal(context.info, f"giving up {self.array.nbytes} bytes of shared memory", error) from error
+
+    def to_host(self, context: Context, queue: cl.CommandQueue, wait_for: Events = None) -> cl.Event:
+        """Enqueues giving the buffer to the host, in a new array. Raises DeviceError."""
+        flags: Any = cl.map_flags.READ | cl.map_flags.WRITE
+        event: cl.Event
+        try:
+            self.array, event = cl.enqueue_map_buffer(
+                queue, self.memory, flags, 0, self._shape, self._dtype, wait_for=wait_for, is_blocking=False
+            )
+        except cl.Error as error:
+            raise refusal(context.info, f"taking {self.memory.size} bytes of shared memory", error) from error
+        return event
+
+
+Port = Union[StagedPort, SharedPort]
+
+
 def _enqueue(
     context: Context, memory: Memory, destination: Any, source: Any, queue: cl.CommandQueue | None, wait_for: Events,
     what: str,

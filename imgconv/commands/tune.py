@@ -35,9 +35,9 @@ DESCRIPTION = """\
 Measure a model on this device, and keep what was found in a file beside it.
 
 Without --precision: the specialisations of its convolutions and products. The candidates that the cost model likes best
-are timed, most work first, until --budget seconds have passed; MODEL.tuning keeps every measurement. imgconv.load and
-every command use that file where it lies beside the model and was made on the same device and driver; imgconv.load(...,
-tuning=FILE) takes another. --merge FILE adds what others measured.
+are timed in turn, those that prove faster more often, most work first, until --budget seconds have passed; MODEL.tuning
+keeps every measurement. imgconv.load and every command use that file where it lies beside the model and was made on the
+same device and driver; imgconv.load(..., tuning=FILE) takes another. --merge FILE adds what others measured.
 
 --precision chooses float or half for each layer: as much half as leaves the outputs within --tolerance of float on all
 pictures given, or on drawn ones. MODEL.precision.json keeps the choice; imgconv run --precision FILE and

@@ -29,7 +29,7 @@ class Problem:
     """A convolution as conv.cl sees it. Sizes are those of one image of the batch and, transposed, of one phase.
 
     groups: merged so that each begins at a whole quad. phases: the stride of a transposed convolution. half: whether
-    multiply-adds are in half.
+    multiply-adds are in half. integers: whether the weights or the input are integers, whose sums stay exact.
     """
 
     batch: int
@@ -46,6 +46,7 @@ class Problem:
     phases: tuple[int, int] = (1, 1)
     phase_shift: tuple[int, int] = (0, 0)
     half: bool = False
+    integers: bool = False
 
     @property
     def group_input_quads(self) -> int:
@@ -85,14 +86,25 @@ BYTE_SCALE = 127.0
 # Columns, rows and quads of the blocks for GPUs.
 BLOCKS_ON_GPU = (
     (1, 1, 1), (2, 1, 1), (4, 1, 1), (2, 1, 2), (4, 1, 2), (2, 2, 2), (4, 2, 1), (7, 1, 1), (4, 2, 2), (7, 1, 2),
-    (8, 1, 2), (4, 1, 4), (2, 2, 4), (7, 2, 1), (4, 4, 1), (4, 2, 4), (8, 2, 2),
+    (8, 1, 2), (4, 1, 4), (2, 2, 4), (7, 2, 1), (4, 4, 1), (4, 2, 4), (8, 2, 2), (4, 1, 3), (7, 1, 3), (4, 2, 3),
+    (8, 1, 3),
 )
+# Those of work groups that stage weights and input in local memory, and those of Winograd's filtering by its tile.
+STAGED_BLOCKS = ((4, 1, 1), (4, 1, 2), (4, 2, 1), (4, 2, 2), (4, 1, 4), (8, 1, 4))
+WINOGRAD_BLOCKS = {
+    2: ((2, 1, 1), (4, 1, 1), (2, 2, 1), (2, 1, 2), (4, 1, 2), (2, 2, 2), (2, 1, 4)),
+    4: ((4, 1, 1), (4, 2, 1), (4, 1, 2), (8, 1, 1), (4, 2, 2), (4, 1, 4), (8, 1, 2)),
+}
 # Texels in a row that every device's images take; a longer row of weights is cut into tiles, which cost at each read.
 SAFE_WIDTH = 1 << 14
 # From how many compute units on a GPU is one of a computer rather than of a phone.
 LARGE_GPU = 16
 # How long a texel of the input is kept once it was read, as in conv.cl.
 KEEP = ("texel", "line", "window", "input")
+# Where a work item reads weights: an image, a buffer, or local memory, into which its group copies them from a buffer.
+WEIGHTS = ("image", "buffer", "local")
+# Texels that a work item fetches for its group at once, and bytes of local memory that every device has.
+MOST_FETCHED, LOCAL_BYTES = 4, 1 << 15
 
 
 @dataclass(frozen=True)
@@ -102,30 +114,40 @@ class Specialisation:
     block_columns, block_rows, block_quads: the outputs of a work item, and passes: how many such blocks it makes along
     the quads. keep: how long an input texel is kept, one of KEEP. vector_quads: output quads in one vector. parts: work
     items that share a sum. half_quads: input quads that are summed in half before they are added in float.
-    float_coordinates: where a read may be outside of the image, its coordinates are computed in float.
+    float_coordinates: where a read may be outside of the image, its coordinates are computed in float. weights: one of
+    WEIGHTS. winograd: outputs of a tile of Winograd's minimal filtering along the rows, 2 or 4; 0 without it.
+    staged_input: whether the input too is copied into local memory.
     """
 
     block_columns: int = 4
     block_rows: int = 1
     block_quads: int = 1
     keep: str = "line"
-    weights_in_buffer: bool = False
+    weights: str = "image"
     local_size: tuple[int, int, int] | None = None
     vector_quads: int = 1
     passes: int = 1
     parts: int = 1
     half_quads: int = 0
     float_coordinates: bool = False
+    winograd: int = 0
+    staged_input: bool = False
 
     def __str__(self) -> str:
-        text = f"block {self.block_columns}x{self.block_rows}x{self.block_quads}, {self.keep} kept, weights in "
-        text += "buffer" if self.weights_in_buffer else "image"
+        text = f"block {self.block_columns}x{self.block_rows}x{self.block_quads}, {self.keep} kept, "
+        text += f"weights in {self.weights}" + (f", Winograd F({self.winograd}, 3)" if self.winograd else "")
+        text += ", input too" if self.staged_input else ""
         text += f", {self.passes} passes" if self.passes > 1 else ""
         text += f", {self.parts} parts" if self.parts > 1 else ""
         text += f", vectors of {LANES * self.vector_quads}" if self.vector_quads > 1 else ""
         text += f", {self.half_quads} quads in half" if self.half_quads else ""
         text += ", float coordinates" if self.float_coordinates else ""
         return text + ("" if self.local_size is None else f", work group {'x'.join(map(str, self.local_size))}")
+
+    @property
+    def weights_in_buffer(self) -> bool:
+        """Whether the packed weights are a buffer."""
+        return self.weights != "image"
 
     def allowed(self, problem: Problem) -> bool:
         """Whether conv.cl computes the problem with it."""
@@ -137,9 +159,28 @@ class Specialisation:
             self.passes == 1 and not self.weights_in_buffer and self.local_size is not None
             and self.local_size[1] % self.parts == 0 and not problem.depthwise
         )
-        half = problem.half == (self.half_quads > 0)
-        return inside and kept and vectors and shared and half and (
+        half = problem.half == (self.half_quads > 0) and (
             not problem.half or problem.group_input_quads % self.half_quads == 0
+        )
+        return inside and kept and vectors and shared and half and self._stages(problem) and self._transforms(problem)
+
+    def _stages(self, problem: Problem) -> bool:
+        """Whether weights are not in local memory, or can be."""
+        one_block = self.parts == self.vector_quads == 1 and self.keep != "input" and self.local_size is not None
+        if self.staged_input and (self.weights != "local" or problem.batch > 1 or problem.groups > 1):
+            return False
+        return self.weights != "local" or (
+            one_block and not problem.depthwise and not problem.half and problem.phases == (1, 1)
+            and _staged_texels(problem, self) * LANES * 4 <= LOCAL_BYTES
+        )
+
+    def _transforms(self, problem: Problem) -> bool:
+        """Whether Winograd's filtering is not used, or can be: F(4, 3) would lose three bits of half's eleven."""
+        steps = problem.strides[1], problem.dilations[1], *problem.phases
+        return not self.winograd or (
+            problem.window[1] == 3 and set(steps) == {1} and not problem.depthwise and not problem.integers
+            and self.keep != "texel" and self.block_columns % self.winograd == 0
+            and not (problem.half and self.winograd > 2)
         )
 
 
@@ -170,7 +211,18 @@ def _merged(groups: int, channels: int, filters: int) -> int:
     return merge if groups % merge == 0 and groups > 1 else groups
 
 
-def pack_weights(problem: Problem, operation: Convolution, block_quads: int, weights: Any) -> Any:
+# G of Winograd's filtering in conv.cl, by the outputs of a tile: how a row of the window becomes taps.
+_NEAR, _FAR = 0.5**0.5, 2**0.5
+TO_TAPS = {
+    2: ((1, 0, 0), (0.25, 0.25, 0.25), (0.25, -0.25, 0.25), (0, 0, 1)),
+    4: (
+        (1, 0, 0), (-1 / 3, -_NEAR / 3, -1 / 6), (-1 / 3, _NEAR / 3, -1 / 6), (1 / 6, _FAR / 6, 1 / 3),
+        (1 / 6, -_FAR / 6, 1 / 3), (0, 0, 1),
+    ),
+}
+
+
+def pack_weights(problem: Problem, operation: Convolution, block_quads: int, weights: Any, winograd: int = 0) -> Any:
     """The weights as conv.cl reads them: texels (phase and quad block, k, 4 output lanes), float32."""
     dense = weights.astype(numpy.float64)
     if operation.transposed:
@@ -178,6 +230,8 @@ def pack_weights(problem: Problem, operation: Convolution, block_quads: int, wei
         phases = [_phase(problem, operation, dense, py, px) for py in range(rows) for px in range(columns)]
     else:
         phases = [dense]
+    if winograd:
+        phases = [w @ numpy.transpose(TO_TAPS[winograd]) for w in phases]
     packed = [_pack_phase(problem, block_quads, w, operation.groups) for w in phases]
     return numpy.concatenate(packed).astype(numpy.float32)
 
@@ -256,22 +310,30 @@ def _on_cpu(problem: Problem) -> Iterator[Specialisation]:
     if problem.depthwise or problem.half:
         quads = (1,) if problem.depthwise else (1, 2)
         for length, height, each in itertools.product(lengths, {1, min(2, rows), min(4, rows)}, quads):
-            yield Specialisation(length, height, each, "window", True, half_quads=half)
+            yield Specialisation(length, height, each, "window", "buffer", half_quads=half)
         return
     blocks = [(4, 4), (8, 4)] if problem.group_output_quads > 2 else [(1, 1), (2, 1)]
     blocks += [(1, 1)] if problem.groups > 1 else []
     heights = {min(rows, n) for n in ((1, 2) if columns > 1 else (1, 2, 4, 8))}
-    for length, height, (each, vector) in itertools.product(lengths, heights, blocks):
-        if length * height * each // vector > 16:
-            continue
-        total = ceil(problem.group_output_quads / each)
-        made = Specialisation(length, height, each, "line", True, vector_quads=vector)
+    shapes = [
+        Specialisation(length, height, each, "line", "buffer", vector_quads=vector)
+        for length, height, (each, vector) in itertools.product(lengths, heights, blocks)
+        if length * height * each // vector <= 16
+    ]
+    # Wider than the row too: Winograd's tile is worth the columns that it wastes.
+    shapes += [
+        Specialisation(length, height, each, "line", "buffer", vector_quads=vector, winograd=tile)
+        for tile, length, height, (each, vector) in itertools.product((2, 4), (4, 8), (1, 2, 4), blocks[:1])
+        if problem.window[1] == 3 and columns > 1 and (length // tile * 2 + length) * min(rows, height) <= 24
+    ]
+    for made in shapes:
+        total = ceil(problem.group_output_quads / made.block_quads)
         yield made
         for passes in {ceil(total / n) for n in (1, 2, 4, 8)}:
             # Alone in its group: a driver may put the private memory of a whole group on a thread's stack.
-            made = replace(made, keep="input", passes=passes, local_size=(1, 1, 1))
-            if problem.group_input_quads * prod(_tile(problem, made)) * 16 <= PRIVATE_BYTES:
-                yield made
+            whole = replace(made, keep="input", passes=passes, local_size=(1, 1, 1))
+            if problem.group_input_quads * prod(_kept(problem, whole)) * 16 <= PRIVATE_BYTES:
+                yield whole
 
 
 def _on_gpu(problem: Problem) -> Iterator[Specialisation]:
@@ -287,12 +349,56 @@ def _on_gpu(problem: Problem) -> Iterator[Specialisation]:
         blocks = [(1, min(rows, length), quads) for length, _, quads in blocks]
     for (length, height, each), keep in itertools.product(dict.fromkeys(blocks), kept):
         made = Specialisation(length, height, each, keep, half_quads=half, float_coordinates=True)
-        yield replace(made, local_size=_work_group(problem, made))
-        yield replace(made, local_size=_work_group(problem, made), weights_in_buffer=True)
-        # Work items that wait for each other must all have their registers at once.
-        for parts in (4, 16) if length * height * each <= 8 else ():
-            shared = replace(made, parts=parts)
-            yield replace(shared, local_size=_work_group(problem, shared))
+        yield replace(made, local_size=_work_group(problem, made), weights="buffer")
+        yield from _alone_and_shared(problem, made)
+    if problem.window[1] == 3 and columns > 1:
+        for tile, keep in itertools.product(WINOGRAD_BLOCKS, ("line", "window")):
+            for length, height, each in WINOGRAD_BLOCKS[tile]:
+                made = Specialisation(
+                    length, min(rows, height), min(each, problem.group_output_quads), keep, half_quads=half,
+                    float_coordinates=True, winograd=tile,
+                )
+                yield from _alone_and_shared(problem, made)
+    if not problem.depthwise and columns > 1:
+        yield from _staged(problem)
+
+
+def _alone_and_shared(problem: Problem, made: Specialisation) -> Iterator[Specialisation]:
+    """The specialisation with its work group, and with sums that 4 and 16 work items share."""
+    yield replace(made, local_size=_work_group(problem, made))
+    # Work items that wait for each other must all have their registers at once.
+    for parts in (4, 16) if made.block_columns * made.block_rows * made.block_quads <= 8 else ():
+        shared = replace(made, parts=parts)
+        yield replace(shared, local_size=_work_group(problem, shared))
+
+
+def _staged(problem: Problem) -> Iterator[Specialisation]:
+    """Groups that put weights in local memory, and the input where that is allowed."""
+    rows, columns = problem.phase_size
+    keep = "texel" if problem.window[1] == 1 else "line"
+    tiles = (0, *WINOGRAD_BLOCKS) if problem.window[1] == 3 else (0,)
+    for (length, height, each), tile in itertools.product(STAGED_BLOCKS, tiles):
+        made = Specialisation(
+            length, min(rows, height), min(each, problem.group_output_quads), keep, "local", float_coordinates=True,
+            winograd=tile, staged_input=True,
+        )
+        made = replace(made, local_size=_staging_group(problem, made))
+        yield made
+        yield replace(made, staged_input=False)
+
+
+def _staging_group(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]:
+    """A group of 128 that leaves as few items idle as possible; among equals the one that stages least."""
+    blocks = work_items(problem, chosen)
+
+    def rank(group: tuple[int, int, int]) -> tuple[int, bool, int, int]:
+        items = prod(round_up(n, size) for n, size in zip(blocks, group, strict=True))
+        # Narrower groups read the same bank of local memory from several rows.
+        staged = _staged_texels(problem, replace(chosen, local_size=group))
+        return items, group[0] < 4, staged // 8, abs(group[0] - 8)
+
+    sizes = (1, 2, 4, 8, 16)
+    return min((group for group in itertools.product(sizes, sizes, sizes) if prod(group) == 128), key=rank)
 
 
 def _half_quads(problem: Problem) -> int:
@@ -326,6 +432,56 @@ def _least_idle(blocks: tuple[int, int, int], parts: int) -> tuple[int, int, int
     return min((group for group in itertools.product(sizes, sizes, sizes) if prod(group) * parts == 128), key=rank)
 
 
+def _waits(chosen: Specialisation) -> bool:
+    """Whether the items of a group wait for each other: those without outputs too, which must not return early."""
+    return chosen.parts > 1 or chosen.weights == "local"
+
+
+def _taps(problem: Problem, chosen: Specialisation) -> int:
+    """What an input quad has weights for: positions of the window, or of its rows Winograd's taps."""
+    return problem.window[0] * (chosen.winograd + 2 if chosen.winograd else problem.window[1])
+
+
+def _sums(chosen: Specialisation) -> int:
+    """Texels of sums of a work item: Winograd's are of taps."""
+    columns = chosen.block_columns
+    columns += columns // chosen.winograd * 2 if chosen.winograd else 0
+    return columns * chosen.block_rows * chosen.block_quads
+
+
+def staged_quads(problem: Problem, chosen: Specialisation) -> int:
+    """How many input quads' weights a group copies at once; 0 where it copies none."""
+    if chosen.weights != "local":
+        return 0
+    assert chosen.local_size is not None
+    room = min(MOST_FETCHED * prod(chosen.local_size), LOCAL_BYTES // (LANES * 4))
+    most = max(1, room // _staged_texels(problem, chosen))
+    return max(n for n in range(1, min(most, 8) + 1) if problem.group_input_quads % n == 0)
+
+
+def _kept(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
+    """Rows and columns of what is kept of them: texels, or Winograd's taps."""
+    rows, columns = _tile(problem, chosen)
+    return rows, chosen.block_columns // chosen.winograd * (chosen.winograd + 2) if chosen.winograd else columns
+
+
+def _staged_texels(problem: Problem, chosen: Specialisation) -> int:
+    """Texels of local memory for one input quad."""
+    assert chosen.local_size is not None
+    # One more for each row of quad blocks, as conv.cl has for all input quads together.
+    texels = chosen.local_size[1] * (chosen.block_quads * _taps(problem, chosen) * LANES + 1)
+    if chosen.staged_input:
+        rows, columns = (
+            (group * block - 1) * stride + (window - 1) * dilation + 1
+            for group, block, stride, window, dilation in zip(
+                (chosen.local_size[2], chosen.local_size[0]), (chosen.block_rows, chosen.block_columns),
+                problem.strides, problem.window, problem.dilations, strict=True,
+            )
+        )
+        texels += rows * (columns + (columns - 1) // (chosen.block_columns * problem.strides[1]))
+    return texels
+
+
 def _tile(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
     """Rows and columns of the texels of one quad that are kept together."""
     kept = KEEP.index(chosen.keep)
@@ -345,7 +501,7 @@ def texel_reads(problem: Problem, chosen: Specialisation) -> int:
 
 def weight_reads(problem: Problem, chosen: Specialisation) -> int:
     """Weight texels that a work item reads."""
-    taps = problem.window[0] * problem.window[1]
+    taps = _taps(problem, chosen)
     if problem.depthwise:
         return taps
     steps = ceil(problem.group_input_quads / chosen.parts) * taps
@@ -353,68 +509,130 @@ def weight_reads(problem: Problem, chosen: Specialisation) -> int:
 
 
 def _cost_on_cpu(problem: Problem, chosen: Specialisation, compute_units: int) -> float:
-    """Emulated reads and writes, and the cycles of the multiply-adds, on the core with the most work items.
+    """Nanoseconds on the core with the most work: an emulated texture read takes as long as ten multiply-adds of 16.
 
-    Measured with Intel's runtime on Zen 5 (3 ns for a read, 2 for a write, on one core); two loads and two
-    multiply-adds in a cycle of 0.27 ns, of which half is reached.
+    Fitted to 2,900 candidates for 140 problems of five networks, Intel's runtime on one core of a Zen 5: half of them
+    within 10 %, and of those that it likes best 94 % within 10 % of the fastest.
     """
-    positions, vectors = chosen.block_columns * chosen.block_rows, chosen.block_quads // chosen.vector_quads
+    sums, vectors = chosen.block_columns * chosen.block_rows, chosen.block_quads // chosen.vector_quads
+    reads, stores = texel_reads(problem, chosen), sums * chosen.block_quads * chosen.passes
     steps = weight_reads(problem, chosen) // chosen.block_quads
-    loads = positions + vectors
-    cycles = max(positions * vectors, loads, 8) / 2
+    # Each of Winograd's taps adds to a sum of its own in every tile, and waits for no other.
+    added = sums // max(1, chosen.winograd)
     if problem.depthwise:
-        cycles = positions * 1.5
-    if chosen.weights_in_buffer:
-        weights = 0.0
+        # Its sums stay in registers; where blocks reach past the last column, each position is tested.
+        tested = problem.phase_size[1] % chosen.block_columns > 0
+        item = reads * (1.9 if tested else 1.0) + steps * (0.6 * sums + 1.2 * max(0, sums - 28)) + 50
     else:
-        weights = weight_reads(problem, chosen) * 3.0
-    stores = positions * chosen.block_quads * chosen.passes * 2.0
-    item = texel_reads(problem, chosen) * 3.0 + weights + steps * cycles * 0.54 + stores + 20
-    return item * ceil(prod(work_items(problem, chosen)) / compute_units)
+        # A line of a window is shifted through registers at each of its columns; what is kept for passes is stored.
+        shifted = 0.18 if chosen.keep == "line" and problem.window != (1, 1) and not chosen.winograd else 0.0
+        rows = (0.05 if chosen.passes > 1 else 0.25) if chosen.block_rows > 1 and problem.window == (1, 1) else 0.0
+        item = reads * (2.4 if chosen.keep == "input" else 2.0) + stores * 1.8
+        start = 1.0 if chosen.winograd else 1.25
+        arithmetic = steps * (start + ((0.25 + shifted) * vectors + rows) * added)
+        # Weights that a core's own cache does not hold come past it for each item: 31 GB/s, 16 from memory.
+        used = 16 * weight_reads(problem, chosen)
+        whole = used * ceil(problem.output_quads / chosen.block_quads / chosen.passes)
+        item += max(arithmetic, used * (0.0 if whole < 1 << 20 else 0.032 if whole < 1 << 23 else 0.06))
+    item += 0.0 if chosen.weights_in_buffer else weight_reads(problem, chosen) * 2.2
+    # The runtime makes a group of a whole row of work items where it is free to.
+    width, height, depth = work_items(problem, chosen)
+    groups, each = (height * depth, width * item) if chosen.local_size is None else (width * height * depth, item)
+    # Cores that share a launch must wake, and at its end wait for each other.
+    return each if groups == 1 else each * max(ceil(groups / compute_units), groups / compute_units + 0.25) + 2000
 
 
 def _cost_on_gpu(problem: Problem, chosen: Specialisation, compute_units: int) -> float:
     """Cycles of a compute unit. Work items that only fill up a work group cost as much as the others."""
     blocks, local = work_items(problem, chosen), chosen.local_size or (1, 1, 1)
     groups = prod(ceil(n / size) for n, size in zip(blocks, local, strict=True))
-    items = groups * prod(local)
-    sums = chosen.block_columns * chosen.block_rows * chosen.block_quads
     weights = weight_reads(problem, chosen)
-    multiply_adds = weights * LANES * sums // chosen.block_quads
-    # Weights of a buffer take the way past the texture cache.
-    wide = weights * chosen.parts > SAFE_WIDTH
-    reads = texel_reads(problem, chosen) + weights * (2.0 if chosen.weights_in_buffer else 4.0 if wide else 1.0)
-    kept = prod(_tile(problem, chosen)) + sums
+    multiply_adds = weights * LANES * chosen.block_rows * chosen.block_columns // max(1, chosen.winograd)
+    kept = prod(_kept(problem, chosen)) + _sums(chosen)
     if compute_units < LARGE_GPU:
-        return items * _slots_of_item(problem, chosen, multiply_adds, weights * (4 if wide else 1), sums, kept)
-    registers = 4 * kept + 32
-    resident = max(64, min(2048, 65536 // registers // 64 * 64))
-    # 128 multiply-adds and 4 texture reads in a cycle; the longer of both hides most of the other.
-    busy = sorted((multiply_adds / 128, reads / 4))
-    together = items / compute_units * (busy[1] + 0.25 * busy[0] + sums * chosen.parts / 32)
-    # An item alone waits for each instruction and for each of its batches of reads.
+        # A longer row of weights than images take is cut into tiles.
+        weights *= 4 if weights * chosen.parts > SAFE_WIDTH else 1
+        return groups * prod(local) * _slots_of_item(problem, chosen, multiply_adds, weights, kept)
+    registers = 4 * kept + 40
+    resident = max(1, min(16, 65536 // (registers * prod(local))))
+    rounds = groups / compute_units
+    cycles, waiting = _cycles_of_group(problem, chosen, multiply_adds, weights)
+    # A compute unit that has a group more than others ends later, though it has what they leave to itself.
+    busy = max(1.0, 0.2 * rounds + 0.8 * ceil(rounds)) * cycles
+    turns: float = ceil(rounds / resident)
+    if chosen.weights == "local":
+        # While a group waits at its barriers, those beside it work.
+        beside = max(1.0, min(resident, rounds))
+        turns = max(1.0, rounds / beside) / beside
+    return (busy + waiting * turns) * (4 if registers > 255 else 1)
+
+
+def _cycles_of_group(
+    problem: Problem, chosen: Specialisation, multiply_adds: int, weights: int
+) -> tuple[float, float]:
+    """Cycles in which a work group keeps a large GPU's compute unit busy, and in which it only waits for reads.
+
+    Fitted to 300 candidates of 19 problems on an H200 (what it chooses takes 1.05 times as long as the best, in the
+    mean): 128 multiply-adds in a cycle; 1.4 cycles for a work item's read of a texel, less where items of a wave read
+    the same one or neighbours; 0.9 for a texel that is staged, and 0.02 for each item that reads it from local memory.
+    """
+    width, height, _ = chosen.local_size or (1, 1, 1)
+    items, texels = prod(chosen.local_size or (1, 1, 1)), texel_reads(problem, chosen)
+    stores = 0.6 * items * _sums(chosen) * chosen.parts**0.5
+    if chosen.winograd:
+        multiply_adds += 4 * texels + 8 * _sums(chosen)
+    arithmetic = multiply_adds * items / 128
+    if chosen.weights == "local":
+        stages = problem.group_input_quads / staged_quads(problem, chosen)
+        staged = 0.9 * _staged_texels(problem, chosen) * problem.group_input_quads
+        reads = items * (0.02 * weights + texels * (0.02 if chosen.staged_input else 1.0))
+        return staged + reads + 1.2 * arithmetic + stores, 770 * stages
+    # Items of a wave of 32 that differ in y have weights of their own; the parts among them read neighbours.
+    different = min(height, max(1, ceil(32 / width)))
+    apart = min(1.0, different / 16)
+    weights *= 3 if weights * chosen.parts > SAFE_WIDTH and not chosen.weights_in_buffer else 1
+    weight_cost = 0.03 + apart if chosen.parts == 1 else 0.3 + 0.22 * apart
+    texel_cost = 0.25 if min(chosen.parts, different) >= LANES else 1.0
+    reads = 1.4 * items * (texels * texel_cost + weights * weight_cost)
     steps = ceil(problem.group_input_quads / chosen.parts) * problem.window[0]
-    alone = (multiply_adds / 4 * 1.2 + steps * 300) * ceil(items / compute_units / resident)
-    return max(together, alone) * (4 if registers > 255 else 1)
+    return max(arithmetic, reads) + 0.5 * min(arithmetic, reads) + stores, 750 * steps
 
 
 def _slots_of_item(
-    problem: Problem, chosen: Specialisation, multiply_adds: int, weights: int, sums: int, kept: int
+    problem: Problem, chosen: Specialisation, multiply_adds: int, weights: int, kept: int
 ) -> float:
     """Issue slots of a work item on a small GPU, as Mesa's compiler makes Adreno code.
 
     It unrolls the window's columns and merges the reads of one texel, so that `texel` reads as often as `line`, in an
-    order that needs fewer registers; a depthwise window it unrolls whole.
+    order that needs fewer registers; a depthwise window it unrolls whole. Fitted to its a630 code of 2,200 candidates
+    for four networks' convolutions (4.6 slots a read, half of the candidates within 6 %); a read counts for more, as
+    its texture unit is the slower part below some 14 multiply-adds a read.
     """
     merged = replace(chosen, keep="window" if problem.depthwise else "line") if chosen.keep != "window" else chosen
-    reads = texel_reads(problem, merged) + weights
-    if problem.depthwise:
-        spills = kept * max(problem.window) > 72 or chosen.keep != "line"
-    else:
-        spills = sums > 16 or (chosen.keep != "texel" and kept > 18)
-    slots = multiply_adds + 4.5 * reads + 8 * sums * chosen.parts + 40
+    reads, sums = texel_reads(problem, merged) + weights, _sums(chosen)
+    if chosen.winograd:
+        taps = problem.group_input_quads * problem.window[0] * prod(_kept(problem, chosen)) // chosen.parts
+        multiply_adds += LANES * (taps + sums)
+    slots = multiply_adds + 10 * reads + 21 * sums * chosen.parts + 15
     # Few work items are enough to fill it: shared sums only cost the reads that smaller blocks repeat.
-    return slots * (4 if spills or chosen.weights_in_buffer else 1.5 if chosen.parts > 1 else 1)
+    spills = chosen.weights_in_buffer or _spills(problem, chosen, sums, kept)
+    return slots * (4 if spills else 1.5 if chosen.parts > 1 else 1)
+
+
+def _spills(problem: Problem, chosen: Specialisation, sums: int, kept: int) -> bool:
+    """Whether Mesa's Adreno code has too few registers: it reads all that an unrolled loop needs before it starts."""
+    taps = problem.window[0] * problem.window[1]
+    if problem.depthwise:
+        line, window = (prod(_tile(problem, replace(chosen, keep=keep))) for keep in ("line", "window"))
+        if 4 * taps * sums + 3 * window > 900:  # it leaves the loop over rows
+            return chosen.keep != "line" or line + sums > 44
+        return chosen.keep != "line" or window > 45 or sums > 8
+    if chosen.winograd:
+        # It unrolls smaller blocks until they spill; F(4, 3) leaves too few registers for any.
+        return chosen.winograd > 2 or chosen.keep != "line" or sums != 16 or chosen.block_quads < 2
+    if taps == 1:
+        return kept + LANES * chosen.block_quads > 42
+    return sums > 16 or (chosen.keep != "texel" and kept > 18)
 
 
 def reads_directly(view: View, place: Placement) -> bool:
@@ -471,6 +689,7 @@ def convolution_kernel(
     helpers: list[str] = []
     inside = _reads_inside(problem, chosen)
     centre = chosen.float_coordinates and input_tiling.tiles == 1 and not inside
+    past = _reads_past(problem, chosen)
     constants: dict[str, str | int] = {
         "INDEX": _index_type(problem, chosen, input_tiling, output_tiling),
         "BATCH": problem.batch, "INPUT_HEIGHT": problem.input_size[0],
@@ -488,12 +707,14 @@ def convolution_kernel(
         "PHASE_SHIFT_X": problem.phase_shift[1], "PHASE_SHIFT_Y": problem.phase_shift[0],
         "BLOCK_COLUMNS": chosen.block_columns, "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads,
         **_each_sum(chosen), "COLUMN_STEP": _step(problem, chosen, 1), "ROW_STEP": _step(problem, chosen, 0),
-        "KEEP": KEEP.index(chosen.keep), "PASSES": chosen.passes, "PARTS": chosen.parts,
-        "VECTOR_QUADS": chosen.vector_quads, "HALF_QUADS": chosen.half_quads, "CHECK_ROWS": int(problem.batch > 1),
+        "KEEP": KEEP.index(chosen.keep), "WINOGRAD": chosen.winograd, "PASSES": chosen.passes, "PARTS": chosen.parts,
+        "VECTOR_QUADS": chosen.vector_quads, "HALF_QUADS": chosen.half_quads,
+        "STAGED_QUADS": staged_quads(problem, chosen), "STAGED_INPUT": int(chosen.staged_input),
+        "CHECK_ROWS": int(problem.batch > 1),
         "LAST_LANES": (problem.filters - 1) % LANES + 1,
         "INPUT_IMAGE": image_type(input_tiling),
         "COORDINATE": "float" if centre else "int", "TEXEL_CENTRE": "0.5f" if centre else 0,
-        "READ_INPUT(x, y)": read_text("input", input_tiling, helpers, inside, problem.half, centre),
+        "READ_INPUT(x, y)": read_text("input", input_tiling, helpers, inside, problem.half, centre, past),
         "OUTPUT_IMAGE": image_type(output_tiling),
         "WRITE_OUTPUT(x, y, texel)": write_text("output", output_tiling, helpers),
         "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_PARAMETERS": epilogue.parameters,
@@ -566,7 +787,7 @@ def _factor_access(
     place = placements[node.operands[2].value]
     texel = factor_texel(node.operands[2], place)
     assert texel is not None and isinstance(place.storage, Texture), node
-    read = read_text("factors", place.storage.tiling, helpers, half=half)
+    read = read_text("factors", place.storage.tiling, helpers, half=half, past=(False, False))
     return {
         "FACTORS": 1, "FACTORS_IMAGE": image_type(place.storage.tiling),
         name: read.replace("x, y)", f"{texel[0].render()}, {texel[1].render()})"),
@@ -600,7 +821,20 @@ def _reads_inside(problem: Problem, chosen: Specialisation) -> bool:
         last += (problem.window[axis] - 1) * problem.dilations[axis] - problem.pads[axis]
         whole = problem.phase_size[axis] % block == 0
         fits.append(whole and problem.pads[axis] <= 0 and last < problem.input_size[axis])
-    return all(fits) and problem.phases == (1, 1) and chosen.parts == 1
+    return all(fits) and problem.phases == (1, 1) and not _waits(chosen)
+
+
+def _reads_past(problem: Problem, chosen: Specialisation) -> tuple[bool, bool]:
+    """Whether an output needs zeros past the last column, or below the last row of the input's texture."""
+    past = []
+    for axis in (1, 0):
+        # The outputs of one of Winograd's tiles are made of all that it reads.
+        outputs = round_up(problem.phase_size[axis], max(1, chosen.winograd if axis else 1))
+        last = (outputs - 1) * problem.strides[axis] - problem.pads[axis]
+        last += (problem.phases[axis] - 1 + problem.phase_shift[axis]) // problem.phases[axis]
+        past.append(last + (problem.window[axis] - 1) * problem.dilations[axis] >= problem.input_size[axis])
+    # In a batch conv.cl tests the rows itself.
+    return past[0], past[1] and problem.batch == 1
 
 
 def _step(problem: Problem, chosen: Specialisation, axis: int) -> int:
@@ -614,7 +848,12 @@ def _step(problem: Problem, chosen: Specialisation, axis: int) -> int:
 
 def _index_type(problem: Problem, chosen: Specialisation, input_tiling: Tiling, output_tiling: Tiling) -> str:
     """short where every position that the kernel keeps in an INDEX fits."""
-    reach = problem.window[1] * problem.dilations[1] + chosen.block_columns * problem.strides[1]
+    # Items that only fill up a work group have positions too.
+    groups = chosen.local_size or (1, 1, 1)
+    reach = max(
+        problem.window[axis] * problem.dilations[axis] + group * block * problem.strides[axis]
+        for axis, group, block in ((1, groups[0], chosen.block_columns), (0, groups[2], chosen.block_rows))
+    )
     largest = max(
         input_tiling.width + reach * LANES, input_tiling.height + reach, output_tiling.width, output_tiling.height,
         output_tiling.height * problem.phases[0] + chosen.block_rows, problem.channels, problem.filters,

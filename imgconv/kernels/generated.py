@@ -22,7 +22,8 @@ from imgconv.view import Shape
 
 NEUTRAL = {"sum": 0.0, "max": float("-inf"), "argmax": float("-inf"), "min": float("inf"), "product": 1.0}
 COMBINE = {"sum": "{0} + {1}", "max": "fmax({0}, {1})", "min": "fmin({0}, {1})", "product": "{0} * {1}"}
-GROUP = 64
+GROUPS, GROUP_OF_CPU = (16, 32, 64, 128, 256), 64
+MOST_STEPS = 8  # of an item
 
 
 def generate(
@@ -37,14 +38,13 @@ def generate(
     width, height = output.layout.grid(output.shape)
     emitter = Emitter(native, half=output.storage.dtype == "float16")
     x, y = variable("x", width), variable("y", height)
-    window = _window(node) if isinstance(node.operation, Reduction) else ()
+    window = window_of(node) if isinstance(node.operation, Reduction) else ()
     folded = _packed_axis(node, output, placements, x, y) if window else None
     lane = constant(0) if folded is not None else variable_index(LANE)
     position = output.layout.position(output.shape, x, y, lane)
     axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(output.shape)}
     steps = [ceil(n / LANES) if a == folded else n for a, n in enumerate(window)]
-    enough = 64 * compute_units if group_sizes else compute_units
-    group = _group_size(width * height, prod(steps), enough) if window else 1
+    group = group_size(width * height, prod(steps), compute_units, group_sizes) if window else 1
 
     if isinstance(node.operation, Reduction):
         result = _reduce(emitter, node, node.operation, placements, axes, steps, folded, group)
@@ -57,7 +57,7 @@ def generate(
         arguments[number] = emitter.load(operand, placements[operand.value], axes)
     value = emitter.compute(node.epilogue, arguments)
     emitter.store(output, list(position), value)
-    return _assemble(emitter, output, width, height, group, group_sizes)
+    return assemble(emitter, output, width, height, group, group_sizes)
 
 
 def _choose(
@@ -73,15 +73,21 @@ def _choose(
     return emitter.choose(table, placements[table.value], axes, indices)
 
 
-def _window(node: Node) -> Shape:
+def window_of(node: Node) -> Shape:
+    """The shape that a reduction runs over."""
     return node.operands[0].view.shape[len(node.output.shape) :]
 
 
-def _group_size(texels: int, steps: int, enough: int) -> int:
-    """Work items that share one output texel: more than one where fewer than `enough` would leave the device idle."""
-    if steps < 2 * GROUP or texels >= enough:
+def group_size(texels: int, steps: int, compute_units: int, gpu: bool) -> int:
+    """Work items that share one output texel: more than one where that many texels would leave the device idle.
+
+    Each item has at least two steps; more items than MOST_STEPS asks for only wait for each other.
+    """
+    smallest, enough = (GROUPS[0], 64 * compute_units) if gpu else (GROUP_OF_CPU, compute_units)
+    if steps < 2 * smallest or texels >= enough:
         return 1
-    return GROUP
+    fitting = [group for group in GROUPS if group * MOST_STEPS >= steps]
+    return min(fitting, default=GROUPS[-1]) if gpu else GROUP_OF_CPU
 
 
 def _packed_axis(
@@ -90,7 +96,7 @@ def _packed_axis(
     """The window axis that runs along the lanes of the operands' texels, where the output does not."""
     if output.layout.channels(output.shape) > 1:
         return None
-    window, rank = _window(node), len(node.output.shape)
+    window, rank = window_of(node), len(node.output.shape)
     found = set()
     for operand in node.operands:
         layout = placements[operand.value].layout
@@ -109,7 +115,7 @@ def _reduce(
     axes: Mapping[Variable, Index], steps: list[int], folded: int | None, group: int,
 ) -> str:
     """Emit the walk over the window; returns the name of the reduced float4."""
-    window, rank = _window(node), len(node.output.shape)
+    window, rank = window_of(node), len(node.output.shape)
     neutral = literal_text(NEUTRAL[reduction.kind])
     emitter.lines.append(f"float4 sum = (float4)({neutral});")
     if reduction.kind == "argmax":
@@ -137,17 +143,25 @@ def _reduce(
     emitter.lines.append("}" if group > 1 else "}" * max(1, len([n for n in steps if n > 1])))
     emitter.forget()
     if group > 1:
-        emitter.lines += _meet(reduction.kind, group)
+        arrays = ("parts", "places") if reduction.kind == "argmax" else ("parts",)
+        emitter.lines += [f"__local float4 {name}[{group}];" for name in arrays]
+        emitter.lines.append("const int item = get_local_id(0);")
+        emitter.lines += [*meet(reduction.kind, group), "if (item != 0) return;"]
     if folded is None:
         return "at" if reduction.kind == "argmax" else "sum"
-    if reduction.kind == "argmax":
+    return combine_lanes(emitter, reduction.kind, "sum")
+
+
+def combine_lanes(emitter: Emitter, kind: str, total: str) -> str:
+    """The name of a float4 whose lanes all hold the four lanes of `total` combined; of argmax, of their places `at`."""
+    if kind == "argmax":
         emitter.lines.append("float2 sum2 = sum.xy, at2 = at.xy;")
         emitter.lines += _keep("argmax", "sum2", "at2", "sum.zw", "at.zw")
         emitter.lines.append("float sum1 = sum2.x, at1 = at2.x;")
         emitter.lines += _keep("argmax", "sum1", "at1", "sum2.y", "at2.y")
         return emitter.name("float4", "(float4)(at1)")
-    pairs = emitter.name("float2", COMBINE[reduction.kind].format("sum.xy", "sum.zw"))
-    return emitter.name("float4", f"(float4)({COMBINE[reduction.kind].format(pairs + '.x', pairs + '.y')})")
+    pairs = emitter.name("float2", COMBINE[kind].format(f"{total}.xy", f"{total}.zw"))
+    return emitter.name("float4", f"(float4)({COMBINE[kind].format(pairs + '.x', pairs + '.y')})")
 
 
 def _keep(kind: str, best: str, at: str, value: str, position: str) -> list[str]:
@@ -177,30 +191,31 @@ def _walk_in_group(emitter: Emitter, steps: list[int], group: int) -> list[Index
     return list(unflatten(variable("r", total), tuple(steps)))
 
 
-def _meet(kind: str, group: int) -> list[str]:
-    """Combine the items' parts in local memory, halving the number of items at each step."""
+def meet(kind: str, group: int, total: str = "sum") -> list[str]:
+    """Combine the items' parts, `total`, in the local array `parts`, halving the number of items at each step.
+
+    All items have the result. argmax: the places are `at`, combined in the local array `places`.
+    """
     combined = _keep(kind, "parts[item]", "places[item]", "parts[item + half_way]", "places[item + half_way]")
     places = kind == "argmax"
     return [
-        f"__local float4 parts[{group}];",
-        *([f"__local float4 places[{group}];"] if places else []),
-        "const int item = get_local_id(0);",
-        "parts[item] = sum;",
+        f"parts[item] = {total};",
         *(["places[item] = at;"] if places else []),
         "barrier(CLK_LOCAL_MEM_FENCE);",
         f"for (int half_way = {group // 2}; half_way > 0; half_way /= 2) {{",
         f"  if (item < half_way) {{ {' '.join(combined)} }}",
         "  barrier(CLK_LOCAL_MEM_FENCE);",
         "}",
-        "if (item != 0) return;",
-        "sum = parts[0];",
+        f"{total} = parts[0];",
         *(["at = places[0];"] if places else []),
+        "barrier(CLK_LOCAL_MEM_FENCE);",
     ]
 
 
-def _assemble(
+def assemble(
     emitter: Emitter, output: Placement, width: int, height: int, group: int, group_sizes: bool
 ) -> KernelSource:
+    """The kernel of what was emitted, for items at x and y of a grid, or work groups of `group` items."""
     arguments = (KernelArgument("output", output.storage, written=True), *emitter.arguments)
     kind = "short" if emitter.largest <= SHORT_LIMIT else "int"
     local, size, guard = None, (width, height), []
@@ -209,7 +224,7 @@ def _assemble(
     attribute = ""
     if group > 1:
         size, local = (width * group, height), (group, 1)
-        attribute = f"__attribute__((reqd_work_group_size({group}, 1, 1))) "
+        attribute = f"__attribute__((reqd_workgroup_size({group}, 1, 1))) "
     elif group_sizes:
         local = (min(16, width), min(8, height)) if width >= 8 else (min(width, 8), min(16, height))
         size = (round_up(width, local[0]), round_up(height, local[1]))

@@ -151,6 +151,7 @@ def product_kernel(
     assert isinstance(a.storage, Texture) and isinstance(b.storage, Texture) and isinstance(output.storage, Texture)
     epilogue = build_epilogue(node, output, placements, native)
     helpers: list[str] = []
+    inside = (False, False)
     largest = max(
         *(e.magnitude() for e in (*where_a, *where_b)), problem.inner + 4 * chosen.parts,
         problem.batch * problem.rows, problem.columns, output.storage.tiling.width,
@@ -165,9 +166,9 @@ def product_kernel(
         "INNER": problem.inner, "OUTPUT_QUADS": problem.output_quads, "OUTPUT_OFFSET": output.channel_offset // LANES,
         "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads, "PARTS": chosen.parts,
         "GROUP_COLUMNS": chosen.group_columns, "CHECK_INNER": int(problem.inner % LANES != 0 and not padded_inner),
-        "A_IMAGE": image_type(a.storage.tiling), "READ_A(x, y)": read_text("a", a.storage.tiling, helpers),
+        "A_IMAGE": image_type(a.storage.tiling), "READ_A(x, y)": read_text("a", a.storage.tiling, helpers, past=inside),
         "A_X(batch, row, quad)": where_a[0].render(), "A_Y(batch, row, quad)": where_a[1].render(),
-        "B_IMAGE": image_type(b.storage.tiling), "READ_B(x, y)": read_text("b", b.storage.tiling, helpers),
+        "B_IMAGE": image_type(b.storage.tiling), "READ_B(x, y)": read_text("b", b.storage.tiling, helpers, past=inside),
         "B_X(batch, inner, quad)": where_b[0].render(), "B_Y(batch, inner, quad)": where_b[1].render(),
         "OUTPUT_IMAGE": image_type(output.storage.tiling),
         "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage.tiling, helpers),

@@ -64,7 +64,7 @@ def selu(call: Call) -> Tensor:
 def celu(call: Call) -> Tensor:
     """max(x, 0) + min(alpha*(exp(x/alpha) - 1), 0)."""
     x, alpha = call.input(0), call.number("alpha", 1.0)
-    return where(less(x, 0), (x * (1 / alpha)).minimum(0).apply("expm1") * alpha, x)
+    return where(less(x, 0), (x * (1 / alpha)).apply("expm1") * alpha, x)
 
 
 @operator("HardSigmoid")

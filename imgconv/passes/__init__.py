@@ -20,6 +20,7 @@ from imgconv.passes.reductions import split_reductions
 from imgconv.passes.repeated import share_repeated
 from imgconv.passes.scales import fold_scales
 from imgconv.passes.views import push_views
+from imgconv.passes.windows import separate_windows
 
 Pass = Callable[[Graph], Graph]
 
@@ -35,11 +36,13 @@ PIPELINE: tuple[Pass, ...] = (
     push_views,
     reduce_dynamic_weights,
     materialise_operands,
+    remove_dead_code,
     merge_elementwise,
     fuse_epilogues,
     fold_scales,
     multiply_inputs,
     split_reductions,
+    separate_windows,
     share_repeated,
     remove_dead_code,
 )

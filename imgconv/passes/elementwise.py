@@ -62,7 +62,8 @@ def recomputing_pays(graph: Graph, node: Node) -> bool:
     readers = graph.consumers[name]
     reads_of_it = {(r.output.name, o) for r in readers for o in r.all_operands if o.value == name}
     positions = sum(prod(o.view.shape) for _, o in reads_of_it) / LANES
-    if _joins_a_kernel(graph, node) and (len(readers) > 1 or positions > size):
+    elsewhere = any(not o.view.is_identity for _, o in reads_of_it)
+    if _joins_a_kernel(graph, node) and (len(readers) > 1 or elsewhere):
         record(name, "left to the epilogue of the kernel before it, where it costs no reads")
         return False
     reads = sum(o.value not in graph.constants for o in node.all_operands)

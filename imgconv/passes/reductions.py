@@ -9,7 +9,7 @@ from imgconv.expression import Argument
 from imgconv.graph import Graph, Node, Operand, Reduction, Value
 from imgconv.view import identity, transpose
 
-LONG = 1 << 18
+LONG = 1 << 15
 MOST_OUTPUTS = 1 << 10
 
 

@@ -7,6 +7,10 @@ computes, in float64 and by other formulas than imgconv's, what must come out an
     error + 2**-10 * abs(expected) + 2**-24                                          half storage of the result
     ... + (terms in half + 2) * 2**-10 * sum of the absolute values of the terms     half arithmetic
 
+Winograd's filtering, y = A ((B d) * (G g)), adds the terms |A| ((|B| |d|) * (|G| |g|)) of a tile, which are more and
+larger than those of the sum that it stands for, and rounds some ten times more; its weights are rounded before they are
+stored.
+
 The first is twice the bound on any order of rounding a sum of exact products to float (unit roundoff 2**-24); what does
 not round (a movement, a maximum) has error 0. Arrays hold numbers that half represents exactly, so that half storage
 adds only the rounding of the result: to the nearest or towards zero, as an OpenCL device likes.
@@ -28,6 +32,7 @@ from imgconv import expression
 from imgconv.expression import Argument
 from imgconv.kernels import convolution as convolution_kernel
 from imgconv.kernels import product as product_kernel
+from imgconv.kernels import separable as separable_kernel
 from imgconv.tensor import Tensor, concatenate, convolution, elementwise, gather, less, where
 from imgconv.view import View, axis_variables
 
@@ -46,10 +51,11 @@ class Instance:
     expected: Array
     error: Array
     half_error: Array | float = 0.0
+    stored_error: Array | float = 0.0
 
     def allowed(self, float16: int) -> Array:
         """The largest absolute difference from `expected` that is right. float16: as in Config."""
-        stored = 2.0**-10 * numpy.abs(self.expected) + 2.0**-24 if float16 else 0
+        stored = 2.0**-10 * numpy.abs(self.expected) + 2.0**-24 + self.stored_error if float16 else 0
         return self.error + stored + (self.half_error if float16 == 2 else 0)
 
 
@@ -91,7 +97,8 @@ def half_rounding(terms: int, taps: int, magnitude: Array) -> Array:
 class ConvolutionProblem:
     """A convolution of (batch, channels, size). pads: top, left, bottom, right, as in ONNX.
 
-    computed: the weights are an input. gated: the channels of x are multiplied by another input first.
+    computed: the weights are an input. gated: the channels of x are multiplied by another input first. winograd: the
+    outputs of a tile, where the error is to allow for Winograd's filtering of the window's columns.
     """
 
     batch: int = 1
@@ -107,6 +114,7 @@ class ConvolutionProblem:
     output_padding: Pair = (0, 0)
     computed: bool = False
     gated: bool = False
+    winograd: int = 0
 
     @property
     def output_size(self) -> Pair:
@@ -145,8 +153,40 @@ class ConvolutionProblem:
         )
         terms = prod(self.window) * self.channels // self.groups
         magnitude = self.compute(numpy.abs(array), numpy.abs(wide))
-        error, half_error = rounding(terms + self.gated, magnitude), half_rounding(terms, prod(self.window), magnitude)
-        return Instance(output, inputs, self.compute(array, wide), error, half_error)
+        roundings, stored = terms + self.gated, 0.0 * magnitude
+        if self.winograd:
+            magnitude = self._ordinary()._terms_of_tiles(numpy.abs(array), numpy.abs(self._ordinary_weights(wide)))
+            # Less than 2**14 weights stay float.
+            roundings, stored = roundings + 10, magnitude * (2.0**-11 if wide.size > 1 << 14 else 0)
+        error, half_error = rounding(roundings, magnitude), half_rounding(terms, prod(self.window), magnitude)
+        return Instance(output, inputs, self.compute(array, wide), error, half_error, stored)
+
+    def _ordinary(self) -> ConvolutionProblem:
+        """This problem as one that is not transposed, for strides of 1."""
+        if not self.transposed:
+            return self
+        reach = [(k - 1) * d for k, d in zip(self.window, self.dilations, strict=True)]
+        extra = (0, 0, *self.output_padding)
+        pads = [r - p + e for r, p, e in zip((*reach, *reach), self.pads, extra, strict=True)]
+        return replace(self, transposed=False, output_padding=(0, 0), pads=(pads[0], pads[1], pads[2], pads[3]))
+
+    def _ordinary_weights(self, w: Array) -> Array:
+        if not self.transposed:
+            return w
+        grouped = w.reshape(self.groups, -1, *w.shape[1:]).swapaxes(1, 2)
+        return grouped.reshape(self.filters, -1, *self.window)[:, :, ::-1, ::-1]
+
+    def _terms_of_tiles(self, x: Array, w: Array) -> Array:
+        """The sum of |A| ((|B| x) * (|G| w)): for the i-th output of each tile a convolution by a longer window."""
+        a, b, g = (numpy.abs(matrix) for matrix in winograd_matrices(self.winograd))
+        top, left, bottom, right = self.pads
+        total = numpy.zeros((x.shape[0], self.filters, *self.output_size))
+        for i in range(self.winograd):
+            window = ((w @ g.T) * a[i]) @ b
+            pads = (top, left + i, bottom, right + self.winograd - 1 - i)
+            longer = replace(self, window=(self.window[0], self.winograd + 2), pads=pads)
+            total[..., i :: self.winograd] = longer.compute(x, window)[..., i :: self.winograd]
+        return total
 
     def compute(self, x: Array, w: Array) -> Array:
         """The reference: forward by slices of an explicitly padded array, transposed by scattering every input."""
@@ -185,6 +225,21 @@ class ConvolutionProblem:
         return full[:, :, top : top + rows, left : left + columns]
 
 
+def winograd_matrices(outputs: int) -> tuple[Array, Array, Array]:
+    """A, B and G of F(outputs, 3): Toom and Cook's product of polynomials, at these points and infinity, transposed."""
+    points = numpy.array([0, 1, -1] if outputs == 2 else [0, 0.5**0.5, -(0.5**0.5), 2**0.5, -(2**0.5)])
+    taps = len(points) + 1
+    a, b, g = numpy.zeros((outputs, taps)), numpy.zeros((taps, outputs + 2)), numpy.zeros((taps, 3))
+    for k, point in enumerate(points):
+        others = numpy.delete(points, k)
+        a[:, k] = point ** numpy.arange(outputs)
+        b[k, :-1] = numpy.poly(others)[::-1]
+        g[k] = point ** numpy.arange(3) / numpy.prod(point - others)
+    a[-1, -1] = g[-1, -1] = 1
+    b[-1] = numpy.poly(points)[::-1]
+    return a, b, g
+
+
 def convolution_problems(most: int = 9) -> st.SearchStrategy[ConvolutionProblem]:
     """Any small convolution: ragged groups, windows up to 4, strides up to 3, dilations up to 2, batch up to 3."""
 
@@ -213,14 +268,102 @@ def convolution_specialisations(problem: convolution_kernel.Problem) -> list[con
     made = [c for kind in ("cpu", "gpu") for c in convolution_kernel.candidates(problem, kind)]
     half = max((c.half_quads for c in made), default=0)
     for columns, rows, quads, keep in itertools.product((1, 3, 5), (1, 2, 3), (1, 2, 3, 4), convolution_kernel.KEEP):
-        for buffer, parts, passes, vector, local in (
-            (False, 1, 1, 1, None), (True, 1, 2, 1, (4, 1, 2)), (True, 1, 1, 4, None), (False, 1, 3, 4, (2, 2, 1)),
-            (False, 2, 1, 1, (1, 4, 3)), (False, 3, 1, 1, (2, 3, 1)),
+        for weights, parts, passes, vector, local in (
+            ("image", 1, 1, 1, None), ("buffer", 1, 2, 1, (4, 1, 2)), ("buffer", 1, 1, 4, None),
+            ("image", 1, 3, 4, (2, 2, 1)), ("image", 2, 1, 1, (1, 4, 3)), ("image", 3, 1, 1, (2, 3, 1)),
+            ("local", 1, 1, 1, (2, 3, 2)),
         ):
-            made.append(convolution_kernel.Specialisation(
-                columns, rows, quads, keep, buffer, local, vector, passes, parts, half
-            ))
+            block = convolution_kernel.Specialisation(
+                columns, rows, quads, keep, weights, local, vector, passes, parts, half
+            )
+            tiles = ((columns, 0), (2, 2), (6, 2), (4, 4), (8, 4))
+            made += [
+                replace(block, block_columns=length, winograd=tile, staged_input=staged)
+                for (length, tile), staged in itertools.product(tiles, (False, True))
+            ]
     return [c for c in made if c.allowed(problem)]
+
+
+# Depthwise separable convolution
+
+
+@dataclass(frozen=True)
+class SeparableProblem:
+    """A depthwise convolution of (batch, channels, size), then a 1x1 convolution to `filters` channels.
+
+    between: whether a bias is added, and the result kept in 0 .. 6, before the second. residual: whether a further
+    input is added after it.
+    """
+
+    batch: int = 1
+    channels: int = 4
+    size: Pair = (5, 6)
+    filters: int = 4
+    window: Pair = (3, 3)
+    strides: Pair = (1, 1)
+    dilations: Pair = (1, 1)
+    pads: tuple[int, int, int, int] = (1, 1, 1, 1)
+    between: bool = True
+    residual: bool = False
+
+    @property
+    def depthwise(self) -> ConvolutionProblem:
+        return ConvolutionProblem(
+            self.batch, self.channels, self.size, self.channels, self.window, self.strides, self.dilations, self.pads,
+            self.channels,
+        )
+
+    def instance(self) -> Instance:
+        inputs: dict[str, Array] = {}
+        first = self.depthwise
+        second = ConvolutionProblem(self.batch, self.channels, first.output_size, self.filters, (1, 1))
+        x, array = source((self.batch, self.channels, *self.size), inputs)
+        windows, weights = numbers(first.weights_shape, "windows"), numbers(second.weights_shape, "w")
+        bias = numbers((1, self.channels, 1, 1), "bias")
+        made = convolution(x, Tensor.constant(windows), self.strides, self.pads, self.dilations, self.channels)
+        middle = first.compute(array, windows.astype(numpy.float64))
+        error = rounding(prod(self.window) + 1, first.compute(numpy.abs(array), numpy.abs(windows)) + numpy.abs(bias))
+        if self.between:
+            made = (made + Tensor.constant(bias)).clip(0.0, 6.0)
+            middle = numpy.clip(middle + bias, 0, 6)
+        output = convolution(made, Tensor.constant(weights), [1, 1], [0] * 4, [1, 1])
+        expected = second.compute(middle, weights.astype(numpy.float64))
+        # The error of the first sum goes through the second, which adds its own.
+        magnitude = second.compute(numpy.abs(middle), numpy.abs(weights))
+        error = second.compute(error, numpy.abs(weights)) + rounding(self.channels + 1, magnitude)
+        if self.residual:
+            other, added = source(expected.shape, inputs, "residual")
+            output, expected, error = output + other, expected + added, error + ROUNDING * numpy.abs(added)
+        return Instance(output, inputs, expected, error)
+
+
+def separable_problems(most: int = 13) -> st.SearchStrategy[SeparableProblem]:
+    """Any small pair: windows up to 5, strides up to 3, dilations up to 2, ragged channels, batch up to 3."""
+
+    @st.composite
+    def draw(pick: st.DrawFn) -> SeparableProblem:
+        def pair(low: int, high: int) -> Pair:
+            return pick(st.integers(low, high)), pick(st.integers(low, high))
+
+        made = SeparableProblem(
+            pick(st.integers(1, 3)), pick(st.integers(1, most)), pair(1, 9), pick(st.integers(1, most)), pair(1, 5),
+            pair(1, 3), pair(1, 2), (*pair(0, 2), *pair(0, 2)), pick(st.booleans()), pick(st.booleans()),
+        )
+        return made if min(made.depthwise.output_size) >= 1 else replace(made, size=(12, 12))
+
+    return draw()
+
+
+def separable_specialisations(problem: separable_kernel.Problem) -> list[separable_kernel.Specialisation]:
+    """The candidates of a GPU, and blocks and tiles that divide nothing."""
+    made = separable_kernel.candidates(problem, "gpu", 1 << 15)
+    made += [
+        separable_kernel.Specialisation(columns, quads, across, down, group_quads, parts)
+        for columns, quads, (across, down), group_quads, parts in itertools.product(
+            (1, 2, 3), (1, 2, 3), ((1, 1), (2, 3), (3, 1)), (1, 3), (1, 2, 5)
+        )
+    ]
+    return [c for c in made if c.local_bytes(problem) <= 1 << 15]
 
 
 # Product
@@ -389,6 +532,77 @@ def reduction_problems() -> st.SearchStrategy[ReductionProblem]:
         kind = pick(st.sampled_from(["sum", "max", "min", *["product"] * few, *["argmax"] * (len(axes) == 1)]))
         square = kind == "sum" and pick(st.booleans())
         return ReductionProblem(shape, tuple(sorted(axes)), kind, pick(st.booleans()), square)
+
+    return draw()
+
+
+@dataclass(frozen=True)
+class RowsProblem:
+    """Reductions over axes and the work that reads their results. work: a key of ROWS."""
+
+    shape: Shape
+    axes: tuple[int, ...]
+    work: str
+
+    def instance(self) -> Instance:
+        inputs: dict[str, Array] = {}
+        x, array = source(self.shape, inputs)
+        terms = prod(self.shape[a] for a in self.axes)
+        expected, error = getattr(self, f"_{self.work}")(array, terms)
+        return Instance(ROWS[self.work](x, self.axes), inputs, expected, error)
+
+    # References: what comes out and how far off it may be, by the rounding of sums; exp is right to 2 units.
+
+    def _softmax(self, x: Array, terms: int) -> tuple[Array, Array]:
+        powers = numpy.exp(x)
+        result = powers / powers.sum(self.axes, keepdims=True)
+        return result, rounding(terms + 8, result)
+
+    def _log_sum_exp(self, x: Array, terms: int) -> tuple[Array, Array]:
+        result = numpy.log(numpy.exp(x).sum(self.axes, keepdims=True))
+        return result, rounding(terms + 8, 1 + numpy.abs(result))
+
+    def _normalise(self, x: Array, terms: int) -> tuple[Array, Array]:
+        inverse = 1 / numpy.sqrt(x.var(self.axes, keepdims=True) + 0.1)
+        result = (x - x.mean(self.axes, keepdims=True)) * inverse
+        return result, rounding(terms + 8, inverse * numpy.abs(x).mean(self.axes, keepdims=True) + numpy.abs(result))
+
+    def _scale(self, x: Array, terms: int) -> tuple[Array, Array]:
+        return x * x.max(self.axes, keepdims=True), rounding(1, numpy.abs(x) * 2)
+
+
+def normalise(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """(x - mean) / sqrt(variance + 0.1)."""
+    centred = x - x.mean(axes, keepdims=True)
+    return centred / ((centred * centred).mean(axes, keepdims=True) + 0.1).sqrt()
+
+
+def softmax(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """exp(x - max) / sum of the same."""
+    powers = (x - x.max(axes, keepdims=True)).exp()
+    return powers / powers.sum(axes, keepdims=True)
+
+
+def log_sum_exp(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """log(sum(exp(x))), with the largest taken out first."""
+    largest = x.max(axes, keepdims=True)
+    return (x - largest).exp().sum(axes, keepdims=True).log() + largest
+
+
+ROWS: dict[str, Callable[[Tensor, tuple[int, ...]], Tensor]] = {
+    "softmax": softmax, "log_sum_exp": log_sum_exp, "normalise": normalise,
+    "scale": lambda x, axes: x * x.max(axes, keepdims=True),
+}
+
+
+def rows_problems() -> st.SearchStrategy[RowsProblem]:
+    """Any work on rows of a small tensor of rank 1 to 5, along any axes."""
+
+    @st.composite
+    def draw(pick: st.DrawFn) -> RowsProblem:
+        shape = tuple(pick(st.lists(st.sampled_from([1, 2, 3, 4, 5, 8]), min_size=1, max_size=5)))
+        axes = pick(st.sets(st.integers(0, len(shape) - 1), min_size=1))
+        return RowsProblem(shape, tuple(sorted(axes)), pick(st.sampled_from(sorted(ROWS))))
 
     return draw()
 
@@ -805,6 +1019,15 @@ class Chain:
         for number, step in enumerate(self.steps):
             made = step.apply(made, number)
         return made
+
+
+def allowing(problem: Problem, winograd: int) -> Problem:
+    """The problem with an error that allows for Winograd's filtering in tiles of so many outputs; 0: without it."""
+    if isinstance(problem, Chain):
+        return replace(problem, problem=allowing(problem.problem, winograd))
+    if not isinstance(problem, ConvolutionProblem) or (problem.window[1], problem.strides[1]) != (3, 1):
+        return problem
+    return problem if problem.transposed and problem.strides != (1, 1) else replace(problem, winograd=winograd)
 
 
 def step_lists(most: int = 5) -> st.SearchStrategy[tuple[Step, ...]]:

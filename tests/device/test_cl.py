@@ -10,6 +10,7 @@ import sys
 import warnings
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyopencl as cl
@@ -18,6 +19,7 @@ import pytest
 from imgconv.cl import device as device_module
 from imgconv.cl import image, program, queue
 from imgconv.cl.device import Context, DeviceInfo, default_device, no_driver_message, open_device, select
+from imgconv.cl.loader import new_context
 from imgconv.errors import BuildError, DeviceError, InputError, ResourceError
 from imgconv.kernels.source import COMMON
 
@@ -305,6 +307,51 @@ def test_device_without_float_images_is_refused(device: DeviceInfo) -> None:
         open_device(dataclasses.replace(device, float_images=False))
 
 
+def test_a_device_has_one_context(device: DeviceInfo) -> None:
+    one, other = open_device(device), open_device(device, profile=True)
+    assert one.handle == other.handle and one.queue != other.queue
+
+
+class Adreno:
+    """A device of a made-up driver that has hints."""
+
+    extensions = "cl_khr_fp16 cl_qcom_perf_hint cl_qcom_priority_hint"
+    int_ptr = 17
+    platform = SimpleNamespace(int_ptr=23)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_performance_hint(monkeypatch: pytest.MonkeyPatch, refused: bool) -> None:
+    """Asked for where the driver names the extension; a context without it where the driver refuses all the same."""
+    asked: list[object] = []
+
+    def new_context(device: object, properties: object) -> int:
+        asked.append(properties)
+        return 0 if refused else 5
+
+    made = SimpleNamespace(from_int_ptr=lambda number, retain: ("hinted", number, retain))
+    plain = type("Context", (), {"__new__": lambda cls, devices: "plain", **vars(made)})
+    monkeypatch.setattr(device_module, "new_context", new_context)
+    monkeypatch.setattr(cl, "Context", plain)
+    # CL_CONTEXT_PLATFORM; CL_CONTEXT_PERF_HINT_QCOM and CL_PERF_HINT_HIGH_QCOM of cl_ext_qcom.h.
+    assert device_module._new_handle(Adreno()) == ("plain" if refused else ("hinted", 5, False))
+    assert asked == [[(0x1084, 23), (0x40C2, 0x40C3)]]
+    asked.clear()
+    monkeypatch.setattr(Adreno, "extensions", "cl_khr_fp16")
+    assert device_module._new_handle(Adreno()) == "plain" and asked == []
+
+
+def test_contexts_with_properties(context: Context) -> None:
+    """Of the drivers here: one that they know, and one that they do not."""
+    device = context.handle.devices[0]
+    number = new_context(device, [(device_module.CONTEXT_PLATFORM, device.platform.int_ptr)])
+    assert number
+    made = cl.Context.from_int_ptr(number, retain=False)
+    assert made.devices == [device] and made != context.handle
+    cl.CommandQueue(made, device).finish()
+    assert new_context(device, [(0x40C2, 0x40C3)]) == 0
+
+
 # Images
 
 
@@ -571,6 +618,35 @@ def test_refused_launch_names_kernel_and_sizes(context: Context) -> None:
         queue.enqueue(context, launch, (too_large,), (too_large,))
     for part in ("'add'", str(too_large), context.info.name):
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("found", [True, False], ids=["library", "no library"])
+def test_launches_that_are_ready(context: Context, monkeypatch: pytest.MonkeyPatch, found: bool) -> None:
+    """Through the driver's own function, and through pyopencl where the library is not found."""
+    if not found:
+        monkeypatch.setattr(queue, "launch_function", lambda: None)
+    grid = "kernel void grid(global float *x) { x[get_global_id(0) + 8 * get_global_id(1)] *= get_local_size(0); }"
+    built = program.build(context, ADD + grid, "add.cl")
+    buffer = image.create_buffer(context, np.zeros(64, np.float32))
+    add, double = program.kernel(built, "add"), program.kernel(built, "grid")
+    add.set_args(buffer, np.float32(1))
+    double.set_args(buffer)
+    bound = queue.bind(context, [(add, (64,), None), (double, (8, 4), (2, 1)), (add, (64,), (8,))])
+    enqueued: list[object] = []
+    one_by_one = queue.enqueue
+    monkeypatch.setattr(queue, "enqueue", lambda *arguments: (enqueued.append(arguments[1]), one_by_one(*arguments)))
+    expected = np.zeros(64, np.float32)
+    for _ in range(3):
+        queue.enqueue_all(context, bound)
+        expected += 1
+        expected[:32] *= 2
+        expected += 1
+    queue.finish(context)
+    np.testing.assert_array_equal(image.download_buffer(context, buffer, (64,), np.float32), expected)
+    assert enqueued == ([] if found else [add, double, add] * 3)
+    too_large = 2 * context.info.max_work_group_size
+    with pytest.raises(DeviceError, match=f"'add'.*{too_large}"):
+        queue.enqueue_all(context, queue.bind(context, [(add, (too_large,), (too_large,))]))
 
 
 def test_durations_need_a_profiling_queue(context: Context) -> None:

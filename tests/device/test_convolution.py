@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy
 import pytest
@@ -14,8 +15,9 @@ from running import Choose, check, device_settings, run_tensors, target
 from imgconv.cl.device import Context
 from imgconv.config import Config
 from imgconv.errors import DeviceError
-from imgconv.kernels.convolution import Specialisation
+from imgconv.kernels.convolution import Problem, Specialisation, candidates, predicted_cost
 from imgconv.layout import Texture
+from imgconv.lower import Target
 from imgconv.tensor import Tensor, convolution
 
 C = ConvolutionProblem
@@ -152,8 +154,8 @@ def test_factors_need_no_launch(context: Context) -> None:
 @pytest.mark.parametrize("name", GRID)
 def test_grid_tiled_on_a_gpus_plan(context: Context, name: str) -> None:
     plan = check(GRID[name][1::3], context, Config(float16=1, max_image=8), target(context, "gpu"))
-    # Computed weights make a generated kernel, which here reads the inputs' buffers.
-    assert name == "computed" or any(texture.tiling.tiles > 1 for texture in plan.textures)
+    # Computed weights make a generated kernel, which here reads the inputs' buffers; one with padding is small enough.
+    assert name in ("computed", "pads") or any(texture.tiling.tiles > 1 for texture in plan.textures)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -166,14 +168,38 @@ def test_specialisations(context: Context, seed: int) -> None:
 BLOCKS = [
     Specialisation(1, 1, 1, "texel"),
     Specialisation(4, 1, 1, "line", local_size=(2, 2, 2)),
-    Specialisation(8, 2, 1, "window", True, (1, 1, 4)),
-    Specialisation(3, 3, 2, "input", True),
-    Specialisation(2, 2, 4, "input", True, (4, 4, 1), vector_quads=4, passes=2),
-    Specialisation(5, 1, 4, "line", True, vector_quads=4),
+    Specialisation(8, 2, 1, "window", "buffer", (1, 1, 4)),
+    Specialisation(3, 3, 2, "input", "buffer"),
+    Specialisation(2, 2, 4, "input", "buffer", (4, 4, 1), vector_quads=4, passes=2),
+    Specialisation(5, 1, 4, "line", "buffer", vector_quads=4),
     Specialisation(3, 2, 1, "input", passes=3),
     Specialisation(2, 1, 2, "window", local_size=(2, 4, 2), parts=2),
     Specialisation(4, 2, 4, "line", local_size=(1, 3, 3), parts=3),
+    Specialisation(3, 1, 2, "line", "local", (4, 2, 2)),
+    Specialisation(2, 2, 1, "window", "local", (2, 3, 1)),
+    Specialisation(2, 1, 1, "texel", "local", (1, 4, 2), staged_input=True),
+    Specialisation(3, 2, 1, "window", "local", (2, 3, 2), staged_input=True),
 ]
+TILES = [
+    Specialisation(4, 2, 1, "line", winograd=2),
+    Specialisation(4, 1, 2, "window", winograd=4),
+    Specialisation(8, 1, 4, "input", "buffer", (1, 1, 1), vector_quads=4, passes=2, winograd=4),
+    Specialisation(6, 1, 1, "window", local_size=(1, 2, 2), parts=2, winograd=2),
+    Specialisation(2, 1, 2, "line", "local", (2, 2, 2), winograd=2),
+    Specialisation(4, 2, 1, "line", "local", (2, 2, 2), winograd=4, staged_input=True),
+]
+
+
+def using(context: Context, block: Specialisation) -> Target:
+    """The device, with this block wherever conv.cl allows it."""
+    return target(context, choose_convolution=lambda p, kind, units: block if block.allowed(p) else Specialisation())
+
+
+def one_by_one(problem: Problem, kind: str, units: int) -> Specialisation:
+    """The best without Winograd's filtering."""
+    return min(
+        (c for c in candidates(problem, kind) if not c.winograd), key=lambda c: predicted_cost(problem, c, kind, units)
+    )
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
@@ -184,11 +210,51 @@ def test_blocks(context: Context, block: Specialisation) -> None:
         C(batch=2, channels=4, filters=20, size=(5, 5), strides=(2, 2), window=(2, 3), pads=(0, 1, 1, 1)),
     ]
     grouped = C(channels=8, filters=32, groups=2, window=(3, 1), size=(5, 7))
-    if 4 % (block.block_quads * block.passes) == 0:
-        problems.append(grouped)
-    chosen = target(context, choose_convolution=lambda problem, kind, units: block)
-    plan = check(problems, context, wanted=chosen)
-    assert [launch.specialisation for launch in plan.launches if launch.specialisation] == [str(block)] * len(problems)
+    several = 1 if block.staged_input else 2 + (4 % (block.block_quads * block.passes) == 0)
+    plan = check([*problems, grouped], context, wanted=using(context, block))
+    assert [launch.specialisation for launch in plan.launches].count(str(block)) == several
+
+
+@pytest.mark.parametrize("block", TILES, ids=str)
+def test_winograd(context: Context, block: Specialisation) -> None:
+    """Tiles that do and do not divide a row; windows of one, three and four rows; strides and dilations of rows."""
+    problems = [
+        C(channels=5, filters=17, size=(7, 9), pads=(1, 1, 1, 1)),
+        C(channels=1, filters=40, size=(4, 33), window=(1, 3)),
+        C(batch=2, channels=8, filters=16, size=(6, 8), window=(1, 3), pads=(0, 2, 0, 0)),
+        C(channels=4, filters=24, size=(9, 11), window=(4, 3), strides=(2, 1), dilations=(2, 1), pads=(3, 0, 1, -1)),
+        C(channels=6, filters=32, groups=2, size=(4, 5), transposed=True, pads=(1, 0, 0, 1)),
+        C(gated=True, channels=5, filters=4, pads=(1, 1, 1, 1)),
+    ]
+    plan = check(problems, context, wanted=using(context, block))
+    made = [launch.specialisation for launch in plan.launches].count(str(block))
+    assert made == len(problems) - int(block.staged_input)
+
+
+def test_where_winograd_filters() -> None:
+    """Windows of three columns side by side, in float; tiles of two in half too; no integers, whose sums are exact."""
+    tiles = {tile: Specialisation(4, 1, 1, "line", winograd=tile) for tile in (2, 4)}
+    problem = Problem(1, 8, (6, 6), 8, (6, 6), (3, 3), (1, 1), (1, 1), (1, 1), 1)
+    others = [
+        replace(problem, window=(3, 5)), replace(problem, strides=(1, 2)), replace(problem, dilations=(1, 2)),
+        replace(problem, phases=(1, 2)), replace(problem, depthwise=True), replace(problem, integers=True),
+    ]
+    for block in tiles.values():
+        assert block.allowed(problem) and block.allowed(replace(problem, strides=(2, 1), window=(5, 3)))
+        assert not any(block.allowed(other) for other in others)
+        assert not replace(block, block_columns=5).allowed(problem)
+        assert not replace(block, keep="texel").allowed(problem)
+    half = {tile: replace(block, half_quads=2).allowed(replace(problem, half=True)) for tile, block in tiles.items()}
+    assert half == {2: True, 4: False}
+
+
+@pytest.mark.parametrize("block", TILES[:2], ids=str)
+def test_winograd_with_weights_in_half(context: Context, block: Specialisation) -> None:
+    """More than 2**14 weights are stored in half, after the filter's rows were transformed."""
+    problem = C(channels=1, filters=5600, size=(1, 9), window=(1, 3))
+    plan = check([problem], context, Config(float16=1), using(context, block))
+    (weights,) = (storage for storage in plan.content if storage.name.endswith(".weights"))
+    assert weights.dtype == "float16"
 
 
 @pytest.mark.parametrize("block", [BLOCKS[1], BLOCKS[3], BLOCKS[4], BLOCKS[7], BLOCKS[8]], ids=str)
@@ -254,7 +320,10 @@ def test_sizes_past_short(context: Context) -> None:
 
 
 def test_neighbours_do_not_leak(context: Context) -> None:
-    """NaN and infinity reach only outputs whose window meets them: not through padding, batch rows or spare lanes."""
+    """NaN and infinity reach only outputs whose window meets them: not through padding, batch rows or spare lanes.
+
+    Winograd's filtering spreads them over a tile of four outputs in a row, of which one meets them.
+    """
     array = numpy.ones((2, 5, 6, 6), numpy.float32)
     array[1, 0, 0, 0] = numpy.nan
     array[1, 4, 5, 5] = numpy.inf
@@ -262,13 +331,14 @@ def test_neighbours_do_not_leak(context: Context) -> None:
     dense = convolution(x, Tensor.constant(weights), [1, 1], [1, 1, 1, 1], [1, 1])
     depthwise = convolution(x, Tensor.constant(weights[:1].reshape(5, 1, 3, 3)), [1, 1], [1] * 4, [1, 1], 5)
     outputs = {"dense": dense, "raised": dense.exp() * 1e-30, "depthwise": depthwise}
-    for max_image in (None, 8):
-        _, made = run_tensors(outputs, {"x": array}, context, Config(max_image=max_image))
+    for max_image, spread in ((None, False), (8, False), (None, True)):
+        wanted = using(context, TILES[1]) if spread else target(context, choose_convolution=one_by_one)
+        _, made = run_tensors(outputs, {"x": array}, context, Config(max_image=max_image), wanted)
         for name in outputs:
             assert numpy.isfinite(made[name][0]).all(), name
             reached = ~numpy.isfinite(made[name][1])
             expected = numpy.zeros((6, 6), bool)
-            expected[:2, :2] = expected[4:, 4:] = True
+            expected[:2, : 4 if spread and name != "depthwise" else 2] = expected[4:, 4:] = True
             if name == "depthwise":
                 assert not reached[1:4].any()
                 assert (reached[0] | reached[4] == expected).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy
@@ -11,6 +12,7 @@ import pytest
 from support import make_model
 
 import imgconv
+from imgconv import runner
 from imgconv.cl.device import DeviceInfo
 from imgconv.layout import Placement, Texture
 from imgconv.tensor import Tensor, build_graph, convolution
@@ -131,16 +133,24 @@ def test_integers_and_bytes(device: DeviceInfo) -> None:
         numpy.testing.assert_array_equal(model.run({"x": image})["best"], x[:, ::-1].argmax(1, keepdims=True))
 
 
-def test_what_does_not_fit(model: imgconv.Model, device: DeviceInfo) -> None:
+def test_models_hand_buffers_on(model: imgconv.Model, device: DeviceInfo) -> None:
+    """The models of a device share a context: one takes what another one has filled."""
+    second = imgconv.load(build_graph({"z": Tensor.input("x", SHAPE) + 1.0}), device=device)
+    between = buffer_of(model, drawn(1))
+    model.run({"x": drawn(0)}, {"y": between})
+    numpy.testing.assert_array_equal(second.run({"x": between})["z"], model.run({"x": drawn(0)})["y"] + 1)
+
+
+def test_what_does_not_fit(model: imgconv.Model) -> None:
     x, context = drawn(0), model.queue.context
-    other = imgconv.load(build_graph({"z": Tensor.input("x", SHAPE) + 1.0}), device=device)
+    other = cl.Context([model.queue.device])
     small = cl.Buffer(context, READ_WRITE, 16)
     texel = cl.ImageFormat(cl.channel_order.RGBA, cl.channel_type.FLOAT)
     image = cl.create_image(context, READ_WRITE, texel, shape=(3, 3))
     cases: list[tuple[Any, Any, str]] = [
         ({"x": small}, {}, "the buffer of input 'x' has 16 bytes; the model takes 1920, float32 in row-major order"),
         ({"x": image}, {}, r"the image of input 'x' is \(3, 3, 4\) float32; the model takes \(10, 16, 4\) float32"),
-        ({"x": buffer_of(other, x)}, {}, "of another context"),
+        ({"x": cl.Buffer(other, READ_WRITE, x.nbytes)}, {}, "of another context"),
         ({"x": x}, {"y": small}, "the buffer of output 'y' has 16 bytes"),
         ({"x": x}, {"y": image}, "the image of output 'y'"),
         ({"x": x}, {"mean": image}, "output 'mean' is made in a buffer"),
@@ -178,3 +188,85 @@ def test_a_constant_output(device: DeviceInfo) -> None:
     numpy.testing.assert_array_equal(model.submit({"x": ones}).result()["c"], constant)
     with pytest.raises(imgconv.InputError, match="'c' depends on no input"):
         model.run({"x": ones}, {"c": cl.Buffer(model.queue.context, READ_WRITE, 16)})
+
+
+# Memory that the host fills and reads in place
+
+
+@pytest.mark.parametrize("shares", [True, False], ids=["shared", "apart"])
+def test_mapped(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, shares: bool) -> None:
+    """Nothing is copied where the memory is the same, each array once where it is not."""
+    x = Tensor.input("x", SHAPE)
+    y = convolution(x, Tensor.constant(numpy.ones((6, 6, 3, 3), numpy.float32)), [1, 1], [1] * 4, [1, 1])
+    graph = build_graph({"y": y, "mean": y.mean((2, 3)), "one": Tensor.constant(numpy.ones(3, numpy.float32))}, [x])
+    model = imgconv.load(graph, dataclasses.replace(device, shares_memory=shares))
+    mapped, other = model.mapped(), model.mapped()
+    copied = count_copies(monkeypatch)
+    for seed in range(20):  # often enough to be recorded
+        expected = model.run({"x": drawn(seed)})
+        copied.clear()
+        mapped.inputs["x"][...] = drawn(seed)
+        other.inputs["x"][...] = numpy.nan
+        found = mapped.run()
+        arrays = [] if shares else [drawn(0), *(expected[name] for name in model.plan.output_buffers)]
+        assert copied == [array.nbytes for array in arrays]
+        assert_results(found, expected)
+        assert found["y"].base is not None and numpy.shares_memory(found["y"], mapped.outputs["y"])
+
+
+def count_copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of every copy between host and device, or on the device, from now on."""
+    sizes: list[int] = []
+    original = cl.enqueue_copy
+
+    def counted(queue: Any, destination: Any, source: Any, **options: Any) -> Any:
+        sizes.append(destination.nbytes if isinstance(destination, numpy.ndarray) else source.nbytes)
+        return original(queue, destination, source, **options)
+
+    monkeypatch.setattr(cl, "enqueue_copy", counted)
+    return sizes
+
+
+@pytest.mark.parametrize("shares", [True, False], ids=["shared", "apart"])
+def test_mapped_bytes_and_integers(device: DeviceInfo, shares: bool) -> None:
+    """The arrays have the dtypes that are stored: bytes are uploaded to a texture, indices made as floats."""
+    nodes = [
+        onnx.helper.make_node("Cast", ["x"], ["f"], to=onnx.TensorProto.FLOAT),
+        onnx.helper.make_node("ArgMax", ["f"], ["best"], axis=1),
+    ]
+    x = numpy.random.default_rng(0).integers(0, 256, (1, 4, 6, 8), numpy.uint8)
+    proto = make_model(nodes, {"x": x}, ["best"], 13)
+    model = imgconv.load(proto, dataclasses.replace(device, shares_memory=shares))
+    mapped = model.mapped()
+    for rolled in range(3):
+        given = numpy.roll(x, rolled, 1)
+        mapped.inputs["x"][...] = given
+        assert mapped.inputs["x"].dtype == model.plan.input_buffers["x"].dtype
+        numpy.testing.assert_array_equal(mapped.run()["best"], given.argmax(1, keepdims=True))
+
+
+@pytest.mark.parametrize("shares", [True, False], ids=["shared", "apart"])
+def test_mapped_after_a_failure(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, shares: bool) -> None:
+    graph = build_graph({"z": Tensor.input("x", SHAPE) + 1.0})
+    mapped = imgconv.load(graph, dataclasses.replace(device, shares_memory=shares)).mapped()
+
+    def fail(lane: Any) -> None:
+        raise imgconv.DeviceError("planted")
+
+    with monkeypatch.context() as broken, pytest.raises(imgconv.DeviceError, match="planted"):
+        broken.setattr(runner.Lane, "enqueue", fail)
+        mapped.run()
+    mapped.inputs["x"][...] = drawn(0)
+    numpy.testing.assert_array_equal(mapped.run()["z"], drawn(0) + 1)
+
+
+def test_runs_of_a_device_with_its_own_memory(model: imgconv.Model, device: DeviceInfo) -> None:
+    """Arrays go through pinned memory: those of one run are not those of the next."""
+    apart = imgconv.load(model.graph, dataclasses.replace(device, shares_memory=False))
+    expected = [model.run({"x": drawn(seed)}) for seed in range(3)]
+    found = [apart.run({"x": drawn(seed)}) for seed in range(3)]
+    taken = numpy.empty_like(expected[1]["y"])
+    assert apart.run({"x": drawn(1)}, {"y": taken})["y"] is taken
+    numpy.testing.assert_array_equal(taken, expected[1]["y"])
+    for got, want in zip(found, expected, strict=True):
+        assert_results(got, want)

@@ -99,7 +99,7 @@ def test_chains_use_the_residual_input(context: Context) -> None:
             expected += numpy.einsum("nchw,oc->nohw", wide[:, :, ky : ky + 6, kx : kx + 7], weights[:, :, ky, kx])
     scale = 1 / (1 + numpy.exp(-expected.mean((2, 3), keepdims=True)))
     numpy.testing.assert_allclose(found, numpy.maximum(expected * scale + array, 0), 1e-5, 1e-5)
-    assert len(plan.compute_launches) == 3
+    assert len(plan.compute_launches) == 2
 
 
 def test_literals_keep_full_precision(context: Context) -> None:
@@ -142,8 +142,9 @@ def test_spare_lanes_are_zero(context: Context, max_image: int | None) -> None:
         if channels % LANES == 0:
             continue
         ragged += 1
-        content = download(context, session._memory[texture])
-        texels = texture.tiling.gather(content)
+        # The texture begins at texel (0, 0) of its image, which may be larger.
+        region = (*texture.tiling.image_size, texture.tiling.layers)
+        texels = texture.tiling.gather(download(context, session._memory[texture], region))
         width, height = texture.layout.grid(texture.shape)
         quads = texture.layout.quads(texture.shape)
         spare = texels.reshape(height, width // quads, quads * LANES)[..., channels:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy
 import pytest
 
 import imgconv
-from imgconv.cl.device import DeviceInfo
+from imgconv.cl import program
+from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.graph import Graph
 from imgconv.tensor import Tensor, build_graph, convolution
 
@@ -59,6 +61,60 @@ def test_loads(device: DeviceInfo) -> None:
         model.submit(inputs)
 
     assert_no_growth(device, LOADS, load)
+
+
+def test_loads_share_programs(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intel's driver keeps 25 KB of each program that was ever built, so one that was built is not built again."""
+    graph, inputs = network(), drawn()
+    expected = imgconv.load(graph, device=device).run(inputs)["y"]
+    built: list[str] = []
+    build = program._build
+    monkeypatch.setattr(program, "_build", lambda *arguments: (built.append(arguments[1]), build(*arguments))[1])
+    numpy.testing.assert_array_equal(imgconv.load(graph, device=device).run(inputs)["y"], expected)
+    assert built == []
+    monkeypatch.setattr(program, "_built", type(program._built)())
+    monkeypatch.setattr(program, "PROGRAMS_KEPT", 2)
+    for number in range(5):
+        kernel = f"kernel void NAME(global float *x) {{ x[0] = {number}; }}"
+        list(program.build_all(open_device(device), [program.Part(kernel.replace("NAME", "k"), "k.cl")]))
+    assert len(built) == 5 and len(program._built) == 2
+    list(program.build_all(open_device(device), [program.Part(built[-1], "k.cl"), program.Part(built[0], "k.cl")]))
+    assert built[5:] == built[:1]
+
+
+def test_mapped_frames(device: DeviceInfo) -> None:
+    model = imgconv.load(network(), device=device)
+
+    def work() -> None:
+        mapped = model.mapped()
+        mapped.inputs["x"][...] = 1
+        mapped.run()
+
+    assert_no_growth(device, LOADS, work)
+
+
+def test_objects(device: DeviceInfo) -> None:
+    """A load leaves none of our objects behind."""
+    graph, inputs = network(), drawn()
+
+    def load() -> None:
+        model = imgconv.load(graph, device=device)
+        model.submit(inputs).result()
+        model.run(inputs)
+        model.mapped().run()
+
+    def count() -> int:
+        gc.collect()
+        return sum(str(type(each).__module__).startswith("imgconv.") for each in gc.get_objects())
+
+    load()
+    time.sleep(0.1)  # the thread of the frames lets go of the last one
+    before = count()
+    load()
+    end = time.monotonic() + 10
+    while count() > before:
+        assert time.monotonic() < end, f"{count() - before} objects are left behind"
+        time.sleep(0.01)
 
 
 def test_runs(device: DeviceInfo) -> None:

@@ -96,7 +96,8 @@ def test_another_driver_builds_again(device: DeviceInfo, graph: Graph, path: Pat
 def test_another_device_plans_again(device: DeviceInfo, graph: Graph, path: Path) -> None:
     other = replace(device, max_image_width=64, max_image_height=32, compute_units=1)
     model = imgconv.load(path, device=other)
-    assert same(outputs(model), outputs(imgconv.load(graph, device=device)), 1e-6)
+    # Its kernels add in another order, or by Winograd's filtering: 27 terms that are 10 together, each off by 2**-24.
+    assert same(outputs(model), outputs(imgconv.load(graph, device=device)), 2e-5)
     assert all(max(t.tiling.image_size) <= 64 for t in model.plan.textures)
 
 

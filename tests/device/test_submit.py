@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import subprocess
 import sys
@@ -49,8 +50,18 @@ def assert_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
         numpy.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
+@pytest.fixture(params=["copied", "shared", "queues"])
+def each_way(request: pytest.FixtureRequest, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> imgconv.Model:
+    """Frames that are copied on the one queue, those in memory that is shared, and those with queues of their own."""
+    if request.param != "copied":
+        monkeypatch.setattr(pipeline, "SMALL_FRAME", 0)
+        monkeypatch.setattr(pipeline, "BEHIND", -1.0)
+    return imgconv.load(network(), dataclasses.replace(device, shares_memory=request.param == "shared"))
+
+
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_frames_are_runs(model: imgconv.Model, depth: int) -> None:
+def test_frames_are_runs(each_way: imgconv.Model, depth: int) -> None:
+    model = each_way
     inputs = [drawn(seed) for seed in range(20)]
     expected = [model.run(each) for each in inputs]
     frames = []
@@ -75,9 +86,62 @@ def test_order_is_kept(model: imgconv.Model) -> None:
     assert done == list(range(12))
 
 
+@pytest.mark.parametrize("how", [lambda f: f.result(), lambda f: f.exception(), lambda f: f.result(60)])
+def test_who_waits_finishes_the_frames(each_way: imgconv.Model, monkeypatch: pytest.MonkeyPatch, how: Any) -> None:
+    """No other thread is needed for what submit() and result() wait for."""
+    monkeypatch.setattr(pipeline, "_finish_all", lambda pending: None)
+    expected = [each_way.run(drawn(seed)) for seed in range(8)]
+    threads: list[threading.Thread] = []
+    frames = []
+    for seed in range(8):
+        frames.append(each_way.submit(drawn(seed), 2))
+        frames[-1].add_done_callback(lambda _: threads.append(threading.current_thread()))
+    assert [frame.done() for frame in frames] == [True] * 6 + [False] * 2
+    with ThreadPoolExecutor() as pool:  # where nobody finishes them the test fails, and the pool's thread with it
+        waiting = pool.submit(how, frames[-1])
+        try:
+            waiting.result(20)
+        finally:
+            if not waiting.done():
+                frames[-1].set_exception(RuntimeError("nobody finished it"))
+    assert frames[-2].done() and threads[:6] == [threading.current_thread()] * 6
+    for frame, want in zip(frames, expected, strict=True):
+        assert_equal(frame.result(), want)
+
+
+def test_a_finished_frame_waits_for_the_next(model: imgconv.Model) -> None:
+    frames = [model.submit(drawn(seed)) for seed in range(3)]
+    found: list[Any] = []
+    frames[0].add_done_callback(lambda _: found.append(frames[2].result()))
+    with ThreadPoolExecutor() as pool:
+        pool.submit(frames[0].result).result(60)
+    assert_equal(found[0], model.run(drawn(2)))
+
+
+def test_a_finished_frame_submits_the_next(model: imgconv.Model) -> None:
+    """Whichever thread finishes it."""
+    expected = [model.run(drawn(seed)) for seed in range(3)]
+    found: list[dict[str, Any]] = []
+    over = threading.Event()
+
+    def go_on(frame: Any) -> None:
+        found.append(frame.result())
+        if len(found) == 60:
+            over.set()
+        elif len(found) + 2 <= 60:
+            model.submit(drawn((len(found) + 1) % 3), 2).add_done_callback(go_on)
+
+    for seed in range(2):
+        model.submit(drawn(seed), 2).add_done_callback(go_on)
+    assert over.wait(60)
+    for number, outputs in enumerate(found):
+        assert_equal(outputs, expected[number % 3])
+
+
 def test_submit_waits_for_a_free_slot(model: imgconv.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    go, finish = threading.Semaphore(0), pipeline._Slot.finish
+    go, over, finish = threading.Semaphore(0), threading.Event(), pipeline._Slot.finish
     monkeypatch.setattr(pipeline._Slot, "finish", lambda slot: (go.acquire(), finish(slot)))
+    monkeypatch.setattr(pipeline._Slot, "is_over", lambda slot: over.is_set())
     frames = [model.submit(drawn(seed), 2) for seed in range(2)]
     assert model._last.pipeline.bytes == 2 * model.plan.buffer_bytes
     with pytest.raises(TimeoutError):
@@ -89,6 +153,7 @@ def test_submit_waits_for_a_free_slot(model: imgconv.Model, monkeypatch: pytest.
         assert not third.done()
         go.release()
         assert third.result(60) is not None and frames[0].done()
+        over.set()
         go.release(2)
         assert_equal(third.result().result(60), model.run(drawn(2)))
 
@@ -113,15 +178,31 @@ def test_a_failure_is_the_frames_own(model: imgconv.Model, monkeypatch: pytest.M
     assert_equal(model.submit(drawn(0)).result(timeout=60), expected)
 
 
-def fail(slot: Any) -> None:
+def test_the_memory_of_a_failed_frame_is_not_used_again(
+    each_way: imgconv.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of what a frame enqueues was enqueued: nobody knows whose its memory is."""
+    expected = each_way.run(drawn(0))
+    for _ in range(4):
+        with monkeypatch.context() as broken:
+            broken.setattr("imgconv.runner.Lane.enqueue", fail)
+            frame = each_way.submit(drawn(1))
+            with pytest.raises(imgconv.DeviceError, match="planted"):
+                frame.result(timeout=60)
+    assert each_way._last.pipeline.bytes == 0
+    for frame in [each_way.submit(drawn(0)) for _ in range(5)]:
+        assert_equal(frame.result(timeout=60), expected)
+
+
+def fail(slot: Any, *queues: Any) -> None:
     raise imgconv.DeviceError("planted")
 
 
 def test_ctrl_c_gives_the_slot_back(model: imgconv.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     start = pipeline._Slot.start
 
-    def interrupted(slot: Any) -> None:
-        start(slot)
+    def interrupted(slot: Any, *queues: Any) -> None:
+        start(slot, *queues)
         raise KeyboardInterrupt
 
     for _ in range(4):

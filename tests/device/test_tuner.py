@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -55,8 +57,53 @@ def test_every_problem_is_measured_once(device: DeviceInfo, tmp_path: Path, monk
     def refuse(*arguments: object) -> None:
         raise AssertionError("everything is known")
 
-    monkeypatch.setattr(tuner, "measure", refuse)
+    monkeypatch.setattr(tuner.Trial, "of", refuse)
     assert tune(device, database) == found
+
+
+def test_the_faster_half_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, later = [1.0, 1.1, 2.0, 0.9, 3.0], {0: 1.05, 3: 0.8}
+    calls = []
+
+    def seconds(trial: tuner.Trial, numbers: Sequence[int], rounds: int) -> list[float]:
+        calls.append((list(numbers), rounds))
+        return [first[n] if len(numbers) == 5 else later[n] for n in numbers]
+
+    monkeypatch.setattr(tuner.Trial, "seconds", seconds)
+    unused: Any = None
+    trial = tuner.Trial([unused] * 5, [unused] * 5, unused, {}, [])
+    assert trial.measure(range(5)) == [1.0, 1.1, 2.0, 0.8, 3.0]
+    assert calls == [([0, 1, 2, 3, 4], tuner.LAUNCHES // 5), ([3, 0], tuner.LAUNCHES // 2)]
+
+
+def test_trials_come_in_order_and_fail_alone(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    optimised, _ = compile_graph(network(), Config(), target_of(device))
+    target = target_of(device)
+    wanted = [
+        (optimised, node, tuner.ranked(problem, target)[:2])
+        for problem, node in tuner.problems_of(optimised, Config(), target).items()
+    ]
+    wrong = wanted[1][2][-1]
+    compare = tuner._compare
+
+    def fail(outputs: Sequence[Any], choices: Sequence[Any], config: Config) -> None:
+        if choices is wanted[1][2]:
+            raise Error(f"no luck with {wrong}")
+        compare(outputs, choices, config)
+
+    monkeypatch.setattr(tuner, "_compare", fail)
+    context = open_device(device, profile=True)
+    for number, made in enumerate(tuner.built(wanted, Config(), target, context)):
+        if number == 1:
+            with pytest.raises(Error, match="no luck"):
+                made.result()
+            continue
+        trial = made.result()
+        assert list(trial.choices) == list(wanted[number][2])
+        assert len(trial.launches) == len(trial.outputs) == len(trial.choices)
+        seconds = trial.seconds([len(trial.choices) - 1, 0], 2)
+        assert len(seconds) == 2 and all(0 < s < 1 for s in seconds)
+    assert number == len(wanted) - 1
 
 
 def test_the_budget(device: DeviceInfo, tmp_path: Path) -> None:

@@ -14,10 +14,13 @@ from graphs import const
 import imgconv
 from imgconv import runner
 from imgconv.cl.device import DeviceInfo, open_device
+from imgconv.cl.image import create_image, download, fill, upload
 from imgconv.config import Config
 from imgconv.errors import ResourceError
 from imgconv.evaluate import evaluate_graph
 from imgconv.graph import Graph
+from imgconv.kernels import convolution
+from imgconv.layout import Texture
 from imgconv.lower import lower
 from imgconv.passes import run_passes
 from imgconv.target import target_of
@@ -93,11 +96,104 @@ def test_lenders_that_share_already(device: DeviceInfo) -> None:
     lender = runner.Session(small, context)
     second = runner.Session(small, context, lenders=[lender])
     session = runner.Session(large, context, lenders=[lender, second])
-    held = [id(image) for _, image in session.images.values()]
+    held = [id(image) for image in session.images.values()]
     assert len(set(held)) == len(held) > 1
     expected = evaluate_graph(network(0), {"x": picture(0)})["y"]
     found = session.run({"x": picture(0)})["y"]
     numpy.testing.assert_allclose(found, expected, 0, 1e-5 * numpy.abs(expected).max())
+
+
+def padded(batch: int) -> Graph:
+    """Reads past every edge, by every sort of kernel, of textures much smaller than the first one."""
+    x = Tensor.input("x", (batch, 5, 40, 6))
+    t = x.conv2d(const(24, 5, 3, 3), const(24), padding=1).relu()
+    t = t.conv2d(const(8, 24, 3, 3, seed=1), stride=2, padding=1).relu()
+    t = t + t.conv2d(const(8, 8, 3, 3, seed=2), padding=2, dilation=2)
+    t = t + t.depthwise(const(8, 1, 3, 3, seed=3), padding=1).relu()
+    t = t + t.pool("sum", (3, 3), pads=(1, 1, 1, 1), scale=0.1)
+    t = (0.01 * t).tanh().conv_transpose2d(const(8, 6, 4, 4, seed=4), stride=2, padding=1)
+    t = t.pad((0, 0, 1, 0), (0, 0, 2, 2)).conv2d(const(4, 6, 2, 2, seed=5))
+    return build_graph({"y": t, "mean": t.pad((0, 0, 0, 0), (0, 0, 3, 1)).exp().mean([2, 3])}, [x])
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_what_other_textures_left_in_an_image_is_never_read(device: DeviceInfo, batch: int) -> None:
+    graph = run_passes(padded(batch))
+    plan = lower(graph, Config(), replace(target_of(device), images_in_buffers=None))
+    forms = {t: (t.form, plan.images[slot]) for t, slot in plan.slots.items()}
+    spare = {t: (image.width - own.width, image.height - own.height) for t, (own, image) in forms.items()}
+    assert sum(t.tiling.tiles == 1 and min(each) > 0 for t, each in spare.items()) >= 3, plan
+    assert any(t.tiling.tiles > 1 for t in plan.slots), plan
+    session = runner.Session(plan, open_device(device))
+    for image in session.images.values():
+        fill(session.context, image, (float("nan"),) * 4)
+    x = numpy.random.default_rng(batch).normal(size=(batch, 5, 40, 6)).astype(numpy.float32)
+    expected = evaluate_graph(graph, {"x": x})
+    for found in (session.run({"x": x}), session.run({"x": x})):
+        for name, array in found.items():
+            numpy.testing.assert_allclose(array, expected[name], 0, 1e-5 * numpy.abs(expected[name]).max())
+    for name in session.steps({"x": x}):
+        value = session.value(name)
+        assert not numpy.isnan(value).any(), name
+
+
+def test_winograd_reads_no_stale_texels(device: DeviceInfo) -> None:
+    """Without padding too: the tile at the right edge reaches past it, and all that it reads is in each of its sums."""
+    x = Tensor.input("x", (1, 32, 20, 11))
+    # Large numbers, which its own image still holds, then ordinary ones.
+    t = x.conv2d(const(32, 32, 1, 1, low=-1e8, high=1e8)).conv2d(const(32, 32, 1, 1, seed=1, low=-1e-8, high=1e-8))
+    t = t.relu().conv2d(const(16, 32, 1, 1, seed=2))
+    graph = run_passes(build_graph({"y": t.relu().conv2d(const(8, 16, 3, 3, seed=3)).mean([2, 3])}, [x]))
+
+    def choose(problem: convolution.Problem, kind: str, units: int) -> convolution.Specialisation:
+        tiles = [c for c in convolution.candidates(problem, kind) if c.winograd == 4]
+        return tiles[0] if tiles else convolution.default_specialisation(problem, kind, units)
+
+    apart = replace(target_of(device), images_in_buffers=None, choose_convolution=choose)
+    plan = lower(graph, Config(), apart)
+    (launch,) = [n for n in plan.launches if "Winograd" in n.specialisation]
+    read = launch.reads[0]
+    assert isinstance(read, Texture) and plan.images[plan.slots[read]].width > read.form.width, plan
+    session = runner.Session(plan, open_device(device))
+    for image in session.images.values():
+        fill(session.context, image, (float("nan"),) * 4)
+    array = numpy.random.default_rng(0).normal(size=x.shape).astype(numpy.float32)
+    expected = evaluate_graph(graph, {"x": array})["y"]
+    numpy.testing.assert_allclose(session.run({"x": array})["y"], expected, 0, 1e-5 * numpy.abs(expected).max())
+
+
+def test_images_of_a_caller_are_copied_into_folded_ones(device: DeviceInfo) -> None:
+    """A caller's image is as the texture lies where nothing is shared."""
+    x = Tensor.input("x", (1, 8, 48, 6))
+    y = x.conv2d(const(8, 8, 3, 3), padding=1).relu()
+    t = y.conv2d(const(64, 8, 3, 3, seed=1), stride=2, padding=1).relu()
+    t = t + t.conv2d(const(64, 64, 3, 3, seed=2), padding=1)
+    graph = run_passes(build_graph({"y": y, "mean": t.mean([2, 3])}, [x]))
+    plan = lower(graph, Config(), replace(target_of(device), images_in_buffers=None))
+    given, taken = (plan.placements[name].storage for name in ("x", graph.outputs[0]))
+    assert isinstance(given, Texture) and isinstance(taken, Texture)
+    assert given.tiling.tiles > 1 or taken.tiling.tiles > 1, plan
+    session = runner.Session(plan, open_device(device))
+    array = numpy.random.default_rng(0).normal(size=x.shape).astype(numpy.float32)
+    images = [create_image(session.context, 12, 48, 0, "float32") for _ in range(2)]
+    upload(session.context, images[0], given.layout.pack(array))
+    expected = session.run({"x": array})
+    found = session.run({"x": images[0]}, {graph.outputs[0]: images[1]})
+    numpy.testing.assert_array_equal(found["mean"], expected["mean"])
+    unpacked = taken.layout.unpack(download(session.context, images[1]), taken.shape)
+    numpy.testing.assert_array_equal(unpacked, expected[graph.outputs[0]])
+
+
+def test_a_smaller_model_lies_in_the_images_of_a_larger_one(device: DeviceInfo) -> None:
+    apart, context = replace(target_of(device), images_in_buffers=None), open_device(device)
+    large, small = (lower(run_passes(g), Config(), apart) for g in (network(0, channels=32), network(1, layers=3)))
+    lender = runner.Session(large, context)
+    session = runner.Session(small, context, lenders=[lender])
+    assert {id(i) for i in session.images.values()} <= {id(i) for i in lender.images.values()}
+    for turn, (model, graph) in enumerate([(lender, network(0, channels=32)), (session, network(1, layers=3))] * 2):
+        expected = evaluate_graph(graph, {"x": picture(turn)})["y"]
+        found = model.run({"x": picture(turn)})["y"]
+        numpy.testing.assert_allclose(found, expected, 0, 1e-5 * numpy.abs(expected).max())
 
 
 def test_threads_take_turns(device: DeviceInfo) -> None:

@@ -1,0 +1,259 @@
+"""separable.cl's twin: depthwise and 1x1 convolution in one launch, where that is expected to be faster than two."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, gcd, prod
+
+from imgconv.access import SHORT_LIMIT, KernelArgument, image_type, read_text, write_text
+from imgconv.epilogue import build_epilogue
+from imgconv.graph import Convolution, Graph, Node
+from imgconv.kernels import convolution
+from imgconv.kernels.source import KernelSource
+from imgconv.layout import LANES, Placement, Texture
+from imgconv.template import specialise
+
+# What a launch costs: 8 us on an H200's driver, at 1.75 GHz.
+LAUNCH_CYCLES = 14000.0
+# Columns and output quads of a block; blocks along and across a tile; work groups that share a tile's output quads.
+BLOCKS = ((1, 1), (2, 1), (4, 1), (7, 1), (1, 2), (2, 2), (4, 2))
+TILES = ((1, 1), (1, 2), (2, 1), (1, 4), (2, 2), (4, 1), (2, 4), (4, 4))
+SPLITS = (1, 2, 3, 4, 6, 8, 10, 16)
+PARTS = (1, 2, 4, 8, 12, 16, 24, 32)
+TEXEL_BYTES = 4 * LANES  # of local memory, which holds floats
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A depthwise convolution and the 1x1 convolution that reads its result."""
+
+    depthwise: convolution.Problem
+    pointwise: convolution.Problem
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds of both, as the model states them."""
+        return self.depthwise.multiply_adds + self.pointwise.multiply_adds
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """What of separable.cl's constants is free.
+
+    block_columns, block_quads: the outputs of a work item. group_columns, group_rows: blocks of positions in a work
+    group's tile; group_quads: blocks of output quads that it makes. parts: work items that share a sum.
+    """
+
+    block_columns: int
+    block_quads: int
+    group_columns: int
+    group_rows: int
+    group_quads: int
+    parts: int
+
+    def __str__(self) -> str:
+        text = f"tile {self.group_columns * self.block_columns}x{self.group_rows} in local memory, "
+        text += f"block {self.block_columns}x1x{self.block_quads}, {self.group_quads} quad blocks"
+        return text + (f", {self.parts} parts" if self.parts > 1 else "")
+
+    @property
+    def positions(self) -> int:
+        """Positions of a work group's tile."""
+        return self.group_columns * self.block_columns * self.group_rows
+
+    @property
+    def local_size(self) -> tuple[int, int, int]:
+        """The work group's size."""
+        return self.group_quads, self.group_columns * self.group_rows, self.parts
+
+    def local_bytes(self, problem: Problem) -> int:
+        """Local memory of a work group: the depthwise result of its tile, and later the parts of its sums."""
+        sums = prod(self.local_size) * self.block_columns * self.block_quads if self.parts > 1 else 0
+        return TEXEL_BYTES * max(self.positions * problem.depthwise.output_quads, sums)
+
+
+def candidates(problem: Problem, kind: str, local_memory_bytes: int) -> list[Specialisation]:
+    """The specialisations worth measuring for a problem; none for kind 'cpu', which has no local memory of its own.
+
+    Every work group is of 96 to 256 work items.
+    """
+    if kind == "cpu":
+        return []
+    (rows, columns), quads = problem.pointwise.output_size, problem.pointwise.output_quads
+    found = []
+    for (length, each), (across, down), splits, parts in itertools.product(BLOCKS, TILES, SPLITS, PARTS):
+        if across * length >= columns + length or down > rows or parts > problem.depthwise.output_quads:
+            continue
+        group_quads = ceil(ceil(quads / each) / splits)
+        made = Specialisation(length, each, across, down, group_quads, parts)
+        if 96 <= prod(made.local_size) <= 256 and made.local_bytes(problem) <= local_memory_bytes:
+            found.append(made)
+    return list(dict.fromkeys(found))
+
+
+@lru_cache(1024)
+def default_specialisation(
+    problem: Problem, kind: str, compute_units: int, local_memory_bytes: int
+) -> Specialisation | None:
+    """The candidate of the least predicted cost; None where two launches are expected to be faster.
+
+    Only GPUs of computers win. An H200 takes 8 to 25 us for pairs that take 17 to 54 in two launches. On Adrenos,
+    Mesa's code for a630 takes 1.1 to 2 times the issue slots of two launches: more than the saved traffic and launch.
+    """
+    if compute_units < convolution.LARGE_GPU:
+        return None
+    made = candidates(problem, kind, local_memory_bytes)
+    best = min(made, key=lambda c: predicted_cost(problem, c, compute_units), default=None)
+    if best is None or predicted_cost(problem, best, compute_units) > cost_of_two(problem, kind, compute_units):
+        return None
+    return best
+
+
+def cost_of_two(problem: Problem, kind: str, compute_units: int) -> float:
+    """The predicted cost of both convolutions by conv.cl, and of the second launch, in cycles of a compute unit."""
+    both = (problem.depthwise, problem.pointwise)
+    chosen = (convolution.default_specialisation(p, kind, compute_units) for p in both)
+    costs = (convolution.predicted_cost(p, c, kind, compute_units) for p, c in zip(both, chosen, strict=True))
+    return LAUNCH_CYCLES + sum(costs)
+
+
+def reason(problem: Problem, chosen: Specialisation | None, kind: str, compute_units: int) -> str:
+    """Why the depthwise result stays in local memory, or becomes a texture."""
+    if chosen is None:
+        return "becomes a texture: no launch for it and the 1x1 convolution is expected to be faster than two"
+    one, two = predicted_cost(problem, chosen, compute_units), cost_of_two(problem, kind, compute_units)
+    return f"stays in local memory: predicted cost {one:.4g} in one launch with the 1x1 convolution, {two:.4g} in two"
+
+
+def predicted_cost(problem: Problem, chosen: Specialisation, compute_units: int) -> float:
+    """Cycles of a compute unit of a GPU.
+
+    Fitted to 300 launches of MobileNetV2's pairs at 7x7 and 14x14 on an H200: off by 10 % where a launch takes longer
+    than the driver needs for it.
+    """
+    depthwise, items = problem.depthwise, prod(chosen.local_size)
+    taps, sums = prod(depthwise.window), chosen.block_columns * chosen.block_quads
+    tasks = chosen.group_columns * chosen.group_rows * depthwise.output_quads
+    reach = (chosen.block_columns - 1) * depthwise.strides[1] + (depthwise.window[1] - 1) * depthwise.dilations[1]
+    line = reach // gcd(depthwise.strides[1], depthwise.dilations[1]) + 1
+    steps = ceil(depthwise.output_quads / chosen.parts)
+    multiply_adds = LANES * tasks * taps * chosen.block_columns + LANES * LANES * items * steps * sums
+    texels = tasks * (depthwise.window[0] * line + taps)
+    weights = items * steps * LANES * chosen.block_quads
+    groups = ceil(prod(_groups(problem, chosen)) / compute_units)
+    # Work groups that a compute unit runs at once, of work items with 64 registers.
+    waves = ceil(groups / max(1, 1024 // items))
+    # An item alone waits for its windows one after another, for the weights of each of its steps, and for other parts.
+    alone = 4300 + 1100 * ceil(tasks / items) * taps / 9 + steps * (140 + 120 * chosen.block_quads)
+    alone += 50 * chosen.parts * ceil(sums / chosen.parts)
+    return groups * (multiply_adds / 107 + 0.17 * texels + 0.1 * weights) + waves * alone
+
+
+def follows(graph: Graph, depthwise: Node) -> Node | None:
+    """The 1x1 convolution that is all that reads a depthwise convolution's result; None where there is none."""
+    name = depthwise.output.name
+    readers = graph.consumers[name]
+    if name in graph.outputs or len(readers) != 1 or not _is_plain(graph, depthwise):
+        return None
+    (pointwise,) = readers
+    if not _is_plain(graph, pointwise) or sum(o.value == name for o in pointwise.all_operands) != 1:
+        return None
+    problem = problem_of(depthwise, pointwise)
+    first, second = problem.depthwise, problem.pointwise
+    one = second.groups == 1 and second.window == second.strides == (1, 1) and second.pads == (0, 0)
+    same = second.output_size == second.input_size and pointwise.operands[0].view.is_identity
+    return pointwise if first.depthwise and one and same and pointwise.operands[0].value == name else None
+
+
+def _is_plain(graph: Graph, node: Node) -> bool:
+    """Whether a node is an ordinary convolution of floats by known floats, without factors."""
+    if not isinstance(node.operation, Convolution) or node.operation.transposed or len(node.operands) != 2:
+        return False
+    floats = all(graph.values[o.value].dtype.startswith("float") for o in node.operands)
+    return floats and node.operands[1].value in graph.constants and node.output.dtype.startswith("float")
+
+
+def problem_of(depthwise: Node, pointwise: Node) -> Problem:
+    """The problem of two nodes that convolve."""
+    return Problem(_problem_of(depthwise), _problem_of(pointwise))
+
+
+def _problem_of(node: Node) -> convolution.Problem:
+    assert isinstance(node.operation, Convolution)
+    x, w = (operand.view.shape for operand in node.operands)
+    return convolution.problem_of(node.operation, x, w, node.output.shape)
+
+
+def separable_kernel(
+    depthwise: Node, pointwise: Node, problem: Problem, chosen: Specialisation, output: Placement,
+    placements: Mapping[str, Placement], windows: Texture, weights: Texture, native: bool,
+) -> KernelSource:
+    """separable.cl specialised. windows, weights: of the two convolutions, packed as conv.cl reads them."""
+    first, second = problem.depthwise, problem.pointwise
+    x = placements[depthwise.operands[0].value]
+    between = placements[depthwise.output.name]
+    before = build_epilogue(depthwise, between, placements, native, "depthwise_")
+    after = build_epilogue(pointwise, output, placements, native)
+    assert isinstance(x.storage, Texture) and isinstance(output.storage, Texture)
+    helpers: list[str] = []
+    width, height, depth = chosen.local_size
+    sums = itertools.product(range(chosen.block_columns), range(chosen.block_quads))
+    stride, dilation = first.strides[1], first.dilations[1]
+    constants: dict[str, str | int] = {
+        "INDEX": _index_type(problem, chosen, x.storage, output.storage), "BATCH": first.batch,
+        "INPUT_HEIGHT": first.input_size[0], "INPUT_PITCH": x.layout.quads(x.storage.shape),
+        "INPUT_OFFSET": x.channel_offset // LANES, "QUADS": first.output_quads,
+        "QUAD_LANES": (first.filters - 1) % LANES + 1,
+        "WIDTH": second.output_size[1], "HEIGHT": second.output_size[0],
+        "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "OUTPUT_OFFSET": output.channel_offset // LANES,
+        "OUTPUT_QUADS": second.output_quads, "LAST_LANES": (second.filters - 1) % LANES + 1,
+        "WINDOW_WIDTH": first.window[1], "WINDOW_HEIGHT": first.window[0], "STRIDE_X": stride,
+        "STRIDE_Y": first.strides[0], "DILATION_X": dilation, "DILATION_Y": first.dilations[0],
+        "PAD_X": first.pads[1], "PAD_Y": first.pads[0], "COLUMN_STEP": gcd(stride, dilation),
+        "BLOCK_COLUMNS": chosen.block_columns, "BLOCK_QUADS": chosen.block_quads,
+        "GROUP_COLUMNS": chosen.group_columns, "GROUP_ROWS": chosen.group_rows, "GROUP_QUADS": chosen.group_quads,
+        "PARTS": chosen.parts,
+        "GROUP_SIZE": f"__attribute__((reqd_work_group_size({width}, {height}, {depth})))",
+        "EACH_SUM(act)": " ".join(f"act({column}, {o})" for column, o in sums),
+        "CHECK_ROWS": int(first.batch > 1), "INPUT_IMAGE": image_type(x.storage.tiling),
+        "READ_INPUT(x, y)": read_text("input", x.storage.tiling, helpers),
+        "WINDOWS_IMAGE": image_type(windows.tiling),
+        "READ_WINDOW(quad, tap)": read_text("windows", windows.tiling, helpers).replace("x, y)", "tap, quad)"),
+        "WEIGHTS_IMAGE": image_type(weights.tiling),
+        "READ_WEIGHT(block, k)": read_text("weights", weights.tiling, helpers).replace("x, y)", "k, block)"),
+        "OUTPUT_IMAGE": image_type(output.storage.tiling),
+        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage.tiling, helpers),
+        "DEPTHWISE_EPILOGUE(sum, column, row, quad)": before.call, "DEPTHWISE_LOADS(quad)": before.loads,
+        "EPILOGUE(sum, column, row, quad)": after.call, "EPILOGUE_LOADS(quad)": after.loads,
+        "EPILOGUE_PARAMETERS": before.parameters + after.parameters,
+    }
+    arguments = (
+        KernelArgument("output", output.storage, written=True), KernelArgument("input", x.storage),
+        KernelArgument("windows", windows), KernelArgument("weights", weights), *before.arguments, *after.arguments,
+    )
+    size = tuple(n * each for n, each in zip(_groups(problem, chosen), chosen.local_size, strict=True))
+    text = specialise("separable.cl", constants, "".join(helpers) + before.functions + after.functions)
+    return KernelSource(text, "separable.cl", arguments, size, chosen.local_size)
+
+
+def _groups(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]:
+    """Work groups along x, y and z."""
+    rows, columns = problem.pointwise.output_size
+    return (
+        ceil(problem.pointwise.output_quads / (chosen.block_quads * chosen.group_quads)),
+        ceil(columns / (chosen.group_columns * chosen.block_columns)),
+        problem.depthwise.batch * ceil(rows / chosen.group_rows),
+    )
+
+
+def _index_type(problem: Problem, chosen: Specialisation, x: Texture, output: Texture) -> str:
+    """short where every position that the kernel keeps in an INDEX fits."""
+    rows, columns = problem.pointwise.output_size
+    largest = max(
+        output.tiling.width, output.tiling.height, problem.depthwise.batch * rows + chosen.group_rows,
+        columns + chosen.group_columns * chosen.block_columns, problem.pointwise.filters + chosen.group_quads * LANES,
+    )
+    return "short" if largest <= SHORT_LIMIT else "int"
