@@ -330,39 +330,39 @@
 #endif
 // The texels d of a tile as taps t: B d. And the sums s of taps as outputs, in place: A s.
 #if WINOGRAD == 2
-#define TO_TAPS(t, d)        \
-  {                          \
+#define TO_TAPS(t, d)         \
+  {                           \
     (t)[0] = (d)[0] - (d)[2]; \
     (t)[1] = (d)[1] + (d)[2]; \
     (t)[2] = (d)[2] - (d)[1]; \
     (t)[3] = (d)[1] - (d)[3]; \
   }
-#define TO_OUTPUTS(s, o)                                                         \
-  {                                                                              \
-    const TOTAL even = (s)[1][o] + (s)[2][o], odd = (s)[1][o] - (s)[2][o];       \
-    (s)[0][o] = mad((TOTAL)(2.0f), even, (s)[0][o]);                             \
-    (s)[1][o] = mad((TOTAL)(2.0f), odd, -(s)[3][o]);                             \
+#define TO_OUTPUTS(s, o)                                                   \
+  {                                                                        \
+    const TOTAL even = (s)[1][o] + (s)[2][o], odd = (s)[1][o] - (s)[2][o]; \
+    (s)[0][o] = mad((TOTAL)(2.0f), even, (s)[0][o]);                       \
+    (s)[1][o] = mad((TOTAL)(2.0f), odd, -(s)[3][o]);                       \
   }
 #elif WINOGRAD == 4
-#define TO_TAPS(t, d)                                                                                          \
-  {                                                                                                            \
-    const QUAD near = mad((d)[2], (QUAD)(-2.0f), (d)[4]), near_odd = mad((d)[1], (QUAD)(-2.0f), (d)[3]);       \
-    const QUAD far = mad((d)[2], (QUAD)(-0.5f), (d)[4]), far_odd = mad((d)[1], (QUAD)(-0.5f), (d)[3]);         \
-    (t)[0] = mad((d)[2], (QUAD)(-2.5f), (d)[0] + (d)[4]);                                                      \
-    (t)[1] = mad(near_odd, (QUAD)(0.70710678f), near);                                                         \
-    (t)[2] = mad(near_odd, (QUAD)(-0.70710678f), near);                                                        \
-    (t)[3] = mad(far_odd, (QUAD)(1.41421356f), far);                                                             \
-    (t)[4] = mad(far_odd, (QUAD)(-1.41421356f), far);                                                            \
-    (t)[5] = mad((d)[3], (QUAD)(-2.5f), (d)[1] + (d)[5]);                                                      \
+#define TO_TAPS(t, d)                                                                                    \
+  {                                                                                                      \
+    const QUAD near = mad((d)[2], (QUAD)(-2.0f), (d)[4]), near_odd = mad((d)[1], (QUAD)(-2.0f), (d)[3]); \
+    const QUAD far = mad((d)[2], (QUAD)(-0.5f), (d)[4]), far_odd = mad((d)[1], (QUAD)(-0.5f), (d)[3]);   \
+    (t)[0] = mad((d)[2], (QUAD)(-2.5f), (d)[0] + (d)[4]);                                                \
+    (t)[1] = mad(near_odd, (QUAD)(0.70710678f), near);                                                   \
+    (t)[2] = mad(near_odd, (QUAD)(-0.70710678f), near);                                                  \
+    (t)[3] = mad(far_odd, (QUAD)(1.41421356f), far);                                                     \
+    (t)[4] = mad(far_odd, (QUAD)(-1.41421356f), far);                                                    \
+    (t)[5] = mad((d)[3], (QUAD)(-2.5f), (d)[1] + (d)[5]);                                                \
   }
-#define TO_OUTPUTS(s, o)                                                                                       \
-  {                                                                                                            \
-    const TOTAL near = (s)[1][o] + (s)[2][o], near_odd = (s)[1][o] - (s)[2][o];                                \
-    const TOTAL far = (s)[3][o] + (s)[4][o], far_odd = (s)[3][o] - (s)[4][o];                                  \
-    (s)[0][o] = mad((TOTAL)(2.0f), near, (s)[0][o] + far);                                                     \
-    (s)[1][o] = 1.41421356f * (near_odd + far_odd);                                                              \
-    (s)[2][o] = mad((TOTAL)(2.0f), far, near);                                                                 \
-    (s)[3][o] = mad((TOTAL)(0.70710678f), near_odd, mad((TOTAL)(2.82842712f), far_odd, (s)[5][o]));       \
+#define TO_OUTPUTS(s, o)                                                                            \
+  {                                                                                                 \
+    const TOTAL near = (s)[1][o] + (s)[2][o], near_odd = (s)[1][o] - (s)[2][o];                     \
+    const TOTAL far = (s)[3][o] + (s)[4][o], far_odd = (s)[3][o] - (s)[4][o];                       \
+    (s)[0][o] = mad((TOTAL)(2.0f), near, (s)[0][o] + far);                                          \
+    (s)[1][o] = 1.41421356f * (near_odd + far_odd);                                                 \
+    (s)[2][o] = mad((TOTAL)(2.0f), far, near);                                                      \
+    (s)[3][o] = mad((TOTAL)(0.70710678f), near_odd, mad((TOTAL)(2.82842712f), far_odd, (s)[5][o])); \
   }
 #endif
 
@@ -373,34 +373,34 @@
 #define GROUP_COLUMNS ((GROUP_WIDTH * BLOCK_COLUMNS - 1) * STRIDE_X + (WINDOW_WIDTH - 1) * DILATION_X + 1)
 #define GROUP_ROWS ((GROUP_DEPTH * BLOCK_ROWS - 1) * STRIDE_Y + (WINDOW_HEIGHT - 1) * DILATION_Y + 1)
 #define SPREAD(column) ((column) + (column) / BLOCK_STEP)
-#define READ_AT(column, row)                                                   \
-  texels[n][get_local_id(2) * (BLOCK_ROWS * STRIDE_Y) + (row)]                 \
+#define READ_AT(column, row)                                   \
+  texels[n][get_local_id(2) * (BLOCK_ROWS * STRIDE_Y) + (row)] \
         [get_local_id(0) * (BLOCK_STEP + 1) + SPREAD(column)] FACTOR
 #define ROW_Y(row)
 #else
 #define READ_AT(column, row) READ_INPUT(quad_x + (column) * INPUT_PITCH, y) FACTOR
-#define ROW_Y(row)                      \
+#define ROW_Y(row)                       \
   const int input_row = start_y + (row); \
   const COORDINATE y = IMAGE_ROW(input_row) + TEXEL_CENTRE;
 #endif
 
 // Read the texels of an input quad for a window position, and all that are kept with them.
 #if WINOGRAD
-#define FILL(ky, kx)                                                                                \
-  _Pragma("unroll") for (int row = 0; row < LINES; row++) {                                         \
-    ROW_Y(READ_ROW(row, ky))                                                                        \
-    QUAD line[BLOCK_COLUMNS + 2];                                                                   \
-    _Pragma("unroll") for (int column = 0; column < BLOCK_COLUMNS + 2; column++)                    \
-      line[column] = READ_AT(column, READ_ROW(row, ky));                                            \
-    _Pragma("unroll") for (int column = 0; column < TAP_COLUMNS; column++)                          \
-      TO_TAPS(KEPT[row] + column * TAPS, line + column * WINOGRAD)                                  \
+#define FILL(ky, kx)                                                             \
+  _Pragma("unroll") for (int row = 0; row < LINES; row++) {                      \
+    ROW_Y(READ_ROW(row, ky))                                                     \
+    QUAD line[BLOCK_COLUMNS + 2];                                                \
+    _Pragma("unroll") for (int column = 0; column < BLOCK_COLUMNS + 2; column++) \
+      line[column] = READ_AT(column, READ_ROW(row, ky));                         \
+    _Pragma("unroll") for (int column = 0; column < TAP_COLUMNS; column++)       \
+      TO_TAPS(KEPT[row] + column * TAPS, line + column * WINOGRAD)               \
   }
 #else
-#define FILL(ky, kx)                                                                                \
-  _Pragma("unroll") for (int row = 0; row < LINES; row++) {                                         \
-    ROW_Y(READ_ROW(row, ky))                                                                        \
-    _Pragma("unroll") for (int column = 0; column < LINE; column++)                                 \
-      KEPT[row][column] = READ_AT(READ_COLUMN(column, kx), READ_ROW(row, ky));                      \
+#define FILL(ky, kx)                                                           \
+  _Pragma("unroll") for (int row = 0; row < LINES; row++) {                    \
+    ROW_Y(READ_ROW(row, ky))                                                   \
+    _Pragma("unroll") for (int column = 0; column < LINE; column++)            \
+      KEPT[row][column] = READ_AT(READ_COLUMN(column, kx), READ_ROW(row, ky)); \
   }
 #endif
 
@@ -438,35 +438,35 @@
 #if STAGED_QUADS
 #define STAGED_WEIGHTS (STAGED_QUADS * WEIGHTS_OF_QUAD)
 #define SHARE(total) (((total) + GROUP_ITEMS - 1) / GROUP_ITEMS)
-#define FETCH_WEIGHTS(quad)                                                                                  \
-  _Pragma("unroll") for (int turn = 0; turn < SHARE(GROUP_HEIGHT * STAGED_WEIGHTS); turn++) {                \
-    const int n = min(item + turn * GROUP_ITEMS, GROUP_HEIGHT * STAGED_WEIGHTS - 1);                         \
-    const int block = min(group_block + n / STAGED_WEIGHTS, QUAD_BLOCKS - 1);                                \
-    fetched_weights[turn] = READ_WEIGHT(block, (quad) * WEIGHTS_OF_QUAD + n % STAGED_WEIGHTS);               \
+#define FETCH_WEIGHTS(quad)                                                                    \
+  _Pragma("unroll") for (int turn = 0; turn < SHARE(GROUP_HEIGHT * STAGED_WEIGHTS); turn++) {  \
+    const int n = min(item + turn * GROUP_ITEMS, GROUP_HEIGHT * STAGED_WEIGHTS - 1);           \
+    const int block = min(group_block + n / STAGED_WEIGHTS, QUAD_BLOCKS - 1);                  \
+    fetched_weights[turn] = READ_WEIGHT(block, (quad) * WEIGHTS_OF_QUAD + n % STAGED_WEIGHTS); \
   }
-#define PUT_WEIGHTS                                                                                          \
-  _Pragma("unroll") for (int turn = 0; turn < SHARE(GROUP_HEIGHT * STAGED_WEIGHTS); turn++) {                \
-    const int n = item + turn * GROUP_ITEMS;                                                                 \
+#define PUT_WEIGHTS                                                                                                \
+  _Pragma("unroll") for (int turn = 0; turn < SHARE(GROUP_HEIGHT * STAGED_WEIGHTS); turn++) {                      \
+    const int n = item + turn * GROUP_ITEMS;                                                                       \
     if (n < GROUP_HEIGHT * STAGED_WEIGHTS) staged[n / STAGED_WEIGHTS][n % STAGED_WEIGHTS] = fetched_weights[turn]; \
   }
 #if STAGED_INPUT
 #define STAGED_TEXELS (STAGED_QUADS * GROUP_ROWS * GROUP_COLUMNS)
-#define FETCH_STAGED(quad)                                                                                   \
-  {                                                                                                          \
-    FETCH_WEIGHTS(quad)                                                                                      \
-    _Pragma("unroll") for (int turn = 0; turn < SHARE(STAGED_TEXELS); turn++) {                              \
-      const int n = item + turn * GROUP_ITEMS, position = n / STAGED_QUADS;                                  \
-      const int column = group_x + position % GROUP_COLUMNS, row = group_y + position / GROUP_COLUMNS;       \
-      const COORDINATE x = column * INPUT_PITCH + group_offset + (quad) + n % STAGED_QUADS + TEXEL_CENTRE;   \
-      const COORDINATE y = IMAGE_ROW(row) + TEXEL_CENTRE;                                                    \
-      fetched_texels[turn] = READ_INPUT(x, y);                                                               \
-    }                                                                                                        \
+#define FETCH_STAGED(quad)                                                                                 \
+  {                                                                                                        \
+    FETCH_WEIGHTS(quad)                                                                                    \
+    _Pragma("unroll") for (int turn = 0; turn < SHARE(STAGED_TEXELS); turn++) {                            \
+      const int n = item + turn * GROUP_ITEMS, position = n / STAGED_QUADS;                                \
+      const int column = group_x + position % GROUP_COLUMNS, row = group_y + position / GROUP_COLUMNS;     \
+      const COORDINATE x = column * INPUT_PITCH + group_offset + (quad) + n % STAGED_QUADS + TEXEL_CENTRE; \
+      const COORDINATE y = IMAGE_ROW(row) + TEXEL_CENTRE;                                                  \
+      fetched_texels[turn] = READ_INPUT(x, y);                                                             \
+    }                                                                                                      \
   }
-#define PUT_STAGED                                                                                           \
-  PUT_WEIGHTS                                                                                                \
-  _Pragma("unroll") for (int turn = 0; turn < SHARE(STAGED_TEXELS); turn++) {                                \
-    const int n = item + turn * GROUP_ITEMS, position = n / STAGED_QUADS;                                    \
-    if (n < STAGED_TEXELS)                                                                                   \
+#define PUT_STAGED                                                                                                 \
+  PUT_WEIGHTS                                                                                                      \
+  _Pragma("unroll") for (int turn = 0; turn < SHARE(STAGED_TEXELS); turn++) {                                      \
+    const int n = item + turn * GROUP_ITEMS, position = n / STAGED_QUADS;                                          \
+    if (n < STAGED_TEXELS)                                                                                         \
       texels[n % STAGED_QUADS][position / GROUP_COLUMNS][SPREAD(position % GROUP_COLUMNS)] = fetched_texels[turn]; \
   }
 #else

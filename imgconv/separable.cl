@@ -192,15 +192,15 @@
 #define LOADS(o)                                                                                    \
   const int loaded_quad = WHOLE_QUADS ? first_quad + (o) : min(first_quad + (o), OUTPUT_QUADS - 1); \
   EPILOGUE_LOADS(loaded_quad)
-#define STORE(column, o, total)                                                                                \
-  {                                                                                                            \
-    const int out_column = block_column + (column), out_quad = first_quad + (o);                               \
-    if ((WHOLE_COLUMNS || out_column < WIDTH) && (WHOLE_ROWS || block_row < HEIGHT) &&                         \
-        (WHOLE_QUADS || out_quad < OUTPUT_QUADS)) {                                                            \
-      const int out_row = image * HEIGHT + block_row;                                                          \
-      const float4 texel = EPILOGUE(total, out_column, out_row, out_quad);                                     \
-      WRITE_OUTPUT(out_column * OUTPUT_PITCH + OUTPUT_OFFSET + out_quad, out_row, LANES_OF(out_quad, texel));  \
-    }                                                                                                          \
+#define STORE(column, o, total)                                                                               \
+  {                                                                                                           \
+    const int out_column = block_column + (column), out_quad = first_quad + (o);                              \
+    if ((WHOLE_COLUMNS || out_column < WIDTH) && (WHOLE_ROWS || block_row < HEIGHT) &&                        \
+        (WHOLE_QUADS || out_quad < OUTPUT_QUADS)) {                                                           \
+      const int out_row = image * HEIGHT + block_row;                                                         \
+      const float4 texel = EPILOGUE(total, out_column, out_row, out_quad);                                    \
+      WRITE_OUTPUT(out_column * OUTPUT_PITCH + OUTPUT_OFFSET + out_quad, out_row, LANES_OF(out_quad, texel)); \
+    }                                                                                                         \
   }
 // Not a loop: compilers give up unrolling one over long epilogues, and then keep all sums in memory.
 #define STORE_SUM(column, o) { LOADS(o) STORE(column, o, sum[column][o]) }

@@ -143,12 +143,13 @@ def _compare(outputs: Sequence[Any], choices: Sequence[Specialisation], config: 
 def built(
     wanted: Sequence[tuple[Graph, Node, Sequence[Specialisation]]], config: Config, target: Target, context: Context
 ) -> Iterator[Future[Trial]]:
-    """A trial of each, as `Trial.of` makes or refuses it, in order; as many as the host has cores are built at once.
+    """A trial of each, as `Trial.of` makes or refuses it, in order.
 
-    On a GPU the next are built while one that was given is measured; a CPU that measures builds nothing.
+    For a GPU as many as the host has cores are built at once, the next ones while one that was given is measured. A CPU
+    that measures builds nothing.
     """
-    cores = os.cpu_count() or 1
-    waiting: deque[Future[Trial]] = deque()
+    cores = 1 if target.kind == "cpu" else os.cpu_count() or 1
+    waiting: list[Future[Trial]] = []
     # Each build changes the process's filters of warnings, and puts back what it found: here in no certain order.
     with warnings.catch_warnings(), ThreadPoolExecutor(cores) as pool:
         warnings.simplefilter("ignore")
@@ -156,18 +157,11 @@ def built(
             for each in wanted:
                 waiting.append(pool.submit(Trial.of, *each, config, target, context))
                 if len(waiting) == cores:
-                    yield from _given(waiting, target)
-            while waiting:
-                yield from _given(waiting, target)
+                    wait(waiting[:1])
+                    yield waiting.pop(0)
+            yield from waiting
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _given(waiting: deque[Future[Trial]], target: Target) -> Iterator[Future[Trial]]:
-    """The first of the trials that are being built; on a CPU all of them, once all are there."""
-    count = len(wait(waiting).done) if target.kind == "cpu" else 1
-    for _ in range(count):
-        yield waiting.popleft()
 
 
 def tune(

@@ -8,7 +8,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
@@ -56,11 +56,25 @@ def build_all(context: Context, parts: Sequence[Part]) -> Iterator[Program]:
     The last PROGRAMS_KEPT programs of the process are not built again. A binary that the driver does not want is built
     from source. Raises BuildError as ``build`` does.
     """
+    build_part = partial(_build_part, context)
+    if context.info.kind == "cpu":
+        with _without_warnings():
+            yield from map(build_part, parts)
+        return
     with _without_warnings(), ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
-            yield from pool.map(partial(_build_part, context), parts)
+            yield from pool.map(build_part, parts)
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+# One thread at a time builds on a CPU: its drivers compile under a lock in any case, and two threads made Intel's
+# 2026.22 crash or never come to an end.
+_cpu_compiler = Lock()
+
+
+def _turn(context: Context) -> AbstractContextManager[object]:
+    return _cpu_compiler if context.info.kind == "cpu" else nullcontext()
 
 
 # By the context and the source.
@@ -85,7 +99,8 @@ def _build_part(context: Context, part: Part) -> Program:
 
 def _build(context: Context, source: str, name: str, options: Sequence[str] = ()) -> Program:
     try:
-        return Program(name, cl.Program(context.handle, source).build(options=list(options)))
+        with _turn(context):
+            return Program(name, cl.Program(context.handle, source).build(options=list(options)))
     except cl.Error as error:
         log = _build_log(str(error))
         raise BuildError(name, log, source_near_errors(source, log)) from error
@@ -107,7 +122,8 @@ def binary(program: Program) -> bytes:
 def build_binary(context: Context, content: bytes, name: str) -> Program | None:
     """The program that `binary` was taken from; None where the driver does not want it."""
     try:
-        return Program(name, cl.Program(context.handle, [context.handle.devices[0]], [content]).build())
+        with _turn(context):
+            return Program(name, cl.Program(context.handle, [context.handle.devices[0]], [content]).build())
     except cl.Error:
         return None
 
