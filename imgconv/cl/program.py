@@ -57,7 +57,7 @@ def build_all(context: Context, parts: Sequence[Part]) -> Iterator[Program]:
     from source. Raises BuildError as ``build`` does.
     """
     build_part = partial(_build_part, context)
-    if context.info.kind == "cpu":
+    if context.info.platform == ONE_AT_A_TIME:
         with _without_warnings():
             yield from map(build_part, parts)
         return
@@ -68,13 +68,14 @@ def build_all(context: Context, parts: Sequence[Part]) -> Iterator[Program]:
             pool.shutdown(cancel_futures=True)
 
 
-# One thread at a time builds on a CPU: its drivers compile under a lock in any case, and two threads made Intel's
-# 2026.22 crash or never come to an end.
-_cpu_compiler = Lock()
+# Intel's CPU driver (2026.22) crashes, or never comes to an end, where two threads build at once; most of its work is
+# under a lock of its own in any case.
+ONE_AT_A_TIME = "Intel(R) OpenCL"
+_compiler = Lock()
 
 
 def _turn(context: Context) -> AbstractContextManager[object]:
-    return _cpu_compiler if context.info.kind == "cpu" else nullcontext()
+    return _compiler if context.info.platform == ONE_AT_A_TIME else nullcontext()
 
 
 # By the context and the source.

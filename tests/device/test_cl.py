@@ -8,9 +8,12 @@ import os
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
+from time import sleep
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
@@ -574,6 +577,25 @@ def test_options_reach_the_compiler(context: Context) -> None:
     launch.set_args(buffer)
     queue.enqueue(context, launch, (1,))
     assert image.download_buffer(context, buffer, (1,), np.float32) == 2.5
+
+
+def test_threads_take_turns_at_a_compiler_that_needs_it(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    running, most, original = [0], [0], cl.Program.build
+
+    def slow(self: cl.Program, *arguments: Any, **options: Any) -> cl.Program:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        sleep(0.05)
+        running[0] -= 1
+        return original(self, *arguments, **options)
+
+    monkeypatch.setattr(cl.Program, "build", slow)
+    source = "__kernel void turn(__global float *x) {{ x[0] = {}.0f; }}"
+    parts = [program.Part(source.format(n), "turn") for n in range(4)]
+    with ThreadPoolExecutor(2) as pool:
+        made = list(pool.map(lambda some: list(program.build_all(context, some)), (parts[:2], parts[2:])))
+    assert [len(some) for some in made] == [2, 2]
+    assert (most[0] == 1) == (context.info.platform == program.ONE_AT_A_TIME)
 
 
 def test_chatty_builds_stay_quiet_and_filters_stay(context: Context) -> None:
