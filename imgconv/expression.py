@@ -172,7 +172,8 @@ def apply(operation: str, *arguments: Expression | float) -> Expression:
             values = [numpy.float64(e.value) for e in expressions if isinstance(e, Literal)]
             return Literal(float(OPERATIONS[operation].numpy(*values)))
     if operation == "multiply" and Literal(1.0) in expressions:
-        return expressions[expressions.index(Literal(1.0)) - 1]
+        a, b = expressions
+        return b if a == Literal(1.0) else a
     return Apply(operation, expressions)
 
 

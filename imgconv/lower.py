@@ -415,7 +415,7 @@ class _Lowering:
                 "the convolution's weights depend on an input; imgconv packs weights when it loads a model, so give "
                 "them as an initializer", node=", ".join(node.origin) or node.output.name,
             )
-        weights = w.view.evaluate(numpy.asarray(self.graph.constants[w.value]), w.fill)
+        weights = self._constant_of(w)
         if not self._is_direct(x):
             x = self._copy(x, image_layout(4), "a convolution reads whole textures of images")
         for number, factor in enumerate(factors):
@@ -450,8 +450,7 @@ class _Lowering:
             storage = HostBuffer(name, shape, matrix_layout(2), dtype)
             self.content[storage] = packed.astype(dtype)
         else:
-            storage = convolution.weights_texture(name, packed, self.target.limits, dtype)
-            self.content[storage] = storage.tiling.scatter(packed.astype(dtype))
+            storage = self._weights_image(name, packed, dtype)
         places = {o.value: self.placements[o.value] for o in (x, *factors)}
         places |= self._operand_places(replace(node, operands=(x, *factors)), output)
         source = convolution.convolution_kernel(
@@ -501,12 +500,18 @@ class _Lowering:
         """A convolution's weights as conv.cl reads them, in an image."""
         operation, w = node.operation, node.operands[1]
         assert isinstance(operation, Convolution)
-        array = w.view.evaluate(numpy.asarray(self.graph.constants[w.value]), w.fill)
+        array = self._constant_of(w)
         packed = convolution.pack_weights(problem, operation, block_quads, array)
-        dtype = self._weights_dtype(array, (node,))
-        texture = convolution.weights_texture(f"{node.output.name}.weights", packed, self.target.limits, dtype)
+        return self._weights_image(f"{node.output.name}.weights", packed, self._weights_dtype(array, (node,)))
+
+    def _weights_image(self, name: str, packed: Any, dtype: str) -> Texture:
+        texture = convolution.weights_texture(name, packed, self.target.limits, dtype)
         self.content[texture] = texture.tiling.scatter(packed.astype(dtype))
         return texture
+
+    def _constant_of(self, operand: Operand) -> Any:
+        """What is read of a constant."""
+        return operand.view.evaluate(numpy.asarray(self.graph.constants[operand.value]), operand.fill)
 
     def _choose(self, kernel: Any, choose: Callable[..., Any], problem: Any) -> tuple[Any, str]:
         """A specialisation of a template, and where it comes from."""
@@ -526,7 +531,7 @@ class _Lowering:
         made_a = self._product_operand(a, "a")
         padded = problem.inner % LANES == 0
         if b.value in self.graph.constants:
-            array = _without_batch(b.view.evaluate(numpy.asarray(self.graph.constants[b.value]), b.fill))
+            array = _without_batch(self._constant_of(b))
             if array.ndim == 2 and product.reads_rows(made_a, self.placements[made_a.value]):
                 weights = array.T[:, :, None, None]
                 self._launch_convolution(

@@ -604,9 +604,10 @@ def _slots_of_item(
     """Issue slots of a work item on a small GPU, as Mesa's compiler makes Adreno code.
 
     It unrolls the window's columns and merges the reads of one texel, so that `texel` reads as often as `line`, in an
-    order that needs fewer registers; a depthwise window it unrolls whole. Fitted to its a630 code of 2,200 candidates
-    for four networks' convolutions (4.6 slots a read, half of the candidates within 6 %); a read counts for more, as
-    its texture unit is the slower part below some 14 multiply-adds a read.
+    order that needs fewer registers; a depthwise window it unrolls whole. Sums and the constant are fitted to its a630
+    code of 2,160 candidates for four networks' convolutions: with 4.6 slots a read half of the dense ones are within
+    6 %, of the depthwise ones within 13 %. A read counts for more, as its texture unit is the slower part below some 14
+    multiply-adds a read.
     """
     merged = replace(chosen, keep="window" if problem.depthwise else "line") if chosen.keep != "window" else chosen
     reads, sums = texel_reads(problem, merged) + weights, _sums(chosen)
