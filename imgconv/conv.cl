@@ -13,11 +13,19 @@
 // A work item makes BLOCK_COLUMNS x BLOCK_ROWS positions of BLOCK_QUADS output quads, PASSES times:
 //
 //     for each pass (the next quad block):
-//       for each input quad, window row:                     weights, in the order of reading, one row of texels
-//         read input texels                                  (or one stretch of a buffer) for each quad block:
-//         for each window column:                              [quad][ky][kx][input lane][BLOCK_QUADS] x 4 outputs
+//       for each input quad, window row:
+//         read input texels
+//         for each window column, a step:
 //           read 4 x BLOCK_QUADS weight texels
 //           sum += lane * weights  for every position, lane and output quad
+//
+// Weights of a quad block, in an image, and in a buffer in the order of reading, [step][n]:
+//
+//                 step 0    step 1   ...                     step = (quad * WINDOW_HEIGHT + ky) * TAPS + kx
+//     n = 0     [4 outputs] [rgba]                           n = input lane * BLOCK_QUADS + output quad
+//     n = 1     [rgba]      [rgba]
+//
+// One coordinate of a read of weights, or of rows of texels, stays the same at every step, and is made before them.
 //
 // KEEP says how long an input texel that was read is kept, and so how often it is read:
 //
@@ -195,8 +203,11 @@
 #ifndef WEIGHTS
 #define WEIGHTS read_only image2d_t weights  // declaration of the weights: an image, or a __global pointer
 #endif
+#ifndef WEIGHTS_IN_IMAGE
+#define WEIGHTS_IN_IMAGE 1              // 0: in a buffer
+#endif
 #ifndef READ_WEIGHT
-#define READ_WEIGHT(block, k) read_imagef(weights, TEXEL, (int2)(k, block))  // vector k of a quad block's weights
+#define READ_WEIGHT(first, step) read_imagef(weights, TEXEL, (int2)(step, first))  // first: a FIRST_WEIGHT
 #endif
 #ifndef INPUT_IMAGE
 #define INPUT_IMAGE image2d_t           // type of the input image
@@ -243,6 +254,12 @@
 #ifndef EPILOGUE_LOADS
 #define EPILOGUE_LOADS(quad) ;          // statements that load what the epilogue needs of an output quad
 #endif
+#ifndef START
+#define START 0.0f                      // what the sums of an output quad start with: its bias, or nothing
+#endif
+#ifndef START_LOADS
+#define START_LOADS(quad) ;             // statements that load it
+#endif
 #ifndef EPILOGUE_PARAMETERS
 #define EPILOGUE_PARAMETERS             // ", declaration" for each image that the epilogue reads
 #endif
@@ -269,9 +286,9 @@
 #define COLUMN_OF(number) ((number) / BLOCK_QUADS % BLOCK_COLUMNS)
 #define NUMBER_OF(row, column, o) (((row) * BLOCK_COLUMNS + (column)) * BLOCK_QUADS + (o))
 #if DEPTHWISE
-#define WEIGHTS_OF_TAP 1
+#define WEIGHTS_OF_STEP 1
 #else
-#define WEIGHTS_OF_TAP (4 * BLOCK_VECTORS)
+#define WEIGHTS_OF_STEP (4 * BLOCK_VECTORS)
 #endif
 
 // A step of the window's row, a tap, adds to TAP_COLUMNS sums in a row. SUMS: the sums in a row, OUTPUT_AT: where the
@@ -289,7 +306,14 @@
 #define SUM_AT(column, tap) (column)
 #define OUTPUT_AT(column) (column)
 #endif
-#define WEIGHTS_OF_QUAD (WINDOW_HEIGHT * TAPS * WEIGHTS_OF_TAP)
+#define STEPS_OF_QUAD (WINDOW_HEIGHT * TAPS)
+#define WEIGHTS_OF_QUAD (STEPS_OF_QUAD * WEIGHTS_OF_STEP)
+// Where the weights n of a quad block begin.
+#if WEIGHTS_IN_IMAGE
+#define FIRST_WEIGHT(block, n) ((block) * WEIGHTS_OF_STEP + (n))
+#else
+#define FIRST_WEIGHT(block, n) ((block) * (INPUT_QUADS * WEIGHTS_OF_QUAD) + (n))
+#endif
 
 // Kept texels: LINES x LINE of a quad, and where among them a position's texel for a window column or row is.
 #if WINOGRAD
@@ -313,6 +337,8 @@
 #define AT_ROW(row, ky) (row)
 #define READ_ROW(row, ky) ((row) * STRIDE_Y + (ky) * DILATION_Y)
 #endif
+// Whether all input quads read the same rows.
+#define ROWS_AHEAD (WINDOW_HEIGHT == 1 || KEEP_WINDOW || KEEP_INPUT)
 #if KEEP_INPUT
 #define KEPT tile[quad]
 #else
@@ -376,19 +402,23 @@
 #define READ_AT(column, row)                                   \
   texels[n][get_local_id(2) * (BLOCK_ROWS * STRIDE_Y) + (row)] \
         [get_local_id(0) * (BLOCK_STEP + 1) + SPREAD(column)] FACTOR
-#define ROW_Y(row)
+#define ROW_Y(row, ky)
 #else
 #define READ_AT(column, row) READ_INPUT(quad_x + (column) * INPUT_PITCH, y) FACTOR
-#define ROW_Y(row)                       \
-  const int input_row = start_y + (row); \
+#if ROWS_AHEAD
+#define ROW_Y(row, ky) const COORDINATE y = rows_y[row];
+#else
+#define ROW_Y(row, ky)                                 \
+  const int input_row = start_y + (READ_ROW(row, ky)); \
   const COORDINATE y = IMAGE_ROW(input_row) + TEXEL_CENTRE;
+#endif
 #endif
 
 // Read the texels of an input quad for a window position, and all that are kept with them.
 #if WINOGRAD
 #define FILL(ky, kx)                                                             \
   _Pragma("unroll") for (int row = 0; row < LINES; row++) {                      \
-    ROW_Y(READ_ROW(row, ky))                                                     \
+    ROW_Y(row, ky)                                                               \
     QUAD line[BLOCK_COLUMNS + 2];                                                \
     _Pragma("unroll") for (int column = 0; column < BLOCK_COLUMNS + 2; column++) \
       line[column] = READ_AT(column, READ_ROW(row, ky));                         \
@@ -398,7 +428,7 @@
 #else
 #define FILL(ky, kx)                                                           \
   _Pragma("unroll") for (int row = 0; row < LINES; row++) {                    \
-    ROW_Y(READ_ROW(row, ky))                                                   \
+    ROW_Y(row, ky)                                                             \
     _Pragma("unroll") for (int column = 0; column < LINE; column++)            \
       KEPT[row][column] = READ_AT(READ_COLUMN(column, kx), READ_ROW(row, ky)); \
   }
@@ -415,8 +445,9 @@
 #else
 #define LANES_OF(out_quad, texel) (texel)
 #endif
-#define LOADS(o)                                                                                    \
-  const int loaded_quad = WHOLE_QUADS ? first_quad + (o) : min(first_quad + (o), OUTPUT_QUADS - 1); \
+#define LOADED_QUAD(o) (WHOLE_QUADS ? first_quad + (o) : min(first_quad + (o), OUTPUT_QUADS - 1))
+#define LOADS(o)                          \
+  const int loaded_quad = LOADED_QUAD(o); \
   EPILOGUE_LOADS(loaded_quad)
 #define STORE(row, column, o, total)                                                                           \
   {                                                                                                            \
@@ -438,11 +469,11 @@
 #if STAGED_QUADS
 #define STAGED_WEIGHTS (STAGED_QUADS * WEIGHTS_OF_QUAD)
 #define SHARE(total) (((total) + GROUP_ITEMS - 1) / GROUP_ITEMS)
-#define FETCH_WEIGHTS(quad)                                                                    \
-  _Pragma("unroll") for (int turn = 0; turn < SHARE(GROUP_HEIGHT * STAGED_WEIGHTS); turn++) {  \
-    const int n = min(item + turn * GROUP_ITEMS, GROUP_HEIGHT * STAGED_WEIGHTS - 1);           \
-    const int block = min(group_block + n / STAGED_WEIGHTS, QUAD_BLOCKS - 1);                  \
-    fetched_weights[turn] = READ_WEIGHT(block, (quad) * WEIGHTS_OF_QUAD + n % STAGED_WEIGHTS); \
+#define FETCH_WEIGHTS(quad)                                                                               \
+  _Pragma("unroll") for (int turn = 0; turn < SHARE(GROUP_HEIGHT * STAGED_WEIGHTS); turn++) {             \
+    const int n = min(item + turn * GROUP_ITEMS, GROUP_HEIGHT * STAGED_WEIGHTS - 1);                      \
+    const int block = min(group_block + n / STAGED_WEIGHTS, QUAD_BLOCKS - 1);                             \
+    fetched_weights[turn] = READ_WEIGHT(FIRST_WEIGHT(block, n % STAGED_WEIGHTS), (quad) * STEPS_OF_QUAD); \
   }
 #define PUT_WEIGHTS                                                                                                \
   _Pragma("unroll") for (int turn = 0; turn < SHARE(GROUP_HEIGHT * STAGED_WEIGHTS); turn++) {                      \
@@ -498,9 +529,9 @@
 #define PARTIAL sum
 #endif
 #if STAGED_QUADS
-#define WEIGHT(k) staged[get_local_id(1)][k]
+#define WEIGHT(n) staged[get_local_id(1)][step * WEIGHTS_OF_STEP + (n)]
 #else
-#define WEIGHT(k) READ_WEIGHT(weight_block, k)
+#define WEIGHT(n) READ_WEIGHT(first_weights[n], step)
 #endif
 
 // Global size: (column blocks * PHASES_X, pass blocks * PARTS, N * row blocks * PHASES_Y).
@@ -570,10 +601,33 @@ GROUP_SIZE __kernel void NAME(
 #endif
 
     TOTAL sum[BLOCK_ROWS][SUMS][BLOCK_VECTORS];
-    FOR_EACH(SUMS) sum[row][column][o] = (TOTAL)(0.0f);
+#pragma unroll
+    for (int o = 0; o < BLOCK_VECTORS; o++) {
+      const int loaded_quad = LOADED_QUAD(o);
+      START_LOADS(loaded_quad)
+#pragma unroll
+      for (int row = 0; row < BLOCK_ROWS; row++)
+#pragma unroll
+        for (int column = 0; column < SUMS; column++) sum[row][column][o] = (TOTAL)(START);
+    }
 
 #if STAGED_QUADS
     FETCH_STAGED(0)
+#else
+    int first_weights[WEIGHTS_OF_STEP];
+#pragma unroll
+    for (int n = 0; n < WEIGHTS_OF_STEP; n++) first_weights[n] = FIRST_WEIGHT(weight_block, n);
+#endif
+#if !STAGED_INPUT
+    const COORDINATE first_x = start_x * INPUT_PITCH + group_offset + TEXEL_CENTRE;
+#if ROWS_AHEAD
+    COORDINATE rows_y[LINES];
+#pragma unroll
+    for (int row = 0; row < LINES; row++) {
+      const int input_row = start_y + READ_ROW(row, 0);
+      rows_y[row] = IMAGE_ROW(input_row) + TEXEL_CENTRE;
+    }
+#endif
 #endif
     for (int chunk = part * CHUNK; chunk < INPUT_QUADS; chunk += PARTS * CHUNK) {
 #if HALF_QUADS
@@ -592,8 +646,10 @@ GROUP_SIZE __kernel void NAME(
 #endif
       for (int n = 0; n < CHUNK; n++) {
         const int quad = chunk + n;
-        const COORDINATE quad_x = start_x * INPUT_PITCH + group_offset + quad + TEXEL_CENTRE;
-        int k = (STAGED_QUADS ? n : quad) * WEIGHTS_OF_QUAD;
+#if !STAGED_INPUT
+        const COORDINATE quad_x = first_x + quad;
+#endif
+        int step = (STAGED_QUADS ? n : quad) * STEPS_OF_QUAD;
 #if FACTORS
         const QUAD factors_of_quad = READ_FACTORS(image, quad);
 #endif
@@ -618,7 +674,7 @@ GROUP_SIZE __kernel void NAME(
             FILL(ky, kx)
 #endif
 #if DEPTHWISE
-            const VECTOR weight = WEIGHT(k);
+            const VECTOR weight = WEIGHT(0);
 #pragma unroll
             for (int row = 0; row < BLOCK_ROWS; row++)
 #pragma unroll
@@ -628,15 +684,15 @@ GROUP_SIZE __kernel void NAME(
 #else
 #pragma unroll
             for (int o = 0; o < BLOCK_VECTORS; o++) {
-              const VECTOR weight_x = WEIGHT(k + o);
+              const VECTOR weight_x = WEIGHT(o);
 #if INPUT_LANES > 1
-              const VECTOR weight_y = WEIGHT(k + BLOCK_VECTORS + o);
+              const VECTOR weight_y = WEIGHT(BLOCK_VECTORS + o);
 #endif
 #if INPUT_LANES > 2
-              const VECTOR weight_z = WEIGHT(k + 2 * BLOCK_VECTORS + o);
+              const VECTOR weight_z = WEIGHT(2 * BLOCK_VECTORS + o);
 #endif
 #if INPUT_LANES > 3
-              const VECTOR weight_w = WEIGHT(k + 3 * BLOCK_VECTORS + o);
+              const VECTOR weight_w = WEIGHT(3 * BLOCK_VECTORS + o);
 #endif
 #pragma unroll
               for (int row = 0; row < BLOCK_ROWS; row++)
@@ -658,7 +714,7 @@ GROUP_SIZE __kernel void NAME(
                 }
             }
 #endif
-            k += WEIGHTS_OF_TAP;
+            step++;
           }
         }
       }
@@ -715,13 +771,16 @@ GROUP_SIZE __kernel void NAME(
 #undef ROW_OF
 #undef COLUMN_OF
 #undef NUMBER_OF
-#undef WEIGHTS_OF_TAP
+#undef WEIGHTS_OF_STEP
 #undef TAPS
 #undef TAP_COLUMNS
 #undef SUMS
 #undef SUM_AT
 #undef OUTPUT_AT
+#undef STEPS_OF_QUAD
 #undef WEIGHTS_OF_QUAD
+#undef FIRST_WEIGHT
+#undef ROWS_AHEAD
 #undef LINE
 #undef AT_COLUMN
 #undef READ_COLUMN
@@ -752,6 +811,7 @@ GROUP_SIZE __kernel void NAME(
 #undef STORE
 #undef STORE_SUM
 #undef STORE_QUAD
+#undef LOADED_QUAD
 #undef LOADS
 #undef QUAD
 #undef VECTOR

@@ -1,19 +1,20 @@
 """The epilogue: the elementwise expression that follows a kernel's sum, as one OpenCL function.
 
 The function takes the sum and the texel's place (column, row and quad of the output) and reads its other operands
-through their views, with the same loads as every generated kernel. What depends on the quad alone, a bias above all, is
-loaded before: once for all positions that a work item makes of it.
+through their views, with the same loads as every generated kernel. What depends on the quad alone is loaded before:
+once for all positions that a work item makes of it. A bias can be what the sum starts with: that saves an addition.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from imgconv.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
-from imgconv.graph import IDENTITY, Node
-from imgconv.index import Variable, variable, variable_index
+from imgconv.expression import Apply, Argument, Expression, apply, argument_numbers
+from imgconv.graph import IDENTITY, Node, Operand
+from imgconv.index import Index, Variable, variable, variable_index
 from imgconv.layout import Placement
 
 
@@ -21,7 +22,8 @@ from imgconv.layout import Placement
 class Epilogue:
     """What a template needs: function definitions, the call, the parameters' text and the arguments they stand for.
 
-    loads: statements that stand where `quad` is known, before the calls for it.
+    loads: statements that stand where `quad` is known, before the calls for it. start: what a sum starts with, and
+    start_loads: statements before that.
     """
 
     functions: str
@@ -29,14 +31,17 @@ class Epilogue:
     parameters: str
     arguments: tuple[KernelArgument, ...]
     loads: str = ";"
+    start: str = "0.0f"
+    start_loads: str = ";"
 
 
 def build_epilogue(
-    node: Node, output: Placement, placements: Mapping[str, Placement], native: bool, prefix: str = ""
+    node: Node, output: Placement, placements: Mapping[str, Placement], native: bool, prefix: str = "",
+    starts: bool = False,
 ) -> Epilogue:
     """The epilogue of a node whose kernel defines EPILOGUE(sum, column, row, quad).
 
-    prefix: of the arguments' names, where a kernel has two epilogues.
+    prefix: of the arguments' names, where a kernel has two epilogues. starts: whether a sum can start with a bias.
     """
     if node.epilogue == IDENTITY:
         return Epilogue("", "(sum)", "", ())
@@ -47,15 +52,19 @@ def build_epilogue(
     position = output.layout.position(output.shape, x, variable("row", height), variable_index(LANE))
     axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(output.shape)}
     operands = {0: "sum"}
-    of_quad = Emitter(native, prefix=f"{prefix}q_")
-    loaded = []
-    for number, operand in enumerate(node.epilogue_operands, 1):
-        variables = {v.name for e in operand.view.index for v in e.substitute(axes).variables()}
-        variables |= {v.name for b in operand.view.bounds for v in b.index.substitute(axes).variables()}
-        constant_of_quad = variables <= {"quad", LANE.name}
-        operands[number] = (of_quad if constant_of_quad else emitter).load(operand, placements[operand.value], axes)
-        loaded += [operands[number]] if constant_of_quad else []
-    result = emitter.compute(node.epilogue, operands)
+    of_start, of_quad = Emitter(native, prefix=f"{prefix}s_"), Emitter(native, prefix=f"{prefix}q_")
+    numbered = dict(enumerate(node.epilogue_operands, 1))
+    constant_of_quad = {n for n, operand in numbered.items() if _variables(operand, axes) <= {"quad", LANE.name}}
+    bias, expression = _split_bias(node.epilogue, constant_of_quad if starts else set())
+    read, start, loaded = argument_numbers(expression), "0.0f", []
+    for number, operand in numbered.items():
+        if number == bias:
+            start = of_start.load(operand, placements[operand.value], axes)
+        if number in read:
+            from_quad = number in constant_of_quad
+            operands[number] = (of_quad if from_quad else emitter).load(operand, placements[operand.value], axes)
+            loaded += [operands[number]] if from_quad else []
+    result = emitter.compute(expression, operands)
     kind = "short" if emitter.largest <= SHORT_LIMIT else "int"
     parameters = "".join(f", {a.declaration}" for a in emitter.arguments)
     body = "".join(f"  {line}\n" for line in emitter.lines)
@@ -63,11 +72,48 @@ def build_epilogue(
     rest = f"(const float4 sum, const {kind} column, const {kind} row, const {kind} quad{parameters}{given})"
     rest += f" {{\n{body}  return {result};\n}}\n"
     name = "epilogue_" + hashlib.sha256(rest.encode()).hexdigest()[:12]
-    functions = "".join((of_quad.helpers | emitter.helpers).values())
+    functions = "".join((of_start.helpers | of_quad.helpers | emitter.helpers).values())
     functions += f"#ifndef HAVE_{name}\n#define HAVE_{name}\ninline float4 {name}{rest}#endif\n"
     names = "".join(f", {n}" for n in (*(a.name for a in emitter.arguments), *dict.fromkeys(loaded)))
-    parameters += "".join(f", {a.declaration}" for a in of_quad.arguments)
-    arguments = (*emitter.arguments, *of_quad.arguments)
+    parameters += "".join(f", {a.declaration}" for a in (*of_quad.arguments, *of_start.arguments))
+    arguments = (*emitter.arguments, *of_quad.arguments, *of_start.arguments)
     return Epilogue(
-        functions, f"{name}(sum, column, row, quad{names})", parameters, arguments, " ".join(of_quad.lines) or ";"
+        functions, f"{name}(sum, column, row, quad{names})", parameters, arguments, " ".join(of_quad.lines) or ";",
+        start, " ".join(of_start.lines) or ";",
     )
+
+
+def _variables(operand: Operand, axes: Mapping[Variable, Index]) -> set[str]:
+    """What of the texel's place an operand's element depends on."""
+    indices = (*operand.view.index, *(bound.index for bound in operand.view.bounds))
+    return {v.name for index in indices for v in index.substitute(axes).variables()}
+
+
+def _split_bias(epilogue: Expression, candidates: Set[int]) -> tuple[int | None, Expression]:
+    """The operand that is added to the sum before anything else, and the rest of the epilogue; None if none is."""
+    users = set(_users(epilogue))
+    first = next(iter(users)) if len(users) == 1 else None
+    if first is None or first.operation != "add":
+        return None, epilogue
+    numbers = [a.number for a in first.arguments if isinstance(a, Argument) and a.number in candidates]
+    if len(numbers) != 1:
+        return None, epilogue
+    return numbers[0], _replaced(epilogue, first)
+
+
+def _users(expression: Expression) -> Iterator[Apply]:
+    """The operations that take the sum itself."""
+    if isinstance(expression, Apply):
+        if Argument(0) in expression.arguments:
+            yield expression
+        for argument in expression.arguments:
+            yield from _users(argument)
+
+
+def _replaced(expression: Expression, part: Apply) -> Expression:
+    """The expression with the sum in place of a part."""
+    if expression == part:
+        return Argument(0)
+    if isinstance(expression, Apply):
+        return apply(expression.operation, *(_replaced(a, part) for a in expression.arguments))
+    return expression

@@ -446,9 +446,7 @@ class _Lowering:
         name = f"{node.output.name}.weights"
         storage: Texture | HostBuffer
         if chosen.weights_in_buffer:
-            shape = (packed.shape[0], packed.shape[1] * LANES)
-            storage = HostBuffer(name, shape, matrix_layout(2), dtype)
-            self.content[storage] = packed.astype(dtype)
+            storage, self.content[storage] = convolution.weights_buffer(name, packed, dtype)
         else:
             storage = self._weights_image(name, packed, dtype)
         places = {o.value: self.placements[o.value] for o in (x, *factors)}
@@ -505,8 +503,7 @@ class _Lowering:
         return self._weights_image(f"{node.output.name}.weights", packed, self._weights_dtype(array, (node,)))
 
     def _weights_image(self, name: str, packed: Any, dtype: str) -> Texture:
-        texture = convolution.weights_texture(name, packed, self.target.limits, dtype)
-        self.content[texture] = texture.tiling.scatter(packed.astype(dtype))
+        texture, self.content[texture] = convolution.weights_texture(name, packed, self.target.limits, dtype)
         return texture
 
     def _constant_of(self, operand: Operand) -> Any:

@@ -34,7 +34,7 @@ Ticks = tuple[int, int]
 SMALL_FRAME = 1 << 18
 # Seconds of waiting for a frame that say that the device is behind the host: its queue holds launches to hide copies
 # behind.
-BEHIND = 1e-4
+BEHIND = 5e-5
 # Seconds between two looks at a frame, and since the last call of submit() before the pipeline's thread looks. While
 # frames are submitted they are finished there: a second thread, waiting in the driver or at work in Python, takes turns
 # with the one that enqueues (5 % of the throughput of many short launches on an H200).
@@ -171,10 +171,10 @@ class Pipeline:
         return frame
 
     def finish_through(self, frame: Frame) -> None:
-        """Waits until a frame is done, and with it those before it."""
-        while not frame.done():
+        """Waits until a frame is done, and with it those before it; or leaves the last of it to another thread."""
+        while frame._work is not None:
             with self._finishing:
-                if not frame.done():
+                if frame._work is not None:
                     self._finish_oldest()
 
     def _finish_oldest(self) -> None:
@@ -260,14 +260,15 @@ class _Slot:
         """Enqueues the frame behind the frames before, its copies on these queues."""
         context = self.context
         apart = uploading is not context.queue
-        self.uploads = [port.to_device(context, uploading) for port in self.sent]
+        awaited = apart or context.profile
+        self.uploads = [event for port in self.sent for event in port.to_device(context, uploading, awaited)]
         self.computing = []
         if apart:
             uploading.flush()
-        if apart or context.profile:
+        if awaited:
             self.computing.append(enqueue_barrier(context, self.uploads))
         self.lane.enqueue()
-        if apart or context.profile or not self.fetched:
+        if awaited or not self.fetched:
             self.computing.append(enqueue_marker(context))
         if apart:
             context.queue.flush()

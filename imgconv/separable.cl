@@ -11,7 +11,7 @@
 //     for each (block, quad), shared out among all work items:          weights, in the order of reading
 //       sum the windows of the block's columns, keep the epilogue's result   texel (tap, quad)
 //     for the item's block, output quads and part of the quads:
-//       sum += lane * weights                                           as in conv.cl: texel (k, quad block)
+//       sum += lane * weights                                           as in conv.cl: texel (quad, n)
 //
 // PARTS work items share a sum: each takes every PARTS-th quad, the parts meet in local memory. Work groups that make
 // different output quads of one tile repeat its depthwise convolution.
@@ -135,7 +135,7 @@
 #define WEIGHTS_IMAGE image2d_t         // type of the image of 1x1 weights
 #endif
 #ifndef READ_WEIGHT
-#define READ_WEIGHT(block, k) read_imagef(weights, TEXEL, (int2)(k, block))  // texel k of a quad block; zero past them
+#define READ_WEIGHT(n, quad) read_imagef(weights, TEXEL, (int2)(quad, n))  // for an input quad; zero past them
 #endif
 #ifndef OUTPUT_IMAGE
 #define OUTPUT_IMAGE image2d_t          // type of the output image
@@ -253,6 +253,7 @@ GROUP_SIZE __kernel void NAME(
 
   const INDEX part = get_local_id(2), block = get_local_id(1), quad_block = get_global_id(0);
   const INDEX first_quad = quad_block * BLOCK_QUADS;
+  const int first_weight = quad_block * (4 * BLOCK_QUADS);
   const INDEX block_column = first_column + block % GROUP_COLUMNS * BLOCK_COLUMNS;
   const INDEX block_row = first_row + block / GROUP_COLUMNS;
   float4 sum[BLOCK_COLUMNS][BLOCK_QUADS];
@@ -265,13 +266,12 @@ GROUP_SIZE __kernel void NAME(
     float4 texels[BLOCK_COLUMNS];
 #pragma unroll
     for (int c = 0; c < BLOCK_COLUMNS; c++) texels[c] = shared[(block * BLOCK_COLUMNS + c) * QUADS + quad];
-    const int k = quad * (4 * BLOCK_QUADS);
 #pragma unroll
     for (int o = 0; o < BLOCK_QUADS; o++) {
-      const float4 weight_x = READ_WEIGHT(quad_block, k + o);
-      const float4 weight_y = READ_WEIGHT(quad_block, k + BLOCK_QUADS + o);
-      const float4 weight_z = READ_WEIGHT(quad_block, k + 2 * BLOCK_QUADS + o);
-      const float4 weight_w = READ_WEIGHT(quad_block, k + 3 * BLOCK_QUADS + o);
+      const float4 weight_x = READ_WEIGHT(first_weight + o, quad);
+      const float4 weight_y = READ_WEIGHT(first_weight + BLOCK_QUADS + o, quad);
+      const float4 weight_z = READ_WEIGHT(first_weight + 2 * BLOCK_QUADS + o, quad);
+      const float4 weight_w = READ_WEIGHT(first_weight + 3 * BLOCK_QUADS + o, quad);
 #pragma unroll
       for (int c = 0; c < BLOCK_COLUMNS; c++) {
         float4 sum_of_lanes = sum[c][o];

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("libOpenCL.so.1", "libOpenCL.so", "OpenCL.dll")
-_POINTER, _STATUS, _COUNT = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32
+_POINTER, _STATUS, _COUNT, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32, ctypes.c_size_t
 # Result first, then the arguments.
 LAUNCH = (_STATUS, _POINTER, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _COUNT, _POINTER, _POINTER)
+COPY = (_STATUS, _POINTER, _POINTER, _COUNT, _SIZE, _SIZE, _POINTER, _COUNT, _POINTER, _POINTER)
 CONTEXT = (_POINTER, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _POINTER)
 
 
@@ -46,6 +47,13 @@ def launch_function() -> Callable[..., int] | None:
     """clEnqueueNDRangeKernel, which returns at once: other threads do not run meanwhile. None without the library."""
     opencl = library()
     return None if opencl is None else ctypes.PYFUNCTYPE(*LAUNCH)(("clEnqueueNDRangeKernel", opencl))
+
+
+@cache
+def copy_function(name: str) -> Callable[..., int] | None:
+    """clEnqueueWriteBuffer or clEnqueueReadBuffer, for copies that do not block; None without the library."""
+    opencl = library()
+    return None if opencl is None else ctypes.PYFUNCTYPE(*COPY)((name, opencl))
 
 
 def new_context(device: Any, properties: Sequence[tuple[int, int]]) -> int:

@@ -6,8 +6,10 @@ is dropped earlier.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Union
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy.typing as npt
 import pyopencl as cl
 
 from imgconv.cl.device import Context, refusal
+from imgconv.cl.loader import copy_function
 
 Array = npt.NDArray[Any]
 Memory = Union[cl.Buffer, cl.Image]
@@ -97,13 +100,20 @@ class StagedPort:
     def __init__(self, context: Context, memory: Memory, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
         """Raises ResourceError."""
         self.memory, self.array = memory, pinned_array(context, shape, dtype)
+        self._write = _bound_copy(context, "clEnqueueWriteBuffer", memory, self.array)
+        self._read = _bound_copy(context, "clEnqueueReadBuffer", memory, self.array)
 
-    def to_device(self, context: Context, queue: cl.CommandQueue) -> cl.Event:
-        """Enqueues giving the device what is in the array. Raises DeviceError."""
-        return enqueue_upload(context, self.memory, self.array, queue)
+    def to_device(self, context: Context, queue: cl.CommandQueue, awaited: bool) -> list[cl.Event]:
+        """Enqueues giving the device what is in the array; its event, where that is awaited. Raises DeviceError."""
+        if self._write is not None and queue is context.queue and not awaited and self._write(None) == 0:
+            return []
+        return [enqueue_upload(context, self.memory, self.array, queue)]
 
     def to_host(self, context: Context, queue: cl.CommandQueue, wait_for: Events = None) -> cl.Event:
         """Enqueues filling the array. Raises DeviceError."""
+        event = ctypes.c_void_p()
+        if self._read is not None and queue is context.queue and not wait_for and self._read(ctypes.byref(event)) == 0:
+            return cl.Event.from_int_ptr(event.value or 0, retain=False)
         return enqueue_download(context, self.array, self.memory, queue, wait_for)
 
 
@@ -125,12 +135,12 @@ class SharedPort:
         except cl.Error as error:
             raise refusal(context.info, f"{size} bytes of shared memory", error, "", shape) from error
 
-    def to_device(self, context: Context, queue: cl.CommandQueue) -> cl.Event:
+    def to_device(self, context: Context, queue: cl.CommandQueue, awaited: bool) -> list[cl.Event]:
         """Enqueues giving the buffer to the device: the array must not be used any more. Raises DeviceError."""
         memory_map = self.array.base
         assert isinstance(memory_map, cl.MemoryMap)
         try:
-            return memory_map.release(queue)
+            return [memory_map.release(queue)]
         except cl.Error as error:
             raise refusal(context.info, f"giving up {self.array.nbytes} bytes of shared memory", error) from error
 
@@ -148,6 +158,18 @@ class SharedPort:
 
 
 Port = Union[StagedPort, SharedPort]
+
+
+def _bound_copy(context: Context, name: str, memory: Memory, array: Array) -> Callable[[Any], int] | None:
+    """A copy between a buffer and an array on the context's queue, by the driver's own function, with everything ready.
+
+    It takes where the event goes, or None, and gives the driver's status. None for an image, or without that function.
+    """
+    function = copy_function(name)
+    if function is None or not isinstance(memory, cl.Buffer) or not array.nbytes:
+        return None
+    queue, buffer = ctypes.c_void_p(context.queue.int_ptr), ctypes.c_void_p(memory.int_ptr)
+    return partial(function, queue, buffer, 0, 0, array.nbytes, ctypes.c_void_p(array.ctypes.data), 0, None)
 
 
 def _enqueue(

@@ -18,7 +18,7 @@ from imgconv.graph import Convolution, Node, Operand
 from imgconv.index import Index, Variable, constant, variable, variable_index
 from imgconv.kernels.source import KernelSource, round_up
 from imgconv.layout import (
-    LANES, HostBuffer, ImageLimits, Layout, Placement, Texture, Tiling, choose_tiling, matrix_layout,
+    LANES, HostBuffer, ImageLimits, Placement, Texture, Tiling, choose_tiling, matrix_layout,
 )
 from imgconv.template import specialise
 from imgconv.view import View
@@ -223,7 +223,7 @@ TO_TAPS = {
 
 
 def pack_weights(problem: Problem, operation: Convolution, block_quads: int, weights: Any, winograd: int = 0) -> Any:
-    """The weights as conv.cl reads them: texels (phase and quad block, k, 4 output lanes), float32."""
+    """The weights as conv.cl reads them: (phase and quad block, step, n, 4 output lanes), float32."""
     dense = weights.astype(numpy.float64)
     if operation.transposed:
         rows, columns = problem.phases
@@ -265,7 +265,7 @@ def _pack_phase(problem: Problem, block_quads: int, weights: Any, groups: int) -
     if problem.depthwise:
         padded = numpy.zeros((problem.output_quads * LANES, rows * columns))
         padded[: problem.filters] = weights.reshape(problem.filters, -1)
-        return padded.reshape(problem.output_quads, LANES, -1).swapaxes(1, 2)
+        return padded.reshape(problem.output_quads, 1, LANES, -1).transpose(0, 3, 1, 2)
     # Blocks of merged groups: (group, output, input) with zeros where the model's own groups do not meet.
     merge, (each_out, each_in) = groups // problem.groups, (weights.shape[0] // groups, weights.shape[1])
     merged = numpy.zeros((problem.groups, merge, each_out, merge, each_in, rows, columns))
@@ -278,7 +278,8 @@ def _pack_phase(problem: Problem, block_quads: int, weights: Any, groups: int) -
         problem.groups, merge * each_out, merge * each_in, rows, columns
     )
     parts = padded.reshape(problem.groups, blocks, block_quads, LANES, quads_in, LANES, rows, columns)
-    return parts.transpose(0, 1, 4, 6, 7, 5, 2, 3).reshape(problem.groups * blocks, -1, LANES)
+    steps = quads_in * rows * columns
+    return parts.transpose(0, 1, 4, 6, 7, 5, 2, 3).reshape(problem.groups * blocks, steps, LANES * block_quads, LANES)
 
 
 def candidates(problem: Problem, kind: str) -> list[Specialisation]:
@@ -604,17 +605,17 @@ def _slots_of_item(
     """Issue slots of a work item on a small GPU, as Mesa's compiler makes Adreno code.
 
     It unrolls the window's columns and merges the reads of one texel, so that `texel` reads as often as `line`, in an
-    order that needs fewer registers; a depthwise window it unrolls whole. Sums and the constant are fitted to its a630
-    code of 2,160 candidates for four networks' convolutions: with 4.6 slots a read half of the dense ones are within
-    6 %, of the depthwise ones within 13 %. A read counts for more, as its texture unit is the slower part below some 14
-    multiply-adds a read.
+    order that needs fewer registers; a depthwise window it unrolls whole. In its a630 code of 3,200 candidates for five
+    networks' convolutions a read takes 3.7 slots, a sum 16: half of the dense ones are within 5 % of that, of the
+    depthwise ones within 10 %. A read counts for more here, as its texture unit is the slower part below some 14
+    multiply-adds a read. What it chooses takes 1.4 % more slots than the best.
     """
     merged = replace(chosen, keep="window" if problem.depthwise else "line") if chosen.keep != "window" else chosen
     reads, sums = texel_reads(problem, merged) + weights, _sums(chosen)
     if chosen.winograd:
         taps = problem.group_input_quads * problem.window[0] * prod(_kept(problem, chosen)) // chosen.parts
         multiply_adds += LANES * (taps + sums)
-    slots = multiply_adds + 10 * reads + 21 * sums * chosen.parts + 15
+    slots = multiply_adds + 12 * reads + 21 * sums * chosen.parts + 15
     # Few work items are enough to fill it: shared sums only cost the reads that smaller blocks repeat.
     spills = chosen.weights_in_buffer or _spills(problem, chosen, sums, kept)
     return slots * (4 if spills else 1.5 if chosen.parts > 1 else 1)
@@ -633,7 +634,11 @@ def _spills(problem: Problem, chosen: Specialisation, sums: int, kept: int) -> b
         return chosen.winograd > 2 or chosen.keep != "line" or sums != 16 or chosen.block_quads < 2
     if taps == 1:
         return kept + LANES * chosen.block_quads > 42
-    return sums > 16 or (chosen.keep != "texel" and kept > 18)
+    if sums == 24 and chosen.keep == "texel" and chosen.block_rows > 1 and problem.input_lanes == LANES:
+        return False  # it leaves the loop over columns
+    line = prod(_tile(problem, replace(chosen, keep="line")))
+    held = line + sums + problem.input_lanes * chosen.block_quads
+    return sums > 16 or held > 40 or (chosen.keep != "texel" and kept > 18)
 
 
 def reads_directly(view: View, place: Placement) -> bool:
@@ -666,12 +671,20 @@ def factor_texel(factors: Operand, place: Placement) -> tuple[Index, Index] | No
     return (x, y) if lanes and not any(LANE in e.variables() for e in (x, y)) else None
 
 
-def weights_texture(name: str, packed: Any, limits: ImageLimits, dtype: str) -> Texture:
-    """The texture that holds packed weights."""
-    height, width = packed.shape[:2]
-    layout: Layout = matrix_layout(2)
-    shape = (height, width * LANES)
-    return Texture(name, shape, layout, dtype, choose_tiling(width, height, limits, name, shape))
+def weights_buffer(name: str, packed: Any, dtype: str) -> tuple[HostBuffer, Any]:
+    """The buffer that holds packed weights, and its content."""
+    blocks, steps, weights, _ = packed.shape
+    buffer = HostBuffer(name, (blocks, steps * weights * LANES), matrix_layout(2), dtype)
+    return buffer, packed.reshape(blocks, steps * weights, LANES).astype(dtype)
+
+
+def weights_texture(name: str, packed: Any, limits: ImageLimits, dtype: str) -> tuple[Texture, Any]:
+    """The texture that holds packed weights, and its content."""
+    blocks, steps, weights, _ = packed.shape
+    height, layout = blocks * weights, matrix_layout(2)
+    shape = (height, steps * LANES)
+    texture = Texture(name, shape, layout, dtype, choose_tiling(steps, height, limits, name, shape))
+    return texture, texture.tiling.scatter(packed.swapaxes(1, 2).reshape(height, steps, LANES).astype(dtype))
 
 
 def convolution_kernel(
@@ -683,7 +696,8 @@ def convolution_kernel(
     exact: weights of bytes are read as the integers that they are; without it the epilogue is `scaled` for them.
     """
     x = placements[node.operands[0].value]
-    epilogue = build_epilogue(node, output, placements, native)
+    starts = chosen.parts == chosen.vector_quads == 1 and not (chosen.winograd or problem.integers)
+    epilogue = build_epilogue(node, output, placements, native, starts=starts)
     assert isinstance(x.storage, Texture) and isinstance(output.storage, Texture)
     input_tiling, output_tiling = x.storage.tiling, output.storage.tiling
     rows, columns = problem.phase_size
@@ -719,7 +733,7 @@ def convolution_kernel(
         "OUTPUT_IMAGE": image_type(output_tiling),
         "WRITE_OUTPUT(x, y, texel)": write_text("output", output_tiling, helpers),
         "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_PARAMETERS": epilogue.parameters,
-        "EPILOGUE_LOADS(quad)": epilogue.loads,
+        "EPILOGUE_LOADS(quad)": epilogue.loads, "START": epilogue.start, "START_LOADS(quad)": epilogue.start_loads,
     }
     constants |= _weight_access(weights, chosen, exact, helpers)
     factors = [KernelArgument("factors", placements[o.value].storage) for o in node.operands[2:]]
@@ -754,29 +768,29 @@ def scaled(epilogue: Expression) -> Expression:
 
 def _weight_access(
     weights: Texture | HostBuffer, chosen: Specialisation, exact: bool, helpers: list[str]
-) -> dict[str, str]:
-    name = "READ_WEIGHT(block, k)"
+) -> dict[str, str | int]:
+    name = "READ_WEIGHT(first, step)"
     if isinstance(weights, HostBuffer):
         size = LANES * chosen.vector_quads
-        where = f"(block) * {weights.shape[1] // size} + (k)"
+        where = "(first) + (step) * WEIGHTS_OF_STEP"
         if weights.dtype == "float16":
             load = f"vload4({where}, weights)" if chosen.half_quads else f"vload_half{size}({where}, weights)"
-            return {"WEIGHTS": "__global const half *weights", name: load}
+            return {"WEIGHTS": "__global const half *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
         if weights.dtype == "int8":
             load = f"convert_{'half' if chosen.half_quads else 'float'}{size}(vload{size}({where}, weights))"
-            return {"WEIGHTS": "__global const char *weights", name: load}
+            return {"WEIGHTS": "__global const char *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
         load = f"convert_half4(weights[{where}])" if chosen.half_quads else f"weights[{where}]"
-        return {"WEIGHTS": f"__global const float{size} *weights", name: load}
+        return {"WEIGHTS": f"__global const float{size} *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
     declaration = f"read_only {image_type(weights.tiling)} weights"
     read = read_text("weights", weights.tiling, helpers, inside=chosen.parts == 1, half=chosen.half_quads > 0)
     if chosen.vector_quads > 1:
-        quads = ", ".join(read.replace("x, y)", f"(k) * {chosen.vector_quads} + {n}, block)") for n in range(4))
+        quads = ", ".join(read.replace("x, y)", f"step, (first) * {chosen.vector_quads} + {n})") for n in range(4))
         text = f"(float16)({quads})"
     else:
-        text = read.replace("x, y)", "k, block)")
+        text = read.replace("x, y)", "step, first)")
     # The product with 127 is an integer within a rounding.
     whole = weights.dtype == "int8" and exact
-    return {"WEIGHTS": declaration, name: f"rint({BYTE_SCALE}f * {text})" if whole else text}
+    return {"WEIGHTS": declaration, "WEIGHTS_IN_IMAGE": 1, name: f"rint({BYTE_SCALE}f * {text})" if whole else text}
 
 
 def _factor_access(

@@ -223,7 +223,7 @@ def separable_kernel(
         "WINDOWS_IMAGE": image_type(windows.tiling),
         "READ_WINDOW(quad, tap)": read_text("windows", windows.tiling, helpers).replace("x, y)", "tap, quad)"),
         "WEIGHTS_IMAGE": image_type(weights.tiling),
-        "READ_WEIGHT(block, k)": read_text("weights", weights.tiling, helpers).replace("x, y)", "k, block)"),
+        "READ_WEIGHT(n, quad)": read_text("weights", weights.tiling, helpers).replace("x, y)", "quad, n)"),
         "OUTPUT_IMAGE": image_type(output.storage.tiling),
         "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage.tiling, helpers),
         "DEPTHWISE_EPILOGUE(sum, column, row, quad)": before.call, "DEPTHWISE_LOADS(quad)": before.loads,

@@ -13,6 +13,7 @@ from support import make_model
 
 import imgconv
 from imgconv import runner
+from imgconv.cl import transfer
 from imgconv.cl.device import DeviceInfo
 from imgconv.layout import Placement, Texture
 from imgconv.tensor import Tensor, build_graph, convolution
@@ -200,8 +201,8 @@ def test_mapped(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, shares: boo
     y = convolution(x, Tensor.constant(numpy.ones((6, 6, 3, 3), numpy.float32)), [1, 1], [1] * 4, [1, 1])
     graph = build_graph({"y": y, "mean": y.mean((2, 3)), "one": Tensor.constant(numpy.ones(3, numpy.float32))}, [x])
     model = imgconv.load(graph, dataclasses.replace(device, shares_memory=shares))
-    mapped, other = model.mapped(), model.mapped()
     copied = count_copies(monkeypatch)
+    mapped, other = model.mapped(), model.mapped()
     for seed in range(20):  # often enough to be recorded
         expected = model.run({"x": drawn(seed)})
         copied.clear()
@@ -215,15 +216,24 @@ def test_mapped(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, shares: boo
 
 
 def count_copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The bytes of every copy between host and device, or on the device, from now on."""
+    """The bytes of every copy between host and device, or on the device, from now on; of what is made from now on."""
     sizes: list[int] = []
-    original = cl.enqueue_copy
+    original, function = cl.enqueue_copy, transfer.copy_function
 
     def counted(queue: Any, destination: Any, source: Any, **options: Any) -> Any:
         sizes.append(destination.nbytes if isinstance(destination, numpy.ndarray) else source.nbytes)
         return original(queue, destination, source, **options)
 
+    def counting(name: str) -> Any:
+        def call(queue: Any, buffer: Any, blocking: int, offset: int, size: int, *rest: Any) -> int:
+            sizes.append(size)
+            copy = function(name)
+            return 1 if copy is None else copy(queue, buffer, blocking, offset, size, *rest)
+
+        return call
+
     monkeypatch.setattr(cl, "enqueue_copy", counted)
+    monkeypatch.setattr(transfer, "copy_function", counting)
     return sizes
 
 

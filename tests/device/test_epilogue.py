@@ -19,6 +19,7 @@ from imgconv.cl.device import Context
 from imgconv.cl.image import download
 from imgconv.compiler import limited
 from imgconv.config import Config
+from imgconv.kernels.convolution import Specialisation
 from imgconv.layout import LANES, Texture
 from imgconv.lower import lower
 from imgconv.passes import run_passes
@@ -100,6 +101,35 @@ def test_chains_use_the_residual_input(context: Context) -> None:
     scale = 1 / (1 + numpy.exp(-expected.mean((2, 3), keepdims=True)))
     numpy.testing.assert_allclose(found, numpy.maximum(expected * scale + array, 0), 1e-5, 1e-5)
     assert len(plan.compute_launches) == 2
+
+
+def test_a_sum_starts_with_its_bias(context: Context) -> None:
+    """Where the bias is all that is added to the sum itself; not where the sum is used without it, or it varies."""
+    random = numpy.random.default_rng(3)
+    array, weights = random.uniform(-1, 1, (2, 5, 4, 6)), random.uniform(-1, 1, (7, 5, 1, 1))
+    values, rows = random.uniform(-1, 1, (1, 7, 1, 1)), random.uniform(-1, 1, (1, 7, 4, 1))
+    x = Tensor.input("x", array.shape)
+    made = x.conv2d(Tensor.constant(weights.astype(numpy.float32)))
+    bias, by_row = (Tensor.constant(each.astype(numpy.float32)) for each in (values, rows))
+    total = numpy.einsum("nchw,oc->nohw", array, weights[:, :, 0, 0])
+    cases = {
+        "relu": ((made + bias).relu(), numpy.maximum(total + values, 0), True),
+        "bias again": (bias * (bias + made), values * (values + total), True),
+        "started sum twice": ((made + bias) * (made + bias).sigmoid(), None, True),
+        "sum twice": ((made + bias) * made, (total + values) * total, False),
+        "row": (made + by_row, total + rows, False),
+        "product": (made * bias, total * values, False),
+    }
+    wanted = replace(target(context, "gpu"), choose_convolution=lambda *_: Specialisation(2, 1, 2))
+    for name, (output, expected, starts) in cases.items():
+        plan = lower(run_passes(build_graph({"y": output})), Config(), wanted)
+        (text,) = [launch.source.text for launch in plan.launches if launch.source.path == "conv.cl"]
+        assert ("#define START 0.0f\n" not in text) == starts, name
+        if expected is None:
+            expected = (total + values) / (1 + numpy.exp(-total - values))
+        found = Session(plan, context).run({"x": array.astype(numpy.float32)})["y"]
+        # Six terms, rounded to 24 bits each, and the inputs before them.
+        numpy.testing.assert_allclose(found, expected, 1e-5, 2e-6, err_msg=name)
 
 
 def test_literals_keep_full_precision(context: Context) -> None:
