@@ -18,6 +18,7 @@ from imgconv.compiler import compile_graph
 from imgconv.config import Config
 from imgconv.errors import ResourceError
 from imgconv.graph import Graph
+from imgconv.kernels.convolution import Specialisation
 from imgconv.kernels.source import KernelSource
 from imgconv.layout import HostBuffer, ImageLimits, Texture, choose_tiling, image_layout
 from imgconv.lower import Target, choose_layouts, concatenations_in_place, lower
@@ -580,9 +581,13 @@ def test_weights_that_no_image_holds_are_named() -> None:
 def test_a_kernel_of_too_many_images_is_refused() -> None:
     """The input, the weights and two images for the epilogue."""
     y = image().conv2d(const(8, 8, 1, 1)) + image(name="a") + image(name="b")
-    planned(on=target(max_read_images=4), y=y)
+    four, three = (
+        replace(target(max_read_images=n), choose_convolution=lambda *_: Specialisation(weights="image"))
+        for n in (4, 3)
+    )
+    planned(on=four, y=y)
     with pytest.raises(ResourceError, match="reads 4 images, this device takes 3") as raised:
-        planned(on=target(max_read_images=3), y=y)
+        planned(on=three, y=y)
     assert raised.value.tensor == "y"
 
 

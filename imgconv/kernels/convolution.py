@@ -551,15 +551,14 @@ def _cost_on_gpu(problem: Problem, chosen: Specialisation, compute_units: int) -
     multiply_adds = weights * LANES * chosen.block_rows * chosen.block_columns // max(1, chosen.winograd)
     kept = prod(_kept(problem, chosen)) + _sums(chosen)
     if compute_units < LARGE_GPU:
-        # A longer row of weights than images take is cut into tiles.
-        weights *= 4 if weights * chosen.parts > SAFE_WIDTH else 1
+        weights *= 4 if _rows_of_weights_are_cut(problem, chosen) else 1
         return groups * prod(local) * _slots_of_item(problem, chosen, multiply_adds, weights, kept)
     registers = 4 * kept + 40
     resident = max(1, min(16, 65536 // (registers * prod(local))))
     rounds = groups / compute_units
     cycles, waiting = _cycles_of_group(problem, chosen, multiply_adds, weights)
     # A compute unit that has a group more than others ends later, though it has what they leave to itself.
-    busy = max(1.0, 0.2 * rounds + 0.8 * ceil(rounds)) * cycles
+    busy = max(1.0, 0.36 * rounds + 0.64 * ceil(rounds)) * cycles
     turns: float = ceil(rounds / resident)
     if chosen.weights == "local":
         # While a group waits at its barriers, those beside it work.
@@ -568,18 +567,24 @@ def _cost_on_gpu(problem: Problem, chosen: Specialisation, compute_units: int) -
     return (busy + waiting * turns) * (4 if registers > 255 else 1)
 
 
+def _rows_of_weights_are_cut(problem: Problem, chosen: Specialisation) -> bool:
+    """Whether the steps of the weights are more than an image's row takes: it is cut into tiles."""
+    return problem.group_input_quads * _taps(problem, chosen) > SAFE_WIDTH
+
+
 def _cycles_of_group(
     problem: Problem, chosen: Specialisation, multiply_adds: int, weights: int
 ) -> tuple[float, float]:
     """Cycles in which a work group keeps a large GPU's compute unit busy, and in which it only waits for reads.
 
-    Fitted to 300 candidates of 19 problems on an H200 (what it chooses takes 1.05 times as long as the best, in the
-    mean): 128 multiply-adds in a cycle; 1.4 cycles for a work item's read of a texel, less where items of a wave read
-    the same one or neighbours; 0.9 for a texel that is staged, and 0.02 for each item that reads it from local memory.
+    Fitted to 2,100 candidates of 100 problems of five networks on an H200; measured anew, what it chooses takes 1.05
+    times as long as the best, in all, and for 79 % of them at most 1.1 times. 128 multiply-adds in a cycle; 1.1 cycles
+    for a work item's read of a texel, less where items of a wave read the same one or neighbours, and of weights in a
+    buffer; 0.9 for a texel that is staged, and 0.02 for each item that reads it from local memory.
     """
     width, height, _ = chosen.local_size or (1, 1, 1)
     items, texels = prod(chosen.local_size or (1, 1, 1)), texel_reads(problem, chosen)
-    stores = 0.6 * items * _sums(chosen) * chosen.parts**0.5
+    stores = 0.55 * items * _sums(chosen) * chosen.parts**0.5
     if chosen.winograd:
         multiply_adds += 4 * texels + 8 * _sums(chosen)
     arithmetic = multiply_adds * items / 128
@@ -591,12 +596,16 @@ def _cycles_of_group(
     # Items of a wave of 32 that differ in y have weights of their own; the parts among them read neighbours.
     different = min(height, max(1, ceil(32 / width)))
     apart = min(1.0, different / 16)
-    weights *= 3 if weights * chosen.parts > SAFE_WIDTH and not chosen.weights_in_buffer else 1
-    weight_cost = 0.03 + apart if chosen.parts == 1 else 0.3 + 0.22 * apart
-    texel_cost = 0.25 if min(chosen.parts, different) >= LANES else 1.0
-    reads = 1.4 * items * (texels * texel_cost + weights * weight_cost)
+    weight_cost = 0.03 + apart if chosen.parts == 1 else 0.3 + 0.2 * apart
+    weight_cost *= 0.53 if chosen.weights_in_buffer else 3 if _rows_of_weights_are_cut(problem, chosen) else 1.0
+    texel_cost = 0.37 if min(chosen.parts, different) >= LANES else 1.0
+    reads = 1.1 * items * (texels * texel_cost + weights * weight_cost)
     steps = ceil(problem.group_input_quads / chosen.parts) * problem.window[0]
-    return max(arithmetic, reads) + 0.5 * min(arithmetic, reads) + stores, 750 * steps
+    # A texture answers later than a buffer; items that share a sum wait for each other, and those that keep a window
+    # for all of its texels.
+    waiting = 300 if chosen.weights_in_buffer else 980 if chosen.parts > 1 and chosen.keep == "window" else 760
+    between = 2950 if chosen.parts > 1 else 0
+    return max(arithmetic, reads) + 0.47 * min(arithmetic, reads) + stores, waiting * steps + between
 
 
 def _slots_of_item(
