@@ -8,11 +8,11 @@ once for all positions that a work item makes of it. A bias can be what the sum 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from imgconv.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
-from imgconv.expression import Apply, Argument, Expression, apply, argument_numbers
+from imgconv.expression import Argument, Expression, argument_numbers, replace_part, users
 from imgconv.graph import IDENTITY, Node, Operand
 from imgconv.index import Index, Variable, variable, variable_index
 from imgconv.layout import Placement
@@ -91,29 +91,9 @@ def _variables(operand: Operand, axes: Mapping[Variable, Index]) -> set[str]:
 
 def _split_bias(epilogue: Expression, candidates: Set[int]) -> tuple[int | None, Expression]:
     """The operand that is added to the sum before anything else, and the rest of the epilogue; None if none is."""
-    users = set(_users(epilogue))
-    first = next(iter(users)) if len(users) == 1 else None
-    if first is None or first.operation != "add":
-        return None, epilogue
-    numbers = [a.number for a in first.arguments if isinstance(a, Argument) and a.number in candidates]
-    if len(numbers) != 1:
-        return None, epilogue
-    return numbers[0], _replaced(epilogue, first)
-
-
-def _users(expression: Expression) -> Iterator[Apply]:
-    """The operations that take the sum itself."""
-    if isinstance(expression, Apply):
-        if Argument(0) in expression.arguments:
-            yield expression
-        for argument in expression.arguments:
-            yield from _users(argument)
-
-
-def _replaced(expression: Expression, part: Apply) -> Expression:
-    """The expression with the sum in place of a part."""
-    if expression == part:
-        return Argument(0)
-    if isinstance(expression, Apply):
-        return apply(expression.operation, *(_replaced(a, part) for a in expression.arguments))
-    return expression
+    found = users(epilogue, IDENTITY)
+    if len(found) == 1 and found[0].operation == "add":
+        numbers = [a.number for a in found[0].arguments if isinstance(a, Argument) and a.number in candidates]
+        if len(numbers) == 1:
+            return numbers[0], replace_part(epilogue, found[0], IDENTITY)
+    return None, epilogue

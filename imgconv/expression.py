@@ -179,34 +179,52 @@ def apply(operation: str, *arguments: Expression | float) -> Expression:
 
 def substitute(expression: Expression, arguments: Mapping[int, Expression]) -> Expression:
     """The expression with every argument replaced."""
-    if isinstance(expression, Argument):
-        return arguments[expression.number]
-    if isinstance(expression, Apply):
-        return apply(expression.operation, *(substitute(a, arguments) for a in expression.arguments))
-    return expression
+    return _rebuilt(expression, {Argument(number): arguments[number] for number in argument_numbers(expression)})
+
+
+def replace_part(expression: Expression, part: Expression, new: Expression) -> Expression:
+    """The expression with another one in place of a part of it."""
+    return _rebuilt(expression, {part: new})
+
+
+def _rebuilt(expression: Expression, known: dict[Expression, Expression]) -> Expression:
+    """The expression with what is known of its parts in their place; a part that is shared is made once."""
+    found = known.get(expression)
+    if found is None:
+        found = expression
+        if isinstance(expression, Apply):
+            found = apply(expression.operation, *(_rebuilt(a, known) for a in expression.arguments))
+        known[expression] = found
+    return found
+
+
+def parts(expression: Expression) -> tuple[Expression, ...]:
+    """All that the tree is made of, innermost first, shared parts once."""
+    found: dict[Expression, None] = {}
+
+    def walk(e: Expression) -> None:
+        if e not in found:
+            for a in e.arguments if isinstance(e, Apply) else ():
+                walk(a)
+            found[e] = None
+
+    walk(expression)
+    return tuple(found)
+
+
+def users(expression: Expression, part: Expression) -> tuple[Apply, ...]:
+    """The operations that take a part directly; none where the expression is the part itself."""
+    return tuple(e for e in parts(expression) if isinstance(e, Apply) and part in e.arguments)
 
 
 def argument_numbers(expression: Expression) -> frozenset[int]:
     """The operands that the expression reads."""
-    if isinstance(expression, Argument):
-        return frozenset({expression.number})
-    if isinstance(expression, Apply):
-        return frozenset().union(*(argument_numbers(a) for a in expression.arguments))
-    return frozenset()
+    return frozenset(e.number for e in parts(expression) if isinstance(e, Argument))
 
 
 def operations(expression: Expression) -> tuple[str, ...]:
     """The operations of the tree, innermost first, shared parts once."""
-    found: dict[Expression, str] = {}
-
-    def walk(e: Expression) -> None:
-        if isinstance(e, Apply) and e not in found:
-            for a in e.arguments:
-                walk(a)
-            found[e] = e.operation
-
-    walk(expression)
-    return tuple(found.values())
+    return tuple(e.operation for e in parts(expression) if isinstance(e, Apply))
 
 
 def evaluate(expression: Expression, arguments: Sequence[Any]) -> Any:

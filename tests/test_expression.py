@@ -25,7 +25,9 @@ from imgconv.expression import (
     literal_text,
     operations,
     render,
+    replace_part,
     substitute,
+    users,
 )
 
 A, B, C = Argument(0), Argument(1), Argument(2)
@@ -263,6 +265,26 @@ def test_argument_numbers_and_operations() -> None:
     assert argument_numbers(expression) == {0, 2} and argument_numbers(Literal(1.0)) == frozenset()
     assert operations(expression) == ("exp", "multiply", "add")
     assert operations(A) == ()
+
+
+def test_a_part_is_found_and_replaced_wherever_it_is_shared() -> None:
+    x, y = Argument(0), Argument(1)
+    total = apply("add", x, y)
+    swish = apply("multiply", total, apply("sigmoid", total))
+    assert users(swish, x) == (total,) and users(swish, total) == (apply("sigmoid", total), swish)
+    assert users(x, x) == ()
+    assert replace_part(swish, total, x) == apply("multiply", x, apply("sigmoid", x))
+    # What is put in is not looked into.
+    assert replace_part(total, x, total) == apply("add", total, y) and replace_part(x, x, total) == total
+
+
+def test_what_is_shared_is_walked_once() -> None:
+    """As a tree it would have 2**200 parts."""
+    chain: Expression = Argument(0)
+    for _ in range(200):
+        chain = apply("multiply", chain, apply("sigmoid", chain))
+    assert argument_numbers(substitute(chain, {0: Argument(3)})) == {3}
+    assert operations(replace_part(chain, Argument(0), Argument(1))).count("sigmoid") == 200
 
 
 def test_text_reads_as_a_formula() -> None:

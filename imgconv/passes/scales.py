@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 
-from imgconv.expression import Apply, Argument, Expression, Literal, apply
+from imgconv.expression import Argument, Expression, Literal, apply, replace_part, users
 from imgconv.graph import IDENTITY, Convolution, Graph, Node, Operand, Product
 from imgconv.index import Variable
 from imgconv.passes.literals import compact
@@ -54,7 +54,7 @@ def _rewrite(graph: Graph, node: Node, constants: dict[str, Any]) -> Node:
     operand = Operand(bias, _along(node.output.shape, axis))
     return compact(
         replace(
-            made, epilogue=_replace(rest, IDENTITY, added), epilogue_operands=(*made.epilogue_operands, operand),
+            made, epilogue=replace_part(rest, IDENTITY, added), epilogue_operands=(*made.epilogue_operands, operand),
         )
     )
 
@@ -64,10 +64,10 @@ def _peel(node: Node, axis: int, constants: dict[str, Any]) -> tuple[Any, Any, E
     size = node.output.shape[axis]
     scale, shift, rest, steps = numpy.ones(size), numpy.zeros(size), node.epilogue, 0
     while True:
-        users = _users(rest, IDENTITY)
-        if len(users) != 1:
+        found = users(rest, IDENTITY)
+        if len(found) != 1:
             return scale, shift, rest, steps
-        (user,) = users
+        (user,) = found
         if user.operation not in ("add", "subtract", "multiply", "divide") or user.arguments.count(IDENTITY) != 1:
             return scale, shift, rest, steps
         first = user.arguments[0] == IDENTITY
@@ -84,7 +84,7 @@ def _peel(node: Node, axis: int, constants: dict[str, Any]) -> tuple[Any, Any, E
             if not numpy.all(numpy.isfinite(factor)):
                 return scale, shift, rest, steps
             scale, shift = scale * factor, shift * factor
-        rest, steps = _replace(rest, user, IDENTITY), steps + 1
+        rest, steps = replace_part(rest, user, IDENTITY), steps + 1
 
 
 def _by_channel(node: Node, expression: Expression, axis: int, constants: dict[str, Any]) -> Any:
@@ -125,23 +125,3 @@ def _scaled(node: Node, weights: Any, view: View, scale: Any) -> tuple[Any, View
 def _along(shape: Shape, axis: int) -> View:
     """The view of a vector that is repeated along all other axes."""
     return View(shape, (shape[axis],), (axis_variables(shape)[axis],))
-
-
-def _users(expression: Expression, part: Expression) -> set[Apply]:
-    """The operations that take `part` directly; empty where the expression is the part itself."""
-    found: set[Apply] = set()
-    if isinstance(expression, Apply):
-        if part in expression.arguments:
-            found.add(expression)
-        for argument in expression.arguments:
-            found |= _users(argument, part)
-    return found
-
-
-def _replace(expression: Expression, part: Expression, new: Expression) -> Expression:
-    if expression == part:
-        return new
-    if isinstance(expression, Apply):
-        return apply(expression.operation, *(_replace(a, part, new) for a in expression.arguments))
-    return expression
-
