@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import itertools
 import subprocess
 import sys
 import threading
@@ -119,22 +120,26 @@ def test_a_finished_frame_waits_for_the_next(model: imgconv.Model) -> None:
 
 
 def test_a_finished_frame_submits_the_next(model: imgconv.Model) -> None:
-    """Whichever thread finishes it."""
+    """Whichever thread finishes it; where there is no room, it finishes those before first."""
     expected = [model.run(drawn(seed)) for seed in range(3)]
-    found: list[dict[str, Any]] = []
-    over = threading.Event()
+    found: list[tuple[int, dict[str, Any]]] = []
+    numbers, over = itertools.count(), threading.Event()
 
-    def go_on(frame: Any) -> None:
-        found.append(frame.result())
+    def submit(depth: int) -> None:
+        number = next(numbers)
+        if number < 60:
+            model.submit(drawn(number % 3), depth).add_done_callback(lambda frame: go_on(number, frame))
+
+    def go_on(number: int, frame: Any) -> None:
+        found.append((number, frame.result()))
+        submit(1 if number % 5 == 0 else 2)
         if len(found) == 60:
             over.set()
-        elif len(found) + 2 <= 60:
-            model.submit(drawn((len(found) + 1) % 3), 2).add_done_callback(go_on)
 
-    for seed in range(2):
-        model.submit(drawn(seed), 2).add_done_callback(go_on)
+    submit(2)
+    submit(2)
     assert over.wait(60)
-    for number, outputs in enumerate(found):
+    for number, outputs in found:
         assert_equal(outputs, expected[number % 3])
 
 
