@@ -255,7 +255,7 @@
 #define EPILOGUE_LOADS(quad) ;          // statements that load what the epilogue needs of an output quad
 #endif
 #ifndef START
-#define START 0.0f                      // what the sums of an output quad start with: its bias, or nothing
+#define START (0.0f)                    // what the sums of an output quad start with: its bias, or nothing
 #endif
 #ifndef START_LOADS
 #define START_LOADS(quad) ;             // statements that load it
