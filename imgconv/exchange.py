@@ -167,10 +167,10 @@ def stored(place: Storage, array: Any) -> Any:
     return contiguous.reshape(place.shape[0], -1, LANES) if isinstance(place, Texture) else contiguous
 
 
-def converted(value: Value, array: Any) -> Any:
-    """A downloaded array in the output's dtype."""
+def converted(value: Value, array: Any, copy: bool = False) -> Any:
+    """A downloaded array in the output's dtype. copy: always a new one."""
     if value.dtype.startswith("float"):
-        return array.astype(value.dtype, copy=False)
+        return array.astype(value.dtype, copy=copy)
     return numpy.rint(array).astype(value.dtype)
 
 

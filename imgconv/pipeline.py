@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy
 
-from imgconv.cl.device import Context
 from imgconv.cl.queue import Event, enqueue_barrier, enqueue_marker, is_over, span, wait
-from imgconv.cl.transfer import finish_queue, new_queue
+from imgconv.cl.transfer import finish_queue, is_memory, new_queue
 from imgconv.errors import Error, InputError
-from imgconv.exchange import Exchange
+from imgconv.exchange import check_inputs, converted
+from imgconv.graph import Value
 from imgconv.plan import Storage
 from imgconv.runner import Session
 
@@ -48,10 +48,10 @@ class Frame(Future[dict[str, Any]]):
     is done and where the context was opened with profile=True.
     """
 
-    def __init__(self, pipeline: Pipeline, slot: _Slot, exchange: Exchange) -> None:
+    def __init__(self, pipeline: Pipeline, slot: _Slot) -> None:
         super().__init__()
         self.ticks: Mapping[str, Ticks] = {}
-        self._work: tuple[Pipeline, _Slot, Exchange] | None = (pipeline, slot, exchange)
+        self._work: tuple[Pipeline, _Slot] | None = (pipeline, slot)
         self.set_running_or_notify_cancel()
 
     def result(self, timeout: float | None = None) -> dict[str, Any]:
@@ -85,17 +85,12 @@ class Frame(Future[dict[str, Any]]):
         work = self._work
         return work is None or work[1].is_over()
 
-    def _settles_in(self) -> float:
-        """Seconds until there was no call of submit() for a while."""
-        work = self._work
-        return 0.0 if work is None else work[0].submitted + SETTLED - monotonic()
-
-    def _take_slot(self) -> tuple[_Slot, Exchange]:
-        """What it is made of, which it does not know from here on."""
+    def _take_slot(self) -> _Slot:
+        """Its memory, which it does not know from here on."""
         assert self._work is not None
-        _, slot, exchange = self._work
+        _, slot = self._work
         self._work = None
-        return slot, exchange
+        return slot
 
 
 class Pipeline:
@@ -119,18 +114,17 @@ class Pipeline:
         self._slots = 0
         self._busy = 0
         self._changed = Condition()
-        self._under_way: deque[Frame] = deque()
-        # When the last of them was; whether the device is behind the host.
-        self.submitted = monotonic()
+        self._watch = watch = _Watch()
+        self._under_way = watch.frames
+        # Whether the device is behind the host.
         self._behind = False
         # Held by the thread that finishes frames; the functions that the caller added to a frame may submit the next.
         self._finishing = RLock()
-        self._pending: SimpleQueue[Frame | None] = SimpleQueue()
         # The thread knows the frames under way only: a pipeline that nobody holds any more is collected.
-        thread = Thread(target=_finish_all, args=(self._pending,), name="imgconv frames", daemon=True)
-        at_exit = partial(_stop, self._pending, thread)
+        thread = Thread(target=_finish_all, args=(watch,), name="imgconv frames", daemon=True)
+        at_exit = partial(_stop, watch, thread)
         atexit.register(at_exit)
-        weakref.finalize(self, _collected, self._pending, at_exit).atexit = False
+        weakref.finalize(self, _collected, watch, at_exit).atexit = False
         thread.start()
 
     @property
@@ -147,17 +141,16 @@ class Pipeline:
         if depth < 1:
             raise InputError(f"depth {depth}: at least one frame has to be under way")
         context = self._session.context
-        exchange = Exchange.of(self._session.plan, context, inputs, {})
-        if exchange.copies_in or exchange.instead:
+        if any(map(is_memory, inputs.values())):
             raise InputError("a submitted frame takes arrays; run() takes OpenCL buffers and images")
+        arrays = check_inputs(self._session.plan.inputs, inputs)
         slot = self._acquire(depth)
-        frame = Frame(self, slot, exchange)
+        frame = Frame(self, slot)
         try:
-            slot.fill(exchange.uploads)
+            slot.fill(arrays)
             with context.lock:
                 slot.start(*(self._queues if self._behind else (context.queue, context.queue)))
-                self._under_way.append(frame)
-                self.submitted = monotonic()
+                self._watch.add(frame)
         except BaseException as error:
             with suppress(ValueError):
                 self._under_way.remove(frame)
@@ -166,8 +159,6 @@ class Pipeline:
             frame.set_exception(error)
             if not isinstance(error, Error):
                 raise
-        else:
-            self._pending.put(frame)
         return frame
 
     def finish_through(self, frame: Frame) -> None:
@@ -180,14 +171,12 @@ class Pipeline:
     def _finish_oldest(self) -> None:
         """Waits for the frame that was submitted first, and gives it its outputs. The caller holds `_finishing`."""
         frame = self._under_way.popleft()
-        slot, exchange = frame._take_slot()
+        slot = frame._take_slot()
         try:
             start = monotonic()
             slot.finish()
             self._behind = monotonic() - start > BEHIND
-            for place, array in exchange.downloads.items():
-                numpy.copyto(array, slot.ports[place].array)
-            outputs = exchange.results()
+            outputs = slot.results()
             frame.ticks = slot.ticks()
         except BaseException as error:
             self._drop(slot)
@@ -242,7 +231,7 @@ class _Slot:
 
     def __init__(self, session: Session, shared: bool) -> None:
         plan = session.plan
-        self.context: Context = session.context
+        self.plan, self.context = plan, session.context
         self.lane, self.ports = session.new_lane(shared)
         # A buffer that is shared goes to the device and comes back, whatever it holds.
         self.sent = [p for place, p in self.ports.items() if p.shares or place in plan.input_buffers.values()]
@@ -251,10 +240,21 @@ class _Slot:
         self.computing: list[Event] = []
         self.downloads: list[Event] = []
 
-    def fill(self, uploads: Mapping[Storage, Any]) -> None:
-        """Copies the inputs to where the device takes them from."""
-        for place, array in uploads.items():
-            numpy.copyto(self.ports[place].array, array.reshape(place.shape))
+    def fill(self, arrays: Mapping[str, Any]) -> None:
+        """Copies checked inputs to where the device takes them from, in the dtypes that are stored."""
+        for name, place in self.plan.input_buffers.items():
+            array = arrays[name]
+            numpy.copyto(self.ports[place].array.reshape(array.shape), array, casting="unsafe")
+
+    def results(self) -> dict[str, Any]:
+        """The outputs of a frame that is finished, as new arrays."""
+        return {value.name: self._result(value) for value in self.plan.outputs}
+
+    def _result(self, value: Value) -> Any:
+        place = self.plan.output_buffers.get(value.name)
+        if place is None:
+            return self.plan.constant_outputs[value.name].copy()
+        return converted(value, self.ports[place].array, copy=True)
 
     def start(self, uploading: Any, downloading: Any) -> None:
         """Enqueues the frame behind the frames before, its copies on these queues."""
@@ -268,12 +268,15 @@ class _Slot:
         if awaited:
             self.computing.append(enqueue_barrier(context, self.uploads))
         self.lane.enqueue()
-        if awaited or not self.fetched:
+        if awaited:
             self.computing.append(enqueue_marker(context))
         if apart:
             context.queue.flush()
         computed = self.computing[-1:] if apart else None
-        self.downloads = [port.to_host(context, downloading, computed) for port in self.fetched]
+        self.downloads = [e for port in self.fetched for e in port.to_host(context, downloading, awaited, computed)]
+        if not awaited:
+            # Intel's CPU driver computes on one core less for a host that waits for a copy.
+            self.computing.append(enqueue_marker(context))
         downloading.flush()
 
     def finish(self) -> None:
@@ -338,25 +341,53 @@ class Mapped:
         return self._slot.ports[place].array
 
 
-def _finish_all(pending: SimpleQueue[Frame | None]) -> None:
-    while True:
-        frame = pending.get()
-        if frame is None:
-            return
-        while not frame.done():
-            sleep(max(LOOK, frame._settles_in()))
-            if frame._settles_in() <= 0 and frame._is_over():
-                frame._finish()
-        del frame
+class _Watch:
+    """The frames under way, first to last, for the thread that finishes those that nobody waits for."""
+
+    def __init__(self) -> None:
+        self.frames: deque[Frame] = deque()
+        self.submitted = monotonic()
+        # Whether the thread waits for a token: True where there is a frame, False where it is to end.
+        self.sleeps = True
+        self.tokens: SimpleQueue[bool] = SimpleQueue()
+
+    def add(self, frame: Frame) -> None:
+        """Adds the last frame."""
+        self.frames.append(frame)
+        self.submitted = monotonic()
+        if self.sleeps:
+            self.wake()
+
+    def wake(self) -> None:
+        """Lets the thread look at the frames."""
+        self.sleeps = False
+        self.tokens.put(True)
+
+    def settles_in(self) -> float:
+        """Seconds until there was no call of submit() for a while."""
+        return self.submitted + SETTLED - monotonic()
 
 
-def _collected(pending: SimpleQueue[Frame | None], at_exit: Any) -> None:
+def _finish_all(watch: _Watch) -> None:
+    while watch.tokens.get():
+        while watch.frames:
+            sleep(max(LOOK, watch.settles_in()))
+            # Another thread may finish the last of them now.
+            with suppress(IndexError):
+                if watch.settles_in() <= 0 and watch.frames[0]._is_over():
+                    watch.frames[0]._finish()
+        watch.sleeps = True
+        if watch.frames:
+            watch.wake()
+
+
+def _collected(watch: _Watch, at_exit: Any) -> None:
     """The thread ends with the frames that are under way."""
     atexit.unregister(at_exit)
-    pending.put(None)
+    watch.tokens.put(False)
 
 
-def _stop(pending: SimpleQueue[Frame | None], thread: Thread) -> None:
+def _stop(watch: _Watch, thread: Thread) -> None:
     """Before the interpreter ends, the frames that are under way do: the driver's library is unloaded after that."""
-    pending.put(None)
+    watch.tokens.put(False)
     thread.join()

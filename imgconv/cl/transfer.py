@@ -105,16 +105,17 @@ class StagedPort:
 
     def to_device(self, context: Context, queue: cl.CommandQueue, awaited: bool) -> list[cl.Event]:
         """Enqueues giving the device what is in the array; its event, where that is awaited. Raises DeviceError."""
-        if self._write is not None and queue is context.queue and not awaited and self._write(None) == 0:
+        if self._write is not None and queue is context.queue and not awaited and self._write() == 0:
             return []
         return [enqueue_upload(context, self.memory, self.array, queue)]
 
-    def to_host(self, context: Context, queue: cl.CommandQueue, wait_for: Events = None) -> cl.Event:
-        """Enqueues filling the array. Raises DeviceError."""
-        event = ctypes.c_void_p()
-        if self._read is not None and queue is context.queue and not wait_for and self._read(ctypes.byref(event)) == 0:
-            return cl.Event.from_int_ptr(event.value or 0, retain=False)
-        return enqueue_download(context, self.array, self.memory, queue, wait_for)
+    def to_host(
+        self, context: Context, queue: cl.CommandQueue, awaited: bool, wait_for: Events = None
+    ) -> list[cl.Event]:
+        """Enqueues filling the array; its event, where that is awaited. Raises DeviceError."""
+        if self._read is not None and queue is context.queue and not awaited and self._read() == 0:
+            return []
+        return [enqueue_download(context, self.array, self.memory, queue, wait_for)]
 
 
 class SharedPort:
@@ -131,7 +132,7 @@ class SharedPort:
         size = int(np.prod(shape)) * self._dtype.itemsize
         try:
             self.memory = cl.Buffer(context.handle, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size)
-            self.to_host(context, context.queue).wait()
+            self.to_host(context, context.queue, True)[0].wait()
         except cl.Error as error:
             raise refusal(context.info, f"{size} bytes of shared memory", error, "", shape) from error
 
@@ -144,32 +145,33 @@ class SharedPort:
         except cl.Error as error:
             raise refusal(context.info, f"giving up {self.array.nbytes} bytes of shared memory", error) from error
 
-    def to_host(self, context: Context, queue: cl.CommandQueue, wait_for: Events = None) -> cl.Event:
-        """Enqueues giving the buffer to the host, in a new array. Raises DeviceError."""
+    def to_host(
+        self, context: Context, queue: cl.CommandQueue, awaited: bool, wait_for: Events = None
+    ) -> list[cl.Event]:
+        """Enqueues giving the buffer to the host, in a new array; its event. Raises DeviceError."""
         flags: Any = cl.map_flags.READ | cl.map_flags.WRITE
-        event: cl.Event
         try:
             self.array, event = cl.enqueue_map_buffer(
                 queue, self.memory, flags, 0, self._shape, self._dtype, wait_for=wait_for, is_blocking=False
             )
         except cl.Error as error:
             raise refusal(context.info, f"taking {self.memory.size} bytes of shared memory", error) from error
-        return event
+        return [event]
 
 
 Port = Union[StagedPort, SharedPort]
 
 
-def _bound_copy(context: Context, name: str, memory: Memory, array: Array) -> Callable[[Any], int] | None:
+def _bound_copy(context: Context, name: str, memory: Memory, array: Array) -> Callable[[], int] | None:
     """A copy between a buffer and an array on the context's queue, by the driver's own function, with everything ready.
 
-    It takes where the event goes, or None, and gives the driver's status. None for an image, or without that function.
+    It makes no event, and gives the driver's status. None for an image, or without that function.
     """
     function = copy_function(name)
     if function is None or not isinstance(memory, cl.Buffer) or not array.nbytes:
         return None
     queue, buffer = ctypes.c_void_p(context.queue.int_ptr), ctypes.c_void_p(memory.int_ptr)
-    return partial(function, queue, buffer, 0, 0, array.nbytes, ctypes.c_void_p(array.ctypes.data), 0, None)
+    return partial(function, queue, buffer, 0, 0, array.nbytes, ctypes.c_void_p(array.ctypes.data), 0, None, None)
 
 
 def _enqueue(
