@@ -5,12 +5,11 @@
 The candidates of a problem run beside each other with the node's own epilogue. What the cost model chooses is compared
 with numpy in float64 first, and the others with it; a problem with a wrong one is reported and not timed. Then `imgconv
 tune`'s own measurement makes its choice, and afterwards all candidates are measured anew, in turn, by the device's
-events; the least of the repeated times counts, and those close to the fastest are repeated more often.
+events, as `imgconv tune` does (the lower quartile counts), and those close to the fastest once more, more often.
 
     default     what the cost model chooses, and what it takes in parts of the best candidate
     tuned       what `imgconv tune` chooses (among its first 16 candidates), and what it takes in parts of the best
-    same again  the default's kernel, built and measured twice, the slower in parts of the faster, which counts: what
-                noise is left
+    same again  the default's kernel, built and measured twice, the slower in parts of the faster: what noise is left
 
 --candidates measures only those of the least predicted cost, for devices that build slowly.
 """
@@ -68,7 +67,7 @@ class Asked:
 class Row:
     """What was measured of one problem: seconds by candidate. failure: why there are none.
 
-    same_again: the slower of the default's two copies in parts of the faster, whose seconds count.
+    same_again: the slower of the default's two copies in parts of the faster.
     error: the default's, in parts of the largest result.
     """
 
@@ -196,9 +195,9 @@ def measure(asked: Asked, trial: Trial, repeat: int, tolerance: float) -> Row:
     close = {n for n in range(count) if found[n] <= (1 + CLOSE) * min(found)} | {0, tuned, count}
     again = trial.seconds(sorted(close), OFTEN * repeat)
     for number, seconds in zip(sorted(close), again, strict=True):
-        found[number] = min(found[number], seconds)
-    default, slower = sorted((found[0], found[count]))
-    return Row(asked, count, "", error, (default, *found[1:count]), tuned, slower / default)
+        found[number] = seconds
+    faster, slower = sorted((found[0], found[count]))
+    return Row(asked, count, "", error, tuple(found[:count]), tuned, slower / faster)
 
 
 def rows_of(problems: Sequence[Asked], config: Config, target: Target, options: argparse.Namespace) -> Iterator[Row]:

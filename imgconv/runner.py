@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
@@ -11,7 +11,7 @@ import numpy
 from imgconv.cl.device import Context
 from imgconv.cl.image import allocate, allocate_buffer, copy_region, create_buffer, create_image, create_image_in
 from imgconv.cl.image import download, download_buffer, fill, upload
-from imgconv.cl.program import Part, binary, build_all, kernel
+from imgconv.cl.program import Functions, Part, binary, build_all
 from imgconv.cl.queue import bind, durations, enqueue, enqueue_all, finish, spans
 from imgconv.cl.queue import Launch as BoundLaunch
 from imgconv.cl.recording import Recording, distrust, is_trusted, plain_runs, record, trust
@@ -94,6 +94,7 @@ class Session:
             raise ResourceError(f"{error.message}; {has}", error.tensor, error.shape, error.limit) from error
         self._lent = {text: kernel for each in lenders for text, kernel in each.kernels.items()} if not binaries else {}
         self.kernels: dict[str, tuple[Any, str]] = self._build(progress or (lambda done, total, what: None), binaries)
+        self._functions = Functions(context)
         self._launches = self._bind(self._memory)
         if not is_trusted(context.info):
             self._compare_replay()
@@ -172,11 +173,17 @@ class Session:
             if memory is not self._memory and memory.keys().isdisjoint(used):
                 launches.append(self._launches[number])
                 continue
-            program, name = self.kernels[launch.source.text]
-            bound = kernel(program, name)
+            bound = self._functions.take(*self.kernels[launch.source.text])
             bound.set_args(*(memory[place] if place in memory else self._memory[place] for place in used))
             launches.append((bound, launch.source.global_size, launch.source.local_size))
         return launches
+
+    def to_one_output(self, numbers: Sequence[int]) -> list[BoundLaunch]:
+        """These launches, by number; where their outputs are alike, all write to the first one's."""
+        places = [self.plan.launches[number].writes for number in numbers]
+        alike = {p: self._memory[places[0]] for p in places if replace(p, name=places[0].name) == places[0]}
+        bound = self._bind(alike)
+        return [bound[number] for number in numbers]
 
     def _compare_replay(self) -> None:
         """Settles whether this driver's recordings are used: by a replay of the first launches."""

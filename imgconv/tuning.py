@@ -43,7 +43,7 @@ ON CONFLICT DO UPDATE SET seconds = min(seconds, excluded.seconds)
 
 @dataclass(frozen=True)
 class Measured:
-    """A specialisation of a problem, and the least seconds that its launch took."""
+    """A specialisation of a problem, and the seconds that its launch takes."""
 
     specialisation: Specialisation
     seconds: float

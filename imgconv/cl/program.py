@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -127,6 +127,30 @@ def build_binary(context: Context, content: bytes, name: str) -> Program | None:
             return Program(name, cl.Program(context.handle, [context.handle.devices[0]], [content]).build())
     except cl.Error:
         return None
+
+
+# NVIDIA's driver (580, H200) takes 2 to 3 us longer, on the host and on the device, for a launch of a function whose
+# last launch had other arguments.
+OWN_FUNCTIONS = "NVIDIA CUDA"
+
+
+class Functions:
+    """Kernels for launches that are kept: of a function of its own each, where launches are faster then."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._taken: Counter[tuple[Program, str]] = Counter()
+        self._copies: dict[Program, list[Program]] = {}
+
+    def take(self, program: Program, name: str) -> cl.Kernel:
+        """What `kernel` gives, or the same of a copy of the program. Raises as it does."""
+        number = self._taken[program, name] if self._context.info.platform == OWN_FUNCTIONS else 0
+        self._taken[program, name] += 1
+        copies = self._copies.setdefault(program, [program])
+        while len(copies) <= number:
+            with _without_warnings():
+                copies.append(build_binary(self._context, binary(program), program.name) or program)
+        return kernel(copies[number], name)
 
 
 def kernel(program: Program, name: str) -> cl.Kernel:

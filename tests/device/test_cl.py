@@ -615,6 +615,25 @@ def test_unknown_kernel_lists_what_there_is(context: Context) -> None:
         program.kernel(built, "subtract")
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_kernels_that_are_kept(context: Context, monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
+    """Each of a function of its own where the driver wants that: the same function is one of another program."""
+    monkeypatch.setattr(program, "OWN_FUNCTIONS", context.info.platform if own else "no platform")
+    functions, built = program.Functions(context), program.build(context, ADD, "add.cl")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kernels = [functions.take(built, name) for name in ("add", "add", "double_all", "add")]
+    programs = [kernel.get_info(cl.kernel_info.PROGRAM).int_ptr for kernel in kernels]
+    assert programs[0] == programs[2] == built.handle.int_ptr
+    assert len({programs[n] for n in (0, 1, 3)}) == (3 if own else 1)
+    buffer = image.create_buffer(context, np.zeros(64, np.float32))
+    for number, kernel in enumerate(kernels):
+        kernel.set_args(*([buffer] if number == 2 else [buffer, np.float32(number + 1)]))
+    for kernel in kernels:
+        queue.enqueue(context, kernel, (64,))
+    np.testing.assert_array_equal(image.download_buffer(context, buffer, (64,), np.float32), np.full(64, 10.0))
+
+
 def test_launches_run_in_order_with_their_own_arguments(context: Context) -> None:
     built = program.build(context, ADD, "add.cl")
     buffer = image.create_buffer(context, np.zeros(64, np.float32))

@@ -21,6 +21,7 @@ from support import make_model
 
 import imgconv
 from imgconv import pipeline
+from imgconv.cl import program
 from imgconv.cl.device import DeviceInfo
 from imgconv.graph import Graph
 from imgconv.tensor import Tensor, build_graph, convolution
@@ -74,6 +75,25 @@ def test_frames_are_runs(each_way: imgconv.Model, depth: int) -> None:
         assert_equal(frame.result(timeout=60), want)
         assert frame.done() and not frame.cancelled() and frame.exception() is None
     assert model._last.pipeline.bytes <= depth * model.plan.buffer_bytes
+
+
+def test_launches_of_functions_of_their_own(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that a network repeats, and those of several frames under way."""
+    x = y = Tensor.input("x", SHAPE)
+    for seed in range(3):
+        weights = numpy.random.default_rng(seed).normal(size=(5, 5, 3, 3)).astype(numpy.float32)
+        y = convolution(y, Tensor.constant(weights), [1, 1], [1] * 4, [1, 1]).relu()
+    repeated = build_graph({"y": y}, [x], "repeated")
+    model = imgconv.load(repeated, device)
+    texts = [launch.source.text for launch in model.plan.launches]
+    assert len(set(texts)) < len(texts)
+    expected = [model.run(drawn(seed)) for seed in range(5)]
+    monkeypatch.setattr(program, "OWN_FUNCTIONS", device.platform)
+    apart = imgconv.load(repeated, device)
+    frames = [apart.submit(drawn(seed)) for seed in range(5)]
+    for seed, frame in enumerate(frames):
+        assert_equal(frame.result(), expected[seed])
+        assert_equal(apart.run(drawn(seed)), expected[seed])
 
 
 def test_order_is_kept(model: imgconv.Model) -> None:

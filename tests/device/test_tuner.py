@@ -72,7 +72,7 @@ def test_the_faster_half_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuner.Trial, "seconds", seconds)
     unused: Any = None
     trial = tuner.Trial([unused] * 5, [unused] * 5, unused, {}, [])
-    assert trial.measure(range(5)) == [1.0, 1.1, 2.0, 0.8, 3.0]
+    assert trial.measure(range(5)) == [1.05, 1.1, 2.0, 0.8, 3.0]
     assert calls == [([0, 1, 2, 3, 4], tuner.LAUNCHES // 5), ([3, 0], tuner.LAUNCHES // 2)]
 
 
