@@ -369,6 +369,9 @@ class _Exporter:
         # What ONNX refuses: pads as large as the window, and sums of dilated ones.
         if any(p >= k for p, k in zip(found["pads"], (*window, *window))) or (dilated and operation.kind == "sum"):
             return None
+        # Where a window holds nothing but padding onnxruntime's MaxPool gives the least float, not -inf.
+        if operation.kind == "max" and _only_padding(view, **found):
+            return None
         x = self.load(Operand(node.operands[0].value, views.identity(view.source)), 4)
         if operation.kind == "max":
             return self.emit("MaxPool", [x], "float32", node.output.shape, kernel_shape=window, **found)
@@ -587,6 +590,16 @@ def _windows(view: View) -> dict[str, list[int]] | None:
         if (n + b + after[-1] - reach) // s + 1 != out:
             return None
     return {"strides": strides, "dilations": dilations, "pads": [*before, *after]}
+
+
+def _only_padding(view: View, strides: list[int], dilations: list[int], pads: list[int]) -> bool:
+    """Whether some of the windows that `_windows` found lie outside of the source."""
+    axes = zip(view.source[2:], view.shape[2:4], view.shape[4:], strides, dilations, pads)
+    return any(
+        not any(0 <= o * stride - pad + k * dilation < size for k in range(window))
+        for size, outputs, window, stride, dilation, pad in axes
+        for o in range(outputs)
+    )
 
 
 def _reduced_axes(view: View, rank: int) -> list[int]:

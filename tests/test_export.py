@@ -332,6 +332,13 @@ def test_pools(data: st.DataObject) -> None:
     check(graph, arrays)
 
 
+def test_windows_of_nothing_but_padding() -> None:
+    x = numbers(1, 2, 1, 3)
+    seen = view.windows(x.shape, (1, 3), (2, 1), (1, 1), (2, 1), (1, 0))
+    graph, arrays = one_node((1, 2, 1, 3), Reduction("max", IDENTITY), [(x, seen)], -numpy.inf)
+    assert "MaxPool" not in operators(check(graph, arrays))
+
+
 def test_usual_pools_need_one_operator() -> None:
     x = Tensor.input("x", (1, 4, 8, 8))
     outputs = {"max": x.max_pool(3, 2, 1), "whole": x.max_pool(2, 2), "mean": x.mean([2, 3], keepdims=True)}

@@ -577,10 +577,10 @@ def _cycles_of_group(
 ) -> tuple[float, float]:
     """Cycles in which a work group keeps a large GPU's compute unit busy, and in which it only waits for reads.
 
-    Fitted to 2,100 candidates of 100 problems of five networks on an H200; measured anew, what it chooses takes 1.05
-    times as long as the best, in all, and for 79 % of them at most 1.1 times. 128 multiply-adds in a cycle; 1.1 cycles
-    for a work item's read of a texel, less where items of a wave read the same one or neighbours, and of weights in a
-    buffer; 0.9 for a texel that is staged, and 0.02 for each item that reads it from local memory.
+    Fitted to 2,100 candidates of 100 problems of five networks on an H200; measured anew, what it chooses takes 1.03
+    times as long as the best of six, in all, and for 86 % of them at most 1.1 times. 128 multiply-adds in a cycle; 1.1
+    cycles for a work item's read of a texel, less where items of a wave read the same one or neighbours, and of weights
+    in a buffer; 0.9 for a texel that is staged, and 0.02 for each item that reads it from local memory.
     """
     width, height, _ = chosen.local_size or (1, 1, 1)
     items, texels = prod(chosen.local_size or (1, 1, 1)), texel_reads(problem, chosen)
