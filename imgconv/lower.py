@@ -14,7 +14,7 @@ from imgconv.errors import ResourceError, UnsupportedError
 from imgconv.expression import operations
 from imgconv.graph import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Product
 from imgconv.graph import Reduction, Value, plain
-from imgconv.kernels import convolution, generated, product, separable
+from imgconv.kernels import convolution, convolution_choice, generated, product, separable
 from imgconv.kernels.rows import Rows, find_rows, rows_kernel
 from imgconv.kernels.source import KernelSource
 from imgconv.kernels.windows import windows_kernel
@@ -51,7 +51,7 @@ class Target:
     local_memory_bytes: int = 1 << 15
     images_in_buffers: Alignment | None = None
     choose_convolution: Callable[[convolution.Problem, str, int], convolution.Specialisation] = (
-        convolution.default_specialisation
+        convolution_choice.default_specialisation
     )
     choose_product: Callable[[product.Problem, str, int], product.Specialisation] = product.default_specialisation
     choose_separable: Callable[[separable.Problem, str, int, int], separable.Specialisation | None] = (
@@ -436,7 +436,7 @@ class _Lowering:
         half = self._computes_half(node.output.name) and not exact and not numpy.any(numpy.abs(weights) > HALF_MAX)
         integers = exact or weights.dtype == numpy.int8
         problem = replace(problem, half=half, integers=integers)
-        chosen, choice = self._choose(convolution, self.target.choose_convolution, problem)
+        chosen, choice = self._choose(convolution_choice, self.target.choose_convolution, problem)
         packed = convolution.pack_weights(problem, operation, chosen.block_quads, weights, chosen.winograd)
         bytes_ = weights.dtype == numpy.int8 and (chosen.weights_in_buffer or self.target.byte_images)
         dtype = "int8" if bytes_ else self._weights_dtype(weights, (node,))
@@ -510,13 +510,13 @@ class _Lowering:
         """What is read of a constant."""
         return operand.view.evaluate(numpy.asarray(self.graph.constants[operand.value]), operand.fill)
 
-    def _choose(self, kernel: Any, choose: Callable[..., Any], problem: Any) -> tuple[Any, str]:
+    def _choose(self, costs: Any, choose: Callable[..., Any], problem: Any) -> tuple[Any, str]:
         """A specialisation of a template, and where it comes from."""
         kind, units = self.target.kind, self.target.compute_units
         chosen = choose(problem, kind, units)
         seconds = self.target.measured(problem)
         source = "chosen by the cost model" if seconds is None else f"the fastest measured, {seconds * 1e6:.1f} us"
-        return chosen, f"{source}; predicted cost {kernel.predicted_cost(problem, chosen, kind, units):.4g}"
+        return chosen, f"{source}; predicted cost {costs.predicted_cost(problem, chosen, kind, units):.4g}"
 
     def _is_direct(self, operand: Operand) -> bool:
         place = self.placements.get(operand.value)

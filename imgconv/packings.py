@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from imgconv.kernels import convolution
 from imgconv.kernels.convolution import Problem, Specialisation
+from imgconv.kernels.convolution_choice import candidates, predicted_cost
 from imgconv.lower import Target
 
 # A specialisation may cost so many times the best one, or so much more, to read weights that are already there: about
@@ -27,8 +27,8 @@ def sharing(target: Target, known: Packings) -> Target:
         packings = known.setdefault(replace(problem, batch=1, input_size=(0, 0), output_size=(0, 0)), set())
         if packings and _packing(best) not in packings and target.measured(problem) is None:
             cost = {
-                c: convolution.predicted_cost(problem, c, kind, compute_units)
-                for c in (best, *convolution.candidates(problem, kind)) if c == best or _packing(c) in packings
+                c: predicted_cost(problem, c, kind, compute_units)
+                for c in (best, *candidates(problem, kind)) if c == best or _packing(c) in packings
             }
             near = min((c for c in cost if c != best), key=lambda c: cost[c], default=best)
             best = near if cost[near] <= max(NEARLY * cost[best], cost[best] + LAUNCH) else best

@@ -19,7 +19,7 @@ from imgconv.cl.queue import Launch, durations, enqueue
 from imgconv.config import Config
 from imgconv.errors import Error
 from imgconv.graph import Graph, Node, Value
-from imgconv.kernels import convolution, product
+from imgconv.kernels import convolution, convolution_choice, product
 from imgconv.lower import Target, lower
 from imgconv.precision import relative_error
 from imgconv.runner import Session
@@ -58,7 +58,7 @@ def problems_of(graph: Graph, config: Config, target: Target) -> dict[Problem, N
 
 def ranked(problem: Problem, target: Target) -> list[Specialisation]:
     """Every candidate, the one that the cost model would choose first."""
-    kernel: Any = convolution if isinstance(problem, convolution.Problem) else product
+    kernel: Any = convolution_choice if isinstance(problem, convolution.Problem) else product
     made: list[Specialisation] = kernel.candidates(problem, target.kind)
     return sorted(made, key=lambda c: kernel.predicted_cost(problem, c, target.kind, target.compute_units))
 

@@ -23,7 +23,8 @@ from imgconv.config import Config
 from imgconv.errors import Error, InputError
 from imgconv.evaluate import evaluate_graph
 from imgconv.graph import Convolution, Graph
-from imgconv.kernels import convolution as kernels
+from imgconv.kernels import convolution_choice
+from imgconv.kernels.convolution import Problem, Specialisation
 from imgconv.layout import ImageLimits
 from imgconv.lower import Target, lower
 from imgconv.passes import run_passes
@@ -157,10 +158,10 @@ def test_loops_trips_reads_and_multiply_adds() -> None:
     assert found.items((32, 4)) == 90 and found.items((16, 2)) == 32
 
 
-def one_by_one(problem: kernels.Problem, kind: str, units: int) -> kernels.Specialisation:
+def one_by_one(problem: Problem, kind: str, units: int) -> Specialisation:
     """The best that multiplies by each weight of the window, not by Winograd's taps."""
-    made = [c for c in kernels.candidates(problem, kind) if not c.winograd]
-    return min(made, key=lambda c: kernels.predicted_cost(problem, c, kind, units))
+    made = [c for c in convolution_choice.candidates(problem, kind) if not c.winograd]
+    return min(made, key=lambda c: convolution_choice.predicted_cost(problem, c, kind, units))
 
 
 @pytest.mark.parametrize("target", [GPU, CPU], ids=["gpu", "cpu"])
@@ -381,8 +382,8 @@ def test_every_problem_is_asked_once_with_the_default_first() -> None:
     found = choice.collect(["squeezenet", "squeezenet"], Config(), CPU)
     assert len({asked.problem for asked in found}) == len(found) > 10
     for asked in found:
-        assert isinstance(asked.problem, kernels.Problem)
-        assert asked.candidates[0] == kernels.default_specialisation(asked.problem, "cpu", 2)
+        assert isinstance(asked.problem, Problem)
+        assert asked.candidates[0] == convolution_choice.default_specialisation(asked.problem, "cpu", 2)
         assert asked.networks == ("squeezenet", "squeezenet")
     assert choice.describe(found[0].problem) == "1x1 512->1000 at 13x13"
 

@@ -17,13 +17,13 @@ from graphs import target
 
 from imgconv.config import Config
 from imgconv.errors import ConfigError
-from imgconv.kernels import convolution, product
+from imgconv.kernels import convolution, convolution_choice, product
 from imgconv.tuning import Database, Measured, default_path, key, open_beside, tuned
 
 ROOT = Path(__file__).parent.parent
 PROBLEM = convolution.Problem(1, 32, (14, 14), 64, (14, 14), (1, 1), (1, 1), (1, 1), (0, 0), 1)
 PRODUCT = product.Problem(1, 3, 64, 40)
-SLOW, FAST = convolution.candidates(PROBLEM, "gpu")[:2]
+SLOW, FAST = convolution_choice.candidates(PROBLEM, "gpu")[:2]
 HERE = "Vendor | GPU | OpenCL C 1.2 | driver 1"
 NAME = key(PROBLEM, Config())
 
@@ -40,8 +40,8 @@ def chosen(database: Database, device: str = HERE, config: Config = Config()) ->
 
 def test_the_fastest_is_chosen(database: Database) -> None:
     default = chosen(database)
-    assert default == convolution.default_specialisation(PROBLEM, "gpu", 8)
-    other = next(c for c in convolution.candidates(PROBLEM, "gpu") if c != default)
+    assert default == convolution_choice.default_specialisation(PROBLEM, "gpu", 8)
+    other = next(c for c in convolution_choice.candidates(PROBLEM, "gpu") if c != default)
     database.record(HERE, NAME, [Measured(default, 2e-3), Measured(other, 1e-3)])
     assert chosen(database) == other
     assert database.find(HERE, NAME) == [Measured(other, 1e-3), Measured(default, 2e-3)]
@@ -67,7 +67,7 @@ def test_another_device_or_driver_is_not_consulted(database: Database, other: st
 
 def test_what_the_kernels_no_longer_take_is_not_chosen(database: Database) -> None:
     database.record(HERE, NAME, [Measured(replace(SLOW, half_quads=4), 1e-9)])
-    assert chosen(database) == convolution.default_specialisation(PROBLEM, "gpu", 8)
+    assert chosen(database) == convolution_choice.default_specialisation(PROBLEM, "gpu", 8)
     assert tuned(target(), database, HERE, Config()).measured(PROBLEM) is None, "and not said to be"
     with sqlite3.connect(database.path) as connection:
         connection.execute("""UPDATE measured SET specialisation = '{"kernel": "convolution", "unheard_of": 1}'""")

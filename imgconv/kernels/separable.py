@@ -11,7 +11,7 @@ from math import ceil, gcd, prod
 from imgconv.access import SHORT_LIMIT, KernelArgument, image_type, read_text, write_text
 from imgconv.epilogue import build_epilogue
 from imgconv.graph import Convolution, Graph, Node
-from imgconv.kernels import convolution
+from imgconv.kernels import convolution, convolution_choice
 from imgconv.kernels.source import KernelSource
 from imgconv.layout import LANES, Placement, Texture
 from imgconv.template import specialise
@@ -103,7 +103,7 @@ def default_specialisation(
     Only GPUs of computers win. An H200 takes 8 to 25 us for pairs that take 17 to 54 in two launches. On Adrenos,
     Mesa's code for a630 takes 1.1 to 2 times the issue slots of two launches: more than the saved traffic and launch.
     """
-    if compute_units < convolution.LARGE_GPU:
+    if compute_units < convolution_choice.LARGE_GPU:
         return None
     made = candidates(problem, kind, local_memory_bytes)
     best = min(made, key=lambda c: predicted_cost(problem, c, compute_units), default=None)
@@ -115,8 +115,8 @@ def default_specialisation(
 def cost_of_two(problem: Problem, kind: str, compute_units: int) -> float:
     """The predicted cost of both convolutions by conv.cl, and of the second launch, in cycles of a compute unit."""
     both = (problem.depthwise, problem.pointwise)
-    chosen = (convolution.default_specialisation(p, kind, compute_units) for p in both)
-    costs = (convolution.predicted_cost(p, c, kind, compute_units) for p, c in zip(both, chosen, strict=True))
+    chosen = (convolution_choice.default_specialisation(p, kind, compute_units) for p in both)
+    costs = (convolution_choice.predicted_cost(p, c, kind, compute_units) for p, c in zip(both, chosen, strict=True))
     return LAUNCH_CYCLES + sum(costs)
 
 

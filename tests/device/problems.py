@@ -31,6 +31,7 @@ from hypothesis import strategies as st
 from imgconv import expression
 from imgconv.expression import Argument
 from imgconv.kernels import convolution as convolution_kernel
+from imgconv.kernels import convolution_choice
 from imgconv.kernels import product as product_kernel
 from imgconv.kernels import separable as separable_kernel
 from imgconv.tensor import Tensor, concatenate, convolution, elementwise, gather, less, where
@@ -265,7 +266,7 @@ def convolution_problems(most: int = 9) -> st.SearchStrategy[ConvolutionProblem]
 
 def convolution_specialisations(problem: convolution_kernel.Problem) -> list[convolution_kernel.Specialisation]:
     """The candidates of both kinds of device, and blocks that divide nothing, as far as conv.cl allows them."""
-    made = [c for kind in ("cpu", "gpu") for c in convolution_kernel.candidates(problem, kind)]
+    made = [c for kind in ("cpu", "gpu") for c in convolution_choice.candidates(problem, kind)]
     half = max((c.half_quads for c in made), default=0)
     for columns, rows, quads, keep in itertools.product((1, 3, 5), (1, 2, 3), (1, 2, 3, 4), convolution_kernel.KEEP):
         for weights, parts, passes, vector, local in (

@@ -15,7 +15,7 @@ from support import assert_close, make_model, run_oracle
 
 from imgconv.cl.device import Context
 from imgconv.config import Config
-from imgconv.kernels import convolution
+from imgconv.kernels import convolution, convolution_choice
 from imgconv.layout import HostBuffer, Texture
 from imgconv.lower import Target
 from imgconv.onnx_import import import_onnx
@@ -55,8 +55,8 @@ def keeping(context: Context, place: str, **changes: Any) -> Target:
     """The device, with the weights of every convolution in one place: a buffer or an image."""
 
     def choose(problem: convolution.Problem, kind: str, units: int) -> convolution.Specialisation:
-        made = [c for c in convolution.candidates(problem, kind) if c.weights_in_buffer == (place == "buffer")]
-        return min(made, key=lambda c: convolution.predicted_cost(problem, c, kind, units))
+        made = [c for c in convolution_choice.candidates(problem, kind) if c.weights_in_buffer == (place == "buffer")]
+        return min(made, key=lambda c: convolution_choice.predicted_cost(problem, c, kind, units))
 
     return target(context, "gpu", choose_convolution=choose, **changes)
 

@@ -15,7 +15,8 @@ from running import Choose, check, device_settings, run_tensors, target
 from imgconv.cl.device import Context
 from imgconv.config import Config
 from imgconv.errors import DeviceError
-from imgconv.kernels.convolution import Problem, Specialisation, candidates, predicted_cost
+from imgconv.kernels.convolution import Problem, Specialisation
+from imgconv.kernels.convolution_choice import candidates, predicted_cost
 from imgconv.layout import Texture
 from imgconv.lower import Target
 from imgconv.tensor import Tensor, convolution

@@ -19,7 +19,7 @@ from imgconv.config import Config
 from imgconv.errors import ResourceError
 from imgconv.evaluate import evaluate_graph
 from imgconv.graph import Graph
-from imgconv.kernels import convolution
+from imgconv.kernels import convolution, convolution_choice
 from imgconv.layout import Texture
 from imgconv.lower import lower
 from imgconv.passes import run_passes
@@ -146,8 +146,8 @@ def test_winograd_reads_no_stale_texels(device: DeviceInfo) -> None:
     graph = run_passes(build_graph({"y": t.relu().conv2d(const(8, 16, 3, 3, seed=3)).mean([2, 3])}, [x]))
 
     def choose(problem: convolution.Problem, kind: str, units: int) -> convolution.Specialisation:
-        tiles = [c for c in convolution.candidates(problem, kind) if c.winograd == 4]
-        return tiles[0] if tiles else convolution.default_specialisation(problem, kind, units)
+        tiles = [c for c in convolution_choice.candidates(problem, kind) if c.winograd == 4]
+        return tiles[0] if tiles else convolution_choice.default_specialisation(problem, kind, units)
 
     apart = replace(target_of(device), images_in_buffers=None, choose_convolution=choose)
     plan = lower(graph, Config(), apart)
