@@ -24,7 +24,6 @@ from imgconv.cl.queue import Event, enqueue_barrier, enqueue_marker, is_over, sp
 from imgconv.cl.transfer import finish_queue, is_memory, new_queue
 from imgconv.errors import Error, InputError
 from imgconv.exchange import check_inputs, converted
-from imgconv.graph import Value
 from imgconv.plan import Storage
 from imgconv.runner import Session
 
@@ -231,8 +230,12 @@ class _Slot:
 
     def __init__(self, session: Session, shared: bool) -> None:
         plan = session.plan
-        self.plan, self.context = plan, session.context
+        self.context = session.context
         self.lane, self.ports = session.new_lane(shared)
+        self.inputs = [(name, self.ports[place]) for name, place in plan.input_buffers.items()]
+        places = {value: plan.output_buffers.get(value.name) for value in plan.outputs}
+        self.outputs = [(value, None if place is None else self.ports[place]) for value, place in places.items()]
+        self.constants = plan.constant_outputs
         # A buffer that is shared goes to the device and comes back, whatever it holds.
         self.sent = [p for place, p in self.ports.items() if p.shares or place in plan.input_buffers.values()]
         self.fetched = [p for place, p in self.ports.items() if p.shares or place in plan.output_buffers.values()]
@@ -242,19 +245,16 @@ class _Slot:
 
     def fill(self, arrays: Mapping[str, Any]) -> None:
         """Copies checked inputs to where the device takes them from, in the dtypes that are stored."""
-        for name, place in self.plan.input_buffers.items():
+        for name, port in self.inputs:
             array = arrays[name]
-            numpy.copyto(self.ports[place].array.reshape(array.shape), array, casting="unsafe")
+            numpy.copyto(port.array.reshape(array.shape), array, casting="unsafe")
 
     def results(self) -> dict[str, Any]:
         """The outputs of a frame that is finished, as new arrays."""
-        return {value.name: self._result(value) for value in self.plan.outputs}
-
-    def _result(self, value: Value) -> Any:
-        place = self.plan.output_buffers.get(value.name)
-        if place is None:
-            return self.plan.constant_outputs[value.name].copy()
-        return converted(value, self.ports[place].array, copy=True)
+        return {
+            value.name: self.constants[value.name].copy() if port is None else converted(value, port.array, copy=True)
+            for value, port in self.outputs
+        }
 
     def start(self, uploading: Any, downloading: Any) -> None:
         """Enqueues the frame behind the frames before, its copies on these queues."""
