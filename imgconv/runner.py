@@ -51,16 +51,19 @@ class Lane:
     """The memory of a run's inputs and outputs, and the launches that are bound to it.
 
     recording: the launches in the driver's own form; None where, or as long as, they are enqueued one by one.
+    launched: whether they ever were.
     """
 
     def __init__(self, context: Context, memory: Mapping[Storage, Any], launches: Sequence[BoundLaunch]) -> None:
         self.context, self.memory, self.launches = context, memory, launches
         self._bound = bind(context, launches)
         self._plain_runs = plain_runs(context.info)
+        self.launched = False
         self.recording = None if self._plain_runs else record(context, launches)
 
     def enqueue(self) -> None:
         """Enqueues every launch. The last time must be over. Raises DeviceError, ResourceError."""
+        self.launched = True
         if self.recording is not None:
             self.recording.replay()
             return
@@ -126,6 +129,7 @@ class Session:
 
     def _enqueue_with(self, instead: Mapping[int, Sequence[ImageCopy]]) -> None:
         """Enqueues the launches, but copies in place of some of them, by their numbers."""
+        self.lane.launched = True
         for number, launch in enumerate(self.lane.launches):
             if number in instead:
                 for *between, start, begin, size in instead[number]:
@@ -384,10 +388,20 @@ class Session:
         return create_image(self.context, form.width, form.height, layers, form.dtype, tensor)
 
     def binaries(self) -> tuple[bytes, ...]:
-        """The driver's programs, in the order in which they are built."""
+        """The driver's programs, in the order in which they are built. Runs once where it has not run."""
         if not self._lent.keys().isdisjoint(self.kernels):
             return Session(self.plan, self.context).binaries()
+        if not self.lane.launched:
+            self._launch_once()
         return tuple(map(binary, self._programs))
+
+    def _launch_once(self) -> None:
+        """Drivers may compile a kernel when it is launched first (PoCL does), and have machine code from then on."""
+        with self.context.lock:
+            self._upload_drawn(0)
+            self.lane.enqueue()
+            finish(self.context)
+            self.clear_states()
 
     def _build(self, progress: Progress, binaries: Sequence[bytes]) -> dict[str, tuple[Any, str]]:
         """Program and kernel name of every distinct kernel text; several texts make one program."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +21,11 @@ from graphs import const
 
 import imgconv
 from imgconv import saved
+from imgconv.cl import program
 from imgconv.cl.device import DeviceInfo
 from imgconv.evaluate import evaluate_graph
 from imgconv.graph import Graph
+from imgconv.runner import LAUNCHES_COMPARED
 from imgconv.tensor import Tensor, build_graph, concatenate
 
 ROOT = Path(__file__).parent.parent.parent
@@ -58,6 +61,19 @@ def path(device: DeviceInfo, graph: Graph, tmp_path_factory: pytest.TempPathFact
     path = tmp_path_factory.mktemp("saved") / "m.imgconv"
     imgconv.load(graph, device=device).save(path)
     return path
+
+
+def test_programs_hold_what_a_launch_compiles(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PoCL compiles a kernel when it is launched: what is saved before a run is what is saved after one."""
+    x = y = Tensor.input("x", X.shape)
+    for unknown in numpy.random.default_rng().random(2 * LAUNCHES_COMPARED):  # no driver's cache has these kernels
+        y = y.max_pool(3, 1, 1) * float(unknown)
+    network = build_graph({"y": y}, [x])
+    fresh = [len(each) for each in imgconv.load(network, device)._last.session.binaries()]
+    monkeypatch.setattr(program, "_built", OrderedDict())
+    model = imgconv.load(network, device)
+    outputs(model)
+    assert [len(each) for each in model._last.session.binaries()] == fresh
 
 
 @pytest.mark.parametrize("settings", [{}, {"float16": 1}, {"max_image": 8}, {"native_explog": True}], ids=str)
