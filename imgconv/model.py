@@ -196,7 +196,8 @@ class Model:
         """Writes the plan of the last run, its weights and the driver's programs: `load` takes the file as a model.
 
         Loading it needs no onnx package and compiles nothing on the same device and driver; on another device it makes
-        the plan anew. Other shapes need the ONNX file. Raises InputError where the file cannot be written.
+        the plan anew. Other shapes need the ONNX file. A model that has not run is run once, for drivers that compile
+        at the first launch. Raises InputError where the file cannot be written, and what `run` raises.
         """
         last = self._last
         target = limited(target_of(self.device), last.config)

@@ -171,23 +171,26 @@ class Session:
 
     def _bind(self, memory: Mapping[Storage, Any]) -> list[BoundLaunch]:
         """The launches; those that touch nothing of a further lane's memory are the session's own."""
-        launches: list[BoundLaunch] = []
-        for number, launch in enumerate(self.plan.launches):
-            used = [argument.storage for argument in launch.source.arguments]
-            if memory is not self._memory and memory.keys().isdisjoint(used):
-                launches.append(self._launches[number])
-                continue
-            bound = self._functions.take(*self.kernels[launch.source.text])
-            bound.set_args(*(memory[place] if place in memory else self._memory[place] for place in used))
-            launches.append((bound, launch.source.global_size, launch.source.local_size))
-        return launches
+        used = [[argument.storage for argument in launch.source.arguments] for launch in self.plan.launches]
+        return [
+            self._bound(number, memory) if memory is self._memory or not memory.keys().isdisjoint(storages)
+            else self._launches[number]
+            for number, storages in enumerate(used)
+        ]
+
+    def _bound(self, number: int, memory: Mapping[Storage, Any]) -> BoundLaunch:
+        """A launch with its arguments: this memory, and where it has none the session's own."""
+        source = self.plan.launches[number].source
+        bound = self._functions.take(*self.kernels[source.text])
+        used = [argument.storage for argument in source.arguments]
+        bound.set_args(*(memory[place] if place in memory else self._memory[place] for place in used))
+        return bound, source.global_size, source.local_size
 
     def to_one_output(self, numbers: Sequence[int]) -> list[BoundLaunch]:
-        """These launches, by number; where their outputs are alike, all write to the first one's."""
+        """These launches, by number, bound anew: where their outputs are alike, all write to the first one's."""
         places = [self.plan.launches[number].writes for number in numbers]
         alike = {p: self._memory[places[0]] for p in places if replace(p, name=places[0].name) == places[0]}
-        bound = self._bind(alike)
-        return [bound[number] for number in numbers]
+        return [self._bound(number, alike) for number in numbers]
 
     def _compare_replay(self) -> None:
         """Settles whether this driver's recordings are used: by a replay of the first launches."""

@@ -14,6 +14,8 @@ from graphs import const
 import imgconv
 from imgconv import cli, tuner
 from imgconv.cl.device import DeviceInfo, open_device
+from imgconv.cl.image import fill
+from imgconv.cl.queue import enqueue
 from imgconv.compiler import compile_graph
 from imgconv.config import Config
 from imgconv.errors import Error
@@ -104,6 +106,20 @@ def test_trials_come_in_order_and_fail_alone(device: DeviceInfo, monkeypatch: py
         seconds = trial.seconds([len(trial.choices) - 1, 0], 2)
         assert len(seconds) == 2 and all(0 < s < 1 for s in seconds)
     assert number == len(wanted) - 1
+
+
+def test_choices_write_to_one_output(device: DeviceInfo) -> None:
+    optimised, _ = compile_graph(network(), Config(), target_of(device))
+    target, context = target_of(device), open_device(device, profile=True)
+    problem, node = next(iter(tuner.problems_of(optimised, Config(), target).items()))
+    choices = tuner.ranked(problem, target)[:3]
+    trial = tuner.Trial.of(optimised, node, choices, Config(), target, context)
+    session = trial.session
+    first = next(launch for launch in session.plan.launches if launch.choice).writes
+    for number, output in enumerate(trial.outputs):
+        fill(context, session._memory[first], (7.0, 7.0, 7.0, 7.0))
+        enqueue(context, *trial.launches[number])
+        numpy.testing.assert_array_equal(session.value(first.name).reshape(output.shape), output)
 
 
 def test_the_budget(device: DeviceInfo, tmp_path: Path) -> None:
