@@ -4,12 +4,21 @@
 
 A work item makes one texel: it walks the window r, reads four lanes at a time and reduces them. A reduction along the
 packed axis takes its four lanes from the window instead of from the output. Where there are few output texels and a
-long window, a work group shares a texel: each item reduces a part of the window, then the parts meet in local memory.
+long window, a work group makes a few neighbouring texels: each item reduces a part of one texel's window, in steps
+along its axes, then the parts meet in local memory.
+
+    group of 2 texels, a window of 4x6 in parts of 2x3     texel 0:  a b c a b c      texel 1:  g h i g h i
+                                                                     d e f d e f                j k l j k l
+                                                                     a b c a b c                g h i g h i
+                                                                     d e f d e f                j k l j k l
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, prod
 
 from imgconv.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
@@ -17,34 +26,50 @@ from imgconv.expression import literal_text
 from imgconv.graph import Gather, Node, Reduction
 from imgconv.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
 from imgconv.kernels.source import KernelSource, round_up
-from imgconv.layout import LANES, Placement, Texture
+from imgconv.layout import LANES, Layout, Placement, Texture
 from imgconv.view import Shape
 
 NEUTRAL = {"sum": 0.0, "max": float("-inf"), "argmax": float("-inf"), "min": float("inf"), "product": 1.0}
 COMBINE = {"sum": "{0} + {1}", "max": "fmax({0}, {1})", "min": "fmin({0}, {1})", "product": "{0} * {1}"}
-GROUPS, GROUP_OF_CPU = (16, 32, 64, 128, 256), 64
-MOST_STEPS = 8  # of an item
+FEWEST_PARTS, PARTS_OF_CPU = 16, 64
+MOST_STEPS = 8  # of an item, where more items are of use
+ITEMS_OF_A_UNIT, ITEMS_OF_A_GPU = 64, 2048  # that keep it busy
+# Work items of a group, and texels side by side that are rather in one group than apart: they lie in a line of a cache.
+GROUP, LARGEST_GROUP, NEIGHBOURS = 128, 256, 4
+UNROLLED = 16
+WAVE = 128  # lanes: Adreno's, and a multiple of other GPUs'
+
+
+@dataclass(frozen=True)
+class Group:
+    """A work group that makes `texels` neighbours along x, and the parts of their windows along each of its axes."""
+
+    texels: int
+    parts: tuple[int, ...]
+
+    @property
+    def items(self) -> int:
+        """Work items that share a texel."""
+        return prod(self.parts)
 
 
 def generate(
-    node: Node, output: Placement, placements: Mapping[str, Placement], native: bool, compute_units: int,
-    group_sizes: bool,
+    node: Node, output: Placement, placements: Mapping[str, Placement], native: bool, compute_units: int, gpu: bool
 ) -> KernelSource:
     """The kernel of a node with a Load, a Reduction or a Gather.
 
     output: where the result goes; placements: where each operand is. compute_units: of the device, to decide whether
-    a work group shares a texel. group_sizes: whether to fix local sizes (GPUs) or leave them to the driver.
+    a work group shares a texel. gpu: whether to fix local sizes, or leave them to the driver.
     """
-    width, height = output.layout.grid(output.shape)
     emitter = Emitter(native, half=output.storage.dtype == "float16")
-    x, y = variable("x", width), variable("y", height)
     window = window_of(node) if isinstance(node.operation, Reduction) else ()
-    folded = _packed_axis(node, output, placements, x, y) if window else None
+    folded = _packed_axis(node, output, placements) if window else None
+    steps = [ceil(n / LANES) if a == folded else n for a, n in enumerate(window)]
+    group = group_for(output.layout.grid(output.shape), steps, compute_units, gpu) if window else None
+    grid, x, y = grid_of(output.layout, output.shape, gpu and group is None)
     lane = constant(0) if folded is not None else variable_index(LANE)
     position = output.layout.position(output.shape, x, y, lane)
     axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(output.shape)}
-    steps = [ceil(n / LANES) if a == folded else n for a, n in enumerate(window)]
-    group = group_size(width * height, prod(steps), compute_units, group_sizes) if window else 1
 
     if isinstance(node.operation, Reduction):
         result = _reduce(emitter, node, node.operation, placements, axes, steps, folded, group)
@@ -57,7 +82,21 @@ def generate(
         arguments[number] = emitter.load(operand, placements[operand.value], axes)
     value = emitter.compute(node.epilogue, arguments)
     emitter.store(output, list(position), value)
-    return assemble(emitter, output, width, height, group, group_sizes)
+    return assemble(emitter, output, grid, group, gpu)
+
+
+def grid_of(layout: Layout, shape: Shape, split: bool) -> tuple[tuple[Variable, ...], Index, Index]:
+    """The global size as variables, by dimension, and with them x and y of the texel that a work item makes.
+
+    split: columns and their quads are dimensions of their own: GPUs take some twenty instructions to divide.
+    """
+    width, height = layout.grid(shape)
+    quads, y = layout.quads(shape), Variable("y", height)
+    if not split or quads in (1, width):
+        x = Variable("x", width)
+        return (x, y), variable("x", width), variable("y", height)
+    quad, column = Variable("quad", quads), Variable("column", width // quads)
+    return (quad, column, y), variable("column", column.size) * quads + variable("quad", quads), variable("y", height)
 
 
 def _choose(
@@ -78,20 +117,44 @@ def window_of(node: Node) -> Shape:
     return node.operands[0].view.shape[len(node.output.shape) :]
 
 
-def group_size(texels: int, steps: int, compute_units: int, gpu: bool) -> int:
-    """Work items that share one output texel: more than one where that many texels would leave the device idle.
+def group_for(grid: Shape, steps: Sequence[int], compute_units: int, gpu: bool) -> Group | None:
+    """How work groups share the windows of output texels; None where the texels alone keep the device busy.
 
-    Each item has at least two steps; more items than MOST_STEPS asks for only wait for each other.
+    grid: output texels along x and y; steps: of a window along its axes. Each item has at least two steps; more items
+    than MOST_STEPS asks for only wait for each other.
     """
-    smallest, enough = (GROUPS[0], 64 * compute_units) if gpu else (GROUP_OF_CPU, compute_units)
-    if steps < 2 * smallest or texels >= enough:
-        return 1
-    fitting = [group for group in GROUPS if group * MOST_STEPS >= steps]
-    return min(fitting, default=GROUPS[-1]) if gpu else GROUP_OF_CPU
+    (width, height), total = grid, prod(steps)
+    fewest, enough = PARTS_OF_CPU, compute_units
+    if gpu:
+        fewest, enough = FEWEST_PARTS, max(ITEMS_OF_A_UNIT * compute_units, ITEMS_OF_A_GPU)
+    if total < 2 * fewest or width * height >= enough:
+        return None
+    if not gpu:
+        return Group(1, _parts(steps, PARTS_OF_CPU, PARTS_OF_CPU))
+
+    def texels(most: int) -> int:
+        """The most neighbours in a group that leave no unit without one."""
+        most = min(most, width * height // compute_units)
+        return max(n for n in (1, 2, 4, 8) if n == 1 or (n <= most and width % n == 0))
+
+    most = LARGEST_GROUP // texels(NEIGHBOURS)
+    wanted = min(ceil(total / MOST_STEPS), ceil(enough / (width * height)))
+    parts = _parts(steps, min(max(wanted, fewest), most), most)
+    return Group(texels(max(NEIGHBOURS, GROUP // prod(parts))), parts)
+
+
+def _parts(steps: Sequence[int], wanted: int, most: int) -> tuple[int, ...]:
+    """About as many parts of a window as wanted, along the first axes."""
+    parts: list[int] = []
+    for count in steps:
+        rest = min(round(wanted / prod(parts)), most // prod(parts))
+        each = ceil(count / min(count, max(1, rest)))
+        parts.append(ceil(count / each))
+    return tuple(parts)
 
 
 def _packed_axis(
-    node: Node, output: Placement, placements: Mapping[str, Placement], x: Index, y: Index
+    node: Node, output: Placement, placements: Mapping[str, Placement]
 ) -> int | None:
     """The window axis that runs along the lanes of the operands' texels, where the output does not."""
     if output.layout.channels(output.shape) > 1:
@@ -112,7 +175,7 @@ def _packed_axis(
 
 def _reduce(
     emitter: Emitter, node: Node, reduction: Reduction, placements: Mapping[str, Placement],
-    axes: Mapping[Variable, Index], steps: list[int], folded: int | None, group: int,
+    axes: Mapping[Variable, Index], steps: list[int], folded: int | None, group: Group | None,
 ) -> str:
     """Emit the walk over the window; returns the name of the reduced float4."""
     window, rank = window_of(node), len(node.output.shape)
@@ -120,7 +183,7 @@ def _reduce(
     emitter.lines.append(f"float4 sum = (float4)({neutral});")
     if reduction.kind == "argmax":
         emitter.lines.append("float4 at = (float4)(0.0f);")
-    walk = _walk_in_group(emitter, steps, group) if group > 1 else _walk(emitter, steps)
+    walk = _walk(emitter, steps, group)
     emitter.largest = max(emitter.largest, *steps)  # the operands' addresses need not depend on every step
     places = {Variable(f"i{rank + a}", n): walk[a] for a, n in enumerate(window)}
     if folded is not None:
@@ -140,13 +203,13 @@ def _reduce(
         lanes = [emitter.index(flat.substitute({LANE: constant(number)})) for number in range(LANES)]
         value, position = emitter.name("float4", value), f"(float4)({', '.join(lanes)})"
     emitter.lines += _keep(reduction.kind, "sum", "at", value, position)
-    emitter.lines.append("}" if group > 1 else "}" * max(1, len([n for n in steps if n > 1])))
+    emitter.lines.append("}" * len(steps))
     emitter.forget()
-    if group > 1:
+    if group is not None:
         arrays = ("parts", "places") if reduction.kind == "argmax" else ("parts",)
-        emitter.lines += [f"__local float4 {name}[{group}];" for name in arrays]
-        emitter.lines.append("const int item = get_local_id(0);")
-        emitter.lines += [*meet(reduction.kind, group), "if (item != 0) return;"]
+        emitter.lines += [f"__local float4 {name}[{group.items * group.texels}];" for name in arrays]
+        emitter.lines += meet(reduction.kind, group.items, group.texels)
+        emitter.lines.append("if (item != 0) return;")
     if folded is None:
         return "at" if reduction.kind == "argmax" else "sum"
     return combine_lanes(emitter, reduction.kind, "sum")
@@ -172,66 +235,72 @@ def _keep(kind: str, best: str, at: str, value: str, position: str) -> list[str]
     return [f"{at} = select({at}, {position}, {better});", f"{best} = fmax({best}, {value});"]
 
 
-def _walk(emitter: Emitter, steps: list[int]) -> list[Index]:
-    """Open one loop for each window axis; returns the loop variables."""
+def _walk(emitter: Emitter, steps: Sequence[int], group: Group | None) -> list[Index]:
+    """Open a loop for each window axis, over an item's own steps where items share it; returns the loop variables."""
+    parts = group.parts if group else (1,) * len(steps)
+    first = unflatten(variable("item", prod(parts)), parts)
     walk = []
-    for axis, count in enumerate(steps):
+    for axis, (count, step) in enumerate(zip(steps, parts, strict=True)):
         walk.append(variable(f"r{axis}", count))
-        if count > 1:
-            emitter.lines.append(f"for (INDEX r{axis} = 0; r{axis} < {count}; r{axis}++) {{")
-    if all(n == 1 for n in steps):
-        emitter.lines.append("{")
+        start = emitter.index(first[axis])
+        if count == step:
+            emitter.lines.append(f"{{ const INDEX r{axis} = {start};" if count > 1 else "{")
+            continue
+        if axis == len(steps) - 1 and ceil(count / step) <= UNROLLED:
+            emitter.lines.append("#pragma unroll")
+        if step > 1 and count % step == 0:
+            # The number of trips is known: the loop can be unrolled.
+            emitter.lines.append(f"for (INDEX s{axis} = 0; s{axis} < {count}; s{axis} += {step}) {{")
+            emitter.lines.append(f"const INDEX r{axis} = s{axis} + {start};")
+        else:
+            emitter.lines.append(f"for (INDEX r{axis} = {start}; r{axis} < {count}; r{axis} += {step}) {{")
     return walk
 
 
-def _walk_in_group(emitter: Emitter, steps: list[int], group: int) -> list[Index]:
-    """Open one loop in which the items of a work group take the window's positions in turn."""
-    total = prod(steps)
-    emitter.lines.append(f"for (int r = get_local_id(0); r < {total}; r += {group}) {{")
-    return list(unflatten(variable("r", total), tuple(steps)))
-
-
-def meet(kind: str, group: int, total: str = "sum") -> list[str]:
+def meet(kind: str, items: int, texels: int = 1, total: str = "sum") -> list[str]:
     """Combine the items' parts, `total`, in the local array `parts`, halving the number of items at each step.
 
-    All items have the result. argmax: the places are `at`, combined in the local array `places`.
+    The array has a row of `texels` for each item; `item` and `texel` say which the work item is. All items have the
+    result. argmax: the places are `at`, combined in the local array `places`.
     """
-    combined = _keep(kind, "parts[item]", "places[item]", "parts[item + half_way]", "places[item + half_way]")
     places = kind == "argmax"
-    return [
-        f"parts[item] = {total};",
-        *(["places[item] = at;"] if places else []),
-        "barrier(CLK_LOCAL_MEM_FENCE);",
-        f"for (int half_way = {group // 2}; half_way > 0; half_way /= 2) {{",
-        f"  if (item < half_way) {{ {' '.join(combined)} }}",
-        "  barrier(CLK_LOCAL_MEM_FENCE);",
-        "}",
-        f"{total} = parts[0];",
-        *(["at = places[0];"] if places else []),
-        "barrier(CLK_LOCAL_MEM_FENCE);",
-    ]
+    here = f"item * {texels} + texel" if texels > 1 else "item"
+    lines = [f"parts[{here}] = {total};", *([f"places[{here}] = at;"] if places else [])]
+    left = items
+    while left > 1:
+        half = ceil(left / 2)
+        there = f"{here} + {half * texels}"
+        combined = _keep(kind, f"parts[{here}]", f"places[{here}]", f"parts[{there}]", f"places[{there}]")
+        lines += ["barrier(CLK_LOCAL_MEM_FENCE);", f"if (item < {left - half}) {{ {' '.join(combined)} }}"]
+        left = half
+    first = "texel" if texels > 1 else "0"
+    lines += ["barrier(CLK_LOCAL_MEM_FENCE);", f"{total} = parts[{first}];"]
+    return [*lines, *([f"at = places[{first}];"] if places else [])]
 
 
 def assemble(
-    emitter: Emitter, output: Placement, width: int, height: int, group: int, group_sizes: bool
+    emitter: Emitter, output: Placement, grid: tuple[Variable, ...], group: Group | None, gpu: bool
 ) -> KernelSource:
-    """The kernel of what was emitted, for items at x and y of a grid, or work groups of `group` items."""
+    """The kernel of what was emitted, for a work item, or a group that shares windows, at each point of a grid."""
     arguments = (KernelArgument("output", output.storage, written=True), *emitter.arguments)
     kind = "short" if emitter.largest <= SHORT_LIMIT else "int"
-    local, size, guard = None, (width, height), []
-    shared = f" / {group}" if group > 1 else ""
-    head = [f"const INDEX x = get_global_id(0){shared};", "const INDEX y = get_global_id(1);"]
-    attribute = ""
-    if group > 1:
-        size, local = (width * group, height), (group, 1)
-        attribute = f"__attribute__((reqd_workgroup_size({group}, 1, 1))) "
-    elif group_sizes:
-        local = (min(16, width), min(8, height)) if width >= 8 else (min(width, 8), min(16, height))
-        size = (round_up(width, local[0]), round_up(height, local[1]))
-        if size != (width, height):
-            guard = [f"if (x >= {width} || y >= {height}) return;"]
+    size: tuple[int, ...] = tuple(v.size for v in grid)
+    local: tuple[int, ...] | None = None
+    dimensions, guards, attribute = range(len(grid)), [], ""
+    head = []
+    if group is not None:
+        # Items that share a texel lie along the second dimension.
+        local, size, dimensions = (group.texels, group.items, 1), (size[0], group.items, size[1]), range(0, 4, 2)
+        attribute = f"__attribute__((reqd_work_group_size({local[0]}, {local[1]}, 1))) "
+        head = ["const INDEX texel = get_local_id(0), item = get_local_id(1);"]
+    elif gpu:
+        local = local_size(size)
+        size = tuple(map(round_up, size, local))
+        guards = [f"{v.name} >= {v.size}" for v, n in zip(grid, size, strict=True) if v.size != n]
+    head += [f"const INDEX {v.name} = get_global_id({d});" for v, d in zip(grid, dimensions, strict=False)]
+    head += [f"if ({' || '.join(guards)}) return;"] if guards else []
     parameters = ",\n    ".join(a.declaration for a in arguments)
-    body = "\n".join(f"  {line}" for line in [*head, *guard, *emitter.lines])
+    body = "\n".join(f"  {line}" for line in [*head, *emitter.lines])
     text = (
         "".join(emitter.helpers.values())
         + f"#define INDEX {kind}\n{attribute}__kernel void NAME(\n    {parameters}) {{\n{body}\n}}\n#undef INDEX\n"
@@ -239,3 +308,18 @@ def assemble(
     return KernelSource(text, "generated", arguments, size, local)
 
 
+@lru_cache(1024)
+def local_size(size: tuple[int, ...]) -> tuple[int, ...]:
+    """A work group for a grid of texels: the one that leaves the fewest lanes idle, of those the largest."""
+    if len(size) == 2:
+        width, height = size
+        return (min(16, width), min(8, height)) if width >= 8 else (min(width, 8), min(16, height))
+    quads, columns, height = size
+    found = []
+    for each, rows in itertools.product((n for n in range(1, 17) if quads % n == 0), (1, 2, 4, 8)):
+        beside = min(columns, GROUP // (each * rows))
+        for across in {beside, *(n for n in range(beside, 0, -1) if columns % n == 0)} if rows <= height else ():
+            items = each * across * rows
+            groups = quads // each * ceil(columns / across) * ceil(height / rows)
+            found.append((groups * round_up(items, WAVE), -items, -rows, (each, across, rows)))
+    return min(found)[-1]

@@ -399,7 +399,7 @@ class _Maker:
         if blocks:
             emitter.lines.append(f"{total} += {part};")
         if self.group > 1:
-            emitter.lines += meet(kind, self.group, total)
+            emitter.lines += [*meet(kind, self.group, total=total), "barrier(CLK_LOCAL_MEM_FENCE);"]
         result = combine_lanes(emitter, kind, total) if self.folded else total
         arguments = {0: result}
         for number, operand in enumerate(node.epilogue_operands, 1):

@@ -18,7 +18,7 @@ from imgconv.access import LANE, Emitter
 from imgconv.expression import literal_text
 from imgconv.graph import Node, Reduction
 from imgconv.index import Index, Variable, constant, variable, variable_index
-from imgconv.kernels.generated import COMBINE, NEUTRAL, assemble, group_size, window_of
+from imgconv.kernels.generated import COMBINE, NEUTRAL, assemble, grid_of, group_for, window_of
 from imgconv.kernels.source import KernelSource
 from imgconv.layout import Placement
 
@@ -50,8 +50,7 @@ def windows_kernel(
     emitter = Emitter(native, half=output.storage.dtype == "float16")
     shape, window = output.shape, window_of(node)
     blocks = tuple(ceil(n / sharing.block) if a == sharing.axis else n for a, n in enumerate(shape))
-    width, height = output.layout.grid(blocks)
-    x, y = variable("x", width), variable("y", height)
+    grid, x, y = grid_of(output.layout, blocks, kind == "gpu")
     position = list(output.layout.position(blocks, x, y, variable_index(LANE)))
     first = position[sharing.axis] * sharing.block
     places = [(*position[: sharing.axis], first + b, *position[sharing.axis + 1 :]) for b in range(sharing.block)]
@@ -70,7 +69,7 @@ def windows_kernel(
                 arguments[argument] = emitter.load(operand, placements[operand.value], own)
             emitter.store(output, list(place), emitter.compute(node.epilogue, arguments))
         emitter.lines.append("}")
-    return assemble(emitter, output, width, height, 1, kind == "gpu")
+    return assemble(emitter, output, grid, None, kind == "gpu")
 
 
 def find_sharing(node: Node, output: Placement, compute_units: int, kind: str) -> Sharing | None:
@@ -78,8 +77,9 @@ def find_sharing(node: Node, output: Placement, compute_units: int, kind: str) -
     if not isinstance(node.operation, Reduction) or node.operation.kind not in COMBINE:
         return None
     shape, window = output.shape, window_of(node)
-    texels = prod(output.layout.grid(shape))
-    if group_size(texels, prod(window), compute_units, kind == "gpu") > 1:
+    grid = output.layout.grid(shape)
+    texels = prod(grid)
+    if group_for(grid, window, compute_units, kind == "gpu"):
         return None
     least, found = WORTH_IT, None
     for axis, (number, taps), block in itertools.product(range(len(shape)), enumerate(window), BLOCKS):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy
+import pyopencl as cl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,8 +19,11 @@ from problems import (
 from running import check, device_settings, run_tensors, target
 
 from imgconv.cl.device import Context
+from imgconv.cl.program import build, kernel
 from imgconv.config import Config
 from imgconv.expression import OPERATIONS
+from imgconv.kernels.generated import ITEMS_OF_A_GPU, ITEMS_OF_A_UNIT, Group, group_for
+from imgconv.kernels.source import COMMON
 from imgconv.plan import Plan
 from imgconv.tensor import Tensor, concatenate, convolution, elementwise, less, where
 
@@ -229,9 +233,23 @@ HUGE = [
 
 def test_long_reductions(context: Context, way: tuple[Config, str]) -> None:
     plan = check_way(LONG, context, way)
-    shared = sum("half_way" in launch.source.text for launch in plan.launches)
+    shared = [launch.source for launch in plan.launches if "__local" in launch.source.text]
     # Two texels keep both cores of a CPU busy.
-    assert shared == len(LONG) if way[1] == "gpu" else 0 < shared <= len(LONG)
+    assert len(shared) == len(LONG) if way[1] == "gpu" else 0 < len(shared) <= len(LONG)
+    for source in shared:
+        made = kernel(build(context, COMMON.read_text() + source.text, "a shared window"), "NAME")
+        size = made.get_work_group_info(cl.kernel_work_group_info.COMPILE_WORK_GROUP_SIZE, context.handle.devices[0])
+        assert tuple(size) == source.local_size
+
+
+def test_groups_of_long_reductions() -> None:
+    """Parts cover a window, groups are of neighbours, no unit of a large GPU is left without one."""
+    assert group_for((120, 1), (14, 14), 2, True) == Group(8, (14, 1))
+    assert group_for((36, 1), (56, 56), 2, True) == Group(4, (56, 1))
+    assert group_for((120, 1), (14, 14), 132, True) == Group(1, (14, 2))
+    assert group_for((8, 1), (112, 112), 132, True) == Group(1, (112, 2))
+    assert group_for((5, 1), (3, 3), 2, True) is None
+    assert group_for((3000, 1), (14, 14), 2, True) is None
 
 
 def test_huge_reductions(context: Context) -> None:
@@ -242,7 +260,7 @@ def test_huge_reductions(context: Context) -> None:
 
 def test_reduction_of_what_is_repeated(context: Context) -> None:
     """A window axis of more than 32767 positions on which no address depends."""
-    texels = 64 * context.info.compute_units + 1  # too many for a work group each
+    texels = max(ITEMS_OF_A_GPU, ITEMS_OF_A_UNIT * context.info.compute_units) + 1  # too many for a work group each
     array = numpy.arange(4 * texels, dtype=numpy.float32)
     x = Tensor.input("x", array.shape)
     _, made = run_tensors({"y": x.reshape(1, -1).expand(33000, array.size).max([0])}, {"x": array}, context)
