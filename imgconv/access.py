@@ -16,7 +16,7 @@ from imgconv.expression import Expression, literal_text, render
 from imgconv.graph import Operand
 from imgconv.index import Index, Variable, constant, variable_index
 from imgconv.layout import LANES, HostBuffer, Placement, Texture, Tiling
-from imgconv.view import Bound
+from imgconv.view import Bound, needed
 
 LANE = Variable("lane", LANES)
 COMPONENTS = "xyzw"
@@ -197,7 +197,7 @@ class Emitter:
             texel = self.name("float4", f"{self.condition(bounds)} ? {texel} : (float4)({fill})")
         return texel
 
-    def texel(self, storage: Texture, x: Index, y: Index, bounds: list[Bound]) -> str:
+    def texel(self, storage: Texture, x: Index, y: Index, bounds: Sequence[Bound]) -> str:
         """The name of a float4 holding a texel of the grid."""
         where_x, where_y = self._guarded(x, bounds), self._guarded(y, bounds)
         image = self.argument(storage)
@@ -252,7 +252,7 @@ class Emitter:
         tests: Sequence[str] = (),
     ) -> str:
         """The text of one element; the fill value where a bound or a test does not hold."""
-        limits = [b for b in bounds if not b.always]
+        limits = needed(bounds)
         fill = literal_text(operand.fill)
         if any(b.never for b in limits):
             return fill
@@ -260,7 +260,7 @@ class Emitter:
         conditions = [*tests, *([self.condition(limits)] if limits else [])]
         return f"({' && '.join(conditions)} ? {element} : {fill})" if conditions else element
 
-    def _element(self, placement: Placement, position: list[Index], bounds: list[Bound]) -> str:
+    def _element(self, placement: Placement, position: list[Index], bounds: Sequence[Bound]) -> str:
         storage = placement.storage
         if isinstance(storage, HostBuffer):
             flat = constant(0)
@@ -278,12 +278,12 @@ class Emitter:
             return f"{texel}.{COMPONENTS[lane.constant]}"
         return f"component({texel}, {self.index(lane)})"
 
-    def _guarded(self, index: Index, bounds: list[Bound]) -> str:
+    def _guarded(self, index: Index, bounds: Sequence[Bound]) -> str:
         """The text of an index that may look a table up: position 0 where the bounds do not hold."""
         text = self.index(index)
         return f"({self.condition(bounds)} ? {text} : 0)" if bounds and index.lookups() else text
 
-    def condition(self, bounds: list[Bound]) -> str:
+    def condition(self, bounds: Sequence[Bound]) -> str:
         """The text of the test that every bound holds."""
         tests = []
         for bound in bounds:

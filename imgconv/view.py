@@ -73,7 +73,7 @@ class View:
         replacements = {Variable(f"i{a}", n): self.index[a] for a, n in enumerate(inner.shape)}
         index = tuple(e.substitute(replacements) for e in inner.index)
         bounds = [Bound(b.index.substitute(replacements), b.low, b.high) for b in inner.bounds]
-        return View(self.shape, inner.source, index, _needed([*self.bounds, *bounds]))
+        return View(self.shape, inner.source, index, needed([*self.bounds, *bounds]))
 
     def evaluate(self, array: Any, fill: float = 0) -> Any:
         """The view of a numpy array of shape `source`: an array of shape `shape` and the same dtype."""
@@ -101,7 +101,8 @@ class View:
         return text + (f" where {' and '.join(map(str, self.bounds))}" if self.bounds else "")
 
 
-def _needed(bounds: Iterable[Bound]) -> tuple[Bound, ...]:
+def needed(bounds: Iterable[Bound]) -> tuple[Bound, ...]:
+    """The bounds that may fail, one for each expression."""
     kept: dict[Index, Bound] = {}
     for bound in bounds:
         if bound.always:
@@ -155,7 +156,7 @@ def pad(source: Shape, before: Sequence[int], after: Sequence[int]) -> View:
     """Positions before and after each axis read the fill value; negative amounts crop."""
     shape = tuple(b + n + a for b, n, a in zip(before, source, after, strict=True))
     index = tuple(v - b for v, b in zip(axis_variables(shape), before, strict=True))
-    return View(shape, source, index, _needed(Bound(e, 0, n) for e, n in zip(index, source, strict=True)))
+    return View(shape, source, index, needed(Bound(e, 0, n) for e, n in zip(index, source, strict=True)))
 
 
 def take(source: Shape, axis: int, positions: Sequence[int]) -> View:
@@ -205,5 +206,5 @@ def windows(
     index = list(axes[:lead])
     for d in range(count):
         index.append(axes[lead + d] * strides[d] + axes[lead + count + d] * dilations[d] - pads[d])
-    bounds = _needed(Bound(index[lead + d], 0, source[lead + d]) for d in range(count))
+    bounds = needed(Bound(index[lead + d], 0, source[lead + d]) for d in range(count))
     return View(shape, source, tuple(index), bounds)

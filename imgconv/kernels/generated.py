@@ -26,7 +26,7 @@ from imgconv.expression import literal_text
 from imgconv.graph import Gather, Node, Reduction
 from imgconv.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
 from imgconv.kernels.source import KernelSource, round_up
-from imgconv.layout import LANES, Layout, Placement, Texture
+from imgconv.layout import LANES, HostBuffer, Layout, Placement, Texture
 from imgconv.view import Shape
 
 NEUTRAL = {"sum": 0.0, "max": float("-inf"), "argmax": float("-inf"), "min": float("inf"), "product": 1.0}
@@ -37,6 +37,7 @@ ITEMS_OF_A_UNIT, ITEMS_OF_A_GPU = 64, 2048  # that keep it busy
 # Work items of a group, and texels side by side that are rather in one group than apart: they lie in a line of a cache.
 GROUP, LARGEST_GROUP, NEIGHBOURS = 128, 256, 4
 UNROLLED = 16
+QUADS_OF_AN_ITEM = 4  # that an item makes where their addresses and tests are known beforehand then
 WAVE = 128  # lanes: Adreno's, and a multiple of other GPUs'
 
 
@@ -67,22 +68,30 @@ def generate(
     steps = [ceil(n / LANES) if a == folded else n for a, n in enumerate(window)]
     group = group_for(output.layout.grid(output.shape), steps, compute_units, gpu) if window else None
     grid, x, y = grid_of(output.layout, output.shape, gpu and group is None)
-    lane = constant(0) if folded is not None else variable_index(LANE)
-    position = output.layout.position(output.shape, x, y, lane)
-    axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(output.shape)}
-
-    if isinstance(node.operation, Reduction):
-        result = _reduce(emitter, node, node.operation, placements, axes, steps, folded, group)
-    elif isinstance(node.operation, Gather):
-        result = _choose(emitter, node, placements, axes)
-    else:
-        result = emitter.load(node.operands[0], placements[node.operands[0].value], axes)
-    arguments = {0: result}
-    for number, operand in enumerate(node.epilogue_operands, 1):
-        arguments[number] = emitter.load(operand, placements[operand.value], axes)
-    value = emitter.compute(node.epilogue, arguments)
-    emitter.store(output, list(position), value)
+    quads = [x]
+    if gpu and not window and len(grid) == 3 and grid[0].size <= QUADS_OF_AN_ITEM and _reads_buffer(node, placements):
+        quads = [x.substitute({grid[0]: constant(number)}) for number in range(grid[0].size)]
+        grid = grid[1:]
+    for x in quads:
+        lane = constant(0) if folded is not None else variable_index(LANE)
+        position = output.layout.position(output.shape, x, y, lane)
+        axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(output.shape)}
+        if isinstance(node.operation, Reduction):
+            result = _reduce(emitter, node, node.operation, placements, axes, steps, folded, group)
+        elif isinstance(node.operation, Gather):
+            result = _choose(emitter, node, placements, axes)
+        else:
+            result = emitter.load(node.operands[0], placements[node.operands[0].value], axes)
+        arguments = {0: result}
+        for number, operand in enumerate(node.epilogue_operands, 1):
+            arguments[number] = emitter.load(operand, placements[operand.value], axes)
+        emitter.store(output, list(position), emitter.compute(node.epilogue, arguments))
     return assemble(emitter, output, grid, group, gpu)
+
+
+def _reads_buffer(node: Node, placements: Mapping[str, Placement]) -> bool:
+    """Whether single elements are read, each behind its own test, for which GPUs branch."""
+    return any(isinstance(placements[operand.value].storage, HostBuffer) for operand in node.all_operands)
 
 
 def grid_of(layout: Layout, shape: Shape, split: bool) -> tuple[tuple[Variable, ...], Index, Index]:
@@ -310,16 +319,19 @@ def assemble(
 
 @lru_cache(1024)
 def local_size(size: tuple[int, ...]) -> tuple[int, ...]:
-    """A work group for a grid of texels: the one that leaves the fewest lanes idle, of those the largest."""
+    """A work group for a grid of texels: of up to GROUP items, few lanes idle, and long runs of texels side by side."""
     if len(size) == 2:
         width, height = size
         return (min(16, width), min(8, height)) if width >= 8 else (min(width, 8), min(16, height))
     quads, columns, height = size
     found = []
-    for each, rows in itertools.product((n for n in range(1, 17) if quads % n == 0), (1, 2, 4, 8)):
+    for each, rows in itertools.product((n for n in range(1, 33) if quads % n == 0 or n == 16), (1, 2, 4, 8)):
         beside = min(columns, GROUP // (each * rows))
-        for across in {beside, *(n for n in range(beside, 0, -1) if columns % n == 0)} if rows <= height else ():
+        for across in {beside, *(n for n in range(beside, 0, -1) if columns % n == 0)} - {0} if rows <= height else ():
             items = each * across * rows
-            groups = quads // each * ceil(columns / across) * ceil(height / rows)
-            found.append((groups * round_up(items, WAVE), -items, -rows, (each, across, rows)))
+            groups = ceil(quads / each) * ceil(columns / across) * ceil(height / rows)
+            run = each * across if each == quads else min(each, quads)
+            # A line of a cache holds 4 texels of a row, and windows of neighbouring rows share theirs.
+            worth = 1 + 4 / run + 0.5 / rows
+            found.append((groups * round_up(items, WAVE) * worth, -items, (each, across, rows)))
     return min(found)[-1]
