@@ -107,7 +107,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "asinh": Operation(numpy.arcsinh, "asinh({0})"),
     "acosh": Operation(numpy.arccosh, "acosh({0})"),
     "atanh": Operation(numpy.arctanh, "atanh({0})"),
-    "erf": Operation(_erf, "erf({0})"),
+    "erf": Operation(_erf, "erf_of({0})", "native_erf({0})", "native_erf({0})"),
     "sigmoid": Operation(
         lambda x: 1 / (1 + numpy.exp(-x)), "(1.0f / (1.0f + exp_of(-{0})))", "native_recip(1.0f + native_exp(-{0}))",
         "native_recip(1.0f + native_exp(-{0}))",

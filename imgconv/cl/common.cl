@@ -63,6 +63,32 @@ inline float4 native_expm1(float4 x) {
   return select(native_exp(x) - 1.0f, series, fabs(x) < 0.25f);
 }
 
+// erf(x) within 4 units in the last place, without branches: below 0.9 x times a polynomial in x * x (relative error
+// 1.2e-8), above it 1 - exp(a polynomial in |x|) (2e-9), which is 1 from 4 on; least maximum errors, fitted in double.
+inline float4 erf_near_zero(float4 x) {
+  const float4 s = x * x;
+  float4 p = mad(s, -6.09035818e-4f, 5.01196259e-3f);
+  p = mad(s, p, -2.67789089e-2f);
+  p = mad(s, p, 1.12821408e-1f);
+  p = mad(s, p, -3.76125233e-1f);
+  return x * mad(s, p, 1.12837915f);
+}
+inline float4 log_erfc(float4 x) {
+  const float4 t = fmin(fabs(x), 4.0f);
+  float4 p = mad(t, 1.98220973e-4f, -3.06550240e-3f);
+  p = mad(t, p, 2.23152582e-2f);
+  p = mad(t, p, -1.04113766e-1f);
+  p = mad(t, p, -6.36975990e-1f);
+  p = mad(t, p, -1.12779729f);
+  return mad(t, p, -1.66435795e-4f);
+}
+inline float4 erf_of(float4 x) {
+  return select(erf_near_zero(x), copysign(1.0f - exp_of(log_erfc(x)), x), isgreaterequal(fabs(x), (float4)(0.9f)));
+}
+inline float4 native_erf(float4 x) {
+  return select(erf_near_zero(x), copysign(1.0f - native_exp(log_erfc(x)), x), isgreaterequal(fabs(x), (float4)(0.9f)));
+}
+
 // The first `count` lanes; the others zero.
 inline float4 keep_lanes(float4 texel, int count) {
   return select((float4)(0.0f), texel, (int4)(0, 1, 2, 3) < (int4)(count));

@@ -94,12 +94,13 @@ def _on_gpu(problem: Problem) -> Iterator[Specialisation]:
     rows, columns = problem.phase_size
     half = _half_quads(problem)
     kept = ("texel",) if problem.window == (1, 1) else ("texel", "line", "window")
+    # Of one column, as a matrix product is: blocks of rows.
+    shapes = [(1, length * height, quads) if columns == 1 else (length, height, quads)
+              for length, height, quads in BLOCKS_ON_GPU]
     blocks = [
         (min(columns, length), min(rows, height), 1 if problem.depthwise else min(quads, problem.group_output_quads))
-        for length, height, quads in BLOCKS_ON_GPU
+        for length, height, quads in shapes
     ]
-    if columns == 1:
-        blocks = [(1, min(rows, length), quads) for length, _, quads in blocks]
     for (length, height, each), keep in itertools.product(dict.fromkeys(blocks), kept):
         made = Specialisation(length, height, each, keep, half_quads=half, float_coordinates=True)
         yield replace(made, local_size=_work_group(problem, made), weights="buffer")
@@ -328,13 +329,14 @@ def _spills(problem: Problem, chosen: Specialisation, sums: int, kept: int) -> b
     if problem.depthwise:
         line, window = (prod(tile_size(problem, replace(chosen, keep=keep))) for keep in ("line", "window"))
         if 4 * taps * sums + 3 * window > 900:  # it leaves the loop over rows
-            return chosen.keep != "line" or line + sums > 44
+            return chosen.keep != "line" or line + sums > 40
         return chosen.keep != "line" or window > 45 or sums > 8
     if chosen.winograd:
         # It unrolls smaller blocks until they spill; F(4, 3) leaves too few registers for any.
         return chosen.winograd > 2 or chosen.keep != "line" or sums != 16 or chosen.block_quads < 2
     if taps == 1:
-        return kept + LANES * chosen.block_quads > 42
+        # Rows further apart than two have coordinates of their own.
+        return kept + LANES * chosen.block_quads + (chosen.block_rows if chosen.block_rows > 2 else 0) > 42
     if sums == 24 and chosen.keep == "texel" and chosen.block_rows > 1 and problem.input_lanes == LANES:
         return False  # it leaves the loop over columns
     line = prod(tile_size(problem, replace(chosen, keep="line")))

@@ -43,15 +43,26 @@ WAVE = 128  # lanes: Adreno's, and a multiple of other GPUs'
 
 @dataclass(frozen=True)
 class Group:
-    """A work group that makes `texels` neighbours along x, and the parts of their windows along each of its axes."""
+    """A work group that makes `texels` neighbours, and the parts of their windows along each of the windows' axes.
+
+    along: whether they are neighbours in x (0) or y (1), of which the grid has `count`.
+    """
 
     texels: int
     parts: tuple[int, ...]
+    along: int
+    count: int
 
     @property
     def items(self) -> int:
         """Work items that share a texel."""
         return prod(self.parts)
+
+    @property
+    def ends(self) -> list[str]:
+        """Where items end that have nothing to write, once parts have met."""
+        past = [f"if (get_global_id(0) >= {self.count}) return;"] if self.count % self.texels else []
+        return [*past, "if (item != 0) return;"]
 
 
 def generate(
@@ -138,18 +149,20 @@ def group_for(grid: Shape, steps: Sequence[int], compute_units: int, gpu: bool) 
         fewest, enough = FEWEST_PARTS, max(ITEMS_OF_A_UNIT * compute_units, ITEMS_OF_A_GPU)
     if total < 2 * fewest or width * height >= enough:
         return None
+    along = int(width == 1)
+    count = grid[along]
     if not gpu:
-        return Group(1, _parts(steps, PARTS_OF_CPU, PARTS_OF_CPU))
+        return Group(1, _parts(steps, PARTS_OF_CPU, PARTS_OF_CPU), along, count)
 
     def texels(most: int) -> int:
-        """The most neighbours in a group that leave no unit without one."""
+        """The most neighbours in a group that leave no unit without one, and few places without a texel."""
         most = min(most, width * height // compute_units)
-        return max(n for n in (1, 2, 4, 8) if n == 1 or (n <= most and width % n == 0))
+        return max(n for n in (1, 2, 4, 8) if n == 1 or (n <= most and round_up(count, n) <= 1.15 * count))
 
     most = LARGEST_GROUP // texels(NEIGHBOURS)
     wanted = min(ceil(total / MOST_STEPS), ceil(enough / (width * height)))
     parts = _parts(steps, min(max(wanted, fewest), most), most)
-    return Group(texels(max(NEIGHBOURS, GROUP // prod(parts))), parts)
+    return Group(texels(max(NEIGHBOURS, GROUP // prod(parts))), parts, along, count)
 
 
 def _parts(steps: Sequence[int], wanted: int, most: int) -> tuple[int, ...]:
@@ -218,7 +231,7 @@ def _reduce(
         arrays = ("parts", "places") if reduction.kind == "argmax" else ("parts",)
         emitter.lines += [f"__local float4 {name}[{group.items * group.texels}];" for name in arrays]
         emitter.lines += meet(reduction.kind, group.items, group.texels)
-        emitter.lines.append("if (item != 0) return;")
+        emitter.lines += group.ends
     if folded is None:
         return "at" if reduction.kind == "argmax" else "sum"
     return combine_lanes(emitter, reduction.kind, "sum")
@@ -295,19 +308,20 @@ def assemble(
     kind = "short" if emitter.largest <= SHORT_LIMIT else "int"
     size: tuple[int, ...] = tuple(v.size for v in grid)
     local: tuple[int, ...] | None = None
-    dimensions, guards, attribute = range(len(grid)), [], ""
-    head = []
+    head, attribute = [f"const INDEX {v.name} = get_global_id({d});" for d, v in enumerate(grid)], ""
     if group is not None:
-        # Items that share a texel lie along the second dimension.
-        local, size, dimensions = (group.texels, group.items, 1), (size[0], group.items, size[1]), range(0, 4, 2)
+        # Items that share a texel lie along the second dimension, and all of them meet: none may return before.
+        beside, other = grid[group.along], grid[1 - group.along]
+        local, size = (group.texels, group.items, 1), (round_up(beside.size, group.texels), group.items, other.size)
         attribute = f"__attribute__((reqd_work_group_size({local[0]}, {local[1]}, 1))) "
-        head = ["const INDEX texel = get_local_id(0), item = get_local_id(1);"]
+        place = "get_global_id(0)" if size[0] == beside.size else f"min((int)get_global_id(0), {beside.size - 1})"
+        head = ["const INDEX texel = get_local_id(0), item = get_local_id(1);", f"const INDEX {beside.name} = {place};"]
+        head.append(f"const INDEX {other.name} = get_global_id(2);")
     elif gpu:
         local = local_size(size)
         size = tuple(map(round_up, size, local))
-        guards = [f"{v.name} >= {v.size}" for v, n in zip(grid, size, strict=True) if v.size != n]
-    head += [f"const INDEX {v.name} = get_global_id({d});" for v, d in zip(grid, dimensions, strict=False)]
-    head += [f"if ({' || '.join(guards)}) return;"] if guards else []
+        if size != tuple(v.size for v in grid):
+            head.append(f"if ({' || '.join(f'{v.name} >= {v.size}' for v in grid)}) return;")
     parameters = ",\n    ".join(a.declaration for a in arguments)
     body = "\n".join(f"  {line}" for line in [*head, *emitter.lines])
     text = (
@@ -322,7 +336,8 @@ def local_size(size: tuple[int, ...]) -> tuple[int, ...]:
     """A work group for a grid of texels: of up to GROUP items, few lanes idle, and long runs of texels side by side."""
     if len(size) == 2:
         width, height = size
-        return (min(16, width), min(8, height)) if width >= 8 else (min(width, 8), min(16, height))
+        across = min(16, width)
+        return across, min(GROUP // across, height)
     quads, columns, height = size
     found = []
     for each, rows in itertools.product((n for n in range(1, 33) if quads % n == 0 or n == 16), (1, 2, 4, 8)):

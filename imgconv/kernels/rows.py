@@ -23,13 +23,15 @@ from imgconv.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
 from imgconv.expression import literal_text
 from imgconv.graph import Graph, Load, Node, Operand, Reduction
 from imgconv.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
-from imgconv.kernels.generated import COMBINE, NEUTRAL, combine_lanes, meet, window_of
+from imgconv.kernels.convolution_choice import LARGE_GPU
+from imgconv.kernels.generated import COMBINE, GROUP, ITEMS_OF_A_GPU, NEUTRAL, combine_lanes, meet, window_of
 from imgconv.kernels.source import KernelSource, round_up
 from imgconv.layout import LANES, HostBuffer, Placement
 from imgconv.view import Shape
 
 MOST_REDUCTIONS, MOST_NODES = 4, 12
-MOST_KEPT = {"gpu": 16, "cpu": 64}  # texels of its row that a work item keeps: in registers, on CPUs in the cache
+# Texels of its row that a work item keeps: in registers, on CPUs in the cache. Adreno's compilers unroll shorter loops.
+MOST_KEPT, MOST_KEPT_ON_SMALL_GPU = {"gpu": 16, "cpu": 64}, 4
 SMALLEST_GROUP, LARGEST_GROUP = 32, 256
 ROWS_OF_A_GROUP = {"gpu": 64, "cpu": 8}  # where each item has a row of its own
 # Steps of an item: on a CPU what is walked again is then still in the cache; on a GPU where units have no row.
@@ -227,7 +229,7 @@ def rows_kernel(
     lanes = _lanes(rows, placements)
     if lanes is None:
         return None
-    maker = _Maker(rows, lanes, output, placements, native, kind)
+    maker = _Maker(rows, lanes, output, placements, native, kind, compute_units)
     if not maker.stores_texels():
         return None
     if maker.walk > LONGEST_WALK[kind] and (kind == "cpu" or maker.count < compute_units):
@@ -252,12 +254,17 @@ def _lanes(rows: Rows, placements: Mapping[str, Placement]) -> Variable | None:
     return None
 
 
-def _group_size(steps: int, kind: str) -> int:
-    """Work items that share a row; one where rows are short, and on CPUs, where a barrier costs a loop."""
+def _group_size(steps: int, rows: int, kind: str, compute_units: int) -> int:
+    """Work items that share a row; one where rows are short, and on CPUs, where a barrier costs a loop.
+
+    On a large GPU neighbours in a wave read neighbours in a row; on a small one they are as many as keep it busy.
+    """
     if kind == "cpu" or steps <= MOST_KEPT[kind] // 2:
         return 1
-    group = SMALLEST_GROUP
+    group = SMALLEST_GROUP if compute_units >= LARGE_GPU else 1
     while group < LARGEST_GROUP and steps > group * MOST_KEPT[kind] // 2:
+        if compute_units < LARGE_GPU and rows * group >= ITEMS_OF_A_GPU:
+            break
         group *= 2
     return group
 
@@ -270,7 +277,7 @@ class _Maker:
 
     def __init__(
         self, rows: Rows, lanes: Variable, output: Placement, placements: Mapping[str, Placement], native: bool,
-        kind: str,
+        kind: str, compute_units: int,
     ) -> None:
         self.rows, self.output, self.placements, self.kind = rows, output, placements, kind
         self.emitter = Emitter(native)
@@ -278,8 +285,10 @@ class _Maker:
         self.lanes = lanes
         row_shape, step_shape = self._quads("o", rows.shape), self._quads("r", rows.window)
         self.count, self.steps = prod(row_shape), prod(step_shape)
-        self.group = _group_size(self.steps, kind)
+        self.group = _group_size(self.steps, self.count, kind, compute_units)
         self.walk = ceil(self.steps / self.group)
+        small = kind == "gpu" and compute_units < LARGE_GPU
+        self.most_kept = MOST_KEPT_ON_SMALL_GPU if small else MOST_KEPT[kind]
         self.place = self._places("o", rows.shape, unflatten(variable("row", self.count), row_shape))
         self.place |= self._places("r", rows.window, unflatten(variable("step", self.steps), step_shape))
         self.axes = {
@@ -321,6 +330,8 @@ class _Maker:
         for node in self.rows.reductions:
             self._reduce(node)
         emitter.half = self.output.storage.dtype == "float16"
+        if self.group > 1 and self.count % self._rows_of_group():
+            emitter.lines.append(f"if (get_global_id(1) >= {self.count}) return;")
         if isinstance(last.operation, Reduction):
             emitter.lines.append("if (item != 0) return;" if self.group > 1 else "")
             emitter.store(self.output, self.position(), self.results[last.output.name])
@@ -337,15 +348,17 @@ class _Maker:
         """What was emitted, with the rows divided among work groups."""
         emitter, group, attribute = self.emitter, self.group, ""
         if group > 1:
-            size, local = self.count * group, group
-            attribute = f"__attribute__((reqd_work_group_size({group}, 1, 1))) "
-            head = ["const INDEX row = get_group_id(0);", "const INDEX item = get_local_id(0);"]
-            head.append(f"__local float4 parts[{group}];")
+            beside = self._rows_of_group()
+            size, local = (group, round_up(self.count, beside)), (group, beside)
+            attribute = f"__attribute__((reqd_work_group_size({group}, {beside}, 1))) "
+            row = f"min((int)get_global_id(1), {self.count - 1})" if size[1] != self.count else "get_global_id(1)"
+            head = ["const INDEX item = get_local_id(0), texel = get_local_id(1);", f"const INDEX row = {row};"]
+            head.append(f"__local float4 parts[{group * beside}];")
         else:
-            local = min(ROWS_OF_A_GROUP[self.kind], self.count)
-            size = round_up(self.count, local)
+            beside = min(ROWS_OF_A_GROUP[self.kind], self.count)
+            size, local = (round_up(self.count, beside), 1), (beside, 1)
             head = ["const INDEX row = get_global_id(0);"]
-            head += [f"if (row >= {self.count}) return;"] if size != self.count else []
+            head += [f"if (row >= {self.count}) return;"] if size[0] != self.count else []
         head += [f"float4 {name}[{self.walk}];" for name in self.kept.values()]
         arguments = (KernelArgument("output", self.output.storage, written=True), *emitter.arguments)
         parameters = ",\n    ".join(a.declaration for a in arguments)
@@ -355,7 +368,11 @@ class _Maker:
             + f"#define INDEX {'short' if emitter.largest <= SHORT_LIMIT else 'int'}\n"
             + f"{attribute}__kernel void NAME(\n    {parameters}) {{\n{body}\n}}\n#undef INDEX\n"
         )
-        return KernelSource(text, "generated", arguments, (size, 1), (local, 1))
+        return KernelSource(text, "generated", arguments, size, local)
+
+    def _rows_of_group(self) -> int:
+        """Rows of a work group whose items share them."""
+        return max(1, min(self.count, GROUP // self.group))
 
     # Loops
 
@@ -363,7 +380,7 @@ class _Maker:
         """Open the loop over an item's steps: k counts them."""
         shared = self.group > 1
         self.emitter.lines += [
-            "#pragma unroll" if self.walk <= MOST_KEPT[self.kind] else "#pragma unroll 4",
+            "#pragma unroll" if self.walk <= self.most_kept else "#pragma unroll 4",
             f"for (int k = 0; k < {self.walk}; k++) {{",
             f"const INDEX step = k{f' * {self.group} + item' if shared else ''};",
             f"if (step < {self.steps}) {{" if self.walk * self.group != self.steps else "{",
@@ -399,7 +416,7 @@ class _Maker:
         if blocks:
             emitter.lines.append(f"{total} += {part};")
         if self.group > 1:
-            emitter.lines += [*meet(kind, self.group, total=total), "barrier(CLK_LOCAL_MEM_FENCE);"]
+            emitter.lines += [*meet(kind, self.group, self._rows_of_group(), total), "barrier(CLK_LOCAL_MEM_FENCE);"]
         result = combine_lanes(emitter, kind, total) if self.folded else total
         arguments = {0: result}
         for number, operand in enumerate(node.epilogue_operands, 1):
@@ -430,7 +447,7 @@ class _Maker:
         if key in self.kept:
             return f"{self.kept[key]}[k]"
         text = self.emitter.load(operand, self.placements[operand.value], axes)
-        room = (len(self.kept) + 1) * self.walk <= MOST_KEPT[self.kind]
+        room = (len(self.kept) + 1) * self.walk <= self.most_kept
         if room and len(self.results) < len(self.rows.reductions) and _walks(operand, axes):
             self.kept[key] = f"kept{len(self.kept)}"
             self.emitter.lines.append(f"{self.kept[key]}[k] = {text};")

@@ -223,6 +223,9 @@ LONG = [
     ReductionProblem((2, 901), (1,), "argmax"),
     ReductionProblem((901, 3), (0,), "argmax"),
     ReductionProblem((1, 700, 1, 2), (1,), "argmax"),
+    ReductionProblem((55, 400), (1,), "sum"),
+    ReductionProblem((1, 57, 12, 9), (2, 3), "max"),
+    ReductionProblem((1, 76, 61), (2,), "argmax"),
 ]
 HUGE = [
     ReductionProblem((1, 6, 513, 520), (2, 3), "sum", True),
@@ -244,10 +247,11 @@ def test_long_reductions(context: Context, way: tuple[Config, str]) -> None:
 
 def test_groups_of_long_reductions() -> None:
     """Parts cover a window, groups are of neighbours, no unit of a large GPU is left without one."""
-    assert group_for((120, 1), (14, 14), 2, True) == Group(8, (14, 1))
-    assert group_for((36, 1), (56, 56), 2, True) == Group(4, (56, 1))
-    assert group_for((120, 1), (14, 14), 132, True) == Group(1, (14, 2))
-    assert group_for((8, 1), (112, 112), 132, True) == Group(1, (112, 2))
+    assert group_for((120, 1), (14, 14), 2, True) == Group(8, (14, 1), 0, 120)
+    assert group_for((36, 1), (56, 56), 2, True) == Group(4, (56, 1), 0, 36)
+    assert group_for((1, 55), (400,), 2, True) == Group(4, (37,), 1, 55)
+    assert group_for((120, 1), (14, 14), 132, True) == Group(1, (14, 2), 0, 120)
+    assert group_for((8, 1), (112, 112), 132, True) == Group(1, (112, 2), 0, 8)
     assert group_for((5, 1), (3, 3), 2, True) is None
     assert group_for((3000, 1), (14, 14), 2, True) is None
 

@@ -13,6 +13,8 @@ from running import Choose, check, device_settings, run_tensors, target
 
 from imgconv.cl.device import Context
 from imgconv.config import Config
+from imgconv.kernels import convolution_choice
+from imgconv.kernels.product import Problem, as_convolution
 from imgconv.tensor import Tensor, concatenate
 
 P = ProductProblem
@@ -148,3 +150,11 @@ def test_neighbours_do_not_leak(context: Context, poison: float) -> None:
         numpy.testing.assert_array_equal(found["given"], numpy.full((4, 5), 7))
         numpy.testing.assert_array_equal(found["rows"], numpy.full((4, 5), 7))
         numpy.testing.assert_array_equal(found["one"], numpy.full((4, 5), 1))
+
+
+def test_a_product_by_a_known_matrix_is_made_in_blocks_of_rows() -> None:
+    """As the convolution of one column: what is read of the matrix serves several rows."""
+    problem = as_convolution(Problem(1, 196, 192, 768))
+    for units in (2, 132):
+        chosen = convolution_choice.default_specialisation(problem, "gpu", units)
+        assert chosen.block_rows > 2 and chosen.block_columns == 1, (units, chosen)
