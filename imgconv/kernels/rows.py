@@ -280,6 +280,7 @@ class _Maker:
         kind: str, compute_units: int,
     ) -> None:
         self.rows, self.output, self.placements, self.kind = rows, output, placements, kind
+        self.compute_units = compute_units
         self.emitter = Emitter(native)
         self.folded = lanes.name.startswith("r")  # the lanes are positions of one row, not rows
         self.lanes = lanes
@@ -371,8 +372,8 @@ class _Maker:
         return KernelSource(text, "generated", arguments, size, local)
 
     def _rows_of_group(self) -> int:
-        """Rows of a work group whose items share them."""
-        return max(1, min(self.count, GROUP // self.group))
+        """Rows of a work group whose items share them: more than one where units have several groups all the same."""
+        return max(1, min(self.count // (4 * self.compute_units), GROUP // self.group))
 
     # Loops
 
