@@ -9,6 +9,7 @@ output needs is never recorded in the Graph.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -334,8 +335,10 @@ class Tensor:
         return _record(last.shape[:-1], "int64", Reduction("argmax", IDENTITY), (Read(self, last),))
 
     def mean(self, axes: Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+        """Their sum / their count: NaN where there are none."""
         count = prod(self.shape[a] for a in (range(self.rank) if axes is None else {a % self.rank for a in axes}))
-        return self.reduce("sum", axes, keepdims, epilogue=expression.apply("multiply", IDENTITY, 1 / count))
+        factor = 1 / count if count else math.nan
+        return self.reduce("sum", axes, keepdims, epilogue=expression.apply("multiply", IDENTITY, factor))
 
     def max(self, axes: Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
         return self.reduce("max", axes, keepdims)

@@ -804,6 +804,8 @@ COMPUTED = [
                             ints(1, 1, 5, 5)), {"kernel_shape": [2, 2], "strides": [2, 2]}),
      numpy.pad(numpy.float32([[0, 0, 0, 0], [0, 5, 0, 6], [0, 0, 0, 0], [0, 7, 0, 8]]), (0, 1))[None, None]),
     (Case("ReduceSumSquare", 18, (X, ints()), {"noop_with_empty_axes": 1}), X * X),
+    (Case("ReduceMean", 18, (numpy.zeros((0, 3), numpy.int32), ints(1)), {}), numpy.zeros((0, 1), numpy.int32)),
+    (Case("ReduceMean", 18, ((2, 0, 3), ints(1)), {}), numpy.full((2, 1, 3), numpy.nan, numpy.float32)),
     (Case("Pad", 18, (X, ints(0, 4), None, ints(2)), {"mode": "reflect"}), X[:, :, [0, 1, 0, 1, 0, 1]]),
     (Case("Pad", 13, (X, ints(0, -1, 0, 2, 0, 0, 0, -1)), {"mode": "edge"}), X[:, 1:][..., [0, 0, 0, 1]]),
     (Case("GroupNormalization", 18, (X, floats(1, 2), floats(0, 5)), {"num_groups": 2, "epsilon": 0.0}),

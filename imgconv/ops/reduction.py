@@ -44,7 +44,7 @@ def mean(call: Call) -> Tensor:
     if x.is_float:
         return x.mean(axes, keepdims)
     total = x.sum(axes, keepdims)
-    return total.apply("quotient", x.size // total.size)
+    return total.apply("quotient", x.size // max(total.size, 1))
 
 
 @operator("ReduceLogSumExp")
