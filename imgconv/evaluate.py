@@ -89,6 +89,8 @@ def _operate(node: Node, loaded: Sequence[Any]) -> Any:
     if isinstance(operation, Concatenation):
         return numpy.concatenate(loaded, axis=operation.axis)
     assert isinstance(operation, Convolution)
+    if not loaded[0].size:
+        return numpy.zeros(node.output.shape)
     x = loaded[0] * loaded[2] if len(loaded) > 2 else loaded[0]
     return _convolve(operation, x, loaded[1], node.output.shape[2:])
 
