@@ -214,7 +214,7 @@ def _drawn(value: Value, scale: float) -> Any:
     """An input of 0 .. scale with the spectrum of pictures: amplitude falls as one over the spatial frequency."""
     random = numpy.random.default_rng(1)
     shape = value.shape
-    if len(shape) < 2 or not value.dtype.startswith("float"):
+    if len(shape) < 2 or 0 in shape or not value.dtype.startswith("float"):
         return (random.random(shape) * (scale if value.dtype.startswith("float") else 1)).astype(value.dtype)
     rows, columns = shape[-2:]
     frequency = numpy.hypot(numpy.fft.fftfreq(rows)[:, None], numpy.fft.rfftfreq(columns)[None])

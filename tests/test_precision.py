@@ -144,6 +144,11 @@ def test_drawn_inputs_fill_their_range() -> None:
     assert low["x"].dtype == numpy.float32
 
 
+def test_an_input_without_elements_is_drawn() -> None:
+    x = Tensor.input("x", (1, 3, 0, 4))
+    assert [drawn["x"].shape for drawn in drawn_inputs(build_graph({"y": x.sum([2])}))] == [x.shape] * 2
+
+
 # Plans that follow a choice
 
 
