@@ -126,8 +126,10 @@ class _Lowering:
         self._place_inputs()
         self._lower_all()
         outputs = [name for name in self.graph.outputs if name not in self.states]
+        known = {name: array for name, array in self.graph.constants.items() if name in outputs}
+        known |= {v.name: numpy.empty(v.shape, v.dtype) for v in given if v.name in outputs and 0 in v.shape}
         for name in outputs:
-            if name not in self.output_buffers and name not in self.graph.constants:
+            if name not in self.output_buffers and name not in known:
                 self._unpack(name)
         states = [self._keep(name, target) for name, target in self.states.items()]
         lasting = frozenset(s for s in (*self.content, *states) if isinstance(s, Texture))
@@ -137,8 +139,7 @@ class _Lowering:
         made = {v.name for v in self.graph.inputs} | self.graph.producers.keys()
         return Plan(
             inputs, tuple(self.graph.values[n] for n in outputs), tuple(self.launches),
-            self.input_buffers, self.output_buffers, self.content, {},
-            {name: self.graph.constants[name] for name in outputs if name in self.graph.constants},
+            self.input_buffers, self.output_buffers, self.content, {}, known,
             {name: place for name, place in self.placements.items() if name in made}, tuple(states), regions,
             most_alive(self.launches, lasting),
         )

@@ -170,8 +170,10 @@ class _Importer:
             self.scope.define(tensor.name or "", content, "")
         inputs = [t for t in inputs if t.name not in self.contents]
         self.scope.define_all(self.scope.initializers(self.graph, needed), "")
-        outputs = self.scope.run(steps, needed, names)
-        return build_graph(dict(zip(names, outputs)), inputs, self.graph.name or "model")
+        # An input without elements is a constant to the nodes that read it; as an output it is the input all the same.
+        outputs = dict(zip(names, self.scope.run(steps, needed, names)))
+        outputs |= {t.name: t for t in inputs if t.name in outputs}
+        return build_graph(outputs, inputs, self.graph.name or "model")
 
 
 def _needed_steps(

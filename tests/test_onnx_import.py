@@ -179,6 +179,12 @@ def test_outputs_may_be_inputs_constants_or_each_other() -> None:
     assert_close(found, {"x": X, "same": X, "w": X + 1, "r": X, "again": X}, 1e-6)
 
 
+def test_an_input_without_elements_may_be_an_output() -> None:
+    empty = numpy.zeros((1, 0, 4), numpy.float32)
+    model = make_model([node("Concat", ["x", "w"], ["y"], axis=1)], {"x": empty}, ["x", "y"], 13, {"w": X})
+    assert_close(run_model(model, {"x": empty}), {"x": empty, "y": X}, 0)
+
+
 def test_inputs_keep_their_order_used_or_not() -> None:
     model = make_model([node("Relu", ["c"], ["y"])], {"a": X, "b": X, "c": X}, ["y"], 13)
     assert list(shapes_of(import_onnx(model))) == ["a", "b", "c"]

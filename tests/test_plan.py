@@ -134,6 +134,11 @@ def test_inputs_that_pass_through_and_constant_outputs() -> None:
     numpy.testing.assert_allclose(plan.constant_outputs["k"], numbers(2, 3) * 2)
 
 
+def test_an_input_without_elements_passes_through_without_a_launch() -> None:
+    plan = planned(x=Tensor.input("x", (0, 3)))
+    assert not plan.launches and plan.constant_outputs["x"].shape == (0, 3)
+
+
 def test_a_launch_that_only_moves_says_why() -> None:
     x = image()
     c = x.conv2d(const(8, 8, 1, 1))
