@@ -16,6 +16,9 @@ import numpy
 
 Expression = Union["Literal", "Argument", "Apply"]
 
+# Characters of an expression's text; an operation whose own is longer shows no arguments.
+LONGEST_TEXT = 10_000
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -145,9 +148,12 @@ class Argument:
         return f"${self.number}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Apply:
-    """A scalar function (a key of OPERATIONS) of expressions."""
+    """A scalar function (a key of OPERATIONS) of expressions.
+
+    Parts are shared: a tree of n operations may have 2**n paths. Equality, hash and text take time for the operations.
+    """
 
     operation: str
     arguments: tuple[Expression, ...]
@@ -159,8 +165,30 @@ class Apply:
     def __hash__(self) -> int:
         return self._hash
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Apply) and _equal(self, other, set())
+
+    @cached_property
+    def _text(self) -> str:
+        text = f"{self.operation}({', '.join(map(str, self.arguments))})"
+        return text if len(text) <= LONGEST_TEXT else f"{self.operation}(...)"
+
     def __str__(self) -> str:
-        return f"{self.operation}({', '.join(map(str, self.arguments))})"
+        return self._text
+
+
+def _equal(a: Expression, b: Expression, found: set[tuple[int, int]]) -> bool:
+    """Whether two expressions are the same tree. found: the pairs of parts that are, by their ids."""
+    if a is b or (id(a), id(b)) in found:
+        return True
+    if not (isinstance(a, Apply) and isinstance(b, Apply)):
+        return a == b
+    if hash(a) != hash(b) or a.operation != b.operation or len(a.arguments) != len(b.arguments):
+        return False
+    if not all(_equal(x, y, found) for x, y in zip(a.arguments, b.arguments, strict=True)):
+        return False
+    found.add((id(a), id(b)))
+    return True
 
 
 def apply(operation: str, *arguments: Expression | float) -> Expression:

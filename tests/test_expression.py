@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imgconv.expression import (
+    LONGEST_TEXT,
     OPERATIONS,
     Apply,
     Argument,
@@ -24,6 +25,7 @@ from imgconv.expression import (
     evaluate,
     literal_text,
     operations,
+    parts,
     render,
     replace_part,
     substitute,
@@ -285,6 +287,18 @@ def test_what_is_shared_is_walked_once() -> None:
         chain = apply("multiply", chain, apply("sigmoid", chain))
     assert argument_numbers(substitute(chain, {0: Argument(3)})) == {3}
     assert operations(replace_part(chain, Argument(0), Argument(1))).count("sigmoid") == 200
+
+
+def test_what_is_shared_is_compared_and_written_once() -> None:
+    def chain(start: Expression) -> Expression:
+        for _ in range(200):
+            start = apply("multiply", start, apply("sigmoid", start))
+        return start
+
+    one, other = chain(A), chain(A)
+    assert one == other and hash(one) == hash(other) and one != chain(B)
+    assert len(parts(apply("add", one, other))) == 1 + 2 * 200 + 1
+    assert len(str(one)) <= LONGEST_TEXT and str(one).startswith("multiply(")
 
 
 def test_text_reads_as_a_formula() -> None:
