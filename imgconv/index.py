@@ -230,6 +230,11 @@ class Index:
             found |= {atom} if isinstance(atom, Variable) else atom.value.variables()
         return frozenset(found)
 
+    @cached_property
+    def count(self) -> int:
+        """How many terms the expression has, those inside of its divisions, remainders and look-ups included."""
+        return sum(1 if isinstance(atom, Variable) else 1 + atom.value.count for atom, _ in self.terms)
+
     def substitute(self, replacements: Mapping[Variable, Index]) -> Index:
         """The expression with variables replaced; the others stay."""
         return self._rebuild(lambda v: replacements.get(v, variable_index(v)))

@@ -434,6 +434,20 @@ def test_views_leave_casts_and_work() -> None:
     unchanged(push_views, graph_of(y=x.relu().exp()))
 
 
+def test_a_long_chain_of_movements_is_several_loads() -> None:
+    """The indices of one load would be of 1.5**60 terms."""
+    x = image(1, 8, 6, 6)
+    moved, expected = x, inputs_of(graph_of(y=x.relu()))["x"]
+    for _ in range(60):
+        moved = moved.transpose(0, 3, 1, 2).slice(1, 5, -1, -1).reshape(1, 8, 6, 6)
+        expected = expected.transpose(0, 3, 1, 2)[:, ::-1].reshape(1, 8, 6, 6)
+    after = run_passes(graph_of(y=moved.relu()))
+    loads = [operand for node in after.nodes for operand in node.all_operands]
+    assert 1 < len(after.nodes) <= 20 and all(len(str(operand)) < 2000 for operand in loads)
+    found = evaluate_graph(after, inputs_of(after))
+    numpy.testing.assert_allclose(found["y"], numpy.maximum(expected, 0), 0, 0)
+
+
 # fold_padding
 
 def pushed(graph: Graph) -> Graph:

@@ -9,7 +9,7 @@ from imgconv.expression import Argument, Expression, Literal, operations, substi
 from imgconv.graph import Graph, Load, Node, Operand, Reduction
 from imgconv.layout import LANES
 from imgconv.passes.concatenations import MOST_OPERANDS
-from imgconv.passes.views import compose
+from imgconv.passes.views import read_through
 from imgconv.why import record
 
 
@@ -109,7 +109,7 @@ def _merge(graph: Graph, node: Node, reader: Node) -> Node | None:
             return collected(operand)
         arguments: dict[int, Expression] = {}
         for number, inner in enumerate(node.all_operands):
-            made = compose(operand, inner)
+            made = read_through(operand, inner)
             if made is None:
                 raise _CannotCompose
             arguments[number] = collected(made)
@@ -140,7 +140,7 @@ def short_enough(first: Node, second: Node) -> bool:
 
 
 class _CannotCompose(Exception):
-    """Two views with different fill values meet."""
+    """Two views do not make one: they have different fill values, or the one would be too long."""
 
 
 def _can_recompute(node: Node, operand: Operand) -> bool:

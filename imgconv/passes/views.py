@@ -6,6 +6,9 @@ from dataclasses import replace
 
 from imgconv.graph import IDENTITY, Gather, Graph, Load, Node, Operand
 
+# Terms of one view's indices: reshapes and transposes by turns double them, and a longer chain is several kernels.
+MOST_TERMS = 64
+
 
 def push_views(graph: Graph) -> Graph:
     """A reader of a movement reads the movement's source through the composed view.
@@ -45,7 +48,7 @@ def _fills(node: Node, table: Operand, movements: dict[str, Operand]) -> bool:
 
 def _through(operand: Operand, movements: dict[str, Operand]) -> Operand:
     inner = movements.get(operand.value)
-    return operand if inner is None else (compose(operand, inner) or operand)
+    return operand if inner is None else (read_through(operand, inner) or operand)
 
 
 def compose(outer: Operand, inner: Operand) -> Operand | None:
@@ -54,3 +57,14 @@ def compose(outer: Operand, inner: Operand) -> Operand | None:
         return None
     fill = inner.fill if inner.view.bounds else outer.fill
     return Operand(inner.value, outer.view.over(inner.view), fill)
+
+
+def read_through(outer: Operand, inner: Operand) -> Operand | None:
+    """What `compose` gives; None too where its indices are more arithmetic than a read should have."""
+    made = compose(outer, inner)
+    return made if made is None or _terms(made) <= MOST_TERMS else None
+
+
+def _terms(operand: Operand) -> int:
+    """How many terms the indices of an operand's view and of its bounds have."""
+    return sum(e.count for e in (*operand.view.index, *(bound.index for bound in operand.view.bounds)))
