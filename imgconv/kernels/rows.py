@@ -443,7 +443,7 @@ class _Maker:
 
     def _load(self, operand: Operand, axes: Mapping[Variable, Index]) -> str:
         """What is read of a texture, once for each step where the reductions can keep it."""
-        bounds = tuple(b.index.substitute(axes) for b in operand.view.bounds)
+        bounds = tuple((b.index.substitute(axes), b.low, b.high) for b in operand.view.bounds)
         key = (operand.value, tuple(e.substitute(axes) for e in operand.view.index), bounds, operand.fill)
         if key in self.kept:
             return f"{self.kept[key]}[k]"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy
 import pytest
+from graphs import assert_near, numbers
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import ROWS, RowsProblem, normalise, rows_problems
@@ -12,7 +13,7 @@ from running import check, device_settings, run_tensors, target
 from imgconv.cl.device import Context
 from imgconv.config import Config
 from imgconv.kernels.rows import BLOCK
-from imgconv.tensor import Tensor
+from imgconv.tensor import Tensor, concatenate
 
 # Rows across lanes and along them; lanes past the end; kept, walked again, in blocks of sums; one and many to a group.
 SHAPES = [
@@ -44,6 +45,19 @@ def test_rows_in_half_and_in_tiles(context: Context) -> None:
 def test_drawn_rows(context: Context, problems: list[RowsProblem], seed: int) -> None:
     config = Config(seed % 2, max_image=(None, 8, 32)[seed % 3])
     check(problems, context, config, target(context, ("cpu", "gpu")[seed // 6 % 2]))
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_what_is_kept_is_read_within_the_same_bounds(context: Context, kind: str) -> None:
+    """Both halves of the concatenation read `factor` at the same place, and zero where the other half is."""
+    x, factor, more = numbers(2, 4, 3, 5), numbers(1, 4, 3, 5, seed=1), numbers(4, 4, 3, 5, seed=2)
+    half = Tensor.input("x", x.shape) + Tensor.constant(factor)
+    y = normalise(concatenate([half, half], 0) + Tensor.constant(more), (0, 2, 3))
+    plan, found = run_tensors({"y": y}, {"x": x}, context, wanted=target(context, kind))
+    assert len(plan.compute_launches) == 1, str(plan)
+    wide = numpy.concatenate([x + factor] * 2).astype(numpy.float64) + more
+    mean, variance = (f((0, 2, 3), keepdims=True) for f in (wide.mean, wide.var))
+    assert_near(found["y"], (wide - mean) / numpy.sqrt(variance + 0.1))
 
 
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])
