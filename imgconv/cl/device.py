@@ -103,6 +103,8 @@ class Context:
     """Held by the thread whose work is being enqueued: what one run enqueues stays together."""
 
 
+# Held while the loader looks for drivers: its variable is the process's.
+_looking = Lock()
 # By the driver's handle of the device. Programs belong to a context, and drivers that keep some memory of each program
 # that was ever built (Intel's for CPUs, 25 KB) would grow with every model that is loaded again.
 _handles: dict[int, cl.Context] = {}
@@ -236,7 +238,7 @@ def _find_devices() -> list[cl.Device]:
         message = no_driver_message(sys.platform, platform.machine(), _on_android())
         raise DeviceError(f"pyopencl cannot be imported ({error}); {message}") from error
 
-    with _unregistered_drivers_visible():
+    with _looking, _unregistered_drivers_visible():
         try:
             platforms = cl.get_platforms()
         except cl.Error:

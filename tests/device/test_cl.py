@@ -213,6 +213,20 @@ def test_finds_the_driver_that_pip_installed_beside_the_system_ones() -> None:
         assert "Portable Computing Language" in found
 
 
+def test_threads_that_look_for_drivers_at_once() -> None:
+    at_once = """
+import os
+from concurrent.futures import ThreadPoolExecutor
+from imgconv.cl import device
+device._unregistered_drivers = lambda: ["libabsent.so.1"]
+with ThreadPoolExecutor(8) as pool:
+    found = [*pool.map(lambda _: device.list_devices(), range(24))]
+assert all(each == found[0] for each in found), found
+assert "OCL_ICD_VENDORS" not in os.environ
+"""
+    run_python(at_once)
+
+
 def test_uses_what_is_there_after_pyopencl_was_used() -> None:
     used_before = """
 import pyopencl
