@@ -36,7 +36,8 @@ class Target:
 
     images_in_buffers: what images that are parts of a buffer are aligned to; None where the device has no such images.
     measured: the seconds that the chosen specialisation of a problem took; None where that was not measured.
-    half_arithmetic: whether kernels may compute in half. local_memory_bytes: of a work group.
+    half_arithmetic: whether kernels may compute in half. local_memory_bytes: of a work group; max_work_group: the most
+    work items of one.
     choose_convolution and choose_product: problem, kind and compute units to the specialisation of a template.
     choose_separable: the same, and the bytes of local memory; None where two launches are faster, or only they go.
     """
@@ -50,6 +51,7 @@ class Target:
     byte_images: bool = False
     local_memory_bytes: int = 1 << 15
     images_in_buffers: Alignment | None = None
+    max_work_group: int = 256
     choose_convolution: Callable[[convolution.Problem, str, int], convolution.Specialisation] = (
         convolution_choice.default_specialisation
     )
@@ -365,6 +367,12 @@ class _Lowering:
         if images > self.target.max_read_images:
             raise ResourceError(
                 f"the kernel reads {images} images, this device takes {self.target.max_read_images}",
+                node.output.name, node.output.shape,
+            )
+        items, most = prod(source.local_size or ()), self.target.max_work_group
+        if items > most:
+            raise ResourceError(
+                f"the kernel has work groups of {items} work items, this device takes {most}",
                 node.output.name, node.output.shape,
             )
         self.launches.append(Launch(

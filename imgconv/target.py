@@ -16,4 +16,5 @@ def target_of(info: DeviceInfo) -> Target:
     return Target(
         limits, kind, info.compute_units, info.half_images, info.max_read_images, info.fp16_arithmetic,
         info.byte_images, info.local_memory_bytes, Alignment(row, base, info.max_allocation_bytes) if row else None,
+        info.max_work_group_size,
     )

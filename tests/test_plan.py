@@ -607,3 +607,13 @@ def test_a_lower_limit_gives_the_same_launches_on_smaller_images() -> None:
     # The configured limit never raises the device's own.
     _, small = compile_graph(graph, Config(max_image=10**6), target(limit=64))
     check_plan(small, ImageLimits(64, 64, 2048))
+
+
+def test_work_groups_that_a_device_does_not_take() -> None:
+    mean = image(1, 8, 64, 64).mean([2, 3])
+    plan = planned(y=mean)
+    (size,) = {launch.source.local_size for launch in plan.launches if "half_way" in launch.source.text}
+    assert size == (256, 1) and planned(on=replace(target(), max_work_group=256), y=mean) == plan
+    with pytest.raises(ResourceError, match="work groups of 256 work items, this device takes 128") as raised:
+        planned(on=replace(target(), max_work_group=128), y=mean)
+    assert raised.value.tensor
