@@ -67,7 +67,8 @@ class Load:
 class Reduction:
     """A `body` of the operands, reduced over the last axes of their views.
 
-    kind: sum, max, min, product, or argmax: the row-major position in the window of the first of the largest.
+    kind: sum, max, min (which on a device pass over NaN), product, or argmax: the row-major position in the window of
+    the first of the largest.
     Each view has the shape output.shape + window; the reduction runs over the window.
     """
 

@@ -1,4 +1,4 @@
-"""ONNX file -> Graph. The only file that imports onnx."""
+"""ONNX file -> Graph."""
 
 from __future__ import annotations
 

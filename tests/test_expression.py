@@ -103,7 +103,7 @@ MEANING: dict[str, tuple[Callable[..., Any], list[list[float]]]] = {
 # OpenCL C's functions and common.cl's as Python, for the texts of OPERATIONS. A vector's true is -1, Python's is 1:
 # converting changes the sign.
 OPENCL: dict[str, Any] = {
-    "fmax": max, "fmin": min, "pow": pow, "fmod": math.fmod, "fabs": abs, "rint": round, "trunc": math.trunc,
+    "pow": pow, "fmod": math.fmod, "fabs": abs, "rint": round, "trunc": math.trunc,
     "sign": lambda a: (a > 0) - (a < 0), "isnan": math.isnan, "isinf": math.isinf,
     "convert_float4": lambda a: float(-a),
     "select": lambda a, b, c: b if c else a, "native_recip": lambda a: 1 / a, "native_exp": math.exp,

@@ -69,10 +69,10 @@ def test_operations(context: Context) -> None:
         count = arity(operation)
         values = [v for v in [*NUMBERS, *SPECIAL] if not abs(v) > LARGEST.get(operation, numpy.inf)]
         values = INTEGERS.get(operation, values)
-        if operation in ("maximum", "minimum", "modulo"):
+        if operation == "modulo":
             values = [v for v in values if numpy.isfinite(v) and abs(v) < 1e6]
         rows = numpy.array(list(itertools.product(values, repeat=count)), numpy.float32)
-        rows = rows[: len(rows) // 3 * 3].reshape(-1, 3, count)
+        rows = numpy.concatenate([rows, rows[: -len(rows) % 3]]).reshape(-1, 3, count)
         tensors = [Tensor.input(f"{operation}{n}", rows.shape[:2]) for n in range(count)]
         inputs |= {t.name or "": rows[..., n] for n, t in enumerate(tensors)}
         made = elementwise(operation, *tensors, dtype="bool" if operation in LOGIC else "float32")
