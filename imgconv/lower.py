@@ -160,13 +160,16 @@ class _Lowering:
         return self.folded.get(made, made)
 
     def _dtype(self, value: Value) -> str:
-        """Half only where asked for, and never for integers or for the results of long sums."""
+        """Half only where asked for, and never for integers, for reductions of integers or for long sums."""
         if not value.dtype.startswith("float"):
             return "float32"
         node = self.graph.producers.get(value.name)
         window = node.operands[0].view.shape[len(value.shape) :] if node else ()
-        long_sum = node is not None and isinstance(node.operation, Reduction) and prod(window) >= LONG_SUM
-        return "float32" if long_sum or self._keeps_float(value.name) else self.storage_dtype
+        if node is not None and isinstance(node.operation, Reduction):
+            integers = any(not self.graph.values[o.value].dtype.startswith("float") for o in node.operands)
+            if integers or prod(window) >= LONG_SUM:
+                return "float32"
+        return "float32" if self._keeps_float(value.name) else self.storage_dtype
 
     def _keeps_float(self, name: str) -> bool:
         """Whether a value stays float: it, or a part that is written into it, for those share a texture."""

@@ -262,6 +262,16 @@ def test_huge_reductions(context: Context) -> None:
     check(HUGE[:2], context, Config(float16=1, max_image=256), target(context, "gpu"))
 
 
+@pytest.mark.parametrize("float16", [0, 1])
+def test_huge_sums_of_integers_are_exact(context: Context, float16: int) -> None:
+    """The first of the two kernels adds three numbers, and half would round what it hands on."""
+    array = numpy.zeros((3, 20000), numpy.int32)
+    array[:, :1000] = [[3002], [3001], [-2998]]
+    made = Tensor.input("x", array.shape, "int32").sum([0, 1])
+    plan, found = run_tensors({"y": made}, {"x": array}, context, Config(float16))
+    assert len(plan.compute_launches) == 2 and found["y"] == array.sum()
+
+
 def test_reduction_of_what_is_repeated(context: Context) -> None:
     """A window axis of more than 32767 positions on which no address depends."""
     texels = max(ITEMS_OF_A_GPU, ITEMS_OF_A_UNIT * context.info.compute_units) + 1  # too many for a work group each
