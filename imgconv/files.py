@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -29,4 +29,12 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise InputError(f"cannot write {os.fspath(path)!r}: {error.strerror or error}") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
+
+
+def check_folder(*paths: str | os.PathLike[str] | None) -> None:
+    """Raises InputError for the first path that no file can have, before there is work to lose."""
+    for path in paths:
+        if path and not Path(path).absolute().parent.is_dir():
+            raise InputError(f"cannot write {os.fspath(path)!r}: there is no folder {str(Path(path).parent)!r}")

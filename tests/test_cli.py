@@ -315,6 +315,12 @@ ERRORS = [
     ("inspect any.onnx", ["'x'", "[1, 3, h, w]", "--shape x=1,3,224,224"]),
     ("inspect conv.onnx --shape h=99999 --max-image 8", ["tensor", "99999", "8x8"]),
     ("inspect none.onnx", ["none.onnx", "No such file"]),
+    ("compile means.onnx -o none/m.imgconv", ["none/m.imgconv", "no folder 'none'"]),
+    ("compile means.onnx -o means.onnx/m", ["means.onnx/m", "no folder 'means.onnx'"]),
+    ("verify means.onnx --html none/m.html", ["none/m.html", "no folder 'none'"]),
+    ("tune means.onnx --output none/m.tuning", ["none/m.tuning", "no folder 'none'"]),
+    ("tune means.onnx --precision --output none/m.json", ["none/m.json", "no folder 'none'"]),
+    (f"compile means.onnx -o {'m' * 300}", ["cannot write 'mm", "too long"]),
 ]
 
 

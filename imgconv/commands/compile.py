@@ -8,6 +8,7 @@ from pathlib import Path
 
 from imgconv import terminal
 from imgconv.commands.arguments import add_model_arguments, add_precision_argument, check_sizes, read_shapes
+from imgconv.files import check_folder
 from imgconv.model import load
 from imgconv.onnx_import import declared_inputs
 
@@ -29,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> None:
     """Writes the file. Raises what imgconv.load and Model.save raise."""
     path = options.output or str(Path(options.model).with_suffix(SUFFIX))
+    check_folder(path)
     with terminal.Progress(f"compiling {options.model}") as progress:
         declared = declared_inputs(options.model)
         shapes = read_shapes(options.shape, declared)

@@ -13,8 +13,7 @@ from rich.table import Table
 from imgconv import terminal
 from imgconv.commands.arguments import Shapes, add_model_arguments, add_precision_argument, check_sizes
 from imgconv.commands.inputs import add_picture_arguments, read_given
-from imgconv.errors import InputError
-from imgconv.files import written_whole
+from imgconv.files import check_folder, written_whole
 from imgconv.model import load
 from imgconv.profile_page import page
 from imgconv.precision import drawn_inputs
@@ -53,9 +52,7 @@ def _runs(text: str) -> int:
 
 def execute(options: argparse.Namespace) -> None:
     """Prints the profile and writes the files. Raises what imgconv.load and Model.run raise, and InputError."""
-    for path in (options.trace, options.html):
-        if path and not Path(path).absolute().parent.is_dir():
-            raise InputError(f"cannot write {path!r}: there is no folder {str(Path(path).parent)!r}")
+    check_folder(options.trace, options.html)
     with terminal.Progress(f"reading {options.model}") as progress:
         arrays, shapes = read_inputs(options)
         model = load(

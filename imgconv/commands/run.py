@@ -18,7 +18,7 @@ from imgconv.commands.arguments import Shapes, add_model_arguments, add_precisio
 from imgconv.commands.inputs import Given, add_picture_arguments, read_given
 from imgconv.compiled import Source
 from imgconv.errors import InputError
-from imgconv.files import written_whole
+from imgconv.files import check_folder, written_whole
 from imgconv.model import Model, open_source
 from imgconv.picture import PictureStage
 from imgconv.preprocess import read_picture, resized, save_picture, to_picture, with_color
@@ -83,9 +83,7 @@ def execute(options: argparse.Namespace) -> None:
 
 def read_request(options: argparse.Namespace) -> Request:
     """Reads everything small, so that a slip is found before anything is compiled. Raises ModelError, InputError."""
-    for path in (options.output, options.save):
-        if path and not Path(path).absolute().parent.is_dir():
-            raise InputError(f"cannot write {path!r}: there is no folder {str(Path(path).parent)!r}")
+    check_folder(options.output, options.save)
     given = read_given(options)
     for name, (dtype, dimensions) in given.missing.items():
         remedy = f"--input {name}=FILE.npy" + ("" if options.pictures else ", or a PICTURE")

@@ -17,7 +17,7 @@ from imgconv.commands.inputs import add_picture_arguments, read_cases
 from imgconv.compiler import limited
 from imgconv.config import Config, read_config
 from imgconv.errors import ConfigError
-from imgconv.files import written_whole
+from imgconv.files import check_folder, written_whole
 from imgconv.lower import HALF_MAX
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
@@ -66,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> None:
     """Writes the file and prints what is in it. Raises what imgconv.load raises, and InputError."""
+    check_folder(options.output)
     if options.precision:
         _tune_precision(options)
     else:

@@ -15,7 +15,7 @@ from imgconv.commands.inputs import add_picture_arguments, read_cases
 from imgconv.compiler import limited
 from imgconv.config import Config, read_config
 from imgconv.errors import Error
-from imgconv.files import written_whole
+from imgconv.files import check_folder, written_whole
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.precision import drawn_inputs
@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> None:
     """Prints every layer. Raises Error naming the first that is over a bound, and what imgconv.load raises."""
     check_oracle()
+    check_folder(options.html)
     with terminal.Progress(f"reading {options.model}") as progress:
         device, config, layers = measure(options, progress)
     if options.html:
