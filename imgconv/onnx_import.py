@@ -21,6 +21,7 @@ import onnx.numpy_helper
 import onnx.version_converter
 
 from imgconv import ops
+from imgconv.archive import MAGIC
 from imgconv.errors import InputError, ModelError, ShapeError, UnsupportedError
 from imgconv.graph import Graph
 from imgconv.tensor import Tensor, build_graph, origin
@@ -92,6 +93,8 @@ def _read_file(path: Path) -> onnx.ModelProto:
         content = path.read_bytes()
     except OSError as error:
         raise ModelError(f"cannot read the file: {error.strerror or error}") from error
+    if content.startswith(MAGIC):
+        raise ModelError("this is a compiled model: give the ONNX file that it was made of")
     try:
         return onnx.load_model_from_string(content)
     except google.protobuf.message.DecodeError as error:

@@ -231,6 +231,9 @@ def test_compile_and_run_what_was_compiled(
     assert written["file"] == "other.imgconv" and written["bytes"] == Path("other.imgconv").stat().st_size
     status, _, err = imgconv("run", "means.imgconv", "a.png", "--float16")
     assert status == 1 and "means.imgconv" in err and "cannot be changed" in err
+    for command in ("compile", "verify", "tune"):
+        status, _, err = imgconv(command, "means.imgconv")
+        assert status == 1 and "means.imgconv" in err and "a compiled model: give the ONNX file" in err
     Path("means.imgconv").write_bytes(Path("other.imgconv").read_bytes()[:-100])
     status, _, err = imgconv("run", "means.imgconv", "a.png")
     assert status == 1 and "means.imgconv" in err and "cut off" in err

@@ -11,9 +11,10 @@ Declared = Mapping[str, tuple[str, list[int | str] | None]]
 Shapes = dict[str, tuple[int, ...] | int]
 
 
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """MODEL and everything that imgconv.load takes besides."""
-    parser.add_argument("model", metavar="MODEL", help="an ONNX file, or one of imgconv compile")
+def add_model_arguments(parser: argparse.ArgumentParser, compiled: bool = True) -> None:
+    """MODEL and everything that imgconv.load takes besides. compiled: whether it may be a file of imgconv compile."""
+    kinds = "an ONNX file, or one of imgconv compile" if compiled else "an ONNX file"
+    parser.add_argument("model", metavar="MODEL", help=kinds)
     parser.add_argument(
         "--shape", metavar="NAME=SIZES", type=named, action="append", default=[],
         help="sizes of an input, as x=1,3,224,224, or of one symbolic dimension, as height=224",

@@ -16,13 +16,14 @@ SUFFIX = ".imgconv"
 
 DESCRIPTION = f"""\
 Compile a model and write its plan, its packed weights and the driver's programs to one file, by default the model's
-name with the suffix {SUFFIX}. imgconv.load and every command take that file as a model. On the same device and driver
-it loads without reading ONNX, planning, packing or compiling; on another device it is planned and compiled anew."""
+name with the suffix {SUFFIX}. imgconv.load, run, inspect and profile take that file as a model. On the same device
+and driver it loads without reading ONNX, planning, packing or compiling; on another device it is planned and compiled
+anew."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `imgconv compile`."""
-    add_model_arguments(parser)
+    add_model_arguments(parser, compiled=False)
     add_precision_argument(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help=f"where to write (default: MODEL with {SUFFIX})")
 

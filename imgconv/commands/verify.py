@@ -36,7 +36,7 @@ Without a picture or a case the input is drawn: values from 0 to 1 with the spec
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `imgconv verify`."""
-    add_model_arguments(parser)
+    add_model_arguments(parser, compiled=False)
     add_precision_argument(parser)
     given = parser.add_mutually_exclusive_group()
     given.add_argument("picture", metavar="PICTURE", nargs="?", help="any picture that Pillow reads")
