@@ -37,9 +37,31 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options of a command line; exits with a wrong one. Pictures may stand anywhere behind MODEL."""
+    parser = build_parser()
+    options, rest = parser.parse_known_args(arguments)
+    # argparse takes pictures where MODEL is, and leaves those behind a further option.
+    for text in rest:
+        if text.startswith("-") or not _add_picture(options, text):
+            parser.error(f"unrecognized arguments: {text}")
+    return options
+
+
+def _add_picture(options: argparse.Namespace, path: str) -> bool:
+    """Adds a picture to the options of a command; whether it takes one more."""
+    if hasattr(options, "pictures"):
+        options.pictures.append(path)
+        return True
+    if getattr(options, "picture", path) is None and getattr(options, "case", None) is None:
+        options.picture = path
+        return True
+    return False
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line (default: the process's own) and returns its exit status. argparse exits by itself."""
-    options = build_parser().parse_args(arguments)
+    options = parse(arguments)
     try:
         options.execute(options)
         sys.stdout.flush()

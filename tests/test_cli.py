@@ -259,6 +259,11 @@ def test_devices_are_listed_where_the_chosen_one_is_missing(
     assert status == 1 and f"[{device.index}] {device.name}" in out and "'no such device'" in err
 
 
+def test_devices_are_listed_whatever_other_settings_are(imgconv: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLOAT16", "nonsense")
+    assert imgconv("devices")[0] == 0
+
+
 def test_no_driver_says_what_to_install(imgconv: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices_command, "list_devices", tuple)
     monkeypatch.setattr("imgconv.cl.device.list_devices", tuple)
@@ -341,7 +346,22 @@ def test_errors_are_one_clear_line(imgconv: Command, device: DeviceInfo, line: s
     assert sorted(Path().iterdir()) == before
 
 
+def test_pictures_may_stand_behind_options(imgconv: Command, device: DeviceInfo) -> None:
+    write_classifier()
+    for name in "abc":
+        write_picture(f"{name}.png", (1, 2, 3))
+    chosen = ("--device", device.index)
+    status, out, err = imgconv("run", "means.onnx", "a.png", *chosen, "b.png", "--top", 1, "c.png", "--json")
+    assert status == 0, err
+    assert [each["picture"] for each in json.loads(out)["results"]] == ["a.png", "b.png", "c.png"]
+    status, _, err = imgconv("profile", "means.onnx", "--repeat", 1, "a.png", *chosen)
+    assert status == 0, err
+    status, _, err = imgconv("profile", "means.onnx", "--repeat", 1, "a.png", *chosen, "none.png")
+    assert status == 2 and "unrecognized arguments: none.png" in err
+
+
 WRONG_USAGE = [
+    "run a.onnx --json a.png --nonsense", "inspect a.onnx --json a.png", "verify a.onnx --case a.npz --json a.png",
     "", "walk", "run", "run a.onnx --scale x", "run a.onnx --resize no", "run a.onnx --shape x", "run a.onnx --top -1",
 ]
 

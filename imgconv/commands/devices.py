@@ -8,7 +8,7 @@ from typing import Any
 
 from imgconv import terminal
 from imgconv.cl.device import DeviceInfo, list_devices, select
-from imgconv.config import read_config
+from imgconv.config import read_device
 from imgconv.errors import DeviceError
 
 DESCRIPTION = "List every OpenCL device with what imgconv needs to know of it; * marks the one that is used by default."
@@ -25,7 +25,7 @@ def execute(options: argparse.Namespace) -> None:
     problem = None
     chosen = None
     try:
-        chosen = select(read_config().device, devices)
+        chosen = select(read_device(), devices)
     except DeviceError as error:
         problem = error
     if options.json:
