@@ -26,10 +26,13 @@ Specialisation = Union[convolution.Specialisation, product.Specialisation]
 VERSION = 1
 SUFFIX = ".tuning"
 PATIENCE = 30.0  # seconds that another process may hold the file
-SCHEMA = """
+SCHEMA = f"""
+BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS measured (
   device TEXT, problem TEXT, specialisation TEXT, seconds REAL, PRIMARY KEY (device, problem, specialisation)
-) WITHOUT ROWID
+) WITHOUT ROWID;
+PRAGMA user_version = {VERSION};
+COMMIT
 """
 RECORD = """
 INSERT INTO measured VALUES (?, ?, ?, ?)
@@ -50,17 +53,26 @@ class Measured:
 
 
 class Database:
-    """A file of measurements, made where there is none."""
+    """A file of measurements. Rows of specialisations that this imgconv does not have are passed over."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Raises ConfigError where the file is damaged, or of another version."""
+    def __init__(self, path: str | os.PathLike[str], new: bool = False) -> None:
+        """new: whether it is made where there is none. A file that is there is only read.
+
+        Raises ConfigError where there is no file, or a damaged one, or one of another kind or version.
+        """
         self.path = Path(path)
+        if not new and not self.path.is_file():
+            raise ConfigError(f"there is no tuning file {str(path)!r}")
+        empty = not self.path.exists() or not self.path.stat().st_size
         with self._open() as connection:
+            if empty:
+                connection.executescript(SCHEMA)
             (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if version not in (0, VERSION):
-                raise ConfigError(f"{str(path)!r} has version {version}, this imgconv reads {VERSION}: tune again")
-            connection.execute(SCHEMA)
-            connection.execute(f"PRAGMA user_version = {VERSION}")
+            if version != VERSION:
+                raise ConfigError(
+                    f"{str(path)!r} is no tuning file, or of version {version} where this imgconv reads {VERSION}: "
+                    "take it away and tune again"
+                )
 
     def record(self, device: str, problem: str, measured: Sequence[Measured]) -> None:
         """Adds measurements; of two of one specialisation the shorter stays."""
@@ -73,19 +85,21 @@ class Database:
         query = "SELECT specialisation, seconds FROM measured WHERE device = ? AND problem = ? ORDER BY seconds"
         with self._open() as connection:
             rows = connection.execute(query, (device, problem)).fetchall()
-        return [Measured(_specialisation(text), seconds) for text, seconds in rows]
+        return [Measured(made, seconds) for text, seconds in rows if (made := _specialisation(text)) is not None]
 
     def best(self, device: str) -> dict[str, Measured]:
         """The shortest measurement of every problem on a device."""
-        query = "SELECT problem, specialisation, min(seconds) FROM measured WHERE device = ? GROUP BY problem"
+        query = "SELECT problem, specialisation, seconds FROM measured WHERE device = ? ORDER BY seconds"
         with self._open() as connection:
             rows = connection.execute(query, (device,)).fetchall()
-        return {problem: Measured(_specialisation(text), seconds) for problem, text, seconds in rows}
+        found: dict[str, Measured] = {}
+        for problem, text, seconds in rows:
+            if problem not in found and (made := _specialisation(text)) is not None:
+                found[problem] = Measured(made, seconds)
+        return found
 
     def merge(self, other: str | os.PathLike[str]) -> None:
         """Adds what another file holds. Raises ConfigError where that is no such file."""
-        if not Path(other).is_file():
-            raise ConfigError(f"there is no file {os.fspath(other)!r} to merge")
         Database(other)
         with self._open() as connection:
             connection.execute("ATTACH ? AS other", (os.fspath(other),))
@@ -97,7 +111,7 @@ class Database:
             with closing(sqlite3.connect(self.path, timeout=PATIENCE)) as connection, connection:
                 yield connection
         except sqlite3.Error as error:
-            raise ConfigError(f"{str(self.path)!r} is no tuning file, or damaged: {error}") from error
+            raise ConfigError(f"{str(self.path)!r} is no tuning file, is damaged or cannot be used: {error}") from error
 
 
 def default_path(model: str | os.PathLike[str]) -> Path:
@@ -155,13 +169,13 @@ def _text(specialisation: Specialisation) -> str:
     return json.dumps({"kernel": kernel, **asdict(specialisation)}, sort_keys=True)
 
 
-def _specialisation(text: str) -> Specialisation:
-    """Raises ConfigError for a row of a kernel or a constant that this imgconv does not have."""
+def _specialisation(text: str) -> Specialisation | None:
+    """What a row names; None for a kernel or a constant that this imgconv does not have."""
     content = {name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(text).items()}
     kernel = str(content.pop("kernel", ""))
     made: Any = {"convolution": convolution.Specialisation, "product": product.Specialisation}.get(kernel)
     try:
         specialisation: Specialisation = made(**content)
-    except TypeError as error:
-        raise ConfigError(f"the tuning file is of another version of imgconv ({error}): tune again") from error
+    except TypeError:
+        return None
     return specialisation

@@ -83,7 +83,7 @@ def _tune_kernels(options: argparse.Namespace) -> None:
         _, shapes = read_cases(options)
         graph = run_passes(import_onnx(options.model, shapes))
         device = select(config.device)
-        database = Database(options.output or default_path(options.model))
+        database = Database(options.output or default_path(options.model), new=True)
         for other in options.merge:
             database.merge(other)
         target = limited(target_of(device), config)

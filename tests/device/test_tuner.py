@@ -48,7 +48,7 @@ def tune(device: DeviceInfo, database: Database, budget: float = 600.0, most: in
 
 
 def test_every_problem_is_measured_once(device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = Database(tmp_path / "t")
+    database = Database(tmp_path / "t", new=True)
     found = tune(device, database)
     assert len(found) == 4, "the first two convolutions are one problem"
     assert set(found.values()) <= {1, 2, 3} and max(found.values()) == 3
@@ -123,12 +123,12 @@ def test_choices_write_to_one_output(device: DeviceInfo) -> None:
 
 
 def test_the_budget(device: DeviceInfo, tmp_path: Path) -> None:
-    assert tune(device, Database(tmp_path / "t"), budget=0.0) == {}
+    assert tune(device, Database(tmp_path / "t", new=True), budget=0.0) == {}
 
 
 def test_load_takes_what_was_measured(device: DeviceInfo, tmp_path: Path) -> None:
     """Also where the slowest is recorded as the fastest: the choice is the file's, the result the same."""
-    database = Database(tmp_path / "t")
+    database = Database(tmp_path / "t", new=True)
     tune(device, database)
     optimised, _ = compile_graph(network(), Config(), target_of(device))
     expected = evaluate_graph(network(), {"x": X})["y"]
@@ -146,7 +146,7 @@ def test_load_takes_what_was_measured(device: DeviceInfo, tmp_path: Path) -> Non
 def test_a_wrong_kernel_is_found(device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuner, "relative_error", lambda got, expected: 1.0)
     with pytest.raises(Error, match="two specialisations give different results: block "):
-        tune(device, Database(tmp_path / "t"))
+        tune(device, Database(tmp_path / "t", new=True))
 
 
 def test_the_command(
