@@ -265,7 +265,10 @@ class Model:
 
 def _key(arrays: Mapping[str, Any], contents: frozenset[str]) -> frozenset[tuple[Any, ...]]:
     """What a plan is made for: the shape of every input, and its content where that must be known."""
-    return frozenset((n, tuple(a.shape), a.tobytes() if n in contents else b"") for n, a in arrays.items())
+    return frozenset(
+        (name, tuple(array.shape), (array.dtype.str, array.tobytes()) if name in contents else ())
+        for name, array in arrays.items()
+    )
 
 
 def load(

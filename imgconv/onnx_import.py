@@ -169,14 +169,21 @@ class _Importer:
         inputs = list(read_inputs(_real_inputs(self.graph), self.shapes))
         for tensor in inputs:
             known = self.contents.get(tensor.name or "")
-            content = tensor if known is None else Tensor.constant(known.astype(tensor.dtype))
-            self.scope.define(tensor.name or "", content, "")
+            self.scope.define(tensor.name or "", tensor if known is None else _with_content(tensor, known), "")
         inputs = [t for t in inputs if t.name not in self.contents]
         self.scope.define_all(self.scope.initializers(self.graph, needed), "")
         # An input without elements is a constant to the nodes that read it; as an output it is the input all the same.
         outputs = dict(zip(names, self.scope.run(steps, needed, names)))
         outputs |= {t.name: t for t in inputs if t.name in outputs}
         return build_graph(outputs, inputs, self.graph.name or "model")
+
+
+def _with_content(tensor: Tensor, known: Any) -> Tensor:
+    """An input as a constant: any float for a float, and what loses nothing for the others. Raises InputError."""
+    content = known.astype(tensor.dtype)
+    if not (tensor.is_float and known.dtype.kind == "f") and not numpy.array_equal(content, known):
+        raise InputError(f"input {tensor.name!r} has dtype {known.dtype}, the model takes {tensor.dtype}")
+    return Tensor.constant(content)
 
 
 def _needed_steps(

@@ -113,6 +113,12 @@ def test_content_that_shapes_the_model(device: DeviceInfo) -> None:
         model.run({"x": x, "scales": numpy.ones(4, numpy.float32)})
     with pytest.raises(imgconv.ModelError, match="cannot have the shape"):
         model.run({"x": x, "shape": numpy.int64([5, 1, 1, 1]), "scales": numpy.ones(4, numpy.float32)})
+    ones = numpy.ones(4, numpy.float32)
+    with pytest.raises(imgconv.InputError, match="'shape' has dtype float64, the model takes int64"):
+        model.run({"x": x, "shape": numpy.float64([1, 1, 3.5, 4]), "scales": ones})
+    assert model.run({"x": x, "shape": numpy.int8([1, 1, -1, 4]), "scales": ones})["y"].shape == (1, 1, 3, 4)
+    with pytest.raises(imgconv.ModelError, match="cannot have the shape"):
+        model.run({"x": x, "shape": numpy.uint8([1, 1, 255, 4]), "scales": ones})
     with pytest.raises(imgconv.InputError, match="so it cannot stream"):
         model.stream({"y": "x"})
 
