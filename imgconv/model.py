@@ -292,7 +292,8 @@ def load(
     """
     if workspace is None:
         return Model(open_source(model, device, float16, native_explog, shapes, max_image, progress, precision, tuning))
-    if device is not None and device != workspace.device:
+    wanted = device if device is None or isinstance(device, DeviceInfo) else select(device)
+    if wanted not in (None, workspace.device):
         raise ConfigError(f"{device!r} is not the device of the model whose workspace is to be shared")
     source = open_source(
         model, workspace.device, float16, native_explog, shapes, max_image, progress, precision, tuning
@@ -314,7 +315,7 @@ def open_source(
             raise ConfigError(f"{os.fspath(model)!r} is compiled: its settings and shapes cannot be changed any more")
         info = device if isinstance(device, DeviceInfo) else select(read_device(device))
         return SavedSource(saved, info, open_device(info), progress)
-    chosen = device if isinstance(device, (str, int)) else None
+    chosen = None if isinstance(device, DeviceInfo) else device
     file = read_precision_file(precision) if precision is not None else None
     if file and float16 is not None and int(float16) != file.float16:
         raise ConfigError(f"{file.path!r} was made for float16={file.float16}, not for float16={int(float16)}")

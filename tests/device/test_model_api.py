@@ -301,3 +301,4 @@ def test_device_by_name_and_number(device: DeviceInfo) -> None:
     graph = build_graph({"y": x + 1})
     assert imgconv.load(graph, device.index).device == device
     assert imgconv.load(graph, str(device.index)).device == device
+    assert imgconv.load(graph, numpy.int64(device.index)).device == device

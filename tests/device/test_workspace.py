@@ -218,8 +218,10 @@ def test_threads_take_turns(device: DeviceInfo) -> None:
 
 def test_another_device_cannot_share(device: DeviceInfo) -> None:
     model = imgconv.load(network(0), device=device)
+    for same in (device.index, str(device.index), device):
+        assert imgconv.load(network(1), device=same, workspace=model).device == device
     with pytest.raises(imgconv.ConfigError, match="not the device of the model whose workspace"):
-        imgconv.load(network(1), device="another", workspace=model)
+        imgconv.load(network(1), device=replace(device, index=99), workspace=model)
 
 
 def test_no_memory_is_said_with_numbers(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
