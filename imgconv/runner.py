@@ -16,7 +16,7 @@ from imgconv.cl.queue import bind, durations, enqueue, enqueue_all, finish, span
 from imgconv.cl.queue import Launch as BoundLaunch
 from imgconv.cl.recording import Recording, distrust, is_trusted, plain_runs, record, trust
 from imgconv.cl.transfer import (
-    Port, SharedPort, StagedPort, enqueue_copy, enqueue_download, enqueue_upload, pinned_array,
+    Port, SharedPort, StagedPort, enqueue_copy, enqueue_download, enqueue_upload, finish_queue, pinned_array,
 )
 from imgconv.errors import DeviceError, ResourceError
 from imgconv.exchange import Exchange, ImageCopy, image_form
@@ -111,21 +111,29 @@ class Session:
         InputError naming the input or output that does not fit, and DeviceError.
         """
         exchange = Exchange.of(self.plan, self.context, inputs, outputs or {})
-        lane, context, memory = self.lane, self.context, self._memory
-        with context.lock:
-            # An event that is dropped before its copy is over waits for it.
-            events = [
-                enqueue_upload(context, memory[place], self._pinned_copy(place, array))
-                for place, array in exchange.uploads.items()
-            ]
-            events += [enqueue_copy(context, memory[place], given) for place, given in exchange.copies_in.items()]
-            if exchange.instead:
-                self._enqueue_with(exchange.instead)
-            else:
-                lane.enqueue()
-            events += [enqueue_copy(context, given, memory[place]) for place, given in exchange.copies_out.items()]
-            self._read(exchange.downloads)
+        with self.context.lock:
+            try:
+                self._run(exchange)
+            except BaseException:
+                # What was enqueued is over before the launches are enqueued again.
+                finish_queue(self.context.queue)
+                raise
         return exchange.results()
+
+    def _run(self, exchange: Exchange) -> None:
+        context, memory = self.context, self._memory
+        # An event that is dropped before its copy is over waits for it.
+        events = [
+            enqueue_upload(context, memory[place], self._pinned_copy(place, array))
+            for place, array in exchange.uploads.items()
+        ]
+        events += [enqueue_copy(context, memory[place], given) for place, given in exchange.copies_in.items()]
+        if exchange.instead:
+            self._enqueue_with(exchange.instead)
+        else:
+            self.lane.enqueue()
+        events += [enqueue_copy(context, given, memory[place]) for place, given in exchange.copies_out.items()]
+        self._read(exchange.downloads)
 
     def _enqueue_with(self, instead: Mapping[int, Sequence[ImageCopy]]) -> None:
         """Enqueues the launches, but copies in place of some of them, by their numbers."""

@@ -78,6 +78,27 @@ def test_one_call_a_run_with_the_same_results(recorder: DeviceInfo, monkeypatch:
     assert calls == ["replay"] * 4
 
 
+def test_a_run_after_one_that_stopped_half_way(recorder: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording must not be replayed before its last replay is over."""
+    shape = (1, 8, 256, 256)
+    y = Tensor.input("x", shape)
+    for number in range(6):
+        weights = numpy.random.default_rng(number).normal(size=(8, 8, 3, 3)).astype(numpy.float32)
+        y = convolution(y, Tensor.constant(weights), [1, 1], [1] * 4, [1, 1])
+    model = imgconv.load(build_graph({"y": y}), device=recorder)
+    inputs = {"x": numpy.random.default_rng(0).normal(size=shape).astype(numpy.float32)}
+    for _ in range(1 + recording.plain_runs(recorder)):
+        expected = model.run(inputs)["y"]
+
+    def interrupted(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
+        broken.setattr("imgconv.runner.enqueue_download", interrupted)
+        model.run(inputs)
+    numpy.testing.assert_array_equal(model.run(inputs)["y"], expected)
+
+
 def test_timed_queues_are_not_recorded(recorder: DeviceInfo) -> None:
     plan = imgconv.load(chain(), device=recorder).plan
     assert Session(plan, open_device(recorder, profile=True)).lane.recording is None
