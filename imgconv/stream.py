@@ -32,8 +32,9 @@ class Stream:
         return self._session.run(inputs)
 
     def reset(self) -> None:
-        """Sets the state to zero."""
-        self._session.clear_states()
+        """Sets the state to zero, between two frames where other threads run some."""
+        with self._session.context.lock:
+            self._session.clear_states()
 
 
 def check_states(plan: Plan, states: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy
@@ -37,6 +38,18 @@ def test_a_hundred_frames(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -
         # A frame rounds some thousand sums of 2**-24 each, which the gates (0..1) do not let grow.
         numpy.testing.assert_allclose(found["mask"], mask, 0, 1e-5)
     assert copied == [frame.nbytes, mask.nbytes] * FRAMES
+
+
+def test_a_reset_waits_for_its_turn(device: DeviceInfo) -> None:
+    """Between two launches of a run it would leave the state of that run."""
+    model = imgconv.load(accumulator(), device=device)
+    stream = model.stream({"total_out": "total", "before_out": "before", "count_out": "count"})
+    thread = threading.Thread(target=stream.reset)
+    with stream._session.context.lock:
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
+    thread.join()
 
 
 def count_copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
