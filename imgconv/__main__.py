@@ -1,8 +1,19 @@
-"""python -m imgconv: the command line."""
+"""python -m imgconv, and the command `imgconv`: the command line."""
+
+from __future__ import annotations
 
 import sys
 
-from imgconv.cli import main
+
+def main() -> int:
+    """imgconv.cli.main, whose imports take most of a second: Ctrl-C ends those as it ends the work."""
+    try:
+        from imgconv import cli
+    except KeyboardInterrupt:
+        print("imgconv: interrupted", file=sys.stderr)
+        return 130
+    return cli.main()
+
 
 if __name__ == "__main__":
     sys.exit(main())

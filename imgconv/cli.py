@@ -89,7 +89,3 @@ def _message(error: Exception) -> str:
 def _failed(message: str, status: int) -> int:
     print(f"imgconv: {message}", file=sys.stderr)
     return status
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from command_line import Command, in_folder
@@ -17,7 +18,7 @@ from onnx.helper import make_graph, make_model, make_node, make_opsetid
 from PIL import Image
 from support import make_input
 
-from imgconv import terminal
+from imgconv import __main__, terminal
 from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.commands import devices as devices_command
 from imgconv.commands import run as run_command
@@ -378,6 +379,19 @@ def test_interrupt_is_130(imgconv: Command, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(run_command, "execute", interrupted)
     assert imgconv("run", "a.onnx", "a.png") == (130, "", "imgconv: interrupted\n")
+
+
+def test_an_interrupt_while_modules_are_imported(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(name: str, *rest: object) -> None:
+        if name == "imgconv.cli":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "meta_path", [SimpleNamespace(find_spec=interrupted), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "imgconv.cli")
+    monkeypatch.delattr("imgconv.cli")
+    assert __main__.main() == 130 and capsys.readouterr().err == "imgconv: interrupted\n"
 
 
 def test_faults_of_our_own_are_one_line_too(imgconv: Command, monkeypatch: pytest.MonkeyPatch) -> None:
