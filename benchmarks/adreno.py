@@ -36,10 +36,11 @@ from typing import Any
 from benchmarks.adreno_mesa import INTEGER_COORDINATES, Mesa, find_mesa
 from benchmarks.kernel_text import KernelText, Loop, read_kernel
 from benchmarks.measure import (
-    Column, add_output_argument, digits, environment, environment_line, make_table, positive, positives, publish,
+    Column, add_output_argument, digits, environment, environment_line, make_table, positives, publish,
     run_main,
 )
 from benchmarks.networks import DEFAULT, Network, open_network
+from imgconv.commands.arguments import positive
 from imgconv.config import read_config
 from imgconv.layout import ImageLimits
 from imgconv.lower import Target, lower

@@ -28,11 +28,12 @@ from typing import Any
 
 import imgconv
 from benchmarks.measure import (
-    HALF_TOLERANCE, Column, add_run_arguments, digits, environment, environment_line, make_table, positive, publish,
+    HALF_TOLERANCE, Column, add_run_arguments, digits, environment, environment_line, make_table, publish,
     relative_error, run_main, steps,
 )
 from benchmarks.networks import DEFAULT, open_network
 from imgconv.cl.device import open_device, select
+from imgconv.commands.arguments import positive
 from imgconv.commands.tune import MOST
 from imgconv.compiler import limited
 from imgconv.config import Config, read_config

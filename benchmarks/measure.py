@@ -21,6 +21,7 @@ from rich.table import Table
 import imgconv
 from imgconv import terminal
 from imgconv.cl.device import DeviceInfo
+from imgconv.commands.arguments import add_setting_arguments, positive
 from imgconv.graph import Value
 
 INTERRUPTED = 130
@@ -124,26 +125,11 @@ def add_output_argument(parser: argparse.ArgumentParser) -> None:
 
 def add_run_arguments(parser: argparse.ArgumentParser, repeat: int = REPEAT) -> None:
     """--device, --float16, --native-explog, --max-image, --repeat and --json."""
-    parser.add_argument("--device", help="index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU)")
-    yes_or_no = argparse.BooleanOptionalAction
-    parser.add_argument("--float16", action=yes_or_no, help="keep textures in half precision (default: FLOAT16)")
-    parser.add_argument(
-        "--native-explog", action=yes_or_no, help="use the device's fast exp, log and division (default: NATIVE_EXPLOG)"
-    )
-    parser.add_argument(
-        "--max-image", type=int, metavar="TEXELS", help="an image limit below the device's (default: IMGCONV_MAX_IMAGE)"
-    )
+    add_setting_arguments(parser)
     parser.add_argument(
         "--repeat", type=positive, default=repeat, metavar="N", help="measured runs (default: %(default)s)"
     )
     add_output_argument(parser)
-
-
-def positive(text: str) -> int:
-    """A whole number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
 
 
 def positives(text: str) -> tuple[int, ...]:

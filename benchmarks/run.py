@@ -37,12 +37,13 @@ import pyopencl as cl
 import imgconv
 from benchmarks.measure import (
     FLOAT_TOLERANCE, HALF_TOLERANCE, Column, add_run_arguments, digits, draw_inputs, environment, environment_line,
-    make_table, milliseconds, positive, publish, relative_error, run_main, run_oracle, steps,
+    make_table, milliseconds, publish, relative_error, run_main, run_oracle, steps,
 )
 from benchmarks.networks import DEFAULT, Network, open_network
 from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.cl.queue import finish
 from imgconv.cl.recording import plain_runs
+from imgconv.commands.arguments import positive
 from imgconv.config import read_config
 from imgconv.pipeline import Frame, Mapped, Pipeline
 from imgconv.runner import Session

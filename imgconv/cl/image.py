@@ -204,14 +204,6 @@ def create_buffer(context: Context, content: int | Array, tensor: str = "") -> c
     return buffer
 
 
-def upload_buffer(context: Context, buffer: cl.Buffer, array: Array) -> None:
-    """Copies a host array to the start of the buffer. Raises InputError where it is longer than the buffer."""
-    if array.nbytes > buffer.size:
-        raise InputError(f"an array of {array.nbytes} bytes does not fit a buffer of {buffer.size} bytes")
-    with _driver_errors(context, f"an upload to a buffer of {buffer.size} bytes", "", (buffer.size,)):
-        cl.enqueue_copy(context.queue, buffer, np.ascontiguousarray(array))
-
-
 def download_buffer(context: Context, buffer: cl.Buffer, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
     """The start of the buffer as a new array. Raises InputError where the array would be longer than the buffer."""
     array = np.empty(shape, dtype)

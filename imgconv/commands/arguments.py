@@ -19,6 +19,12 @@ def add_model_arguments(parser: argparse.ArgumentParser, compiled: bool = True) 
         "--shape", metavar="NAME=SIZES", type=named, action="append", default=[],
         help="sizes of an input, as x=1,3,224,224, or of one symbolic dimension, as height=224",
     )
+    add_setting_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_setting_arguments(parser: argparse.ArgumentParser) -> None:
+    """--device, --float16, --native-explog and --max-image, as read_config takes them."""
     parser.add_argument("--device", help="index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU)")
     yes_or_no = argparse.BooleanOptionalAction
     parser.add_argument("--float16", action=yes_or_no, help="keep textures in half precision (default: FLOAT16)")
@@ -28,7 +34,6 @@ def add_model_arguments(parser: argparse.ArgumentParser, compiled: bool = True) 
     parser.add_argument(
         "--max-image", type=int, metavar="TEXELS", help="an image limit below the device's (default: IMGCONV_MAX_IMAGE)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_precision_argument(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +64,13 @@ def count(text: str) -> int:
     """A whole number that is not below 0."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 

@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 
 from imgconv import terminal
-from imgconv.commands.arguments import Shapes, add_model_arguments, add_precision_argument, check_sizes
+from imgconv.commands.arguments import Shapes, add_model_arguments, add_precision_argument, check_sizes, positive
 from imgconv.commands.inputs import add_picture_arguments, read_given
 from imgconv.files import check_folder, written_whole
 from imgconv.model import load
@@ -38,16 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     add_precision_argument(parser)
     parser.add_argument("picture", metavar="PICTURE", nargs="?", help="any picture that Pillow reads")
-    parser.add_argument("--repeat", type=_runs, default=REPEAT, metavar="N", help="timed runs (default: %(default)s)")
+    parser.add_argument(
+        "--repeat", type=positive, default=REPEAT, metavar="N", help="timed runs (default: %(default)s)"
+    )
     parser.add_argument("--trace", metavar="FILE", help="write one run for Perfetto and chrome://tracing")
     parser.add_argument("--html", metavar="FILE", help="write a page with timeline, roofline, graph and textures")
     add_picture_arguments(parser)
-
-
-def _runs(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
 
 
 def execute(options: argparse.Namespace) -> None:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from imgconv import terminal
 from imgconv.cl.device import open_device, select
-from imgconv.commands.arguments import add_model_arguments, number
+from imgconv.commands.arguments import add_model_arguments, number, positive
 from imgconv.commands.inputs import add_picture_arguments, read_cases
 from imgconv.compiler import limited
 from imgconv.config import Config, read_config
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--budget", type=number, default=BUDGET, metavar="SECONDS", help=f"when to stop measuring (default: {BUDGET:g})"
     )
     parser.add_argument(
-        "--candidates", type=int, default=MOST, metavar="N", help=f"most for one problem (default: {MOST})"
+        "--candidates", type=positive, default=MOST, metavar="N", help=f"most for one problem (default: {MOST})"
     )
     parser.add_argument("--merge", metavar="FILE", action="append", default=[], help="another file of measurements")
     parser.add_argument("--output", metavar="FILE", help="where to write (default: beside the model)")
@@ -74,8 +74,6 @@ def execute(options: argparse.Namespace) -> None:
 
 
 def _tune_kernels(options: argparse.Namespace) -> None:
-    if options.candidates < 1:
-        raise ConfigError(f"--candidates {options.candidates}: at least one is needed")
     if options.pictures:
         raise ConfigError("pictures are for --precision; a kernel takes as long for any")
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)

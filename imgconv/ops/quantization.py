@@ -14,9 +14,8 @@ import numpy
 
 from imgconv.ops.convolution import convolution_of
 from imgconv.ops.registry import Call, operator
-from imgconv.tensor import Tensor
+from imgconv.tensor import EXACT, Tensor
 
-EXACT = 2**24
 _QUANTISED = ("uint8", "int8", "uint16", "int16")
 _SPLIT = 4096.0
 
