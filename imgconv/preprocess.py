@@ -116,7 +116,7 @@ class PictureInput:
 
 
 def picture_inputs(declared: Declared, shapes: Mapping[str, Any]) -> list[PictureInput]:
-    """The inputs that take one picture of one or three channels.
+    """The inputs that take one picture of one or three channels, in numbers: one of bool is a mask.
 
     declared: dtype and dimensions by name, a dimension without a size as a name or "", None for all; shapes: shapes of
     inputs and sizes of named dimensions.
@@ -124,7 +124,8 @@ def picture_inputs(declared: Declared, shapes: Mapping[str, Any]) -> list[Pictur
     found = []
     for name, (dtype, dimensions) in declared.items():
         target = PictureInput(name, dtype, with_sizes(name, dimensions, shapes))
-        if len(target.dimensions) == 4 and target.takes_one and target.channels in (1, 3, None):
+        is_one = len(target.dimensions) == 4 and target.takes_one and target.channels in (1, 3, None)
+        if is_one and dtype != "bool":
             found.append(target)
     return found
 

@@ -12,7 +12,7 @@ from PIL import Image
 from imgconv.errors import InputError
 from imgconv.preprocess import FILTERS, RESIZES, Preparation, guess_range, letterbox_scale, read_picture, resized
 from imgconv.files import written_whole
-from imgconv.preprocess import save_picture, to_array, to_picture, with_color
+from imgconv.preprocess import picture_inputs, save_picture, to_array, to_picture, with_color
 from imgconv.results import ImageOutput, Scores, Summary, interpret, read_labels
 
 
@@ -191,6 +191,11 @@ def test_color_is_added_to_luma() -> None:
     luma = to_picture(to_array(image, Preparation(order="y"))[0])
     found = with_color(luma, image)
     assert abs(pixels_of(found) - pixels_of(image)).max() <= 4
+
+
+def test_a_mask_takes_no_picture() -> None:
+    declared = {"x": ("float32", [1, 3, 8, 8]), "mask": ("bool", [1, 1, 8, 8]), "bytes": ("uint8", [1, 8, 8, 3])}
+    assert [target.name for target in picture_inputs(declared, {})] == ["x", "bytes"]
 
 
 # What an output shows
