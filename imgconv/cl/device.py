@@ -12,7 +12,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -284,7 +284,10 @@ def _registered_drivers(folders: Iterable[Path]) -> list[str]:
 
     The wheel of Intel's CPU driver brings an .icd file whose path nobody filled in.
     """
-    lines = [file.read_text().strip() for folder in folders for file in sorted(folder.glob("*.icd"))]
+    lines = []
+    for file in (file for folder in folders for file in sorted(folder.glob("*.icd"))):
+        with suppress(OSError):  # what cannot be read, the loader does not read either
+            lines.append(file.read_text(encoding="utf-8", errors="replace").strip())
     return [line for line in dict.fromkeys(lines) if line and (not os.path.isabs(line) or os.path.exists(line))]
 
 

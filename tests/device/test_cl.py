@@ -268,6 +268,8 @@ def test_registered_drivers_leaves_out_paths_without_a_file(tmp_path: Path) -> N
     }
     for name, line in lines.items():
         (tmp_path / f"{name}.icd").write_text(line)
+    (tmp_path / "bytes.icd").write_bytes(b"/opt/\xff.so")
+    (tmp_path / "folder.icd").mkdir()
     assert device_module._registered_drivers([tmp_path, tmp_path / "absent"]) == [str(library), "libnamed.so.1"]
 
 
