@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -129,11 +130,21 @@ OPERATIONS: Mapping[str, Operation] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Literal:
-    """A constant, the same at every position."""
+    """A constant, the same at every position. 0 and -0 are two constants: a division tells them apart."""
 
     value: float
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._bits == other._bits
+
+    def __hash__(self) -> int:
+        return hash(self._bits)
+
+    @cached_property
+    def _bits(self) -> bytes:
+        return struct.pack("d", self.value)
 
     def __str__(self) -> str:
         return f"{self.value:.9g}"

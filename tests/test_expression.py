@@ -227,6 +227,14 @@ def test_any_double_reads_back_to_the_nearest_float(value: float) -> None:
     assert bits(parsed(literal_text(value))) == bits(value)
 
 
+def test_zero_and_minus_zero_are_two() -> None:
+    """Shared, 1 / 0 and 1 / -0 would be one number."""
+    assert Literal(0.0) != Literal(-0.0) and Literal(math.nan) == Literal(math.nan)
+    both = apply("add", apply("divide", A, 0.0), apply("absolute", apply("divide", A, -0.0)))
+    assert evaluate(both, [numpy.ones(1)]).tolist() == [math.inf]
+    assert sum("/" in statement for statement in render(both, {0: "a"}, False)[0]) == 2
+
+
 def test_nan_and_infinities_have_names() -> None:
     assert literal_text(math.nan) == "NAN"
     assert literal_text(math.inf) == "INFINITY" and literal_text(-math.inf) == "(-INFINITY)"

@@ -243,6 +243,9 @@ def test_literals_leave_what_varies_and_what_has_a_border() -> None:
     x = image()
     graph = graph_of(y=x + const(8, 1, 1))
     unchanged(literal_constants, graph)
+    zeros = numpy.zeros((8, 1, 1), numpy.float32)
+    zeros[3] = -0.0
+    unchanged(literal_constants, graph_of(y=x / Tensor.constant(zeros)))
     shape = (1, 8, 6, 6)
     bordered = Operand("c", view.pad((1, 8, 4, 4), [0, 0, 1, 1], [0, 0, 1, 1]))
     node = load_of("y", shape, "x", apply("add", Argument(0), Argument(1)), bordered)

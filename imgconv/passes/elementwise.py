@@ -150,5 +150,6 @@ def _can_recompute(node: Node, operand: Operand) -> bool:
     if operand.fill != 0 or any(o.fill != 0 for o in node.all_operands):
         return False
     zeros: dict[int, Expression] = {i: Literal(0.0) for i in range(len(node.all_operands))}
-    return substitute(node.epilogue, zeros) == Literal(0.0)
+    made = substitute(node.epilogue, zeros)
+    return isinstance(made, Literal) and made.value == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy
 
@@ -19,9 +20,16 @@ def literal_constants(graph: Graph) -> Graph:
     uniform = {
         name: float(array.flat[0])
         for name, array in graph.constants.items()
-        if array.size and (array.size == 1 or bool(numpy.all(array == array.flat[0])))
+        if array.size and _is_uniform(array)
     }
     return replace(graph, nodes=tuple(_rewrite(node, uniform) for node in graph.nodes))
+
+
+def _is_uniform(array: Any) -> bool:
+    """Whether all elements are equal; 0 and -0 are not."""
+    first = array.flat[0]
+    equal = array.size == 1 or bool(numpy.all(array == first))
+    return equal and bool(first != 0 or numpy.all(numpy.signbit(array.astype(float)) == numpy.signbit(float(first))))
 
 
 def _rewrite(node: Node, uniform: dict[str, float]) -> Node:
