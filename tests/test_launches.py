@@ -57,6 +57,15 @@ def test_fire_module() -> None:
     assert computing(y=conv(fire(fire(image())), 4)) == 6 + 1
 
 
+def test_dense_block() -> None:
+    """Every layer reads a concatenation of all that came before, and each part is written once, in its place."""
+    parts = [conv(image(), 8)]
+    for number in range(1, 5):
+        read = normalised(concatenate(parts, 1)).relu() if number > 1 else parts[0].relu()
+        parts.append(conv(conv(read, 8, seed=number).relu(), 4, 3, seed=number + 9))
+    assert computing(y=conv(normalised(concatenate(parts, 1)).relu(), 4)) == 1 + 4 * 3 + 2
+
+
 def test_residual_block() -> None:
     x = conv(image(), 8)
     assert computing(y=(conv(conv(x, 8, 3, 1).relu(), 8, 3, 2) + x).relu()) == 1 + 2

@@ -15,6 +15,7 @@ from imgconv.passes.factors import multiply_inputs
 from imgconv.passes.literals import literal_constants
 from imgconv.passes.materialise import materialise_operands
 from imgconv.passes.movement import sink_movement
+from imgconv.passes.nesting import nest_concatenations
 from imgconv.passes.padding import fold_padding
 from imgconv.passes.reductions import split_reductions
 from imgconv.passes.repeated import share_repeated
@@ -32,6 +33,7 @@ PIPELINE: tuple[Pass, ...] = (
     sink_movement,
     push_views,
     fold_padding,
+    nest_concatenations,
     place_concatenations,
     push_views,
     reduce_dynamic_weights,

@@ -1,0 +1,33 @@
+"""Concatenations that begin with all parts of an earlier one read that one instead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from imgconv.graph import Concatenation, Graph, Node, Operand, plain
+from imgconv.layout import LANES
+
+
+def nest_concatenations(graph: Graph) -> Graph:
+    """Densely connected layers: a part is made in its place in one concatenation, and so in all that hold that one.
+
+    Only where every part is whole texels, so that all can be made in place.
+
+    Given:   y = concatenation axis 1(a: [1, 8, 4, 4], b: [1, 4, 4, 4])
+             z = concatenation axis 1(a, b, c: [1, 4, 4, 4])
+    Result:  y = concatenation axis 1(a, b)
+             z = concatenation axis 1(y, c)
+    """
+    earlier: dict[tuple[Operand, ...], Operand] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if isinstance(node.operation, Concatenation) and node.operation.axis == 1:
+            parts = node.operands
+            if all(part.view.shape[1] % LANES == 0 for part in parts):
+                earlier.setdefault(parts, plain(node.output))
+            for count in range(len(parts) - 1, 1, -1):
+                if parts[:count] in earlier:
+                    node = replace(node, operands=(earlier[parts[:count]], *parts[count:]))
+                    break
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes))
