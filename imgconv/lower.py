@@ -608,7 +608,7 @@ def concatenations_in_place(
 
     Values that must stay `apart` have a texture of their own. A value is left out when a kernel would read and write
     the same image: when it, or another part, is read by the kernel that makes a part. Among conflicting parts the one
-    with most conflicts is copied instead.
+    with most conflicts is copied instead, the smallest of those.
     """
     inside: dict[str, tuple[str, int]] = {}
     for node in graph.nodes:
@@ -653,7 +653,7 @@ def _drop_conflicts(graph: Graph, node: Node, parts: dict[str, int], inside: dic
             if copied is not None:
                 conflicts[copied] += 1
             offset += operand.view.shape[1]
-        worst = max(conflicts, key=lambda n: conflicts[n], default=None)
+        worst = max(conflicts, key=lambda n: (conflicts[n], -graph.values[n].size), default=None)
         if worst is None or conflicts[worst] == 0:
             return
         del parts[worst]

@@ -66,6 +66,16 @@ def test_dense_block() -> None:
     assert computing(y=conv(normalised(concatenate(parts, 1)).relu(), 4)) == 1 + 4 * 3 + 2
 
 
+def test_dense_block_of_convolutions_alone() -> None:
+    """A kernel cannot write into the image that it reads: of the two parts the smaller one is copied."""
+    parts = [conv(image(), 16).named("p0")]
+    for number in range(1, 4):
+        parts.append(conv(concatenate(parts, 1) if number > 1 else parts[0], 4, 3, number).named(f"p{number}"))
+    plan = planned(y=conv(concatenate(parts, 1), 4))
+    copied = [launch.description for launch in plan.launches if launch.kind == "copy"]
+    assert copied == ["copy p1", "copy p2", "copy p3"]
+
+
 def test_residual_block() -> None:
     x = conv(image(), 8)
     assert computing(y=(conv(conv(x, 8, 3, 1).relu(), 8, 3, 2) + x).relu()) == 1 + 2
