@@ -27,6 +27,9 @@ from imgconv.why import record
 
 HALF_MAX = 65504.0
 LONG_SUM = 64
+# Rows of an image begin at multiples of so many texels on most devices: one of few texels is mostly gaps.
+ROW_TEXELS = 64
+NARROW = ROW_TEXELS // 4
 SMALL_WEIGHTS = 1 << 14
 
 
@@ -84,8 +87,20 @@ def default_layout(shape: tuple[int, ...]) -> Layout:
     return image_layout(len(shape)) if len(shape) >= 4 else matrix_layout(len(shape))
 
 
+def widened(layout: Layout, shape: tuple[int, ...]) -> Layout:
+    """The layout of a narrow texture with its innermost rows beside each other, to ROW_TEXELS texels or more."""
+    if layout.grid(shape)[0] > NARROW:
+        return layout
+    while layout.rows and layout.grid(shape)[0] < ROW_TEXELS:
+        layout = replace(layout, rows=layout.rows[:-1], columns=(layout.rows[-1], *layout.columns))
+    return layout
+
+
 def choose_layouts(graph: Graph) -> dict[str, Layout]:
-    """Every value's layout: of the product that makes it, else of what convolves or multiplies it, else by rank."""
+    """Every value's layout: of the product that makes it, else of what convolves or multiplies it, else by rank.
+
+    Narrow textures that only generated kernels make and read are widened: those take any layout.
+    """
     layouts: dict[str, Layout] = {}
     for node in graph.nodes:
         rank = len(node.output.shape)
@@ -100,7 +115,12 @@ def choose_layouts(graph: Graph) -> dict[str, Layout]:
             for operand in node.operands:
                 if operand.view.is_identity:
                     layouts.setdefault(operand.value, matrix_layout(len(operand.view.shape)))
-    return {name: layouts.get(name, default_layout(value.shape)) for name, value in graph.values.items()}
+    chosen = {name: layouts.get(name, default_layout(value.shape)) for name, value in graph.values.items()}
+    for node in graph.nodes:
+        name = node.output.name
+        if all(isinstance(n.operation, (Load, Reduction, Gather)) for n in (node, *graph.consumers[name])):
+            chosen[name] = widened(chosen[name], node.output.shape)
+    return chosen
 
 
 @dataclass

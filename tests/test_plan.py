@@ -20,8 +20,8 @@ from imgconv.errors import ResourceError
 from imgconv.graph import Graph
 from imgconv.kernels.convolution import Specialisation
 from imgconv.kernels.source import KernelSource
-from imgconv.layout import HostBuffer, ImageLimits, Texture, choose_tiling, image_layout
-from imgconv.lower import Target, choose_layouts, concatenations_in_place, lower
+from imgconv.layout import HostBuffer, ImageLimits, Layout, Texture, choose_tiling, image_layout, matrix_layout
+from imgconv.lower import Target, choose_layouts, concatenations_in_place, lower, widened
 from imgconv.memory import Alignment, assign_regions, assign_slots, lifetimes, most_alive
 from imgconv.passes import run_passes
 from imgconv.plan import Launch, Plan
@@ -425,6 +425,43 @@ def test_memory_is_known_from_the_plan() -> None:
         assert memory.peak == plan.bytes == memory.weights + memory.activations + memory.states + memory.buffers
         assert set(plan.regions if chosen is shared else plan.slots) == set(lifetimes(plan.launches))
     assert plan.activation_places == "one workspace" and "one workspace" in str(plan)
+
+
+# Narrow textures
+
+@pytest.mark.parametrize(
+    "shape, layout, expected",
+    [
+        ((1, 1, 90, 2), image_layout(4), Layout((0,), (2, 3), 1)),
+        ((3, 1, 5, 2), image_layout(4), Layout((), (0, 2, 3), 1)),
+        ((2, 1, 7, 9, 2, 3), image_layout(6), Layout((0,), (2, 3, 4, 5), 1)),
+        ((5184, 1), matrix_layout(2), Layout((), (0,), 1)),
+        ((1, 4, 90, 16), image_layout(4), Layout((0,), (2, 3), 1)),
+        ((1, 4, 90, 17), image_layout(4), image_layout(4)),
+        ((90, 68), matrix_layout(2), matrix_layout(2)),
+    ],
+)
+def test_widened_layouts_have_rows_beside_each_other(shape: Any, layout: Layout, expected: Layout) -> None:
+    assert widened(layout, shape) == expected
+
+
+def test_a_narrow_texture_is_widened_where_only_generated_kernels_touch_it() -> None:
+    """A convolution wants the rows of an image below each other."""
+    narrow = image(1, 8, 90, 2).sum([1], keepdims=True).named("narrow")
+    read = {"y": narrow.sum([2]), "z": narrow.sum([3])}
+    convolved = narrow.conv2d(const(4, 1, 1, 1))
+    for outputs, size in ((read, (180, 1)), ({**read, "c": convolved}, (2, 90))):
+        texture = by_name(planned(**outputs), "narrow")
+        assert (texture.tiling.width, texture.tiling.height) == size
+
+
+def test_the_gaps_between_rows_of_a_narrow_texture_take_no_memory() -> None:
+    """What 2000 computed indices choose is one texel wide, and rows begin at every 64th."""
+    chosen = rows(image(64, 3), image(2000, name="index").apply("floor"))
+    shared = replace(target(), images_in_buffers=Alignment(64, 64, 1 << 30))
+    graph = run_passes(build_graph({"y": chosen.sum([1]), "z": chosen.sum([0])}))
+    plan = lower(graph, Config(), shared)
+    assert plan.workspace_bytes < 1.5 * plan.most_alive
 
 
 # Concatenations
