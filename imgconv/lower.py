@@ -137,6 +137,7 @@ class _Lowering:
     output_buffers: dict[str, HostBuffer] = field(default_factory=dict)
     constants: dict[tuple[str, Layout], Placement] = field(default_factory=dict)
     copies: dict[tuple[Operand, Layout], Operand] = field(default_factory=dict)
+    packed: dict[Any, Storage] = field(default_factory=dict)
     waiting: dict[str, Node] = field(default_factory=dict)
 
     def plan(self) -> Plan:
@@ -469,18 +470,24 @@ class _Lowering:
         integers = exact or weights.dtype == numpy.int8
         problem = replace(problem, half=half, integers=integers)
         chosen, choice = self._choose(convolution_choice, self.target.choose_convolution, problem)
-        packed = convolution.pack_weights(problem, operation, chosen.block_quads, weights, chosen.winograd)
         bytes_ = weights.dtype == numpy.int8 and (chosen.weights_in_buffer or self.target.byte_images)
         dtype = "int8" if bytes_ else self._weights_dtype(weights, (node,))
         # Bytes of an image are read as parts of 127. For exact sums each weight is made whole again, else the sum is.
         if bytes_ and not chosen.weights_in_buffer and not exact:
             node = replace(node, epilogue=convolution.scaled(node.epilogue))
-        name = f"{node.output.name}.weights"
-        storage: Texture | HostBuffer
-        if chosen.weights_in_buffer:
-            storage, self.content[storage] = convolution.weights_buffer(name, packed, dtype)
-        else:
-            storage = self._weights_image(name, packed, dtype)
+        # Layers that share weights, as the heads of a detector do and the steps of a loop, share their packing.
+        anywhere = replace(problem, batch=1, input_size=(0, 0), output_size=(0, 0))
+        packing = chosen.block_quads, chosen.winograd, chosen.weights_in_buffer
+        key = node.operands[1], weights.shape, operation, anywhere, packing, dtype
+        if key not in self.packed:
+            packed = convolution.pack_weights(problem, operation, chosen.block_quads, weights, chosen.winograd)
+            name = f"{node.output.name}.weights"
+            if chosen.weights_in_buffer:
+                self.packed[key], content = convolution.weights_buffer(name, packed, dtype)
+                self.content[self.packed[key]] = content
+            else:
+                self.packed[key] = self._weights_image(name, packed, dtype)
+        storage = self.packed[key]
         places = {o.value: self.placements[o.value] for o in (x, *factors)}
         places |= self._operand_places(replace(node, operands=(x, *factors)), output)
         source = convolution.convolution_kernel(

@@ -11,7 +11,7 @@ from imgconv.config import Config
 from imgconv.lower import lower
 from imgconv.passes import run_passes
 from imgconv.plan import Plan
-from imgconv.tensor import Tensor, build_graph, concatenate
+from imgconv.tensor import Tensor, build_graph, concatenate, convolution
 
 
 def planned(**outputs: Tensor) -> Plan:
@@ -74,6 +74,18 @@ def test_dense_block_of_convolutions_alone() -> None:
     plan = planned(y=conv(concatenate(parts, 1), 4))
     copied = [launch.description for launch in plan.launches if launch.kind == "copy"]
     assert copied == ["copy p1", "copy p2", "copy p3"]
+
+
+def test_layers_that_share_weights_share_their_packing() -> None:
+    x, z, w = image(), image(name="z"), const(8, 8, 3, 3)
+
+    def packings(**outputs: Tensor) -> list[str]:
+        return [storage.name for storage in planned(**outputs).content if storage.name.endswith(".weights")]
+
+    assert packings(a=x.conv2d(w, padding=1), b=z.conv2d(w, padding=1).relu()) == ["a.weights"]
+    turned = convolution(z, w, [1, 1], [1, 1, 1, 1], [1, 1], output=[8, 8], transposed=True)
+    assert len(packings(a=x.conv2d(w), b=turned)) == 2
+    assert len(packings(a=x.conv2d(w), b=z.conv2d(const(8, 8, 3, 3, seed=1)))) == 2
 
 
 def test_residual_block() -> None:
