@@ -186,11 +186,13 @@ class Apply:
 
     @cached_property
     def _text(self) -> str:
-        text = f"{self.operation}({', '.join(map(str, self.arguments))})"
+        arguments = (a._text if isinstance(a, Apply) else str(a) for a in self.arguments)
+        text = f"{self.operation}({', '.join(arguments)})"
         return text if len(text) <= LONGEST_TEXT else f"{self.operation}(...)"
 
     def __str__(self) -> str:
-        return self._text
+        # Innermost first: a long chain is not a deep recursion.
+        return [part._text for part in parts(self) if isinstance(part, Apply)][-1]
 
 
 def _equal(a: Expression, b: Expression, found: set[tuple[int, int]]) -> bool:
