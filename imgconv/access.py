@@ -104,6 +104,14 @@ def write_text(image: str, tiling: Tiling, helpers: list[str]) -> str:
     return f"{name}({image}, x, y, texel)"
 
 
+def coordinate(index: Index, text: str) -> str:
+    """The text of a texel's coordinate.
+
+    NVIDIA's compiler (580) reads zero where it is a constant less a variable, of which it makes an offset of the read.
+    """
+    return f"max({text}, -1)" if any(factor < 0 for _, factor in index.terms) else text
+
+
 def _signature(tiling: Tiling) -> str:
     t = tiling
     return f"{t.width}x{t.height}_by_{t.tile_width}x{t.tile_height}_{t.per_layer}{t.stacked_along}"
@@ -199,7 +207,7 @@ class Emitter:
 
     def texel(self, storage: Texture, x: Index, y: Index, bounds: Sequence[Bound]) -> str:
         """The name of a float4 holding a texel of the grid."""
-        where_x, where_y = self._guarded(x, bounds), self._guarded(y, bounds)
+        where_x, where_y = (coordinate(e, self._guarded(e, bounds)) for e in (x, y))
         image = self.argument(storage)
         if storage.tiling.tiles > 1:
             function, definition = read_function(storage.tiling)

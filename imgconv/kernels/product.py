@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 
-from imgconv.access import LANE, SHORT_LIMIT, KernelArgument, image_type, read_text, write_text
+from imgconv.access import LANE, SHORT_LIMIT, KernelArgument, coordinate, image_type, read_text, write_text
 from imgconv.epilogue import build_epilogue
 from imgconv.graph import Node, Operand
 from imgconv.index import Index, Variable, constant, unflatten, variable, variable_index
@@ -161,15 +161,16 @@ def product_kernel(
     shared = chosen.parts > 1
     local = (chosen.group_columns, chosen.parts, 1) if shared else None
     size = (round_up(blocks[0], chosen.group_columns), *blocks[1:]) if shared else blocks
+    a_x, a_y, b_x, b_y = (coordinate(e, e.render()) for e in (*where_a, *where_b))
     constants: dict[str, str | int] = {
         "INDEX": "short" if largest <= SHORT_LIMIT else "int", "ROWS": problem.rows,
         "INNER": problem.inner, "OUTPUT_QUADS": problem.output_quads, "OUTPUT_OFFSET": output.channel_offset // LANES,
         "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads, "PARTS": chosen.parts,
         "GROUP_COLUMNS": chosen.group_columns, "CHECK_INNER": int(problem.inner % LANES != 0 and not padded_inner),
         "A_IMAGE": image_type(a.storage.tiling), "READ_A(x, y)": read_text("a", a.storage.tiling, helpers, past=inside),
-        "A_X(batch, row, quad)": where_a[0].render(), "A_Y(batch, row, quad)": where_a[1].render(),
+        "A_X(batch, row, quad)": a_x, "A_Y(batch, row, quad)": a_y,
         "B_IMAGE": image_type(b.storage.tiling), "READ_B(x, y)": read_text("b", b.storage.tiling, helpers, past=inside),
-        "B_X(batch, inner, quad)": where_b[0].render(), "B_Y(batch, inner, quad)": where_b[1].render(),
+        "B_X(batch, inner, quad)": b_x, "B_Y(batch, inner, quad)": b_y,
         "OUTPUT_IMAGE": image_type(output.storage.tiling),
         "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage.tiling, helpers),
         "LAST_LANES": (problem.columns - 1) % LANES + 1,

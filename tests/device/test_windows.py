@@ -32,8 +32,8 @@ APART = [P((1, 8, 40, 40), (2, 2), (2, 2), (0, 0, 0, 0), (1, 1)), P((1, 8, 40, 4
 
 
 def wanted(context: Context, kind: str) -> Target:
-    """The device; or a GPU of one unit: with more of them each output of so small a picture has an item of its own."""
-    return target(context) if kind == "cpu" else replace(target(context, kind), compute_units=1)
+    """A device of few units: with more of them each output of so small a picture has an item of its own."""
+    return replace(target(context, kind), compute_units=min(2, context.info.compute_units) if kind == "cpu" else 1)
 
 
 def shares(launch: Launch) -> bool:
