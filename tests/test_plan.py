@@ -26,7 +26,7 @@ from imgconv.lower import Target, choose_layouts, concatenations_in_place, lower
 from imgconv.memory import Alignment, assign_regions, assign_slots, lifetimes, most_alive
 from imgconv.passes import run_passes
 from imgconv.plan import Launch, Plan
-from imgconv.tensor import Tensor, build_graph, concatenate, gather
+from imgconv.tensor import Tensor, build_graph, concatenate, convolution, gather
 from imgconv.view import View, axis_variables
 
 
@@ -657,3 +657,18 @@ def test_work_groups_that_a_device_does_not_take() -> None:
     with pytest.raises(ResourceError, match=refused) as raised:
         planned(on=replace(target(), max_work_group=items - 1), y=mean)
     assert raised.value.tensor
+
+
+def test_coordinates_that_run_backwards_are_bounded() -> None:
+    """NVIDIA's compiler reads zero where a coordinate is a constant less a variable."""
+
+    def texts(*flipped: int) -> list[str]:
+        made = convolution(image(1, 8, 6, 5), const(8, 8, 1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+        other = Tensor.input("other", (1, 8, 6, 5))
+        for axis in flipped:
+            other = other.slice(axis, other.shape[axis] - 1, -1, -1)
+        return [launch.source.text for launch in planned(y=made + other).launches if launch.kind == "compute"]
+
+    backwards = r"read_imagef\(e_input0, .*max\(- ?(row|column)"
+    assert any(re.search(backwards, text) for text in texts(2)), texts(2)
+    assert not any(re.search(backwards, text) for text in texts())

@@ -15,7 +15,7 @@ from imgconv.epilogue import build_epilogue
 from imgconv.expression import Argument, Expression, apply, argument_numbers, substitute
 from imgconv.graph import Convolution, Node, Operand
 from imgconv.index import Index, Variable, constant, variable, variable_index
-from imgconv.kernels.source import KernelSource, round_up
+from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.layout import (
     LANES, HostBuffer, ImageLimits, Placement, Texture, Tiling, choose_tiling, matrix_layout,
 )
@@ -423,9 +423,8 @@ def convolution_kernel(
     blocks, local = work_items(problem, chosen), chosen.local_size
     width, height, depth = local or (1, chosen.parts, 1)
     size = (round_up(blocks[0], width), round_up(blocks[1], height), round_up(blocks[2], depth))
-    attribute = "" if local is None else f"__attribute__((reqd_work_group_size({width}, {height}, {depth})))"
     constants |= {
-        "GUARD": int(size != blocks), "GROUP_SIZE": attribute, "GROUP_WIDTH": width,
+        "GUARD": int(size != blocks), "GROUP_SIZE": group_attribute(local), "GROUP_WIDTH": width,
         "GROUP_HEIGHT": height // chosen.parts, "GROUP_DEPTH": depth,
     }
     arguments = (

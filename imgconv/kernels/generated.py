@@ -25,7 +25,7 @@ from imgconv.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
 from imgconv.expression import literal_text
 from imgconv.graph import Gather, Node, Reduction
 from imgconv.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
-from imgconv.kernels.source import KernelSource, round_up
+from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.layout import LANES, HostBuffer, Layout, Placement, Texture
 from imgconv.view import Shape
 
@@ -108,7 +108,7 @@ def _reads_buffer(node: Node, placements: Mapping[str, Placement]) -> bool:
 def grid_of(layout: Layout, shape: Shape, split: bool) -> tuple[tuple[Variable, ...], Index, Index]:
     """The global size as variables, by dimension, and with them x and y of the texel that a work item makes.
 
-    split: columns and their quads are dimensions of their own: GPUs take some twenty instructions to divide.
+    split: columns and their quads are dimensions of their own: Mesa's a630 code takes some twenty slots to divide.
     """
     width, height = layout.grid(shape)
     quads, y = layout.quads(shape), Variable("y", height)
@@ -313,7 +313,7 @@ def assemble(
         # Items that share a texel lie along the second dimension, and all of them meet: none may return before.
         beside, other = grid[group.along], grid[1 - group.along]
         local, size = (group.texels, group.items, 1), (round_up(beside.size, group.texels), group.items, other.size)
-        attribute = f"__attribute__((reqd_work_group_size({local[0]}, {local[1]}, 1))) "
+        attribute = group_attribute(local) + " "
         place = "get_global_id(0)" if size[0] == beside.size else f"min((int)get_global_id(0), {beside.size - 1})"
         head = ["const INDEX texel = get_local_id(0), item = get_local_id(1);", f"const INDEX {beside.name} = {place};"]
         head.append(f"const INDEX {other.name} = get_global_id(2);")

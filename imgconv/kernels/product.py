@@ -11,7 +11,7 @@ from imgconv.epilogue import build_epilogue
 from imgconv.graph import Node, Operand
 from imgconv.index import Index, Variable, constant, unflatten, variable, variable_index
 from imgconv.kernels import convolution
-from imgconv.kernels.source import KernelSource, round_up
+from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.layout import LANES, Placement, Texture
 from imgconv.template import specialise
 from imgconv.view import axis_variables
@@ -174,7 +174,7 @@ def product_kernel(
         "OUTPUT_IMAGE": image_type(output.storage.tiling),
         "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage.tiling, helpers),
         "LAST_LANES": (problem.columns - 1) % LANES + 1,
-        "GROUP_SIZE": "" if local is None else f"__attribute__((reqd_work_group_size({', '.join(map(str, local))})))",
+        "GROUP_SIZE": group_attribute(local),
         "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_PARAMETERS": epilogue.parameters,
         "EPILOGUE_LOADS(quad)": epilogue.loads,
     }

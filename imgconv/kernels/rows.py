@@ -25,12 +25,12 @@ from imgconv.graph import Graph, Load, Node, Operand, Reduction
 from imgconv.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
 from imgconv.kernels.convolution_choice import LARGE_GPU
 from imgconv.kernels.generated import COMBINE, GROUP, ITEMS_OF_A_GPU, NEUTRAL, combine_lanes, meet, window_of
-from imgconv.kernels.source import KernelSource, round_up
+from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.layout import LANES, HostBuffer, Placement
 from imgconv.view import Shape
 
 MOST_REDUCTIONS, MOST_NODES = 4, 12
-# Texels of its row that a work item keeps: in registers, on CPUs in the cache. Adreno's compilers unroll shorter loops.
+# Texels of its row that a work item keeps: in registers, on CPUs in the cache. Mesa's Adreno compiler unrolls no more.
 MOST_KEPT, MOST_KEPT_ON_SMALL_GPU = {"gpu": 16, "cpu": 64}, 4
 SMALLEST_GROUP, LARGEST_GROUP = 32, 256
 ROWS_OF_A_GROUP = {"gpu": 64, "cpu": 8}  # where each item has a row of its own
@@ -351,7 +351,7 @@ class _Maker:
         if group > 1:
             beside = self._rows_of_group()
             size, local = (group, round_up(self.count, beside)), (group, beside)
-            attribute = f"__attribute__((reqd_work_group_size({group}, {beside}, 1))) "
+            attribute = group_attribute(local) + " "
             row = f"min((int)get_global_id(1), {self.count - 1})" if size[1] != self.count else "get_global_id(1)"
             head = ["const INDEX item = get_local_id(0), texel = get_local_id(1);", f"const INDEX row = {row};"]
             head.append(f"__local float4 parts[{group * beside}];")

@@ -12,7 +12,7 @@ from imgconv.access import SHORT_LIMIT, KernelArgument, image_type, read_text, w
 from imgconv.epilogue import build_epilogue
 from imgconv.graph import Convolution, Graph, Node
 from imgconv.kernels import convolution, convolution_choice
-from imgconv.kernels.source import KernelSource
+from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.layout import LANES, Placement, Texture
 from imgconv.template import specialise
 
@@ -199,7 +199,6 @@ def separable_kernel(
     after = build_epilogue(pointwise, output, placements, native)
     assert isinstance(x.storage, Texture) and isinstance(output.storage, Texture)
     helpers: list[str] = []
-    width, height, depth = chosen.local_size
     sums = itertools.product(range(chosen.block_columns), range(chosen.block_quads))
     stride, dilation = first.strides[1], first.dilations[1]
     constants: dict[str, str | int] = {
@@ -216,7 +215,7 @@ def separable_kernel(
         "BLOCK_COLUMNS": chosen.block_columns, "BLOCK_QUADS": chosen.block_quads,
         "GROUP_COLUMNS": chosen.group_columns, "GROUP_ROWS": chosen.group_rows, "GROUP_QUADS": chosen.group_quads,
         "PARTS": chosen.parts,
-        "GROUP_SIZE": f"__attribute__((reqd_work_group_size({width}, {height}, {depth})))",
+        "GROUP_SIZE": group_attribute(chosen.local_size),
         "EACH_SUM(act)": " ".join(f"act({column}, {o})" for column, o in sums),
         "CHECK_ROWS": int(first.batch > 1), "INPUT_IMAGE": image_type(x.storage.tiling),
         "READ_INPUT(x, y)": read_text("input", x.storage.tiling, helpers),

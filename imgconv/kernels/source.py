@@ -25,6 +25,14 @@ class KernelSource:
     local_size: tuple[int, ...] | None
 
 
+def group_attribute(local_size: tuple[int, ...] | None) -> str:
+    """What tells the driver's compiler the size of a kernel's work groups; empty where the driver chooses it."""
+    if local_size is None:
+        return ""
+    width, height, depth = (*local_size, 1, 1)[:3]
+    return f"__attribute__((reqd_work_group_size({width}, {height}, {depth})))"
+
+
 def round_up(value: int, multiple: int) -> int:
     """The least multiple that is not below the value."""
     return -(-value // multiple) * multiple
