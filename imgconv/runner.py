@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy
 
+from imgconv.cl.busy import Busy
 from imgconv.cl.device import Context
 from imgconv.cl.image import allocate, allocate_buffer, copy_region, create_buffer, create_image, create_image_in
 from imgconv.cl.image import download, download_buffer, fill, upload
@@ -303,11 +305,17 @@ class Session:
                 rounded = download(self.context, self._memory[storage]).astype(numpy.float16)
             upload(self.context, self._memory[storage], rounded.astype(numpy.float32))
 
+    @cached_property
+    def _busy(self) -> Busy | None:
+        return Busy(self.context) if self.context.info.kind == "gpu" else None
+
     def launch_seconds(self) -> list[float]:
         """Seconds that each launch takes on the device, in the plan's order, with the inputs of the last run.
 
         Raises DeviceError where the context was not opened with profile=True.
         """
+        if self._busy is not None:
+            self._busy.enqueue(len(self._launches))
         return durations(self.context, [enqueue(self.context, *launch) for launch in self._launches])
 
     def timeline(self, inputs: Mapping[str, Any]) -> Timeline:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy
 
+from imgconv.cl.busy import Busy
 from imgconv.cl.device import Context
 from imgconv.cl.queue import Launch, durations, enqueue
 from imgconv.config import Config
@@ -29,8 +30,7 @@ TEMPLATES = ("conv.cl", "matmul.cl")
 # How often each of many candidates is launched, and all of a few together.
 ROUNDS = 10
 LAUNCHES = 160
-# Which of the seconds of repeated launches count: the least are luck on a GPU (of launches of 5 to 15 us on an H200 the
-# same kernel's differ by 5 %, the lower quartiles by 2 %), the median is other programs' work on a CPU.
+# Which of the seconds of repeated launches count: the least may be luck, the median is other programs' work on a CPU.
 QUANTILE = 0.25
 
 
@@ -67,7 +67,8 @@ def ranked(problem: Problem, target: Target) -> list[Specialisation]:
 class Trial:
     """Specialisations of one node, built side by side on a device: each with its launch.
 
-    session: holds what the launches read and write. outputs: each one's result for `inputs`.
+    session: holds what the launches read and write. outputs: each one's result for `inputs`. busy: for a GPU, what it
+    does while a round of launches is enqueued.
     """
 
     choices: Sequence[Specialisation]
@@ -75,6 +76,7 @@ class Trial:
     session: Session
     inputs: dict[str, Any]
     outputs: Sequence[Any]
+    busy: Busy | None = None
 
     @staticmethod
     def of(
@@ -99,7 +101,8 @@ class Trial:
         _compare(outputs, choices, config)
         # One output for all: where memory lies makes a fifth of a short launch's time on an H200.
         launches = session.to_one_output([n for n, launch in enumerate(plan.launches) if launch.choice])
-        return Trial(choices, launches, session, inputs, outputs)
+        busy = Busy(context) if target.kind == "gpu" else None
+        return Trial(choices, launches, session, inputs, outputs, busy)
 
     def seconds(self, numbers: Sequence[int], rounds: int) -> list[float]:
         """The lower quartile of the seconds of `rounds` launches of each of the numbered choices.
@@ -113,6 +116,8 @@ class Trial:
         for _ in range(rounds):
             shuffle(order)
             with context.lock:
+                if self.busy is not None:
+                    self.busy.enqueue(len(order))
                 found = durations(context, [enqueue(context, *self.launches[n]) for n in order])
             for number, taken in zip(order, found, strict=True):
                 seconds[number].append(taken)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from graphs import const
 
 import imgconv
 from imgconv import cli, tuner
-from imgconv.cl.device import DeviceInfo, open_device
+from imgconv.cl import busy
+from imgconv.cl.device import Context, DeviceInfo, open_device
 from imgconv.cl.image import fill
-from imgconv.cl.queue import enqueue
+from imgconv.cl.queue import durations, enqueue
 from imgconv.compiler import compile_graph
 from imgconv.config import Config
 from imgconv.errors import Error
@@ -120,6 +122,32 @@ def test_choices_write_to_one_output(device: DeviceInfo) -> None:
         fill(context, session._memory[first], (7.0, 7.0, 7.0, 7.0))
         enqueue(context, *trial.launches[number])
         numpy.testing.assert_array_equal(session.value(first.name).reshape(output.shape), output)
+
+
+def test_a_gpu_is_busy_while_a_round_is_enqueued(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    optimised, _ = compile_graph(network(), Config(), target_of(device))
+    target, context = replace(target_of(device), kind="gpu"), open_device(device, profile=True)
+    problem, node = next(iter(tuner.problems_of(optimised, Config(), target).items()))
+    choices = tuner.ranked(problem, target)[:2]
+    trial = tuner.Trial.of(optimised, node, choices, Config(), target, context)
+    launched: list[str] = []
+
+    def listening(context: Context, *launch: Any) -> Any:
+        launched.append(launch[0].function_name)
+        return enqueue(context, *launch)
+
+    monkeypatch.setattr(tuner, "enqueue", listening)
+    monkeypatch.setattr(busy, "enqueue", listening)
+    assert len(trial.seconds([0, 1], 2)) == 2
+    assert [name == "keep_busy" for name in launched] == [True, False, False] * 2
+
+
+def test_a_device_is_busy_for_longer_before_more_launches(device: DeviceInfo) -> None:
+    context = open_device(device, profile=True)
+    work = busy.Busy(context)
+    for _ in range(2):
+        short, long = durations(context, [work.enqueue(1), work.enqueue(100)])
+    assert long > 10 * short
 
 
 def test_the_budget(device: DeviceInfo, tmp_path: Path) -> None:
