@@ -174,7 +174,7 @@
 #define PASSES 1                        // quad blocks that a work item makes one after another, of one group
 #endif
 #ifndef PARTS
-#define PARTS 1                         // work items that share a sum, next to each other along y
+#define PARTS 1                         // work items that share a sum, next to each other along y: a power of two
 #endif
 #ifndef GROUP_WIDTH
 #define GROUP_WIDTH 1                   // work group's size along x, where its items share sums or weights
@@ -558,7 +558,7 @@ GROUP_SIZE __kernel void NAME(
   const INDEX start_x = first_column * STRIDE_X - PAD_X + (phase_x + PHASE_SHIFT_X) / PHASES_X;
   const INDEX start_y = first_row * STRIDE_Y - PAD_Y + (phase_y + PHASE_SHIFT_Y) / PHASES_Y;
 #if PARTS > 1
-  __local float4 parts[PARTS][BLOCK][GROUP_ITEMS];
+  __local float4 parts[BLOCK][GROUP_ITEMS][PARTS];
 #endif
 #if STAGED_QUADS
   // One more: neighbours in a wave with other quad blocks then read from different banks.
@@ -727,12 +727,14 @@ GROUP_SIZE __kernel void NAME(
     FOR_EACH(TAP_COLUMNS) TO_OUTPUTS(sum[row] + column * TAPS, o)
 #endif
 #if PARTS > 1
-    // The block's texels by number: (row * BLOCK_COLUMNS + column) * BLOCK_QUADS + quad.
-    FOR_EACH(BLOCK_COLUMNS) parts[part][NUMBER_OF(row, column, o)][item] = sum[row][OUTPUT_AT(column)][o];
+    // The block's texels by number: (row * BLOCK_COLUMNS + column) * BLOCK_QUADS + quad. Where an item's own part of one
+    // is: eight items of a wave, columns first, meet eight banks of 16 bytes, as they write and as they read.
+    const int own = part ^ (item * min(PARTS, 8) / min(GROUP_WIDTH, 8) % PARTS);
+    FOR_EACH(BLOCK_COLUMNS) parts[NUMBER_OF(row, column, o)][item][own] = sum[row][OUTPUT_AT(column)][o];
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int number = part; number < BLOCK; number += PARTS) {
-      float4 total = parts[0][number][item];
-      for (int other = 1; other < PARTS; other++) total += parts[other][number][item];
+      float4 total = parts[number][item][own];
+      for (int other = 1; other < PARTS; other++) total += parts[number][item][own ^ other];
       LOADS(number % BLOCK_QUADS)
       STORE(ROW_OF(number), COLUMN_OF(number), number % BLOCK_QUADS, total)
     }

@@ -138,7 +138,7 @@ class Specialisation:
         vectors = self.block_quads % self.vector_quads == 0 and not (self.vector_quads > 1 and self.half_quads)
         shared = self.parts == 1 or (
             self.passes == 1 and not self.weights_in_buffer and self.local_size is not None
-            and self.local_size[1] % self.parts == 0 and not problem.depthwise
+            and self.local_size[1] % self.parts == 0 and self.parts.bit_count() == 1 and not problem.depthwise
         )
         half = problem.half == (self.half_quads > 0) and (
             not problem.half or problem.group_input_quads % self.half_quads == 0

@@ -248,16 +248,9 @@ def _cost_on_gpu(problem: Problem, chosen: Specialisation, compute_units: int) -
         return groups * prod(local) * _slots_of_item(problem, chosen, multiply_adds, weights, kept)
     registers = 4 * kept + 40
     resident = max(1, min(16, 65536 // (registers * prod(local))))
-    rounds = groups / compute_units
-    cycles, waiting = _cycles_of_group(problem, chosen, multiply_adds, weights)
-    # A compute unit that has a group more than others ends later, though it has what they leave to itself.
-    busy = max(1.0, 0.36 * rounds + 0.64 * ceil(rounds)) * cycles
-    turns: float = ceil(rounds / resident)
-    if chosen.weights == "local":
-        # While a group waits at its barriers, those beside it work.
-        beside = max(1.0, min(resident, rounds))
-        turns = max(1.0, rounds / beside) / beside
-    return (busy + waiting * turns) * (4 if registers > 255 else 1)
+    rounds = ceil(groups / compute_units)
+    busy, alone = _cycles_of_group(problem, chosen, multiply_adds, weights)
+    return max(busy * rounds, alone * ceil(rounds / resident)) * (4 if registers > 255 else 1)
 
 
 def _rows_of_weights_are_cut(problem: Problem, chosen: Specialisation) -> bool:
@@ -268,37 +261,48 @@ def _rows_of_weights_are_cut(problem: Problem, chosen: Specialisation) -> bool:
 def _cycles_of_group(
     problem: Problem, chosen: Specialisation, multiply_adds: int, weights: int
 ) -> tuple[float, float]:
-    """Cycles in which a work group keeps a large GPU's compute unit busy, and in which it only waits for reads.
+    """Cycles for which a work group keeps a large GPU's compute unit busy, and which it takes where it is alone there.
 
-    Fitted to 2,100 candidates of 100 problems of five networks on an H200; measured anew, what it chooses takes 1.03
-    times as long as the best of six, in all, and for 86 % of them at most 1.1 times. 128 multiply-adds in a cycle; 1.1
-    cycles for a work item's read of a texel, less where items of a wave read the same one or neighbours, and of weights
-    in a buffer; 0.9 for a texel that is staged, and 0.02 for each item that reads it from local memory.
+    Fitted to 4,000 measurements of 100 problems of five networks on an H200; measured anew, what it chooses takes 1.02
+    times as long as the best of 16, in all, and for 94 % of them at most 1.1 times. A compute unit takes 128
+    multiply-adds in a cycle, 53 from local memory; it reads a texel in 1.1 to 2.7 cycles, the faster the more items of
+    a wave read texels beside each other, and what no item of the group has read before in half a cycle to one more. An
+    item alone waits 83 cycles for each read, 54 for one of a buffer, 270 for each step, 630 for what is staged, 700 for
+    each texel that it writes, and 1,240 for those that it shares a sum with.
     """
     width, height, _ = chosen.local_size or (1, 1, 1)
-    items, texels = prod(chosen.local_size or (1, 1, 1)), texel_reads(problem, chosen)
-    stores = 0.55 * items * sums_of(chosen) * chosen.parts**0.5
-    if chosen.winograd:
-        multiply_adds += 4 * texels + 8 * sums_of(chosen)
-    arithmetic = multiply_adds * items / 128
+    items, texels, sums = prod(chosen.local_size or (1, 1, 1)), texel_reads(problem, chosen), sums_of(chosen)
+    different_weights, different_texels = _read_by_group(problem, chosen)
+    # Items of a wave of 32 that differ in y read quads beside each other.
+    beside = min(height, max(1, ceil(32 / width)))
+    texel = 0.155 * (1 + 16.4 / (beside if problem.depthwise else min(chosen.parts, beside)))
+    arithmetic, memory = multiply_adds * items / 128, 0.43 * different_weights + different_texels
     if chosen.weights == "local":
+        memory += items * (0.12 * weights + (0.0 if chosen.staged_input else texel * texels))
         stages = problem.group_input_quads / staged_quads(problem, chosen)
-        staged = 0.9 * staged_texels(problem, chosen) * problem.group_input_quads
-        reads = items * (0.02 * weights + texels * (0.02 if chosen.staged_input else 1.0))
-        return staged + reads + 1.2 * arithmetic + stores, 770 * stages
-    # Items of a wave of 32 that differ in y have weights of their own; the parts among them read neighbours.
-    different = min(height, max(1, ceil(32 / width)))
-    apart = min(1.0, different / 16)
-    weight_cost = 0.03 + apart if chosen.parts == 1 else 0.3 + 0.2 * apart
-    weight_cost *= 0.53 if chosen.weights_in_buffer else 3 if _rows_of_weights_are_cut(problem, chosen) else 1.0
-    texel_cost = 0.37 if min(chosen.parts, different) >= LANES else 1.0
-    reads = 1.1 * items * (texels * texel_cost + weights * weight_cost)
+        return max(2.4 * arithmetic, memory), 630 * stages + 700 * sums
+    if chosen.weights_in_buffer:
+        return max(arithmetic, memory + items * texel * texels), 83 * texels + 54 * weights + 700 * sums
+    weight = 0.9 if _rows_of_weights_are_cut(problem, chosen) else 0.3
     steps = ceil(problem.group_input_quads / chosen.parts) * problem.window[0]
-    # A texture answers later than a buffer; items that share a sum wait for each other, and those that keep a window
-    # for all of its texels.
-    waiting = 300 if chosen.weights_in_buffer else 980 if chosen.parts > 1 and chosen.keep == "window" else 760
-    between = 2950 if chosen.parts > 1 else 0
-    return max(arithmetic, reads) + 0.47 * min(arithmetic, reads) + stores, waiting * steps + between
+    alone = 83 * (texels + weights) + 270 * steps + 700 * sums / chosen.parts + (1240 if chosen.parts > 1 else 0)
+    return max(arithmetic, memory + items * (texel * texels + weight * weights)), alone
+
+
+def _read_by_group(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
+    """How many different texels of weights and of input a work group reads."""
+    width, height, depth = chosen.local_size or (1, 1, 1)
+    texels = 1
+    for axis, items in ((0, depth * chosen.block_rows), (1, width * chosen.block_columns)):
+        reach = (problem.window[axis] - 1) * problem.dilations[axis] + 1
+        outputs = min(items, problem.phase_size[axis])
+        texels *= min((outputs - 1) * min(problem.strides[axis], reach) + reach, problem.input_size[axis])
+    taps, blocks = taps_of(problem, chosen), height // chosen.parts
+    if problem.depthwise:
+        quads = min(blocks, problem.output_quads)
+        return taps * quads, texels * quads
+    quads = min(blocks, ceil(problem.group_output_quads / chosen.block_quads)) * chosen.block_quads
+    return problem.group_input_quads * taps * problem.input_lanes * quads, problem.group_input_quads * texels
 
 
 def _slots_of_item(

@@ -175,7 +175,7 @@ BLOCKS = [
     Specialisation(5, 1, 4, "line", "buffer", vector_quads=4),
     Specialisation(3, 2, 1, "input", passes=3),
     Specialisation(2, 1, 2, "window", local_size=(2, 4, 2), parts=2),
-    Specialisation(4, 2, 4, "line", local_size=(1, 3, 3), parts=3),
+    Specialisation(4, 2, 4, "line", local_size=(1, 4, 3), parts=4),
     Specialisation(3, 1, 2, "line", "local", (4, 2, 2)),
     Specialisation(2, 2, 1, "window", "local", (2, 3, 1)),
     Specialisation(2, 1, 1, "texel", "local", (1, 4, 2), staged_input=True),
