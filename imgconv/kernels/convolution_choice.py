@@ -122,7 +122,8 @@ def _alone_and_shared(problem: Problem, made: Specialisation) -> Iterator[Specia
     yield replace(made, local_size=_work_group(problem, made))
     # Work items that wait for each other must all have their registers at once.
     for parts in (4, 16) if made.block_columns * made.block_rows * made.block_quads <= 8 else ():
-        shared = replace(made, parts=parts)
+        # Compilers unroll the few steps that are left of a sum, and those in half with all of their reads ahead.
+        shared = replace(made, parts=parts, half_quads=min(1, made.half_quads))
         yield replace(shared, local_size=_work_group(problem, shared))
 
 
@@ -342,7 +343,7 @@ def _spills(problem: Problem, chosen: Specialisation, sums: int, kept: int) -> b
         # Rows further apart than two have coordinates of their own.
         return kept + LANES * chosen.block_quads + (chosen.block_rows if chosen.block_rows > 2 else 0) > 42
     if sums == 24 and chosen.keep == "texel" and chosen.block_rows > 1 and problem.input_lanes == LANES:
-        return False  # it leaves the loop over columns
+        return problem.half  # it leaves the loop over columns, with half sums beside the others
     line = prod(tile_size(problem, replace(chosen, keep="line")))
     held = line + sums + problem.input_lanes * chosen.block_quads
     return sums > 16 or held > 40 or (chosen.keep != "texel" and kept > 18)

@@ -249,6 +249,14 @@ def test_where_winograd_filters() -> None:
     assert half == {2: True, 4: False}
 
 
+def test_shared_sums_in_half_take_one_quad_at_a_time() -> None:
+    """Mesa's compiler unrolls the few steps that are left of them, reads all ahead, and then has too few registers."""
+    problem = Problem(1, 480, (1, 1), 20, (1, 1), (1, 1), (1, 1), (1, 1), (0, 0), 1, half=True)
+    made = candidates(problem, "gpu")
+    assert {c.half_quads for c in made if c.parts > 1} == {1}
+    assert {c.half_quads for c in made if c.parts == 1} == {8}
+
+
 @pytest.mark.parametrize("block", TILES[:2], ids=str)
 def test_winograd_with_weights_in_half(context: Context, block: Specialisation) -> None:
     """More than 2**14 weights are stored in half, after the filter's rows were transformed."""
