@@ -97,7 +97,7 @@ def generate(
         for number, operand in enumerate(node.epilogue_operands, 1):
             arguments[number] = emitter.load(operand, placements[operand.value], axes)
         emitter.store(output, list(position), emitter.compute(node.epilogue, arguments))
-    return assemble(emitter, output, grid, group, gpu)
+    return on_grid(emitter, output, grid, group, gpu)
 
 
 def _reads_buffer(node: Node, placements: Mapping[str, Placement]) -> bool:
@@ -300,30 +300,44 @@ def meet(kind: str, items: int, texels: int = 1, total: str = "sum") -> list[str
     return [*lines, *([f"at = places[{first}];"] if places else [])]
 
 
-def assemble(
+def on_grid(
     emitter: Emitter, output: Placement, grid: tuple[Variable, ...], group: Group | None, gpu: bool
 ) -> KernelSource:
     """The kernel of what was emitted, for a work item, or a group that shares windows, at each point of a grid."""
-    arguments = (KernelArgument("output", output.storage, written=True), *emitter.arguments)
-    kind = "short" if emitter.largest <= SHORT_LIMIT else "int"
     size: tuple[int, ...] = tuple(v.size for v in grid)
     local: tuple[int, ...] | None = None
-    head, attribute = [f"const INDEX {v.name} = get_global_id({d});" for d, v in enumerate(grid)], ""
+    head = [f"const INDEX {v.name} = get_global_id({d});" for d, v in enumerate(grid)]
     if group is not None:
         # Items that share a texel lie along the second dimension, and all of them meet: none may return before.
         beside, other = grid[group.along], grid[1 - group.along]
         local, size = (group.texels, group.items, 1), (round_up(beside.size, group.texels), group.items, other.size)
-        attribute = group_attribute(local) + " "
-        place = "get_global_id(0)" if size[0] == beside.size else f"min((int)get_global_id(0), {beside.size - 1})"
-        head = ["const INDEX texel = get_local_id(0), item = get_local_id(1);", f"const INDEX {beside.name} = {place};"]
+        head = ["const INDEX texel = get_local_id(0), item = get_local_id(1);"]
+        head.append(f"const INDEX {beside.name} = {bounded_id(0, beside.size, size[0])};")
         head.append(f"const INDEX {other.name} = get_global_id(2);")
     elif gpu:
         local = local_size(size)
         size = tuple(map(round_up, size, local))
         if size != tuple(v.size for v in grid):
             head.append(f"if ({' || '.join(f'{v.name} >= {v.size}' for v in grid)}) return;")
+    return assemble(emitter, output, head, size, local, group is not None)
+
+
+def bounded_id(dimension: int, count: int, size: int) -> str:
+    """A work item's place in a dimension of `size` items; those past the first `count` take the last one's."""
+    place = f"get_global_id({dimension})"
+    return place if size == count else f"min((int){place}, {count - 1})"
+
+
+def assemble(
+    emitter: Emitter, output: Placement, head: Sequence[str], size: tuple[int, ...], local: tuple[int, ...] | None,
+    meets: bool,
+) -> KernelSource:
+    """The kernel of what was emitted after the lines of `head`. meets: whether the items of a group share something."""
+    arguments = (KernelArgument("output", output.storage, written=True), *emitter.arguments)
+    kind = "short" if emitter.largest <= SHORT_LIMIT else "int"
+    attribute = group_attribute(local) + " " if meets else ""
     parameters = ",\n    ".join(a.declaration for a in arguments)
-    body = "\n".join(f"  {line}" for line in [*head, *emitter.lines])
+    body = "\n".join(f"  {line}" for line in [*head, *emitter.lines] if line)
     text = (
         "".join(emitter.helpers.values())
         + f"#define INDEX {kind}\n{attribute}__kernel void NAME(\n    {parameters}) {{\n{body}\n}}\n#undef INDEX\n"

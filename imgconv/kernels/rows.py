@@ -19,13 +19,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, prod
 
-from imgconv.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
+from imgconv.access import LANE, Emitter
 from imgconv.expression import literal_text
 from imgconv.graph import Graph, Load, Node, Operand, Reduction
 from imgconv.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
 from imgconv.kernels.convolution_choice import LARGE_GPU
-from imgconv.kernels.generated import COMBINE, GROUP, ITEMS_OF_A_GPU, NEUTRAL, combine_lanes, meet, window_of
-from imgconv.kernels.source import KernelSource, group_attribute, round_up
+from imgconv.kernels.generated import (
+    COMBINE, GROUP, ITEMS_OF_A_GPU, NEUTRAL, assemble, bounded_id, combine_lanes, meet, window_of,
+)
+from imgconv.kernels.source import KernelSource, round_up
 from imgconv.layout import LANES, HostBuffer, Placement
 from imgconv.view import Shape
 
@@ -347,13 +349,12 @@ class _Maker:
 
     def _source(self) -> KernelSource:
         """What was emitted, with the rows divided among work groups."""
-        emitter, group, attribute = self.emitter, self.group, ""
+        group = self.group
         if group > 1:
             beside = self._rows_of_group()
             size, local = (group, round_up(self.count, beside)), (group, beside)
-            attribute = group_attribute(local) + " "
-            row = f"min((int)get_global_id(1), {self.count - 1})" if size[1] != self.count else "get_global_id(1)"
-            head = ["const INDEX item = get_local_id(0), texel = get_local_id(1);", f"const INDEX row = {row};"]
+            head = ["const INDEX item = get_local_id(0), texel = get_local_id(1);"]
+            head.append(f"const INDEX row = {bounded_id(1, self.count, size[1])};")
             head.append(f"__local float4 parts[{group * beside}];")
         else:
             beside = min(ROWS_OF_A_GROUP[self.kind], self.count)
@@ -361,15 +362,7 @@ class _Maker:
             head = ["const INDEX row = get_global_id(0);"]
             head += [f"if (row >= {self.count}) return;"] if size[0] != self.count else []
         head += [f"float4 {name}[{self.walk}];" for name in self.kept.values()]
-        arguments = (KernelArgument("output", self.output.storage, written=True), *emitter.arguments)
-        parameters = ",\n    ".join(a.declaration for a in arguments)
-        body = "\n".join(f"  {line}" for line in [*head, *emitter.lines] if line)
-        text = (
-            "".join(emitter.helpers.values())
-            + f"#define INDEX {'short' if emitter.largest <= SHORT_LIMIT else 'int'}\n"
-            + f"{attribute}__kernel void NAME(\n    {parameters}) {{\n{body}\n}}\n#undef INDEX\n"
-        )
-        return KernelSource(text, "generated", arguments, size, local)
+        return assemble(self.emitter, self.output, head, size, local, group > 1)
 
     def _rows_of_group(self) -> int:
         """Rows of a work group whose items share them: more than one where units have several groups all the same."""

@@ -18,7 +18,7 @@ from imgconv.access import LANE, Emitter
 from imgconv.expression import literal_text
 from imgconv.graph import Node, Reduction
 from imgconv.index import Index, Variable, constant, variable, variable_index
-from imgconv.kernels.generated import COMBINE, NEUTRAL, assemble, grid_of, group_for, window_of
+from imgconv.kernels.generated import COMBINE, NEUTRAL, grid_of, group_for, on_grid, window_of
 from imgconv.kernels.source import KernelSource
 from imgconv.layout import Placement
 
@@ -69,7 +69,7 @@ def windows_kernel(
                 arguments[argument] = emitter.load(operand, placements[operand.value], own)
             emitter.store(output, list(place), emitter.compute(node.epilogue, arguments))
         emitter.lines.append("}")
-    return assemble(emitter, output, grid, None, kind == "gpu")
+    return on_grid(emitter, output, grid, None, kind == "gpu")
 
 
 def find_sharing(node: Node, output: Placement, compute_units: int, kind: str) -> Sharing | None:
