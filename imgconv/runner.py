@@ -309,13 +309,17 @@ class Session:
     def _busy(self) -> Busy | None:
         return Busy(self.context) if self.context.info.kind == "gpu" else None
 
+    def keep_busy(self, launches: int) -> None:
+        """Keeps a GPU at work until so many launches that are to be timed are enqueued. Raises as `Busy` does."""
+        if self._busy is not None:
+            self._busy.enqueue(launches)
+
     def launch_seconds(self) -> list[float]:
         """Seconds that each launch takes on the device, in the plan's order, with the inputs of the last run.
 
         Raises DeviceError where the context was not opened with profile=True.
         """
-        if self._busy is not None:
-            self._busy.enqueue(len(self._launches))
+        self.keep_busy(len(self._launches))
         return durations(self.context, [enqueue(self.context, *launch) for launch in self._launches])
 
     def timeline(self, inputs: Mapping[str, Any]) -> Timeline:

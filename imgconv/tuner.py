@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy
 
-from imgconv.cl.busy import Busy
 from imgconv.cl.device import Context
 from imgconv.cl.queue import Launch, durations, enqueue
 from imgconv.config import Config
@@ -67,8 +66,7 @@ def ranked(problem: Problem, target: Target) -> list[Specialisation]:
 class Trial:
     """Specialisations of one node, built side by side on a device: each with its launch.
 
-    session: holds what the launches read and write. outputs: each one's result for `inputs`. busy: for a GPU, what it
-    does while a round of launches is enqueued.
+    session: holds what the launches read and write. outputs: each one's result for `inputs`.
     """
 
     choices: Sequence[Specialisation]
@@ -76,7 +74,6 @@ class Trial:
     session: Session
     inputs: dict[str, Any]
     outputs: Sequence[Any]
-    busy: Busy | None = None
 
     @staticmethod
     def of(
@@ -101,8 +98,7 @@ class Trial:
         _compare(outputs, choices, config)
         # One output for all: where memory lies makes a fifth of a short launch's time on an H200.
         launches = session.to_one_output([n for n, launch in enumerate(plan.launches) if launch.choice])
-        busy = Busy(context) if target.kind == "gpu" else None
-        return Trial(choices, launches, session, inputs, outputs, busy)
+        return Trial(choices, launches, session, inputs, outputs)
 
     def seconds(self, numbers: Sequence[int], rounds: int) -> list[float]:
         """The lower quartile of the seconds of `rounds` launches of each of the numbered choices.
@@ -116,8 +112,7 @@ class Trial:
         for _ in range(rounds):
             shuffle(order)
             with context.lock:
-                if self.busy is not None:
-                    self.busy.enqueue(len(order))
+                self.session.keep_busy(len(order))
                 found = durations(context, [enqueue(context, *self.launches[n]) for n in order])
             for number, taken in zip(order, found, strict=True):
                 seconds[number].append(taken)

@@ -266,7 +266,7 @@ def _cycles_of_group(
 
     Fitted to 4,000 measurements of 100 problems of five networks on an H200; measured anew, what it chooses takes 1.02
     times as long as the best of 16, in all, and for 94 % of them at most 1.1 times. A compute unit takes 128
-    multiply-adds in a cycle, 53 from local memory; it reads a texel in 1.1 to 2.7 cycles, the faster the more items of
+    multiply-adds in a cycle, 53 from local memory; it reads a texel in 0.3 to 2.7 cycles, the faster the more items of
     a wave read texels beside each other, and what no item of the group has read before in half a cycle to one more. An
     item alone waits 83 cycles for each read, 54 for one of a buffer, 270 for each step, 630 for what is staged, 700 for
     each texel that it writes, and 1,240 for those that it shares a sum with.
@@ -284,7 +284,7 @@ def _cycles_of_group(
         return max(2.4 * arithmetic, memory), 630 * stages + 700 * sums
     if chosen.weights_in_buffer:
         return max(arithmetic, memory + items * texel * texels), 83 * texels + 54 * weights + 700 * sums
-    weight = 0.9 if _rows_of_weights_are_cut(problem, chosen) else 0.3
+    weight = 0.9 if _rows_of_weights_are_cut(problem, chosen) else 0.29
     steps = ceil(problem.group_input_quads / chosen.parts) * problem.window[0]
     alone = 83 * (texels + weights) + 270 * steps + 700 * sums / chosen.parts + (1240 if chosen.parts > 1 else 0)
     return max(arithmetic, memory + items * (texel * texels + weight * weights)), alone

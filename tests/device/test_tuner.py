@@ -16,8 +16,8 @@ import imgconv
 from imgconv import cli, tuner
 from imgconv.cl import busy
 from imgconv.cl.device import Context, DeviceInfo, open_device
-from imgconv.cl.image import fill
-from imgconv.cl.queue import durations, enqueue
+from imgconv.cl.image import download_buffer, fill
+from imgconv.cl.queue import enqueue
 from imgconv.compiler import compile_graph
 from imgconv.config import Config
 from imgconv.errors import Error
@@ -126,7 +126,8 @@ def test_choices_write_to_one_output(device: DeviceInfo) -> None:
 
 def test_a_gpu_is_busy_while_a_round_is_enqueued(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     optimised, _ = compile_graph(network(), Config(), target_of(device))
-    target, context = replace(target_of(device), kind="gpu"), open_device(device, profile=True)
+    target, context = target_of(device), open_device(device, profile=True)
+    context = replace(context, info=replace(device, kind="gpu"))
     problem, node = next(iter(tuner.problems_of(optimised, Config(), target).items()))
     choices = tuner.ranked(problem, target)[:2]
     trial = tuner.Trial.of(optimised, node, choices, Config(), target, context)
@@ -142,12 +143,14 @@ def test_a_gpu_is_busy_while_a_round_is_enqueued(device: DeviceInfo, monkeypatch
     assert [name == "keep_busy" for name in launched] == [True, False, False] * 2
 
 
-def test_a_device_is_busy_for_longer_before_more_launches(device: DeviceInfo) -> None:
-    context = open_device(device, profile=True)
-    work = busy.Busy(context)
-    for _ in range(2):
-        short, long = durations(context, [work.enqueue(1), work.enqueue(100)])
-    assert long > 10 * short
+def test_a_busy_device_takes_steps_for_each_launch(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(busy, "STEPS_OF_LAUNCH", 1)
+    context = open_device(device)
+    work, found = busy.Busy(context), []
+    for launches in (1, 3):
+        work.enqueue(launches)
+        found += list(download_buffer(context, work._number, (1,), numpy.float32))
+    assert found == [1.0, 1.875]  # from 0, halved and increased by one at each step
 
 
 def test_the_budget(device: DeviceInfo, tmp_path: Path) -> None:
