@@ -22,8 +22,12 @@ BLOCKS_ON_GPU = (
     (8, 1, 2), (4, 1, 4), (2, 2, 4), (7, 2, 1), (4, 4, 1), (4, 2, 4), (8, 2, 2), (4, 1, 3), (7, 1, 3), (4, 2, 3),
     (8, 1, 3),
 )
-# Those of work groups that stage weights and input in local memory, and those of Winograd's filtering by its tile.
-STAGED_BLOCKS = ((4, 1, 1), (4, 1, 2), (4, 2, 1), (4, 2, 2), (4, 1, 4), (8, 1, 4))
+# Those of work groups that stage weights and input in local memory, by what is kept of the input there, and those of
+# Winograd's filtering by its tile.
+STAGED_BLOCKS = {
+    "texel": ((4, 1, 1), (4, 1, 2), (8, 1, 1), (4, 2, 1), (4, 4, 1), (8, 2, 1)),
+    "line": ((4, 1, 1), (4, 1, 2), (4, 2, 1), (4, 2, 2), (4, 1, 4), (8, 1, 4)),
+}
 WINOGRAD_BLOCKS = {
     2: ((2, 1, 1), (4, 1, 1), (2, 2, 1), (2, 1, 2), (4, 1, 2), (2, 2, 2), (2, 1, 4)),
     4: ((4, 1, 1), (4, 2, 1), (4, 1, 2), (8, 1, 1), (4, 2, 2), (4, 1, 4), (8, 1, 2)),
@@ -132,7 +136,7 @@ def _staged(problem: Problem) -> Iterator[Specialisation]:
     rows, columns = problem.phase_size
     keep = "texel" if problem.window[1] == 1 else "line"
     tiles = (0, *WINOGRAD_BLOCKS) if problem.window[1] == 3 else (0,)
-    for (length, height, each), tile in itertools.product(STAGED_BLOCKS, tiles):
+    for (length, height, each), tile in itertools.product(STAGED_BLOCKS[keep], tiles):
         made = Specialisation(
             length, min(rows, height), min(each, problem.group_output_quads), keep, "local", float_coordinates=True,
             winograd=tile, staged_input=True,
@@ -143,17 +147,25 @@ def _staged(problem: Problem) -> Iterator[Specialisation]:
 
 
 def _staging_group(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]:
-    """A group of 128 that leaves as few items idle as possible; among equals the one that stages least."""
+    """A group of 128 that leaves few items idle, and stages little for each input quad."""
     blocks = work_items(problem, chosen)
 
-    def rank(group: tuple[int, int, int]) -> tuple[int, bool, int, int]:
-        items = prod(round_up(n, size) for n, size in zip(blocks, group, strict=True))
-        # Narrower groups read the same bank of local memory from several rows.
-        staged = staged_texels(problem, replace(chosen, local_size=group))
-        return items, group[0] < 4, staged // 8, abs(group[0] - 8)
+    def started(group: tuple[int, int, int]) -> int:
+        return prod(round_up(n, size) for n, size in zip(blocks, group, strict=True))
 
-    sizes = (1, 2, 4, 8, 16)
-    return min((group for group in itertools.product(sizes, sizes, sizes) if prod(group) == 128), key=rank)
+    def rank(group: tuple[int, int, int]) -> tuple[int, ...]:
+        staged = staged_texels(problem, replace(chosen, local_size=group))
+        if chosen.keep == "texel":
+            # Local memory serves neighbours at once that read the same: in a wave two items wide, both its texels and
+            # its weights. Weights come from a buffer, faster than texels.
+            return 10 * started(group) // fewest, staged // 64, abs(group[0] - 2), -group[1]
+        # Narrower groups read the same bank of local memory from several rows.
+        return started(group), group[0] < 4, staged // 8, abs(group[0] - 8)
+
+    sizes = (1, 2, 4, 8, 16, 32) if chosen.keep == "texel" else (1, 2, 4, 8, 16)
+    groups = [group for group in itertools.product(sizes, sizes, sizes) if prod(group) == 128]
+    fewest = min(map(started, groups))
+    return min(groups, key=rank)
 
 
 def _half_quads(problem: Problem) -> int:
@@ -266,10 +278,11 @@ def _cycles_of_group(
 
     Fitted to 4,000 measurements of 100 problems of five networks on an H200; measured anew, what it chooses takes 1.02
     times as long as the best of 16, in all, and for 94 % of them at most 1.1 times. A compute unit takes 128
-    multiply-adds in a cycle, 53 from local memory; it reads a texel in 0.3 to 2.7 cycles, the faster the more items of
-    a wave read texels beside each other, and what no item of the group has read before in half a cycle to one more. An
-    item alone waits 83 cycles for each read, 54 for one of a buffer, 270 for each step, 630 for what is staged, 700 for
-    each texel that it writes, and 1,240 for those that it shares a sum with.
+    multiply-adds in a cycle, 53 from local memory, and at best 80 where no line of texels is kept there; it reads a texel
+    in 0.3 to 2.7 cycles, the faster the more items of a wave read texels beside each other, and what no item of the
+    group has read before in half a cycle to one more. An item alone waits 83 cycles for each read, 54 for one of a
+    buffer, 270 for each step, 630 for what is staged, 700 for each texel that it writes, and 1,240 for those that it
+    shares a sum with.
     """
     width, height, _ = chosen.local_size or (1, 1, 1)
     items, texels, sums = prod(chosen.local_size or (1, 1, 1)), texel_reads(problem, chosen), sums_of(chosen)
@@ -281,7 +294,11 @@ def _cycles_of_group(
     if chosen.weights == "local":
         memory += items * (0.12 * weights + (0.0 if chosen.staged_input else texel * texels))
         stages = problem.group_input_quads / staged_quads(problem, chosen)
-        return max(2.4 * arithmetic, memory), 630 * stages + 700 * sums
+        if chosen.keep == "texel":
+            arithmetic = (1.6 if width <= 2 else 1.85) * arithmetic + 0.35 * memory
+        else:
+            arithmetic *= 2.4
+        return max(arithmetic, memory), 630 * stages + 700 * sums
     if chosen.weights_in_buffer:
         return max(arithmetic, memory + items * texel * texels), 83 * texels + 54 * weights + 700 * sums
     weight = 0.9 if _rows_of_weights_are_cut(problem, chosen) else 0.29

@@ -213,7 +213,7 @@ class ConvolutionProblem:
         total = numpy.zeros((x.shape[0], w.shape[0], rows, columns))
         for ky, kx in itertools.product(range(self.window[0]), range(self.window[1])):
             seen = padded[:, :, ky * dy :: sy, kx * dx :: sx][:, :, :rows, :columns]
-            total += numpy.einsum("nchw,oc->nohw", seen, w[:, :, ky, kx])
+            total += (w[:, :, ky, kx] @ seen.reshape(*seen.shape[:2], -1)).reshape(total.shape)
         return total
 
     def _scatter(self, x: Array, w: Array) -> Array:
@@ -221,7 +221,7 @@ class ConvolutionProblem:
         (rows, columns), (sy, sx), (dy, dx) = self.output_size, self.strides, self.dilations
         full = numpy.zeros((x.shape[0], w.shape[1], rows + top + bottom, columns + left + right))
         for ky, kx in itertools.product(range(self.window[0]), range(self.window[1])):
-            made = numpy.einsum("nchw,co->nohw", x, w[:, :, ky, kx])
+            made = (w[:, :, ky, kx].T @ x.reshape(*x.shape[:2], -1)).reshape(x.shape[0], -1, *x.shape[2:])
             full[:, :, ky * dy :: sy, kx * dx :: sx][:, :, : made.shape[2], : made.shape[3]] += made
         return full[:, :, top : top + rows, left : left + columns]
 
