@@ -1,6 +1,6 @@
 """A network's kernels as machine code for Adreno GPUs, by Mesa's compiler; no Adreno is needed, and nothing is run.
 
-    python -m benchmarks.adreno [NAME or FILE.onnx ...] [--gpu 630,650,740] [--summary] [--json FILE]
+    python -m benchmarks.adreno [NAME or FILE.onnx ...] [--gpu 630,650,740] [--bare] [--summary] [--json FILE]
 
 The network is planned for a GPU of that size without any device. Each kernel is compiled once by Mesa's freedreno
 compiler, which is not Qualcomm's, and its instructions are weighted by the trip counts of its loops.
@@ -25,10 +25,11 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, prod
 from pathlib import Path
 from typing import Any
@@ -235,6 +236,11 @@ def machine_loops(blocks: Sequence[Mapping[str, Any]]) -> MachineLoop:
     return open_loops[0]
 
 
+# How far a loop that the source wants unrolled is from any of the machine code's: a little more than one is whose reads
+# were moved out of it.
+UNROLLED = 1.25
+
+
 def item_work(machine: MachineLoop, source: Loop) -> Work:
     """What one work item executes: the way of matching both trees of loops whose counts agree best."""
     return min(_matched(machine, source), key=lambda way: way[1])[0]
@@ -254,7 +260,8 @@ def _matched(machine: MachineLoop, source: Loop) -> Iterator[tuple[Work, float]]
             work, off = Work(machine.issue, machine.reads, machine.multiply_adds), 0.0
             for (inner_work, inner_off), loop in zip(way, chosen, strict=True):
                 work, off = work + _times(inner_work, loop.trips), off + inner_off
-            yield work, off + _disagreement(work, source)
+            unrolled = sum(loop.unrolled and loop.trips > 1 for loop in chosen)
+            yield work, off + UNROLLED * unrolled + _disagreement(work, source)
 
 
 def _disagreement(work: Work, source: Loop) -> float:
@@ -292,6 +299,16 @@ def plan_for(network: Network, options: argparse.Namespace) -> Plan:
     return lower(run_passes(network.graph), config, target)
 
 
+def without_epilogues(plan: Plan) -> Plan:
+    """The plan with kernels that store their sums as they are."""
+
+    def bare(launch: Launch) -> Launch:
+        text = re.sub(r"(#define (?:DEPTHWISE_)?EPILOGUE\(.*?\)) .*", r"\1 (sum)", launch.source.text)
+        return replace(launch, source=replace(launch.source, text=text))
+
+    return replace(plan, launches=tuple(map(bare, plan.launches)))
+
+
 def rows_of(plan: Plan, gpu: int, compiled: Mapping[str, Mapping[str, Any]]) -> list[Row]:
     """A row for each launch. compiled: by text, Mesa's statistics, or {"error": why there are none}."""
     rows = []
@@ -315,6 +332,8 @@ def main(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="imgconv-bench-") as folder:
         networks = [open_network(name, Path(folder)) for name in options.network or DEFAULT]
     plans = {network.name: plan_for(network, options) for network in networks}
+    if options.bare:
+        plans = {name: without_epilogues(plan) for name, plan in plans.items()}
     texts = list(dict.fromkeys(launch.source.text for plan in plans.values() for launch in plan.launches))
     compiled = mesa.compile(texts, options.gpu)
     for name, plan in plans.items():
@@ -349,6 +368,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("network", nargs="*", help=f"a name of models/ or an ONNX file (default: {' '.join(DEFAULT)})")
     parser.add_argument("--gpu", type=positives, default=GPUS, metavar="NUMBERS", help="(default: 630,650,740)")
     parser.add_argument("--summary", action="store_true", help="one line for each network and GPU, none for launches")
+    parser.add_argument(
+        "--bare", action="store_true", help="without what is fused into the stores, as the 2023 engine's kernels are"
+    )
     parser.add_argument(
         "--compute-units", type=positive, default=2, help="of the GPU that is planned for (default: %(default)s)"
     )

@@ -734,6 +734,7 @@ GROUP_SIZE __kernel void NAME(
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int number = part; number < BLOCK; number += PARTS) {
       float4 total = parts[number][item][own];
+#pragma unroll
       for (int other = 1; other < PARTS; other++) total += parts[number][item][own ^ other];
       LOADS(number % BLOCK_QUADS)
       STORE(ROW_OF(number), COLUMN_OF(number), number % BLOCK_QUADS, total)

@@ -237,6 +237,13 @@ def test_a_loop_beside_another_is_told_by_its_reads() -> None:
     assert adreno.item_work(machine, source) == adreno.Work(2 + 6 * 7 + 20 * 3, 60, 0)
 
 
+def test_a_loop_whose_reads_were_moved_out_of_it_is_not_taken_for_an_unrolled_one() -> None:
+    inner = Loop(15, True, 0)
+    source = Loop(1, False, 0, 0, [Loop(10, False, 4), Loop(1, False, 1, 0, [inner])])
+    machine = adreno.machine_loops([block(0, 1, 1), block(1, 7, 4), block(0, 1), block(1, 30)])
+    assert adreno.item_work(machine, source) == adreno.Work(2 + 10 * 7 + 30, 41, 0)
+
+
 def test_loops_of_the_compilers_own_count_once() -> None:
     machine = adreno.machine_loops([block(0, 1), block(1, 7)])
     assert adreno.item_work(machine, Loop()) == adreno.Work(8, 0, 0)
