@@ -201,6 +201,13 @@ def test_constants_that_would_grow_much_are_left() -> None:
     unchanged(fold_constants, graph)
 
 
+def test_values_of_no_elements_are_known() -> None:
+    x = Value("x", (0, 3), "float32")
+    y = load_of("y", x.shape, "x", apply("add", Argument(0), 1.0))
+    after = fold_constants(Graph((x,), ("y",), (y,), {}).validate()).validate()
+    assert not after.nodes and after.constants["y"].shape == (0, 3)
+
+
 def test_constants_of_integers_stay_exact() -> None:
     shape = Value("x", (2,), "int64")
     k = numpy.array([2**40 + 1, -7])
