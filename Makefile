@@ -16,17 +16,9 @@ BIN := $(VENV)/bin
 demo: $(VENV)/installed-cpu
 	$(BIN)/python -m examples.demo
 
-# Without PYTEST the tests on devices, which take longest, and beside them the others, whose output follows.
+# In as many processes as there are cores; in more, drivers and models would take more memory than small machines have.
 test: $(VENV)/installed-cpu $(VENV)/installed-test
-ifneq ($(PYTEST),)
-	$(BIN)/python -m pytest $(PYTEST)
-else
-	@others=$$(mktemp); $(BIN)/python -m pytest --ignore=tests/device >$$others 2>&1 & beside=$$!; \
-	trap 'kill $$beside; rm -f $$others; exit 130' INT TERM; \
-	$(BIN)/python -m pytest tests/device; devices=$$?; \
-	wait $$beside; rest=$$?; cat $$others; rm $$others; \
-	exit $$((devices + rest))
-endif
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal $(PYTEST)
 
 # The last one needs a build of Mesa, and says which.
 bench: $(VENV)/installed-cpu $(VENV)/installed-bench
