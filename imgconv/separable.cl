@@ -295,7 +295,6 @@ GROUP_SIZE __kernel void NAME(
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int number = part; number < SUMS; number += PARTS) {
     float4 total = shared[number * (BLOCKS * GROUP_QUADS) + item_of_part];
-#pragma unroll
     for (int other = 1; other < PARTS; other++)
       total += shared[(other * SUMS + number) * (BLOCKS * GROUP_QUADS) + item_of_part];
     LOADS(number % BLOCK_QUADS)
