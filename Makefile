@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 demo: $(VENV)/installed-cpu
 	$(BIN)/python -m examples.demo
 
-# In as many processes as there are cores; in more, drivers and models would take more memory than small machines have.
+# A process for each core, at most four: each has a driver and models in memory.
 test: $(VENV)/installed-cpu $(VENV)/installed-test
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal $(PYTEST)
 

@@ -236,8 +236,8 @@ def machine_loops(blocks: Sequence[Mapping[str, Any]]) -> MachineLoop:
     return open_loops[0]
 
 
-# How far a loop that the source wants unrolled is from any of the machine code's: a little more than one is whose reads
-# were moved out of it.
+# A loop that the source wants unrolled is less likely among the machine code's than one whose reads were moved out of
+# it, which disagrees by 1.
 UNROLLED = 1.25
 
 

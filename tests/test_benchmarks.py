@@ -276,6 +276,16 @@ def test_adreno_rows_and_totals() -> None:
     assert measure.make_table("t", adreno.TOTAL_COLUMNS, [total]).row_count == 1
 
 
+def test_bare_kernels_multiply_as_much_and_store_their_sums() -> None:
+    plan, call = small_plan(), "#define EPILOGUE(sum, column, row, quad) epilogue"
+    pairs = list(zip(plan.launches, adreno.without_epilogues(plan).launches, strict=True))
+    assert any(call in fused.source.text for fused, _ in pairs)
+    for fused, bare in pairs:
+        assert call not in bare.source.text
+        loops, rest = read_kernel(fused.source.text).loops, read_kernel(bare.source.text).loops
+        assert loops.total_multiply_adds == rest.total_multiply_adds
+
+
 def test_work_groups_are_filled_up_to_waves() -> None:
     launch = small_plan().launches[0]
     text = read_kernel(launch.source.text)

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,10 @@ def test_a_kill_leaves_the_file_whole(database: Database) -> None:
     assert database.find(HERE, NAME) == [Measured(SLOW, 1e-3)]
     with sqlite3.connect(database.path) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_groups_that_stage_the_input_of_a_product_are_two_items_wide() -> None:
+    """Where that leaves none idle."""
+    large = convolution.Problem(1, 256, (256, 256), 256, (256, 256), (1, 1), (1, 1), (1, 1), (0, 0), 1)
+    groups = [c.local_size or () for c in convolution_choice.candidates(large, "gpu") if c.staged_input]
+    assert groups and all(group[0] == 2 and prod(group) == 128 for group in groups)
