@@ -16,7 +16,7 @@ from imgconv.cl.image import download, download_buffer, fill, upload
 from imgconv.cl.program import Functions, Part, binary, build_all
 from imgconv.cl.queue import bind, durations, enqueue, enqueue_all, finish, spans
 from imgconv.cl.queue import Launch as BoundLaunch
-from imgconv.cl.recording import Recording, distrust, is_trusted, plain_runs, record, trust
+from imgconv.cl.recording import Recording, distrust, is_trusted, record, trust
 from imgconv.cl.transfer import (
     Port, SharedPort, StagedPort, enqueue_copy, enqueue_download, enqueue_upload, finish_queue, pinned_array,
 )
@@ -52,28 +52,23 @@ class Timeline:
 class Lane:
     """The memory of a run's inputs and outputs, and the launches that are bound to it.
 
-    recording: the launches in the driver's own form; None where, or as long as, they are enqueued one by one.
+    recording: the launches in the driver's own form; None if they are enqueued one by one.
     launched: whether they ever were.
     """
 
     def __init__(self, context: Context, memory: Mapping[Storage, Any], launches: Sequence[BoundLaunch]) -> None:
         self.context, self.memory, self.launches = context, memory, launches
         self._bound = bind(context, launches)
-        self._plain_runs = plain_runs(context.info)
         self.launched = False
-        self.recording = None if self._plain_runs else record(context, launches)
+        self.recording = record(context, launches)
 
     def enqueue(self) -> None:
         """Enqueues every launch. The last time must be over. Raises DeviceError, ResourceError."""
         self.launched = True
         if self.recording is not None:
             self.recording.replay()
-            return
-        enqueue_all(self.context, self._bound)
-        if self._plain_runs:
-            self._plain_runs -= 1
-            if not self._plain_runs:
-                self.recording = record(self.context, self.launches)
+        else:
+            enqueue_all(self.context, self._bound)
 
 
 class Session:

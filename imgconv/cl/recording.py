@@ -30,10 +30,10 @@ QUEUE_RECORDABLE = 1 << 30
 _POINTER, _STATUS, _COUNT, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32, ctypes.c_size_t
 _SIZES = ctypes.POINTER(ctypes.c_size_t)
 
-# Intel's CPU driver (2026.22) never frees a kernel that was recorded: 10 KB for each launch of a model, each time that
-# it is loaded and recorded. Only what runs often is recorded there.
-KEEPS_KERNELS = "Intel(R) OpenCL"
-PLAIN_RUNS = 16
+# Intel's CPU driver (2026.22) keeps 2 KB of each launch that it replays, and 10 KB of each that it records, until the
+# process ends, whatever is released. Launches one by one lose nothing there, and take as long.
+# `python -m benchmarks.leaks --replay` shows whether a version leaks.
+LEAKING_PLATFORM = "Intel(R) OpenCL"
 
 # Result first, then the arguments.
 CORE = {
@@ -150,13 +150,14 @@ _distrusted: dict[str, str] = {}
 
 
 def record(context: Context, launches: Sequence[Launch]) -> Recording | None:
-    """The launches in the driver's own form; None where it has no way, where it failed, or where launches are timed.
+    """The launches in the driver's own form; None if it has no way, if it leaks or failed, or if launches are timed.
 
     A driver that fails is told once, by a RuntimeWarning; the launches are then enqueued one by one.
     """
     info = context.info
     way = next((each for each in WAYS if each[0].extension in info.extensions), None)
-    if way is None or context.profile or not launches or info.key in _distrusted:
+    unusable = info.platform == LEAKING_PLATFORM or info.key in _distrusted
+    if way is None or context.profile or not launches or unusable:
         return None
     kind, types = way
     try:
@@ -165,11 +166,6 @@ def record(context: Context, launches: Sequence[Launch]) -> Recording | None:
     except (DeviceError, cl.Error) as error:
         distrust(info, str(error))
         return None
-
-
-def plain_runs(info: DeviceInfo) -> int:
-    """How often launches are to be enqueued one by one before they are recorded."""
-    return PLAIN_RUNS if info.platform == KEEPS_KERNELS else 0
 
 
 def is_trusted(info: DeviceInfo) -> bool:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,6 +15,7 @@ import numpy
 import pytest
 
 import imgconv
+from benchmarks import leaks
 from imgconv.cl import program
 from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.graph import Graph
@@ -19,7 +23,10 @@ from imgconv.tensor import Tensor, build_graph, convolution
 
 SHAPE = (1, 8, 128, 128)  # half a megabyte: a lost one is seen above what allocators keep
 LOADS, RUNS = 30, 400
+MANY_RUNS = 1000
 NOISE = 4 << 20  # of the process: pages that allocators keep come and go
+
+ROOT = Path(leaks.__file__).parents[1]
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -35,10 +42,8 @@ def drawn() -> dict[str, Any]:
 
 
 def process_bytes() -> int:
-    """What lies in memory: images and buffers of a CPU's driver are part of it."""
     gc.collect()
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+    return leaks.resident_bytes()
 
 
 def assert_no_growth(device: DeviceInfo, repeat: int, work: Any) -> None:
@@ -115,6 +120,34 @@ def test_objects(device: DeviceInfo) -> None:
     while count() > before:
         assert time.monotonic() < end, f"{count() - before} objects are left behind"
         time.sleep(0.01)
+
+
+def in_a_new_process(*arguments: str) -> str:
+    """What Python writes, with malloc for its objects too: what malloc gives out is then known to the byte."""
+    environment = os.environ | {"PYTHONMALLOC": "malloc"}
+    command = [sys.executable, "-W", "ignore", *arguments]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=300, cwd=ROOT, env=environment).stdout
+
+
+def test_many_launches(device: DeviceInfo) -> None:
+    """Runs of many small launches, in every way, replayed and one by one, lose less than leaks.LIMIT bytes each."""
+    arguments = ["-m", "benchmarks.leaks", "--runs", str(MANY_RUNS), "--device", str(device.index), "--json", "-"]
+    rows = json.loads(in_a_new_process(*arguments))["rows"]
+    assert {row["way"] for row in rows} == set(leaks.WAYS)
+    for row in rows:
+        assert row["least_bytes_a_run"] < leaks.LIMIT, f"{row} on {device.name}"
+
+
+@pytest.mark.parametrize("lost", [f"libc.malloc({leaks.LIMIT})", f"kept.append(bytes({leaks.LIMIT}))", "None"])
+def test_a_small_leak_is_seen(lost: str) -> None:
+    """leaks.LIMIT bytes a run, of a driver's or of our own."""
+    code = f"""
+import ctypes
+from benchmarks import leaks
+libc, kept = ctypes.CDLL(None), []
+libc.malloc.restype = ctypes.c_void_p
+print(leaks.measure_growth(lambda: {lost}, {MANY_RUNS}).least)"""
+    assert (float(in_a_new_process("-c", code)) >= leaks.LIMIT) == (lost != "None")
 
 
 def test_runs(device: DeviceInfo) -> None:

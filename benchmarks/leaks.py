@@ -1,0 +1,215 @@
+"""What runs leave behind: the memory of the process over many runs of a network of many small launches.
+
+    python -m benchmarks.leaks [--runs 100000] [--device DEVICE] [--replay] [--json FILE]
+
+Each way to run takes its turn, with launches as they are enqueued by default, and one by one too if that is by replay.
+
+    calls       how the launches are enqueued: the extension that replays them, or one by one
+    MB          of the process that lie in memory: before the runs, once they are warm, and after them
+    bytes/run   what the process grew by, over all runs; least: over that tenth of them in which it grew the least, or
+                what malloc gave out, if that is more. What each run loses is lost in every tenth of them
+    --replay    replays on a driver that leaks then, too: 20 launches lose 40 KB a run there
+
+The exit status is 1 if a way's least growth is LIMIT bytes a run or more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import itertools
+import mmap
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+from unittest.mock import patch
+
+import numpy
+
+import imgconv
+from benchmarks.measure import (
+    Column, add_output_argument, digits, draw_inputs, environment, environment_line, make_table, publish, run_main,
+    steps,
+)
+from imgconv.cl import recording
+from imgconv.cl.device import DeviceInfo, open_device, select
+from imgconv.commands.arguments import positive
+from imgconv.config import read_config
+from imgconv.graph import Graph
+from imgconv.runner import Session
+from imgconv.tensor import Tensor, build_graph, convolution
+
+RUNS = 100_000
+LAUNCHES = 20
+BLOCKS = 10
+LIMIT = 100
+DEPTH = 3
+SHAPE = (1, 4, 4, 4)
+WAYS = ("run", "outputs=", "submit", "mapped")
+ONE_BY_ONE = "one by one"
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Memory before the first of some blocks of runs, and after each of them, in bytes.
+
+    resident: of the process. allocated: by malloc. A small loss first fills holes among what the process has, and does
+    not show in the one; a driver's own allocator does not show in the other.
+    """
+
+    runs: int
+    resident: tuple[int, ...]
+    allocated: tuple[int, ...]
+
+    @property
+    def mean(self) -> float:
+        """Resident bytes a run."""
+        return (self.resident[-1] - self.resident[0]) / self.runs
+
+    @property
+    def least(self) -> float:
+        """Bytes a run, resident or allocated, in the block that grew the least."""
+        series = self.resident, self.allocated
+        smallest = [min(after - before for before, after in itertools.pairwise(each)) for each in series]
+        return max(smallest) / (self.runs / (len(self.resident) - 1))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to run the network on one device."""
+
+    way: str
+    calls: str
+    growth: Growth
+
+    def to_json(self) -> dict[str, Any]:
+        found = {"way": self.way, "calls": self.calls, **asdict(self.growth)}
+        return found | {"bytes_a_run": self.growth.mean, "least_bytes_a_run": self.growth.least}
+
+
+COLUMNS = (
+    Column("way", lambda r: r.way), Column("calls", lambda r: r.calls, left=True),
+    Column("runs", lambda r: str(r.growth.runs)),
+    Column("MB before", lambda r: digits(r.growth.resident[0] / 1e6, 4)),
+    Column("after", lambda r: digits(r.growth.resident[-1] / 1e6, 4)),
+    Column("bytes/run", lambda r: f"{r.growth.mean:.1f}"), Column("least", lambda r: f"{r.growth.least:.1f}"),
+)
+
+
+def resident_bytes() -> int:
+    """Bytes of this process that lie in memory, on Linux: of a CPU's driver, images and buffers are part of it."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * mmap.PAGESIZE
+
+
+class MallocInfo(ctypes.Structure):
+    """What glibc's mallinfo2 gives."""
+
+    _fields_: ClassVar = [
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    ]
+
+
+def allocated_bytes() -> int:
+    """Bytes that malloc gave and that were not freed; 0 without glibc 2.33."""
+    try:
+        function = ctypes.CDLL(None).mallinfo2
+    except AttributeError:
+        return 0
+    function.restype = MallocInfo
+    info = function()
+    return int(info.uordblks + info.hblkhd)
+
+
+def measure_growth(work: Callable[[], object], runs: int, blocks: int = BLOCKS) -> Growth:
+    """Calls `work` so often, after one block to warm up; `runs` is a multiple of `blocks`."""
+    resident, allocated = [], []
+    for _ in range(blocks + 1):
+        for _ in range(runs // blocks):
+            work()
+        gc.collect()
+        resident.append(resident_bytes())
+        allocated.append(allocated_bytes())
+    return Growth(runs, tuple(resident), tuple(allocated))
+
+
+def small_launches() -> Graph:
+    """A network of LAUNCHES small convolutions, one after another, all by the same kernel."""
+    y = x = Tensor.input("x", SHAPE)
+    weights = numpy.random.default_rng(0).normal(size=(4, 4, 3, 3)).astype(numpy.float32) / 6
+    for _ in range(LAUNCHES):
+        y = convolution(y, Tensor.constant(weights), [1, 1], [1] * 4, [1, 1]).relu()
+    return build_graph({"y": y}, [x], "small launches")
+
+
+def prepare(model: imgconv.Model, way: str) -> Callable[[], object]:
+    """What runs the model once, in one of WAYS."""
+    inputs = draw_inputs(tuple(model.inputs.values()))
+    if way == "mapped":
+        mapped = model.mapped()
+        for name, array in inputs.items():
+            mapped.inputs[name][...] = array
+        return mapped.run
+    if way == "submit":
+        return lambda: model.submit(inputs, DEPTH)
+    outputs = {name: numpy.empty(value.shape, value.dtype) for name, value in model.outputs.items()}
+    return lambda: model.run(inputs, outputs if way == "outputs=" else None)
+
+
+def calls_of(model: imgconv.Model) -> str:
+    """How the launches are enqueued."""
+    recorded = Session(model.plan, open_device(model.device)).lane.recording
+    return recorded.extension if recorded else ONE_BY_ONE
+
+
+def measure(device: DeviceInfo, runs: int, ways: Iterable[str] = WAYS, blocks: int = BLOCKS) -> Iterator[Row]:
+    """Each way's row, with launches as they are enqueued by default; and with launches one by one, if that differs."""
+    for way in ways:
+        row = measure_way(device, way, runs, blocks)
+        yield row
+        if row.calls != ONE_BY_ONE:
+            with patch.object(recording, "WAYS", ()):
+                yield measure_way(device, way, runs, blocks)
+
+
+def measure_way(device: DeviceInfo, way: str, runs: int, blocks: int) -> Row:
+    """One row. Raises what imgconv.load and a run raise."""
+    model = imgconv.load(small_launches(), device=device)
+    return Row(way, calls_of(model), measure_growth(prepare(model, way), runs, blocks))
+
+
+def main(options: argparse.Namespace) -> int:
+    """Measures every way; 1 if one grows."""
+    device = select(read_config(device=options.device).device)
+    if options.replay:
+        recording.LEAKING_PLATFORM = ""
+    with steps(WAYS) as walk:
+        rows = list(measure(device, options.runs // BLOCKS * BLOCKS, walk))
+    found = environment(device)
+    content = {"environment": found, "launches": LAUNCHES, "rows": [row.to_json() for row in rows]}
+    title = f"{LAUNCHES} launches a run"
+    publish(options, content, environment_line(found), make_table(title, COLUMNS, rows))
+    return int(any(row.growth.least >= LIMIT for row in rows))
+
+
+def runs(text: str) -> int:
+    """A number of runs, at least one for each of BLOCKS."""
+    return max(BLOCKS, positive(text))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    described = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.leaks", description=__doc__, formatter_class=described)
+    parser.add_argument("--runs", type=runs, default=RUNS, metavar="N", help="runs a way (default: %(default)s)")
+    parser.add_argument("--device", help="as IMGCONV_DEVICE")
+    parser.add_argument("--replay", action="store_true", help="replay on a driver that is known to leak, too")
+    add_output_argument(parser)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(run_main(make_parser(), main))
