@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,27 +12,65 @@ from typing import IO
 
 from imgconv.errors import InputError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 
 @contextmanager
 def written_whole(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A file to write that takes the place of `path` once it is complete; nothing stays behind otherwise.
 
-    It has a name of its own until then, so that a crash leaves what was there before. Raises InputError naming the path
-    where it cannot be written.
+    Until then it has a name of its own, so that a crash leaves what was there before. What a process that was killed
+    left of a file at this path is removed. Several threads and processes may write one path: the last one stays. Raises
+    InputError naming the path if it cannot be written.
     """
     path = Path(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with partial.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+        _remove_abandoned(path)
+        with _open_partial(path) as file:
+            try:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                if fcntl is None:
+                    file.close()  # Windows renames no open file
+                os.replace(file.name, path)
+            except BaseException:
+                file.close()
+                with suppress(OSError):
+                    os.unlink(file.name)
+                raise
     except OSError as error:
         raise InputError(f"cannot write {os.fspath(path)!r}: {error.strerror or error}") from error
-    finally:
+
+
+def _open_partial(path: Path) -> IO[bytes]:
+    """A new file beside `path`, locked for as long as it is open."""
+    while True:
+        file = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part").open("xb")
+        # A file system without locks keeps what a killed process left.
         with suppress(OSError):
+            _lock(file, wait=True)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # another writer found it before it was locked, and removed it
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Removes the files of `_open_partial` that nobody writes any more."""
+    for partial in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        with suppress(OSError), partial.open("rb") as file:
+            _lock(file, wait=False)
             partial.unlink()
+
+
+def _lock(file: IO[bytes], wait: bool) -> None:
+    """Raises OSError if the file system has no locks, or if it does not wait and the file is locked."""
+    if fcntl is None:
+        raise OSError("no locks")
+    fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def check_folder(*paths: str | os.PathLike[str] | None) -> None:

@@ -11,7 +11,6 @@ from PIL import Image
 
 from imgconv.errors import InputError
 from imgconv.preprocess import FILTERS, RESIZES, Preparation, guess_range, letterbox_scale, read_picture, resized
-from imgconv.files import written_whole
 from imgconv.preprocess import picture_inputs, save_picture, to_array, to_picture, with_color
 from imgconv.results import ImageOutput, Scores, Summary, interpret, read_labels
 
@@ -151,15 +150,6 @@ def test_unwritable_pictures_are_named(tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
             save_picture(picture(2, 2), path)
         assert str(path) in str(caught.value)
-
-
-def test_nothing_half_written_stays(tmp_path: Path) -> None:
-    path = tmp_path / "a.bin"
-    path.write_bytes(b"before")
-    with pytest.raises(KeyboardInterrupt), written_whole(path) as file:
-        file.write(b"half")
-        raise KeyboardInterrupt
-    assert path.read_bytes() == b"before" and list(tmp_path.iterdir()) == [path]
 
 
 # Numbers to pixels
