@@ -86,8 +86,8 @@ def allocate(context: Context, image: cl.Image, tensor: str = "") -> None:
 
 def image_shape(image: cl.Image) -> tuple[int, ...]:
     """The shape of the image's host array: (height, width, 4), or (layers, height, width, 4)."""
-    layers = image.array_size
-    return (layers, image.height, image.width, 4) if layers else (image.height, image.width, 4)
+    plain = (image.height, image.width, 4)
+    return (image.array_size, *plain) if _is_array(image) else plain
 
 
 def image_dtype(image: cl.Image) -> np.dtype[Any]:
@@ -119,7 +119,7 @@ def download(context: Context, image: cl.Image, region: Texels | None = None) ->
     Its shape is (height, width, 4), or (layers, height, width, 4).
     """
     width, height, layers = _three(_whole_region(image) if region is None else region, 1)
-    shape = (layers, height, width, 4) if image.array_size else (height, width, 4)
+    shape = (layers, height, width, 4) if _is_array(image) else (height, width, 4)
     array = np.empty(shape, image_dtype(image))
     with _driver_errors(context, f"a download of an image of {_size_text(image)}", "", image_shape(image)):
         cl.enqueue_copy(context.queue, array, image, origin=(0, 0, 0), region=(width, height, layers))
@@ -237,8 +237,13 @@ def _driver_errors(context: Context, what: str, tensor: str, shape: tuple[int, .
 
 
 def _size_text(image: cl.Image) -> str:
-    size = _whole_region(image) if image.array_size else (image.width, image.height)
+    size = _whole_region(image) if _is_array(image) else (image.width, image.height)
     return f"{'x'.join(map(str, size))} texels, {image_dtype(image)}"
+
+
+def _is_array(image: cl.Image) -> bool:
+    """By its type: Mesa's rusticl answers CL_IMAGE_ARRAY_SIZE with 1 for a plain image, OpenCL says 0."""
+    return bool(image.type == cl.mem_object_type.IMAGE2D_ARRAY)
 
 
 def _whole_region(image: cl.Image) -> tuple[int, int, int]:

@@ -285,6 +285,14 @@ def test_loader_variable_is_set_for_the_call_only(monkeypatch: pytest.MonkeyPatc
     assert not folder.exists()
 
 
+@pytest.mark.parametrize("layers", [1, 3])
+def test_an_image_is_an_array_by_its_type(layers: int) -> None:
+    """Mesa's rusticl says of a plain image that it has one layer."""
+    kind = cl.mem_object_type.IMAGE2D_ARRAY if layers > 1 else cl.mem_object_type.IMAGE2D
+    answers: Any = SimpleNamespace(type=kind, width=5, height=4, array_size=layers)
+    assert image.image_shape(answers) == ((layers, 4, 5, 4) if layers > 1 else (4, 5, 4))
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="drivers register themselves elsewhere")
 def test_finds_a_driver_that_no_file_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_module, "NVIDIA_DRIVER", "libabsent.so.1")
