@@ -33,7 +33,9 @@ IMAGE_BASE_ADDRESS_ALIGNMENT = 0x104B
 PERFORMANCE_HINTS = {"cl_qcom_perf_hint": (0x40C2, 0x40C3)}  # CL_CONTEXT_PERF_HINT_QCOM, CL_PERF_HINT_HIGH_QCOM
 CONTEXT_PLATFORM = 0x1084
 NVIDIA_DRIVER = "libnvidia-opencl.so.1"
-LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "OPENCL_VENDOR_PATH")
+# Each says where all drivers are. OCL_ICD_FILENAMES does not: Khronos's loader adds the drivers that it names to the
+# others, and ocl-icd, which pyopencl's wheels bring, does not know it.
+LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")
 
 
 @dataclass(frozen=True)

@@ -213,6 +213,13 @@ def test_finds_the_driver_that_pip_installed_beside_the_system_ones() -> None:
         assert "Portable Computing Language" in found
 
 
+@pytest.mark.skipif(not pip_driver_installed(), reason="intel-opencl-rt is not installed here")
+def test_a_driver_that_the_environment_adds_hides_no_other(tmp_path: Path) -> None:
+    """Intel's oneAPI sets OCL_ICD_FILENAMES for its own driver."""
+    found = json.loads(run_python(LIST, OCL_ICD_FILENAMES=str(tmp_path / "libother.so")))
+    assert "Intel(R) OpenCL" in found
+
+
 def test_threads_that_look_for_drivers_at_once() -> None:
     at_once = """
 import os
