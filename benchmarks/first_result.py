@@ -1,6 +1,6 @@
 """Seconds from imgconv.load to the first result, in a process that has done nothing else: cold, then warm.
 
-Cold means that the folders of compiled programs, pyopencl's and the drivers', are new and empty; warm, that a first
+Cold means that the folders of compiled programs, ours and the drivers', are new and empty; warm, that a first
 process has filled them.
 """
 

@@ -38,7 +38,10 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
 )
 
 # Who may import what from outside, by the first parts of their names.
-DOORS = {"pyopencl": {"cl"}, "onnx": {"onnx_import", "export", "onnx_backend", "verify"}, "onnxruntime": {"verify"}}
+DOORS = {
+    "pyopencl": {"cl"}, "platformdirs": {"cl"}, "onnx": {"onnx_import", "export", "onnx_backend", "verify"},
+    "onnxruntime": {"verify"},
+}
 ENVIRONMENT_READERS = {"config", "cl.device"}
 
 

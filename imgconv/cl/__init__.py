@@ -1,7 +1,8 @@
 """Everything that talks to OpenCL: no other package imports pyopencl.
 
-device.py   which devices there are, what they can do, opening one
-image.py    RGBA images and buffers: create, upload, download, fill, copy, map
-program.py  compile OpenCL C, look kernels up
-queue.py    enqueue, finish, time
+device.py          which devices there are, what they can do, opening one
+image.py           RGBA images and buffers: create, upload, download, fill, copy, map
+program.py         compile OpenCL C, look kernels up
+program_cache.py   built programs on disk
+queue.py           enqueue, finish, time
 """

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from threading import Lock
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from imgconv.cl.loader import device_number, new_context
@@ -161,6 +162,7 @@ def open_device(info: DeviceInfo, profile: bool = False) -> Context:
     """
     import pyopencl as cl
 
+    _leave_out_caches(cl)
     devices = _find_devices()
     device = devices[info.index] if info.index < len(devices) else None
     if device is None or (_text(device.platform.name), _text(device.name)) != (info.platform, info.name):
@@ -175,6 +177,20 @@ def open_device(info: DeviceInfo, profile: bool = False) -> Context:
         return Context(info, handle, cl.CommandQueue(handle, device, **properties), profile)
     except cl.Error as error:
         raise refusal(info, "opening the device", error) from error
+
+
+def _leave_out_caches(pyopencl: ModuleType) -> None:
+    """As PYOPENCL_NO_CACHE=1 does, which pyopencl reads only when it is imported.
+
+    Its caches hold pickles: who can write there runs code here. If they cannot be written, it makes no kernels.
+    program_cache.py takes their place.
+    """
+    vars(pyopencl)["_PYOPENCL_NO_CACHE"] = True
+
+
+def environment_options() -> list[str]:
+    """The compiler's options that pyopencl adds to those of every build."""
+    return os.environ.get("PYOPENCL_BUILD_OPTIONS", "").split()
 
 
 def _new_handle(device: cl.Device) -> cl.Context:

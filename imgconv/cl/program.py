@@ -8,14 +8,16 @@ import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 
 import pyopencl as cl
+from pyopencl.characterize import has_src_build_cache
 
-from imgconv.cl.device import Context
+from imgconv.cl.device import Context, environment_options
+from imgconv.cl.program_cache import program_key, read_binary, write_binary
 from imgconv.errors import BuildError, DeviceError
 
 LINES_AROUND_ERROR = 2
@@ -34,8 +36,8 @@ class Program:
 def build(context: Context, source: str, name: str, options: Sequence[str] = ()) -> Program:
     """Compiles OpenCL C text for the context's device. ``options`` are the compiler's own, such as "-cl-mad-enable".
 
-    pyopencl keeps binaries on disk, keyed by source, options, device and driver: a second build is quick. Raises
-    BuildError with ``name``, the driver's log and the source lines near each error.
+    Binaries are kept on disk (program_cache.py): a second build is quick. Raises BuildError with ``name``, the driver's
+    log and the source lines near each error.
     """
     with _without_warnings():
         return _build(context, source, name, options)
@@ -99,6 +101,20 @@ def _build_part(context: Context, part: Part) -> Program:
 
 
 def _build(context: Context, source: str, name: str, options: Sequence[str] = ()) -> Program:
+    if has_src_build_cache(context.handle.devices[0]):
+        return _compile(context, source, name, options)
+    key = program_key(context.info, source, [*options, *environment_options()])
+    kept = read_binary(key)
+    ready = None if kept is None else build_binary(context, kept, name, options)
+    if ready:
+        return ready
+    made = _compile(context, source, name, options)
+    with suppress(cl.Error):
+        write_binary(key, binary(made))
+    return made
+
+
+def _compile(context: Context, source: str, name: str, options: Sequence[str]) -> Program:
     try:
         with _turn(context):
             return Program(name, cl.Program(context.handle, source).build(options=list(options)))
@@ -120,11 +136,15 @@ def binary(program: Program) -> bytes:
     return bytes(program.handle.get_info(cl.program_info.BINARIES)[0])  # type: ignore[index]
 
 
-def build_binary(context: Context, content: bytes, name: str) -> Program | None:
-    """The program that `binary` was taken from; None where the driver does not want it."""
+def build_binary(context: Context, content: bytes, name: str, options: Sequence[str] = ()) -> Program | None:
+    """The program that `binary` was taken from, which was built with the same options.
+
+    None if the driver does not want it.
+    """
     try:
         with _turn(context):
-            return Program(name, cl.Program(context.handle, [context.handle.devices[0]], [content]).build())
+            made = cl.Program(context.handle, [context.handle.devices[0]], [content])
+            return Program(name, made.build(options=list(options)))
     except cl.Error:
         return None
 
