@@ -34,6 +34,10 @@ OLDEST_OPSET = 7
 # Each node of an unrolled loop is a launch or a part of one: more of them would not run in useful time.
 UNROLLED_NODES = 10_000
 _OWN_DOMAINS = ("", "ai.onnx")
+# What exporters write for a size that they do not know: Paddle2ONNX "?" and "-1", Keras and MMdnn "None". Numbered
+# names are symbols: tf2onnx ("unk__12") and Paddle2ONNX ("p2o.DynamicDimension.0") give each unknown size a name of its
+# own, and ONNX's shape inference ("unk__0") the same one to what is equal.
+_NO_SYMBOLS = ("?", "-1", "None")
 _TYPE_NAMES = {"float32": "tensor(float)", "float64": "tensor(double)"}
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
 _INPUT_TYPES = (
@@ -46,6 +50,7 @@ def import_onnx(model: Model, shapes: Shapes | None = None, contents: Mapping[st
 
     shapes gives sizes to symbolic dimensions: by input, ``{"images": (1, 3, 224, 224)}``, or by the dimension's name,
     ``{"height": 224}``. A first dimension (the batch) that is not given is 1; every other one must be given.
+    Dimensions of one name have one size; those without a name, or called "?", "-1" or "None", each their own.
     An initializer that is also listed as an input is a constant. What depends on no input is computed here.
     Loops are unrolled, to UNROLLED_NODES nodes at most.
     contents: arrays for inputs whose content becomes part of the Graph, which then has no such input.
@@ -504,7 +509,8 @@ def read_inputs(values: Sequence[onnx.ValueInfoProto], shapes: Shapes) -> Iterat
         _check_key(key, isinstance(given, Sequence), tuple(declared), tuple(sorted(symbols)))
     whole = {key: given for key, given in shapes.items() if isinstance(given, Sequence)}
     sizes = {key: _size(key, given) for key, given in shapes.items() if key not in whole}
-    fixed = {key: _given_shape(key, declared[key][1], given, sizes) for key, given in whole.items()}
+    givers = dict.fromkeys(sizes, "shapes")
+    fixed = {key: _given_shape(key, declared[key][1], given, sizes, givers) for key, given in whole.items()}
     for name, (dtype, dimensions) in declared.items():
         yield Tensor.input(name, fixed[name] if name in fixed else _completed(name, dimensions, sizes), dtype)
 
@@ -534,7 +540,8 @@ def _declared(value: onnx.ValueInfoProto) -> tuple[str, list[int | str] | None]:
         raise UnsupportedError(f"input {value.name!r} is of type {dtype}; use one of {', '.join(_INPUT_TYPES)}")
     if not tensor.HasField("shape"):
         return dtype, None
-    return dtype, [d.dim_value if d.dim_value > 0 else d.dim_param for d in tensor.shape.dim]
+    dimensions = [d.dim_value if d.dim_value > 0 else d.dim_param for d in tensor.shape.dim]
+    return dtype, ["" if d in _NO_SYMBOLS else d for d in dimensions]
 
 
 def _size(name: str, value: Any, smallest: int = 1) -> int:
@@ -543,20 +550,27 @@ def _size(name: str, value: Any, smallest: int = 1) -> int:
     return int(value)
 
 
-def _given_shape(name: str, dimensions: list[int | str] | None, shape: Any, sizes: dict[str, int]) -> Shape:
-    """The shape that was given for an input, checked; names of dimensions that it fixes are added to `sizes`."""
+def _given_shape(
+    name: str, dimensions: list[int | str] | None, shape: Any, sizes: dict[str, int], givers: dict[str, str]
+) -> Shape:
+    """The shape that was given for an input, checked; names of dimensions that it fixes are added to `sizes`.
+
+    givers: what gave each of the sizes, in words.
+    """
     found = tuple(_size(name, n, 0) for n in shape)
     if dimensions is None:
         return found
+    problem = f"shapes gives input {name!r} {list(found)}, but the model has {_shown(dimensions)}"
     if len(found) != len(dimensions):
-        raise InputError(f"shapes gives input {name!r} {list(found)}, but the model has {_shown(dimensions)}")
+        raise InputError(problem)
     for size, dimension in zip(found, dimensions, strict=True):
-        fixed = dimension if isinstance(dimension, int) else sizes.setdefault(dimension, size) if dimension else size
-        if fixed != size:
-            raise InputError(
-                f"shapes gives input {name!r} {list(found)}, but the model has {_shown(dimensions)}"
-                + (f" and {dimension!r} is {fixed}" if isinstance(dimension, str) else "")
-            )
+        if isinstance(dimension, int):
+            if dimension != size:
+                raise InputError(problem)
+        elif dimension and sizes.setdefault(dimension, size) != size:
+            raise InputError(f"{problem} and {dimension!r} is {sizes[dimension]} in {givers[dimension]}")
+        else:
+            givers.setdefault(dimension, f"input {name!r}")
     return found
 
 

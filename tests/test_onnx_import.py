@@ -17,7 +17,7 @@ from support import ENGINES, assert_close, make_input, make_model, run_model, ru
 from imgconv.errors import InputError, ModelError, UnsupportedError
 from imgconv.evaluate import evaluate_graph
 from imgconv.graph import Graph
-from imgconv.onnx_import import import_onnx
+from imgconv.onnx_import import declared_inputs, import_onnx
 
 node = onnx.helper.make_node
 X = numpy.arange(12, dtype=numpy.float32).reshape(1, 3, 4)
@@ -59,8 +59,31 @@ def test_a_dimension_fixed_for_one_input_is_fixed_for_all() -> None:
     model = make_model([node("Add", ["a", "b"], ["y"])], {}, ["y"], 13)
     model.graph.input.extend([make_input("a", "float32", ["N", "W"]), make_input("b", "float32", ["N", "W"])])
     assert shapes_of(import_onnx(model, {"b": (2, 5)})) == {"a": (2, 5), "b": (2, 5)}
-    with pytest.raises(InputError, match="'W' is 5"):
+    with pytest.raises(InputError, match=r"input 'b' \[2, 6\], but the model has \[N, W\] and 'W' is 5 in input 'a'"):
         import_onnx(model, {"a": (2, 5), "b": (2, 6)})
+    with pytest.raises(InputError, match="'W' is 4 in shapes"):
+        import_onnx(model, {"W": 4, "b": (2, 6)})
+
+
+@pytest.mark.parametrize("unknown", ["", "?", "-1", "None"])
+def test_what_exporters_write_for_an_unknown_size_is_no_symbol(unknown: str) -> None:
+    model = make_model([node("MatMul", ["a", "b"], ["y"])], {}, ["y"], 13)
+    model.graph.input.extend([make_input("a", "float32", [unknown] * 2), make_input("b", "float32", [unknown] * 2)])
+    shapes = {"a": (2, 5), "b": (5, 3)}
+    assert shapes_of(import_onnx(model, shapes)) == shapes
+    assert declared_inputs(model)["a"] == ("float32", ["", ""])
+    with pytest.raises(InputError, match="names '.*', but the model's inputs are 'a', 'b'$"):
+        import_onnx(model, {unknown: 5})
+    with pytest.raises(InputError, match=r"input 'a' is \[\?, \?\]: the size of axis 1 is not known"):
+        import_onnx(model)
+
+
+@pytest.mark.parametrize("name", ["unk__12", "p2o.DynamicDimension.0", "W"])
+def test_numbered_names_are_symbols(name: str) -> None:
+    model = model_with([1, name, name])
+    assert shapes_of(import_onnx(model, {name: 5})) == {"x": (1, 5, 5)}
+    with pytest.raises(InputError, match=f"'{name}' is 5 in input 'x'"):
+        import_onnx(model, {"x": (1, 5, 6)})
 
 
 def test_an_input_without_a_shape_needs_one() -> None:

@@ -129,3 +129,11 @@ def test_data_is_never_compiled_for(device: DeviceInfo) -> None:
     proto = model_of(nodes, [make_input("x", "f4", [2, 2])])
     with pytest.raises(imgconv.UnsupportedError, match="shape must be constant"):
         imgconv.load(proto, device=device)
+
+
+def test_unknown_sizes_of_one_name_differ(device: DeviceInfo) -> None:
+    """Exporters call every size that they do not know "?": a picture need not be square."""
+    proto = convolution("?", 3, "?", "?")
+    model = imgconv.load(proto, device=device)
+    check(model, proto, picture(1, 3, 5, 8))
+    check(model, proto, picture(2, 3, 6, 4))
