@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy
 
+from imgconv.bounds import convolutions_of_small
 from imgconv.config import Config
 from imgconv.errors import ResourceError, UnsupportedError
 from imgconv.expression import operations
@@ -145,6 +146,7 @@ class _Lowering:
         self.layouts = choose_layouts(self.graph)
         self.storage_dtype = "float16" if self.config.float16 else "float32"
         self.choosing = values_behind_indices(self.graph)
+        self.of_small = convolutions_of_small(self.graph, convolution.SMALL)
         self.inside = concatenations_in_place(self.graph, self.layouts, frozenset(self.states.values()))
         self._place_inputs()
         self._lower_all()
@@ -468,7 +470,7 @@ class _Lowering:
         exact = not self.graph.values[read].dtype.startswith("float")
         half = self._computes_half(node.output.name) and not exact and not numpy.any(numpy.abs(weights) > HALF_MAX)
         integers = exact or weights.dtype == numpy.int8
-        problem = replace(problem, half=half, integers=integers)
+        problem = replace(problem, half=half, integers=integers, small=node.output.name in self.of_small)
         chosen, choice = self._choose(convolution_choice, self.target.choose_convolution, problem)
         bytes_ = weights.dtype == numpy.int8 and (chosen.weights_in_buffer or self.target.byte_images)
         dtype = "int8" if bytes_ else self._weights_dtype(weights, (node,))

@@ -19,7 +19,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "errors expression index template terminal timing why",
         "cl config files results view",
         "archive graph layout peaks preprocess",
-        "access evaluate export precision_file",
+        "access bounds evaluate export precision_file",
         "epilogue passes tensor",
         "kernels ops picture",
         "onnx_import plan",

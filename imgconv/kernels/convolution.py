@@ -28,7 +28,8 @@ class Problem:
     """A convolution as conv.cl sees it. Sizes are those of one image of the batch and, transposed, of one phase.
 
     groups: merged so that each begins at a whole quad. phases: the stride of a transposed convolution. half: whether
-    multiply-adds are in half. integers: whether the weights or the input are integers, whose sums stay exact.
+    multiply-adds are in half. integers: whether the weights or the input are integers, whose sums stay exact. small:
+    whether no value of the input is known to be over SMALL.
     """
 
     batch: int
@@ -46,6 +47,7 @@ class Problem:
     phase_shift: tuple[int, int] = (0, 0)
     half: bool = False
     integers: bool = False
+    small: bool = False
 
     @property
     def group_input_quads(self) -> int:
@@ -80,6 +82,8 @@ class Problem:
 
 # A normalised byte is read as itself divided by this.
 BYTE_SCALE = 127.0
+# Values up to here may meet in a tile of F(4, 3): those of bytes, and of activations that are bounded.
+SMALL = 256.0
 # How long a texel of the input is kept once it was read, as in conv.cl.
 KEEP = ("texel", "line", "window", "input")
 # Where a work item reads weights: an image, a buffer, or local memory, into which its group copies them from a buffer.
@@ -156,12 +160,19 @@ class Specialisation:
         )
 
     def _transforms(self, problem: Problem) -> bool:
-        """Whether Winograd's filtering is not used, or can be: F(4, 3) would lose three bits of half's eleven."""
+        """Whether Winograd's filtering is not used, or can be.
+
+        F(2, 3) makes each output of the three columns that its window meets, and nothing else: F(4, 3) of the other
+        three of its tile too, which cancel but for their rounding. With n terms in the sum of a tap, w the largest
+        weight and M the largest value of the tile, about 5.5 n w M 2**-24 of one such value is left (5.5: the largest
+        element of |A| |B| |G| that is 0 without the bars), and NaN of an infinity. So F(4, 3) needs an input whose
+        values are known to be small: M is then no more than SMALL. In half it would lose three bits of eleven besides.
+        """
         steps = problem.strides[1], problem.dilations[1], *problem.phases
         return not self.winograd or (
             problem.window[1] == 3 and set(steps) == {1} and not problem.depthwise and not problem.integers
             and self.keep != "texel" and self.block_columns % self.winograd == 0
-            and not (problem.half and self.winograd > 2)
+            and (self.winograd == 2 or (problem.small and not problem.half))
         )
 
 

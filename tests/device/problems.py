@@ -265,7 +265,11 @@ def convolution_problems(most: int = 9) -> st.SearchStrategy[ConvolutionProblem]
 
 
 def convolution_specialisations(problem: convolution_kernel.Problem) -> list[convolution_kernel.Specialisation]:
-    """The candidates of both kinds of device, and blocks that divide nothing, as far as conv.cl allows them."""
+    """The candidates of both kinds of device, and blocks that divide nothing, as far as conv.cl allows them.
+
+    The numbers of problems are small.
+    """
+    problem = replace(problem, small=True)
     made = [c for kind in ("cpu", "gpu") for c in convolution_choice.candidates(problem, kind)]
     half = max((c.half_quads for c in made), default=0)
     for columns, rows, quads, keep in itertools.product((1, 3, 5), (1, 2, 3), (1, 2, 3, 4), convolution_kernel.KEEP):

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import ConvolutionProblem, convolution_problems, convolution_specialisations
-from running import Choose, check, device_settings, run_tensors, target
+from running import GPU_UNITS, Choose, check, device_settings, run_graph, run_tensors, target
 
 from imgconv.cl.device import Context
 from imgconv.config import Config
 from imgconv.errors import DeviceError
+from imgconv.graph import Graph
 from imgconv.kernels.convolution import Problem, Specialisation
 from imgconv.kernels.convolution_choice import candidates, predicted_cost
 from imgconv.layout import Texture
 from imgconv.lower import Target
-from imgconv.tensor import Tensor, convolution
+from imgconv.tensor import Tensor, build_graph, convolution
 
 C = ConvolutionProblem
 
@@ -192,8 +194,11 @@ TILES = [
 
 
 def using(context: Context, block: Specialisation) -> Target:
-    """The device, with this block wherever conv.cl allows it."""
-    return target(context, choose_convolution=lambda p, kind, units: block if block.allowed(p) else Specialisation())
+    """The device, with this block wherever conv.cl allows it; the tests' numbers are small."""
+    def choose(problem: Problem, kind: str, units: int) -> Specialisation:
+        return block if block.allowed(replace(problem, small=True)) else Specialisation()
+
+    return target(context, choose_convolution=choose)
 
 
 def one_by_one(problem: Problem, kind: str, units: int) -> Specialisation:
@@ -232,10 +237,16 @@ def test_winograd(context: Context, block: Specialisation) -> None:
     assert made == len(problems) - int(block.staged_input)
 
 
+PLAIN = Problem(1, 8, (6, 6), 8, (6, 6), (3, 3), (1, 1), (1, 1), (1, 1), 1)
+
+
 def test_where_winograd_filters() -> None:
-    """Windows of three columns side by side, in float; tiles of two in half too; no integers, whose sums are exact."""
+    """Windows of three columns side by side, in float; no integers, whose sums are exact.
+
+    Tiles of four only for values that are known to be small, tiles of two in half too.
+    """
     tiles = {tile: Specialisation(4, 1, 1, "line", winograd=tile) for tile in (2, 4)}
-    problem = Problem(1, 8, (6, 6), 8, (6, 6), (3, 3), (1, 1), (1, 1), (1, 1), 1)
+    problem = replace(PLAIN, small=True)
     others = [
         replace(problem, window=(3, 5)), replace(problem, strides=(1, 2)), replace(problem, dilations=(1, 2)),
         replace(problem, phases=(1, 2)), replace(problem, depthwise=True), replace(problem, integers=True),
@@ -247,6 +258,52 @@ def test_where_winograd_filters() -> None:
         assert not replace(block, keep="texel").allowed(problem)
     half = {tile: replace(block, half_quads=2).allowed(replace(problem, half=True)) for tile, block in tiles.items()}
     assert half == {2: True, 4: False}
+    large = {tile: block.allowed(replace(problem, small=False)) for tile, block in tiles.items()}
+    assert large == {2: True, 4: False}
+
+
+def outlier(value: float, kept_below: float | None = None) -> tuple[Graph, Any, Any, Any, Any]:
+    """A 3x3 convolution of 7x11 numbers of which one is `value`, or is cut to `kept_below`.
+
+    The graph, its input, what it gives, how far rounding may take that, and where the value reaches.
+    """
+    random = numpy.random.default_rng(0)
+    array = random.uniform(-1, 1, (1, 16, 7, 11)).astype(numpy.float32)
+    array[0, 3, 3, 5] = value
+    weights = random.uniform(-1, 1, (32, 16, 3, 3)).astype(numpy.float32)
+    x = Tensor.input("x", array.shape)
+    seen = x if kept_below is None else x.clip(-kept_below, kept_below)
+    wide = array if kept_below is None else array.clip(-kept_below, kept_below)
+    made = C(channels=16, filters=32, size=(7, 11), pads=(1, 1, 1, 1))
+    with numpy.errstate(invalid="ignore"):
+        expected, magnitude = (made.compute(f(wide.astype(numpy.float64)), f(weights)) for f in (numpy.asarray, abs))
+    graph = build_graph({"y": seen.conv2d(Tensor.constant(weights), padding=1)}, [x])
+    reached = numpy.zeros((7, 11), bool)
+    reached[2:5, 4:7] = True
+    return graph, array, expected, magnitude, reached
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+@pytest.mark.parametrize("value", [1e6, 1e8, numpy.inf, numpy.nan])
+def test_a_large_pixel_changes_what_it_reaches(context: Context, value: float, kind: str) -> None:
+    """All other outputs are within the rounding of their own sums: by the best choice, and in tiles of two."""
+    graph, array, expected, magnitude, reached = outlier(value)
+    apart = numpy.broadcast_to(~reached, expected.shape)
+    pairs = (c for c in candidates(PLAIN, kind) if c.winograd == 2)
+    pair = min(pairs, key=lambda c: predicted_cost(PLAIN, c, kind, GPU_UNITS))
+    for wanted in (target(context, kind), target(context, kind, choose_convolution=lambda p, kind, units: pair)):
+        plan, made = run_graph(graph, {"x": array}, context, wanted=wanted)
+        assert not any("F(4, 3)" in launch.specialisation for launch in plan.launches)
+        # 144 terms, up to 16 of them in one sum of a tap: each of |A| |B| |G| counts for four.
+        assert (abs(made["y"][apart] - expected[apart]) <= 4 * 144 * 2.0**-24 * magnitude[apart]).all()
+
+
+def test_tiles_of_four_are_for_values_that_are_bounded(context: Context) -> None:
+    """What is cut to 6 is within the rounding of sums of values of that size: 144 terms, and 5.5 for the tile."""
+    graph, array, expected, magnitude, _ = outlier(1e8, 6.0)
+    plan, made = run_graph(graph, {"x": array}, context, wanted=target(context))
+    assert any("F(4, 3)" in launch.specialisation for launch in plan.launches)
+    assert (abs(made["y"] - expected) <= 144 * 2.0**-24 * (magnitude + 5.5 * 6)).all()
 
 
 def test_shared_sums_in_half_take_one_quad_at_a_time() -> None:
