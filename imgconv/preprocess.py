@@ -176,13 +176,20 @@ def resized(picture: Image.Image, size: Size, preparation: Preparation) -> Image
 
 
 def placed(picture: Size, size: Size, resize: str) -> tuple[Size, Box]:
-    """The size in which a picture is shown at the top left of `size`, and the part of it that is shown."""
+    """The size in which a picture is shown at the top left of `size`, and the part of it that is shown.
+
+    Sizes are compared and divided as integers: the rounding of a scale would place edges outside of the picture.
+    Example: placed((500, 387), (224, 224), "crop") is (224, 224), (56.5, 0.0, 443.5, 387.0).
+    """
+    (before_x, before_y), (after_x, after_y) = picture, size
+    is_wide = after_x * before_y <= after_y * before_x  # wider for its height than `size`
     if resize == "letterbox":
-        scale = letterbox_scale(picture, size)
-        return (max(1, int(picture[0] * scale)), max(1, int(picture[1] * scale))), (0, 0, *picture)
-    scale = max(size[0] / picture[0], size[1] / picture[1])
-    shown = (size[0] / scale, size[1] / scale) if resize == "crop" else picture
-    left, top = (picture[0] - shown[0]) / 2, (picture[1] - shown[1]) / 2
+        inner = (after_x, before_y * after_x // before_x) if is_wide else (before_x * after_y // before_y, after_y)
+        return (max(1, inner[0]), max(1, inner[1])), (0, 0, *picture)
+    shown: tuple[float, float] = picture
+    if resize == "crop":
+        shown = (after_x * before_y / after_y, before_y) if is_wide else (before_x, after_y * before_x / after_x)
+    left, top = (before_x - shown[0]) / 2, (before_y - shown[1]) / 2
     return size, (left, top, left + shown[0], top + shown[1])
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from PIL import Image
 
 from imgconv.errors import InputError
-from imgconv.preprocess import FILTERS, RESIZES, Preparation, guess_range, letterbox_scale, read_picture, resized
+from imgconv.preprocess import FILTERS, RESIZES, Preparation, guess_range, letterbox_scale, placed, read_picture, resized
 from imgconv.preprocess import picture_inputs, save_picture, to_array, to_picture, with_color
 from imgconv.results import ImageOutput, Scores, Summary, interpret, read_labels
 
@@ -90,6 +92,40 @@ def test_crop_keeps_the_middle() -> None:
     image = picture(30, 10)
     cropped = resized(image, (10, 10), Preparation("crop"))
     numpy.testing.assert_array_equal(cropped, image.crop((10, 0, 20, 10)))
+
+
+SIDES = st.integers(1, 1000)
+SIZES = st.tuples(SIDES, SIDES)
+
+
+@given(SIZES, SIZES)
+@example((500, 387), (224, 224))
+@example((387, 500), (224, 224))
+def test_a_crop_lies_inside_of_the_picture(own: tuple[int, int], size: tuple[int, int]) -> None:
+    """It is as large as can be: it has a whole side of the picture, the shape of `size`, and the picture's middle."""
+    shown, (left, top, right, bottom) = placed(own, size, "crop")
+    assert shown == size and 0 <= left < right <= own[0] and 0 <= top < bottom <= own[1]
+    assert (left, right) == (0, own[0]) or (top, bottom) == (0, own[1])
+    assert (right - left) * size[1] == pytest.approx((bottom - top) * size[0], rel=1e-9)
+    assert (left + right, top + bottom) == pytest.approx(own, rel=1e-12)
+
+
+@given(SIZES, SIZES)
+@example((1, 22), (320, 240))
+def test_a_letterbox_fills_one_side(own: tuple[int, int], size: tuple[int, int]) -> None:
+    """The other side is the largest whole number of pixels that keeps the aspect, and 1 at least."""
+    (width, height), box = placed(own, size, "letterbox")
+    assert box == (0, 0, *own)
+    wide, high = own[0] * size[1], own[1] * size[0]
+    assert width == (size[0] if wide >= high else max(1, wide // own[1]))
+    assert height == (size[1] if high >= wide else max(1, high // own[0]))
+
+
+def test_every_picture_that_is_387_high_can_be_cropped() -> None:
+    for width in range(1, 1001):
+        box = placed((width, 387), (224, 224), "crop")[1]
+        assert 0 <= box[0] < box[2] <= width and 0 <= box[1] < box[3] <= 387, width
+    assert resized(picture(500, 387), (224, 224), Preparation("crop")).size == (224, 224)
 
 
 def test_bilinear_reads_four_pixels_as_opencv_does() -> None:
