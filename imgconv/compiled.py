@@ -83,6 +83,13 @@ class Source:
 
         return declared_inputs(self.model)
 
+    def input_names(self) -> list[str]:
+        """The names of the arrays that a run takes: the picture stands for the input that is made of it."""
+        from imgconv.picture import PICTURE
+
+        made = {self.picture.target.name: PICTURE} if self.picture else {}
+        return [made.get(name, name) for name in self.declared_inputs()]
+
     def compile(
         self, shapes: Shapes, contents: Mapping[str, Any], lenders: Sequence[Session] = (),
         states: Mapping[str, str] | None = None,
@@ -136,6 +143,10 @@ class SavedSource:
     def is_fixed(self) -> bool:
         """A plan is for its own shapes."""
         return True
+
+    def input_names(self) -> list[str]:
+        """The names of the arrays that a run takes."""
+        return list(self.saved.inputs)
 
     def compile(
         self, shapes: Shapes, contents: Mapping[str, Any], lenders: Sequence[Session] = (),

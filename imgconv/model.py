@@ -205,10 +205,11 @@ class Model:
 
     def __call__(self, array: Any) -> Any:
         """The only output for the only input; a dict of outputs where there are several. Raises InputError."""
-        if len(self.plan.inputs) != 1:
-            names = ", ".join(self.inputs)
-            raise InputError(f"the model has {len(self.plan.inputs)} inputs ({names}): use run({{name: array}})")
-        outputs = self.run({self.plan.inputs[0].name: array})
+        # Before the first run of open sizes there is no plan, and what is known as content is no input of a plan.
+        names = [*self.inputs, *self.needs_content] if self._plans else self._source.input_names()
+        if len(names) != 1:
+            raise InputError(f"the model has {len(names)} inputs ({', '.join(names)}): use run({{name: array}})")
+        outputs = self.run(dict.fromkeys(names, array))
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
     def _prepared(self, inputs: Mapping[str, Any]) -> tuple[Compiled, dict[str, Any]]:

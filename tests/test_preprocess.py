@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from imgconv.errors import InputError
-from imgconv.preprocess import FILTERS, RESIZES, Preparation, guess_range, letterbox_scale, placed, read_picture, resized
-from imgconv.preprocess import picture_inputs, save_picture, to_array, to_picture, with_color
+from imgconv.preprocess import FILTERS, RESIZES, Preparation, guess_range, letterbox_scale, picture_inputs, placed
+from imgconv.preprocess import read_picture, resized, save_picture, to_array, to_picture, with_color
 from imgconv.results import ImageOutput, Scores, Summary, interpret, read_labels
 
 

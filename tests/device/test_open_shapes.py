@@ -57,6 +57,30 @@ def test_the_first_run_fixes_sizes(device: DeviceInfo) -> None:
     assert model.plan is first
 
 
+def test_a_call_takes_the_only_input_of_any_size(device: DeviceInfo) -> None:
+    proto = convolution("n", 3, "h", "w")
+    model = imgconv.load(proto, device=device)
+    for shape in ((1, 3, 5, 6), (2, 3, 8, 4)):
+        assert_close({"y": model(picture(*shape))}, run_oracle(proto, {"x": picture(*shape)}), 1e-6)
+    two = model_of([node("Add", ["x", "z"], ["y"])], [make_input(name, "f4", [1, 3, "h", "w"]) for name in "xz"])
+    with pytest.raises(imgconv.InputError, match=r"2 inputs \(x, z\): use run"):
+        imgconv.load(two, device=device)(picture(1, 3, 5, 6))
+
+
+def test_a_call_takes_an_input_whose_content_must_be_known(device: DeviceInfo) -> None:
+    """Once it is known, the plan has no input at all."""
+    proto = model_of([node("ConstantOfShape", ["n"], ["y"])], [make_input("n", "i8", [2])])
+    model = imgconv.load(proto, device=device)
+    for shape in ([2, 3], [3, 2], [2, 3]):
+        assert model(numpy.array(shape)).shape == tuple(shape)
+
+
+def test_a_call_takes_a_picture_of_any_size(device: DeviceInfo) -> None:
+    model = imgconv.load(convolution(1, 3, 8, 8), device=device).preprocess()
+    for height in (9, 12):
+        assert model(numpy.full((height, 10, 3), 7, numpy.uint8)).shape == (1, 64, 8, 8)
+
+
 def test_a_batch_is_one_until_a_run_says_otherwise(device: DeviceInfo) -> None:
     proto = convolution("batch", 3, 4, 4)
     model = imgconv.load(proto, device=device)
