@@ -33,13 +33,16 @@ from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.config import read_config
 from imgconv.model import Model
 from imgconv.picture import PICTURE, array_shape, prepared
-from imgconv.preprocess import FILTERS, FORMATS, RESAMPLING, Preparation, placed, resized, to_array
+from imgconv.pictures.preparation import FILTERS, FORMATS, Preparation, placed
 from imgconv.runner import Session
 from imgconv.tensor import Tensor, build_graph
 from imgconv.timing import Timing, after_warm_up, repeated, timed
 
 # Pillow rounds each of Y, U and V to 8 bits after each direction, by up to 1 together; 1 of U is 2.02 of blue.
 PIXEL_TOLERANCE = 255 / 219 + 2 * (1 - 0.114) * 255 / 224 + 2e-3
+RESAMPLING = {
+    "antialias": Image.Resampling.BILINEAR, "area": Image.Resampling.BOX, "bicubic": Image.Resampling.BICUBIC,
+}
 Size = tuple[int, int]
 
 
@@ -156,21 +159,29 @@ def check_pixels(
 def on_host(frame: Any, how: Preparation, size: Size, model: Model) -> Any:
     """The model's input, made of the frame by Pillow."""
     wanted = _size_of(model)
-    if how.format != "nv12":
-        return to_array(resized(Image.fromarray(frame).convert("RGB"), wanted, how), how)
     inner, _ = placed(size, wanted, how.resize)
+    if how.format != "nv12":
+        scaled = _resized(Image.fromarray(frame).convert("RGB"), inner, how)
+        return _letterboxed(scaled[..., ::-1].transpose(2, 0, 1), wanted, how)
     colors = frame[size[1] :].reshape(size[1] // 2, size[0] // 2, 2)
-    y, u, v = (_plane(plane, inner, how) for plane in (frame[: size[1]], colors[..., 0], colors[..., 1]))
+    y, u, v = (
+        _resized(Image.fromarray(numpy.ascontiguousarray(plane)), inner, how)
+        for plane in (frame[: size[1]], colors[..., 0], colors[..., 1])
+    )
     luma, blue, red = (y - 16) * (255 / 219), (u - 128) * (255 / 224), (v - 128) * (255 / 224)
     b, r = luma + 1.772 * blue, luma + 1.402 * red
     g = (luma - 0.299 * r - 0.114 * b) / 0.587
-    array = numpy.full((1, 3, wanted[1], wanted[0]), how.pad, numpy.float32)
-    array[0, :, : inner[1], : inner[0]] = numpy.stack([b, g, r]).clip(0, 255)
+    return _letterboxed(numpy.stack([b, g, r]).clip(0, 255), wanted, how)
+
+
+def _letterboxed(scaled: Any, size: Size, how: Preparation) -> Any:
+    """(3, h, w) at the top left of (1, 3, height, width)."""
+    array = numpy.full((1, 3, size[1], size[0]), how.pad, numpy.float32)
+    array[0, :, : scaled.shape[1], : scaled.shape[2]] = scaled
     return array
 
 
-def _plane(plane: Any, size: Size, how: Preparation) -> Any:
-    image = Image.fromarray(numpy.ascontiguousarray(plane))
+def _resized(image: Image.Image, size: Size, how: Preparation) -> Any:
     if how.filter in RESAMPLING:
         return numpy.asarray(image.resize(size, RESAMPLING[how.filter])).astype(float)
     box = (0, 0, *image.size)

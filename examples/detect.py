@@ -18,7 +18,7 @@ import numpy
 import imgconv
 from examples.boxes import Box, draw, suppress
 from imgconv import terminal
-from imgconv.preprocess import Preparation, letterbox_scale, read_picture, resized, save_picture, to_array
+from imgconv.preprocess import Preparation, letterbox_scale, read_picture, save_picture, to_array
 
 PREPARATION = Preparation(resize="letterbox", filter="bilinear", order="bgr", pad=114)
 STRIDES = (8, 16, 32)
@@ -49,8 +49,7 @@ def main() -> int:
         with terminal.Progress(f"reading {options.model}") as progress:
             model = imgconv.load(options.model, options.device, progress=progress)
             (_, _, height, width), = (value.shape for value in model.inputs.values())
-            boxed = resized(picture, (width, height), PREPARATION)
-            output = model(to_array(boxed, PREPARATION))
+            output = model(to_array(picture, PREPARATION, (width, height)))
         boxes = decode(output[0], (width, height), letterbox_scale(picture.size, (width, height)), options.score)
         print(f"{options.picture}: {len(boxes)} objects on {model.device.name}")
         for box in boxes:

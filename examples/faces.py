@@ -16,7 +16,7 @@ import numpy
 import imgconv
 from examples.boxes import Box, draw, suppress
 from imgconv import terminal
-from imgconv.preprocess import Preparation, read_picture, resized, save_picture, to_array
+from imgconv.preprocess import Preparation, read_picture, save_picture, to_array
 
 PREPARATION = Preparation(filter="bilinear", mean=(127.0,), std=(128.0,))
 LEAST_SCORE = 0.7
@@ -36,7 +36,7 @@ def main() -> int:
         with terminal.Progress(f"reading {options.model}") as progress:
             model = imgconv.load(options.model, options.device, progress=progress)
             (_, _, height, width), = (value.shape for value in model.inputs.values())
-            outputs = model(to_array(resized(picture, (width, height), PREPARATION), PREPARATION))
+            outputs = model(to_array(picture, PREPARATION, (width, height)))
         boxes = decode(outputs, picture.size)
         print(f"{options.picture}: {len(boxes)} faces on {model.device.name}")
         for box in boxes:

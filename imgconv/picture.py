@@ -3,14 +3,15 @@
 A picture is a uint8 array (see `array_shape`), which is uploaded as it is. The graph resizes it, first its rows, then
 its columns, converts its colors, pads and normalises it; the passes fuse what they can into the model's first layers.
 
-The result is that of Pillow within 1 of 255 before it is normalised, for Pillow rounds to 8 bits after each direction,
-and nothing is rounded here; where nothing is resized it is that of `preprocess.to_array`. A cubic, whose weights are
-partly negative, may be another 1/8 off, and more where it overshoots black or white: Pillow clips after each direction.
+The result is that of `preprocess.to_array`, but for the rounding of float sums. It is that of Pillow within 1 of 255
+before it is normalised, for Pillow rounds to 8 bits after each direction, and nothing is rounded here. A cubic, whose
+weights are partly negative, may be another 1/8 off, and more where it overshoots black or white: Pillow clips after
+each direction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,9 @@ import numpy
 
 from imgconv.errors import InputError, ShapeError
 from imgconv.graph import Graph, join, renamed
-from imgconv.preprocess import Box, Declared, PictureInput, Preparation, Size, picture_inputs, placed
+from imgconv.pictures.preparation import (
+    Box, Declared, PictureInput, Preparation, Size, luma_weights, picture_inputs, placed, taps,
+)
 from imgconv.tensor import Tensor, build_graph, origin
 
 PICTURE = "picture"  # the input that takes the picture
@@ -27,8 +30,6 @@ _SHAPES = {
     "nv12": "(height * 3/2, width), both even",
 }
 _CHANNELS = {"rgb": 3, "rgba": 4, "grey": 1}
-# The weights of red and blue in luma: ITU-R BT.601-7, 2.5.1, and BT.709-6, 3.2.
-_LUMA = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722)}
 
 
 def array_shape(format: str, size: Size) -> tuple[int, ...]:
@@ -140,7 +141,7 @@ def _from_channels(pixels: Tensor, own: Size, size: Size, box: Box, how: Prepara
     if count == 1:
         wanted = [0] * how.channels
     planes = _scaled(pixels.reshape(own[1], own[0], count), wanted, size, box, how.filter)
-    return (planes * _column(_luma("bt601"))).sum([1], keepdims=True) if is_luma and count > 1 else planes
+    return (planes * _column(luma_weights())).sum([1], keepdims=True) if is_luma and count > 1 else planes
 
 
 def _from_nv12(pixels: Tensor, own: Size, size: Size, box: Box, how: Preparation) -> Tensor:
@@ -153,7 +154,7 @@ def _from_nv12(pixels: Tensor, own: Size, size: Size, box: Box, how: Preparation
     low, luma_gain, color_gain = (0, 1.0, 1.0) if full else (16, 255 / 219, 255 / 224)
     width, height = own
     luma = pixels.slice(0, 0, height).reshape(height, width, 1)
-    red, green, blue = _luma(standard)
+    red, green, blue = luma_weights(standard)
     rows = {"r": (0, 2 - 2 * red), "b": (2 - 2 * blue, 0)}
     rows["g"] = (-blue * rows["b"][0] / green, -red * rows["r"][1] / green)
     if how.order == "y":
@@ -166,11 +167,6 @@ def _from_nv12(pixels: Tensor, own: Size, size: Size, box: Box, how: Preparation
     offset = _column(-low * luma_gain - 128 * gains.sum(axis=1))
     # Every channel sums Y for itself: it is then the epilogue of that sum which adds the colors.
     return (_scaled(luma, [0, 0, 0], size, box, how.filter) * luma_gain + parts[0] + parts[1] + offset).clip(0, 255)
-
-
-def _luma(standard: str) -> tuple[float, float, float]:
-    red, blue = _LUMA[standard]
-    return red, 1 - red - blue, blue
 
 
 def _normalised(planes: Tensor, how: Preparation) -> Tensor:
@@ -197,55 +193,10 @@ def _scaled(pixels: Tensor, channels: Sequence[int], size: Size, box: Box, how: 
     Rows first: they are whole texels, whatever their pixels are made of.
     """
     height, width, count = pixels.shape
-    rows = pixels.reshape(height, width * count).resample(0, *taps(height, size[1], box[1], box[3], how))
+    flat = pixels.reshape(height, width * count)
+    rows = flat.resample(0, *taps(height, size[1], box[1], box[3], how))
     planes = rows.reshape(size[1], width, count).transpose(2, 0, 1).take(0, channels)
     across = planes.reshape(1, len(channels), size[1], width)
     made = across.resample(3, *taps(width, size[0], box[0], box[2], how))
     # Only a cubic overshoots.
-    return made.clip(0, 255) if how == "bicubic" and made is not across else made
-
-
-def _box(distance: Any) -> Any:
-    return (distance > -0.5) & (distance <= 0.5)
-
-
-def _triangle(distance: Any) -> Any:
-    return numpy.maximum(1 - numpy.abs(distance), 0)
-
-
-def _cubic(distance: Any) -> Any:
-    """Keys, 1981, doi:10.1109/TASSP.1981.1163711, with a = -1/2, as Pillow has it."""
-    t = numpy.abs(distance)
-    near, far = (1.5 * t - 2.5) * t * t + 1, ((-0.5 * t + 2.5) * t - 4) * t + 2
-    return numpy.where(t < 1, near, numpy.where(t < 2, far, 0))
-
-
-# A filter's reach in pixels, and its weight at a distance.
-_FILTERS: Mapping[str, tuple[float, Callable[[Any], Any]]] = {
-    "antialias": (1, _triangle), "bilinear": (1, _triangle), "area": (0.5, _box), "bicubic": (2, _cubic),
-}
-
-
-def taps(before: int, after: int, start: float, stop: float, how: str) -> tuple[Any, Any]:
-    """Positions and weights, each (after, taps), that resize the part from `start` to `stop` of `before` pixels.
-
-    A reduction stretches the filter by its factor, save 'bilinear'. Weights are normalised over the pixels that there
-    are. The same sums as Pillow's (Resample.c, precompute_coeffs).
-    """
-    scale = (stop - start) / after
-    stretch = 1.0 if how == "bilinear" else max(scale, 1.0)
-    reach, weight = _FILTERS[how]
-    centre = start + (numpy.arange(after) + 0.5) * scale
-    first = numpy.maximum((centre - reach * stretch + 0.5).astype(int), 0)
-    last = numpy.minimum((centre + reach * stretch + 0.5).astype(int), before)
-    positions = first[:, None] + numpy.arange((last - first).max())
-    weights = weight((positions - centre[:, None] + 0.5) * (1 / stretch)) * (positions < last[:, None])
-    # Zeros at both ends are left out, and rows of equal length stay inside: one that would not begins earlier.
-    used = weights != 0
-    begin, end = used.argmax(axis=1), used.shape[1] - used[:, ::-1].argmax(axis=1)
-    count = int((end - begin).max())
-    moved = numpy.minimum(first + begin, before - count)[:, None] + numpy.arange(count)
-    column = moved - first[:, None]
-    inside = (column >= 0) & (column < used.shape[1])
-    kept = numpy.take_along_axis(weights, column.clip(0, used.shape[1] - 1), axis=1) * inside
-    return moved, kept / kept.sum(axis=1, keepdims=True)
+    return made.clip(0, 255) if how == "bicubic" and (made is not across or rows is not flat) else made

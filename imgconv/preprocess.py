@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,130 +11,14 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from imgconv.errors import InputError
 from imgconv.files import written_whole
+from imgconv.pictures.preparation import (
+    FILTERS, FORMATS, ORDERS, RESIZES, PictureInput, Preparation, Size, letterbox_scale, luma_weights, placed, taps,
+)
 
-FORMATS = ("rgb", "rgba", "grey", "nv12")
-RESIZES = ("stretch", "crop", "letterbox")
-ORDERS = ("rgb", "bgr", "y")
-RESAMPLING = {
-    "antialias": Image.Resampling.BILINEAR, "area": Image.Resampling.BOX, "bicubic": Image.Resampling.BICUBIC,
-}
-FILTERS = (*RESAMPLING, "bilinear")
-COLORS = ("bt601", "bt601-full", "bt709", "bt709-full")
-Declared = Mapping[str, tuple[str, "Sequence[int | str] | None"]]
-Size = tuple[int, int]  # width, height in pixels, as Pillow has it
-Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """How a picture becomes a model's input: x = (pixel * scale - mean) / std, with pixels from 0 to 255.
-
-    resize: 'stretch' fills the model's size, without keeping the aspect; 'crop' scales the picture until it covers the
-    size and keeps the middle; 'letterbox' scales it until it fits, puts it at the top left, and fills with `pad`.
-    order: 'rgb', 'bgr' or 'y' (the luma of JPEG, BT.601: one channel). mean and std: one value, or one for each channel
-    in that order. filter: 'antialias' weighs all pixels that fall into one with a triangle, as Pillow and torchvision
-    do, 'area' weighs them alike, 'bicubic' with a cubic; 'bilinear' looks at the four nearest only, as OpenCV does.
-    format and colors are those of a picture given as bytes to `Model.preprocess`, which says more.
-    """
-
-    resize: str = "stretch"
-    filter: str = "antialias"
-    order: str = "rgb"
-    scale: float = 1.0
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
-    pad: int = 114
-    format: str = "rgb"
-    colors: str = "bt601"
-
-    def __post_init__(self) -> None:
-        """Raises InputError for a setting that fits no picture."""
-        choices = (
-            ("resize", self.resize, RESIZES), ("order", self.order, ORDERS), ("filter", self.filter, FILTERS),
-            ("format", self.format, FORMATS), ("colors", self.colors, COLORS),
-        )
-        for name, value, allowed in choices:
-            if value not in allowed:
-                raise InputError(f"{name} is {value!r}; use {', '.join(allowed)}")
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) not in (1, self.channels):
-                raise InputError(f"{name} has {len(values)} values; order {self.order!r} takes 1 or {self.channels}")
-        if not 0 <= self.pad <= 255:
-            raise InputError(f"pad is {self.pad}; a pixel is 0 to 255")
-        if 0 in self.std:
-            raise InputError("std is 0, and pixels are divided by it")
-
-    @property
-    def channels(self) -> int:
-        return 1 if self.order == "y" else 3
-
-
-@dataclass(frozen=True)
-class PictureInput:
-    """The input that takes the picture. dimensions: a size, or a name or "" where the picture gives the size."""
-
-    name: str
-    dtype: str
-    dimensions: Sequence[int | str]
-
-    @property
-    def channels_last(self) -> bool:
-        """Whether it is (N, H, W, C) instead of (N, C, H, W)."""
-        return self.dimensions[3] in (1, 3) and self.dimensions[1] not in (1, 3)
-
-    @property
-    def channels(self) -> int | None:
-        """1 or 3; None where the model does not say."""
-        found = self.dimensions[3 if self.channels_last else 1]
-        return found if isinstance(found, int) else None
-
-    @property
-    def takes_one(self) -> bool:
-        """Whether the batch is 1, or may be."""
-        return self.dimensions[0] == 1 or isinstance(self.dimensions[0], str)
-
-    def picture_size(self, own: Size) -> Size:
-        """Width and height that the model takes, for a picture of its `own` width and height."""
-        height, width = self.dimensions[1:3] if self.channels_last else self.dimensions[2:]
-        return width if isinstance(width, int) else own[0], height if isinstance(height, int) else own[1]
-
-    def shape(self, picture: Size, channels: int) -> tuple[int, int, int, int]:
-        """The input's shape for a picture of this width and height."""
-        width, height = self.picture_size(picture)
-        return (1, height, width, channels) if self.channels_last else (1, channels, height, width)
-
-    def array(self, picture: Image.Image, preparation: Preparation) -> Any:
-        """The input's array for a picture that has its size; rounded and clipped where the model takes integers."""
-        array = to_array(picture, preparation)
-        array = array.transpose(0, 2, 3, 1) if self.channels_last else array
-        if self.dtype.startswith("float"):
-            return array.astype(self.dtype)
-        limits = numpy.iinfo(self.dtype)
-        return numpy.rint(array).clip(limits.min, limits.max).astype(self.dtype)
-
-
-def picture_inputs(declared: Declared, shapes: Mapping[str, Any]) -> list[PictureInput]:
-    """The inputs that take one picture of one or three channels, in numbers: one of bool is a mask.
-
-    declared: dtype and dimensions by name, a dimension without a size as a name or "", None for all; shapes: shapes of
-    inputs and sizes of named dimensions.
-    """
-    found = []
-    for name, (dtype, dimensions) in declared.items():
-        target = PictureInput(name, dtype, with_sizes(name, dimensions, shapes))
-        is_one = len(target.dimensions) == 4 and target.takes_one and target.channels in (1, 3, None)
-        if is_one and dtype != "bool":
-            found.append(target)
-    return found
-
-
-def with_sizes(name: str, dimensions: Sequence[int | str] | None, shapes: Mapping[str, Any]) -> Sequence[int | str]:
-    """An input's dimensions with the sizes that are given; four open ones where the model has no shape."""
-    given = shapes.get(name)
-    if given is not None and not isinstance(given, int):
-        return tuple(given)
-    sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
-    return [sizes.get(d, d) if isinstance(d, str) else d for d in dimensions or [""] * 4]
+__all__ = [
+    "FILTERS", "FORMATS", "ORDERS", "RESIZES", "Preparation", "guess_range", "input_array", "letterbox_scale",
+    "read_picture", "resized", "save_picture", "to_array", "to_picture", "with_color",
+]
 
 
 def read_picture(path: str | os.PathLike[str]) -> Image.Image:
@@ -159,56 +41,54 @@ def read_picture(path: str | os.PathLike[str]) -> Image.Image:
         raise InputError(f"cannot read picture {os.fspath(path)!r}: {reason}") from error
 
 
-def letterbox_scale(picture: Size, size: Size) -> float:
-    """Pixels of the letterboxed picture for one pixel of the original."""
-    return min(size[0] / picture[0], size[1] / picture[1])
-
-
 def resized(picture: Image.Image, size: Size, preparation: Preparation) -> Image.Image:
-    """The picture at exactly `size`, as the preparation's resize, filter and pad say."""
-    inner, box = placed(picture.size, size, preparation.resize)
-    scaled = _scaled(picture, inner, box, preparation.filter)
-    if inner == size:
-        return scaled
-    boxed = Image.new("RGB", size, (preparation.pad,) * 3)
-    boxed.paste(scaled, (0, 0))
-    return boxed
+    """The picture at exactly `size`, as the preparation's resize, filter and pad say, rounded to 8 bits at the end."""
+    return Image.fromarray(numpy.rint(_framed(picture, size, preparation)).astype(numpy.uint8))
 
 
-def placed(picture: Size, size: Size, resize: str) -> tuple[Size, Box]:
-    """The size in which a picture is shown at the top left of `size`, and the part of it that is shown.
+def to_array(picture: Image.Image, preparation: Preparation, size: Size | None = None) -> Any:
+    """The picture as float32 (1, C, H, W), at `size` (width, height) or as large as it is; C is 3, or 1 for order 'y'.
 
-    Sizes are compared and divided as integers: the rounding of a scale would place edges outside of the picture.
-    Example: placed((500, 387), (224, 224), "crop") is (224, 224), (56.5, 0.0, 443.5, 387.0).
+    Nothing is rounded to 8 bits on the way: this is what `Model.preprocess` computes on a device, within the rounding
+    of float sums. Example: to_array(read_picture("a.jpg"), Preparation("crop"), (224, 224)) is (1, 3, 224, 224).
     """
-    (before_x, before_y), (after_x, after_y) = picture, size
-    is_wide = after_x * before_y <= after_y * before_x  # wider for its height than `size`
-    if resize == "letterbox":
-        inner = (after_x, before_y * after_x // before_x) if is_wide else (before_x * after_y // before_y, after_y)
-        return (max(1, inner[0]), max(1, inner[1])), (0, 0, *picture)
-    shown: tuple[float, float] = picture
-    if resize == "crop":
-        shown = (after_x * before_y / after_y, before_y) if is_wide else (before_x, after_y * before_x / after_x)
-    left, top = (before_x - shown[0]) / 2, (before_y - shown[1]) / 2
-    return size, (left, top, left + shown[0], top + shown[1])
-
-
-def _scaled(picture: Image.Image, size: Size, box: Box, how: str) -> Image.Image:
-    """The part of the picture in `box` at exactly `size`."""
-    if how in RESAMPLING:
-        return picture.resize(size, RESAMPLING[how], box)
-    return picture.transform(size, Image.Transform.EXTENT, box, Image.Resampling.BILINEAR)
-
-
-def to_array(picture: Image.Image, preparation: Preparation) -> Any:
-    """The picture as float32 (1, C, H, W): C is 3, or 1 for order 'y'. It is not resized."""
+    pixels = _framed(picture, size or picture.size, preparation)
     if preparation.order == "y":
-        pixels = numpy.asarray(picture.convert("YCbCr"))[..., :1]
-    else:
-        pixels = numpy.asarray(picture.convert("RGB"))
-        pixels = pixels[..., ::-1] if preparation.order == "bgr" else pixels
+        pixels = pixels @ numpy.array(luma_weights(), numpy.float32)[:, None]
+    elif preparation.order == "bgr":
+        pixels = pixels[..., ::-1]
     values = (pixels * preparation.scale - numpy.array(preparation.mean)) / numpy.array(preparation.std)
     return numpy.ascontiguousarray(values.transpose(2, 0, 1)[None], numpy.float32)
+
+
+def input_array(picture: Image.Image, target: PictureInput, preparation: Preparation) -> Any:
+    """The array of a model's input for a picture; rounded and clipped where the model takes integers."""
+    array = to_array(picture, preparation, target.picture_size(picture.size))
+    array = array.transpose(0, 2, 3, 1) if target.channels_last else array
+    if target.dtype.startswith("float"):
+        return array.astype(target.dtype)
+    limits = numpy.iinfo(target.dtype)
+    return numpy.rint(array).clip(limits.min, limits.max).astype(target.dtype)
+
+
+def _framed(picture: Image.Image, size: Size, preparation: Preparation) -> Any:
+    """The picture at exactly `size`, float32 (height, width, 3) from 0 to 255."""
+    pixels = numpy.asarray(picture.convert("RGB"))
+    (width, height), box = placed(picture.size, size, preparation.resize)
+    rows = _weighed(pixels, *taps(pixels.shape[0], height, box[1], box[3], preparation.filter))
+    columns = rows.swapaxes(0, 1)
+    scaled = _weighed(columns, *taps(pixels.shape[1], width, box[0], box[2], preparation.filter)).swapaxes(0, 1)
+    framed = numpy.full((size[1], size[0], 3), preparation.pad, numpy.float32)
+    framed[:height, :width] = scaled.clip(0, 255)  # only a cubic overshoots
+    return framed
+
+
+def _weighed(pixels: Any, positions: Any, weights: Any) -> Any:
+    """Along the first axis, output o is the sum over taps t of weights[o][t] * pixels[positions[o][t]], in float32."""
+    found = numpy.zeros((len(positions), *pixels.shape[1:]), numpy.float32)
+    for place, weight in zip(positions.T, weights.T.astype(numpy.float32), strict=True):
+        found += weight[:, None, None] * pixels[place]
+    return found
 
 
 def guess_range(array: Any) -> tuple[float, float]:

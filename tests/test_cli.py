@@ -125,6 +125,26 @@ def test_order_mean_and_std(imgconv: Command, device: DeviceInfo) -> None:
     assert scores == pytest.approx({0: 0, 1: 5, 2: 5}, abs=1e-4)
 
 
+@pytest.mark.parametrize("resize", ["stretch", "crop", "letterbox"])
+def test_a_compiled_file_takes_the_picture_as_its_model_does(imgconv: Command, device: DeviceInfo, resize: str) -> None:
+    """One prepares it on the device, the other on the host: the results differ by the rounding of floats alone."""
+    write_negative()
+    noise = numpy.random.default_rng(3).integers(0, 256, (387, 500, 3), numpy.uint8)
+    Image.fromarray(noise).save("a.png")
+    sizes = ("--device", device.index, "--shape", "x=1,3,224,224")
+    status, _, err = imgconv("compile", "negative.onnx", "-o", "negative.imgconv", *sizes)
+    assert status == 0, err
+    picture = ("a.png", "--resize", resize, "--filter", "bicubic", "--scale", "1/255", "--std", "0.2", "--order", "bgr")
+    found = []
+    for model in ("negative.onnx", "negative.imgconv"):
+        shape = sizes if model == "negative.onnx" else sizes[:2]
+        status, _, err = imgconv("run", model, *picture, *shape, "--save", "out.npz")
+        assert status == 0, err
+        found.append(numpy.load("out.npz")["y"])
+    # 255 - x is rounded to 1.5e-5.
+    numpy.testing.assert_allclose(found[0], found[1], rtol=0, atol=2e-5)
+
+
 def test_images_of_any_size_are_written(imgconv: Command, device: DeviceInfo) -> None:
     write_negative()
     write_picture("a.png", (10, 20, 30))

@@ -18,8 +18,8 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     for row in (
         "errors expression index template terminal timing why",
         "cl config files results view",
-        "archive graph layout peaks preprocess",
-        "access bounds evaluate export precision_file",
+        "archive graph layout peaks pictures",
+        "access bounds evaluate export precision_file preprocess",
         "epilogue passes tensor",
         "kernels ops picture",
         "onnx_import plan",

@@ -16,8 +16,8 @@ from imgconv.commands.arguments import Declared, Shapes, check_sizes, named, num
 from imgconv.errors import InputError
 from imgconv.onnx_import import declared_inputs
 from imgconv.picture import PICTURE
-from imgconv.preprocess import FILTERS, ORDERS, RESIZES, PictureInput, Preparation, picture_inputs, read_picture
-from imgconv.preprocess import resized
+from imgconv.pictures.preparation import FILTERS, ORDERS, RESIZES, PictureInput, Preparation, picture_inputs
+from imgconv.preprocess import input_array, read_picture
 from imgconv.saved import SavedModel
 
 
@@ -61,22 +61,20 @@ class Given:
         """All arrays for a model of that file, and the shapes to load it with; a compiled one takes no other input."""
         if picture and not is_archive(path):
             return self.with_pixels(picture)
-        return self.with_picture(picture)[1:]
+        return self.with_picture(picture)
 
     def with_pixels(self, picture: Image.Image) -> tuple[dict[str, Any], Shapes]:
         """All arrays for a model that takes the picture's pixels as they are, and the shapes to load it with."""
         pixels = numpy.asarray(picture)
         return {**self.arrays, PICTURE: pixels}, {**self.shapes, PICTURE: pixels.shape}
 
-    def with_picture(self, original: Image.Image | None) -> tuple[Image.Image | None, dict[str, Any], Shapes]:
-        """The picture in the size that the model takes, all arrays, and the shapes to load the model with."""
+    def with_picture(self, picture: Image.Image | None) -> tuple[dict[str, Any], Shapes]:
+        """All arrays, the picture prepared on the host, and the shapes to load the model with."""
         arrays, shapes = dict(self.arrays), dict(self.shapes)
-        if not self.target or not original:
-            return original, arrays, shapes
-        picture = resized(original, self.target.picture_size(original.size), self.preparation)
-        arrays[self.target.name] = self.target.array(picture, self.preparation)
-        shapes[self.target.name] = arrays[self.target.name].shape
-        return picture, arrays, shapes
+        if self.target and picture:
+            arrays[self.target.name] = input_array(picture, self.target, self.preparation)
+            shapes[self.target.name] = arrays[self.target.name].shape
+        return arrays, shapes
 
 
 def declared_of(model: str) -> Declared:
@@ -117,7 +115,7 @@ def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[li
     cases: list[dict[str, Any]] = []
     shapes = given.shapes
     for path in options.pictures or [""]:
-        _, arrays, found = given.with_picture(read_picture(path) if path else None)
+        arrays, found = given.with_picture(read_picture(path) if path else None)
         if cases and found != shapes:
             raise InputError(f"{path!r} has another size than {options.pictures[0]!r}: choose one with --shape")
         cases, shapes = [*cases, arrays], found

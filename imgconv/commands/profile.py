@@ -77,7 +77,7 @@ def read_inputs(options: argparse.Namespace) -> tuple[dict[str, Any], Shapes]:
     """The arrays that are given, by input name, and the shapes to load with. Raises InputError, ModelError."""
     options.pictures = [options.picture] if options.picture else []
     given = read_given(options)
-    _, arrays, shapes = given.with_picture(read_picture(options.picture) if options.picture else None)
+    arrays, shapes = given.with_picture(read_picture(options.picture) if options.picture else None)
     check_sizes(given.missing, shapes)
     return arrays, shapes
 

@@ -1,4 +1,4 @@
-"""Pictures prepared on the device, against Pillow and against float64 numpy that shares no code with imgconv.
+"""Pictures prepared on the device and on the host, against float64 numpy that shares no code with imgconv, and Pillow.
 
 Tolerances, in parts of 255 before normalisation. ROUNDED: Pillow rounds to 8 bits after each direction, each time by up
 to 1/2, and the second direction averages what the first rounded. CUBIC: there it adds up to 1.25 of it, for some of the
@@ -27,7 +27,8 @@ from examples.detect import PREPARATION, decode
 from imgconv.cl.device import DeviceInfo
 from imgconv.layout import HostBuffer, Texture
 from imgconv.picture import array_shape
-from imgconv.preprocess import FILTERS, RESIZES, Preparation, letterbox_scale, read_picture, resized, to_array
+from imgconv.pictures.preparation import placed
+from imgconv.preprocess import FILTERS, RESIZES, Preparation, letterbox_scale, read_picture, to_array
 from imgconv.tensor import Tensor, build_graph
 
 ROUNDED, FLOAT, HALF = 1.0 + 1e-3, 2e-3, 4 / 16 * 2.1
@@ -131,8 +132,12 @@ def check(
     found = model(array)
     assert found.shape == (1, channels, size[1], size[0])
     gain = abs(how.scale) / min(map(abs, how.std))
-    off = abs(found - reference(array, size, how)).max()
+    expected = reference(array, size, how)
+    off = abs(found - expected).max()
     assert off <= tolerance * gain, f"{off / gain} of 255"
+    if how.format == "rgb":
+        off = abs(to_array(Image.fromarray(array), how, size) - expected).max()
+        assert off <= FLOAT * gain, f"{off / gain} of 255 on the host"
     return model
 
 
@@ -171,12 +176,31 @@ def test_every_format_and_way_to_resize(device: DeviceInfo, own: Size, size: Siz
 @pytest.mark.parametrize("resize", RESIZES)
 def test_is_that_of_pillow(device: DeviceInfo, resize: str, filter: str) -> None:
     """Values from 64 to 191, for Pillow clips what a cubic overshoots after each direction."""
-    how = Preparation(resize, filter)
     for own, size in ((37, 23), (16, 20)), ((30, 17), (61, 40)):
         array = draw("rgb", own, 64, 191)
         model = imgconv.load(passing(*size), device).preprocess((own[1], own[0]), resize=resize, filter=filter)
-        off = abs(model(array) - to_array(resized(Image.fromarray(array), size, how), how)).max()
+        (width, height), box = placed(own, size, resize)
+        expected = numpy.full((size[1], size[0], 3), 114.0)
+        expected[:height, :width] = by_pillow(Image.fromarray(array), (width, height), box, filter)
+        off = abs(model(array)[0] - expected.transpose(2, 0, 1)).max()
         assert off <= (CUBIC if filter == "bicubic" else ROUNDED)
+
+
+def by_pillow(picture: Image.Image, size: Size, box: tuple[float, float, float, float], filter: str) -> Any:
+    """The part of the picture in `box` at that size, (height, width, 3)."""
+    ways = {"antialias": "BILINEAR", "area": "BOX", "bicubic": "BICUBIC"}
+    if filter in ways:
+        return numpy.asarray(picture.resize(size, Image.Resampling[ways[filter]], box))
+    return numpy.asarray(picture.transform(size, Image.Transform.EXTENT, box, Image.Resampling.BILINEAR))
+
+
+@pytest.mark.parametrize("size", [(30, 61), (61, 17), (61, 40)])
+def test_a_cubic_overshoots_in_no_direction(device: DeviceInfo, size: Size) -> None:
+    """It would reach from -34 to 289 beside an edge between black and white."""
+    array = numpy.where(numpy.indices((17, 30)).sum(0)[..., None] % 8 < 4, 0, [255] * 3).astype(numpy.uint8)
+    found = imgconv.load(passing(*size), device).preprocess((17, 30), filter="bicubic")(array)
+    numpy.testing.assert_allclose(found, reference(array, size, Preparation(filter="bicubic")), atol=FLOAT)
+    assert found.min() == 0 and found.max() == 255
 
 
 def test_nothing_is_lost_where_nothing_is_resized(device: DeviceInfo) -> None:
@@ -408,7 +432,7 @@ def test_detections_in_a_camera_frame(device: DeviceInfo, name: str) -> None:
     picture = read_picture(folder / name).resize((1920, 1080), Image.Resampling.BICUBIC)
     model = imgconv.load(folder / "yolox_nano.onnx", device)
     ready = model.preprocess((1080, 1920), "nv12", PREPARATION.resize, PREPARATION.filter, PREPARATION.order)
-    arrays = ready(to_nv12(picture)), model(to_array(resized(picture, (416, 416), PREPARATION), PREPARATION))
+    arrays = ready(to_nv12(picture)), model(to_array(picture, PREPARATION, (416, 416)))
     scale = letterbox_scale(picture.size, (416, 416))
     found, expected = (decode(array[0], (416, 416), scale, 0.5) for array in arrays)
     assert expected and [box.label for box in found] == [box.label for box in expected]

@@ -1,0 +1,206 @@
+"""What a preparation means: how a picture becomes a model's input, on the host and on the device alike.
+
+Both resize with the weights of `taps`, which are Pillow's, and keep floats until the end. Pillow itself rounds to 8
+bits after each direction, so that its result is off by up to 1 of 255.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from imgconv.errors import InputError
+
+FORMATS = ("rgb", "rgba", "grey", "nv12")
+RESIZES = ("stretch", "crop", "letterbox")
+ORDERS = ("rgb", "bgr", "y")
+COLORS = ("bt601", "bt601-full", "bt709", "bt709-full")
+# The weights of red and blue in luma: ITU-R BT.601-7, 2.5.1, and BT.709-6, 3.2.
+_LUMA = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722)}
+Declared = Mapping[str, tuple[str, "Sequence[int | str] | None"]]
+Size = tuple[int, int]  # width, height in pixels, as Pillow has it
+Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How a picture becomes a model's input: x = (pixel * scale - mean) / std, with pixels from 0 to 255.
+
+    resize: 'stretch' fills the model's size, without keeping the aspect; 'crop' scales the picture until it covers the
+    size and keeps the middle; 'letterbox' scales it until it fits, puts it at the top left, and fills with `pad`.
+    order: 'rgb', 'bgr' or 'y' (the luma of JPEG, BT.601: one channel). mean and std: one value, or one for each channel
+    in that order. filter: 'antialias' weighs all pixels that fall into one with a triangle, as Pillow and torchvision
+    do, 'area' weighs them alike, 'bicubic' with a cubic; 'bilinear' looks at the four nearest only, as OpenCV does.
+    format and colors are those of a picture given as bytes to `Model.preprocess`, which says more.
+    """
+
+    resize: str = "stretch"
+    filter: str = "antialias"
+    order: str = "rgb"
+    scale: float = 1.0
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    pad: int = 114
+    format: str = "rgb"
+    colors: str = "bt601"
+
+    def __post_init__(self) -> None:
+        """Raises InputError for a setting that fits no picture."""
+        choices = (
+            ("resize", self.resize, RESIZES), ("order", self.order, ORDERS), ("filter", self.filter, FILTERS),
+            ("format", self.format, FORMATS), ("colors", self.colors, COLORS),
+        )
+        for name, value, allowed in choices:
+            if value not in allowed:
+                raise InputError(f"{name} is {value!r}; use {', '.join(allowed)}")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, self.channels):
+                raise InputError(f"{name} has {len(values)} values; order {self.order!r} takes 1 or {self.channels}")
+        if not 0 <= self.pad <= 255:
+            raise InputError(f"pad is {self.pad}; a pixel is 0 to 255")
+        if 0 in self.std:
+            raise InputError("std is 0, and pixels are divided by it")
+
+    @property
+    def channels(self) -> int:
+        return 1 if self.order == "y" else 3
+
+
+@dataclass(frozen=True)
+class PictureInput:
+    """The input that takes the picture. dimensions: a size, or a name or "" where the picture gives the size."""
+
+    name: str
+    dtype: str
+    dimensions: Sequence[int | str]
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether it is (N, H, W, C) instead of (N, C, H, W)."""
+        return self.dimensions[3] in (1, 3) and self.dimensions[1] not in (1, 3)
+
+    @property
+    def channels(self) -> int | None:
+        """1 or 3; None where the model does not say."""
+        found = self.dimensions[3 if self.channels_last else 1]
+        return found if isinstance(found, int) else None
+
+    @property
+    def takes_one(self) -> bool:
+        """Whether the batch is 1, or may be."""
+        return self.dimensions[0] == 1 or isinstance(self.dimensions[0], str)
+
+    def picture_size(self, own: Size) -> Size:
+        """Width and height that the model takes, for a picture of its `own` width and height."""
+        height, width = self.dimensions[1:3] if self.channels_last else self.dimensions[2:]
+        return width if isinstance(width, int) else own[0], height if isinstance(height, int) else own[1]
+
+    def shape(self, picture: Size, channels: int) -> tuple[int, int, int, int]:
+        """The input's shape for a picture of this width and height."""
+        width, height = self.picture_size(picture)
+        return (1, height, width, channels) if self.channels_last else (1, channels, height, width)
+
+def picture_inputs(declared: Declared, shapes: Mapping[str, Any]) -> list[PictureInput]:
+    """The inputs that take one picture of one or three channels, in numbers: one of bool is a mask.
+
+    declared: dtype and dimensions by name, a dimension without a size as a name or "", None for all; shapes: shapes of
+    inputs and sizes of named dimensions.
+    """
+    found = []
+    for name, (dtype, dimensions) in declared.items():
+        target = PictureInput(name, dtype, with_sizes(name, dimensions, shapes))
+        is_one = len(target.dimensions) == 4 and target.takes_one and target.channels in (1, 3, None)
+        if is_one and dtype != "bool":
+            found.append(target)
+    return found
+
+
+def with_sizes(name: str, dimensions: Sequence[int | str] | None, shapes: Mapping[str, Any]) -> Sequence[int | str]:
+    """An input's dimensions with the sizes that are given; four open ones where the model has no shape."""
+    given = shapes.get(name)
+    if given is not None and not isinstance(given, int):
+        return tuple(given)
+    sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
+    return [sizes.get(d, d) if isinstance(d, str) else d for d in dimensions or [""] * 4]
+
+
+# Places, weights
+
+
+def letterbox_scale(picture: Size, size: Size) -> float:
+    """Pixels of the letterboxed picture for one pixel of the original."""
+    return min(size[0] / picture[0], size[1] / picture[1])
+
+
+def placed(picture: Size, size: Size, resize: str) -> tuple[Size, Box]:
+    """The size in which a picture is shown at the top left of `size`, and the part of it that is shown.
+
+    Sizes are compared and divided as integers: the rounding of a scale would place edges outside of the picture.
+    Example: placed((500, 387), (224, 224), "crop") is (224, 224), (56.5, 0.0, 443.5, 387.0).
+    """
+    (before_x, before_y), (after_x, after_y) = picture, size
+    is_wide = after_x * before_y <= after_y * before_x  # wider for its height than `size`
+    if resize == "letterbox":
+        inner = (after_x, before_y * after_x // before_x) if is_wide else (before_x * after_y // before_y, after_y)
+        return (max(1, inner[0]), max(1, inner[1])), (0, 0, *picture)
+    shown: tuple[float, float] = picture
+    if resize == "crop":
+        shown = (after_x * before_y / after_y, before_y) if is_wide else (before_x, after_y * before_x / after_x)
+    left, top = (before_x - shown[0]) / 2, (before_y - shown[1]) / 2
+    return size, (left, top, left + shown[0], top + shown[1])
+
+
+def luma_weights(standard: str = "bt601") -> tuple[float, float, float]:
+    """What red, green and blue weigh in luma, by 'bt601' or 'bt709'."""
+    red, blue = _LUMA[standard]
+    return red, 1 - red - blue, blue
+
+
+def _box(distance: Any) -> Any:
+    return (distance > -0.5) & (distance <= 0.5)
+
+
+def _triangle(distance: Any) -> Any:
+    return numpy.maximum(1 - numpy.abs(distance), 0)
+
+
+def _cubic(distance: Any) -> Any:
+    """Keys, 1981, doi:10.1109/TASSP.1981.1163711, with a = -1/2, as Pillow has it."""
+    t = numpy.abs(distance)
+    near, far = (1.5 * t - 2.5) * t * t + 1, ((-0.5 * t + 2.5) * t - 4) * t + 2
+    return numpy.where(t < 1, near, numpy.where(t < 2, far, 0))
+
+
+# A filter's reach in pixels, and its weight at a distance.
+_FILTERS: Mapping[str, tuple[float, Callable[[Any], Any]]] = {
+    "antialias": (1, _triangle), "area": (0.5, _box), "bicubic": (2, _cubic), "bilinear": (1, _triangle),
+}
+FILTERS = tuple(_FILTERS)
+
+
+def taps(before: int, after: int, start: float, stop: float, how: str) -> tuple[Any, Any]:
+    """Positions and weights, each (after, taps), that resize the part from `start` to `stop` of `before` pixels.
+
+    A reduction stretches the filter by its factor, save 'bilinear'. Weights are normalised over the pixels that there
+    are. The same sums as Pillow's (Resample.c, precompute_coeffs).
+    """
+    scale = (stop - start) / after
+    stretch = 1.0 if how == "bilinear" else max(scale, 1.0)
+    reach, weight = _FILTERS[how]
+    centre = start + (numpy.arange(after) + 0.5) * scale
+    first = numpy.maximum((centre - reach * stretch + 0.5).astype(int), 0)
+    last = numpy.minimum((centre + reach * stretch + 0.5).astype(int), before)
+    positions = first[:, None] + numpy.arange((last - first).max())
+    weights = weight((positions - centre[:, None] + 0.5) * (1 / stretch)) * (positions < last[:, None])
+    # Zeros at both ends are left out, and rows of equal length stay inside: one that would not begins earlier.
+    used = weights != 0
+    begin, end = used.argmax(axis=1), used.shape[1] - used[:, ::-1].argmax(axis=1)
+    count = int((end - begin).max())
+    moved = numpy.minimum(first + begin, before - count)[:, None] + numpy.arange(count)
+    column = moved - first[:, None]
+    inside = (column >= 0) & (column < used.shape[1])
+    kept = numpy.take_along_axis(weights, column.clip(0, used.shape[1] - 1), axis=1) * inside
+    return moved, kept / kept.sum(axis=1, keepdims=True)
