@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import imgconv
 from imgconv.commands import compile, devices, inspect, profile, run, tune, verify
-from imgconv.errors import Error
+from imgconv.errors import Error, one_line
 
 COMMANDS = (run, inspect, profile, verify, tune, compile, devices)
 INTERRUPTED = 130
@@ -83,7 +83,8 @@ def _message(error: Exception) -> str:
         return str(error)
     if isinstance(error, MemoryError):
         return f"not enough memory: {error}"
-    return f"a fault in imgconv itself, {type(error).__name__}: {error} (imgconv --traceback shows where)"
+    what = one_line(f"{type(error).__name__}: {error}")
+    return f"a fault in imgconv itself, {what} (imgconv --traceback shows where)"
 
 
 def _failed(message: str, status: int) -> int:

@@ -11,14 +11,23 @@
         ├── ResourceError    a texture or memory that cannot be had: .tensor, .shape, .limit
         └── BuildError       the driver cannot compile a kernel: .source, .log
 
-A message says what is wrong, where, and what to do about it.
+A message says what is wrong, where, and what to do about it, in one line; only those of DeviceError and BuildError may
+have several, with the devices there are and with a driver's log.
 """
 
 from __future__ import annotations
 
 
+def one_line(text: str) -> str:
+    """The text with what is no printable character escaped, as repr does: a node may be called "a\\nb"."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
 class Error(Exception):
     """Whatever imgconv refuses or cannot do: the parent of every error here."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 class ConfigError(Error):
@@ -39,7 +48,7 @@ class ModelError(Error):
 
     def __str__(self) -> str:
         where = [f"file {self.file!r}"] * bool(self.file) + [f"node {self.node!r}"] * bool(self.node)
-        return f"{', '.join(where)}: {self.message}" if where else self.message
+        return one_line(f"{', '.join(where)}: {self.message}" if where else self.message)
 
 
 class UnsupportedError(ModelError):
@@ -66,6 +75,9 @@ class ShapeError(InputError):
 class DeviceError(Error):
     """No OpenCL driver, no such device, or the driver refused."""
 
+    def __str__(self) -> str:
+        return Exception.__str__(self)
+
 
 class ResourceError(DeviceError):
     """A texture or memory that cannot be had.
@@ -84,7 +96,7 @@ class ResourceError(DeviceError):
     def __str__(self) -> str:
         where = f"tensor {self.tensor!r}: " if self.tensor else ""
         limit = f" (limit: {self.limit})" if self.limit else ""
-        return f"{where}{self.message}{limit}"
+        return one_line(f"{where}{self.message}{limit}")
 
 
 class BuildError(DeviceError):
@@ -102,4 +114,4 @@ class BuildError(DeviceError):
 
     def __str__(self) -> str:
         lines = f"\n\nnear the error, line numbers as in the log:\n{self.excerpt}" if self.excerpt else ""
-        return f"{self.source}: the driver cannot build this kernel source; its log:\n{self.log}{lines}"
+        return f"{one_line(self.source)}: the driver cannot build this kernel source; its log:\n{self.log}{lines}"

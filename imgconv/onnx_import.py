@@ -117,7 +117,7 @@ def _prepared(proto: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return onnx.inliner.inline_local_functions(proto)
     except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
-        raise UnsupportedError(f"its functions cannot be put in place of their calls: {error}") from error
+        raise UnsupportedError(f"its functions cannot be put in place of their calls: {_said(error)}") from error
 
 
 def _modernised(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -130,7 +130,12 @@ def _modernised(proto: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return onnx.version_converter.convert_version(proto, OLDEST_OPSET)
     except (RuntimeError, ValueError) as error:
-        raise UnsupportedError(f"{old}: {error}") from error
+        raise UnsupportedError(f"{old}: {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    """What the onnx package says, which may be of several lines, in one."""
+    return " ".join(str(error).split())
 
 
 def _opset(proto: onnx.ModelProto) -> int:
@@ -362,7 +367,7 @@ class _Scope:
             if not schema.deprecated:
                 onnx.checker.check_node(node, self.context)
         except (onnx.checker.ValidationError, onnx.defs.SchemaError) as error:
-            raise ModelError(f"not valid ONNX: {str(error).strip()}", node=step.name) from error
+            raise ModelError(f"not valid ONNX: {_said(error)}", node=step.name) from error
         problem = _type_problem(schema, inputs)
         if problem:
             raise ModelError(f"{node.op_type}: {problem}", node=step.name)
@@ -411,7 +416,7 @@ class _Scope:
         except (OSError, ValueError, onnx.checker.ValidationError) as error:
             raise ModelError(
                 f"tensor {tensor.name!r} is in the external file {str(folder / location)!r}, which cannot be "
-                f"read: {error}"
+                f"read: {_said(error)}"
             ) from error
         filled.data_location = onnx.TensorProto.DEFAULT
         return filled

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from imgconv.errors import one_line
+
 UNLIMITED = 10_000
 PATIENCE = 1.0  # seconds
 
@@ -44,7 +46,7 @@ class Progress:
     """
 
     def __init__(self, what: str) -> None:
-        self._text = what
+        self._text = one_line(what)
         self._start = time.monotonic()
         self._bar: Bar | None = None
         self._timer = threading.Timer(PATIENCE, self._say)
@@ -72,6 +74,7 @@ class Progress:
 
     def __call__(self, done: int, total: int, what: str) -> None:
         """The callback that imgconv.load takes; a total of 0 stands for work that is not counted."""
+        what = one_line(what)
         if self._bar:
             task = self._bar.tasks[0]
             task.total = total or None

@@ -154,7 +154,7 @@ def reference(path: str | os.PathLike[str], graph: Graph, inputs: Inputs) -> dic
         arrays = session.run(made, given)
     except Exception as error:
         # Its exceptions have no common class of their own.
-        raise Error(f"onnxruntime cannot run {os.fspath(path)!r}: {error}") from error
+        raise Error(f"onnxruntime cannot run {os.fspath(path)!r}: {' '.join(str(error).split())}") from error
     return given | dict(zip(made, arrays, strict=True))
 
 

@@ -367,6 +367,29 @@ def test_errors_are_one_clear_line(imgconv: Command, device: DeviceInfo, line: s
     assert sorted(Path().iterdir()) == before
 
 
+def broken_nodes() -> dict[str, list[onnx.NodeProto]]:
+    """Nodes that are refused, each for another reason; every name has a line break and a terminal's escape."""
+    name, x = "two\nlines\x1b[31m", "in\nput"
+    relu = make_node("Relu", [x], ["y"], name=name)
+    return {
+        "operator": [make_node("No\nsuch", [x], ["y"], name=name)],
+        "domain": [make_node("Relu", [x], ["y"], name=name, domain="my\ndomain")],
+        "attribute": [make_node("Relu", [x], ["y"], name=name, **{"at\ntribute": 1})],
+        "tensor": [make_node("Relu", ["no\nthing"], ["y"], name=name)],
+        "twice": [relu, relu], "no output": [make_node("Relu", [x], ["other"], name=name)], "open size": [relu],
+    }
+
+
+@pytest.mark.parametrize("problem", broken_nodes())
+def test_names_with_line_breaks_leave_errors_one_line(imgconv: Command, device: DeviceInfo, problem: str) -> None:
+    write_model("m.onnx", broken_nodes()[problem], {"in\nput": [1, 3, "h\n", 8]})
+    size = () if problem == "open size" else ("--shape", "h\n=8")
+    for command in ("inspect", "run"):
+        status, _, err = imgconv(command, "m.onnx", *size, "--device", device.index)
+        assert status == 1 and err.startswith("imgconv: ") and "fault" not in err
+        assert err.count("\n") == 1 and "\x1b" not in err
+
+
 def test_pictures_may_stand_behind_options(imgconv: Command, device: DeviceInfo) -> None:
     write_classifier()
     for name in "abc":

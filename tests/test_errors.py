@@ -64,6 +64,20 @@ def test_build_error_carries_source_log_and_lines() -> None:
         assert part in str(error)
 
 
+def test_names_cannot_break_the_line() -> None:
+    """A line break, a terminal's escape sequence, a character that turns the direction, half of a surrogate pair."""
+    name = "a\nb\r\x1b[31m\u2028\u202e\ud800"
+    shown = r"a\nb\r\x1b[31m\u2028\u202e\ud800"
+    for error in (
+        errors.Error(name), errors.ModelError(name), errors.ModelError("no", name), errors.ModelError("no", node=name),
+        errors.ContentError(name, inputs=(name,)), errors.InputError(name), errors.ConfigError(name),
+        errors.ResourceError(name), errors.ResourceError("no", tensor=name), errors.BuildError(name, "log"),
+    ):
+        assert shown in str(error).splitlines()[0]
+    assert str(errors.ModelError("größer: 大 é")) == "größer: 大 é"
+    assert str(errors.DeviceError("devices:\n  a")) == "devices:\n  a"
+
+
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
 def test_errors_survive_another_process(error: errors.Error) -> None:
     for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parent.parent / "imgconv"
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(row.split())
     for row in (
-        "errors expression index template terminal timing why",
-        "cl config files results view",
+        "errors expression index template timing why",
+        "cl config files results terminal view",
         "archive graph layout peaks pictures",
         "access bounds evaluate export precision_file preprocess",
         "epilogue passes tensor",
