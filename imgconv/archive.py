@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Union
 
 from imgconv.errors import ModelError
-from imgconv.files import written_whole
+from imgconv.files import check_regular, written_whole
 
 MAGIC = b"imgconv\0"
 VERSION = 1
@@ -33,6 +33,7 @@ Section = Sequence[Union[bytes, memoryview]]
 def is_archive(path: str | os.PathLike[str]) -> bool:
     """Whether a file begins as an archive does; False where there is none."""
     try:
+        check_regular(path)
         with open(path, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
@@ -88,6 +89,7 @@ class Archive:
 
     def _read(self, offset: int, length: int) -> bytes:
         try:
+            check_regular(self.path)
             if offset + length > self.path.stat().st_size:
                 raise self._error("the file is shorter than it says: it was cut off. Compile it again")
             with self.path.open("rb") as file:

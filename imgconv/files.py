@@ -1,10 +1,12 @@
-"""Files that appear whole or not at all."""
+"""Files that are read only if they are files, and that appear whole or not at all."""
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +18,13 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """Raises OSError for what is neither a file nor a folder: to open or read a pipe can take for ever."""
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
 
 
 @contextmanager

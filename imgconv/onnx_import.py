@@ -23,6 +23,7 @@ import onnx.version_converter
 from imgconv import ops
 from imgconv.archive import MAGIC
 from imgconv.errors import InputError, ModelError, ShapeError, UnsupportedError
+from imgconv.files import check_regular
 from imgconv.graph import Graph
 from imgconv.tensor import Tensor, build_graph, origin
 from imgconv.view import Shape
@@ -95,6 +96,7 @@ def _naming(file: str) -> Iterator[None]:
 
 def _read_file(path: Path) -> onnx.ModelProto:
     try:
+        check_regular(path)
         content = path.read_bytes()
     except OSError as error:
         raise ModelError(f"cannot read the file: {error.strerror or error}") from error

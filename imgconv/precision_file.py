@@ -21,6 +21,7 @@ import numpy
 from imgconv.config import Precision
 from imgconv.errors import ConfigError
 from imgconv.expression import operations
+from imgconv.files import check_regular
 from imgconv.graph import Graph
 
 FORMAT, VERSION = "imgconv precision", 1
@@ -67,6 +68,7 @@ def read_precision_file(path: str | os.PathLike[str]) -> PrecisionFile:
     """The content of a file. Raises ConfigError naming it where it cannot be read, is damaged or of another kind."""
     name = os.fspath(path)
     try:
+        check_regular(path)
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {name!r}: {error.strerror or error}") from error

@@ -10,7 +10,7 @@ import numpy
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from imgconv.errors import InputError
-from imgconv.files import written_whole
+from imgconv.files import check_regular, written_whole
 from imgconv.pictures.preparation import (
     FILTERS, FORMATS, ORDERS, RESIZES, PictureInput, Preparation, Size, letterbox_scale, luma_weights, placed, taps,
 )
@@ -24,6 +24,7 @@ __all__ = [
 def read_picture(path: str | os.PathLike[str]) -> Image.Image:
     """The picture in a file as RGB, turned upright as its EXIF data says. Raises InputError naming the file."""
     try:
+        check_regular(path)
         with Image.open(path) as image:
             upright = ImageOps.exif_transpose(image)
             if upright.mode.startswith("I;16"):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy
 
 from imgconv.errors import InputError
+from imgconv.files import check_regular
 
 SMALLEST_IMAGE = 16
 
@@ -94,6 +95,7 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
     Raises InputError naming the file.
     """
     try:
+        check_regular(path)
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read labels {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error

@@ -61,6 +61,8 @@ class Database:
         Raises ConfigError where there is no file, or a damaged one, or one of another kind or version.
         """
         self.path = Path(path)
+        if self.path.exists() and not self.path.is_file():
+            raise ConfigError(f"{str(path)!r} is no tuning file: it is no regular file")
         if not new and not self.path.is_file():
             raise ConfigError(f"there is no tuning file {str(path)!r}")
         empty = not self.path.exists() or not self.path.stat().st_size

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -365,6 +369,57 @@ def test_errors_are_one_clear_line(imgconv: Command, device: DeviceInfo, line: s
     for part in parts:
         assert part in message, f"{part!r} is not in {message!r}"
     assert sorted(Path().iterdir()) == before
+
+
+PIPES = [
+    "run pipe a.png", "inspect pipe", "verify pipe", "compile pipe", "run means.onnx pipe", "verify means.onnx pipe",
+    "run means.onnx a.png --labels pipe", "run means.onnx --input x=pipe", "verify means.onnx --case pipe",
+    "run means.onnx a.png --precision pipe", "tune means.onnx --output pipe", "tune means.onnx --merge pipe",
+    "run external.onnx a.png",
+]
+
+
+@pytest.mark.parametrize("line", PIPES)
+def test_a_pipe_is_refused(imgconv: Command, device: DeviceInfo, line: str) -> None:
+    """Nobody writes to it: to open it would take for ever. Here a thread ends what reads it, so that the test fails."""
+    write_classifier()
+    write_picture("a.png", (1, 2, 3))
+    write_external("external.onnx", "pipe")
+    os.mkfifo("pipe")
+    with ended("pipe"):
+        status, out, err = imgconv(*line.split(), "--device", device.index)
+    assert status == 1 and out == ""
+    assert re.fullmatch("imgconv: .*'pipe'.*(no|not) regular file.*", err.splitlines()[-1]), err
+
+
+def write_external(name: str, data: str) -> None:
+    """x + b, with b in another file."""
+    write_model(name, [make_node("Add", ["x", "b"], ["y"])], {"x": [1, 3, 8, 8]}, {"b": numpy.ones(8, numpy.float32)})
+    model = onnx.load(name)
+    (tensor,) = model.graph.initializer
+    onnx.external_data_helper.set_external_data(tensor, data)
+    tensor.ClearField("raw_data")
+    onnx.save(model, name)
+
+
+@contextmanager
+def ended(path: str) -> Iterator[None]:
+    """Whoever opens the pipe meanwhile finds it empty."""
+    is_over = threading.Event()
+
+    def write() -> None:
+        while not is_over.is_set():
+            Path(path).open("wb").close()
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        thread.join()
+        os.close(reader)
 
 
 def broken_nodes() -> dict[str, list[onnx.NodeProto]]:

@@ -17,8 +17,8 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(row.split())
     for row in (
         "errors expression index template timing why",
-        "cl config files results terminal view",
-        "archive graph layout peaks pictures",
+        "cl config files terminal view",
+        "archive graph layout peaks pictures results",
         "access bounds evaluate export precision_file preprocess",
         "epilogue passes tensor",
         "kernels ops picture",

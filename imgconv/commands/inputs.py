@@ -14,6 +14,7 @@ from PIL import Image
 from imgconv.archive import is_archive
 from imgconv.commands.arguments import Declared, Shapes, check_sizes, named, number, numbers, read_shapes, shown
 from imgconv.errors import InputError
+from imgconv.files import check_regular
 from imgconv.onnx_import import declared_inputs
 from imgconv.picture import PICTURE
 from imgconv.pictures.preparation import FILTERS, ORDERS, RESIZES, PictureInput, Preparation, picture_inputs
@@ -125,6 +126,7 @@ def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[li
 def read_case(path: str) -> dict[str, Any]:
     """Arrays by input name from a .npz file; a name may be written in:NAME, out:NAME is left out. Raises InputError."""
     try:
+        check_regular(path)
         archive = numpy.load(path, allow_pickle=False)
         if isinstance(archive, numpy.ndarray):
             raise ValueError("it holds one array, without a name")
@@ -161,6 +163,7 @@ def read_preparation(options: argparse.Namespace, target: PictureInput | None) -
 def read_array(path: str) -> Any:
     """The array in a .npy file. Raises InputError naming the file."""
     try:
+        check_regular(path)
         array = numpy.load(path, allow_pickle=False)
     except OSError as error:
         raise InputError(f"cannot read {path!r}: {error.strerror or error}") from error
