@@ -32,7 +32,7 @@ from benchmarks.measure import (
 from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.config import read_config
 from imgconv.model import Model
-from imgconv.picture import PICTURE, array_shape, prepared
+from imgconv.pictures.device import PICTURE, array_shape, prepared
 from imgconv.pictures.preparation import FILTERS, FORMATS, Preparation, placed
 from imgconv.runner import Session
 from imgconv.tensor import Tensor, build_graph

@@ -22,7 +22,7 @@ from imgconv.tuning import Database, tuned
 
 if TYPE_CHECKING:
     from imgconv.pipeline import Pipeline
-    from imgconv.picture import PictureStage
+    from imgconv.pictures.device import PictureStage
     from imgconv.runner import Progress, Session
 
 Shapes = Mapping[str, Union[Sequence[int], int]]
@@ -85,7 +85,7 @@ class Source:
 
     def input_names(self) -> list[str]:
         """The names of the arrays that a run takes: the picture stands for the input that is made of it."""
-        from imgconv.picture import PICTURE
+        from imgconv.pictures.device import PICTURE
 
         made = {self.picture.target.name: PICTURE} if self.picture else {}
         return [made.get(name, name) for name in self.declared_inputs()]

@@ -161,7 +161,7 @@ class Model:
         several could take it. An open size of the model is the picture's own. Shares the weights.
         Raises InputError for a setting that does not fit, ConfigError for a compiled file, and what `load` raises.
         """
-        from imgconv.picture import PICTURE, array_shape, picture_stage
+        from imgconv.pictures.device import PICTURE, array_shape, picture_stage
 
         how = {
             "resize": resize, "filter": filter, "order": order, "scale": scale, "mean": _each(mean), "std": _each(std),

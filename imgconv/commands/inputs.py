@@ -16,7 +16,7 @@ from imgconv.commands.arguments import Declared, Shapes, check_sizes, named, num
 from imgconv.errors import InputError
 from imgconv.files import check_regular
 from imgconv.onnx_import import declared_inputs
-from imgconv.picture import PICTURE
+from imgconv.pictures.device import PICTURE
 from imgconv.pictures.preparation import FILTERS, ORDERS, RESIZES, PictureInput, Preparation, picture_inputs
 from imgconv.preprocess import input_array, read_picture
 from imgconv.saved import SavedModel

@@ -20,7 +20,7 @@ from imgconv.compiled import Source
 from imgconv.errors import InputError
 from imgconv.files import check_folder, written_whole
 from imgconv.model import Model, open_source
-from imgconv.picture import PictureStage
+from imgconv.pictures.device import PictureStage
 from imgconv.preprocess import read_picture, resized, save_picture, to_picture, with_color
 from imgconv.results import ImageOutput, Result, Scores, Summary, interpret, kind_of, read_labels, summarize
 

@@ -26,7 +26,7 @@ from benchmarks import picture as benchmark
 from examples.detect import PREPARATION, decode
 from imgconv.cl.device import DeviceInfo
 from imgconv.layout import HostBuffer, Texture
-from imgconv.picture import array_shape
+from imgconv.pictures.device import array_shape
 from imgconv.pictures.preparation import placed
 from imgconv.preprocess import FILTERS, RESIZES, Preparation, letterbox_scale, read_picture, to_array
 from imgconv.tensor import Tensor, build_graph

@@ -1,0 +1,122 @@
+"""Pictures on the host: files to a model's input arrays, and image outputs back to files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from imgconv.errors import InputError
+from imgconv.files import check_regular, written_whole
+from imgconv.pictures.preparation import PictureInput, Preparation, Size, luma_weights, placed, taps
+
+
+def read_picture(path: str | os.PathLike[str]) -> Image.Image:
+    """The picture in a file as RGB, turned upright as its EXIF data says. Raises InputError naming the file."""
+    try:
+        check_regular(path)
+        with Image.open(path) as image:
+            upright = ImageOps.exif_transpose(image)
+            if upright.mode.startswith("I;16"):
+                return Image.fromarray((numpy.asarray(upright) // 257).astype(numpy.uint8)).convert("RGB")
+            if upright.mode in ("I", "F"):
+                raise InputError(f"picture {os.fspath(path)!r} has 32 bits a pixel; save it with 8 or 16")
+            return upright.convert("RGB")
+    except UnidentifiedImageError as error:
+        raise InputError(f"{os.fspath(path)!r} is not a picture that Pillow can read") from error
+    except InputError:
+        raise
+    # Pillow's decoders raise nearly anything on a broken file: SyntaxError, ValueError, struct.error, zlib.error ...
+    except Exception as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InputError(f"cannot read picture {os.fspath(path)!r}: {reason}") from error
+
+
+def resized(picture: Image.Image, size: Size, preparation: Preparation) -> Image.Image:
+    """The picture at exactly `size`, as the preparation's resize, filter and pad say, rounded to 8 bits at the end."""
+    return Image.fromarray(numpy.rint(_framed(picture, size, preparation)).astype(numpy.uint8))
+
+
+def to_array(picture: Image.Image, preparation: Preparation, size: Size | None = None) -> Any:
+    """The picture as float32 (1, C, H, W), at `size` (width, height) or as large as it is; C is 3, or 1 for order 'y'.
+
+    Nothing is rounded to 8 bits on the way: this is what `Model.preprocess` computes on a device, within the rounding
+    of float sums. Example: to_array(read_picture("a.jpg"), Preparation("crop"), (224, 224)) is (1, 3, 224, 224).
+    """
+    pixels = _framed(picture, size or picture.size, preparation)
+    if preparation.order == "y":
+        pixels = pixels @ numpy.array(luma_weights(), numpy.float32)[:, None]
+    elif preparation.order == "bgr":
+        pixels = pixels[..., ::-1]
+    values = (pixels * preparation.scale - numpy.array(preparation.mean)) / numpy.array(preparation.std)
+    return numpy.ascontiguousarray(values.transpose(2, 0, 1)[None], numpy.float32)
+
+
+def input_array(picture: Image.Image, target: PictureInput, preparation: Preparation) -> Any:
+    """The array of a model's input for a picture; rounded and clipped where the model takes integers."""
+    array = to_array(picture, preparation, target.picture_size(picture.size))
+    array = array.transpose(0, 2, 3, 1) if target.channels_last else array
+    if target.dtype.startswith("float"):
+        return array.astype(target.dtype)
+    limits = numpy.iinfo(target.dtype)
+    return numpy.rint(array).clip(limits.min, limits.max).astype(target.dtype)
+
+
+def _framed(picture: Image.Image, size: Size, preparation: Preparation) -> Any:
+    """The picture at exactly `size`, float32 (height, width, 3) from 0 to 255."""
+    pixels = numpy.asarray(picture.convert("RGB"))
+    (width, height), box = placed(picture.size, size, preparation.resize)
+    rows = _weighed(pixels, *taps(pixels.shape[0], height, box[1], box[3], preparation.filter))
+    columns = rows.swapaxes(0, 1)
+    scaled = _weighed(columns, *taps(pixels.shape[1], width, box[0], box[2], preparation.filter)).swapaxes(0, 1)
+    framed = numpy.full((size[1], size[0], 3), preparation.pad, numpy.float32)
+    framed[:height, :width] = scaled.clip(0, 255)  # only a cubic overshoots
+    return framed
+
+
+def _weighed(pixels: Any, positions: Any, weights: Any) -> Any:
+    """Along the first axis, output o is the sum over taps t of weights[o][t] * pixels[positions[o][t]], in float32."""
+    found = numpy.zeros((len(positions), *pixels.shape[1:]), numpy.float32)
+    for place, weight in zip(positions.T, weights.T.astype(numpy.float32), strict=True):
+        found += weight[:, None, None] * pixels[place]
+    return found
+
+
+def guess_range(array: Any) -> tuple[float, float]:
+    """The values of black and white: 0 and 255 for bytes and where the largest value is above 4, else 0 and 1.
+
+    Networks overshoot, so that values a little above 1 do not mean 0 to 255; and a picture of 0 to 255 with nothing
+    above 4 would be black.
+    """
+    return (0.0, 255.0) if array.dtype == numpy.uint8 or numpy.nanmax(array, initial=0) > 4 else (0.0, 1.0)
+
+
+def to_picture(array: Any, order: str = "rgb", value_range: tuple[float, float] | None = None) -> Image.Image:
+    """The picture in a (C, H, W) array of one or three channels. `value_range`: black and white, guessed by default.
+
+    Values outside of the range are clipped, NaN is black.
+    """
+    low, high = guess_range(array) if value_range is None else value_range
+    scaled = (numpy.nan_to_num(array.astype(numpy.float64), nan=low) - low) * (255 / (high - low))
+    pixels = numpy.rint(scaled.clip(0, 255)).astype(numpy.uint8)
+    if pixels.shape[0] == 1:
+        return Image.fromarray(pixels[0])
+    return Image.fromarray(numpy.ascontiguousarray(pixels.transpose(1, 2, 0)[..., :: -1 if order == "bgr" else 1]))
+
+
+def with_color(luma: Image.Image, picture: Image.Image) -> Image.Image:
+    """RGB of a grey picture and the colors of another, which is enlarged with bicubic interpolation."""
+    _, blue, red = picture.convert("YCbCr").resize(luma.size, Image.Resampling.BICUBIC).split()
+    return Image.merge("YCbCr", (luma, blue, red)).convert("RGB")
+
+
+def save_picture(picture: Image.Image, path: str | os.PathLike[str]) -> None:
+    """Writes a picture file, in the format of the path's ending. Raises InputError naming the path."""
+    kind = Image.registered_extensions().get(Path(path).suffix.lower())
+    if kind not in Image.SAVE:
+        raise InputError(f"cannot write {os.fspath(path)!r}: Pillow writes no such format; use .png")
+    with written_whole(path) as file:
+        picture.save(file, kind)
