@@ -4,8 +4,8 @@
     python -m tests.snapshots --write    write what is so now; for a commit that says why it changed
 
 Three devices, as numbers: a CPU, a computer's GPU, and a phone's GPU whose images are parts of one buffer. Networks of
-models/ are small ones of their kind, so that this takes seconds. Those of the folder IMGCONV_MODELS are as they are;
-without it they are left alone.
+models/ are small ones of their kind, so that this takes seconds; `attention` has the kernels that none of them needs.
+Those of the folder IMGCONV_MODELS are as they are; without it they are left alone.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from imgconv.memory import Alignment
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.plan import Plan, Storage
+from imgconv.tensor import Tensor, build_graph, concatenate, convolution
 from models import MODELS, build
 
 FILE = Path(__file__).parent / "snapshots.json"
@@ -58,17 +59,35 @@ class Case:
         return text + (", full size" if self.full else "") + (f", images of {self.max_image}" if self.max_image else "")
 
 
+def attention() -> Graph:
+    """Products of computed matrices and by a known one, convolutions in groups and transposed, a softmax, a batch."""
+    random = numpy.random.default_rng(0)
+
+    def constant(*shape: int) -> Tensor:
+        return Tensor.constant(random.uniform(-1, 1, shape).astype(numpy.float32))
+
+    x = Tensor.input("x", (2, 24, 12, 10))
+    rows = x.conv2d(constant(36, 6, 3, 3), padding=1, groups=4).relu().reshape(2, 3, 12, 120)
+    scores = rows.matmul(rows.transpose(0, 1, 3, 2)).softmax(3)
+    mixed = scores.matmul(rows).matmul(constant(120, 60)).reshape(2, 36, 12, 5)
+    wide = convolution(mixed, constant(36, 10, 3, 2), (1, 2), (1, 0, 1, 0), (1, 1), 1, (12, 10), True)
+    return build_graph({"y": concatenate([wide, x], 1).mean([2, 3]), "scores": scores})
+
+
+NETWORKS = {**MODELS, "attention": attention}
+
+
 def quick() -> list[Case]:
     """The cases of every run of the tests."""
     wanted = [("cpu", 0), ("cpu", 1), ("large gpu", 0), ("small gpu", 1), ("small gpu", 2)]
-    cases = [Case(name, device, mode) for name in MODELS for device, mode in wanted]
-    tiled = ("mobilenet_v2", "small gpu"), ("squeezenet", "cpu"), ("conv_gru", "large gpu")
+    cases = [Case(name, device, mode) for name in NETWORKS for device, mode in wanted]
+    tiled = ("mobilenet_v2", "small gpu"), ("squeezenet", "cpu"), ("conv_gru", "large gpu"), ("attention", "cpu")
     return cases + [Case(name, device, 0, TILED) for name, device in tiled]
 
 
 def thorough() -> list[Case]:
     """The other modes, and networks at full size."""
-    cases = [Case(name, device, mode) for name in MODELS for device in DEVICES for mode in range(3)]
+    cases = [Case(name, device, mode) for name in NETWORKS for device in DEVICES for mode in range(3)]
     cases += [Case(name, device, 0, None, True) for name in MODELS for device in DEVICES]
     return [case for case in cases if case not in quick()]
 
@@ -86,6 +105,8 @@ def graph_of(network: str, full: bool) -> Graph:
     """The network after the passes."""
     if network in MODELS:
         return run_passes(build(network) if full else build(network, size=64, width=0.25))
+    if network in NETWORKS:
+        return run_passes(NETWORKS[network]())
     assert FOLDER
     path = Path(FOLDER) / network
     with numpy.load(next(path.parent.glob(f"case_{path.stem}*.npz"), next(path.parent.glob("case_*.npz")))) as arrays:
@@ -119,7 +140,7 @@ def snapshot(case: Case) -> dict[str, Any]:
         "launches": len(plan.launches), "kernels": len({launch.source.text for launch in plan.launches}),
         "textures": len(plan.textures), "weight bytes": plan.weight_bytes, "activation bytes": plan.activation_bytes,
         "state bytes": plan.state_bytes, "workspace bytes": plan.workspace_bytes, "buffer bytes": plan.buffer_bytes,
-        "plan": _digest([str(plan)]), "arguments and sizes": _digest(given), "places": _digest(places),
+        "plan": _digest([str(plan)]), "arguments and sizes": _digest(given), "places": _digest(sorted(places)),
         "texts": {path: _digest(found) for path, found in sorted(texts.items())},
     }
 
