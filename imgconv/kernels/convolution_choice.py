@@ -11,6 +11,7 @@ from math import ceil, prod
 from imgconv.kernels.convolution import (
     Problem, Specialisation, kept_size, staged_quads, staged_texels, sums_of, taps_of, tile_size, work_items,
 )
+from imgconv.kernels.costs import CPU, LARGE, SMALL, CpuCosts, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
 from imgconv.kernels.source import round_up
 from imgconv.layout import LANES
 
@@ -34,8 +35,6 @@ WINOGRAD_BLOCKS = {
 }
 # Texels in a row that every device's images take; a longer row of weights is cut into tiles, which cost at each read.
 SAFE_WIDTH = 1 << 14
-# From how many compute units on a GPU is one of a computer rather than of a phone.
-LARGE_GPU = 16
 
 
 def candidates(problem: Problem, kind: str) -> list[Specialisation]:
@@ -49,14 +48,21 @@ def default_specialisation(problem: Problem, kind: str, compute_units: int) -> S
     return min(candidates(problem, kind), key=lambda c: predicted_cost(problem, c, kind, compute_units))
 
 
-def predicted_cost(problem: Problem, chosen: Specialisation, kind: str, compute_units: int) -> float:
+def predicted_cost(
+    problem: Problem, chosen: Specialisation, kind: str, compute_units: int, costs: DeviceCosts | None = None
+) -> float:
     """How long a launch is expected to take, to compare specialisations of one problem with.
 
-    kind: 'cpu' (nanoseconds) or 'gpu' (cycles of a compute unit).
+    kind: 'cpu' or 'gpu'. costs: the numbers of that kind of device, by default those in use. The cost is in
+    nanoseconds by CpuCosts, in cycles of a compute unit by LargeGpuCosts, in issue slots by SmallGpuCosts.
     """
-    if kind == "cpu":
-        return _cost_on_cpu(problem, chosen, compute_units)
-    return _cost_on_gpu(problem, chosen, compute_units)
+    costs = costs or costs_of(kind, compute_units)
+    if isinstance(costs, CpuCosts):
+        return _cost_on_cpu(problem, chosen, compute_units, costs)
+    if isinstance(costs, LargeGpuCosts):
+        return _cost_on_large_gpu(problem, chosen, compute_units, costs)
+    assert isinstance(costs, SmallGpuCosts)
+    return _cost_on_small_gpu(problem, chosen, costs)
 
 
 def _on_cpu(problem: Problem) -> Iterator[Specialisation]:
@@ -216,55 +222,67 @@ def weight_reads(problem: Problem, chosen: Specialisation) -> int:
     return steps * problem.input_lanes * chosen.block_quads * chosen.passes
 
 
-def _cost_on_cpu(problem: Problem, chosen: Specialisation, compute_units: int) -> float:
-    """Nanoseconds on the core with the most work: an emulated texture read takes as long as ten multiply-adds of 16.
-
-    Fitted to 2,900 candidates for 140 problems of five networks, Intel's runtime on one core of a Zen 5: half of them
-    within 10 %, and of those that it likes best 94 % within 10 % of the fastest.
-    """
-    sums, vectors = chosen.block_columns * chosen.block_rows, chosen.block_quads // chosen.vector_quads
-    reads, stores = texel_reads(problem, chosen), sums * chosen.block_quads * chosen.passes
-    steps = weight_reads(problem, chosen) // chosen.block_quads
-    # Each of Winograd's taps adds to a sum of its own in every tile, and waits for no other.
-    added = sums // max(1, chosen.winograd)
-    if problem.depthwise:
-        # Its sums stay in registers; where blocks reach past the last column, each position is tested.
-        tested = problem.phase_size[1] % chosen.block_columns > 0
-        item = reads * (1.9 if tested else 1.0) + steps * (0.6 * sums + 1.2 * max(0, sums - 28)) + 50
-    else:
-        # A line of a window is shifted through registers at each of its columns; what is kept for passes is stored.
-        shifted = 0.18 if chosen.keep == "line" and problem.window != (1, 1) and not chosen.winograd else 0.0
-        rows = (0.05 if chosen.passes > 1 else 0.25) if chosen.block_rows > 1 and problem.window == (1, 1) else 0.0
-        item = reads * (2.4 if chosen.keep == "input" else 2.0) + stores * 1.8
-        start = 1.0 if chosen.winograd else 1.25
-        arithmetic = steps * (start + ((0.25 + shifted) * vectors + rows) * added)
-        # Weights that a core's own cache does not hold come past it for each item: 31 GB/s, 16 from memory.
-        used = 16 * weight_reads(problem, chosen)
-        whole = used * ceil(problem.output_quads / chosen.block_quads / chosen.passes)
-        item += max(arithmetic, used * (0.0 if whole < 1 << 20 else 0.032 if whole < 1 << 23 else 0.06))
-    item += 0.0 if chosen.weights_in_buffer else weight_reads(problem, chosen) * 2.2
+def _cost_on_cpu(problem: Problem, chosen: Specialisation, compute_units: int, costs: CpuCosts = CPU) -> float:
+    """Nanoseconds on the core with the most work."""
+    item = _item_of_depthwise(problem, chosen, costs) if problem.depthwise else _item_of_dense(problem, chosen, costs)
+    item += 0.0 if chosen.weights_in_buffer else weight_reads(problem, chosen) * costs.weight_of_image
     # The runtime makes a group of a whole row of work items where it is free to.
     width, height, depth = work_items(problem, chosen)
     groups, each = (height * depth, width * item) if chosen.local_size is None else (width * height * depth, item)
     # Cores that share a launch must wake, and at its end wait for each other.
-    return each if groups == 1 else each * max(ceil(groups / compute_units), groups / compute_units + 0.25) + 2000
+    shares = max(ceil(groups / compute_units), groups / compute_units + costs.share)
+    return each if groups == 1 else each * shares + costs.wake
 
 
-def _cost_on_gpu(problem: Problem, chosen: Specialisation, compute_units: int) -> float:
-    """Cycles of a compute unit. Work items that only fill up a work group cost as much as the others."""
+def _item_of_depthwise(problem: Problem, chosen: Specialisation, costs: CpuCosts) -> float:
+    """Nanoseconds of a work item. Its sums stay in registers."""
+    sums, steps = chosen.block_columns * chosen.block_rows, weight_reads(problem, chosen)
+    # Where blocks reach past the last column, each position is tested.
+    tested = problem.phase_size[1] % chosen.block_columns > 0
+    read = costs.depthwise_read_tested if tested else costs.depthwise_read
+    spilled = costs.depthwise_spill * max(0, sums - costs.depthwise_registers)
+    return (
+        texel_reads(problem, chosen) * read + steps * (costs.depthwise_multiply_add * sums + spilled)
+        + costs.depthwise_item
+    )
+
+
+def _item_of_dense(problem: Problem, chosen: Specialisation, costs: CpuCosts) -> float:
+    """Nanoseconds of a work item: what it reads and writes, and its arithmetic or the weights that come meanwhile."""
+    sums, vectors = chosen.block_columns * chosen.block_rows, chosen.block_quads // chosen.vector_quads
+    stores, steps = sums * chosen.block_quads * chosen.passes, weight_reads(problem, chosen) // chosen.block_quads
+    # Each of Winograd's taps adds to a sum of its own in every tile, and waits for no other.
+    added = sums // max(1, chosen.winograd)
+    # A line of a window is shifted through registers at each of its columns; what is kept for passes is stored.
+    shifted = costs.shift if chosen.keep == "line" and problem.window != (1, 1) and not chosen.winograd else 0.0
+    rows = costs.rows_of_passes if chosen.passes > 1 else costs.rows
+    rows = rows if chosen.block_rows > 1 and problem.window == (1, 1) else 0.0
+    read = costs.read_and_keep if chosen.keep == "input" else costs.read
+    start = costs.step_of_winograd if chosen.winograd else costs.step
+    arithmetic = steps * (start + ((costs.multiply_add + shifted) * vectors + rows) * added)
+    # Weights that a core's own cache does not hold come past it for each item.
+    used = 16 * weight_reads(problem, chosen)
+    whole = used * ceil(problem.output_quads / chosen.block_quads / chosen.passes)
+    byte = costs.byte_of_shared_cache if whole < costs.shared_cache_bytes else costs.byte_of_memory
+    weights = used * (0.0 if whole < costs.own_cache_bytes else byte)
+    return texel_reads(problem, chosen) * read + stores * costs.store + max(arithmetic, weights)
+
+
+def _multiply_adds_of(problem: Problem, chosen: Specialisation) -> int:
+    """Multiply-adds of a work item on a GPU."""
+    steps = weight_reads(problem, chosen) * LANES
+    return steps * chosen.block_rows * chosen.block_columns // max(1, chosen.winograd)
+
+
+def _kept_texels(problem: Problem, chosen: Specialisation) -> int:
+    """Texels of input and of sums that a work item on a GPU keeps."""
+    return prod(kept_size(problem, chosen)) + sums_of(chosen)
+
+
+def _groups_of(problem: Problem, chosen: Specialisation) -> int:
+    """Work groups of a launch on a GPU. Items that only fill one up cost as much as the others."""
     blocks, local = work_items(problem, chosen), chosen.local_size or (1, 1, 1)
-    groups = prod(ceil(n / size) for n, size in zip(blocks, local, strict=True))
-    weights = weight_reads(problem, chosen)
-    multiply_adds = weights * LANES * chosen.block_rows * chosen.block_columns // max(1, chosen.winograd)
-    kept = prod(kept_size(problem, chosen)) + sums_of(chosen)
-    if compute_units < LARGE_GPU:
-        weights *= 4 if _rows_of_weights_are_cut(problem, chosen) else 1
-        return groups * prod(local) * _slots_of_item(problem, chosen, multiply_adds, weights, kept)
-    registers = 4 * kept + 40
-    resident = max(1, min(16, 65536 // (registers * prod(local))))
-    rounds = ceil(groups / compute_units)
-    busy, alone = _cycles_of_group(problem, chosen, multiply_adds, weights)
-    return max(busy * rounds, alone * ceil(rounds / resident)) * (4 if registers > 255 else 1)
+    return prod(ceil(n / size) for n, size in zip(blocks, local, strict=True))
 
 
 def _rows_of_weights_are_cut(problem: Problem, chosen: Specialisation) -> bool:
@@ -272,39 +290,47 @@ def _rows_of_weights_are_cut(problem: Problem, chosen: Specialisation) -> bool:
     return problem.group_input_quads * taps_of(problem, chosen) > SAFE_WIDTH
 
 
-def _cycles_of_group(
-    problem: Problem, chosen: Specialisation, multiply_adds: int, weights: int
-) -> tuple[float, float]:
-    """Cycles for which a work group keeps a large GPU's compute unit busy, and which it takes where it is alone there.
+def _cost_on_large_gpu(
+    problem: Problem, chosen: Specialisation, compute_units: int, costs: LargeGpuCosts = LARGE
+) -> float:
+    """Cycles of a compute unit."""
+    registers = LANES * _kept_texels(problem, chosen) + costs.registers_besides
+    items = prod(chosen.local_size or (1, 1, 1))
+    resident = max(1, min(costs.groups, costs.registers // (registers * items)))
+    rounds = ceil(_groups_of(problem, chosen) / compute_units)
+    busy, alone = _cycles_of_group(problem, chosen, costs)
+    cycles = max(busy * rounds, alone * ceil(rounds / resident))
+    return cycles * (costs.spill if registers > costs.registers_of_item else 1)
 
-    Fitted to 4,000 measurements of 100 problems of five networks on an H200; measured anew, what it chooses takes 1.02
-    times as long as the best of 16, in all, and for 94 % of them at most 1.1 times. A compute unit takes 128
-    multiply-adds in a cycle, 53 from local memory, and at best 80 where no line of texels is kept there (fitted to 37
-    blocks and groups of one 1x1 convolution, 256 to 256 channels at 256x256); it reads a texel in 0.3 to 2.7 cycles,
-    the faster the more items of a wave read texels beside each other, and what no item of the group has read before in
-    half a cycle to one more. An item alone waits 83 cycles for each read, 54 for one of a buffer, 270 for each step,
-    630 for what is staged, 700 for each texel that it writes, and 1,240 for those that it shares a sum with.
-    """
+
+def _cycles_of_group(problem: Problem, chosen: Specialisation, costs: LargeGpuCosts) -> tuple[float, float]:
+    """Cycles for which a work group keeps a large GPU's compute unit busy, and which it takes if it is alone there."""
     width, height, _ = chosen.local_size or (1, 1, 1)
     items, texels, sums = prod(chosen.local_size or (1, 1, 1)), texel_reads(problem, chosen), sums_of(chosen)
+    weights = weight_reads(problem, chosen)
     different_weights, different_texels = _read_by_group(problem, chosen)
     # Items of a wave of 32 that differ in y read quads beside each other.
     beside = min(height, max(1, ceil(32 / width)))
-    texel = 0.155 * (1 + 16.4 / (beside if problem.depthwise else min(chosen.parts, beside)))
-    arithmetic, memory = multiply_adds * items / 128, 0.43 * different_weights + different_texels
+    texel = costs.read * (1 + costs.read_apart / (beside if problem.depthwise else min(chosen.parts, beside)))
+    arithmetic = _multiply_adds_of(problem, chosen) * items / costs.multiply_adds
+    memory = costs.new_weight * different_weights + costs.new_texel * different_texels
+    store = costs.wait_store * sums
     if chosen.weights == "local":
-        memory += items * (0.12 * weights + (0.0 if chosen.staged_input else texel * texels))
+        memory += items * (costs.weight_of_local * weights + (0.0 if chosen.staged_input else texel * texels))
         stages = problem.group_input_quads / staged_quads(problem, chosen)
         if chosen.keep == "texel":
-            arithmetic = (1.6 if width <= 2 else 1.85) * arithmetic + 0.35 * memory
+            staged = costs.staged_texel_narrow if width <= 2 else costs.staged_texel
+            arithmetic = staged * arithmetic + costs.staged_memory * memory
         else:
-            arithmetic *= 2.4
-        return max(arithmetic, memory), 630 * stages + 700 * sums
+            arithmetic *= costs.staged_line
+        return max(arithmetic, memory), costs.wait_stage * stages + store
     if chosen.weights_in_buffer:
-        return max(arithmetic, memory + items * texel * texels), 83 * texels + 54 * weights + 700 * sums
-    weight = 0.9 if _rows_of_weights_are_cut(problem, chosen) else 0.29
+        alone = costs.wait_read * texels + costs.wait_weight_of_buffer * weights + store
+        return max(arithmetic, memory + items * texel * texels), alone
+    weight = costs.weight_of_tiles if _rows_of_weights_are_cut(problem, chosen) else costs.weight
     steps = ceil(problem.group_input_quads / chosen.parts) * problem.window[0]
-    alone = 83 * (texels + weights) + 270 * steps + 700 * sums / chosen.parts + (1240 if chosen.parts > 1 else 0)
+    alone = costs.wait_read * (texels + weights) + costs.wait_step * steps + store / chosen.parts
+    alone += costs.wait_parts if chosen.parts > 1 else 0
     return max(arithmetic, memory + items * (texel * texels + weight * weights)), alone
 
 
@@ -324,44 +350,49 @@ def _read_by_group(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
     return problem.group_input_quads * taps * problem.input_lanes * quads, problem.group_input_quads * texels
 
 
-def _slots_of_item(
-    problem: Problem, chosen: Specialisation, multiply_adds: int, weights: int, kept: int
-) -> float:
+def _cost_on_small_gpu(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts = SMALL) -> float:
+    """Issue slots of all work items of a launch."""
+    items = _groups_of(problem, chosen) * prod(chosen.local_size or (1, 1, 1))
+    return items * _slots_of_item(problem, chosen, costs)
+
+
+def _slots_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:
     """Issue slots of a work item on a small GPU, as Mesa's compiler makes Adreno code.
 
     It unrolls the window's columns and merges the reads of one texel, so that `texel` reads as often as `line`, in an
-    order that needs fewer registers; a depthwise window it unrolls whole. In its a630 code of 3,200 candidates for five
-    networks' convolutions a read takes 3.7 slots, a sum 16: half of the dense ones are within 5 % of that, of the
-    depthwise ones within 10 %. A read counts for more here, as its texture unit is the slower part below some 14
-    multiply-adds a read. What it chooses takes 1.4 % more slots than the best.
+    order that needs fewer registers; a depthwise window it unrolls whole.
     """
     merged = replace(chosen, keep="window" if problem.depthwise else "line") if chosen.keep != "window" else chosen
+    weights = weight_reads(problem, chosen) * (costs.tiles if _rows_of_weights_are_cut(problem, chosen) else 1)
     reads, sums = texel_reads(problem, merged) + weights, sums_of(chosen)
+    multiply_adds = _multiply_adds_of(problem, chosen)
     if chosen.winograd:
         taps = problem.group_input_quads * problem.window[0] * prod(kept_size(problem, chosen)) // chosen.parts
         multiply_adds += LANES * (taps + sums)
-    slots = multiply_adds + 12 * reads + 21 * sums * chosen.parts + 15
+    slots = multiply_adds + costs.read * reads + costs.sum * sums * chosen.parts + costs.item
     # Few work items are enough to fill it: shared sums only cost the reads that smaller blocks repeat.
-    spills = chosen.weights_in_buffer or _spills(problem, chosen, sums, kept)
-    return slots * (4 if spills else 1.5 if chosen.parts > 1 else 1)
+    spills = chosen.weights_in_buffer or _spills(problem, chosen, costs)
+    return slots * (costs.spill if spills else costs.shared if chosen.parts > 1 else 1)
 
 
-def _spills(problem: Problem, chosen: Specialisation, sums: int, kept: int) -> bool:
+def _spills(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> bool:
     """Whether Mesa's Adreno code has too few registers: it reads all that an unrolled loop needs before it starts."""
-    taps = problem.window[0] * problem.window[1]
+    taps, sums, kept = prod(problem.window), sums_of(chosen), _kept_texels(problem, chosen)
     if problem.depthwise:
         line, window = (prod(tile_size(problem, replace(chosen, keep=keep))) for keep in ("line", "window"))
-        if 4 * taps * sums + 3 * window > 900:  # it leaves the loop over rows
-            return chosen.keep != "line" or line + sums > 40
-        return chosen.keep != "line" or window > 45 or sums > 8
+        if 4 * taps * sums + 3 * window > costs.depthwise_unrolled:  # it leaves the loop over rows
+            return chosen.keep != "line" or line + sums > costs.depthwise_line
+        return chosen.keep != "line" or window > costs.depthwise_window or sums > costs.depthwise_sums
     if chosen.winograd:
         # It unrolls smaller blocks until they spill; F(4, 3) leaves too few registers for any.
-        return chosen.winograd > 2 or chosen.keep != "line" or sums != 16 or chosen.block_quads < 2
+        return chosen.winograd > 2 or chosen.keep != "line" or sums != costs.winograd_sums or chosen.block_quads < 2
     if taps == 1:
         # Rows further apart than two have coordinates of their own.
-        return kept + LANES * chosen.block_quads + (chosen.block_rows if chosen.block_rows > 2 else 0) > 42
-    if sums == 24 and chosen.keep == "texel" and chosen.block_rows > 1 and problem.input_lanes == LANES:
+        rows = chosen.block_rows if chosen.block_rows > 2 else 0
+        return kept + LANES * chosen.block_quads + rows > costs.held_by_1x1
+    in_loop = sums == costs.sums_in_loop and chosen.keep == "texel" and chosen.block_rows > 1
+    if in_loop and problem.input_lanes == LANES:
         return problem.half  # it leaves the loop over columns, with half sums beside the others
     line = prod(tile_size(problem, replace(chosen, keep="line")))
     held = line + sums + problem.input_lanes * chosen.block_quads
-    return sums > 16 or held > 40 or (chosen.keep != "texel" and kept > 18)
+    return sums > costs.sums or held > costs.held or (chosen.keep != "texel" and kept > costs.kept)

@@ -11,6 +11,7 @@ from imgconv.epilogue import build_epilogue
 from imgconv.graph import Node, Operand
 from imgconv.index import Index, Variable, constant, unflatten, variable, variable_index
 from imgconv.kernels import convolution
+from imgconv.kernels.costs import DeviceCosts, costs_of
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.layout import LANES, Placement, Texture
 from imgconv.template import specialise
@@ -76,21 +77,25 @@ def default_specialisation(problem: Problem, kind: str, compute_units: int) -> S
     return min(candidates(problem, kind), key=lambda c: predicted_cost(problem, c, kind, compute_units))
 
 
-def predicted_cost(problem: Problem, chosen: Specialisation, kind: str, compute_units: int) -> float:
+def predicted_cost(
+    problem: Problem, chosen: Specialisation, kind: str, compute_units: int, costs: DeviceCosts | None = None
+) -> float:
     """What a launch is expected to take, in texture reads of a compute unit; kind: 'cpu' or 'gpu'.
 
-    A multiply-add of four numbers takes a quarter of a read. On a GPU an item alone waits for each of its reads, and
-    512 of them are needed for a compute unit to be busy.
+    costs: the numbers of that kind of device, by default those in use. On a GPU an item alone waits for each of its
+    reads.
     """
+    costs = costs or costs_of(kind, compute_units)
     steps = ceil(ceil(problem.inner / LANES) / chosen.parts)
     reads = steps * (chosen.block_rows + LANES * chosen.block_quads)
-    item = reads + steps * LANES * chosen.block_rows * chosen.block_quads / 4
-    item += chosen.block_rows * chosen.block_quads * (1 + chosen.parts / 4 if chosen.parts > 1 else 1)
+    item = reads + steps * LANES * chosen.block_rows * chosen.block_quads * costs.product_multiply_add
+    store = costs.product_store * (1 + chosen.parts * costs.product_part if chosen.parts > 1 else 1)
+    item += chosen.block_rows * chosen.block_quads * store
     blocks = ceil(problem.output_quads / chosen.block_quads) * ceil(problem.rows / chosen.block_rows)
     items = problem.batch * blocks * chosen.parts
     if kind == "cpu":
         return item * ceil(items / compute_units)
-    return item * max(items / compute_units, 512.0)
+    return item * max(items / compute_units, costs.product_items)
 
 
 def texel_of(operand: Operand, placement: Placement, which: str) -> tuple[Index, Index] | None:

@@ -23,7 +23,7 @@ from imgconv.access import LANE, Emitter
 from imgconv.expression import literal_text
 from imgconv.graph import Graph, Load, Node, Operand, Reduction
 from imgconv.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
-from imgconv.kernels.convolution_choice import LARGE_GPU
+from imgconv.kernels.costs import LARGE_GPU
 from imgconv.kernels.generated import (
     COMBINE, GROUP, ITEMS_OF_A_GPU, NEUTRAL, assemble, bounded_id, combine_lanes, meet, window_of,
 )

@@ -12,12 +12,11 @@ from imgconv.access import SHORT_LIMIT, KernelArgument, image_type, read_text, w
 from imgconv.epilogue import build_epilogue
 from imgconv.graph import Convolution, Graph, Node
 from imgconv.kernels import convolution, convolution_choice
+from imgconv.kernels.costs import LARGE, LARGE_GPU, LargeGpuCosts
 from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.layout import LANES, Placement, Texture
 from imgconv.template import specialise
 
-# What a launch costs: 8 us on an H200's driver, at 1.75 GHz.
-LAUNCH_CYCLES = 14000.0
 # Columns and output quads of a block; blocks along and across a tile; work groups that share a tile's output quads.
 BLOCKS = ((1, 1), (2, 1), (4, 1), (7, 1), (1, 2), (2, 2), (4, 2))
 TILES = ((1, 1), (1, 2), (2, 1), (1, 4), (2, 2), (4, 1), (2, 4), (4, 4))
@@ -103,7 +102,7 @@ def default_specialisation(
     Only GPUs of computers win. An H200 takes 8 to 25 us for pairs that take 17 to 54 in two launches. On Adrenos,
     Mesa's code for a630 takes 1.1 to 2 times the issue slots of two launches: more than the saved traffic and launch.
     """
-    if compute_units < convolution_choice.LARGE_GPU:
+    if compute_units < LARGE_GPU:
         return None
     made = candidates(problem, kind, local_memory_bytes)
     best = min(made, key=lambda c: predicted_cost(problem, c, compute_units), default=None)
@@ -117,7 +116,7 @@ def cost_of_two(problem: Problem, kind: str, compute_units: int) -> float:
     both = (problem.depthwise, problem.pointwise)
     chosen = (convolution_choice.default_specialisation(p, kind, compute_units) for p in both)
     costs = (convolution_choice.predicted_cost(p, c, kind, compute_units) for p, c in zip(both, chosen, strict=True))
-    return LAUNCH_CYCLES + sum(costs)
+    return LARGE.launch + sum(costs)
 
 
 def reason(problem: Problem, chosen: Specialisation | None, kind: str, compute_units: int) -> str:
@@ -128,12 +127,10 @@ def reason(problem: Problem, chosen: Specialisation | None, kind: str, compute_u
     return f"stays in local memory: predicted cost {one:.4g} in one launch with the 1x1 convolution, {two:.4g} in two"
 
 
-def predicted_cost(problem: Problem, chosen: Specialisation, compute_units: int) -> float:
-    """Cycles of a compute unit of a GPU.
-
-    Fitted to 300 launches of MobileNetV2's pairs at 7x7 and 14x14 on an H200: off by 10 % where a launch takes longer
-    than the driver needs for it.
-    """
+def predicted_cost(
+    problem: Problem, chosen: Specialisation, compute_units: int, costs: LargeGpuCosts = LARGE
+) -> float:
+    """Cycles of a compute unit of a large GPU."""
     depthwise, items = problem.depthwise, prod(chosen.local_size)
     taps, sums = prod(depthwise.window), chosen.block_columns * chosen.block_quads
     tasks = chosen.group_columns * chosen.group_rows * depthwise.output_quads
@@ -144,12 +141,15 @@ def predicted_cost(problem: Problem, chosen: Specialisation, compute_units: int)
     texels = tasks * (depthwise.window[0] * line + taps)
     weights = items * steps * LANES * chosen.block_quads
     groups = ceil(prod(_groups(problem, chosen)) / compute_units)
-    # Work groups that a compute unit runs at once, of work items with 64 registers.
-    waves = ceil(groups / max(1, 1024 // items))
+    # Work groups that a compute unit runs at once.
+    waves = ceil(groups / max(1, costs.separable_items // items))
     # An item alone waits for its windows one after another, for the weights of each of its steps, and for other parts.
-    alone = 4300 + 1100 * ceil(tasks / items) * taps / 9 + steps * (140 + 120 * chosen.block_quads)
-    alone += 50 * chosen.parts * ceil(sums / chosen.parts)
-    return groups * (multiply_adds / 107 + 0.17 * texels + 0.1 * weights) + waves * alone
+    alone = costs.separable_wait + costs.separable_wait_window * ceil(tasks / items) * taps / 9
+    alone += steps * (costs.separable_wait_step + costs.separable_wait_weights * chosen.block_quads)
+    alone += costs.separable_wait_parts * chosen.parts * ceil(sums / chosen.parts)
+    arithmetic = multiply_adds / costs.separable_multiply_adds
+    busy = arithmetic + costs.separable_texel * texels + costs.separable_weight * weights
+    return groups * busy + waves * alone
 
 
 def follows(graph: Graph, depthwise: Node) -> Node | None:
