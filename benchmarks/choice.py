@@ -11,17 +11,25 @@ events, as `imgconv tune` does (the lower quartile counts), and those close to t
     tuned       what `imgconv tune` chooses (among its first 16 candidates), and what it takes in parts of the best
     same again  the default's kernel, built and measured twice, the slower in parts of the faster: what noise is left
 
---candidates measures only those of the least predicted cost, for devices that build slowly.
+--candidates measures only those of the least predicted cost, for devices that build slowly. --csv adds what was
+measured to a file, which `python -m benchmarks.fit` fits the cost models to. --spread makes such a file good for a fit
+where the budget is short: the problems come in a drawn order, and half of the candidates are of any predicted cost.
+What benchmarks/measured/ holds was made so:
+
+    python -m benchmarks.choice --spread --candidates 6 --budget 270 --csv h200.csv   # 16 cores build at once
+    taskset -c 0 python -m benchmarks.choice --spread --candidates 12 --budget 400 --repeat 10 --csv cpu.csv
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,6 +39,7 @@ from benchmarks.measure import (
     HALF_TOLERANCE, Column, add_run_arguments, digits, environment, environment_line, make_table, publish,
     relative_error, run_main, steps,
 )
+from benchmarks.measurements import Measurement, add_measurements
 from benchmarks.networks import DEFAULT, open_network
 from imgconv.cl.device import open_device, select
 from imgconv.commands.arguments import positive
@@ -87,6 +96,14 @@ class Row:
     def ratio(self, number: int) -> float | None:
         """Seconds of a candidate in parts of the best one's."""
         return self.seconds[number] / self.seconds[self.best] if self.seconds else None
+
+    def measurements(self, device: str, target: Target, config: Config) -> list[Measurement]:
+        """One for each candidate that was measured."""
+        kind, units, problem = target.kind, target.compute_units, self.asked.problem
+        return [
+            Measurement(device, kind, units, config.float16, problem, specialisation, {"seconds": seconds})
+            for specialisation, seconds in zip(self.asked.candidates, self.seconds, strict=False)
+        ]
 
     def to_json(self) -> dict[str, Any]:
         measured = zip(self.asked.candidates, self.seconds, strict=False)
@@ -170,6 +187,20 @@ def collect(networks: Sequence[str], config: Config, target: Target) -> list[Ask
     return list(found.values())
 
 
+def spread(problems: Sequence[Asked], count: int) -> list[Asked]:
+    """The problems in a drawn order, each with `count` candidates first that are half the likeliest, half any."""
+    mixed = random.Random(0).sample(problems, len(problems))
+    return [replace(asked, candidates=_some_of_all(asked.candidates, count)) for asked in mixed]
+
+
+def _some_of_all(candidates: Sequence[Specialisation], count: int) -> tuple[Specialisation, ...]:
+    best = candidates[: ceil(count / 2)]
+    others, wanted = candidates[len(best) :], count - len(best)
+    step = max(1.0, len(others) / max(1, wanted))
+    drawn = [others[int((number + 0.5) * step)] for number in range(min(wanted, len(others)))]
+    return tuple(dict.fromkeys((*best, *drawn, *others)))
+
+
 def describe(problem: Problem) -> str:
     """A problem in a few words."""
     if not isinstance(problem, convolution.Problem):
@@ -227,6 +258,8 @@ def main(options: argparse.Namespace) -> int:
     target = limited(target_of(device), config)
     names = options.network or DEFAULT
     problems = collect(names, config, target)
+    if options.spread:
+        problems = spread(problems, options.candidates or MOST)
     rows: list[Row] = []
     with steps([describe(asked.problem) for asked in problems]) as walk:
         made = rows_of(problems, config, target, options)
@@ -235,6 +268,8 @@ def main(options: argparse.Namespace) -> int:
             if row is None:
                 break
             rows.append(row)
+            if options.csv:
+                add_measurements(Path(options.csv), row.measurements(device.name, target, config))
     good = [row for row in rows if row.seconds]
     shares = [Share(name, [row for row in good if name in row.asked.networks]) for name in names]
     shares.append(Share("all", good))
@@ -259,6 +294,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--budget", type=float, default=float("inf"), metavar="SECONDS", help="when to stop (default: never)"
     )
+    parser.add_argument("--spread", action="store_true", help="problems and candidates as a fit needs them")
+    parser.add_argument("--csv", metavar="FILE", help="add the seconds of every candidate to a CSV file")
     add_run_arguments(parser)
     return parser
 
