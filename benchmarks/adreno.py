@@ -295,8 +295,12 @@ def _times(work: Work, trips: int) -> Work:
 def plan_for(network: Network, options: argparse.Namespace) -> Plan:
     """The plan for a GPU that nobody has to own."""
     config = read_config(options.float16, options.native_explog)
-    target = Target(LIMITS, "gpu", options.compute_units, images_in_buffers=ALIGNMENT)
-    return lower(run_passes(network.graph), config, target)
+    return lower(run_passes(network.graph), config, target_for(options.compute_units))
+
+
+def target_for(compute_units: int) -> Target:
+    """A GPU of a phone."""
+    return Target(LIMITS, "gpu", compute_units, images_in_buffers=ALIGNMENT)
 
 
 def without_epilogues(plan: Plan) -> Plan:
@@ -311,18 +315,19 @@ def without_epilogues(plan: Plan) -> Plan:
 
 def rows_of(plan: Plan, gpu: int, compiled: Mapping[str, Mapping[str, Any]]) -> list[Row]:
     """A row for each launch. compiled: by text, Mesa's statistics, or {"error": why there are none}."""
-    rows = []
-    for launch in plan.launches:
-        text, stats = read_kernel(launch.source.text), compiled[launch.source.text]
-        if "error" in stats:
-            rows.append(Row(launch, gpu, text, error=stats["error"]))
-            continue
-        work = item_work(machine_loops(stats["blocks"]), text.loops)
-        rows.append(Row(
-            launch, gpu, text, work.issue, work.reads, stats["full_regs"], stats["max_waves"],
-            stats["stp"] + stats["ldp"], stats["subgroup"],
-        ))
-    return rows
+    return [row_of(launch, gpu, compiled[launch.source.text]) for launch in plan.launches]
+
+
+def row_of(launch: Launch, gpu: int, stats: Mapping[str, Any]) -> Row:
+    """A launch's row. stats: Mesa's, or {"error": why there are none}."""
+    text = read_kernel(launch.source.text)
+    if "error" in stats:
+        return Row(launch, gpu, text, error=stats["error"])
+    work = item_work(machine_loops(stats["blocks"]), text.loops)
+    return Row(
+        launch, gpu, text, work.issue, work.reads, stats["full_regs"], stats["max_waves"],
+        stats["stp"] + stats["ldp"], stats["subgroup"],
+    )
 
 
 def main(options: argparse.Namespace) -> int:

@@ -16,8 +16,8 @@ measured to a file, which `python -m benchmarks.fit` fits the cost models to. --
 where the budget is short: the problems come in a drawn order, and half of the candidates are of any predicted cost.
 What benchmarks/measured/ holds was made so:
 
-    python -m benchmarks.choice --spread --candidates 6 --budget 270 --csv h200.csv   # 16 cores build at once
-    taskset -c 0 python -m benchmarks.choice --spread --candidates 12 --budget 400 --repeat 10 --csv cpu.csv
+    python -m benchmarks.choice --spread --candidates 6 --budget 270 --csv h200.csv   # six minutes at most
+    taskset -c 0 python -m benchmarks.choice --spread --candidates 12 --budget 560 --repeat 10 --csv cpu.csv
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The numbers of the cost models: a class for each kind of device, and an instance of each with the numbers in use.
 
-A float was fitted to measurements, unless its comment names another source. An int was counted or is a limit of the
-device. A texel is four numbers.
+A float was fitted to the measurements that its class names. `python -m benchmarks.fit` makes it anew from the smaller
+sets of benchmarks/measured/, and says how well both fit. A Given was found otherwise: its comment says how. An int was
+counted, or is a limit of the device. A texel is four numbers.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 # Compute units from which on a GPU is one of a computer rather than of a phone.
 LARGE_GPU = 16
+Given = float
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class LargeGpuCosts(DeviceCosts):
     """
 
     # A compute unit that is busy.
-    multiply_adds: float = 128.0  # in a cycle, by NVIDIA's datasheet
+    multiply_adds: int = 128  # in a cycle, by NVIDIA's datasheet
     read: float = 0.155  # cycles, a texel, if all items of a wave read texels beside each other
     read_apart: float = 16.4  # of `read`, more for a texel that has no neighbours; divided by how many are beside it
     weight: float = 0.29  # cycles, a texel of weights in an image, which the items of a wave share
@@ -81,9 +83,9 @@ class LargeGpuCosts(DeviceCosts):
     new_weight: float = 0.43  # cycles, the same for weights
     # Arithmetic on what a group staged in local memory, of that in registers. Without a line of texels there: fitted
     # to 37 blocks and groups of one 1x1 convolution, 256 to 256 channels at 256x256.
-    staged_line: float = 2.4
+    staged_line: float = 2.4  # times as long
     staged_texel_narrow: float = 1.6  # in groups of one or two items along x
-    staged_texel: float = 1.85
+    staged_texel: float = 1.85  # in wider ones
     staged_memory: float = 0.35  # of the memory's time that does not pass beside the arithmetic
     # A work item alone, which waits for everything.
     wait_read: float = 83.0  # cycles, a texel
@@ -92,13 +94,13 @@ class LargeGpuCosts(DeviceCosts):
     wait_stage: float = 630.0  # cycles, each copy into local memory
     wait_store: float = 700.0  # cycles, an output texel
     wait_parts: float = 1240.0  # cycles, for the items that share the sum
-    spill: float = 4.0  # times as long if an item has too few registers; estimated
+    spill: Given = 4.0  # times as long if an item has too few registers; estimated
     registers: int = 65536  # of a compute unit
     registers_of_item: int = 255  # most of a work item
     registers_besides: int = 40  # of a work item, besides those of its sums and of the texels that it keeps
     groups: int = 16  # most that a compute unit runs at once
     # separable.cl.
-    launch: float = 14000.0  # cycles that a second launch takes: 8 us on an H200's driver, at 1.75 GHz
+    launch: Given = 14000.0  # cycles that a second launch takes: 8 us on an H200's driver, at 1.75 GHz
     separable_multiply_adds: float = 107.0  # in a cycle
     separable_texel: float = 0.17  # cycles, an input texel or one of the depthwise weights
     separable_weight: float = 0.1  # cycles, a texel of the 1x1's weights
@@ -123,9 +125,9 @@ class SmallGpuCosts(DeviceCosts):
     read: float = 12.0  # slots, a texel of input or weights; 3.7 of them are issued, the others are the texture unit's
     sum: float = 21.0  # slots, an output texel, and for each item that shares it
     item: float = 15.0  # slots, a work item
-    tiles: float = 4.0  # reads for each of weights whose rows are cut into tiles; estimated
-    shared: float = 1.5  # times as long if items share sums: the group waits; estimated
-    spill: float = 4.0  # times as long if an item has too few registers; estimated
+    tiles: Given = 4.0  # reads for each of weights whose rows are cut into tiles; estimated
+    shared: Given = 1.5  # times as long if items share sums: the group waits; estimated
+    spill: Given = 4.0  # times as long if an item has too few registers; estimated
     # From which texels on Mesa's code spills: it reads all that an unrolled loop needs before the loop starts.
     depthwise_unrolled: int = 900  # numbers: multiply-adds and three times the window's texels; more stay a loop
     depthwise_line: int = 40  # texels of a line and of sums, in that loop

@@ -1,0 +1,115 @@
+"""What Mesa's compiler makes of candidates for small GPUs, as CSV: what their cost model is fitted to.
+
+    python -m benchmarks.slots [NAME or FILE.onnx ...] [--gpu 630] [--problems N] [--candidates N] --csv FILE
+
+Problems and candidates are spread as `python -m benchmarks.choice --spread` does it. Each is compiled without what is
+fused into its stores, of which the cost model knows nothing. The figures of a row are those of `python -m
+benchmarks.adreno`, which says where Mesa comes from: issue slots and texture reads of a work item, registers of four
+floats, waves that fit in a core, accesses to spilled registers, and lanes of the launch.
+
+What benchmarks/measured/a630.csv holds was made so:
+
+    python -m benchmarks.slots --problems 64 --candidates 12 --csv a630.csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from benchmarks import adreno
+from benchmarks.adreno_mesa import Mesa, find_mesa
+from benchmarks.choice import Asked, collect, spread
+from benchmarks.measure import digits, run_main
+from benchmarks.measurements import Measurement, add_measurements
+from benchmarks.networks import DEFAULT
+from imgconv.commands.arguments import positive
+from imgconv.config import Config, read_config
+from imgconv.lower import Target, lower
+from imgconv.plan import Launch
+from imgconv.tuner import side_by_side
+from imgconv.tuning import Problem, Specialisation
+
+FIGURES = ("issue", "reads", "registers", "waves", "spills", "lanes")
+
+
+def launches_of(
+    asked: Asked, choices: Sequence[Specialisation], config: Config, target: Target
+) -> list[Launch]:
+    """The problem's launch by each choice, without what is fused into its stores."""
+    waiting = cycle(choices)
+
+    def choose(problem: Problem, kind: str, units: int) -> Any:
+        return next(waiting)
+
+    copies = side_by_side(asked.graph, asked.node, len(choices))
+    plan = lower(copies, config, replace(target, choose_convolution=choose, choose_product=choose))
+    return [launch for launch in adreno.without_epilogues(plan).launches if launch.choice]
+
+
+def measurements_of(
+    asked: Asked, choices: Sequence[Specialisation], launches: Sequence[Launch], gpu: int,
+    compiled: Mapping[str, Mapping[str, Any]], config: Config, target: Target,
+) -> list[Measurement]:
+    """One for each choice that Mesa compiles, by its launch."""
+    rows = [adreno.row_of(launch, gpu, compiled[launch.source.text]) for launch in launches]
+    return [
+        Measurement(
+            f"Mesa's a{gpu} code", target.kind, target.compute_units, config.float16, asked.problem, chosen,
+            {name: getattr(row, name) for name in FIGURES},
+        )
+        for chosen, row in zip(choices, rows, strict=True) if not row.error
+    ]
+
+
+def measure(mesa: Mesa, problems: Sequence[Asked], options: argparse.Namespace, config: Config, target: Target) -> int:
+    """Compiles the candidates and writes what Mesa says; returns how many rows."""
+    made = []
+    for asked in problems:
+        choices = asked.candidates[: options.candidates]
+        made.append((asked, choices, launches_of(asked, choices, config, target)))
+    texts = list(dict.fromkeys(launch.source.text for *_, launches in made for launch in launches))
+    compiled = mesa.compile(texts, [options.gpu])[options.gpu]
+    found = [
+        row for asked, choices, launches in made
+        for row in measurements_of(asked, choices, launches, options.gpu, compiled, config, target)
+    ]
+    add_measurements(Path(options.csv), found)
+    return len(found)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Compiles the candidates of the problems."""
+    config = read_config(options.float16, None)
+    target = adreno.target_for(options.compute_units)
+    mesa = find_mesa(False)
+    problems = spread(collect(options.network or DEFAULT, config, target), options.candidates)[: options.problems]
+    count = measure(mesa, problems, options, config, target)
+    print(f"{options.csv}: {count} candidates of {len(problems)} problems, {digits(count / len(problems))} each")
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    described = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.slots", description=__doc__, formatter_class=described)
+    parser.add_argument("network", nargs="*", help=f"a name of models/ or an ONNX file (default: {' '.join(DEFAULT)})")
+    parser.add_argument("--gpu", type=positive, default=630, help="(default: %(default)s)")
+    parser.add_argument(
+        "--compute-units", type=positive, default=2, help="of the GPU that is planned for (default: %(default)s)"
+    )
+    parser.add_argument("--problems", type=positive, metavar="N", help="of the networks (default: all)")
+    parser.add_argument("--candidates", type=positive, default=12, metavar="N", help="(default: %(default)s)")
+    parser.add_argument(
+        "--float16", action=argparse.BooleanOptionalAction, help="keep textures in half precision (default: FLOAT16)"
+    )
+    parser.add_argument("--csv", required=True, metavar="FILE", help="the rows are added to it")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(run_main(make_parser(), main))
