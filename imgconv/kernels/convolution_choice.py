@@ -11,7 +11,7 @@ from math import ceil, prod
 from imgconv.kernels.convolution import (
     Problem, Specialisation, kept_size, staged_quads, staged_texels, sums_of, taps_of, tile_size, work_items,
 )
-from imgconv.kernels.costs import CPU, LARGE, SMALL, CpuCosts, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
+from imgconv.kernels.costs import CpuCosts, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
 from imgconv.kernels.source import round_up
 from imgconv.layout import LANES
 
@@ -222,7 +222,7 @@ def weight_reads(problem: Problem, chosen: Specialisation) -> int:
     return steps * problem.input_lanes * chosen.block_quads * chosen.passes
 
 
-def _cost_on_cpu(problem: Problem, chosen: Specialisation, compute_units: int, costs: CpuCosts = CPU) -> float:
+def _cost_on_cpu(problem: Problem, chosen: Specialisation, compute_units: int, costs: CpuCosts) -> float:
     """Nanoseconds on the core with the most work."""
     item = _item_of_depthwise(problem, chosen, costs) if problem.depthwise else _item_of_dense(problem, chosen, costs)
     item += 0.0 if chosen.weights_in_buffer else weight_reads(problem, chosen) * costs.weight_of_image
@@ -290,9 +290,7 @@ def _rows_of_weights_are_cut(problem: Problem, chosen: Specialisation) -> bool:
     return problem.group_input_quads * taps_of(problem, chosen) > SAFE_WIDTH
 
 
-def _cost_on_large_gpu(
-    problem: Problem, chosen: Specialisation, compute_units: int, costs: LargeGpuCosts = LARGE
-) -> float:
+def _cost_on_large_gpu(problem: Problem, chosen: Specialisation, compute_units: int, costs: LargeGpuCosts) -> float:
     """Cycles of a compute unit."""
     registers = LANES * _kept_texels(problem, chosen) + costs.registers_besides
     items = prod(chosen.local_size or (1, 1, 1))
@@ -350,7 +348,7 @@ def _read_by_group(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
     return problem.group_input_quads * taps * problem.input_lanes * quads, problem.group_input_quads * texels
 
 
-def _cost_on_small_gpu(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts = SMALL) -> float:
+def _cost_on_small_gpu(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:
     """Issue slots of all work items of a launch."""
     items = _groups_of(problem, chosen) * prod(chosen.local_size or (1, 1, 1))
     return items * _slots_of_item(problem, chosen, costs)
