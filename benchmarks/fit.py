@@ -35,7 +35,7 @@ import numpy
 
 from benchmarks.measure import Column, add_output_argument, digits, environment, environment_line, make_table, publish
 from benchmarks.measure import run_main
-from benchmarks.measurements import Measurement, read_measurements
+from benchmarks.measurements import TEMPLATES, Measurement, read_measurements
 from imgconv.commands.arguments import positive
 from imgconv.errors import Error
 from imgconv.kernels import convolution, convolution_choice, product
@@ -46,6 +46,7 @@ WITHIN = 1.10
 OUTLIER = 0.1  # the error from which on a candidate counts for less
 DOUBT = 0.003  # the error of one problem that counts as much as a number e times as large as the one in use
 CLOCK = 1.75e9  # of an H200 that computes, in Hz
+START = 3.2e-6  # seconds that an H200's events show for any launch, beside its cycles: by the shortest launches
 EXTRA_SLOTS = 8.3  # of a read on a small GPU: the texture unit is slower than what waits for it
 HOW_TO_MEASURE: dict[type[DeviceCosts], str] = {
     CpuCosts: "python -m benchmarks.choice --spread --csv FILE on a CPU",
@@ -122,12 +123,11 @@ def counts(row: Measurement) -> bool:
 
 
 def predicted(row: Measurement, costs: DeviceCosts) -> float:
-    """The cost of a row."""
+    """The cost of a row, and what `measured` shows besides."""
     if isinstance(row.problem, convolution.Problem):
         assert isinstance(row.specialisation, convolution.Specialisation)
-        return convolution_choice.predicted_cost(
-            row.problem, row.specialisation, row.kind, row.compute_units, costs
-        )
+        cost = convolution_choice.predicted_cost(row.problem, row.specialisation, row.kind, row.compute_units, costs)
+        return cost + (START * CLOCK if isinstance(costs, LargeGpuCosts) else 0.0)
     assert isinstance(row.specialisation, product.Specialisation)
     return product.predicted_cost(row.problem, row.specialisation, row.kind, row.compute_units, costs)
 
@@ -222,7 +222,7 @@ class Report:
 
     @property
     def name(self) -> str:
-        return f"{type(self.group.costs).__name__}, {self.group.template}"
+        return name_of(type(self.group.costs), self.group.template)
 
     @property
     def candidates(self) -> int:
@@ -239,6 +239,11 @@ class Report:
             "numbers": [dict(zip(("name", "in_use", "fitted"), n, strict=True)) for n in self.numbers],
             "qualities": {name: asdict(quality) for name, quality in self.qualities},
         }
+
+
+def name_of(costs: type[DeviceCosts], template: str) -> str:
+    """What a report is of."""
+    return f"{costs.__name__}, {template}"
 
 
 NUMBERS = (
@@ -264,12 +269,13 @@ def main(options: argparse.Namespace) -> int:
     for report in reports:
         title = f"{report.name}: {report.candidates} candidates of {len(report.group.problems)} problems"
         shown += [make_table(title, QUALITIES, report.qualities), make_table("Numbers", NUMBERS, report.numbers)]
-    known = {type(report.group.costs) for report in reports}
-    missing = [type(costs) for costs in (CPU, LARGE, SMALL) if type(costs) not in known]
-    shown += [f"no measurements for {made.__name__}: {HOW_TO_MEASURE[made]}" for made in missing]
+    known = {report.name for report in reports}
+    every = [(type(costs), template) for costs in (CPU, LARGE, SMALL) for template in TEMPLATES]
+    missing = {name: HOW_TO_MEASURE[made] for made, template in every if (name := name_of(made, template)) not in known}
+    shown += [f"{name}: no measurements; {how}" for name, how in missing.items()]
     found = environment()
     content = {"environment": found, "files": list(map(str, files)), "reports": [r.to_json() for r in reports]}
-    publish(options, content | {"missing": [made.__name__ for made in missing]}, environment_line(found), *shown)
+    publish(options, content | {"missing": list(missing)}, environment_line(found), *shown)
     return 0
 
 
