@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from imgconv.expression import Expression, literal_text, render
 from imgconv.graph import Operand
-from imgconv.index import Index, Variable, constant, variable_index
+from imgconv.index import Index, Lookup, Variable, constant, variable_index
 from imgconv.layout import LANES, HostBuffer, Placement, Texture, Tiling
 from imgconv.view import Bound, needed
 
@@ -45,9 +45,38 @@ def image_type(tiling: Tiling) -> str:
     return "image2d_array_t" if tiling.layers > 1 else "image2d_t"
 
 
+def index_text(index: Index, helpers: list[str]) -> str:
+    """The text of an index; the tables that it looks up are added to `helpers`.
+
+    A position outside of a table reads the entry at its nearer end, as `Index.evaluate` does. There are such positions
+    where what is read is not used: past the last channel, and where a bound of the view does not hold.
+    """
+
+    def look_up(lookup: Lookup, position: str) -> str:
+        name, definition = _table(lookup.table)
+        helpers.append(definition)
+        if lookup.value.low < 0:
+            position = f"max((int)({position}), 0)"
+        if lookup.value.high >= len(lookup.table):
+            position = f"min((int)({position}), {len(lookup.table) - 1})"
+        return f"{name}[{position}]"
+
+    return index.render(look_up)
+
+
+def _table(table: tuple[int, ...]) -> tuple[str, str]:
+    """Name and definition of a table."""
+    kind = "short" if max(map(abs, table)) <= SHORT_LIMIT else "int"
+    name = "table_" + hashlib.sha256(repr(table).encode()).hexdigest()[:12]
+    entries = ", ".join(map(str, table))
+    return name, (
+        f"#ifndef HAVE_{name}\n#define HAVE_{name}\n__constant {kind} {name}[{len(table)}] = {{{entries}}};\n#endif\n"
+    )
+
+
 def coordinates(tiling: Tiling) -> str:
     """The OpenCL coordinates, in x and y, of a texel of the grid."""
-    x, y, layer = (e.render() for e in tiling.texel)
+    x, y, layer = (index_text(e, []) for e in tiling.texel)
     return f"(int4)({x}, {y}, {layer}, 0)" if tiling.layers > 1 else f"(int2)({x}, {y})"
 
 
@@ -125,7 +154,7 @@ class Emitter:
     prefix: str = ""
     half: bool = False
     lines: list[str] = field(default_factory=list)
-    helpers: dict[str, str] = field(default_factory=dict)
+    helpers: list[str] = field(default_factory=list)
     arguments: list[KernelArgument] = field(default_factory=list)
     largest: int = 0
     _names: dict[str, str] = field(default_factory=dict)
@@ -147,17 +176,7 @@ class Emitter:
     def index(self, expression: Index) -> str:
         """The text of an index; the largest magnitude decides between short and int."""
         self.largest = max(self.largest, expression.magnitude())
-        return expression.render(self._table)
-
-    def _table(self, table: tuple[int, ...]) -> str:
-        kind = "short" if max(map(abs, table)) <= SHORT_LIMIT else "int"
-        name = "table_" + hashlib.sha256(repr(table).encode()).hexdigest()[:12]
-        entries = ", ".join(map(str, table))
-        self.helpers[name] = (
-            f"#ifndef HAVE_{name}\n#define HAVE_{name}\n"
-            f"__constant {kind} {name}[{len(table)}] = {{{entries}}};\n#endif\n"
-        )
-        return name
+        return index_text(expression, self.helpers)
 
     def name(self, kind: str, text: str) -> str:
         """A constant of the given type holding `text`; the same text is computed once."""
@@ -185,7 +204,6 @@ class Emitter:
         """The name of a float4 with the operand at the four lanes. axes: the view's variables, in kernel variables."""
         position = [e.substitute(axes) for e in operand.view.index]
         bounds = [Bound(b.index.substitute(axes), b.low, b.high) for b in operand.view.bounds]
-        bounds += [Bound(a.value, 0, len(a.table)) for e in position for a in e.lookups()]
         if isinstance(placement.storage, HostBuffer):
             # Nothing lies past a buffer's end: lanes past the last channel must not be read.
             bounds += [Bound(e, 0, n) for e, n in zip(position, placement.storage.shape, strict=True)]
@@ -197,7 +215,7 @@ class Emitter:
         depends = any(LANE in e.variables() for e in (x, y, *(b.index for b in bounds)))
         if depends or (LANE in lane.variables() and lane != variable_index(LANE)):
             return self._gather(operand, placement, position, bounds)
-        texel = self.texel(placement.storage, x, y, bounds)
+        texel = self.texel(placement.storage, x, y)
         if LANE not in lane.variables():
             texel = self.name("float4", f"(float4)({self._component(texel, lane)})")
         if bounds:
@@ -205,13 +223,13 @@ class Emitter:
             texel = self.name("float4", f"{self.condition(bounds)} ? {texel} : (float4)({fill})")
         return texel
 
-    def texel(self, storage: Texture, x: Index, y: Index, bounds: Sequence[Bound]) -> str:
+    def texel(self, storage: Texture, x: Index, y: Index) -> str:
         """The name of a float4 holding a texel of the grid."""
-        where_x, where_y = (coordinate(e, self._guarded(e, bounds)) for e in (x, y))
+        where_x, where_y = (coordinate(e, self.index(e)) for e in (x, y))
         image = self.argument(storage)
         if storage.tiling.tiles > 1:
             function, definition = read_function(storage.tiling)
-            self.helpers[function] = definition
+            self.helpers.append(definition)
             return self.name("float4", f"{function}({image}, {where_x}, {where_y})")
         inside = 0 <= x.low and x.high < storage.tiling.width and 0 <= y.low and y.high < storage.tiling.height
         read = f"read_imagef({image}, {'' if inside else 'TEXEL, '}(int2)({where_x}, {where_y}))"
@@ -236,7 +254,6 @@ class Emitter:
                 at[variable] = variable_index(Variable(chosen, variable.size))
             position = [e.substitute(axes).substitute(at) for e in operand.view.index]
             bounds = [Bound(b.index.substitute(axes).substitute(at), b.low, b.high) for b in operand.view.bounds]
-            bounds += [Bound(a.value, 0, len(a.table)) for e in position for a in e.lookups()]
             if isinstance(placement.storage, HostBuffer):
                 bounds += [Bound(e, 0, n) for e, n in zip(position, placement.storage.shape, strict=True)]
             parts.append(self._lane(operand, placement, position, bounds, tests))
@@ -264,11 +281,11 @@ class Emitter:
         fill = literal_text(operand.fill)
         if any(b.never for b in limits):
             return fill
-        element = self._element(placement, position, limits)
+        element = self._element(placement, position)
         conditions = [*tests, *([self.condition(limits)] if limits else [])]
         return f"({' && '.join(conditions)} ? {element} : {fill})" if conditions else element
 
-    def _element(self, placement: Placement, position: list[Index], bounds: Sequence[Bound]) -> str:
+    def _element(self, placement: Placement, position: list[Index]) -> str:
         storage = placement.storage
         if isinstance(storage, HostBuffer):
             flat = constant(0)
@@ -279,17 +296,12 @@ class Emitter:
                 return f"convert_float({name}[{text}])"
             return f"vload_half({text}, {name})" if storage.dtype == "float16" else f"{name}[{text}]"
         x, y, lane = placement.address(position)
-        return self._component(self.texel(storage, x, y, bounds), lane)
+        return self._component(self.texel(storage, x, y), lane)
 
     def _component(self, texel: str, lane: Index) -> str:
         if lane.is_constant:
             return f"{texel}.{COMPONENTS[lane.constant]}"
         return f"component({texel}, {self.index(lane)})"
-
-    def _guarded(self, index: Index, bounds: Sequence[Bound]) -> str:
-        """The text of an index that may look a table up: position 0 where the bounds do not hold."""
-        text = self.index(index)
-        return f"({self.condition(bounds)} ? {text} : 0)" if bounds and index.lookups() else text
 
     def condition(self, bounds: Sequence[Bound]) -> str:
         """The text of the test that every bound holds."""
@@ -330,7 +342,7 @@ class Emitter:
         target = f"{self.index(x)}, {self.index(y)}"
         if storage.tiling.tiles > 1:
             function, definition = write_function(storage.tiling)
-            self.helpers[function] = definition
+            self.helpers.append(definition)
             self.lines.append(f"{function}(output, {target}, {value});")
         else:
             self.lines.append(f"write_imagef(output, (int2)({target}), {value});")

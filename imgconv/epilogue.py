@@ -72,7 +72,7 @@ def build_epilogue(
     rest = f"(const float4 sum, const {kind} column, const {kind} row, const {kind} quad{parameters}{given})"
     rest += f" {{\n{body}  return {result};\n}}\n"
     name = "epilogue_" + hashlib.sha256(rest.encode()).hexdigest()[:12]
-    functions = "".join((of_start.helpers | of_quad.helpers | emitter.helpers).values())
+    functions = "".join(dict.fromkeys(of_start.helpers + of_quad.helpers + emitter.helpers))
     functions += f"#ifndef HAVE_{name}\n#define HAVE_{name}\ninline float4 {name}{rest}#endif\n"
     names = "".join(f", {n}" for n in (*(a.name for a in emitter.arguments), *dict.fromkeys(loaded)))
     parameters += "".join(f", {a.declaration}" for a in (*of_quad.arguments, *of_start.arguments))

@@ -214,6 +214,8 @@ class Index:
     def lookup(self, table: Iterable[int]) -> Index:
         """``table[self]``, as arithmetic where the table is an arithmetic progression or repeats each entry k times."""
         entries = tuple(int(t) for t in table)
+        if self.is_constant:
+            return constant(_table_entries(entries, self.constant))
         first, step = entries[0], entries[1] - entries[0] if len(entries) > 1 else 0
         if all(t == first + step * i for i, t in enumerate(entries)):
             return self * step + first
@@ -283,27 +285,20 @@ class Index:
                 partial.append(atom.value.magnitude() + max(0, -atom.value.low) + getattr(atom, "divisor", 0))
         return max(partial)
 
-    def lookups(self) -> list[Lookup]:
-        """Every table look-up in the expression."""
-        found: list[Lookup] = []
-        for atom, _ in self.terms:
-            if isinstance(atom, Lookup):
-                found.append(atom)
-            if not isinstance(atom, Variable):
-                found += atom.value.lookups()
-        return found
+    def render(self, look_up: Callable[[Lookup, str], str]) -> str:
+        """OpenCL C text. C rounds quotients towards zero: what can be negative is moved up by whole divisors first.
 
-    def render(self, table_name: Callable[[tuple[int, ...]], str] = lambda table: "table") -> str:
-        """OpenCL C text. C rounds quotients towards zero: what can be negative is moved up by whole divisors first."""
+        look_up: the text of a table's entry, from the look-up and the text of its position.
+        """
         text, total = "", self.constant
         for atom, k in self.terms:
             if isinstance(atom, Variable):
                 part = atom.name
             elif isinstance(atom, Lookup):
-                part = f"{table_name(atom.table)}[{atom.value.render(table_name)}]"
+                part = look_up(atom, atom.value.render(look_up))
             else:
                 lift = max(0, -(atom.value.low // atom.divisor))
-                part = _grouped((atom.value + lift * atom.divisor).render(table_name))
+                part = _grouped((atom.value + lift * atom.divisor).render(look_up))
                 part += f"{'/' if isinstance(atom, Division) else '%'}{atom.divisor}"
                 total -= k * lift if isinstance(atom, Division) else 0
             if abs(k) != 1:
@@ -317,7 +312,7 @@ class Index:
 
     @cached_property
     def _text(self) -> str:
-        return self.render(lambda table: f"table{len(table)}")
+        return self.render(lambda lookup, position: f"table{len(lookup.table)}[{position}]")
 
     def __str__(self) -> str:
         return self._text

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from imgconv.access import index_text
 from imgconv.index import Index, Variable, constant, flatten, unflatten, variable
 
 SIZES = (3, 4, 5)
 VARIABLES = [variable(name, size) for name, size in zip("abc", SIZES)]
+TABLES = ((5, 0, 3), (7, -2, 0, 9, 1), (1, 0, 0, 40000))
 
 
 class CInteger(int):
@@ -43,13 +46,26 @@ class CInteger(int):
         return CInteger(int(self) - int(self // other) * int(other))
 
 
+class CTable(tuple[int, ...]):
+    """A table of C, of which nothing outside may be read."""
+
+    def __getitem__(self, position: object) -> CInteger:
+        assert isinstance(position, int) and 0 <= position < len(self), position
+        return CInteger(super().__getitem__(position))
+
+
+def entry(table: tuple[int, ...], position: int) -> int:
+    """The entry of a table; the nearer end's where the position is outside."""
+    return table[min(max(position, 0), len(table) - 1)]
+
+
 @st.composite
 def expressions(draw: st.DrawFn) -> tuple[Index, str]:
     """A random expression, and the Python text that means the same."""
     number = draw(st.integers(0, 2))
     made, text = VARIABLES[number], "abc"[number]
     for _ in range(draw(st.integers(0, 6))):
-        kind = draw(st.sampled_from(["add", "plus", "times", "divide", "modulo"]))
+        kind = draw(st.sampled_from(["add", "plus", "times", "divide", "modulo", "table"]))
         k = draw(st.integers(1, 13))
         if kind == "add":
             other = draw(st.integers(0, 2))
@@ -61,6 +77,9 @@ def expressions(draw: st.DrawFn) -> tuple[Index, str]:
             made, text = made * k, f"({text}*{k})"
         elif kind == "divide":
             made, text = made // k, f"({text}//{k})"
+        elif kind == "table":
+            table = TABLES[k % len(TABLES)]
+            made, text = made.lookup(table), f"entry({table}, {text})"
         else:
             made, text = made % k, f"({text}%{k})"
     return made, text
@@ -71,7 +90,7 @@ def expressions(draw: st.DrawFn) -> tuple[Index, str]:
 def test_value_and_range_are_those_of_python(pair: tuple[Index, str]) -> None:
     made, text = pair
     for a, b, c in itertools.product(*map(range, SIZES)):
-        expected = eval(text, {}, {"a": a, "b": b, "c": c})
+        expected = eval(text, {"entry": entry}, {"a": a, "b": b, "c": c})
         assert made.evaluate({"a": a, "b": b, "c": c}) == expected, (str(made), text)
         assert made.low <= expected <= made.high
         assert max(abs(made.low), abs(made.high)) <= made.magnitude()
@@ -80,11 +99,18 @@ def test_value_and_range_are_those_of_python(pair: tuple[Index, str]) -> None:
 @given(expressions())
 @settings(max_examples=300, deadline=None)
 def test_text_means_the_same_in_c(pair: tuple[Index, str]) -> None:
-    """C's quotients round towards zero and its remainders take the dividend's sign: emulated here by a class."""
+    """C's quotients round towards zero, its remainders take the dividend's sign and its tables check nothing.
+
+    All emulated here by classes.
+    """
     made, _ = pair
-    text = made.render()
+    helpers: list[str] = []
+    text = index_text(made, helpers)
+    defined = re.findall(r"(\w+)\[\d+\] = \{(.*)\}", "".join(helpers))
+    tables = {name: CTable(map(int, entries.split(", "))) for name, entries in defined}
+    python = text.replace("/", "//").replace("(int)", "")
     for a, b, c in itertools.product(*map(range, SIZES)):
-        found = eval(text.replace("/", "//"), {}, {"a": CInteger(a), "b": CInteger(b), "c": CInteger(c)})
+        found = eval(python, tables, {"a": CInteger(a), "b": CInteger(b), "c": CInteger(c)})
         assert int(found) == made.evaluate({"a": a, "b": b, "c": c}), (text, a, b, c)
 
 
@@ -117,6 +143,7 @@ def test_tables_become_arithmetic() -> None:
     assert a.lookup([5, 4, 3, 2, 1, 0]) == a * -1 + 5
     assert a.lookup([0, 0, 2, 2, 4, 4]) == (a // 2) * 2
     assert a.lookup([3, 3, 3, 3, 3, 3]) == constant(3)
+    assert [constant(i).lookup([5, 0, 3]) for i in (1, -4, 3)] == [constant(0), constant(5), constant(3)]
     odd = a.lookup([0, 2, 1, 5, 4, 3])
     assert [odd.evaluate({"a": i}) for i in range(6)] == [0, 2, 1, 5, 4, 3]
-    assert odd.render(lambda table: "T") == "T[a]"
+    assert odd.render(lambda lookup, position: f"T[{position}]") == "T[a]"

@@ -240,7 +240,7 @@ def test_depth_to_space_needs_no_table_and_few_operations() -> None:
     split = view.reshape((1, 12, 5, 7), (1, 3, 2, 2, 5, 7))
     moved = view.transpose(split.shape, (0, 1, 4, 2, 5, 3)).over(split)
     made = view.reshape(moved.shape, (1, 3, 10, 14)).over(moved)
-    assert not any(e.lookups() for e in made.index)
+    assert not any("table" in str(e) for e in made.index)
     assert [str(e) for e in made.index[2:]] == ["i2/2", "i3/2"]
     source = counted((1, 12, 5, 7))
     expected = source.reshape(1, 3, 2, 2, 5, 7).transpose(0, 1, 4, 2, 5, 3).reshape(1, 3, 10, 14)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy
 
-from imgconv.access import LANE, SHORT_LIMIT, KernelArgument, image_type, read_text, write_text
+from imgconv.access import LANE, SHORT_LIMIT, KernelArgument, image_type, index_text, read_text, write_text
 from imgconv.epilogue import build_epilogue
 from imgconv.expression import Argument, Expression, apply, argument_numbers, substitute
 from imgconv.graph import Convolution, Node, Operand
@@ -495,9 +495,9 @@ def _factor_access(
     texel = factor_texel(node.operands[2], place)
     assert texel is not None and isinstance(place.storage, Texture), node
     read = read_text("factors", place.storage.tiling, helpers, half=half, past=(False, False))
+    x, y = (index_text(e, helpers) for e in texel)
     return {
-        "FACTORS": 1, "FACTORS_IMAGE": image_type(place.storage.tiling),
-        name: read.replace("x, y)", f"{texel[0].render()}, {texel[1].render()})"),
+        "FACTORS": 1, "FACTORS_IMAGE": image_type(place.storage.tiling), name: read.replace("x, y)", f"{x}, {y})"),
     }
 
 

@@ -339,7 +339,7 @@ def assemble(
     parameters = ",\n    ".join(a.declaration for a in arguments)
     body = "\n".join(f"  {line}" for line in [*head, *emitter.lines] if line)
     text = (
-        "".join(emitter.helpers.values())
+        "".join(dict.fromkeys(emitter.helpers))
         + f"#define INDEX {kind}\n{attribute}__kernel void NAME(\n    {parameters}) {{\n{body}\n}}\n#undef INDEX\n"
     )
     return KernelSource(text, "generated", arguments, size, local)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 
-from imgconv.access import LANE, SHORT_LIMIT, KernelArgument, coordinate, image_type, read_text, write_text
+from imgconv.access import LANE, SHORT_LIMIT, KernelArgument, coordinate, image_type, index_text, read_text, write_text
 from imgconv.epilogue import build_epilogue
 from imgconv.graph import Node, Operand
 from imgconv.index import Index, Variable, constant, unflatten, variable, variable_index
@@ -166,7 +166,7 @@ def product_kernel(
     shared = chosen.parts > 1
     local = (chosen.group_columns, chosen.parts, 1) if shared else None
     size = (round_up(blocks[0], chosen.group_columns), *blocks[1:]) if shared else blocks
-    a_x, a_y, b_x, b_y = (coordinate(e, e.render()) for e in (*where_a, *where_b))
+    a_x, a_y, b_x, b_y = (coordinate(e, index_text(e, helpers)) for e in (*where_a, *where_b))
     constants: dict[str, str | int] = {
         "INDEX": "short" if largest <= SHORT_LIMIT else "int", "ROWS": problem.rows,
         "INNER": problem.inner, "OUTPUT_QUADS": problem.output_quads, "OUTPUT_OFFSET": output.channel_offset // LANES,
