@@ -6,24 +6,24 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from imgconv.errors import (
     BuildError, ConfigError, DeviceError, Error, InputError, ModelError, ResourceError, UnsupportedError,
 )
-from imgconv.model import Model, load
 
 if TYPE_CHECKING:
     from imgconv.export import export_onnx
+    from imgconv.model import Model, load
 else:
+    _MODULES = {"Model": "imgconv.model", "load": "imgconv.model", "export_onnx": "imgconv.export"}
 
     def __getattr__(name: str) -> Any:
-        """export_onnx, which needs onnx, is imported when it is first asked for."""
-        if name == "export_onnx":
-            from imgconv.export import export_onnx
-
-            return export_onnx
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        """These are imported when they are first asked for, so that the command line is there at once."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_MODULES[name]), name)
 
 
 __version__ = "0.1.0"

@@ -9,10 +9,11 @@ def main() -> int:
     """imgconv.cli.main, whose imports take most of a second: Ctrl-C ends those as it ends the work."""
     try:
         from imgconv import cli
+
+        return cli.main()
     except KeyboardInterrupt:
         print("imgconv: interrupted", file=sys.stderr)
         return 130
-    return cli.main()
 
 
 if __name__ == "__main__":
