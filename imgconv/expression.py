@@ -1,4 +1,4 @@
-"""Elementwise expressions: the tree that kernels fuse, its meaning in numpy and its text in OpenCL C.
+"""Elementwise expressions: the tree that kernels fuse, its meaning in numpy, its text in OpenCL C and its ONNX form.
 
 `OPERATIONS` is the one table of scalar functions. A tree is made of `Literal`, `Argument` (the n-th operand) and
 `Apply`; it holds no shapes: every argument has already been read at the same position.
@@ -19,17 +19,35 @@ Expression = Union["Literal", "Argument", "Apply"]
 
 # Characters of an expression's text; an operation whose own is longer shows no arguments.
 LONGEST_TEXT = 10_000
+# The types of an ONNX operator. NUMBER is int64 if every argument is whole, else float32.
+NUMBER, FLOAT, WHOLE, TRUTH = "number", "float32", "int64", "bool"
+
+
+@dataclass(frozen=True)
+class Onnx:
+    """A scalar function as an ONNX operator of opset 18: what it takes and gives, and its attributes.
+
+    operator: "" if ONNX has none. composed: the function of floats as an expression of others, if no operator has its
+    meaning there.
+    """
+
+    operator: str
+    takes: str = NUMBER
+    gives: str = NUMBER
+    attributes: tuple[tuple[str, int], ...] = ()
+    composed: Callable[..., Expression] | None = None
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A scalar function: how numpy computes it and how OpenCL C writes it for float4.
+    """A scalar function: how numpy computes it, how OpenCL C writes it for float4, and its ONNX form.
 
-    native: the form with NATIVE_EXPLOG. to_half: one whose error a rounding to half hides.
+    native: the text with NATIVE_EXPLOG. to_half: one whose error a rounding to half hides.
     """
 
     numpy: Callable[..., Any]
     opencl: str
+    onnx: Onnx
     native: str | None = None
     to_half: str | None = None
 
@@ -63,6 +81,14 @@ def _truth(text: str) -> str:
     return f"convert_float4(-({text}))"
 
 
+def _floats(operator: str) -> Onnx:
+    return Onnx(operator, FLOAT, FLOAT)
+
+
+def _composed(composed: Callable[..., Expression], operator: str = "") -> Onnx:
+    return Onnx(operator, composed=composed)
+
+
 # fmod is exact; with a quotient that was rounded, 9 mod 3 can be 3. The sign is the divisor's.
 _MODULO = (
     "(fmod({0}, {1}) + select((float4)(0.0f), {1}, "
@@ -70,67 +96,87 @@ _MODULO = (
 )
 
 OPERATIONS: Mapping[str, Operation] = {
-    "add": Operation(numpy.add, "({0} + {1})"),
-    "subtract": Operation(numpy.subtract, "({0} - {1})"),
-    "multiply": Operation(numpy.multiply, "({0} * {1})"),
-    "divide": Operation(_divide, "({0} / {1})", "({0} * native_recip({1}))"),
+    "add": Operation(numpy.add, "({0} + {1})", Onnx("Add")),
+    "subtract": Operation(numpy.subtract, "({0} - {1})", Onnx("Sub")),
+    "multiply": Operation(numpy.multiply, "({0} * {1})", Onnx("Mul")),
+    "divide": Operation(_divide, "({0} / {1})", Onnx("Div"), "({0} * native_recip({1}))"),
     # fmax and fmin, one instruction instead of four, drop a NaN, and sign makes it 0.
     "maximum": Operation(
-        numpy.maximum, "select({0}, {1}, ({0} <= {1}) | isnan({1}))", "fmax({0}, {1})", "fmax({0}, {1})"
+        numpy.maximum, "select({0}, {1}, ({0} <= {1}) | isnan({1}))", Onnx("Max"), "fmax({0}, {1})", "fmax({0}, {1})"
     ),
     "minimum": Operation(
-        numpy.minimum, "select({0}, {1}, ({0} >= {1}) | isnan({1}))", "fmin({0}, {1})", "fmin({0}, {1})"
+        numpy.minimum, "select({0}, {1}, ({0} >= {1}) | isnan({1}))", Onnx("Min"), "fmin({0}, {1})", "fmin({0}, {1})"
     ),
-    "power": Operation(numpy.power, "pow({0}, {1})"),
-    "modulo": Operation(numpy.mod, _MODULO),
-    "remainder": Operation(numpy.fmod, "fmod({0}, {1})"),
-    "quotient": Operation(_quotient, "quotient({0}, {1})"),
-    "bit_and": Operation(_on_integers(numpy.bitwise_and), "bit_and({0}, {1})"),
-    "bit_or": Operation(_on_integers(numpy.bitwise_or), "bit_or({0}, {1})"),
-    "bit_xor": Operation(_on_integers(numpy.bitwise_xor), "bit_xor({0}, {1})"),
-    "shift_left": Operation(_on_integers(numpy.left_shift), "shift_left({0}, {1})"),
-    "shift_right": Operation(_on_integers(numpy.right_shift), "shift_right({0}, {1})"),
-    "negative": Operation(numpy.negative, "(-{0})"),
-    "absolute": Operation(numpy.abs, "fabs({0})"),
-    "sign": Operation(numpy.sign, "select(sign({0}), {0}, isnan({0}))"),
-    "floor": Operation(numpy.floor, "floor({0})"),
-    "ceil": Operation(numpy.ceil, "ceil({0})"),
-    "round": Operation(numpy.rint, "rint({0})"),
-    "truncate": Operation(numpy.trunc, "trunc({0})"),
-    "reciprocal": Operation(lambda x: 1 / x, "(1.0f / {0})", "native_recip({0})"),
-    "sqrt": Operation(numpy.sqrt, "sqrt({0})"),
-    "exp": Operation(numpy.exp, "exp_of({0})", "native_exp({0})", "native_exp({0})"),
+    "power": Operation(numpy.power, "pow({0}, {1})", _floats("Pow")),
+    "modulo": Operation(
+        numpy.mod, _MODULO,
+        # Of floats, ONNX's Mod has the sign of the dividend.
+        _composed(lambda a, b: apply("subtract", a, apply("multiply", b, apply("floor", apply("divide", a, b)))), "Mod")
+    ),
+    "remainder": Operation(numpy.fmod, "fmod({0}, {1})", Onnx("Mod", attributes=(("fmod", 1),))),
+    "quotient": Operation(
+        _quotient, "quotient({0}, {1})", _composed(lambda a, b: apply("truncate", apply("divide", a, b)), "Div")
+    ),
+    "bit_and": Operation(_on_integers(numpy.bitwise_and), "bit_and({0}, {1})", Onnx("BitwiseAnd", WHOLE, WHOLE)),
+    "bit_or": Operation(_on_integers(numpy.bitwise_or), "bit_or({0}, {1})", Onnx("BitwiseOr", WHOLE, WHOLE)),
+    "bit_xor": Operation(_on_integers(numpy.bitwise_xor), "bit_xor({0}, {1})", Onnx("BitwiseXor", WHOLE, WHOLE)),
+    "shift_left": Operation(
+        _on_integers(numpy.left_shift), "shift_left({0}, {1})",
+        _composed(lambda a, n: apply("multiply", a, apply("power", 2.0, n))),
+    ),
+    "shift_right": Operation(
+        _on_integers(numpy.right_shift), "shift_right({0}, {1})",
+        _composed(lambda a, n: apply("floor", apply("divide", a, apply("power", 2.0, n)))),
+    ),
+    "negative": Operation(numpy.negative, "(-{0})", Onnx("Neg")),
+    "absolute": Operation(numpy.abs, "fabs({0})", Onnx("Abs")),
+    "sign": Operation(numpy.sign, "select(sign({0}), {0}, isnan({0}))", Onnx("Sign")),
+    "floor": Operation(numpy.floor, "floor({0})", _floats("Floor")),
+    "ceil": Operation(numpy.ceil, "ceil({0})", _floats("Ceil")),
+    "round": Operation(numpy.rint, "rint({0})", _floats("Round")),
+    "truncate": Operation(
+        numpy.trunc, "trunc({0})",
+        _composed(lambda a: apply("where", apply("less", a, 0), apply("ceil", a), apply("floor", a))),
+    ),
+    "reciprocal": Operation(lambda x: 1 / x, "(1.0f / {0})", _floats("Reciprocal"), "native_recip({0})"),
+    "sqrt": Operation(numpy.sqrt, "sqrt({0})", _floats("Sqrt")),
+    "exp": Operation(numpy.exp, "exp_of({0})", _floats("Exp"), "native_exp({0})", "native_exp({0})"),
     # Near zero to_half is off by a float's rounding at 1, 2**-24: the distance of the smallest halves.
-    "expm1": Operation(numpy.expm1, "expm1_of({0})", "native_expm1({0})", "(native_exp({0}) - 1.0f)"),
-    "log1p": Operation(numpy.log1p, "log1p({0})", "native_log(1.0f + {0})"),
-    "log": Operation(numpy.log, "log({0})", "native_log({0})"),
-    "sin": Operation(numpy.sin, "sin({0})"),
-    "cos": Operation(numpy.cos, "cos({0})"),
-    "tan": Operation(numpy.tan, "tan({0})"),
-    "asin": Operation(numpy.arcsin, "asin({0})"),
-    "acos": Operation(numpy.arccos, "acos({0})"),
-    "atan": Operation(numpy.arctan, "atan({0})"),
-    "sinh": Operation(numpy.sinh, "sinh({0})"),
-    "cosh": Operation(numpy.cosh, "cosh({0})"),
-    "tanh": Operation(numpy.tanh, "tanh({0})"),
-    "asinh": Operation(numpy.arcsinh, "asinh({0})"),
-    "acosh": Operation(numpy.arccosh, "acosh({0})"),
-    "atanh": Operation(numpy.arctanh, "atanh({0})"),
-    "erf": Operation(_erf, "erf_of({0})", "native_erf({0})", "native_erf({0})"),
-    "sigmoid": Operation(
-        lambda x: 1 / (1 + numpy.exp(-x)), "(1.0f / (1.0f + exp_of(-{0})))", "native_recip(1.0f + native_exp(-{0}))",
-        "native_recip(1.0f + native_exp(-{0}))",
+    "expm1": Operation(
+        numpy.expm1, "expm1_of({0})",
+        _composed(lambda a: apply("subtract", apply("exp", a), 1)), "native_expm1({0})", "(native_exp({0}) - 1.0f)",
     ),
-    "less": Operation(numpy.less, _truth("{0} < {1}")),
-    "less_equal": Operation(numpy.less_equal, _truth("{0} <= {1}")),
-    "equal": Operation(numpy.equal, _truth("{0} == {1}")),
-    "not": Operation(numpy.logical_not, _truth("{0} == 0.0f")),
-    "and": Operation(numpy.logical_and, _truth("({0} != 0.0f) && ({1} != 0.0f)")),
-    "or": Operation(numpy.logical_or, _truth("({0} != 0.0f) || ({1} != 0.0f)")),
-    "xor": Operation(numpy.logical_xor, _truth("({0} != 0.0f) ^ ({1} != 0.0f)")),
-    "isnan": Operation(numpy.isnan, _truth("isnan({0})")),
-    "isinf": Operation(numpy.isinf, _truth("isinf({0})")),
-    "where": Operation(numpy.where, "select({2}, {1}, {0} != 0.0f)"),
+    "log1p": Operation(
+        numpy.log1p, "log1p({0})", _composed(lambda a: apply("log", apply("add", a, 1))), "native_log(1.0f + {0})"
+    ),
+    "log": Operation(numpy.log, "log({0})", _floats("Log"), "native_log({0})"),
+    "sin": Operation(numpy.sin, "sin({0})", _floats("Sin")),
+    "cos": Operation(numpy.cos, "cos({0})", _floats("Cos")),
+    "tan": Operation(numpy.tan, "tan({0})", _floats("Tan")),
+    "asin": Operation(numpy.arcsin, "asin({0})", _floats("Asin")),
+    "acos": Operation(numpy.arccos, "acos({0})", _floats("Acos")),
+    "atan": Operation(numpy.arctan, "atan({0})", _floats("Atan")),
+    "sinh": Operation(numpy.sinh, "sinh({0})", _floats("Sinh")),
+    "cosh": Operation(numpy.cosh, "cosh({0})", _floats("Cosh")),
+    "tanh": Operation(numpy.tanh, "tanh({0})", _floats("Tanh")),
+    "asinh": Operation(numpy.arcsinh, "asinh({0})", _floats("Asinh")),
+    "acosh": Operation(numpy.arccosh, "acosh({0})", _floats("Acosh")),
+    "atanh": Operation(numpy.arctanh, "atanh({0})", _floats("Atanh")),
+    "erf": Operation(_erf, "erf_of({0})", _floats("Erf"), "native_erf({0})", "native_erf({0})"),
+    "sigmoid": Operation(
+        lambda x: 1 / (1 + numpy.exp(-x)), "(1.0f / (1.0f + exp_of(-{0})))",
+        _floats("Sigmoid"), "native_recip(1.0f + native_exp(-{0}))", "native_recip(1.0f + native_exp(-{0}))",
+    ),
+    "less": Operation(numpy.less, _truth("{0} < {1}"), Onnx("Less", gives=TRUTH)),
+    "less_equal": Operation(numpy.less_equal, _truth("{0} <= {1}"), Onnx("LessOrEqual", gives=TRUTH)),
+    "equal": Operation(numpy.equal, _truth("{0} == {1}"), Onnx("Equal", gives=TRUTH)),
+    "not": Operation(numpy.logical_not, _truth("{0} == 0.0f"), Onnx("Not", TRUTH, TRUTH)),
+    "and": Operation(numpy.logical_and, _truth("({0} != 0.0f) && ({1} != 0.0f)"), Onnx("And", TRUTH, TRUTH)),
+    "or": Operation(numpy.logical_or, _truth("({0} != 0.0f) || ({1} != 0.0f)"), Onnx("Or", TRUTH, TRUTH)),
+    "xor": Operation(numpy.logical_xor, _truth("({0} != 0.0f) ^ ({1} != 0.0f)"), Onnx("Xor", TRUTH, TRUTH)),
+    "isnan": Operation(numpy.isnan, _truth("isnan({0})"), Onnx("IsNaN", FLOAT, TRUTH)),
+    "isinf": Operation(numpy.isinf, _truth("isinf({0})"), Onnx("IsInf", FLOAT, TRUTH)),
+    "where": Operation(numpy.where, "select({2}, {1}, {0} != 0.0f)", Onnx("Where")),
 }
 
 

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 import imgconv
 from graphs import Network, Pass, const, inputs_of, networks, numbers
-from imgconv import export, view
+from imgconv import view
 from imgconv.evaluate import evaluate_graph
-from imgconv.expression import OPERATIONS, Argument, Literal, apply
+from imgconv.export.nodes import REDUCTIONS
+from imgconv.expression import NUMBER, OPERATIONS, TRUTH, Argument, Literal, apply
 from imgconv.graph import (
     IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Operation, Product, Reduction, Value,
 )
@@ -69,17 +70,13 @@ def arity(name: str) -> int:
     return max(n for n in (1, 2, 3) if f"{{{n - 1}}}" in OPERATIONS[name].opencl)
 
 
-def test_every_operation_has_a_row() -> None:
-    assert export.OPERATORS.keys() | export.COMPOSED.keys() == OPERATIONS.keys()
-
-
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_each_operation(name: str) -> None:
     low, high = DOMAINS.get(name, (-3.0, 3.0))
     arrays = {f"x{i}": numbers(40, seed=i, low=low, high=high) for i in range(arity(name))}
     if name in WIDE:
         arrays["x0"][: len(SPECIAL)] = SPECIAL
-    if export.OPERATORS.get(name, ("", "", ""))[2] == export.TRUTH or name == "where":
+    if OPERATIONS[name].onnx.gives == TRUTH or name == "where":
         arrays["x0"][::3] = 0
         arrays |= {"x1": numpy.where(arrays["x0"] > 1, arrays["x0"], arrays["x1"])} if arity(name) == 2 else {}
     if name in ("isnan", "isinf"):
@@ -90,7 +87,7 @@ def test_each_operation(name: str) -> None:
     check(build_graph({"y": elementwise(name, *tensors)}), arrays)
 
 
-@pytest.mark.parametrize("name", [n for n, row in export.OPERATORS.items() if row[1] == export.NUMBER])
+@pytest.mark.parametrize("name", [n for n, row in OPERATIONS.items() if row.onnx.operator and row.onnx.takes == NUMBER])
 def test_whole_numbers_stay_exact(name: str) -> None:
     """2**40 + 1 is no float32; the quotient of integers is cut towards zero."""
     arrays = {"x0": numpy.array([2**40 + 1, -7, 7, 0, -(2**33) - 5]), "x1": numpy.array([2, 2, -2, 5, -3])}
@@ -258,7 +255,7 @@ def test_usual_convolutions_need_one_operator() -> None:
     assert sorted(operators(check(graph, inputs_of(graph)))) == ["Conv", "Conv", "Conv", "ConvTranspose", "Slice"]
 
 
-@pytest.mark.parametrize("kind", export.REDUCTIONS)
+@pytest.mark.parametrize("kind", REDUCTIONS)
 @pytest.mark.parametrize("dtype", ["float32", "int64", "float16"])
 def test_reductions(kind: str, dtype: str) -> None:
     x = Tensor.input("x", (2, 3, 4, 5), dtype)
@@ -271,7 +268,7 @@ def test_reductions(kind: str, dtype: str) -> None:
     array[:, :, 1, 2:] = 2
     arrays = {"x": array}
     assert set(operators(check(build_graph(outputs), arrays))) <= {
-        export.REDUCTIONS[kind], "Mul", "Add", "Reshape", "Cast"
+        REDUCTIONS[kind], "Mul", "Add", "Reshape", "Cast"
     }
 
 
@@ -313,7 +310,7 @@ def test_reductions_of_two_operands_through_any_views(data: st.DataObject) -> No
     assume(moved.size <= 3000)
     second = view.expand(tuple(n if data.draw(st.booleans()) else 1 for n in moved.shape), moved.shape)
     rank = data.draw(st.integers(0, moved.ndim - 1))
-    kind = data.draw(st.sampled_from(list(export.REDUCTIONS)))
+    kind = data.draw(st.sampled_from(list(REDUCTIONS)))
     body = apply("add", Argument(1), apply("tanh", Argument(0))) if data.draw(st.booleans()) else Argument(1)
     operands = [(numbers(*shape), first), (numbers(*second.source, seed=1), second)]
     graph, arrays = one_node(moved.shape[:rank], Reduction(kind, body), operands)
