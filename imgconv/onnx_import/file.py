@@ -1,0 +1,80 @@
+"""ONNX files, made ready: in an opset that imgconv reads, without functions of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import google.protobuf.message  # type: ignore[import-untyped]
+import onnx
+import onnx.checker
+import onnx.defs
+import onnx.inliner
+import onnx.version_converter
+
+from imgconv.archive import MAGIC
+from imgconv.errors import ModelError, UnsupportedError
+from imgconv.files import check_regular
+from imgconv.onnx_import.schema import OWN_DOMAINS
+
+OLDEST_OPSET = 7
+
+
+def read_file(path: Path) -> onnx.ModelProto:
+    try:
+        check_regular(path)
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"cannot read the file: {error.strerror or error}") from error
+    if content.startswith(MAGIC):
+        raise ModelError("this is a compiled model: give the ONNX file that it was made of")
+    try:
+        return onnx.load_model_from_string(content)
+    except google.protobuf.message.DecodeError as error:
+        raise ModelError("this is not an ONNX file, or a truncated one: the protobuf data cannot be decoded") from error
+
+
+def prepared(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model in an opset that imgconv reads, its own functions put in place of the nodes that call them."""
+    if not proto.HasField("graph") or not proto.graph.output:
+        raise ModelError("this is not an ONNX model, or a truncated one: it has no graph with outputs")
+    if opset_of(proto) < OLDEST_OPSET:
+        proto = _modernised(proto)
+    if not proto.functions:
+        return proto
+    try:
+        return onnx.inliner.inline_local_functions(proto)
+    except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
+        raise UnsupportedError(f"its functions cannot be put in place of their calls: {said(error)}") from error
+
+
+def _modernised(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A model older than what imgconv reads, converted by the onnx package."""
+    old = f"opset {opset_of(proto)}; imgconv reads {OLDEST_OPSET} and newer, and onnx cannot convert it"
+    for node in proto.graph.node:
+        if node.op_type == "PRelu":
+            # Its slope was along axis 1 and is along the last since; onnx 1.23 converts it without a word.
+            raise UnsupportedError(f"{old}: PRelu has another meaning since opset 7", node=node.name)
+    try:
+        return onnx.version_converter.convert_version(proto, OLDEST_OPSET)
+    except (RuntimeError, ValueError) as error:
+        raise UnsupportedError(f"{old}: {said(error)}") from error
+
+
+def said(error: Exception) -> str:
+    """What the onnx package says, which may be of several lines, in one."""
+    return " ".join(str(error).split())
+
+
+def opset_of(proto: onnx.ModelProto) -> int:
+    newest = onnx.defs.onnx_opset_version()
+    for entry in proto.opset_import:
+        if entry.domain in OWN_DOMAINS:
+            if entry.version > newest:
+                raise UnsupportedError(
+                    f"opset {entry.version}; the onnx package that is installed knows {newest} and older: update it"
+                )
+            return int(entry.version)
+    others = ", ".join(entry.domain for entry in proto.opset_import)
+    if others:
+        raise UnsupportedError(f"its operators are of the domains {others}; imgconv has those of ONNX itself")
+    raise ModelError("the model does not say which ONNX opset it uses")

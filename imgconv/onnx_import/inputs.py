@@ -1,0 +1,134 @@
+"""A model's inputs: what the file declares, and the sizes that are given to its open dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy
+import onnx
+
+from imgconv.errors import InputError, ShapeError, UnsupportedError
+from imgconv.onnx_import.schema import ELEMENT_TYPES, dtype_name
+from imgconv.tensor import Tensor
+from imgconv.view import Shape
+
+Shapes = Mapping[str, Sequence[int] | int]
+# What exporters write for a size that they do not know: Paddle2ONNX "?" and "-1", Keras and MMdnn "None". Numbered
+# names are symbols: tf2onnx ("unk__12") and Paddle2ONNX ("p2o.DynamicDimension.0") give each unknown size a name of its
+# own, and ONNX's shape inference ("unk__0") the same one to what is equal.
+_NO_SYMBOLS = ("?", "-1", "None")
+
+
+def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """The inputs that no initializer fills."""
+    constants = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    return [value for value in graph.input if value.name not in constants]
+
+
+def read_inputs(values: Sequence[onnx.ValueInfoProto], shapes: Shapes) -> Iterator[Tensor]:
+    """The model's inputs as tensors, symbolic dimensions replaced as `import_onnx` says."""
+    declared = {value.name: declaration(value) for value in values}
+    symbols = {d for _, dimensions in declared.values() for d in dimensions or () if isinstance(d, str) and d}
+    for key, given in shapes.items():
+        _check_key(key, isinstance(given, Sequence), tuple(declared), tuple(sorted(symbols)))
+    whole = {key: given for key, given in shapes.items() if isinstance(given, Sequence)}
+    sizes = {key: _size(key, given) for key, given in shapes.items() if key not in whole}
+    givers = dict.fromkeys(sizes, "shapes")
+    fixed = {key: _given_shape(key, declared[key][1], given, sizes, givers) for key, given in whole.items()}
+    for name, (dtype, dimensions) in declared.items():
+        yield Tensor.input(name, fixed[name] if name in fixed else _completed(name, dimensions, sizes), dtype)
+
+
+def _check_key(key: str, is_shape: bool, inputs: Sequence[str], symbols: Sequence[str]) -> None:
+    """Raises InputError where a key of `shapes` is neither an input with a shape nor a dimension with a size."""
+    if key in (inputs if is_shape else symbols):
+        return
+    if key in inputs:
+        raise InputError(f"shapes gives {key!r} one size, but {key!r} is an input: give its whole shape, as a tuple")
+    if key in symbols:
+        raise InputError(f"shapes gives {key!r} a shape, but {key!r} is the name of a dimension: give one number")
+    raise InputError(
+        f"shapes names {key!r}, but the model's inputs are {', '.join(map(repr, inputs)) or 'none'}"
+        + (f" and its dimensions {', '.join(map(repr, symbols))}" if symbols else "")
+    )
+
+
+def declaration(value: onnx.ValueInfoProto) -> tuple[str, list[int | str] | None]:
+    """dtype and dimensions of an input: a size, a name, or "" for an unnamed one; None where there is no shape."""
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise UnsupportedError(f"input {value.name!r} is no tensor but a {kind or 'value of no type'}")
+    tensor = value.type.tensor_type
+    dtype = dtype_name(tensor.elem_type)
+    if dtype not in ELEMENT_TYPES:
+        raise UnsupportedError(f"input {value.name!r} is of type {dtype}; use one of {', '.join(ELEMENT_TYPES)}")
+    if not tensor.HasField("shape"):
+        return dtype, None
+    dimensions = [d.dim_value if d.dim_value > 0 else d.dim_param for d in tensor.shape.dim]
+    return dtype, ["" if d in _NO_SYMBOLS else d for d in dimensions]
+
+
+def _size(name: str, value: Any, smallest: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, numpy.integer)) or value < smallest:
+        raise InputError(f"shapes gives {name!r} the size {value!r}; a size is a whole number, {smallest} or more")
+    return int(value)
+
+
+def _given_shape(
+    name: str, dimensions: list[int | str] | None, shape: Any, sizes: dict[str, int], givers: dict[str, str]
+) -> Shape:
+    """The shape that was given for an input, checked; names of dimensions that it fixes are added to `sizes`.
+
+    givers: what gave each of the sizes, in words.
+    """
+    found = tuple(_size(name, n, 0) for n in shape)
+    if dimensions is None:
+        return found
+    problem = f"shapes gives input {name!r} {list(found)}, but the model has {_shown(dimensions)}"
+    if len(found) != len(dimensions):
+        raise InputError(problem)
+    for size, dimension in zip(found, dimensions, strict=True):
+        if isinstance(dimension, int):
+            if dimension != size:
+                raise InputError(problem)
+        elif dimension and sizes.setdefault(dimension, size) != size:
+            raise InputError(f"{problem} and {dimension!r} is {sizes[dimension]} in {givers[dimension]}")
+        else:
+            givers.setdefault(dimension, f"input {name!r}")
+    return found
+
+
+def _completed(name: str, dimensions: list[int | str] | None, sizes: Mapping[str, int]) -> Shape:
+    """The declared shape with every symbolic dimension replaced."""
+    if dimensions is None:
+        raise ShapeError(
+            f"input {name!r} has no shape in the model; give one, as shapes={{{name!r}: (1, 3, 224, 224)}}"
+        )
+    shape = []
+    for axis, dimension in enumerate(dimensions):
+        size = dimension if isinstance(dimension, int) else sizes.get(dimension, 1 if axis == 0 else 0)
+        if not size:
+            by_name = f" or shapes={{{dimension!r}: 224}}" if dimension else ""
+            raise ShapeError(
+                f"input {name!r} is {_shown(dimensions)}: the size of axis {axis} is not known. Give it, as "
+                f"shapes={{{name!r}: {_example(dimensions)}}}{by_name}"
+            )
+        shape.append(size)
+    return tuple(shape)
+
+
+def _example(dimensions: Sequence[int | str]) -> tuple[int, ...]:
+    return tuple(d if isinstance(d, int) else 1 if axis == 0 else 224 for axis, d in enumerate(dimensions))
+
+
+def _shown(dimensions: Sequence[int | str]) -> str:
+    return f"[{', '.join(str(d) or '?' for d in dimensions)}]"
+
+
+def with_content(tensor: Tensor, known: Any) -> Tensor:
+    """An input as a constant: any float for a float, and what loses nothing for the others. Raises InputError."""
+    content = known.astype(tensor.dtype)
+    if not (tensor.is_float and known.dtype.kind == "f") and not numpy.array_equal(content, known):
+        raise InputError(f"input {tensor.name!r} has dtype {known.dtype}, the model takes {tensor.dtype}")
+    return Tensor.constant(content)

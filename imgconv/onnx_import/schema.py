@@ -1,0 +1,103 @@
+"""What ONNX says of operators: the types they take, and the functions that some are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy
+import onnx
+import onnx.defs
+import onnx.helper
+
+from imgconv.tensor import Tensor
+
+OWN_DOMAINS = ("", "ai.onnx")
+ELEMENT_TYPES = (
+    "float32", "float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+)
+_TYPE_NAMES = {"float32": "tensor(float)", "float64": "tensor(double)"}
+
+
+def function_versions(op_type: str, version: int) -> list[int]:
+    """The opsets up to `version` for which ONNX defines the operator as a function of others; newest last."""
+    try:
+        schema: Any = onnx.defs.get_schema(op_type, version, "")  # the stubs lack what it says of functions
+    except onnx.defs.SchemaError:
+        return []
+    versions = (*schema.function_opset_versions, *schema.context_dependent_function_opset_versions)
+    return sorted(v for v in versions if v <= version)
+
+
+def function_of(node: onnx.NodeProto, version: int, inputs: Sequence[Tensor | None]) -> onnx.FunctionProto:
+    """ONNX's own function for a node with inputs of these types and shapes."""
+    schema: Any = onnx.defs.get_schema(node.op_type, version, "")
+    of = function_versions(node.op_type, version)[-1]
+    if schema.has_context_dependent_function:
+        types = [b"" if t is None else _type_of(t).SerializeToString() for t in inputs]
+        content = schema.get_context_dependent_function_with_opset_version(of, node.SerializeToString(), types)
+    else:
+        content = schema.get_function_with_opset_version(of)
+    function = onnx.FunctionProto()
+    function.ParseFromString(content)
+    return function
+
+
+def _type_of(tensor: Tensor) -> onnx.TypeProto:
+    return onnx.helper.make_tensor_type_proto(
+        onnx.helper.np_dtype_to_tensor_dtype(numpy.dtype(tensor.dtype)), tensor.shape
+    )
+
+
+def bound_nodes(function: onnx.FunctionProto, node: onnx.NodeProto, version: int) -> list[onnx.NodeProto]:
+    """The function's nodes with the attributes of the node that calls it, or their defaults, put in."""
+    schema = onnx.defs.get_schema(node.op_type, version, "")
+    given = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.name}
+    given |= {a.name: a for a in function.attribute_proto} | {a.name: a for a in node.attribute}
+
+    def bind(nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
+        made = []
+        for inner in nodes:
+            copy = onnx.NodeProto()
+            copy.CopyFrom(inner)
+            del copy.attribute[:]
+            for attribute in inner.attribute:
+                if attribute.ref_attr_name and attribute.ref_attr_name not in given:
+                    continue
+                added = copy.attribute.add()
+                added.CopyFrom(given.get(attribute.ref_attr_name, attribute))
+                added.name = attribute.name
+                if added.type == onnx.AttributeProto.GRAPH:
+                    bodies = bind(added.g.node)
+                    del added.g.node[:]
+                    added.g.node.extend(bodies)
+            made.append(copy)
+        return made
+
+    return bind(function.node)
+
+
+def dtype_name(element_type: int) -> str:
+    """numpy's name of an ONNX element type; ONNX's where numpy has none."""
+    try:
+        dtype = numpy.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type))
+    except (KeyError, ValueError):
+        return f"{element_type}"
+    name = onnx.TensorProto.DataType.Name(element_type).lower()
+    return str(dtype) if dtype.kind in "fiub" and dtype.itemsize * 8 >= 8 and dtype.isbuiltin == 1 else name
+
+
+def type_problem(schema: onnx.defs.OpSchema, inputs: Sequence[Tensor | None]) -> str:
+    """What is wrong with the types of a node's inputs, in words; "" where nothing is."""
+    allowed = {c.type_param_str: tuple(c.allowed_type_strs) for c in schema.type_constraints}
+    bound: dict[str, str] = {}
+    for position, tensor in enumerate(inputs):
+        formal = schema.inputs[min(position, len(schema.inputs) - 1)]
+        if tensor is None:
+            continue
+        found = _TYPE_NAMES.get(tensor.dtype, f"tensor({tensor.dtype})")
+        if found not in allowed.get(formal.type_str, (formal.type_str,)):
+            return f"input {formal.name} is {tensor.dtype}, which opset {schema.since_version} does not allow"
+        if formal.is_homogeneous and bound.setdefault(formal.type_str, tensor.dtype) != tensor.dtype:
+            return f"input {formal.name} is {tensor.dtype}, but another one {bound[formal.type_str]}"
+    return ""

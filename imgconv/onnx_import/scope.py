@@ -1,0 +1,263 @@
+"""The nodes of one graph, composed in order: of a model, of a body of If, Loop or Scan, or of a function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy
+import onnx
+import onnx.checker
+import onnx.defs
+import onnx.external_data_helper
+import onnx.helper
+import onnx.numpy_helper
+
+from imgconv import ops
+from imgconv.errors import ModelError, UnsupportedError
+from imgconv.onnx_import.file import said
+from imgconv.onnx_import.inputs import real_inputs
+from imgconv.onnx_import.schema import (
+    ELEMENT_TYPES, OWN_DOMAINS, bound_nodes, dtype_name, function_of, function_versions, type_problem,
+)
+from imgconv.tensor import Tensor, origin
+
+# Each node of an unrolled loop is a launch or a part of one: more of them would not run in useful time.
+UNROLLED_NODES = 10_000
+_TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node that an output needs, under the name that errors give it."""
+
+    name: str
+    proto: onnx.NodeProto
+
+
+def needed_steps(
+    nodes: Sequence[onnx.NodeProto], outputs: Iterable[str], prefix: str = ""
+) -> tuple[list[Step], set[str]]:
+    """The nodes that an output needs, in the file's order, and the names of all that they read."""
+    needed, found = set(outputs), []
+    for number, node in reversed(list(enumerate(nodes))):
+        if any(name in needed for name in node.output if name):
+            needed |= _reads(node)
+            found.append(Step(prefix + (node.name or f"{node.op_type}_{number}"), node))
+    return found[::-1], needed
+
+
+def _reads(node: onnx.NodeProto) -> set[str]:
+    """The names that a node reads, those that its bodies take from around them included."""
+    names = {name for name in node.input if name}
+    for body in (a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH):
+        own = {v.name for v in body.input} | {t.name for t in body.initializer}
+        own |= {name for inner in body.node for name in inner.output}
+        names |= needed_steps(body.node, [v.name for v in body.output])[1] - own
+    return names
+
+
+@dataclass
+class Source:
+    """What all graphs of a model share. unrolled: how many nodes of bodies were composed so far."""
+
+    folder: Path | None
+    ir_version: int
+    unrolled: int = 0
+
+
+class Scope:
+    """The tensors of one graph by ONNX's names: of a model, of a body of If, Loop or Scan, or of a function.
+
+    A body also sees the names of the graphs around it (`outer`); its own come first.
+    """
+
+    def __init__(self, source: Source, version: int, outer: Scope | None = None) -> None:
+        self.source = source
+        self.version = version
+        self.outer = outer
+        self.tensors: dict[str, Tensor | None] = {}
+        self.needed: set[str] = set()
+        self.context = onnx.checker.C.CheckerContext()
+        self.context.ir_version = source.ir_version
+        self.context.opset_imports = {"": version}
+
+    def run(self, steps: Iterable[Step], needed: set[str], outputs: Iterable[str]) -> list[Tensor]:
+        """Composes the nodes and gives the tensors of the named outputs."""
+        self.needed = needed
+        for step in steps:
+            self.add(step)
+        made = [(name, self.find(name)) for name in outputs]
+        for name, tensor in made:
+            if tensor is None:
+                raise ModelError(f"output {name!r} is made by no node")
+        return [tensor for _, tensor in made if tensor is not None]
+
+    def knows(self, name: str) -> bool:
+        return name in self.tensors or (self.outer is not None and self.outer.knows(name))
+
+    def find(self, name: str) -> Tensor | None:
+        """The tensor of that name here or around; None for an input that a function's caller left out."""
+        if name in self.tensors or self.outer is None:
+            return self.tensors.get(name)
+        return self.outer.find(name)
+
+    def initializers(self, graph: onnx.GraphProto, needed: set[str]) -> dict[str, Tensor]:
+        """The graph's stored tensors that its nodes need."""
+        for sparse in graph.sparse_initializer:
+            if sparse.values.name in needed:
+                raise UnsupportedError(f"initializer {sparse.values.name!r} is sparse")
+        return {t.name: Tensor.constant(self.array(t), t.name) for t in graph.initializer if t.name in needed}
+
+    def refuse_unsupported(self, steps: Iterable[Step]) -> None:
+        """Raises one UnsupportedError that lists every operator that is neither in the table nor a function."""
+        missing: dict[str, list[str]] = {}
+        for step in steps:
+            own = step.proto.domain in OWN_DOMAINS
+            op_type = step.proto.op_type if own else f"{step.proto.domain}.{step.proto.op_type}"
+            if not own or (ops.find(op_type) is None and not function_versions(op_type, self.version)):
+                missing.setdefault(op_type, []).append(step.name)
+        if missing:
+            listed = "; ".join(f"{op_type} ({', '.join(names)})" for op_type, names in sorted(missing.items()))
+            raise UnsupportedError(f"unsupported operators: {listed}", node=next(iter(missing.values()))[0])
+
+    def add(self, step: Step) -> None:
+        """Composes one node and defines its outputs."""
+        node = step.proto
+        unknown = [name for name in node.input if name and not self.knows(name)]
+        if unknown:
+            raise ModelError(f"{node.op_type} reads {unknown[0]!r}, which nothing before it makes", node=step.name)
+        inputs = tuple(self.find(name) if name else None for name in node.input)
+        self.check(step, inputs)
+        function = ops.find(node.op_type)
+        if function is None:
+            self.expand(step, inputs)
+            return
+        wanted = tuple(name if name in self.needed else "" for name in node.output)
+        call = ops.Call(step.name, node.op_type, self.version, inputs, self.attributes(step), wanted)
+        try:
+            with origin(step.name):
+                made = function(call)
+            self.define_all(dict(zip(node.output, [made] if isinstance(made, Tensor) else made)), step.name)
+        except (ValueError, ArithmeticError) as error:
+            raise call.wrong(str(error)) from error
+
+    def expand(self, step: Step, inputs: Sequence[Tensor | None]) -> None:
+        """Composes a node whose operator ONNX defines as a function: the function's nodes, in a scope of their own."""
+        function = function_of(step.proto, self.version, inputs)
+        version = next(entry.version for entry in function.opset_import if entry.domain in OWN_DOMAINS)
+        inner = Scope(self.source, version)
+        inner.tensors |= dict(zip(function.input, (*inputs, *[None] * len(function.input))))
+        wanted = {name: made for name, made in zip(step.proto.output, function.output) if name in self.needed}
+        steps, needed = needed_steps(bound_nodes(function, step.proto, self.version), wanted.values(), f"{step.name}/")
+        inner.refuse_unsupported(steps)
+        self.define_all(dict(zip(wanted, inner.run(steps, needed, wanted.values()))), step.name)
+
+    def body(self, graph: onnx.GraphProto, node: str) -> ops.Body:
+        """A graph attribute as a function of its inputs: each call composes its nodes once more."""
+        inputs, outputs = [v.name for v in real_inputs(graph)], [v.name for v in graph.output]
+        steps, needed = needed_steps(graph.node, outputs, f"{node}/")
+        stored: dict[str, Tensor] = {}
+
+        def run(*given: Tensor) -> list[Tensor]:
+            if len(given) != len(inputs):
+                raise ModelError(f"gives {len(given)} inputs to a body that has {len(inputs)}", node=node)
+            self.source.unrolled += max(len(steps), 1)
+            if self.source.unrolled > UNROLLED_NODES:
+                raise UnsupportedError(f"unrolled, the loops are more than {UNROLLED_NODES} nodes", node=node)
+            inner = Scope(self.source, self.version, self)
+            inner.refuse_unsupported(steps)
+            if not stored:
+                stored.update(inner.initializers(graph, needed))
+            inner.define_all(dict(zip(inputs, given)), node)
+            inner.define_all(stored, node)
+            return inner.run(steps, needed, outputs)
+
+        return run
+
+    def define_all(self, tensors: Mapping[str, Tensor], node: str) -> None:
+        """Gives tensors ONNX's names; "" is a name for what nobody reads."""
+        for name, tensor in tensors.items():
+            if name:
+                self.define(name, tensor, node)
+
+    def define(self, name: str, tensor: Tensor, node: str) -> None:
+        """Gives a tensor ONNX's name; what is known is computed at once."""
+        if name in self.tensors:
+            raise ModelError(f"the name {name!r} is given to two tensors", node=node)
+        if tensor.is_constant or not tensor.size:
+            content = tensor.numpy() if tensor.is_constant else numpy.empty(tensor.shape, tensor.dtype)
+            tensor = replace(Tensor.constant(content, name), quantised=tensor.quantised)
+        elif tensor.dtype not in ELEMENT_TYPES:
+            raise UnsupportedError(f"{name!r} is of type {tensor.dtype}", node=node)
+        self.tensors[name] = tensor.named(name)
+
+    def check(self, step: Step, inputs: Sequence[Tensor | None]) -> None:
+        """Raises ModelError where the node or the types of its inputs are not what ONNX allows."""
+        node = onnx.NodeProto()
+        node.CopyFrom(step.proto)
+        node.domain = ""
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                # A body reads names from around it, which the checker does not know: its nodes are checked one by one.
+                attribute.g.CopyFrom(onnx.GraphProto(name="body"))
+        try:
+            schema = onnx.defs.get_schema(node.op_type, self.version, "")
+            if not schema.deprecated:
+                onnx.checker.check_node(node, self.context)
+        except (onnx.checker.ValidationError, onnx.defs.SchemaError) as error:
+            raise ModelError(f"not valid ONNX: {said(error)}", node=step.name) from error
+        problem = type_problem(schema, inputs)
+        if problem:
+            raise ModelError(f"{node.op_type}: {problem}", node=step.name)
+
+    def attributes(self, step: Step) -> dict[str, Any]:
+        """The node's attributes as Python values: strings decoded, tensors as arrays, bodies as functions.
+
+        Attributes that name an element type, such as Cast's `to`, have numpy's name of it.
+        """
+        found: dict[str, Any] = {}
+        for attribute in step.proto.attribute:
+            value = onnx.helper.get_attribute_value(attribute)
+            if isinstance(value, bytes):
+                value = value.decode("utf-8", "replace")
+            elif attribute.type == onnx.AttributeProto.STRINGS:
+                value = [v.decode("utf-8", "replace") for v in value]
+            elif isinstance(value, onnx.TensorProto):
+                value = self.array(value)
+            elif isinstance(value, onnx.GraphProto):
+                value = self.body(value, step.name)
+            elif attribute.name in _TYPE_ATTRIBUTES:
+                value = dtype_name(value)
+            found[attribute.name] = value
+        return found
+
+    def array(self, tensor: onnx.TensorProto) -> Any:
+        """A stored tensor's content."""
+        dtype = dtype_name(tensor.data_type)
+        if dtype not in (*ELEMENT_TYPES, "float64"):
+            raise UnsupportedError(f"tensor {tensor.name!r} is of type {dtype}")
+        if onnx.external_data_helper.uses_external_data(tensor):
+            tensor = self.with_external_data(tensor)
+        try:
+            return onnx.numpy_helper.to_array(tensor)
+        except (ValueError, TypeError) as error:
+            raise ModelError(f"the content of tensor {tensor.name!r} does not fit its shape: {error}") from error
+
+    def with_external_data(self, tensor: onnx.TensorProto) -> onnx.TensorProto:
+        location, folder = onnx.external_data_helper.ExternalDataInfo(tensor).location, self.source.folder
+        if folder is None:
+            raise ModelError(f"tensor {tensor.name!r} is in the external file {location!r}: give the model's path")
+        filled = onnx.TensorProto()
+        filled.CopyFrom(tensor)
+        try:
+            onnx.external_data_helper.load_external_data_for_tensor(filled, str(folder))
+        except (OSError, ValueError, onnx.checker.ValidationError) as error:
+            raise ModelError(
+                f"tensor {tensor.name!r} is in the external file {str(folder / location)!r}, which cannot be "
+                f"read: {said(error)}"
+            ) from error
+        filled.data_location = onnx.TensorProto.DEFAULT
+        return filled
