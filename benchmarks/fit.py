@@ -5,8 +5,8 @@
 The files are those of `python -m benchmarks.choice --csv` and `python -m benchmarks.slots`, by default all of
 benchmarks/measured/. For each class of imgconv/kernels/costs.py, and for each template that was measured, the fitted
 numbers are those of the least squares of log(predicted / measured), with each problem of the same weight and outliers
-of less. A number of which the measurements say nothing stays as it is. Nothing is written: who wants other numbers
-edits costs.py.
+of less. A number of which the measurements say nothing stays as it is; so do those of separable.cl, whose candidates
+no benchmark measures. Nothing is written: who wants other numbers edits costs.py.
 
     within 10 %  share of problems of which the candidate of the least predicted cost takes at most 1.1 times as long as
                  the fastest measured one
@@ -97,7 +97,7 @@ class Group:
 
     @property
     def free(self) -> list[str]:
-        """The names of the numbers that a fit may change: floats of this template; separable.cl is not measured."""
+        """The names of the numbers that a fit may change: floats of this template."""
         names = [field.name for field in fields(self.costs) if field.type == "float"]
         prefix = "product_" if self.template == "product" else ""
         return [n for n in names if n.startswith(prefix) and (prefix or not n.startswith(("product_", "separable_")))]
