@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from imgconv.errors import (
-    BuildError, ConfigError, DeviceError, Error, InputError, ModelError, ResourceError, UnsupportedError,
+    BuildError, ConfigError, DeviceError, Error, InputError, ModelError, RangeError, ResourceError, UnsupportedError,
 )
 
 if TYPE_CHECKING:
@@ -28,6 +28,6 @@ else:
 
 __version__ = "0.1.0"
 __all__ = [
-    "BuildError", "ConfigError", "DeviceError", "Error", "InputError", "Model", "ModelError", "ResourceError",
-    "UnsupportedError", "export_onnx", "load",
+    "BuildError", "ConfigError", "DeviceError", "Error", "InputError", "Model", "ModelError", "RangeError",
+    "ResourceError", "UnsupportedError", "export_onnx", "load",
 ]

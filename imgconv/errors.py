@@ -7,6 +7,7 @@
     │       └── ContentError it could, if it knew what an input holds: .inputs
     ├── InputError           an array given to a model has the wrong name, shape or dtype
     │   └── ShapeError       the model does not say how large an input is, and nobody else did
+    ├── RangeError           an output of integers cannot be told: a number on the way to it is not exact
     └── DeviceError          no driver, no such device, or the driver refused
         ├── ResourceError    a texture or memory that cannot be had: .tensor, .shape, .limit
         └── BuildError       the driver cannot compile a kernel: .source, .log
@@ -70,6 +71,10 @@ class InputError(Error):
 
 class ShapeError(InputError):
     """The model does not say how large an input is, and nobody else did."""
+
+
+class RangeError(Error):
+    """An output of integers cannot be told: a number on the way to it is not exact in a device's floats."""
 
 
 class DeviceError(Error):

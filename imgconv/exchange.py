@@ -11,9 +11,11 @@ import numpy
 from imgconv.cl.device import Context
 from imgconv.cl.image import image_dtype, image_shape
 from imgconv.cl.transfer import is_image, is_memory
-from imgconv.errors import InputError
+from imgconv.errors import InputError, RangeError
+from imgconv.evaluate import evaluate_graph
 from imgconv.graph import Value
 from imgconv.layout import LANES, ImageForm, Texels, Texture
+from imgconv.moved import EXACT, WIDE
 from imgconv.plan import Plan, Storage
 
 # Source, destination, where it begins in the one and in the other, and its width and height, in texels.
@@ -27,7 +29,7 @@ class Exchange:
     uploads and downloads: contiguous arrays, of the dtype that is stored, by where they go and come from. copies_in,
     copies_out: memory that the caller brought, by what it is copied to and from. instead: copies of images in the
     place of launches that would pack or unpack them, by the launches' numbers. brought: the caller's memory or array
-    for an output, by its name.
+    for an output, by its name. moved: the outputs of plan.moved.
     """
 
     plan: Plan
@@ -37,6 +39,7 @@ class Exchange:
     copies_out: dict[Storage, Any] = field(default_factory=dict)
     instead: dict[int, list[ImageCopy]] = field(default_factory=dict)
     brought: dict[str, Any] = field(default_factory=dict)
+    moved: dict[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def of(plan: Plan, context: Context, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Exchange:
@@ -45,12 +48,16 @@ class Exchange:
         _check_names(plan.inputs, inputs)
         for value in plan.inputs:
             made._give(value, inputs[value.name], context)
+        check_exact(plan, inputs)
+        made.moved.update(moved_outputs(plan, inputs))
         return made
 
     @staticmethod
-    def to_host(plan: Plan, context: Context, outputs: Mapping[str, Any]) -> Exchange:
-        """An exchange of outputs only. Raises InputError."""
-        made = Exchange(plan)
+    def to_host(
+        plan: Plan, context: Context, outputs: Mapping[str, Any], moved: Mapping[str, Any] | None = None
+    ) -> Exchange:
+        """An exchange of outputs only, with those of plan.moved. Raises InputError."""
+        made = Exchange(plan, moved=dict(moved or {}))
         names = [value.name for value in plan.outputs]
         unknown = [name for name in outputs if name not in names]
         if unknown:
@@ -60,7 +67,10 @@ class Exchange:
         return made
 
     def results(self) -> dict[str, Any]:
-        """Every output by name, once the downloads are over: the caller's own where he brought one."""
+        """Every output by name, once the downloads are over: the caller's own where he brought one.
+
+        Raises RangeError for an output of integers that cannot be told.
+        """
         found = {}
         for value in self.plan.outputs:
             brought = self.brought.get(value.name)
@@ -68,7 +78,9 @@ class Exchange:
                 found[value.name] = brought
                 continue
             constant = self.plan.constant_outputs.get(value.name)
-            if constant is not None:
+            if value.name in self.moved:
+                made = self.moved[value.name]
+            elif constant is not None:
                 made = constant if brought is not None else constant.copy()
             else:
                 made = converted(value, self.downloads[self.plan.output_buffers[value.name]])
@@ -98,7 +110,7 @@ class Exchange:
         place = self.plan.output_buffers.get(value.name)
         if is_memory(wanted):
             if place is None:
-                raise InputError(f"output {value.name!r} depends on no input: take it as an array")
+                raise InputError(f"output {value.name!r} is not made on the device: take it as an array")
             _check_context("output", value, wanted, context)
             if is_image(wanted):
                 number, texture = self._unpacking(value, place)
@@ -161,6 +173,34 @@ def _check_array(value: Value, given: Any) -> Any:
     return array
 
 
+def check_exact(plan: Plan, given: Mapping[str, Any]) -> None:
+    """Raises InputError for an integer that is computed with and that a device's float does not hold for sure."""
+    for value in plan.inputs:
+        if value.dtype not in WIDE or value.name not in plan.exact_inputs or is_memory(given[value.name]):
+            continue
+        array = numpy.asarray(given[value.name])
+        if not array.size or array.dtype.itemsize <= 2:
+            continue
+        low, high = int(array.min()), int(array.max())
+        if max(-low, high) > EXACT:
+            raise InputError(
+                f"input {value.name!r} holds {high if high > EXACT else low}: integers that are computed with are "
+                f"floats on a device, exact to 2**24 = {EXACT}"
+            )
+
+
+def moved_outputs(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The outputs that the host makes, new arrays. Raises InputError for an input of theirs that is on the device."""
+    if plan.moved is None:
+        return {}
+    for value in plan.moved.inputs:
+        if is_memory(given[value.name]):
+            outputs = ", ".join(plan.moved.outputs)
+            raise InputError(f"input {value.name!r} goes to {outputs} by way of the host: give it as an array")
+    made = evaluate_graph(plan.moved, given)
+    return {name: array.copy() for name, array in made.items()}
+
+
 def stored(place: Storage, array: Any) -> Any:
     """An input's array as it is uploaded: contiguous, of the dtype that is stored."""
     contiguous = numpy.ascontiguousarray(array, place.dtype)
@@ -168,10 +208,18 @@ def stored(place: Storage, array: Any) -> Any:
 
 
 def converted(value: Value, array: Any, copy: bool = False) -> Any:
-    """A downloaded array in the output's dtype. copy: always a new one."""
+    """A downloaded array in the output's dtype. copy: always a new one. Raises RangeError for what that cannot hold."""
     if value.dtype.startswith("float"):
         return array.astype(value.dtype, copy=copy)
-    return numpy.rint(array).astype(value.dtype)
+    low, high = (0, 1) if value.dtype == "bool" else (numpy.iinfo(value.dtype).min, numpy.iinfo(value.dtype).max)
+    whole = numpy.rint(array)
+    # As a float, the largest int32 is 2**31, which is none any more.
+    if array.size and not (low <= whole.min() and (whole.max() < high or whole.max() == high < EXACT)):
+        raise RangeError(
+            f"output {value.name!r} depends on an integer that reached 2**24, where a device's floats are not exact, "
+            f"or on a number that {value.dtype} does not hold"
+        )
+    return whole.astype(value.dtype)
 
 
 def _holds(dtype: str, array: Any) -> bool:

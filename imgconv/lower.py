@@ -22,6 +22,7 @@ from imgconv.kernels.windows import windows_kernel
 from imgconv.layout import LANES, HostBuffer, ImageLimits, Layout, Placement, Texture, byte_texture, choose_tiling
 from imgconv.layout import image_layout, matrix_layout
 from imgconv.memory import Alignment, assign_regions, assign_slots, lifetimes, most_alive
+from imgconv.moved import split_moved
 from imgconv.plan import Launch, Plan, Storage
 from imgconv.view import View, identity, reshape
 from imgconv.why import record
@@ -71,6 +72,8 @@ def lower(graph: Graph, config: Config, target: Target, states: Mapping[str, str
 
     states: outputs that stay on the device and become inputs of the next run, by the names of both.
     """
+    whole_graph = graph
+    graph, moved = split_moved(graph, states or {})
     plan = _Lowering(graph, config, target, states or {}).plan()
     lasting = frozenset(s for s in (*plan.content, *plan.states, *plan.regions) if isinstance(s, Texture))
     slots = assign_slots(plan.launches, lasting, target.limits)
@@ -80,7 +83,9 @@ def lower(graph: Graph, config: Config, target: Target, states: Mapping[str, str
         whole, plan = plan, _Lowering(graph, config, target, states or {}, folded).plan()
         assert [*lifetimes(plan.launches).values()] == [*lifetimes(whole.launches).values()], "folding changed launches"
         plan = replace(plan, most_alive=whole.most_alive)
-    return replace(plan, slots={folded.get(t, t): number for t, (number, _) in slots.items()})
+    slots_of = {folded.get(t, t): number for t, (number, _) in slots.items()}
+    outputs = tuple(whole_graph.values[name] for name in whole_graph.outputs if name not in (states or {}))
+    return replace(plan, slots=slots_of, outputs=outputs, moved=moved)
 
 
 def default_layout(shape: tuple[int, ...]) -> Layout:

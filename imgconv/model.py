@@ -102,7 +102,7 @@ class Model:
         `plan.placements[name]` says. What other queues do with either must be over.
 
         Compiles a further plan for shapes, or for content of `needs_content`, that it has none for. Several threads
-        may call it: they take turns. Raises InputError, DeviceError, and what `load` raises.
+        may call it: they take turns. Raises InputError, RangeError, DeviceError, and what `load` raises.
         """
         compiled, given = self._prepared(inputs)
         return compiled.session.run(given, outputs)

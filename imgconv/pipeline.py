@@ -23,7 +23,7 @@ import numpy
 from imgconv.cl.queue import Event, enqueue_barrier, enqueue_marker, is_over, span, wait
 from imgconv.cl.transfer import finish_queue, is_memory, new_queue
 from imgconv.errors import Error, InputError
-from imgconv.exchange import check_inputs, converted
+from imgconv.exchange import check_exact, check_inputs, converted, moved_outputs
 from imgconv.plan import Storage
 from imgconv.runner import Session
 
@@ -54,7 +54,7 @@ class Frame(Future[dict[str, Any]]):
         self.set_running_or_notify_cancel()
 
     def result(self, timeout: float | None = None) -> dict[str, Any]:
-        """The outputs by name. Raises DeviceError, ResourceError, and TimeoutError after as many seconds."""
+        """The outputs by name. Raises RangeError, DeviceError, and TimeoutError after as many seconds."""
         self._finish(timeout)
         return super().result(timeout)
 
@@ -143,6 +143,7 @@ class Pipeline:
         if any(map(is_memory, inputs.values())):
             raise InputError("a submitted frame takes arrays; run() takes OpenCL buffers and images")
         arrays = check_inputs(self._session.plan.inputs, inputs)
+        check_exact(self._session.plan, arrays)
         slot = self._acquire(depth)
         frame = Frame(self, slot)
         try:
@@ -235,7 +236,8 @@ class _Slot:
         self.inputs = [(name, self.ports[place]) for name, place in plan.input_buffers.items()]
         places = {value: plan.output_buffers.get(value.name) for value in plan.outputs}
         self.outputs = [(value, None if place is None else self.ports[place]) for value, place in places.items()]
-        self.constants = plan.constant_outputs
+        self.plan = plan
+        self.moved: dict[str, Any] = {}
         # A buffer that is shared goes to the device and comes back, whatever it holds.
         self.sent = [p for place, p in self.ports.items() if p.shares or place in plan.input_buffers.values()]
         self.fetched = [p for place, p in self.ports.items() if p.shares or place in plan.output_buffers.values()]
@@ -248,13 +250,14 @@ class _Slot:
         for name, port in self.inputs:
             array = arrays[name]
             numpy.copyto(port.array.reshape(array.shape), array, casting="unsafe")
+        self.moved = moved_outputs(self.plan, arrays)
 
     def results(self) -> dict[str, Any]:
         """The outputs of a frame that is finished, as new arrays."""
-        return {
-            value.name: self.constants[value.name].copy() if port is None else converted(value, port.array, copy=True)
-            for value, port in self.outputs
-        }
+        made = {v.name: converted(v, port.array, copy=True) for v, port in self.outputs if port is not None}
+        constants = {name: array.copy() for name, array in self.plan.constant_outputs.items()}
+        made |= self.moved | constants
+        return {value.name: made[value.name] for value, _ in self.outputs}
 
     def start(self, uploading: Any, downloading: Any) -> None:
         """Enqueues the frame behind the frames before, its copies on these queues."""
@@ -305,7 +308,9 @@ class Mapped:
     """
 
     def __init__(self, session: Session) -> None:
-        """Raises ResourceError."""
+        """Raises ResourceError; InputError where integers only move, which a device's floats would round."""
+        if session.plan.moved is not None:
+            raise InputError(f"output {session.plan.moved.outputs[0]!r} is not made on the device: use run or submit")
         self._session = session
         self._slot = _Slot(session, True)
 

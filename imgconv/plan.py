@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from imgconv.graph import Value
+from imgconv.graph import Graph, Value
 from imgconv.kernels.source import KernelSource
 from imgconv.layout import HostBuffer, ImageForm, Placement, Texture
 
@@ -84,7 +84,8 @@ class Plan:
     once it is made. states: textures that keep their content from run to run. slots: for each texture that is written
     by launches, the number of the image that holds it, from its texel (0, 0) on; textures with one slot are never alive
     together. regions: instead of a slot, the part of one buffer that is the texture's image, on devices that can.
-    most_alive: bytes of the textures that must be there at once.
+    most_alive: bytes of the textures that must be there at once. moved: makes the outputs of integers that only move,
+    from inputs, on the host.
     """
 
     inputs: tuple[Value, ...]
@@ -99,6 +100,13 @@ class Plan:
     states: tuple[Texture, ...] = ()
     regions: Mapping[Texture, Region] = field(default_factory=dict)
     most_alive: int = 0
+    moved: Graph | None = None
+
+    @cached_property
+    def exact_inputs(self) -> frozenset[str]:
+        """The inputs that a launch reads: their integers have to be floats."""
+        read = {a.storage for launch in self.launches for a in launch.source.arguments}
+        return frozenset(name for name, place in self.input_buffers.items() if place in read)
 
     @cached_property
     def textures(self) -> tuple[Texture, ...]:

@@ -82,8 +82,7 @@ class Session:
 
         progress: called with (kernels built, kernels in all, what comes next). lenders: sessions of the same context;
         a constant that one of them holds is shared with it, and so are kernels and the memory of activations, for the
-        runs of a context take turns. binaries: what `binaries` gave for this
-        plan, device and driver, in place of compiling.
+        runs of a context take turns. binaries: what `binaries` gave for this plan, device and driver.
         """
         self.plan = plan
         self.context = context
@@ -100,6 +99,7 @@ class Session:
             self._compare_replay()
         self.lane = Lane(context, self._memory, self._launches)
         self._pinned: dict[Storage, Any] = {}
+        self._moved: dict[str, Any] = {}
 
     def run(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Every output by name for an array, an OpenCL buffer or an image for every input.
@@ -118,7 +118,7 @@ class Session:
         return exchange.results()
 
     def _run(self, exchange: Exchange) -> None:
-        context, memory = self.context, self._memory
+        context, memory, self._moved = self.context, self._memory, exchange.moved
         # An event that is dropped before its copy is over waits for it.
         events = [
             enqueue_upload(context, memory[place], self._pinned_copy(place, array))
@@ -252,7 +252,7 @@ class Session:
 
     def outputs(self) -> dict[str, Any]:
         """Every output of the last run by name, as new arrays."""
-        exchange = Exchange.to_host(self.plan, self.context, {})
+        exchange = Exchange.to_host(self.plan, self.context, {}, self._moved)
         self._read(exchange.downloads)
         return exchange.results()
 
@@ -336,7 +336,8 @@ class Session:
 
     def _upload_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Uploads every input; the event of each by name."""
-        uploads = Exchange.of(self.plan, self.context, inputs, {}).uploads
+        exchange = Exchange.of(self.plan, self.context, inputs, {})
+        uploads, self._moved = exchange.uploads, exchange.moved
         events = {
             name: enqueue_upload(self.context, self._memory[place], self._pinned_copy(place, uploads[place]))
             for name, place in self.plan.input_buffers.items()

@@ -17,6 +17,7 @@ PARENTS = {
     "ContentError": errors.UnsupportedError,
     "InputError": errors.Error,
     "ShapeError": errors.InputError,
+    "RangeError": errors.Error,
     "DeviceError": errors.Error,
     "ResourceError": errors.DeviceError,
     "BuildError": errors.DeviceError,

@@ -19,7 +19,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "errors expression index template timing why",
         "cl config files terminal view",
         "archive graph layout peaks results",
-        "access bounds evaluate export precision_file",
+        "access bounds evaluate export moved precision_file",
         "epilogue passes tensor",
         "kernels ops pictures",
         "onnx_import plan preprocess",

@@ -107,7 +107,7 @@ class Call:
     def computes(self, *tensors: Tensor) -> None:
         """Refuses what is not exact in the floats that a device computes with.
 
-        Integers of 32 and 64 bits are floats on a device: exact to 2**24, which is the whole rule for them. Integers of
+        Integers of 32 and 64 bits are floats on a device: exact to 2**24, past which a pass makes them NaN. Integers of
         8 and 16 bits wrap around in ONNX and not in floats: an operator that does arithmetic on them wraps by itself
         (`integers.wrapped`) or refuses them here.
         """

@@ -11,6 +11,7 @@ from imgconv.passes.dead_code import remove_dead_code
 from imgconv.passes.dynamic_weights import reduce_dynamic_weights
 from imgconv.passes.elementwise import merge_elementwise
 from imgconv.passes.epilogues import fuse_epilogues
+from imgconv.passes.exact_integers import guard_integers
 from imgconv.passes.factors import multiply_inputs
 from imgconv.passes.literals import literal_constants
 from imgconv.passes.materialise import materialise_operands
@@ -27,6 +28,7 @@ Pass = Callable[[Graph], Graph]
 
 PIPELINE: tuple[Pass, ...] = (
     remove_dead_code,
+    guard_integers,
     fold_constants,
     literal_constants,
     share_repeated,

@@ -1,0 +1,183 @@
+"""Find out where integers leave what a device's floats hold exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy
+
+from imgconv import expression
+from imgconv.bounds import Bounds, Range
+from imgconv.errors import UnsupportedError
+from imgconv.expression import Apply, Argument, Expression, Literal
+from imgconv.graph import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Product, Reduction, Value
+from imgconv.graph import plain
+from imgconv.moved import EXACT, WIDE, moved_values
+
+# Their results are whole numbers of a float's 24 bits where their operands are.
+_PRESERVING = frozenset(
+    ("maximum", "minimum", "absolute", "negative", "where", "floor", "ceil", "round", "truncate", "sign", "modulo",
+     "remainder", "less", "less_equal", "equal", "not", "and", "or", "xor", "isnan", "isinf")
+)
+# What makes a number of NaN, on some devices or settings; `where` of its condition only.
+_SILENT = frozenset(
+    ("less", "less_equal", "equal", "not", "and", "or", "xor", "isnan", "isinf", "where", "maximum", "minimum", "sign",
+     "bit_and", "bit_or", "bit_xor", "shift_left", "shift_right")
+)
+
+
+def guard_integers(graph: Graph) -> Graph:
+    """A result of 32- or 64-bit integers that may reach 2**24 is NaN where it does, and so is what is made of it.
+
+    Whoever reads an output of integers finds the NaN. Inputs of these types are taken to be up to 2**24, which is
+    checked when they are given. What interval arithmetic shows to be less is left alone; so is what only chooses among
+    exact numbers. Raises UnsupportedError for other work with constants that a float does not hold.
+
+    Given:   p = load(x) then multiply($0, $1), $1=y;  c = load(p) then less($0, 5)
+    Result:  p = load(x) then where(less(absolute(multiply($0, $1)), 2**24), multiply($0, $1), nan), $1=y;
+             c = load(p) then add(less($0, 5), multiply($0, 0))
+    """
+    guarding = _Guarding(graph, Bounds(graph, EXACT), moved_values(graph))
+    for node in graph.nodes:
+        guarding.add(node)
+    return replace(graph, nodes=tuple(guarding.nodes)) if guarding.changed else graph
+
+
+@dataclass
+class _Guarding:
+    graph: Graph
+    bounds: Bounds
+    moved: frozenset[str]
+    nodes: list[Node] = field(default_factory=list)
+    # Values that may be NaN, and those of which a float does not hold all.
+    poisoned: set[str] = field(default_factory=set)
+    rounded: set[str] = field(default_factory=set)
+    changed: bool = False
+
+    def add(self, node: Node) -> None:
+        made = self._spread(node)
+        found = self._range(node)
+        if node.output.name in self.moved:
+            if not self._reads_exact(node):
+                self.rounded.add(node.output.name)
+        elif not node.output.dtype.startswith("float") and not (self._reads_exact(node) or _selects(node)):
+            raise UnsupportedError(
+                "computes with a constant integer past 2**24 that a device's floats do not hold",
+                node=", ".join(node.origin) or node.output.name,
+            )
+        elif node.output.dtype in WIDE and not _within(found) and not self._preserves(node):
+            made, found = self._guarded(made), (-EXACT, EXACT)
+            self.poisoned.add(node.output.name)
+        elif not node.output.dtype.startswith("float") and node.reads & self.poisoned:
+            self.poisoned.add(node.output.name)
+        self.changed = self.changed or made is not node
+        self.bounds.known[node.output.name] = found
+        self.nodes.append(made)
+
+    def _range(self, node: Node) -> Range:
+        """Between which numbers the results are; those of convolutions and products of integers by their weights."""
+        if node.output.dtype.startswith("float") or not isinstance(node.operation, (Convolution, Product)):
+            return self.bounds.of_node(node)
+        (low, high), w = self.bounds.of_operand(node.operands[0]), node.operands[1]
+        shape, is_product = w.view.shape, isinstance(node.operation, Product)
+        if w.value in self.graph.constants:
+            weights = w.view.evaluate(numpy.asarray(self.graph.constants[w.value], numpy.float64), w.fill)
+        else:
+            low = min(low, -high)
+            low, high = low, -low
+            weights = numpy.broadcast_to(numpy.float64(max(map(abs, self.bounds.of_operand(w)))), shape)
+        one = 1 if isinstance(node.operation, Convolution) and node.operation.transposed else 0
+        axes = -2 if is_product else tuple(axis for axis in range(4) if axis != one)
+        ends = numpy.stack([weights * min(low, 0.0), weights * max(high, 0.0)])
+        least, most = numpy.minimum(ends.min(0), 0).sum(axes), numpy.maximum(ends.max(0), 0).sum(axes)
+        return float(least.min(initial=0)), float(most.max(initial=0))
+
+    def _preserves(self, node: Node) -> bool:
+        """Whether the result is one of the operands, or a whole number that a float holds as they are."""
+        kept = _chooses(node) and set(expression.operations(node.epilogue)) <= _PRESERVING
+        read = {self.graph.values[name].dtype for name in node.reads} - {node.output.dtype}
+        return kept and read.isdisjoint(WIDE) and self._reads_exact(node)
+
+    def _reads_exact(self, node: Node) -> bool:
+        """Whether all wide integers that a node reads are floats: inputs and results are, not all constants.
+
+        The largest number of a type is rounded up, past all others: it stays the largest, and an output cannot hold it.
+        """
+        known = [self.graph.constants[o.value] for o in node.all_operands if o.value in self.graph.constants]
+        wide = [array for array in known if array.dtype in WIDE]
+        types = {node.output.dtype, *(self.graph.values[name].dtype for name in node.reads)}
+        largest = [numpy.float64(numpy.iinfo(dtype).max) for dtype in types.intersection(WIDE)]
+        steps = expression.parts(node.epilogue) if largest else ()
+        numbers = [numpy.float64(e.value) for e in steps if isinstance(e, Literal)]
+        return not node.reads & self.rounded and all(_is_exact(n, largest) for n in (*numbers, *wide))
+
+    def _guarded(self, node: Node) -> Node:
+        """The node with NaN where its result, or a sum on the way to it, may not be exact."""
+        operation = node.operation
+        size: Expression = expression.apply("absolute", node.epilogue)
+        if isinstance(operation, Reduction) and operation.kind == "sum":
+            if operation.body != IDENTITY or self.bounds.of_operand(node.operands[0])[0] < 0:
+                # Terms of both signs may leave the exact numbers on the way and come back.
+                node, number = self._beside(node, expression.apply("absolute", operation.body))
+                size = Argument(number)
+        within = expression.apply("less", size, EXACT)
+        return replace(node, epilogue=expression.apply("where", within, node.epilogue, float("nan")))
+
+    def _spread(self, node: Node) -> Node:
+        """The node with NaN where it reads one and would make a number of it."""
+        if node.output.dtype.startswith("float") or not node.reads & self.poisoned:
+            return node
+        operands = (node.operands[0], *node.epilogue_operands)
+        bad = {Argument(n) for n, o in enumerate(operands) if o.value in self.poisoned}
+        silent = _tested(node.epilogue) & bad
+        if isinstance(node.operation, Reduction) and node.operation.kind != "sum":
+            node, number = self._beside(node, node.operation.body)
+            silent |= {Argument(number)}
+        made = node.epilogue
+        for argument in sorted(silent, key=str):
+            made = expression.apply("add", made, expression.apply("multiply", argument, 0.0))
+        return node if made == node.epilogue else replace(node, epilogue=made)
+
+    def _beside(self, node: Node, body: Expression) -> tuple[Node, int]:
+        """The node with the sum of a body over its own window as an argument, and the number of that."""
+        value = Value(self.graph.unused(f"{node.output.name}.sum{len(self.nodes)}"), node.output.shape, "float32")
+        self.nodes.append(Node(value, Reduction("sum", body), node.operands, origin=node.origin))
+        made = replace(node, epilogue_operands=(*node.epilogue_operands, plain(value)))
+        return made, len(made.epilogue_operands)
+
+
+def _tested(steps: Expression) -> set[Expression]:
+    """The arguments that an operation turns into a number whatever they are."""
+    found: set[Expression] = set()
+    for step in expression.parts(steps):
+        if isinstance(step, Apply) and step.operation in _SILENT:
+            for part in step.arguments[: 1 if step.operation == "where" else None]:
+                found |= {e for e in expression.parts(part) if isinstance(e, Argument)}
+    return found
+
+
+def _within(found: Range) -> bool:
+    return -EXACT <= found[0] and found[1] <= EXACT
+
+
+def _chooses(node: Node) -> bool:
+    """Whether a node's operation gives elements of what it reads, or positions."""
+    if isinstance(node.operation, Reduction):
+        return node.operation.kind in ("max", "min", "argmax") and node.operation.body == IDENTITY
+    return isinstance(node.operation, (Load, Concatenation, Gather))
+
+
+def _selects(node: Node) -> bool:
+    """Whether the results are elements of what the node reads: what is rounded among them is found in the results."""
+    return _chooses(node) and set(expression.operations(node.epilogue)) <= {"maximum", "minimum", "where"}
+
+
+def _is_exact(numbers: Any, largest: list[Any]) -> bool:
+    """Whether floats hold the integers, but for those that may be rounded up."""
+    wide = numpy.asarray(numbers)
+    with numpy.errstate(over="ignore", invalid="ignore"):
+        single = wide.astype(numpy.float32)
+        same = single.astype(wide.dtype) == wide
+    small = numpy.abs(wide.astype(numpy.float64)) < EXACT
+    return bool(numpy.all(same | small | numpy.isin(wide.astype(numpy.float64), largest)))
