@@ -130,7 +130,8 @@ def problems_like(costs: DeviceCosts, kind: str, units: int) -> list[list[Measur
     sizes = [(16, 32, 28), (64, 64, 14), (32, 128, 20), (128, 32, 7), (24, 48, 33)]
     asked = [
         replace(
-            PROBLEM, channels=c, filters=k, input_size=(n, n), output_size=(n, n), window=(w, w), strides=(1, 1), small=True
+            PROBLEM, channels=c, filters=k, input_size=(n, n), output_size=(n, n), window=(w, w), strides=(1, 1),
+            small=True,
         )
         for c, k, n in sizes for w in (1, 3)
     ]
