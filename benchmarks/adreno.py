@@ -42,11 +42,10 @@ from benchmarks.measure import (
 )
 from benchmarks.networks import DEFAULT, Network, open_network
 from imgconv.commands.arguments import positive
+from imgconv.compiler import prepare
 from imgconv.config import read_config
-from imgconv.layout import ImageLimits
-from imgconv.lower import Target, lower
-from imgconv.memory import Alignment
-from imgconv.passes import run_passes
+from imgconv.layout import Alignment, ImageLimits
+from imgconv.limits import Target
 from imgconv.plan import Launch, Plan
 
 LIMITS = ImageLimits(16384, 16384, 2048)
@@ -295,7 +294,7 @@ def _times(work: Work, trips: int) -> Work:
 def plan_for(network: Network, options: argparse.Namespace) -> Plan:
     """The plan for a GPU that nobody has to own."""
     config = read_config(options.float16, options.native_explog)
-    return lower(run_passes(network.graph), config, target_for(options.compute_units))
+    return prepare(network.graph, config, target_for(options.compute_units)).plan()
 
 
 def target_for(compute_units: int) -> Target:

@@ -44,16 +44,17 @@ from benchmarks.networks import DEFAULT, open_network
 from imgconv.cl.device import open_device, select
 from imgconv.commands.arguments import positive
 from imgconv.commands.tune import MOST
-from imgconv.compiler import limited
+from imgconv.compiler import Prepared, limited, prepare
 from imgconv.config import Config, read_config
 from imgconv.evaluate import evaluate_graph
-from imgconv.graph import Graph, Node
-from imgconv.kernels import convolution
-from imgconv.lower import Target
-from imgconv.passes import run_passes
+from imgconv.graph import Node
+from imgconv.kernels import convolution, product
+from imgconv.kernels.step import Problem
+from imgconv.kernels.templates import template_of
+from imgconv.limits import Target
 from imgconv.target import target_of
 from imgconv.tuner import Trial, built, problems_of, ranked, side_by_side
-from imgconv.tuning import Problem, Specialisation
+from imgconv.tuning import Specialisation
 
 DEFAULT_WITHIN, TUNED_WITHIN = 1.10, 1.03
 # Sums of up to some thousand products, rounded to 24 bits each, in parts of the largest result.
@@ -64,11 +65,14 @@ CLOSE, OFTEN = 0.2, 4
 
 @dataclass(frozen=True)
 class Asked:
-    """A problem, a node that has it, and the networks that it is in. candidates: the least predicted cost first."""
+    """A problem, the nodes of a launch that has it, and the networks that it is in.
+
+    candidates: the least predicted cost first.
+    """
 
     problem: Problem
-    graph: Graph
-    node: Node
+    prepared: Prepared
+    nodes: tuple[Node, ...]
     networks: tuple[str, ...]
     candidates: Sequence[Specialisation]
 
@@ -98,8 +102,10 @@ class Row:
         return self.seconds[number] / self.seconds[self.best] if self.seconds else None
 
     def measurements(self, device: str, target: Target, config: Config) -> list[Measurement]:
-        """One for each candidate that was measured."""
+        """One for each candidate that was measured, of what benchmarks.fit fits."""
         kind, units, problem = target.kind, target.compute_units, self.asked.problem
+        if not isinstance(problem, (convolution.Problem, product.Problem)):
+            return []
         return [
             Measurement(device, kind, units, config.float16, problem, specialisation, {"seconds": seconds})
             for specialisation, seconds in zip(self.asked.candidates, self.seconds, strict=False)
@@ -179,9 +185,9 @@ def collect(networks: Sequence[str], config: Config, target: Target) -> list[Ask
     found: dict[Problem, Asked] = {}
     with tempfile.TemporaryDirectory(prefix="imgconv-bench-") as folder:
         for name in networks:
-            graph = run_passes(open_network(name, Path(folder)).graph)
-            for problem, node in problems_of(graph, config, target).items():
-                new = Asked(problem, graph, node, (), ranked(problem, target))
+            prepared = prepare(open_network(name, Path(folder)).graph, config, target)
+            for problem, nodes in problems_of(prepared).items():
+                new = Asked(problem, prepared, nodes, (), ranked(problem, prepared.target))
                 known = found.get(problem, new)
                 found[problem] = replace(known, networks=(*known.networks, name))
     return list(found.values())
@@ -203,8 +209,10 @@ def _some_of_all(candidates: Sequence[Specialisation], count: int) -> tuple[Spec
 
 def describe(problem: Problem) -> str:
     """A problem in a few words."""
-    if not isinstance(problem, convolution.Problem):
+    if isinstance(problem, product.Problem):
         return f"product {problem.batch} of {problem.rows}x{problem.inner} by {problem.inner}x{problem.columns}"
+    if not isinstance(problem, convolution.Problem):
+        return f"{template_of(problem).name}, {problem.multiply_adds / 1e6:.1f} M multiply-adds"
     kind = f"depthwise {problem.channels}" if problem.depthwise else f"{problem.channels}->{problem.filters}"
     text = f"{problem.window[0]}x{problem.window[1]} {kind} at {'x'.join(map(str, problem.input_size))}"
     text += f" /{problem.strides[0]}" if max(problem.strides) > 1 else ""
@@ -215,7 +223,7 @@ def describe(problem: Problem) -> str:
 
 def measure(asked: Asked, trial: Trial, repeat: int, tolerance: float) -> Row:
     """Checks and times the candidates; the last choice of the trial is the first one again."""
-    alone = side_by_side(asked.graph, asked.node, 1)
+    alone = side_by_side(asked.prepared.graph, asked.nodes, 1)
     (expected,) = evaluate_graph(alone, trial.inputs).values()
     error = relative_error({"y": trial.outputs[0]}, {"y": expected})
     count = len(trial.choices) - 1
@@ -232,16 +240,16 @@ def measure(asked: Asked, trial: Trial, repeat: int, tolerance: float) -> Row:
     return Row(asked, count, "", error, tuple(found[:count]), tuned, slower / faster)
 
 
-def rows_of(problems: Sequence[Asked], config: Config, target: Target, options: argparse.Namespace) -> Iterator[Row]:
+def rows_of(problems: Sequence[Asked], config: Config, options: argparse.Namespace) -> Iterator[Row]:
     """The rows one after another, until the budget is spent."""
     context = open_device(select(config.device), profile=True)
     tolerance = HALF_TOLERANCE if config.float16 else FLOAT_TOLERANCE
     chosen = [asked.candidates[: options.candidates] for asked in problems]
     wanted = [
-        (asked.graph, asked.node, (*choices, choices[0])) for asked, choices in zip(problems, chosen, strict=True)
+        (asked.prepared, asked.nodes, (*choices, choices[0])) for asked, choices in zip(problems, chosen, strict=True)
     ]
     end = time.monotonic() + options.budget
-    trials = built(wanted, config, target, context)
+    trials = built(wanted, context)
     for asked, choices in zip(problems, chosen, strict=True):
         if time.monotonic() > end:
             return
@@ -262,7 +270,7 @@ def main(options: argparse.Namespace) -> int:
         problems = spread(problems, options.candidates or MOST)
     rows: list[Row] = []
     with steps([describe(asked.problem) for asked in problems]) as walk:
-        made = rows_of(problems, config, target, options)
+        made = rows_of(problems, config, options)
         for _ in walk:
             row = next(made, None)
             if row is None:

@@ -34,10 +34,10 @@ from benchmarks.measure import (
 )
 from benchmarks.networks import DEFAULT, open_network
 from imgconv.cl.device import Context, open_device, select
-from imgconv.compiler import compile_graph
+from imgconv.compiler import compile_graph, prepare
 from imgconv.config import Config, read_config
 from imgconv.graph import Convolution, Graph, Node, Product
-from imgconv.passes import run_passes
+from imgconv.limits import Target
 from imgconv.peaks import Peaks, measure_peaks
 from imgconv.plan import Launch
 from imgconv.runner import Session
@@ -159,12 +159,12 @@ def convolution_problem(node: Node, operation: Convolution) -> Any:
     )
 
 
-def collect(networks: Sequence[str]) -> dict[Any, tuple[str, ...]]:
+def collect(networks: Sequence[str], config: Config, target: Target) -> dict[Any, tuple[str, ...]]:
     """Every different problem, with the networks that it is in."""
     found: dict[Any, tuple[str, ...]] = {}
     with tempfile.TemporaryDirectory(prefix="imgconv-bench-") as folder:
         for name in networks:
-            for problem in problems_of(run_passes(open_network(name, Path(folder)).graph)):
+            for problem in problems_of(prepare(open_network(name, Path(folder)).graph, config, target).graph):
                 found[problem] = tuple(dict.fromkeys((*found.get(problem, ()), name)))
     return found
 
@@ -212,7 +212,7 @@ def main(options: argparse.Namespace) -> int:
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
     device = select(config.device)
     context = open_device(device, profile=True)
-    problems = collect(options.network or DEFAULT)
+    problems = collect(options.network or DEFAULT, config, target_of(device))
     rows = []
     with steps(["peaks", *map(describe, problems)]) as names:
         next(names)

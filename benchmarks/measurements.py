@@ -13,12 +13,14 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Union, get_type_hints
 
 from imgconv.errors import InputError
 from imgconv.kernels import convolution, product
-from imgconv.tuning import Problem, Specialisation
 
+# What the cost models are fitted to.
+Problem = Union[convolution.Problem, product.Problem]
+Specialisation = Union[convolution.Specialisation, product.Specialisation]
 TEMPLATES: Mapping[str, tuple[Any, Any]] = {
     "convolution": (convolution.Problem, convolution.Specialisation),
     "product": (product.Problem, product.Specialisation),

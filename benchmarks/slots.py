@@ -17,8 +17,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +28,18 @@ from benchmarks.measurements import Measurement, add_measurements
 from benchmarks.networks import DEFAULT
 from imgconv.commands.arguments import positive
 from imgconv.config import Config, read_config
-from imgconv.lower import Target, lower
+from imgconv.kernels import convolution, product
+from imgconv.limits import Target
 from imgconv.plan import Launch
-from imgconv.tuner import side_by_side
-from imgconv.tuning import Problem, Specialisation
+from imgconv.tuner import prepare_copies
+from imgconv.tuning import Specialisation
 
 FIGURES = ("issue", "reads", "registers", "waves", "spills", "lanes")
 
 
-def launches_of(
-    asked: Asked, choices: Sequence[Specialisation], config: Config, target: Target
-) -> list[Launch]:
+def launches_of(asked: Asked, choices: Sequence[Specialisation]) -> list[Launch]:
     """The problem's launch by each choice, without what is fused into its stores."""
-    waiting = cycle(choices)
-
-    def choose(problem: Problem, kind: str, units: int) -> Any:
-        return next(waiting)
-
-    copies = side_by_side(asked.graph, asked.node, len(choices))
-    plan = lower(copies, config, replace(target, choose_convolution=choose, choose_product=choose))
+    plan = prepare_copies(asked.prepared, asked.nodes, choices).plan()
     return [launch for launch in adreno.without_epilogues(plan).launches if launch.choice]
 
 
@@ -57,10 +48,12 @@ def measurements_of(
     compiled: Mapping[str, Mapping[str, Any]], config: Config, target: Target,
 ) -> list[Measurement]:
     """One for each choice that Mesa compiles, by its launch."""
+    problem = asked.problem
+    assert isinstance(problem, (convolution.Problem, product.Problem))
     rows = [adreno.row_of(launch, gpu, compiled[launch.source.text]) for launch in launches]
     return [
         Measurement(
-            f"Mesa's a{gpu} code", target.kind, target.compute_units, config.float16, asked.problem, chosen,
+            f"Mesa's a{gpu} code", target.kind, target.compute_units, config.float16, problem, chosen,
             {name: getattr(row, name) for name in FIGURES},
         )
         for chosen, row in zip(choices, rows, strict=True) if not row.error
@@ -72,7 +65,7 @@ def measure(mesa: Mesa, problems: Sequence[Asked], options: argparse.Namespace, 
     made = []
     for asked in problems:
         choices = asked.candidates[: options.candidates]
-        made.append((asked, choices, launches_of(asked, choices, config, target)))
+        made.append((asked, choices, launches_of(asked, choices)))
     texts = list(dict.fromkeys(launch.source.text for *_, launches in made for launch in launches))
     compiled = mesa.compile(texts, [options.gpu])[options.gpu]
     found = [

@@ -8,17 +8,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Union
 
 from imgconv.cl.device import Context, DeviceInfo
-from imgconv.compiler import limited
+from imgconv.choose import Chooser, CostModel
+from imgconv.compiler import Prepared, limited, prepare
 from imgconv.config import Config
 from imgconv.graph import Graph
-from imgconv.lower import Target, lower
-from imgconv.packings import Packings, sharing
-from imgconv.passes import run_passes
+from imgconv.packings import Packings, Sharing
 from imgconv.plan import Plan
 from imgconv.precision_file import PrecisionFile
 from imgconv.saved import SavedModel
 from imgconv.target import target_of
-from imgconv.tuning import Database, tuned
+from imgconv.tuning import Database, Tuned
 
 if TYPE_CHECKING:
     from imgconv.pipeline import Pipeline
@@ -26,6 +25,21 @@ if TYPE_CHECKING:
     from imgconv.runner import Progress, Session
 
 Shapes = Mapping[str, Union[Sequence[int], int]]
+
+
+def prepare_for(
+    info: DeviceInfo, graph: Graph, config: Config, tuning: Database | None = None, packings: Packings | None = None
+) -> Prepared:
+    """A graph for a device, whose kernels are chosen by what was measured there, else by the cost model.
+
+    packings: those of other plans of the model, which are used again if that costs little. Raises DeviceError.
+    """
+    chooser: Chooser = CostModel()
+    if tuning is not None:
+        chooser = Tuned(tuning, info.key, chooser)
+    if packings is not None:
+        chooser = Sharing(chooser, packings)
+    return prepare(graph, config, target_of(info), chooser)
 
 
 @dataclass(frozen=True)
@@ -103,26 +117,23 @@ class Source:
             from imgconv.onnx_import import import_onnx
 
             graph = import_onnx(graph, inner, contents)
-        target = limited(target_of(self.info), self.config)
-        if self.tuning is not None:
-            target = tuned(target, self.tuning, self.info.key, self.config)
-        target = sharing(target, self.packings)
-        optimised = run_passes(graph)
-        config = self._with_precision(optimised, target)
+        prepared = prepare_for(self.info, graph, self.config, self.tuning, self.packings)
+        config = self._with_precision(prepared)
         if stage:
-            optimised = run_passes(stage.before(graph, shapes))
-        plan = lower(optimised, config, target, states or {})
+            after = stage.before(graph, shapes)
+            prepared = prepare_for(self.info, after, self.config, self.tuning, self.packings)
+        plan, optimised = prepared.plan(config, states), prepared.graph
         return Compiled(lambda: optimised, plan, config, Session(plan, self.context, self.progress, lenders))
 
-    def _with_precision(self, graph: Graph, target: Target) -> Config:
+    def _with_precision(self, prepared: Prepared) -> Config:
         """The settings with what keeps float: as the precision file says, else as a check says."""
         if self.precision:
-            return replace(self.config, precision=self.precision.precision_of(graph))
+            return replace(self.config, precision=self.precision.precision_of(prepared.graph))
         if not self.config.float16:
             return self.config
         from imgconv.precision import choose_precision
 
-        chosen = choose_precision(graph, self.config, target, self.context, self.progress)
+        chosen = choose_precision(prepared, self.context, self.progress)
         return replace(self.config, precision=chosen.precision)
 
 
@@ -158,7 +169,7 @@ class SavedSource:
         saved = self.saved
         target = limited(target_of(self.info), saved.config)
         fits = saved.fits(self.info.key, target) and not states
-        plan = saved.read_plan() if fits else lower(saved.read_graph(), saved.config, target, states or {})
+        plan = saved.read_plan() if fits else Prepared(saved.read_graph(), saved.config, target).plan(states=states)
         binaries = saved.read_binaries() if fits else ()
         session = Session(plan, self.context, self.progress, lenders, binaries)
         return Compiled(saved.read_graph, plan, saved.config, session)

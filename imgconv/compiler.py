@@ -1,26 +1,54 @@
-"""From a Graph to a Plan for a device, readable top to bottom."""
+"""From a Graph to a Plan for a device: the one way, for every command."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
+from imgconv.choose import Chooser, CostModel
 from imgconv.config import Config
 from imgconv.errors import DeviceError
 from imgconv.graph import Graph
 from imgconv.layout import ImageLimits
-from imgconv.lower import Target, lower
+from imgconv.limits import Target
+from imgconv.lower import lower
 from imgconv.passes import run_passes
 from imgconv.plan import Plan
 
 
-def compile_graph(graph: Graph, config: Config, target: Target) -> tuple[Graph, Plan]:
-    """The graph after the passes, and its plan for the target. Raises UnsupportedError and ResourceError."""
-    optimised = run_passes(graph)
-    return optimised, lower(optimised, config, limited(target, config))
+@dataclass(frozen=True)
+class Prepared:
+    """A graph after the passes, and all that its plans depend on.
+
+        prepared = prepare(graph, Config(float16=1), target)
+        in_half, in_float = prepared.plan(), prepared.plan(Config())
+    """
+
+    graph: Graph
+    config: Config
+    target: Target
+    chooser: Chooser = CostModel()
+
+    def plan(self, config: Config | None = None, states: Mapping[str, str] | None = None) -> Plan:
+        """The plan with these settings, by default its own. states: see `lower`. Raises what `lower` raises."""
+        return lower(self.graph, config or self.config, self.target, states, self.chooser)
+
+
+def prepare(graph: Graph, config: Config, target: Target, chooser: Chooser = CostModel()) -> Prepared:
+    """The graph after the passes, for a device. Raises DeviceError if it has no half."""
+    return Prepared(run_passes(graph), config, limited(target, config), chooser)
+
+
+def compile_graph(
+    graph: Graph, config: Config, target: Target, chooser: Chooser = CostModel()
+) -> tuple[Graph, Plan]:
+    """The graph after the passes, and its plan. Raises UnsupportedError, ResourceError and DeviceError."""
+    prepared = prepare(graph, config, target, chooser)
+    return prepared.graph, prepared.plan()
 
 
 def limited(target: Target, config: Config) -> Target:
-    """The target under the configured image limit. Raises DeviceError where half is wanted and not offered."""
+    """The target under the configured image limit. Raises DeviceError if half is wanted and not offered."""
     if config.float16 and not target.half_images:
         raise DeviceError("this device has no RGBA half images: run without FLOAT16")
     if config.float16 == 2 and not target.half_arithmetic:

@@ -50,6 +50,18 @@ class ImageLimits:
 
 
 @dataclass(frozen=True)
+class Alignment:
+    """What an image in a buffer must be aligned to, in texels: the start of a row, and that of the image.
+
+    limit: bytes that one buffer may have.
+    """
+
+    row: int
+    base: int
+    limit: int
+
+
+@dataclass(frozen=True)
 class Layout:
     """Which axes of a tensor are rows, columns and packed four to a texel (None for a scalar)."""
 

@@ -12,25 +12,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy
 
-from imgconv.layout import LANES, ImageForm, ImageLimits, Texture, Tiling
+from imgconv.layout import LANES, Alignment, ImageForm, ImageLimits, Texture, Tiling
 from imgconv.plan import Launch, Region
 
 # Into how many parts a texture is cut at most to fit an image of another shape.
 FOLDS = (2, 3, 4)
 # The numbers of the first and the last launch that need a texture.
 Life = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Alignment:
-    """What an image in a buffer must be aligned to, in texels: the start of a row, and that of the image.
-
-    limit: bytes that one buffer may have.
-    """
-
-    row: int
-    base: int
-    limit: int
 
 
 def lifetimes(

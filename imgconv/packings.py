@@ -1,12 +1,12 @@
-"""Plans of one model for several shapes: one packing of the weights serves them all where it is nearly as fast."""
+"""Plans of one model for several shapes: one packing of the weights serves them all if it is nearly as fast."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from imgconv.choose import Chooser, Request
 from imgconv.kernels.convolution import Problem, Specialisation
-from imgconv.kernels.convolution_choice import candidates, predicted_cost
-from imgconv.lower import Target
+from imgconv.kernels.step import Choice
 
 # A specialisation may cost so many times the best one, or so much more, to read weights that are already there: about
 # what a launch costs, in nanoseconds of a CPU or cycles of a GPU.
@@ -16,26 +16,32 @@ Packing = tuple[int, int, bool]
 Packings = dict[Problem, set[Packing]]
 
 
-def sharing(target: Target, known: Packings) -> Target:
-    """The target, whose convolutions are chosen with an eye on the packings that are known, and added to them.
+@dataclass(frozen=True)
+class Sharing:
+    """A chooser that prefers packings of a convolution's weights that are known, and adds its own to them.
 
     A measured choice is not changed.
     """
 
-    def choose(problem: Problem, kind: str, compute_units: int) -> Specialisation:
-        best = target.choose_convolution(problem, kind, compute_units)
-        packings = known.setdefault(replace(problem, batch=1, input_size=(0, 0), output_size=(0, 0)), set())
-        if packings and _packing(best) not in packings and target.measured(problem) is None:
-            cost = {
-                c: predicted_cost(problem, c, kind, compute_units)
-                for c in (best, *candidates(problem, kind)) if c == best or _packing(c) in packings
-            }
-            near = min((c for c in cost if c != best), key=lambda c: cost[c], default=best)
-            best = near if cost[near] <= max(NEARLY * cost[best], cost[best] + LAUNCH) else best
-        packings.add(_packing(best))
-        return best
+    otherwise: Chooser
+    known: Packings
 
-    return replace(target, choose_convolution=choose)
+    def choose(self, request: Request) -> Choice | None:
+        """The other chooser's choice, or one that costs little more and reads weights that are packed already."""
+        best, problem = self.otherwise.choose(request), request.problem
+        if best is None or not isinstance(problem, Problem):
+            return best
+        packings = self.known.setdefault(replace(problem, batch=1, input_size=(0, 0), output_size=(0, 0)), set())
+        if packings and _packing(best.specialisation) not in packings and best.seconds is None:
+            costs = {
+                each: request.cost(each)
+                for each in request.template.candidates(problem, request.target) if _packing(each) in packings
+            }
+            near = min(costs, key=lambda each: costs[each], default=None)
+            if near is not None and costs[near] <= max(NEARLY * best.predicted, best.predicted + LAUNCH):
+                best = replace(best, specialisation=near, predicted=costs[near])
+        packings.add(_packing(best.specialisation))
+        return best
 
 
 def _packing(chosen: Specialisation) -> Packing:

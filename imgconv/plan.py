@@ -9,6 +9,7 @@ from typing import Any
 
 from imgconv.graph import Graph, Value
 from imgconv.kernels.source import KernelSource
+from imgconv.kernels.step import Choice
 from imgconv.layout import HostBuffer, ImageForm, Placement, Texture
 
 Storage = Texture | HostBuffer
@@ -18,23 +19,30 @@ Storage = Texture | HostBuffer
 class Launch:
     """One kernel launch. kind: 'pack' (host buffer to texture), 'unpack', 'copy' or 'compute'.
 
-    description: the operation and what is fused into it; specialisation: the template's choices; origin: the ONNX
-    nodes it came from; reason: why a launch that only moves elements is there. operation: the sort of work, such as
-    'depthwise convolution'. moved_bytes: of every value that it reads, once and as a whole, and of what it writes.
-    choice: where the specialisation comes from, and what it is expected to cost.
+    description: the operation and what is fused into it; origin: the ONNX nodes it came from; reason: why a launch
+    that only moves elements is there. operation: the sort of work, such as 'depthwise convolution'. moved_bytes: of
+    every value that it reads, once and as a whole, and of what it writes. values: those of the graph that it computes,
+    the one that it writes last. choice: of a template's launch; declined: of one that would have computed other values
+    too, and does not pay.
     """
 
     name: str
     kind: str
     source: KernelSource
     description: str
-    specialisation: str = ""
     origin: tuple[str, ...] = ()
     multiply_adds: int = 0
     reason: str = ""
     operation: str = ""
     moved_bytes: int = 0
-    choice: str = ""
+    values: tuple[str, ...] = ()
+    choice: Choice | None = None
+    declined: Choice | None = None
+
+    @property
+    def specialisation(self) -> str:
+        """What was chosen of the template, as text; empty for a generated kernel."""
+        return str(self.choice.specialisation) if self.choice else ""
 
     @property
     def reads(self) -> tuple[Storage, ...]:

@@ -26,9 +26,10 @@ from typing import Any
 import numpy
 
 from imgconv.cl.device import Context
-from imgconv.config import Config, Precision
+from imgconv.compiler import Prepared
+from imgconv.config import Precision
 from imgconv.graph import Graph, Value
-from imgconv.lower import HALF_MAX, Target, lower
+from imgconv.limits import HALF_MAX
 from imgconv.plan import Plan
 from imgconv.runner import Progress, Session
 
@@ -65,15 +66,15 @@ class Block:
 
 
 def choose_precision(
-    graph: Graph, config: Config, target: Target, context: Context, progress: Progress | None = None,
-    inputs: Sequence[Inputs] = (), bound: float = BOUND, splits: int = SPLITS,
+    prepared: Prepared, context: Context, progress: Progress | None = None, inputs: Sequence[Inputs] = (),
+    bound: float = BOUND, splits: int = SPLITS,
 ) -> Choice:
-    """The Choice for a graph after the passes with which config.float16 costs at most `bound` on the inputs.
+    """The Choice with which the settings' float16 costs at most `bound` on the inputs.
 
     inputs: arrays by input name; drawn pictures where there are none. splits: how often a block of values is
     halved, at two runs each, to find the sensitive ones. Raises what Session raises.
     """
-    measured = _Measured(graph, config, target, context, progress, tuple(inputs) or drawn_inputs(graph), splits)
+    measured = _Measured(prepared, context, progress, tuple(inputs) or drawn_inputs(prepared.graph), splits)
     precision = measured.near
     half_error = error = max(measured.half_errors)
     # Errors of neighbours are not quite independent, and other pictures may be worse: half of the bound is the aim.
@@ -82,7 +83,7 @@ def choose_precision(
             break
         precision = Precision(measured.near.storage | most_sensitive(measured.sensitivity, share))
         error = max(measured.errors(1, precision))
-    if config.float16 == 2:
+    if prepared.config.float16 == 2:
         storage, error = precision.storage, max(measured.errors(2, precision))
         for part in range(1, PARTS + 1):
             if error <= bound:
@@ -107,16 +108,14 @@ def most_sensitive(blocks: Sequence[Block], bound: float) -> frozenset[str]:
 class _Measured:
     """A graph on a device: its float plan and what it gives for the inputs; measured when it is asked for."""
 
-    graph: Graph
-    config: Config
-    target: Target
+    prepared: Prepared
     context: Context
     progress: Progress | None
     inputs: tuple[Inputs, ...]
     splits: int
 
     def plan(self, float16: int, precision: Precision) -> Plan:
-        return lower(self.graph, replace(self.config, float16=float16, precision=precision), self.target)
+        return self.prepared.plan(replace(self.prepared.config, float16=float16, precision=precision))
 
     @cached_property
     def session(self) -> Session:

@@ -20,7 +20,7 @@ from imgconv.config import Config
 from imgconv.errors import ModelError
 from imgconv.graph import Graph
 from imgconv.kernels.source import COMMON
-from imgconv.lower import Target
+from imgconv.limits import Target
 from imgconv.plan import Plan
 
 
@@ -96,8 +96,7 @@ class SavedModel:
 
 def _described(target: Target) -> list[str]:
     """Everything that a plan depends on, save what chooses its kernels."""
-    values = {field.name: getattr(target, field.name) for field in fields(target)}
-    return [f"{name} {value}" for name, value in values.items() if not callable(value)]
+    return [f"{field.name} {getattr(target, field.name)}" for field in fields(target)]
 
 
 @cache

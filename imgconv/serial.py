@@ -16,12 +16,18 @@ import numpy
 from imgconv import access, config, expression, graph, index, layout, plan, view
 from imgconv.errors import ModelError
 from imgconv.kernels import source
+from imgconv.kernels.step import Choice
+from imgconv.kernels.templates import TEMPLATES
 
 _MODULES = (access, config, expression, graph, index, layout, plan, source, view)
 CLASSES: Mapping[str, type] = {
     name: item for module in _MODULES for name, item in vars(module).items()
     if isinstance(item, type) and is_dataclass(item) and item.__module__ == module.__name__
+} | {"Choice": Choice} | {
+    f"{template.name} {kind.__name__}": kind
+    for template in TEMPLATES for kind in (template.problem, template.specialisation)
 }
+NAMES: Mapping[type, str] = {item: name for name, item in CLASSES.items()}
 ALIGNMENT = 64
 
 
@@ -65,14 +71,14 @@ class _Writer:
             return {"map": [[self.encode(k), self.encode(v)] for k, v in value.items()]}
         if isinstance(value, numpy.ndarray):
             return {"array": self.store(value)}
-        assert type(value).__name__ in CLASSES, f"{type(value).__name__} cannot be saved"
+        assert type(value) in NAMES, f"{type(value).__name__} cannot be saved"
         return {"object": self.add(value)}
 
     def add(self, value: Any) -> int:
         """The number of a dataclass instance, written once."""
         if id(value) not in self.numbers:
             content = [self.encode(getattr(value, field.name)) for field in fields(value)]
-            self.objects.append([type(value).__name__, *content])
+            self.objects.append([NAMES[type(value)], *content])
             self.numbers[id(value)] = len(self.objects) - 1
             self.kept.append(value)  # ids stay valid while the values live
         return self.numbers[id(value)]

@@ -1,11 +1,10 @@
-"""Devices as the compiler sees them: numbers."""
+"""An opened driver's device as the compiler sees it."""
 
 from __future__ import annotations
 
 from imgconv.cl.device import DeviceInfo
-from imgconv.layout import ImageLimits
-from imgconv.lower import Target
-from imgconv.memory import Alignment
+from imgconv.layout import Alignment, ImageLimits
+from imgconv.limits import Target
 
 
 def target_of(info: DeviceInfo) -> Target:

@@ -6,26 +6,27 @@ import os
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from itertools import cycle
 from typing import Any
 
 import numpy
 
 from imgconv.cl.device import Context
 from imgconv.cl.queue import Launch, durations, enqueue
+from imgconv.choose import Request
+from imgconv.compiler import Prepared
 from imgconv.config import Config
 from imgconv.errors import Error
-from imgconv.graph import Graph, Node, Value
-from imgconv.kernels import convolution, convolution_choice, product
-from imgconv.lower import Target, lower
+from imgconv.graph import Graph, Node, Operand, Value
+from imgconv.kernels.step import Choice, Problem
+from imgconv.kernels.templates import template_of
+from imgconv.limits import Target
 from imgconv.precision import relative_error
 from imgconv.runner import Session
-from imgconv.tuning import Database, Measured, Problem, Specialisation, key
+from imgconv.tuning import Database, Measured, Specialisation, key
 
-TEMPLATES = ("conv.cl", "matmul.cl")
 # How often each of many candidates is launched, and all of a few together.
 ROUNDS = 10
 LAUNCHES = 160
@@ -33,38 +34,37 @@ LAUNCHES = 160
 QUANTILE = 0.25
 
 
-def problems_of(graph: Graph, config: Config, target: Target) -> dict[Problem, Node]:
-    """The different problems of a graph after the passes, the most work first, each with a node that has it."""
-    asked: list[Problem] = []
-
-    def chooser(predicted: Callable[..., Any]) -> Callable[..., Any]:
-        def choose(problem: Problem, kind: str, units: int) -> Any:
-            asked.append(problem)
-            return predicted(problem, kind, units)
-
-        return choose
-
-    listening = replace(
-        target, choose_convolution=chooser(target.choose_convolution), choose_product=chooser(target.choose_product)
-    )
-    launches = [each for each in lower(graph, config, listening).launches if each.source.path in TEMPLATES]
-    found: dict[Problem, Node] = {}
-    # lower may go through the nodes twice, with the same answers.
-    for problem, launch in zip(asked[-len(launches) :], launches, strict=True):
-        found.setdefault(problem, graph.producers[launch.name])
+def problems_of(prepared: Prepared) -> dict[Problem, tuple[Node, ...]]:
+    """The different problems of a graph's launches, the most work first, each with the nodes of one that has it."""
+    found: dict[Problem, tuple[Node, ...]] = {}
+    for launch in prepared.plan().launches:
+        if launch.choice is not None:
+            nodes = tuple(prepared.graph.producers[name] for name in launch.values)
+            found.setdefault(launch.choice.problem, nodes)
     return dict(sorted(found.items(), key=lambda item: -item[0].multiply_adds))
 
 
 def ranked(problem: Problem, target: Target) -> list[Specialisation]:
     """Every candidate, the one that the cost model would choose first."""
-    kernel: Any = convolution_choice if isinstance(problem, convolution.Problem) else product
-    made: list[Specialisation] = kernel.candidates(problem, target.kind)
-    return sorted(made, key=lambda c: kernel.predicted_cost(problem, c, target.kind, target.compute_units))
+    template = template_of(problem)
+    return sorted(template.candidates(problem, target), key=lambda c: template.cost(problem, c, target))
+
+
+@dataclass(frozen=True)
+class Given:
+    """A chooser that is told the specialisation of each launch, by the name of the value that it makes."""
+
+    choices: Mapping[str, Specialisation]
+
+    def choose(self, request: Request) -> Choice | None:
+        """The launch's own specialisation; None for a template of another kind."""
+        chosen = self.choices[request.name]
+        return request.choice(chosen) if type(chosen) is request.template.specialisation else None
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Specialisations of one node, built side by side on a device: each with its launch.
+    """Specialisations of one launch's nodes, built side by side on a device: each with its launch.
 
     session: holds what the launches read and write. outputs: each one's result for `inputs`.
     """
@@ -77,25 +77,20 @@ class Trial:
 
     @staticmethod
     def of(
-        graph: Graph, node: Node, choices: Sequence[Specialisation], config: Config, target: Target, context: Context
+        prepared: Prepared, nodes: tuple[Node, ...], choices: Sequence[Specialisation], context: Context
     ) -> Trial:
-        """Builds and runs each choice for a node of the graph, with the node's own epilogue, on drawn inputs.
+        """Builds and runs each choice for nodes of one launch, with their own epilogues, on drawn inputs.
 
-        context: opened with profile=True. Raises Error where two differ in their results: one of them is wrong.
+        context: opened with profile=True. Raises Error if two differ in their results: one of them is wrong.
         """
-        copies = side_by_side(graph, node, len(choices))
-        waiting = cycle(choices)  # lower may go through the nodes twice
-
-        def choose(problem: Problem, kind: str, units: int) -> Any:
-            return next(waiting)
-
-        plan = lower(copies, config, replace(target, choose_convolution=choose, choose_product=choose))
+        copies = prepare_copies(prepared, nodes, choices)
+        plan = copies.plan()
         session = Session(plan, context)
         drawn = numpy.random.default_rng(0)
-        inputs = {v.name: drawn.random(v.shape).astype(v.dtype) for v in copies.inputs}
+        inputs = {v.name: drawn.random(v.shape).astype(v.dtype) for v in copies.graph.inputs}
         made = session.run(inputs)
-        outputs = [made[name] for name in copies.outputs]
-        _compare(outputs, choices, config)
+        outputs = [made[name] for name in copies.graph.outputs]
+        _compare(outputs, choices, prepared.config)
         # One output for all: where memory lies makes a fifth of a short launch's time on an H200.
         launches = session.to_one_output([n for n, launch in enumerate(plan.launches) if launch.choice])
         return Trial(choices, launches, session, inputs, outputs)
@@ -129,14 +124,34 @@ class Trial:
         return [seconds[n] for n in numbers]
 
 
-def side_by_side(graph: Graph, node: Node, count: int) -> Graph:
-    """A graph of `count` copies of one node; what other nodes make is an input."""
-    values = {o.value: graph.values[o.value] for o in node.all_operands}
+def prepare_copies(prepared: Prepared, nodes: tuple[Node, ...], choices: Sequence[Specialisation]) -> Prepared:
+    """Copies of nodes side by side, each with a choice of its own."""
+    copies = side_by_side(prepared.graph, nodes, len(choices))
+    return replace(prepared, graph=copies, chooser=Given(dict(zip(copies.outputs, choices, strict=True))))
+
+
+def side_by_side(graph: Graph, nodes: tuple[Node, ...], count: int) -> Graph:
+    """A graph of `count` copies of nodes, the last of which makes its outputs; what other nodes make is an input."""
+    made = [node.output.name for node in nodes]
+    values = {o.value: graph.values[o.value] for node in nodes for o in node.all_operands if o.value not in made}
     constants = {name: graph.constants[name] for name in values if name in graph.constants}
     inputs = tuple(Value(v.name, v.shape, v.dtype) for v in values.values() if v.name not in constants)
-    names = [graph.unused(f"{node.output.name}.{number}") for number in range(count)]
-    nodes = tuple(replace(node, output=replace(node.output, name=name)) for name in names)
-    return Graph(inputs, tuple(names), nodes, constants, graph.name).validate()
+    copies, outputs = [], []
+    for number in range(count):
+        names = {name: graph.unused(f"{name}.{number}") for name in made}
+        copies += [_renamed(node, names) for node in nodes]
+        outputs.append(names[made[-1]])
+    return Graph(inputs, tuple(outputs), tuple(copies), constants, graph.name).validate()
+
+
+def _renamed(node: Node, names: Mapping[str, str]) -> Node:
+    """The node with other names for some values."""
+
+    def seen(operands: Sequence[Operand]) -> tuple[Operand, ...]:
+        return tuple(replace(o, value=names.get(o.value, o.value)) for o in operands)
+
+    output = replace(node.output, name=names[node.output.name])
+    return replace(node, output=output, operands=seen(node.operands), epilogue_operands=seen(node.epilogue_operands))
 
 
 def _compare(outputs: Sequence[Any], choices: Sequence[Specialisation], config: Config) -> None:
@@ -147,21 +162,21 @@ def _compare(outputs: Sequence[Any], choices: Sequence[Specialisation], config: 
 
 
 def built(
-    wanted: Sequence[tuple[Graph, Node, Sequence[Specialisation]]], config: Config, target: Target, context: Context
+    wanted: Sequence[tuple[Prepared, tuple[Node, ...], Sequence[Specialisation]]], context: Context
 ) -> Iterator[Future[Trial]]:
     """A trial of each, as `Trial.of` makes or refuses it, in order.
 
     For a GPU as many as the host has cores are built at once, the next ones while one that was given is measured. A CPU
     that measures builds nothing.
     """
-    cores = 1 if target.kind == "cpu" else os.cpu_count() or 1
+    cores = 1 if context.info.kind == "cpu" else os.cpu_count() or 1
     waiting: list[Future[Trial]] = []
     # Each build changes the process's filters of warnings, and puts back what it found: here in no certain order.
     with warnings.catch_warnings(), ThreadPoolExecutor(cores) as pool:
         warnings.simplefilter("ignore")
         try:
             for each in wanted:
-                waiting.append(pool.submit(Trial.of, *each, config, target, context))
+                waiting.append(pool.submit(Trial.of, *each, context))
                 if len(waiting) == cores:
                     wait(waiting[:1])
                     yield waiting.pop(0)
@@ -171,7 +186,7 @@ def built(
 
 
 def tune(
-    graph: Graph, config: Config, target: Target, context: Context, database: Database, budget: float, most: int,
+    prepared: Prepared, context: Context, database: Database, budget: float, most: int,
     progress: Callable[[int, int, str], None],
 ) -> dict[Problem, list[Measured]]:
     """Measures up to `most` candidates of each problem, until `budget` seconds have passed, and records them at once.
@@ -180,18 +195,18 @@ def tune(
     shortest first.
     """
     end = time.monotonic() + budget
-    device = context.info.key
-    problems = problems_of(graph, config, target)
-    waiting: dict[Problem, tuple[Graph, Node, Sequence[Specialisation]]] = {}
-    for problem, node in problems.items():
+    device, config = context.info.key, prepared.config
+    problems = problems_of(prepared)
+    waiting: dict[Problem, tuple[Prepared, tuple[Node, ...], Sequence[Specialisation]]] = {}
+    for problem, nodes in problems.items():
         done = {m.specialisation for m in database.find(device, key(problem, config))}
-        left = [c for c in ranked(problem, target)[:most] if c not in done]
+        left = [c for c in ranked(problem, prepared.target)[:most] if c not in done]
         if left:
-            waiting[problem] = (graph, node, left)
+            waiting[problem] = (prepared, nodes, left)
     if budget > 0:
-        trials = built(list(waiting.values()), config, target, context)
-        for number, (problem, (_, node, _)) in enumerate(waiting.items()):
-            progress(number, len(waiting), f"measuring {node.output.name}")
+        trials = built(list(waiting.values()), context)
+        for number, (problem, (_, nodes, _)) in enumerate(waiting.items()):
+            progress(number, len(waiting), f"measuring {nodes[-1].output.name}")
             trial = next(trials).result()
             seconds = trial.measure(range(len(trial.choices)))
             new = [Measured(c, s) for c, s in zip(trial.choices, seconds, strict=True)]

@@ -9,19 +9,19 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
+from imgconv.choose import Chooser, CostModel, Request
 from imgconv.config import Config
 from imgconv.errors import ConfigError
-from imgconv.kernels import convolution, product
-from imgconv.lower import Target
+from imgconv.kernels.step import Choice, Problem, Template
+from imgconv.kernels.templates import TEMPLATES, template_of
 
-Problem = Union[convolution.Problem, product.Problem]
-Specialisation = Union[convolution.Specialisation, product.Specialisation]
+Specialisation = Any  # a template's own frozen dataclass
 
 VERSION = 1
 SUFFIX = ".tuning"
@@ -128,56 +128,46 @@ def open_beside(model: Any) -> Database | None:
 
 
 def key(problem: Problem, config: Config) -> str:
-    """What a measurement is of: the problem, and how its textures are stored."""
-    kernel = type(problem).__module__.rpartition(".")[2]
-    return f"{kernel} {problem} stored as {'half' if config.float16 else 'float'}"
+    """What a measurement is of: the template's problem, and how its textures are stored."""
+    return f"{template_of(problem).name} {problem} stored as {'half' if config.float16 else 'float'}"
 
 
-def tuned(target: Target, database: Database, device: str, config: Config) -> Target:
-    """The target with the measured specialisations of a device in place of the predicted ones."""
-    best = database.best(device)
+class Tuned:
+    """A chooser that takes what was measured fastest on a device, and leaves other problems to another chooser."""
 
-    def fastest(problem: Problem) -> Measured | None:
-        found = best.get(key(problem, config))
-        return found if found and _allowed(found, problem) else None
+    def __init__(self, database: Database, device: str, otherwise: Chooser = CostModel()) -> None:
+        """device: DeviceInfo.key. Raises ConfigError."""
+        self._best = database.best(device)
+        self._otherwise = otherwise
 
-    def chooser(predicted: Callable[..., Any]) -> Callable[..., Any]:
-        def choose(problem: Problem, kind: str, units: int) -> Any:
-            found = fastest(problem)
-            return found.specialisation if found else predicted(problem, kind, units)
-
-        return choose
-
-    def seconds(problem: Problem) -> float | None:
-        found = fastest(problem)
-        return found.seconds if found else None
-
-    return replace(
-        target, choose_convolution=chooser(target.choose_convolution), choose_product=chooser(target.choose_product),
-        measured=seconds,
-    )
+    def choose(self, request: Request) -> Choice | None:
+        """The other chooser's choice with the measured specialisation, if there is one."""
+        choice = self._otherwise.choose(request)
+        found = self._best.get(key(request.problem, request.config))
+        if choice is None or found is None or not _allowed(request.template, request.problem, found.specialisation):
+            return choice
+        chosen = found.specialisation
+        return replace(choice, specialisation=chosen, predicted=request.cost(chosen), seconds=found.seconds)
 
 
-def _allowed(measured: Measured, problem: Problem) -> bool:
+def _allowed(template: Template, problem: Problem, chosen: Specialisation) -> bool:
     """A row may be of an older imgconv, whose kernels took other specialisations."""
-    chosen = measured.specialisation
-    if isinstance(problem, convolution.Problem):
-        return isinstance(chosen, convolution.Specialisation) and chosen.allowed(problem)
-    return isinstance(chosen, product.Specialisation)
+    return isinstance(chosen, template.specialisation) and template.allowed(problem, chosen)
 
 
 def _text(specialisation: Specialisation) -> str:
-    kernel = type(specialisation).__module__.rpartition(".")[2]
+    kernel = next(t.name for t in TEMPLATES if type(specialisation) is t.specialisation)
     return json.dumps({"kernel": kernel, **asdict(specialisation)}, sort_keys=True)
 
 
 def _specialisation(text: str) -> Specialisation | None:
-    """What a row names; None for a kernel or a constant that this imgconv does not have."""
+    """What a row names; None for a template or a constant that this imgconv does not have."""
     content = {name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(text).items()}
-    kernel = str(content.pop("kernel", ""))
-    made: Any = {"convolution": convolution.Specialisation, "product": product.Specialisation}.get(kernel)
-    try:
-        specialisation: Specialisation = made(**content)
-    except TypeError:
-        return None
-    return specialisation
+    kernel = content.pop("kernel", "")
+    for template in TEMPLATES:
+        if template.name == kernel:
+            try:
+                return template.specialisation(**content)
+            except TypeError:
+                return None
+    return None

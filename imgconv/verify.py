@@ -16,11 +16,12 @@ import numpy
 import onnx
 
 from imgconv.cl.device import Context
-from imgconv.config import Config, Precision
+from imgconv.compiler import Prepared
+from imgconv.config import Precision
 from imgconv.errors import Error
 from imgconv.exchange import check_inputs
 from imgconv.graph import Graph
-from imgconv.lower import HALF_MAX, Target, lower
+from imgconv.limits import HALF_MAX
 from imgconv.plan import Launch
 from imgconv.precision import Inputs, magnitude, relative_error
 from imgconv.runner import Progress, Session
@@ -65,20 +66,21 @@ def check_oracle() -> None:
 
 
 def verify(
-    path: str | os.PathLike[str], graph: Graph, config: Config, target: Target, context: Context, inputs: Inputs,
+    path: str | os.PathLike[str], prepared: Prepared, context: Context, inputs: Inputs,
     bound: float = HALF_BOUND, precision: Precision | None = None, progress: Progress | None = None,
 ) -> list[Layer]:
-    """Every layer in order. graph: the file at `path` after the passes; inputs: arrays by input name.
+    """Every layer in order. prepared: the file at `path`; inputs: arrays by input name.
 
-    config.float16: the mode of the half run, 0 for none. precision: what keeps float in it; nothing by default. bound:
-    the relative error of half that counts as a problem; a tenth of it does in float, but for tensors that are half in
-    the file, for onnxruntime rounds those itself. Raises InputError, Error without onnxruntime, and what Session
-    raises.
+    Its settings' float16: the mode of the half run, 0 for none. precision: what keeps float in it; nothing by default.
+    bound: the relative error of half that counts as a problem; a tenth of it does in float, but for tensors that are
+    half in the file, for onnxruntime rounds those itself. Raises InputError, Error without onnxruntime, and what
+    Session raises.
     """
+    graph, config = prepared.graph, prepared.config
     inputs = check_inputs(graph.inputs, inputs)
-    plans = [lower(graph, replace(config, float16=0), target)]
+    plans = [prepared.plan(replace(config, float16=0))]
     if config.float16:
-        plans.append(lower(graph, replace(config, precision=precision or Precision()), target))
+        plans.append(prepared.plan(replace(config, precision=precision or Precision())))
     sessions = [Session(plan, context, progress) for plan in plans]
     if progress:
         progress(0, 0, "running onnxruntime")

@@ -9,10 +9,12 @@ from typing import Any
 import numpy
 from hypothesis import strategies as st
 
+from imgconv.choose import CostModel, Request
 from imgconv.evaluate import evaluate_graph
 from imgconv.graph import Graph
+from imgconv.kernels.step import Choice
 from imgconv.layout import ImageLimits, Texture
-from imgconv.lower import Target
+from imgconv.limits import Target
 from imgconv.plan import Plan
 from imgconv.tensor import Tensor, build_graph, concatenate, convolution, gather
 from imgconv.view import View, axis_variables
@@ -112,6 +114,20 @@ def target(
     limit: int = 16384, layers: int = 2048, kind: str = "gpu", compute_units: int = 16, max_read_images: int = 128
 ) -> Target:
     return Target(ImageLimits(limit, limit, layers), kind, compute_units, True, max_read_images)
+
+
+class Taking:
+    """A chooser that asks functions of (problem, kind, compute units), by the template's name; else the cost model."""
+
+    def __init__(self, **functions: Callable[[Any, str, int], Any]) -> None:
+        self.functions = functions
+
+    def choose(self, request: Request) -> Choice | None:
+        function = self.functions.get(request.template.name)
+        if function is None:
+            return CostModel().choose(request)
+        chosen = function(request.problem, request.target.kind, request.target.compute_units)
+        return None if chosen is None else request.choice(chosen)
 
 
 def check_plan(plan: Plan, limits: ImageLimits) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy
 import pytest
+from graphs import Taking
 
 from benchmarks import adreno, adreno_mesa, choice, engines, growth, kernel, measure, memory, model, networks, peers
 from benchmarks.kernel_text import Loop, evaluate, preprocess, read_kernel
@@ -26,7 +27,8 @@ from imgconv.graph import Convolution, Graph
 from imgconv.kernels import convolution_choice
 from imgconv.kernels.convolution import Problem, Specialisation
 from imgconv.layout import ImageLimits
-from imgconv.lower import Target, lower
+from imgconv.limits import Target
+from imgconv.lower import lower
 from imgconv.passes import run_passes
 from imgconv.peaks import Peaks
 from imgconv.plan import Plan
@@ -177,7 +179,7 @@ def test_the_text_says_what_a_convolution_costs(
     w, pads = weights(*shape, window, window), [0 if transposed else window // 2] * 4
     strides = [2, 2] if transposed else [1, 1]
     y = convolution(x, w, strides, pads, [1, 1], groups, None, transposed)
-    plan = lower(run_passes(build_graph({"y": y}, [x])), Config(), replace(target, choose_convolution=one_by_one))
+    plan = lower(run_passes(build_graph({"y": y}, [x])), Config(), target, chooser=Taking(convolution=one_by_one))
     (launch,) = (launch for launch in plan.launches if launch.multiply_adds)
     text = read_kernel(launch.source.text)
     items = text.items(launch.source.global_size)

@@ -22,7 +22,7 @@ from imgconv.kernels.convolution import Problem
 from imgconv.kernels.costs import CPU as CPU_COSTS
 from imgconv.kernels.costs import LARGE, CpuCosts, DeviceCosts, LargeGpuCosts, costs_of
 from imgconv.layout import ImageLimits
-from imgconv.lower import Target
+from imgconv.limits import Target
 
 LIMITS = ImageLimits(16384, 16384, 2048)
 CPU = Target(LIMITS, "cpu", 2)
@@ -117,7 +117,7 @@ def test_slots_of_candidates_are_measurements(tmp_path: Path) -> None:
         assert each.figures == {
             "issue": 1000, "reads": 10, "registers": 24, "waves": 4, "spills": 2, "lanes": lanes,
         } and lanes % 64 == 0
-    launches = slots.launches_of(problems[0], problems[0].candidates[:4], Config(), target)
+    launches = slots.launches_of(problems[0], problems[0].candidates[:4])
     assert [launch.specialisation for launch in launches] == [str(chosen) for _, chosen in wanted[:4]]
     assert all("#define EPILOGUE(sum, column, row, quad) (sum)" in launch.source.text for launch in launches)
 

@@ -24,7 +24,7 @@ from imgconv.errors import ModelError
 from imgconv.evaluate import evaluate_graph, evaluate_node
 from imgconv.graph import Convolution, Graph
 from imgconv.lower import lower
-from imgconv.memory import Alignment
+from imgconv.layout import Alignment
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.plan import Plan

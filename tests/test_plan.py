@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy
 import pytest
-from graphs import Network, check_plan, const, networks, numbers, target
+from graphs import Network, Taking, check_plan, const, networks, numbers, target
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,12 +21,16 @@ from imgconv.errors import ResourceError
 from imgconv.graph import Graph
 from imgconv.kernels.convolution import Specialisation
 from imgconv.kernels.source import KernelSource
-from imgconv.layout import HostBuffer, ImageLimits, Layout, Texture, choose_tiling, image_layout, matrix_layout
-from imgconv.lower import Target, choose_layouts, concatenations_in_place, lower, widened
-from imgconv.memory import Alignment, assign_regions, assign_slots, lifetimes, most_alive
+from imgconv.layout import (
+    Alignment, HostBuffer, ImageLimits, Layout, Texture, choose_tiling, image_layout, matrix_layout,
+)
+from imgconv.limits import Target
+from imgconv.lower import lower
+from imgconv.memory import assign_regions, assign_slots, lifetimes, most_alive
 from imgconv.passes import run_passes
 from imgconv.plan import Launch, Plan
 from imgconv.tensor import Tensor, build_graph, concatenate, convolution, gather
+from imgconv.textures import choose_layouts, concatenations_in_place, widened
 from imgconv.view import View, axis_variables
 
 
@@ -624,13 +628,10 @@ def test_weights_that_no_image_holds_are_named() -> None:
 def test_a_kernel_of_too_many_images_is_refused() -> None:
     """The input, the weights and two images for the epilogue."""
     y = image().conv2d(const(8, 8, 1, 1)) + image(name="a") + image(name="b")
-    four, three = (
-        replace(target(max_read_images=n), choose_convolution=lambda *_: Specialisation(weights="image"))
-        for n in (4, 3)
-    )
-    planned(on=four, y=y)
+    graph, in_image = run_passes(build_graph({"y": y})), Taking(convolution=lambda *_: Specialisation(weights="image"))
+    lower(graph, Config(), target(max_read_images=4), chooser=in_image)
     with pytest.raises(ResourceError, match="reads 4 images, this device takes 3") as raised:
-        planned(on=three, y=y)
+        lower(graph, Config(), target(max_read_images=3), chooser=in_image)
     assert raised.value.tensor == "y"
 
 

@@ -15,12 +15,14 @@ from support import run_oracle
 
 import imgconv
 from imgconv.cl.device import Context, DeviceInfo
+from imgconv.compiler import Prepared
 from imgconv.config import Config, Precision
 from imgconv.errors import ConfigError, DeviceError
 from imgconv.evaluate import evaluate_graph
 from imgconv.graph import Graph
 from imgconv.layout import ImageLimits
-from imgconv.lower import SMALL_WEIGHTS, Target, lower
+from imgconv.limits import Target
+from imgconv.lower import lower
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.plan import Plan
@@ -28,6 +30,7 @@ from imgconv.precision import Block, choose_precision, drawn_inputs, most_sensit
 from imgconv.precision_file import PrecisionFile, default_path, fingerprint, read_precision_file
 from imgconv.runner import Session
 from imgconv.target import target_of
+from imgconv.textures import SMALL_WEIGHTS
 from imgconv.tensor import Tensor, build_graph, concatenate
 
 RANDOM = numpy.random.default_rng(8)
@@ -69,7 +72,7 @@ def test_a_value_that_comes_near_keeps_float(device: DeviceInfo, context: Contex
     """Values of 3e4 on the drawn picture could be over 65504 on another; values of 200 could not."""
     for factor, kept in ((200.0, {"big"}), (1.0, set())):
         graph = graph_of(overflow_model(factor))
-        choice = choose_precision(graph, Config(float16=1), target_of(device), context)
+        choice = choose_precision(Prepared(graph, Config(float16=1), target_of(device)), context)
         assert choice.precision.storage == kept and choice.largest["big"] < 65504
 
 
@@ -78,7 +81,8 @@ def test_what_loses_digits_keeps_float(device: DeviceInfo, context: Context) -> 
     graph, x = graph_of(offset_model()), picture()
     plain = Session(lower(graph, Config(float16=1), target_of(device)), context)
     assert relative_error(plain.run({"x": x}), evaluate_graph(graph, {"x": x})) > 0.1
-    choice = choose_precision(graph, Config(float16=1), target_of(device), context, None, [{"x": x}], splits=3)
+    prepared = Prepared(graph, Config(float16=1), target_of(device))
+    choice = choose_precision(prepared, context, None, [{"x": x}], splits=3)
     assert choice.precision == Precision(frozenset({"high"}))
     assert choice.half_error > 0.1 and choice.error <= 1e-3
     model = imgconv.load(offset_model(), device, float16=1)
@@ -87,7 +91,7 @@ def test_what_loses_digits_keeps_float(device: DeviceInfo, context: Context) -> 
 
 def test_a_bound_that_half_cannot_keep_leaves_all_float(device: DeviceInfo, context: Context) -> None:
     graph = graph_of(overflow_model(1.0))
-    choice = choose_precision(graph, Config(float16=1), target_of(device), context, bound=1e-9)
+    choice = choose_precision(Prepared(graph, Config(float16=1), target_of(device)), context, bound=1e-9)
     assert choice.precision.storage >= {*LAYERS[:-1], "x"} and choice.error <= 1e-9
     plan = lower(graph, Config(float16=1, precision=choice.precision), target_of(device))
     assert set(stored(plan).values()) == {"float32"}
@@ -103,7 +107,7 @@ def test_half_arithmetic_is_left_where_it_costs(device: DeviceInfo, context: Con
     expected, target, graph = run_oracle(model, {"x": x}), target_of(device), graph_of(model)
     plain = Session(lower(graph, Config(float16=2), target), context)
     assert relative_error(plain.run({"x": x}), expected) > 0.1
-    choice = choose_precision(graph, Config(float16=2), target, context, None, [{"x": x}])
+    choice = choose_precision(Prepared(graph, Config(float16=2), target), context, None, [{"x": x}])
     assert not choice.precision.storage and "difference" in choice.precision.arithmetic and choice.error <= 1e-2
     chosen = imgconv.load(model, device, float16=2)
     assert "difference" in chosen.config.precision.arithmetic
@@ -113,7 +117,7 @@ def test_half_arithmetic_is_left_where_it_costs(device: DeviceInfo, context: Con
 def test_largest_values_are_those_of_the_inputs(device: DeviceInfo, context: Context) -> None:
     graph = graph_of(overflow_model())
     inputs = [{"x": picture(1)}, {"x": 3 * picture(2)}, {"x": picture(3)}]
-    choice = choose_precision(graph, Config(float16=1), target_of(device), context, None, inputs)
+    choice = choose_precision(Prepared(graph, Config(float16=1), target_of(device)), context, None, inputs)
     every = Graph(graph.inputs, tuple(graph.producers), graph.nodes, graph.constants)
     values = [evaluate_graph(every, each) | each for each in inputs]
     expected = {name: max(numpy.abs(each[name]).max() for each in values) for name in ("x", *LAYERS)}

@@ -28,8 +28,9 @@ from imgconv.commands import profile as profile_command
 from imgconv.config import Config
 from imgconv.errors import DeviceError
 from imgconv.layout import ImageLimits
-from imgconv.lower import Target, lower
-from imgconv.memory import Alignment
+from imgconv.limits import Target
+from imgconv.lower import lower
+from imgconv.layout import Alignment
 from imgconv.passes import run_passes
 from imgconv.peaks import Peaks
 from imgconv.profile import Profile

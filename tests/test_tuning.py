@@ -12,14 +12,18 @@ import time
 from dataclasses import replace
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import pytest
 from graphs import target
 
+from imgconv.choose import Request
 from imgconv.config import Config
 from imgconv.errors import ConfigError
 from imgconv.kernels import convolution, convolution_choice, product
-from imgconv.tuning import Database, Measured, default_path, key, open_beside, tuned
+from imgconv.kernels.step import Choice
+from imgconv.kernels.templates import template_of
+from imgconv.tuning import Database, Measured, Tuned, default_path, key, open_beside
 
 ROOT = Path(__file__).parent.parent
 PROBLEM = convolution.Problem(1, 32, (14, 14), 64, (14, 14), (1, 1), (1, 1), (1, 1), (0, 0), 1)
@@ -34,9 +38,18 @@ def database(tmp_path: Path) -> Database:
     return Database(tmp_path / "m.tuning", new=True)
 
 
+def choice(database: Database, problem: Any, device: str = HERE, config: Config = Config()) -> Choice:
+    """What is chosen for a GPU of eight compute units."""
+    template = template_of(problem)
+    made = Tuned(database, device).choose(Request(template, problem, target(compute_units=8), config, "y"))
+    assert made is not None
+    return made
+
+
 def chosen(database: Database, device: str = HERE, config: Config = Config()) -> convolution.Specialisation:
-    made = tuned(target(), database, device, config)
-    return made.choose_convolution(PROBLEM, "gpu", 8)
+    made = choice(database, PROBLEM, device, config).specialisation
+    assert isinstance(made, convolution.Specialisation)
+    return made
 
 
 def test_the_fastest_is_chosen(database: Database) -> None:
@@ -46,8 +59,7 @@ def test_the_fastest_is_chosen(database: Database) -> None:
     database.record(HERE, NAME, [Measured(default, 2e-3), Measured(other, 1e-3)])
     assert chosen(database) == other
     assert database.find(HERE, NAME) == [Measured(other, 1e-3), Measured(default, 2e-3)]
-    made = tuned(target(), database, HERE, Config())
-    assert made.measured(PROBLEM) == 1e-3 and made.measured(replace(PROBLEM, batch=2)) is None
+    assert choice(database, PROBLEM).seconds == 1e-3 and choice(database, replace(PROBLEM, batch=2)).seconds is None
     database.record(HERE, NAME, [Measured(default, 0.5e-3), Measured(other, 9.0)])
     assert chosen(database) == default, "the shorter of two measurements stays"
 
@@ -55,7 +67,7 @@ def test_the_fastest_is_chosen(database: Database) -> None:
 def test_products_too(database: Database) -> None:
     fast = product.candidates(PRODUCT, "gpu")[-1]
     database.record(HERE, key(PRODUCT, Config()), [Measured(fast, 1e-3)])
-    assert tuned(target(), database, HERE, Config()).choose_product(PRODUCT, "gpu", 8) == fast
+    assert choice(database, PRODUCT).specialisation == fast
 
 
 @pytest.mark.parametrize("other", ["Vendor | GPU | OpenCL C 1.2 | driver 2", "Vendor | GPU | OpenCL C 3.0 | driver 1"])
@@ -69,7 +81,7 @@ def test_another_device_or_driver_is_not_consulted(database: Database, other: st
 def test_what_the_kernels_no_longer_take_is_not_chosen(database: Database) -> None:
     database.record(HERE, NAME, [Measured(replace(SLOW, half_quads=4), 1e-9)])
     assert chosen(database) == convolution_choice.default_specialisation(PROBLEM, "gpu", 8)
-    assert tuned(target(), database, HERE, Config()).measured(PROBLEM) is None, "and not said to be"
+    assert choice(database, PROBLEM).seconds is None, "and not said to be"
     with sqlite3.connect(database.path) as connection:
         connection.execute("""UPDATE measured SET specialisation = '{"kernel": "convolution", "unheard_of": 1}'""")
     database.record(HERE, NAME, [Measured(FAST, 2e-9)])

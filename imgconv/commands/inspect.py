@@ -13,7 +13,7 @@ from imgconv.archive import is_archive
 from imgconv.cl.device import DeviceInfo, select
 from imgconv.commands.arguments import Shapes, add_model_arguments, check_sizes, read_shapes
 from imgconv.commands.inputs import declared_of
-from imgconv.compiler import compile_graph
+from imgconv.compiled import prepare_for
 from imgconv.config import Config, read_config
 from imgconv.graph import Graph, Value
 from imgconv.layout import Texture
@@ -21,8 +21,7 @@ from imgconv.model import load
 from imgconv.onnx_import import import_onnx
 from imgconv.passes.elementwise import LAUNCH
 from imgconv.plan import Launch, Plan, Storage
-from imgconv.target import target_of
-from imgconv.tuning import open_beside, tuned
+from imgconv.tuning import open_beside
 
 DESCRIPTION = """\
 Show what would run on the device: the graph after the passes, and every launch with the operations fused into it, the
@@ -61,10 +60,9 @@ def _compiled(
     options: argparse.Namespace, shapes: Shapes, config: Config, device: DeviceInfo, progress: terminal.Progress
 ) -> tuple[Graph, Plan]:
     if not config.float16 and not is_archive(options.model):
-        target, database = target_of(device), open_beside(options.model)
-        if database:
-            target = tuned(target, database, device.key, config)
-        return compile_graph(import_onnx(options.model, shapes), config, target)
+        graph = import_onnx(options.model, shapes)
+        prepared = prepare_for(device, graph, config, open_beside(options.model))
+        return prepared.graph, prepared.plan()
     # Only running a model tells which textures load() keeps float.
     model = load(
         options.model, device, options.float16, options.native_explog, shapes, options.max_image, progress
@@ -74,7 +72,12 @@ def _compiled(
 
 def choices(plan: Plan) -> dict[str, str]:
     """The specialisation of every launch of a template, and where it comes from, by the value that is written."""
-    return {launch.name: f"{launch.specialisation}; {launch.choice}" for launch in plan.launches if launch.choice}
+    found = {launch.name: f"{launch.specialisation}; {launch.choice}" for launch in plan.launches if launch.choice}
+    for launch in plan.launches:
+        if launch.declined:
+            declined = f"a {launch.declined.template} launch does not pay: {launch.declined}"
+            found[launch.name] = f"{found.get(launch.name, '')}; {declined}"
+    return found
 
 
 def print_reasons(reasons: dict[str, str], choices: dict[str, str]) -> None:

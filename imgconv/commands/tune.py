@@ -14,19 +14,18 @@ from imgconv import terminal
 from imgconv.cl.device import open_device, select
 from imgconv.commands.arguments import add_model_arguments, number, positive
 from imgconv.commands.inputs import add_picture_arguments, read_cases
-from imgconv.compiler import limited
+from imgconv.compiled import prepare_for
 from imgconv.config import Config, read_config
 from imgconv.errors import ConfigError
 from imgconv.files import check_folder, written_whole
-from imgconv.lower import HALF_MAX
+from imgconv.kernels.step import Problem
+from imgconv.limits import HALF_MAX, Target
 from imgconv.onnx_import import import_onnx
-from imgconv.passes import run_passes
 from imgconv.precision import BOUND, Choice, choose_precision
 from imgconv.precision_file import PrecisionFile, fingerprint
 from imgconv.precision_file import default_path as precision_path
-from imgconv.target import target_of
-from imgconv.tuner import tune
-from imgconv.tuning import Database, Measured, Problem, default_path
+from imgconv.tuner import ranked, tune
+from imgconv.tuning import Database, Measured, default_path, open_beside
 
 BUDGET = 120.0
 MOST = 16
@@ -79,17 +78,14 @@ def _tune_kernels(options: argparse.Namespace) -> None:
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
     with terminal.Progress(f"reading {options.model}") as progress:
         _, shapes = read_cases(options)
-        graph = run_passes(import_onnx(options.model, shapes))
         device = select(config.device)
+        prepared = prepare_for(device, import_onnx(options.model, shapes), config)
         database = Database(options.output or default_path(options.model), new=True)
         for other in options.merge:
             database.merge(other)
-        target = limited(target_of(device), config)
-        found = tune(
-            graph, config, target, open_device(device, profile=True), database, options.budget, options.candidates,
-            progress,
-        )
-    rows = [_row(problem, measured, target) for problem, measured in found.items()]
+        context = open_device(device, profile=True)
+        found = tune(prepared, context, database, options.budget, options.candidates, progress)
+    rows = [_row(problem, measured, prepared.target) for problem, measured in found.items()]
     if options.json:
         content = {"model": options.model, "device": device.key, "file": str(database.path), "problems": rows}
         terminal.print_json(content)
@@ -109,10 +105,9 @@ def _tune_kernels(options: argparse.Namespace) -> None:
     console.print(f"{len(rows)} problems, written to {database.path}")
 
 
-def _row(problem: Problem, measured: list[Measured], target: Any) -> dict[str, Any]:
+def _row(problem: Problem, measured: list[Measured], target: Target) -> dict[str, Any]:
     """What was found of a problem; predicted_seconds: of what the cost model alone would choose, where it was timed."""
-    chooser = target.choose_convolution if hasattr(problem, "window") else target.choose_product
-    predicted = chooser(problem, target.kind, target.compute_units)
+    predicted = ranked(problem, target)[0]
     seconds = {m.specialisation: m.seconds for m in measured}
     return {
         "problem": str(problem), "multiply_adds": problem.multiply_adds, "candidates": len(measured),
@@ -128,11 +123,11 @@ def _tune_precision(options: argparse.Namespace) -> None:
     config = replace(config, float16=max(config.float16, 1))
     with terminal.Progress(f"reading {options.model}") as progress:
         cases, shapes = read_cases(options)
-        graph = run_passes(import_onnx(options.model, shapes))
         device = select(config.device)
-        target = limited(target_of(device), config)
+        prepared = prepare_for(device, import_onnx(options.model, shapes), config, open_beside(options.model))
+        graph = prepared.graph
         choice = choose_precision(
-            graph, config, target, open_device(device), progress, cases, options.tolerance, splits=len(graph.nodes)
+            prepared, open_device(device), progress, cases, options.tolerance, splits=len(graph.nodes)
         )
     path = Path(options.output) if options.output else precision_path(options.model)
     file = PrecisionFile(fingerprint(graph), config.float16, options.tolerance, choice.error, choice.precision)

@@ -12,15 +12,14 @@ from imgconv import terminal, verify_page
 from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.commands.arguments import add_model_arguments, add_precision_argument, number
 from imgconv.commands.inputs import add_picture_arguments, read_cases
-from imgconv.compiler import limited
+from imgconv.compiled import prepare_for
 from imgconv.config import Config, read_config
 from imgconv.errors import Error
 from imgconv.files import check_folder, written_whole
 from imgconv.onnx_import import import_onnx
-from imgconv.passes import run_passes
 from imgconv.precision import drawn_inputs
 from imgconv.precision_file import read_precision_file
-from imgconv.target import target_of
+from imgconv.tuning import open_beside
 from imgconv.verify import FLOAT_BOUND, HALF_BOUND, Layer, as_json, check_oracle, first_problem, verify
 
 DESCRIPTION = f"""\
@@ -80,11 +79,12 @@ def measure(options: argparse.Namespace, progress: terminal.Progress) -> tuple[D
     mode = file.float16 if file else 0 if without else max(config.float16, 1)
     config = replace(config, float16=mode)
     cases, shapes = read_cases(options, options.case)
-    graph = run_passes(import_onnx(options.model, shapes))
-    inputs = cases[0] if cases else drawn_inputs(graph)[0]
-    target, context = limited(target_of(device), config), open_device(device)
-    precision = file.precision_of(graph) if file else None
-    layers = verify(options.model, graph, config, target, context, inputs, options.bound, precision, progress)
+    prepared = prepare_for(device, import_onnx(options.model, shapes), config, open_beside(options.model))
+    inputs = cases[0] if cases else drawn_inputs(prepared.graph)[0]
+    precision = file.precision_of(prepared.graph) if file else None
+    layers = verify(
+        options.model, prepared, open_device(device), inputs, options.bound, precision, progress
+    )
     return device, config, layers
 
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil, gcd, prod
-from typing import Any
 
-import numpy
 
 from imgconv.access import LANE, SHORT_LIMIT, KernelArgument, image_type, index_text, read_text, write_text
 from imgconv.epilogue import build_epilogue
-from imgconv.expression import Argument, Expression, apply, argument_numbers, substitute
 from imgconv.graph import Convolution, Node, Operand
 from imgconv.index import Index, Variable, constant, variable, variable_index
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.layout import (
-    LANES, HostBuffer, ImageLimits, Placement, Texture, Tiling, choose_tiling, matrix_layout,
+    LANES, HostBuffer, Placement, Texture, Tiling,
 )
 from imgconv.template import specialise
-from imgconv.view import View
 
 
 @dataclass(frozen=True)
@@ -29,7 +25,7 @@ class Problem:
 
     groups: merged so that each begins at a whole quad. phases: the stride of a transposed convolution. half: whether
     multiply-adds are in half. integers: whether the weights or the input are integers, whose sums stay exact. small:
-    whether no value of the input is known to be over SMALL.
+    whether no value of the input is known to be over SMALL; not in the text, by which measurements are found.
     """
 
     batch: int
@@ -47,7 +43,7 @@ class Problem:
     phase_shift: tuple[int, int] = (0, 0)
     half: bool = False
     integers: bool = False
-    small: bool = False
+    small: bool = field(default=False, repr=False)
 
     @property
     def group_input_quads(self) -> int:
@@ -203,77 +199,6 @@ def _merged(groups: int, channels: int, filters: int) -> int:
     return merge if groups % merge == 0 and groups > 1 else groups
 
 
-# G of Winograd's filtering in conv.cl, by the outputs of a tile: how a row of the window becomes taps.
-_NEAR, _FAR = 0.5**0.5, 2**0.5
-TO_TAPS = {
-    2: ((1, 0, 0), (0.25, 0.25, 0.25), (0.25, -0.25, 0.25), (0, 0, 1)),
-    4: (
-        (1, 0, 0), (-1 / 3, -_NEAR / 3, -1 / 6), (-1 / 3, _NEAR / 3, -1 / 6), (1 / 6, _FAR / 6, 1 / 3),
-        (1 / 6, -_FAR / 6, 1 / 3), (0, 0, 1),
-    ),
-}
-
-
-def pack_weights(problem: Problem, operation: Convolution, block_quads: int, weights: Any, winograd: int = 0) -> Any:
-    """The weights as conv.cl reads them: (phase and quad block, step, n, 4 output lanes), float32."""
-    dense = weights.astype(numpy.float64)
-    if operation.transposed:
-        rows, columns = problem.phases
-        phases = [_phase(problem, operation, dense, py, px) for py in range(rows) for px in range(columns)]
-    else:
-        phases = [dense]
-    if winograd:
-        phases = [w @ numpy.transpose(TO_TAPS[winograd]) for w in phases]
-    packed = [_pack_phase(problem, block_quads, w, operation.groups) for w in phases]
-    return numpy.concatenate(packed).astype(numpy.float32)
-
-
-def _phase(problem: Problem, operation: Convolution, weights: Any, phase_y: int, phase_x: int) -> Any:
-    """The ordinary weights (O, C/groups, ...) that make the outputs of one phase of a transposed convolution."""
-    groups, (channels, each) = operation.groups, weights.shape[:2]
-    ordinary = weights.reshape(groups, channels // groups, each, *weights.shape[2:]).swapaxes(1, 2)
-    ordinary = ordinary.reshape(groups * each, channels // groups, *weights.shape[2:])
-    picked = numpy.zeros((*ordinary.shape[:2], *problem.window))
-    for ty in range(problem.window[0]):
-        for tx in range(problem.window[1]):
-            # Window position t, from the far end, is the filter's tap `first + stride * t` of the stretched filter.
-            tap = [
-                (phase + shift) % stride + stride * (length - 1 - t)
-                for phase, shift, stride, length, t in zip(
-                    (phase_y, phase_x), problem.phase_shift, problem.phases, problem.window, (ty, tx), strict=True
-                )
-            ]
-            inside = all(
-                t % d == 0 and t // d < k for t, d, k in zip(tap, operation.dilations, weights.shape[2:], strict=True)
-            )
-            if inside:
-                row, column = (t // d for t, d in zip(tap, operation.dilations, strict=True))
-                picked[:, :, ty, tx] = ordinary[:, :, row, column]
-    return picked
-
-
-def _pack_phase(problem: Problem, block_quads: int, weights: Any, groups: int) -> Any:
-    rows, columns = weights.shape[2:]
-    if problem.depthwise:
-        padded = numpy.zeros((problem.output_quads * LANES, rows * columns))
-        padded[: problem.filters] = weights.reshape(problem.filters, -1)
-        return padded.reshape(problem.output_quads, 1, LANES, -1).transpose(0, 3, 1, 2)
-    # Blocks of merged groups: (group, output, input) with zeros where the model's own groups do not meet.
-    merge, (each_out, each_in) = groups // problem.groups, (weights.shape[0] // groups, weights.shape[1])
-    merged = numpy.zeros((problem.groups, merge, each_out, merge, each_in, rows, columns))
-    for part in range(merge):
-        merged[:, part, :, part] = weights.reshape(problem.groups, merge, each_out, each_in, rows, columns)[:, part]
-    quads_in, quads_out = problem.group_input_quads, problem.group_output_quads
-    blocks = ceil(quads_out / block_quads)
-    padded = numpy.zeros((problem.groups, blocks * block_quads * LANES, quads_in * LANES, rows, columns))
-    padded[:, : merge * each_out, : merge * each_in] = merged.reshape(
-        problem.groups, merge * each_out, merge * each_in, rows, columns
-    )
-    parts = padded.reshape(problem.groups, blocks, block_quads, LANES, quads_in, LANES, rows, columns)
-    steps = quads_in * rows * columns
-    return parts.transpose(0, 1, 4, 6, 7, 5, 2, 3).reshape(problem.groups * blocks, steps, LANES * block_quads, LANES)
-
-
 def _waits(chosen: Specialisation) -> bool:
     """Whether the items of a group wait for each other: those without outputs too, which must not return early."""
     return chosen.parts > 1 or chosen.weights == "local"
@@ -334,24 +259,6 @@ def tile_size(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
     return sizes[0], sizes[1]
 
 
-def reads_directly(view: View, place: Placement) -> bool:
-    """Whether conv.cl can read (N, C, H, W) through the view: x = column*pitch + offset + quad, y = image*H + row."""
-    if view.bounds or not isinstance(place.storage, Texture):
-        return False
-    n, c, h, w = view.shape
-    quads = ceil(c / LANES)
-    image, row, column, quad = (variable(*v) for v in (("image", n), ("row", h), ("column", w), ("quad", quads)))
-    position = (image, quad * LANES + variable_index(LANE), row, column)
-    axes = {Variable(f"i{axis}", size): position[axis] for axis, size in enumerate(view.shape)}
-    x, y, lane = place.address([e.substitute(axes) for e in view.index])
-    pitch = place.layout.quads(place.storage.shape)
-    lanes = lane == variable_index(LANE) or (c == 1 and lane == constant(0))
-    # A part of a wider tensor starts at some quad of it; what lies beside it is met only past the last channel.
-    offset = x.constant
-    texels = x == column * pitch + quad + offset and y == image * h + row
-    return lanes and texels and (c % LANES == 0 or offset + quads == pitch)
-
-
 def factor_texel(factors: Operand, place: Placement) -> tuple[Index, Index] | None:
     """Texel x and y of the factors (N, C, 1, 1) of (image, quad); None where they do not lie four to a texel."""
     if factors.view.bounds or not isinstance(place.storage, Texture):
@@ -362,22 +269,6 @@ def factor_texel(factors: Operand, place: Placement) -> tuple[Index, Index] | No
     x, y, lane = place.address([e.substitute(axes) for e in factors.view.index])
     lanes = lane == variable_index(LANE) or (c == 1 and lane == constant(0))
     return (x, y) if lanes and not any(LANE in e.variables() for e in (x, y)) else None
-
-
-def weights_buffer(name: str, packed: Any, dtype: str) -> tuple[HostBuffer, Any]:
-    """The buffer that holds packed weights, and its content."""
-    blocks, steps, weights, _ = packed.shape
-    buffer = HostBuffer(name, (blocks, steps * weights * LANES), matrix_layout(2), dtype)
-    return buffer, packed.reshape(blocks, steps * weights, LANES).astype(dtype)
-
-
-def weights_texture(name: str, packed: Any, limits: ImageLimits, dtype: str) -> tuple[Texture, Any]:
-    """The texture that holds packed weights, and its content."""
-    blocks, steps, weights, _ = packed.shape
-    height, layout = blocks * weights, matrix_layout(2)
-    shape = (height, steps * LANES)
-    texture = Texture(name, shape, layout, dtype, choose_tiling(steps, height, limits, name, shape))
-    return texture, texture.tiling.scatter(packed.swapaxes(1, 2).reshape(height, steps, LANES).astype(dtype))
 
 
 def convolution_kernel(
@@ -450,12 +341,6 @@ def _first_quad(node: Node, place: Placement) -> int:
     """The quad of the storage at which the input's channel 0 is, for an operand that `reads_directly`."""
     zeros = {Variable(f"i{axis}", size): constant(0) for axis, size in enumerate(node.operands[0].view.shape)}
     return place.address([e.substitute(zeros) for e in node.operands[0].view.index])[0].constant
-
-
-def scaled(epilogue: Expression) -> Expression:
-    """The epilogue of a sum with weights from an image of bytes, which are read as themselves / 127."""
-    arguments: dict[int, Expression] = {n: Argument(n) for n in argument_numbers(epilogue)}
-    return substitute(epilogue, arguments | {0: apply("multiply", Argument(0), BYTE_SCALE)})
 
 
 def _weight_access(

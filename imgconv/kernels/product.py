@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import ceil, prod
+from typing import Any
+
+import numpy
 
 from imgconv.access import LANE, SHORT_LIMIT, KernelArgument, coordinate, image_type, index_text, read_text, write_text
 from imgconv.epilogue import build_epilogue
-from imgconv.graph import Node, Operand
+from imgconv.graph import Convolution, Graph, Node, Operand, Product
 from imgconv.index import Index, Variable, constant, unflatten, variable, variable_index
-from imgconv.kernels import convolution
+from imgconv.kernels import convolution, convolution_template
 from imgconv.kernels.costs import DeviceCosts, costs_of
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
-from imgconv.layout import LANES, Placement, Texture
+from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_of
+from imgconv.layout import LANES, Placement, Texture, matrix_layout
 from imgconv.template import specialise
-from imgconv.view import axis_variables
+from imgconv.view import View, axis_variables, identity
 
 
 @dataclass(frozen=True)
@@ -189,3 +193,80 @@ def product_kernel(
     )
     text = specialise("matmul.cl", constants, "".join(helpers) + epilogue.functions)
     return KernelSource(text, "matmul.cl", arguments, size, local)
+
+
+def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
+    """Every product."""
+    yield from ((node,) for node in graph.nodes if isinstance(node.operation, Product))
+
+
+def place(placing: Placing, given: tuple[Node, ...]) -> Step:
+    """A product; one by a known matrix of rows that lie below each other is a 1x1 convolution of one column."""
+    (node,) = given
+    a, b = node.operands
+    problem = problem_of(node)
+    made_a = _readable(placing, a, "a")
+    padded = problem.inner % LANES == 0
+    if b.value in placing.graph.constants:
+        array = _without_batch(placing.constant_of(b))
+        if array.ndim == 2 and reads_rows(made_a, placing.placements[made_a.value]):
+            convolved = replace(node, operands=(made_a, b))
+            weights = array.T[:, :, None, None]
+            return convolution_template.step_of(placing, convolved, as_convolution(problem), Convolution(), weights)
+        made_b, padded = _padded_matrix(placing, node, b, array), True
+    else:
+        made_b = _readable(placing, b, "b")
+    node = replace(node, operands=(made_a, made_b))
+    output = placing.placement(node.output)
+    places = {o.value: placing.placements[o.value] for o in node.operands}
+    places |= placing.operand_places(replace(node, operands=()), output)
+    return Step(
+        (node,), output, places, "compute", describe(node), operation_of(node), values=(node.output.name,),
+        template=TEMPLATE, problem=problem, details=padded,
+    )
+
+
+def _without_batch(array: Any) -> Any:
+    """Matrices (..., K, N) as one (K, N) if all are equal."""
+    first = array[(0,) * (array.ndim - 2)]
+    return first if numpy.array_equal(numpy.broadcast_to(first, array.shape), array, equal_nan=True) else array
+
+
+def _readable(placing: Placing, operand: Operand, which: str) -> Operand:
+    """The operand, or a copy of it if it does not lie four of k or n to a texel. which: 'a' or 'b'."""
+    if operand.value in placing.graph.constants:
+        layout = matrix_layout(len(operand.view.source))
+        placing.placements[operand.value] = placing.place_constant(operand.value, layout)
+    if texel_of(operand, placing.placements[operand.value], which) is not None:
+        return operand
+    layout = matrix_layout(len(operand.view.shape))
+    return placing.copy(operand, layout, "a product reads four of k or n to a texel")
+
+
+def _padded_matrix(placing: Placing, node: Node, operand: Operand, array: Any) -> Operand:
+    """A constant right-hand side as a texture with rows of zeros below K, so that K is whole quads."""
+    *lead, inner, columns = array.shape
+    padded = numpy.zeros((*lead, -(-inner // LANES) * LANES, columns), array.dtype)
+    padded[..., :inner, :] = array
+    name = placing.graph.unused(f"{node.output.name}.matrix")
+    placing.placements[name] = placing.place_array(name, padded, matrix_layout(padded.ndim), (node,))
+    view = identity(operand.view.shape)
+    index = view.index if lead else view.index[-2:]
+    return Operand(name, View(operand.view.shape, padded.shape, index))
+
+
+def kernel(step: Step, emitting: Emitting) -> KernelSource:
+    """matmul.cl for a chosen Step."""
+    assert step.choice is not None
+    return product_kernel(
+        step.nodes[0], step.problem, step.choice.specialisation, step.output, step.places, step.details,
+        emitting.config.native_explog, emitting.target.kind == "gpu",
+    )
+
+
+TEMPLATE = Template(
+    "product", "matmul.cl", Problem, Specialisation,
+    candidates=lambda problem, target: candidates(problem, target.kind),
+    cost=lambda problem, chosen, target: predicted_cost(problem, chosen, target.kind, target.compute_units),
+    nodes=nodes, place=place, kernel=kernel,
+)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, gcd, prod
 
@@ -13,8 +13,12 @@ from imgconv.epilogue import build_epilogue
 from imgconv.graph import Convolution, Graph, Node
 from imgconv.kernels import convolution, convolution_choice
 from imgconv.kernels.costs import LARGE, LARGE_GPU, LargeGpuCosts
+from imgconv.kernels.convolution_template import is_direct
+from imgconv.kernels.packing import PackedWeights, Weights
 from imgconv.kernels.source import KernelSource, group_attribute
-from imgconv.layout import LANES, Placement, Texture
+from imgconv.kernels.step import Emitting, Placing, Step, Template, describe
+from imgconv.layout import LANES, Placement, Texture, choose_tiling, image_layout
+from imgconv.limits import Target
 from imgconv.template import specialise
 
 # Columns and output quads of a block; blocks along and across a tile; work groups that share a tile's output quads.
@@ -117,14 +121,6 @@ def cost_of_two(problem: Problem, kind: str, compute_units: int) -> float:
     chosen = (convolution_choice.default_specialisation(p, kind, compute_units) for p in both)
     costs = (convolution_choice.predicted_cost(p, c, kind, compute_units) for p, c in zip(both, chosen, strict=True))
     return LARGE.launch + sum(costs)
-
-
-def reason(problem: Problem, chosen: Specialisation | None, kind: str, compute_units: int) -> str:
-    """Why the depthwise result stays in local memory, or becomes a texture."""
-    if chosen is None:
-        return "becomes a texture: no launch for it and the 1x1 convolution is expected to be faster than two"
-    one, two = predicted_cost(problem, chosen, compute_units), cost_of_two(problem, kind, compute_units)
-    return f"stays in local memory: predicted cost {one:.4g} in one launch with the 1x1 convolution, {two:.4g} in two"
 
 
 def predicted_cost(
@@ -256,3 +252,76 @@ def _index_type(problem: Problem, chosen: Specialisation, x: Texture, output: Te
         columns + chosen.group_columns * chosen.block_columns, problem.pointwise.filters + chosen.group_quads * LANES,
     )
     return "short" if largest <= SHORT_LIMIT else "int"
+
+
+def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
+    """Every depthwise convolution with the 1x1 convolution that `follows` it."""
+    for node in graph.nodes:
+        after = follows(graph, node) if isinstance(node.operation, Convolution) else None
+        if after is not None:
+            yield node, after
+
+
+def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
+    """One launch for a pair; None if its input must be copied, or it reads too many images or what it writes."""
+    depthwise, pointwise = given
+    x, between = depthwise.operands[0], depthwise.output
+    beside = depthwise.epilogue_operands + pointwise.epilogue_operands
+    output = placing.placement(pointwise.output)
+    # Parts of one concatenation share an image, which a kernel cannot both read and write.
+    read = [placing.placements[o.value].storage for o in (x, *beside) if o.value in placing.placements]
+    if not (x.view.is_identity and is_direct(placing, x)) or output.storage in read:
+        return None
+    if len(beside) + 3 > placing.target.max_read_images:
+        return None
+    # Where the epilogue of what stays in local memory reads from: as if that were a texture.
+    layout = image_layout(4)
+    tiling = choose_tiling(*layout.grid(between.shape), placing.target.limits, between.name, between.shape)
+    place = Placement(Texture(between.name, between.shape, layout, "float32", tiling), between.shape)
+    places = {x.value: placing.placements[x.value], between.name: place}
+    places |= placing.operand_places(replace(depthwise, operands=()), place)
+    places |= placing.operand_places(replace(pointwise, operands=()), output)
+    return Step(
+        given, output, places, "compute", f"{describe(depthwise)}, then {describe(pointwise)}", "separable convolution",
+        values=(between.name, pointwise.output.name), template=TEMPLATE, problem=problem_of(depthwise, pointwise),
+        details=(_weights(placing, depthwise), _weights(placing, pointwise)),
+    )
+
+
+def _weights(placing: Placing, node: Node) -> Weights:
+    operand, operation = node.operands[1], node.operation
+    assert isinstance(operation, Convolution)
+    array = placing.constant_of(operand)
+    return Weights(operand, array, operation, placing.weights_dtype(array, (node,)))
+
+
+def kernel(step: Step, emitting: Emitting) -> KernelSource:
+    """separable.cl for a chosen Step, with both convolutions' packed weights."""
+    assert step.choice is not None
+    (depthwise, pointwise), problem, chosen = step.nodes, step.problem, step.choice.specialisation
+    parts = zip(
+        step.nodes, step.details, (problem.depthwise, problem.pointwise), (1, chosen.block_quads), strict=True
+    )
+    windows, weights = (
+        emitting.packed(f"{node.output.name}.weights", PackedWeights(each, part, quads, 0, False, each.dtype))
+        for node, each, part, quads in parts
+    )
+    assert isinstance(windows, Texture) and isinstance(weights, Texture)
+    return separable_kernel(
+        depthwise, pointwise, problem, chosen, step.output, step.places, windows, weights,
+        emitting.config.native_explog,
+    )
+
+
+def _offered(problem: Problem, target: Target) -> list[Specialisation]:
+    """The candidates on GPUs of computers; see `default_specialisation`."""
+    large = target.kind == "gpu" and target.compute_units >= LARGE_GPU
+    return candidates(problem, target.kind, target.local_memory_bytes) if large else []
+
+
+TEMPLATE = Template(
+    "separable", "separable.cl", Problem, Specialisation, candidates=_offered,
+    cost=lambda problem, chosen, target: predicted_cost(problem, chosen, target.compute_units),
+    nodes=nodes, place=place, kernel=kernel,
+    without=lambda problem, target: cost_of_two(problem, target.kind, target.compute_units),
+)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
+from graphs import Taking
 from hypothesis import HealthCheck, settings
 from problems import Instance, Problem, allowing
 
 from imgconv.cl.device import Context
-from imgconv.compiler import limited
+from imgconv.choose import Chooser, CostModel
+from imgconv.compiler import Prepared, limited
 from imgconv.config import Config
 from imgconv.graph import Graph
-from imgconv.lower import Target, lower
+from imgconv.limits import Target
 from imgconv.passes import PIPELINE, run_passes
 from imgconv.passes.elementwise import merge_elementwise
 from imgconv.passes.epilogues import fuse_epilogues
@@ -39,27 +41,41 @@ def target(context: Context, kind: str = "cpu", **changes: Any) -> Target:
     return replace(made, kind=kind, compute_units=GPU_UNITS if kind == "gpu" else made.compute_units, **changes)
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """A device, and what chooses its kernels."""
+
+    target: Target
+    chooser: Chooser = CostModel()
+
+
+def choosing(on: Target, **functions: Callable[[Any, str, int], Any]) -> Wanted:
+    """The device with kernels that functions choose; see graphs.Taking."""
+    return Wanted(on, Taking(**functions))
+
+
 def run_graph(
-    graph: Graph, inputs: Mapping[str, Any], context: Context, config: Config = Config(), wanted: Target | None = None,
-    fused: bool = True,
+    graph: Graph, inputs: Mapping[str, Any], context: Context, config: Config = Config(),
+    wanted: Target | Wanted | None = None, fused: bool = True,
 ) -> tuple[Plan, dict[str, Any]]:
     """The plan and every output. wanted: the device as it is by default; fused=False leaves the fusing passes out."""
     wanted = wanted or target(context)
+    on = Wanted(wanted) if isinstance(wanted, Target) else wanted
     optimised = run_passes(graph, PIPELINE if fused else UNFUSED)
-    plan = lower(optimised, config, limited(wanted, config))
+    plan = Prepared(optimised, config, limited(on.target, config), on.chooser).plan()
     return plan, Session(plan, context).run(inputs)
 
 
 def run_tensors(
     outputs: Mapping[str, Tensor], inputs: Mapping[str, Any], context: Context, config: Config = Config(),
-    wanted: Target | None = None, fused: bool = True,
+    wanted: Target | Wanted | None = None, fused: bool = True,
 ) -> tuple[Plan, dict[str, Any]]:
     """`run_graph` for the graph of the named outputs."""
     return run_graph(build_graph(outputs), inputs, context, config, wanted, fused)
 
 
 def run_instances(
-    instances: Sequence[Instance], context: Context, config: Config = Config(), wanted: Target | None = None,
+    instances: Sequence[Instance], context: Context, config: Config = Config(), wanted: Target | Wanted | None = None,
     fused: bool = True,
 ) -> tuple[Plan, list[Any]]:
     """The plan and the results of the instances, all in one graph."""
@@ -70,7 +86,7 @@ def run_instances(
 
 
 def check(
-    problems: Sequence[Problem], context: Context, config: Config = Config(), wanted: Target | None = None,
+    problems: Sequence[Problem], context: Context, config: Config = Config(), wanted: Target | Wanted | None = None,
     fused: bool = True,
 ) -> Plan:
     """Run the problems in one graph; fail with every problem whose result is wrong."""

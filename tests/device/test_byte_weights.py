@@ -10,14 +10,13 @@ import numpy
 import onnx
 import onnx.helper
 import pytest
-from running import run_graph, target
+from running import Wanted, choosing, run_graph, target
 from support import assert_close, make_model, run_oracle
 
 from imgconv.cl.device import Context
 from imgconv.config import Config
 from imgconv.kernels import convolution, convolution_choice
 from imgconv.layout import HostBuffer, Texture
-from imgconv.lower import Target
 from imgconv.onnx_import import import_onnx
 
 PLACES = ("buffer", "image")
@@ -51,14 +50,14 @@ def draw(dtype: str, *shape: int) -> Any:
     return made
 
 
-def keeping(context: Context, place: str, **changes: Any) -> Target:
+def keeping(context: Context, place: str, **changes: Any) -> Wanted:
     """The device, with the weights of every convolution in one place: a buffer or an image."""
 
     def choose(problem: convolution.Problem, kind: str, units: int) -> convolution.Specialisation:
         made = [c for c in convolution_choice.candidates(problem, kind) if c.weights_in_buffer == (place == "buffer")]
         return min(made, key=lambda c: convolution_choice.predicted_cost(problem, c, kind, units))
 
-    return target(context, "gpu", choose_convolution=choose, **changes)
+    return choosing(target(context, "gpu", **changes), convolution=choose)
 
 
 def weights_of(plan: Any) -> list[Texture | HostBuffer]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import ConvolutionProblem, convolution_problems, convolution_specialisations
-from running import GPU_UNITS, Choose, check, device_settings, run_graph, run_tensors, target
+from running import GPU_UNITS, Choose, Wanted, check, choosing, device_settings, run_graph, run_tensors, target
 
 from imgconv.cl.device import Context
 from imgconv.config import Config
@@ -20,7 +20,6 @@ from imgconv.graph import Graph
 from imgconv.kernels.convolution import Problem, Specialisation
 from imgconv.kernels.convolution_choice import candidates, predicted_cost
 from imgconv.layout import Texture
-from imgconv.lower import Target
 from imgconv.tensor import Tensor, build_graph, convolution
 
 C = ConvolutionProblem
@@ -126,7 +125,7 @@ def test_grid(context: Context, name: str, float16: int) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_half_arithmetic(context: Context, seed: int) -> None:
     """Some problems computed in half, with a specialisation out of those that each allows."""
-    config, chosen = Config(float16=2), target(context, choose_convolution=Choose(convolution_specialisations, seed))
+    config, chosen = Config(float16=2), choosing(target(context), convolution=Choose(convolution_specialisations, seed))
     if not context.info.fp16_arithmetic:
         with pytest.raises(DeviceError, match="does not compute in half"):
             check(EVERY[:1], context, config, chosen)
@@ -164,7 +163,7 @@ def test_grid_tiled_on_a_gpus_plan(context: Context, name: str) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_specialisations(context: Context, seed: int) -> None:
     """Each problem of the grid with a specialisation out of those that it allows, tiled for every other seed."""
-    chosen = target(context, choose_convolution=Choose(convolution_specialisations, seed))
+    chosen = choosing(target(context), convolution=Choose(convolution_specialisations, seed))
     check(EVERY[seed::4], context, Config(float16=seed, max_image=8 if seed else None), chosen)
 
 
@@ -193,12 +192,12 @@ TILES = [
 ]
 
 
-def using(context: Context, block: Specialisation) -> Target:
+def using(context: Context, block: Specialisation) -> Wanted:
     """The device, with this block wherever conv.cl allows it; the tests' numbers are small."""
     def choose(problem: Problem, kind: str, units: int) -> Specialisation:
         return block if block.allowed(replace(problem, small=True)) else Specialisation()
 
-    return target(context, choose_convolution=choose)
+    return choosing(target(context), convolution=choose)
 
 
 def one_by_one(problem: Problem, kind: str, units: int) -> Specialisation:
@@ -291,7 +290,7 @@ def test_a_large_pixel_changes_what_it_reaches(context: Context, value: float, k
     apart = numpy.broadcast_to(~reached, expected.shape)
     pairs = (c for c in candidates(PLAIN, kind) if c.winograd == 2)
     pair = min(pairs, key=lambda c: predicted_cost(PLAIN, c, kind, GPU_UNITS))
-    for wanted in (target(context, kind), target(context, kind, choose_convolution=lambda p, kind, units: pair)):
+    for wanted in (target(context, kind), choosing(target(context, kind), convolution=lambda p, kind, units: pair)):
         plan, made = run_graph(graph, {"x": array}, context, wanted=wanted)
         assert not any("F(4, 3)" in launch.specialisation for launch in plan.launches)
         # 144 terms, up to 16 of them in one sum of a tap: each of |A| |B| |G| counts for four.
@@ -338,7 +337,7 @@ def test_values_of_each_channel(context: Context, block: Specialisation) -> None
         outputs[f"y{filters}"] = made.apply("absolute") * Tensor.constant(factor)
         sums = numpy.einsum("nchw,oc->nohw", array.astype(numpy.float64), weights[:, :, 0, 0]) + bias
         expected[f"y{filters}"] = numpy.abs(sums) * factor
-    chosen = target(context, choose_convolution=lambda problem, kind, units: block)
+    chosen = choosing(target(context), convolution=lambda problem, kind, units: block)
     plan, found = run_tensors(outputs, {"x": array}, context, wanted=chosen)
     assert len(plan.compute_launches) == len(outputs)
     for name, want in expected.items():
@@ -367,7 +366,7 @@ def test_tiles(context: Context, float16: int) -> None:
 @given(problems=st.lists(convolution_problems(), min_size=1, max_size=5), seed=st.integers(0, 999))
 def test_drawn(context: Context, problems: Sequence[ConvolutionProblem], seed: int) -> None:
     config = Config(float16=seed % 2, max_image=(None, 8, 32)[seed % 3])
-    chosen = target(context, choose_convolution=Choose(convolution_specialisations, seed))
+    chosen = choosing(target(context), convolution=Choose(convolution_specialisations, seed))
     check(problems, context, config, chosen)
 
 
@@ -398,7 +397,7 @@ def test_neighbours_do_not_leak(context: Context) -> None:
     depthwise = convolution(x, Tensor.constant(weights[:1].reshape(5, 1, 3, 3)), [1, 1], [1] * 4, [1, 1], 5)
     outputs = {"dense": dense, "raised": dense.exp() * 1e-30, "depthwise": depthwise}
     for max_image, spread in ((None, False), (8, False), (None, True)):
-        wanted = using(context, TILES[1]) if spread else target(context, choose_convolution=one_by_one)
+        wanted = using(context, TILES[1]) if spread else choosing(target(context), convolution=one_by_one)
         _, made = run_tensors(outputs, {"x": array}, context, Config(max_image=max_image), wanted)
         for name in outputs:
             assert numpy.isfinite(made[name][0]).all(), name

@@ -9,6 +9,7 @@ import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from graphs import Taking
 from problems import (
     ONE_OPERAND, OPERANDS, TWO_OPERANDS, Chain, ConvolutionProblem, LoadProblem, PoolingProblem, Problem,
     ProductProblem, ReductionProblem, Step, step_lists,
@@ -120,9 +121,9 @@ def test_a_sum_starts_with_its_bias(context: Context) -> None:
         "row": (made + by_row, total + rows, False),
         "product": (made * bias, total * values, False),
     }
-    wanted = replace(target(context, "gpu"), choose_convolution=lambda *_: Specialisation(2, 1, 2))
+    wanted, chooser = target(context, "gpu"), Taking(convolution=lambda *_: Specialisation(2, 1, 2))
     for name, (output, expected, starts) in cases.items():
-        plan = lower(run_passes(build_graph({"y": output})), Config(), wanted)
+        plan = lower(run_passes(build_graph({"y": output})), Config(), wanted, chooser=chooser)
         (text,) = [launch.source.text for launch in plan.launches if launch.source.path == "conv.cl"]
         assert ("#define START 0.0f\n" not in text) == starts, name
         if expected is None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import ProductProblem, product_problems, product_specialisations
-from running import Choose, check, device_settings, run_tensors, target
+from running import Choose, check, choosing, device_settings, run_tensors, target
 
 from imgconv.cl.device import Context
 from imgconv.config import Config
@@ -87,7 +87,7 @@ def test_products_half_tiled(context: Context, name: str) -> None:
 @given(problems=st.lists(product_problems(), min_size=1, max_size=5), seed=st.integers(0, 999))
 def test_drawn(context: Context, problems: list[ProductProblem], seed: int) -> None:
     config = Config(seed % 2, max_image=(None, 8, 32)[seed % 3])
-    chosen = target(context, "gpu", choose_product=Choose(product_specialisations, seed))
+    chosen = choosing(target(context, "gpu"), product=Choose(product_specialisations, seed))
     check(problems, context, config, chosen)
 
 

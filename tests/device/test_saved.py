@@ -93,10 +93,10 @@ def test_nothing_is_compiled_planned_or_imported(device: DeviceInfo, path: Path)
     """In a process of its own: no onnx, no pass, no lowering, no kernel source given to the driver."""
     script = f"""
         import sys, numpy, pyopencl, imgconv
-        import imgconv.compiled, imgconv.cl.program
+        import imgconv.compiled, imgconv.compiler, imgconv.cl.program
         def refuse(*arguments, **options):
             raise AssertionError("this is not wanted")
-        imgconv.compiled.run_passes = imgconv.compiled.lower = imgconv.cl.program._build = refuse
+        imgconv.compiler.run_passes = imgconv.compiler.lower = imgconv.cl.program._build = refuse
         model = imgconv.load({str(path)!r}, device={device.index})
         model.run({{"x": numpy.zeros({X.shape}, "f4")}})
         assert "onnx" not in sys.modules

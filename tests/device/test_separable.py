@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -11,14 +10,16 @@ import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from graphs import Taking
 from problems import SeparableProblem, separable_problems, separable_specialisations
-from running import Choose, check, device_settings, run_graph, run_tensors, target
+from running import Choose, Wanted, check, choosing, device_settings, run_graph, run_tensors, target
 
 from imgconv.cl.device import Context
 from imgconv.config import Config
 from imgconv.kernels.separable import Problem, Specialisation, candidates, default_specialisation, predicted_cost
 from imgconv.layout import ImageLimits, Texture
-from imgconv.lower import Target, lower
+from imgconv.limits import Target
+from imgconv.lower import lower
 from imgconv.passes import run_passes
 from imgconv.plan import Plan
 from imgconv.tensor import Tensor, build_graph, concatenate
@@ -39,12 +40,12 @@ GRID = [
 ]
 
 
-def gpu(context: Context, choose: Callable[[Problem], Specialisation | None] | None = None) -> Target:
+def gpu(context: Context, choose: Callable[[Problem], Specialisation | None] | None = None) -> Target | Wanted:
     """The device with the plans of a large GPU, and with these specialisations."""
     made = target(context, "gpu")
     if choose is None:
         return made
-    return replace(made, choose_separable=lambda problem, kind, units, local_bytes: choose(problem))
+    return choosing(made, separable=lambda problem, kind, units: choose(problem))
 
 
 def drawn_choice(seed: int) -> Callable[[Problem], Specialisation]:
@@ -184,7 +185,7 @@ def test_the_rule() -> None:
     graph = build_graph({"y": S(channels=64, filters=32, size=(14, 14)).instance().output})
     asked: list[Problem] = []
     large = Target(ImageLimits(16384, 16384, 2048), "gpu", 132)
-    lower(run_passes(graph), Config(), replace(large, choose_separable=lambda problem, *_: asked.append(problem)))
+    lower(run_passes(graph), Config(), large, chooser=Taking(separable=lambda problem, *_: asked.append(problem)))
     (problem,) = asked
     chosen = default_specialisation(problem, "gpu", 132, 1 << 15)
     assert chosen is not None and chosen.local_bytes(problem) <= 1 << 15

@@ -12,7 +12,7 @@ from running import check, device_settings, target
 
 from imgconv.cl.device import Context
 from imgconv.config import Config
-from imgconv.lower import Target
+from imgconv.limits import Target
 from imgconv.passes import windows
 from imgconv.plan import Launch
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy
 import pytest
-from graphs import const
+from graphs import Taking, const
 
 import imgconv
 from imgconv import runner
@@ -150,8 +150,8 @@ def test_winograd_reads_no_stale_texels(device: DeviceInfo) -> None:
         tiles = [c for c in convolution_choice.candidates(small, kind) if c.winograd == 4]
         return tiles[0] if tiles else convolution_choice.default_specialisation(problem, kind, units)
 
-    apart = replace(target_of(device), images_in_buffers=None, choose_convolution=choose)
-    plan = lower(graph, Config(), apart)
+    apart = replace(target_of(device), images_in_buffers=None)
+    plan = lower(graph, Config(), apart, chooser=Taking(convolution=choose))
     (launch,) = [n for n in plan.launches if "Winograd" in n.specialisation]
     read = launch.reads[0]
     assert isinstance(read, Texture) and plan.images[plan.slots[read]].width > read.form.width, plan

@@ -1,0 +1,15 @@
+"""The hand-written kernels: one row each. A node goes to the first that takes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from imgconv.kernels import convolution_template, product, separable
+from imgconv.kernels.step import Template
+
+TEMPLATES: tuple[Template, ...] = (separable.TEMPLATE, convolution_template.TEMPLATE, product.TEMPLATE)
+
+
+def template_of(problem: Any) -> Template:
+    """The template that a problem is one of."""
+    return next(template for template in TEMPLATES if type(problem) is template.problem)
