@@ -167,13 +167,17 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """inputs and outputs by name, nodes in an order in which each reads only what is there, constants as arrays."""
+    """inputs and outputs by name, nodes in an order in which each reads only what is there, constants as arrays.
+
+    reasons: why passes did what they did, by the name of the value that each is about.
+    """
 
     inputs: tuple[Value, ...]
     outputs: tuple[str, ...]
     nodes: tuple[Node, ...]
     constants: Mapping[str, Any] = field(default_factory=dict)
     name: str = "model"
+    reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @cached_property
     def values(self) -> dict[str, Value]:

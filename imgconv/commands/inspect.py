@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
 from rich import box
 from rich.table import Table
 
-from imgconv import terminal, why
+from imgconv import terminal
 from imgconv.archive import is_archive
 from imgconv.cl.device import DeviceInfo, select
 from imgconv.commands.arguments import Shapes, add_model_arguments, check_sizes, read_shapes
@@ -45,15 +46,14 @@ def execute(options: argparse.Namespace) -> None:
         shapes = read_shapes(options.shape, declared)
         check_sizes(declared, shapes)
         device = select(config.device)
-        with why.collect() as reasons:
-            graph, plan = _compiled(options, shapes, config, device, progress)
+        graph, plan = _compiled(options, shapes, config, device, progress)
     if options.json:
-        shown = {"reasons": reasons, "choices": choices(plan)} if options.why else {}
+        shown = {"reasons": dict(graph.reasons), "choices": choices(plan)} if options.why else {}
         terminal.print_json(as_json(options.model, device, plan) | shown)
         return
     print_plan(device, graph, plan)
     if options.why:
-        print_reasons(reasons, choices(plan))
+        print_reasons(graph.reasons, choices(plan))
 
 
 def _compiled(
@@ -80,7 +80,7 @@ def choices(plan: Plan) -> dict[str, str]:
     return found
 
 
-def print_reasons(reasons: dict[str, str], choices: dict[str, str]) -> None:
+def print_reasons(reasons: Mapping[str, str], choices: Mapping[str, str]) -> None:
     """What was recomputed and what became a texture, with the costs; and the specialisations, with theirs."""
     console = terminal.console()
     console.print(f"\nrecomputed or kept, where a launch counts as {LAUNCH} texel reads")

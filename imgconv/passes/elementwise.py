@@ -10,7 +10,6 @@ from imgconv.graph import Graph, Load, Node, Operand, Reduction
 from imgconv.layout import LANES
 from imgconv.passes.concatenations import MOST_OPERANDS
 from imgconv.passes.views import read_through
-from imgconv.why import record
 
 
 # Costs in texel reads. A launch is worth its microseconds; exp, a division and their like are worth a read.
@@ -31,21 +30,22 @@ def merge_elementwise(graph: Graph) -> Graph:
     Given:   e = load(x) then exp($0);  s = sum(e[i0, i2]);  y = load(e) then divide($0, $1), $1=s[i0, 0]
     Result:  s = sum of exp($0)(x[i0, i2]);  y = load(x) then divide(exp($0), $1), $1=s[i0, 0]
     """
-    changed = True
+    changed, reasons = True, dict(graph.reasons)
     while changed:
         changed = False
         for name in [node.output.name for node in graph.nodes]:
-            merged = _merge_into_readers(graph, graph.producers[name])
+            merged = _merge_into_readers(graph, graph.producers[name], reasons)
             graph, changed = (graph, changed) if merged is None else (merged, True)
-    return graph
+    return replace(graph, reasons=reasons)
 
 
-def _merge_into_readers(graph: Graph, node: Node) -> Graph | None:
+def _merge_into_readers(graph: Graph, node: Node, reasons: dict[str, str]) -> Graph | None:
     name = node.output.name
     readers = graph.consumers[name]
     if not isinstance(node.operation, Load) or name in graph.outputs or not readers:
         return None
-    if not recomputing_pays(graph, node):
+    pays, reasons[name] = recomputing_pays(graph, node)
+    if not pays:
         return None
     made = {}
     for reader in readers:
@@ -56,23 +56,22 @@ def _merge_into_readers(graph: Graph, node: Node) -> Graph | None:
     return graph.without(name, made)
 
 
-def recomputing_pays(graph: Graph, node: Node) -> bool:
-    """Whether the readers of a load should each compute it themselves."""
+def recomputing_pays(graph: Graph, node: Node) -> tuple[bool, str]:
+    """Whether the readers of a load should each compute it themselves, and why."""
     name, size = node.output.name, node.output.size / LANES
     readers = graph.consumers[name]
     reads_of_it = {(r.output.name, o) for r in readers for o in r.all_operands if o.value == name}
     positions = sum(prod(o.view.shape) for _, o in reads_of_it) / LANES
     elsewhere = any(not o.view.is_identity for _, o in reads_of_it)
     if _joins_a_kernel(graph, node) and (len(readers) > 1 or elsewhere):
-        record(name, "left to the epilogue of the kernel before it, where it costs no reads")
-        return False
+        return False, "left to the epilogue of the kernel before it, where it costs no reads"
     reads = sum(o.value not in graph.constants for o in node.all_operands)
     each = reads + sum(0.25 if operation in CHEAP else 1.0 for operation in operations(node.epilogue))
     again, kept = positions * each, size * (each + 1) + positions + LAUNCH
     decision = "recomputed in" if again <= kept else "kept as a texture for"
     readers_text = f"{len(readers)} reader" + ("s" if len(readers) > 1 else "")
-    record(name, f"{decision} {readers_text}: {again:.0f} texel reads to recompute, {kept:.0f} to keep")
-    return again <= kept
+    costs = f"{again:.0f} texel reads to recompute, {kept:.0f} to keep"
+    return again <= kept, f"{decision} {readers_text}: {costs}"
 
 
 def _joins_a_kernel(graph: Graph, node: Node) -> bool:
