@@ -40,7 +40,7 @@ def lower(
     storages = {a.storage for launch in launches for a in launch.source.arguments} | {*placed.input_buffers.values()}
     places = {name: emitter.where(each) for name, each in placed.placements.items() if name in names}
     return Plan(
-        tuple(v for v in placed.graph.inputs if v.name in placed.input_buffers),
+        tuple(v for v in graph.inputs if v.name in placed.input_buffers),
         tuple(graph.values[name] for name in graph.outputs if name not in (states or {})),
         tuple(launches), placed.input_buffers, placed.output_buffers, emitter.content(launches),
         {folded.get(texture, texture): number for texture, (number, _) in slots.items()}, placed.constant_outputs,
