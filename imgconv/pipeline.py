@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy
 
+from imgconv.cl.ending import driver_use
 from imgconv.cl.queue import Event, enqueue_barrier, enqueue_marker, is_over, span, wait
 from imgconv.cl.transfer import finish_queue, is_memory, new_queue
 from imgconv.errors import Error, InputError
@@ -83,6 +84,13 @@ class Frame(Future[dict[str, Any]]):
         """Whether the device has nothing left to do for it."""
         work = self._work
         return work is None or work[1].is_over()
+
+    def _wait(self) -> None:
+        """Waits until the device has nothing left to do for it, and no more."""
+        work = self._work
+        if work is not None:
+            with suppress(Error):
+                work[1].finish()
 
     def _take_slot(self) -> _Slot:
         """Its memory, which it does not know from here on."""
@@ -148,7 +156,7 @@ class Pipeline:
         frame = Frame(self, slot)
         try:
             slot.fill(arrays)
-            with context.lock:
+            with driver_use, context.lock:
                 slot.start(*(self._queues if self._behind else (context.queue, context.queue)))
                 self._watch.add(frame)
         except BaseException as error:
@@ -164,28 +172,36 @@ class Pipeline:
     def finish_through(self, frame: Frame) -> None:
         """Waits until a frame is done, and with it those before it; or leaves the last of it to another thread."""
         while frame._work is not None:
-            with self._finishing:
-                if frame._work is not None:
-                    self._finish_oldest()
+            try:
+                with self._finishing:
+                    if frame._work is not None:
+                        self._finish_oldest()
+            finally:
+                self._wake()
 
     def _finish_oldest(self) -> None:
         """Waits for the frame that was submitted first, and gives it its outputs. The caller holds `_finishing`."""
-        frame = self._under_way.popleft()
-        slot = frame._take_slot()
-        try:
-            start = monotonic()
-            slot.finish()
-            self._behind = monotonic() - start > BEHIND
-            outputs = slot.results()
-            frame.ticks = slot.ticks()
-        except BaseException as error:
-            self._drop(slot)
-            frame.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
-        else:
-            self._release(slot)
+        outputs, failure = {}, None
+        with driver_use:
+            frame = self._under_way.popleft()
+            slot = frame._take_slot()
+            try:
+                start = monotonic()
+                slot.finish()
+                self._behind = monotonic() - start > BEHIND
+                outputs = slot.results()
+                frame.ticks = slot.ticks()
+            except BaseException as error:
+                self._drop(slot)
+                failure = error
+            else:
+                self._release(slot)
+        if failure is None:
             frame.set_result(outputs)
+            return
+        frame.set_exception(failure)
+        if not isinstance(failure, Exception):
+            raise failure
 
     def _acquire(self, depth: int) -> _Slot:
         """A slot; finishes frames while `depth` of them are under way."""
@@ -203,6 +219,12 @@ class Pipeline:
                     self._finish_oldest()
             finally:
                 self._finishing.release()
+                self._wake()
+
+    def _wake(self) -> None:
+        """Lets who waits for a slot look again: the thread that finished frames may have ended with the interpreter."""
+        with self._changed:
+            self._changed.notify_all()
 
     def _new_slot(self) -> _Slot:
         slot = _Slot(self._session, not self._small)
@@ -218,12 +240,15 @@ class Pipeline:
 
     def _drop(self, slot: _Slot) -> None:
         """Takes a slot out of use in which something failed: nobody knows who has its memory, host or device."""
-        for queue in {self._session.context.queue, *self._queues}:
-            finish_queue(queue)
-        with self._changed:
-            self._slots -= 1
-            self._busy -= 1
-            self._changed.notify_all()
+        try:
+            with driver_use:
+                for queue in {self._session.context.queue, *self._queues}:
+                    finish_queue(queue)
+        finally:
+            with self._changed:
+                self._slots -= 1
+                self._busy -= 1
+                self._changed.notify_all()
 
 
 class _Slot:
@@ -331,6 +356,11 @@ class Mapped:
 
     def run(self) -> dict[str, Any]:
         """Runs the model on `inputs`; `outputs`. Threads take turns, but not over one Mapped. Raises DeviceError."""
+        with driver_use:
+            self._run()
+        return self.outputs
+
+    def _run(self) -> None:
         context = self._session.context
         try:
             with context.lock:
@@ -340,7 +370,6 @@ class Mapped:
             finish_queue(context.queue)
             self._slot = _Slot(self._session, True)
             raise
-        return self.outputs
 
     def _array(self, place: Storage) -> Any:
         return self._slot.ports[place].array
@@ -394,5 +423,11 @@ def _collected(watch: _Watch, at_exit: Any) -> None:
 
 def _stop(watch: _Watch, thread: Thread) -> None:
     """Before the interpreter ends, the frames that are under way do: the driver's library is unloaded after that."""
+    driver_use.end()
+    for frame in tuple(watch.frames):
+        frame._finish()
+    # Those that the callers' functions submitted meanwhile.
+    for frame in tuple(watch.frames):
+        frame._wait()
     watch.tokens.put(False)
     thread.join()

@@ -11,6 +11,7 @@ import numpy
 
 from imgconv.cl.busy import Busy
 from imgconv.cl.device import Context
+from imgconv.cl.ending import driver_use
 from imgconv.cl.image import allocate, allocate_buffer, copy_region, create_buffer, create_image, create_image_in
 from imgconv.cl.image import download, download_buffer, fill, upload
 from imgconv.cl.program import Functions, Part, binary, build_all
@@ -86,13 +87,18 @@ class Session:
         """
         self.plan = plan
         self.context = context
+        with driver_use:
+            self._make(progress or (lambda done, total, what: None), lenders, binaries)
+
+    def _make(self, progress: Progress, lenders: Sequence[Session], binaries: Sequence[bytes]) -> None:
+        plan, context = self.plan, self.context
         try:
             self._memory = self._allocate(lenders)
         except ResourceError as error:
             has = f"{context.info.name} has {context.info.global_memory_bytes} bytes, the plan takes {plan.bytes}"
             raise ResourceError(f"{error.message}; {has}", error.tensor, error.shape, error.limit) from error
         self._lent = {text: kernel for each in lenders for text, kernel in each.kernels.items()} if not binaries else {}
-        self.kernels: dict[str, tuple[Any, str]] = self._build(progress or (lambda done, total, what: None), binaries)
+        self.kernels: dict[str, tuple[Any, str]] = self._build(progress, binaries)
         self._functions = Functions(context)
         self._launches = self._bind(self._memory)
         if not is_trusted(context.info):
@@ -108,7 +114,7 @@ class Session:
         InputError naming the input or output that does not fit, and DeviceError.
         """
         exchange = Exchange.of(self.plan, self.context, inputs, outputs or {})
-        with self.context.lock:
+        with driver_use, self.context.lock:
             try:
                 self._run(exchange)
             except BaseException:
@@ -164,7 +170,7 @@ class Session:
         """
         shared = shared and self.context.info.shares_memory
         places = (*self.plan.input_buffers.values(), *self.plan.output_buffers.values())
-        with self.context.lock:
+        with driver_use, self.context.lock:
             ports = {place: self._port(place, shared) for place in places}
             memory = {place: port.memory for place, port in ports.items()}
             return Lane(self.context, memory, self._bind(memory)), ports
@@ -416,7 +422,7 @@ class Session:
 
     def _launch_once(self) -> None:
         """Drivers may compile a kernel when it is launched first (PoCL does), and have machine code from then on."""
-        with self.context.lock:
+        with driver_use, self.context.lock:
             self._upload_drawn(0)
             self.lane.enqueue()
             finish(self.context)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from imgconv.cl.ending import driver_use
 from imgconv.errors import InputError
 from imgconv.plan import Plan
 
@@ -33,7 +34,7 @@ class Stream:
 
     def reset(self) -> None:
         """Sets the state to zero, between two frames where other threads run some."""
-        with self._session.context.lock:
+        with driver_use, self._session.context.lock:
             self._session.clear_states()
 
 

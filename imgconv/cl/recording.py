@@ -80,7 +80,7 @@ class CommandBuffer:
         )
         _check(self._info, "clCreateCommandBufferKHR", status.value)
         # The kernels and the queue outlive the buffer, whatever the driver retains.
-        weakref.finalize(self, _release, functions["clReleaseCommandBufferKHR"], handle, context, list(launches))
+        _release_with(self, functions["clReleaseCommandBufferKHR"], handle, context, list(launches))
         self._handle = ctypes.c_void_p(handle)
         for kernel, global_size, local_size in launches:
             status_code = functions["clCommandNDRangeKernelKHR"](
@@ -123,7 +123,7 @@ class RecordedQueue:
         handle = functions["clNewRecordingQCOM"](queue, ctypes.byref(status))
         _check(self._info, "clNewRecordingQCOM", status.value)
         kept = (context, recorder, list(launches))
-        weakref.finalize(self, _release, functions["clReleaseRecordingQCOM"], handle, *kept)
+        _release_with(self, functions["clReleaseRecordingQCOM"], handle, *kept)
         for kernel, global_size, local_size in launches:
             status_code = functions["clEnqueueNDRangeKernel"](
                 queue, kernel.int_ptr, len(global_size), None, _sizes(global_size), _sizes(local_size), 0, None, None
@@ -223,8 +223,15 @@ def _check(info: DeviceInfo, function: str, status: int) -> None:
         raise DeviceError(f"{function}: {info.name} refused: {_status_name(status)}")
 
 
+def _release_with(owner: object, function: Function, handle: int, *kept: Any) -> None:
+    """Releases a recording once its owner is collected, and keeps until then what it uses.
+
+    Not when the interpreter ends: another thread may still replay it.
+    """
+    weakref.finalize(owner, _release, function, handle, *kept).atexit = False
+
+
 def _release(function: Function, handle: int, *kept: Any) -> None:
-    """Keeps what the recording uses until it is released."""
     function(ctypes.c_void_p(handle))
 
 

@@ -1,0 +1,53 @@
+"""Daemon threads in the driver when the interpreter ends.
+
+A thread that comes back from pyopencl while the interpreter is finalised is unwound through C++ code, which ends the
+process by SIGABRT; and a driver must not be at work when its library is unloaded.
+"""
+
+from __future__ import annotations
+
+import atexit
+from threading import Condition, get_ident
+
+
+class DriverUse:
+    """`with driver_use:` around work with the driver that a thread may do while the interpreter ends.
+
+    Once it ends, those inside come out first, and a thread that goes in is ended by SystemExit, as at a call of
+    sys.exit: without a word, and with what it holds given back. Only the thread that ends the interpreter may go in.
+    """
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        # How often each thread is inside: what runs inside may go in again.
+        self._inside: dict[int, int] = {}
+        self._ended_by: int | None = None
+        self._registered = False
+
+    def __enter__(self) -> None:
+        thread = get_ident()
+        with self._changed:
+            if not self._registered:
+                self._registered = True
+                atexit.register(self.end)
+            if self._ended_by not in (None, thread) and thread not in self._inside:
+                raise SystemExit
+            self._inside[thread] = self._inside.get(thread, 0) + 1
+
+    def __exit__(self, *exception: object) -> None:
+        thread = get_ident()
+        with self._changed:
+            self._inside[thread] -= 1
+            if not self._inside[thread]:
+                del self._inside[thread]
+                self._changed.notify_all()
+
+    def end(self) -> None:
+        """Waits until no other thread is inside; no other one goes in from here on."""
+        thread = get_ident()
+        with self._changed:
+            self._ended_by = thread
+            self._changed.wait_for(lambda: not self._inside.keys() - {thread})
+
+
+driver_use = DriverUse()
