@@ -7,7 +7,7 @@ process by SIGABRT; and a driver must not be at work when its library is unloade
 from __future__ import annotations
 
 import atexit
-from threading import Condition, get_ident
+from threading import Condition, Lock, get_ident
 
 
 class DriverUse:
@@ -18,7 +18,8 @@ class DriverUse:
     """
 
     def __init__(self) -> None:
-        self._changed = Condition()
+        self._lock = Lock()
+        self._left = Condition(self._lock)
         # How often each thread is inside: what runs inside may go in again.
         self._inside: dict[int, int] = {}
         self._ended_by: int | None = None
@@ -26,7 +27,7 @@ class DriverUse:
 
     def __enter__(self) -> None:
         thread = get_ident()
-        with self._changed:
+        with self._lock:
             if not self._registered:
                 self._registered = True
                 atexit.register(self.end)
@@ -36,18 +37,19 @@ class DriverUse:
 
     def __exit__(self, *exception: object) -> None:
         thread = get_ident()
-        with self._changed:
+        with self._lock:
             self._inside[thread] -= 1
             if not self._inside[thread]:
                 del self._inside[thread]
-                self._changed.notify_all()
+                if self._ended_by is not None:
+                    self._left.notify_all()
 
     def end(self) -> None:
         """Waits until no other thread is inside; no other one goes in from here on."""
         thread = get_ident()
-        with self._changed:
+        with self._lock:
             self._ended_by = thread
-            self._changed.wait_for(lambda: not self._inside.keys() - {thread})
+            self._left.wait_for(lambda: not self._inside.keys() - {thread})
 
 
 driver_use = DriverUse()
