@@ -22,7 +22,8 @@ from imgconv.tuning import Database, Tuned
 if TYPE_CHECKING:
     from imgconv.pipeline import Pipeline
     from imgconv.pictures.device import PictureStage
-    from imgconv.runner import Progress, Session
+    from imgconv.programs import Progress
+    from imgconv.runner import Session
 
 Shapes = Mapping[str, Union[Sequence[int], int]]
 

@@ -31,7 +31,8 @@ from imgconv.config import Precision
 from imgconv.graph import Graph, Value
 from imgconv.limits import HALF_MAX
 from imgconv.plan import Plan
-from imgconv.runner import Progress, Session
+from imgconv.programs import Progress
+from imgconv.runner import Session
 
 BOUND = 1e-2
 # Other pictures may bring a layer to higher values than those that were measured.

@@ -15,7 +15,9 @@ from imgconv.memory import lifetimes
 from imgconv.model import Model
 from imgconv.peaks import Peaks, measure_peaks
 from imgconv.plan import Launch, Plan, Storage
-from imgconv.runner import Progress, Session, Span, Timeline
+from imgconv.measuring import Span, Timeline
+from imgconv.programs import Progress
+from imgconv.runner import Session
 from imgconv.timing import Timing, after_warm_up, repeated, timed
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from imgconv.profile import LaunchProfile, Profile
-from imgconv.runner import Span
+from imgconv.measuring import Span
 
 DEVICE = 1
 LAUNCHES, TRANSFERS = 1, 2

@@ -24,7 +24,8 @@ from imgconv.graph import Graph
 from imgconv.limits import HALF_MAX
 from imgconv.plan import Launch
 from imgconv.precision import Inputs, magnitude, relative_error
-from imgconv.runner import Progress, Session
+from imgconv.programs import Progress
+from imgconv.runner import Session
 
 # Rounding to half costs 5e-4 and to float 6e-8 at each layer. A network of fifty layers that amplifies nothing stays
 # below these; what is above has lost more than its roundings explain.

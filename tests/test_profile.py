@@ -35,7 +35,8 @@ from imgconv.passes import run_passes
 from imgconv.peaks import Peaks
 from imgconv.profile import Profile
 from imgconv.profile_page import page
-from imgconv.runner import Session, Timeline
+from imgconv.measuring import Timeline
+from imgconv.runner import Session
 from imgconv.tensor import Tensor, build_graph
 from imgconv.timing import Timing
 from imgconv.trace import trace

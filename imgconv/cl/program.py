@@ -20,6 +20,8 @@ from imgconv.cl.device import Context, environment_options
 from imgconv.cl.program_cache import program_key, read_binary, write_binary
 from imgconv.errors import BuildError, DeviceError
 
+Kernel = cl.Kernel
+
 LINES_AROUND_ERROR = 2
 # Programs of some models: a megabyte or two each on a CPU's driver.
 PROGRAMS_KEPT = 32

@@ -12,7 +12,7 @@ import pytest
 from support import make_model
 
 import imgconv
-from imgconv import runner
+from imgconv import launching
 from imgconv.cl import transfer
 from imgconv.cl.device import DeviceInfo
 from imgconv.layout import Placement, Texture
@@ -264,7 +264,7 @@ def test_mapped_after_a_failure(device: DeviceInfo, monkeypatch: pytest.MonkeyPa
         raise imgconv.DeviceError("planted")
 
     with monkeypatch.context() as broken, pytest.raises(imgconv.DeviceError, match="planted"):
-        broken.setattr(runner.Lane, "enqueue", fail)
+        broken.setattr(launching.Lane, "enqueue", fail)
         mapped.run()
     mapped.inputs["x"][...] = drawn(0)
     numpy.testing.assert_array_equal(mapped.run()["z"], drawn(0) + 1)

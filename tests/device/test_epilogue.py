@@ -175,7 +175,7 @@ def test_spare_lanes_are_zero(context: Context, max_image: int | None) -> None:
         ragged += 1
         # The texture begins at texel (0, 0) of its image, which may be larger.
         region = (*texture.tiling.image_size, texture.tiling.layers)
-        texels = texture.tiling.gather(download(context, session._memory[texture], region))
+        texels = texture.tiling.gather(download(context, session.memory[texture], region))
         width, height = texture.layout.grid(texture.shape)
         quads = texture.layout.quads(texture.shape)
         spare = texels.reshape(height, width // quads, quads * LANES)[..., channels:]

@@ -68,7 +68,7 @@ def test_one_call_a_run_with_the_same_results(recorder: DeviceInfo, monkeypatch:
     replay = recorded.lane.recording.replay
     monkeypatch.setattr(recorded.lane.recording, "replay", lambda: (calls.append("replay"), replay()))
     expected = [plain.run(drawn(seed)) for seed in range(3)]
-    monkeypatch.setattr("imgconv.runner.enqueue_all", lambda *_: calls.append("one by one"))
+    monkeypatch.setattr("imgconv.launching.enqueue_all", lambda *_: calls.append("one by one"))
     for seed in (0, 1, 2, 1):
         found = recorded.run(drawn(seed))
         for name, array in expected[seed].items():
@@ -91,7 +91,7 @@ def test_a_run_after_one_that_stopped_half_way(recorder: DeviceInfo, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
-        broken.setattr("imgconv.runner.enqueue_download", interrupted)
+        broken.setattr("imgconv.device_memory.enqueue_download", interrupted)
         model.run(inputs)
     numpy.testing.assert_array_equal(model.run(inputs)["y"], expected)
 

@@ -25,7 +25,7 @@ from imgconv.cl import program
 from imgconv.cl.device import DeviceInfo
 from imgconv.evaluate import evaluate_graph
 from imgconv.graph import Graph
-from imgconv.runner import LAUNCHES_COMPARED
+from imgconv.launching import LAUNCHES_COMPARED
 from imgconv.tensor import Tensor, build_graph, concatenate
 
 ROOT = Path(__file__).parent.parent.parent

@@ -117,7 +117,7 @@ def test_choices_write_to_one_output(device: DeviceInfo) -> None:
     session = trial.session
     first = next(launch for launch in session.plan.launches if launch.choice).writes
     for number, output in enumerate(trial.outputs):
-        fill(context, session._memory[first], (7.0, 7.0, 7.0, 7.0))
+        fill(context, session.memory[first], (7.0, 7.0, 7.0, 7.0))
         enqueue(context, *trial.launches[number])
         numpy.testing.assert_array_equal(session.value(first.name).reshape(output.shape), output)
 

@@ -12,7 +12,7 @@ import pytest
 from graphs import Taking, const
 
 import imgconv
-from imgconv import runner
+from imgconv import device_memory
 from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.cl.image import create_image, download, fill, upload
 from imgconv.config import Config
@@ -23,6 +23,7 @@ from imgconv.kernels import convolution, convolution_choice
 from imgconv.layout import Texture
 from imgconv.lower import lower
 from imgconv.passes import run_passes
+from imgconv.runner import Session
 from imgconv.target import target_of
 from imgconv.tensor import Tensor, build_graph
 
@@ -54,8 +55,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         return call
 
-    monkeypatch.setattr(runner, "create_buffer", counted(runner.create_buffer))
-    monkeypatch.setattr(runner, "create_image", counted(runner.create_image))
+    monkeypatch.setattr(device_memory, "create_buffer", counted(device_memory.create_buffer))
+    monkeypatch.setattr(device_memory, "create_image", counted(device_memory.create_image))
     return sizes
 
 
@@ -93,10 +94,10 @@ def test_lenders_that_share_already(device: DeviceInfo) -> None:
     context = open_device(device)
     # One image of the input's size in each lender, two in the borrower.
     small, large = (lower(run_passes(g), Config(), apart) for g in (network(0, 1, 16), network(0)))
-    lender = runner.Session(small, context)
-    second = runner.Session(small, context, lenders=[lender])
-    session = runner.Session(large, context, lenders=[lender, second])
-    held = [id(image) for image in session.images.values()]
+    lender = Session(small, context)
+    second = Session(small, context, lenders=[lender])
+    session = Session(large, context, lenders=[lender, second])
+    held = [id(image) for image in session.memory.images.values()]
     assert len(set(held)) == len(held) > 1
     expected = evaluate_graph(network(0), {"x": picture(0)})["y"]
     found = session.run({"x": picture(0)})["y"]
@@ -124,8 +125,8 @@ def test_what_other_textures_left_in_an_image_is_never_read(device: DeviceInfo, 
     spare = {t: (image.width - own.width, image.height - own.height) for t, (own, image) in forms.items()}
     assert sum(t.tiling.tiles == 1 and min(each) > 0 for t, each in spare.items()) >= 3, plan
     assert any(t.tiling.tiles > 1 for t in plan.slots), plan
-    session = runner.Session(plan, open_device(device))
-    for image in session.images.values():
+    session = Session(plan, open_device(device))
+    for image in session.memory.images.values():
         fill(session.context, image, (float("nan"),) * 4)
     x = numpy.random.default_rng(batch).normal(size=(batch, 5, 40, 6)).astype(numpy.float32)
     expected = evaluate_graph(graph, {"x": x})
@@ -155,8 +156,8 @@ def test_winograd_reads_no_stale_texels(device: DeviceInfo) -> None:
     (launch,) = [n for n in plan.launches if "Winograd" in n.specialisation]
     read = launch.reads[0]
     assert isinstance(read, Texture) and plan.images[plan.slots[read]].width > read.form.width, plan
-    session = runner.Session(plan, open_device(device))
-    for image in session.images.values():
+    session = Session(plan, open_device(device))
+    for image in session.memory.images.values():
         fill(session.context, image, (float("nan"),) * 4)
     array = numpy.random.default_rng(0).normal(size=x.shape).astype(numpy.float32)
     expected = evaluate_graph(graph, {"x": array})["y"]
@@ -174,7 +175,7 @@ def test_images_of_a_caller_are_copied_into_folded_ones(device: DeviceInfo) -> N
     given, taken = (plan.placements[name].storage for name in ("x", graph.outputs[0]))
     assert isinstance(given, Texture) and isinstance(taken, Texture)
     assert given.tiling.tiles > 1 or taken.tiling.tiles > 1, plan
-    session = runner.Session(plan, open_device(device))
+    session = Session(plan, open_device(device))
     array = numpy.random.default_rng(0).normal(size=x.shape).astype(numpy.float32)
     images = [create_image(session.context, 12, 48, 0, "float32") for _ in range(2)]
     upload(session.context, images[0], given.layout.pack(array))
@@ -188,9 +189,9 @@ def test_images_of_a_caller_are_copied_into_folded_ones(device: DeviceInfo) -> N
 def test_a_smaller_model_lies_in_the_images_of_a_larger_one(device: DeviceInfo) -> None:
     apart, context = replace(target_of(device), images_in_buffers=None), open_device(device)
     large, small = (lower(run_passes(g), Config(), apart) for g in (network(0, channels=32), network(1, layers=3)))
-    lender = runner.Session(large, context)
-    session = runner.Session(small, context, lenders=[lender])
-    assert {id(i) for i in session.images.values()} <= {id(i) for i in lender.images.values()}
+    lender = Session(large, context)
+    session = Session(small, context, lenders=[lender])
+    assert {id(i) for i in session.memory.images.values()} <= {id(i) for i in lender.memory.images.values()}
     for turn, (model, graph) in enumerate([(lender, network(0, channels=32)), (session, network(1, layers=3))] * 2):
         expected = evaluate_graph(graph, {"x": picture(turn)})["y"]
         found = model.run({"x": picture(turn)})["y"]
@@ -231,8 +232,8 @@ def test_no_memory_is_said_with_numbers(device: DeviceInfo, monkeypatch: pytest.
     def refuse(context: Any, memory: Any, tensor: str = "") -> None:
         raise ResourceError("no memory", tensor)
 
-    monkeypatch.setattr(runner, "allocate", refuse)
-    monkeypatch.setattr(runner, "allocate_buffer", refuse)
+    monkeypatch.setattr(device_memory, "allocate", refuse)
+    monkeypatch.setattr(device_memory, "allocate_buffer", refuse)
     with pytest.raises(ResourceError) as caught:
         imgconv.load(network(0), device=device)
     message = str(caught.value)
