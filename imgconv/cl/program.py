@@ -61,7 +61,7 @@ def build_all(context: Context, parts: Sequence[Part]) -> Iterator[Program]:
     from source. Raises BuildError as ``build`` does.
     """
     build_part = partial(_build_part, context)
-    if context.info.platform == ONE_AT_A_TIME:
+    if context.info.platform in ONE_AT_A_TIME:
         with _without_warnings():
             yield from map(build_part, parts)
         return
@@ -73,13 +73,13 @@ def build_all(context: Context, parts: Sequence[Part]) -> Iterator[Program]:
 
 
 # Intel's CPU driver (2026.22) crashes, or never comes to an end, where two threads build at once; most of its work is
-# under a lock of its own in any case.
-ONE_AT_A_TIME = "Intel(R) OpenCL"
+# under a lock of its own in any case. Oclgrind (21.10) crashes too.
+ONE_AT_A_TIME = ("Intel(R) OpenCL", "Oclgrind")
 _compiler = Lock()
 
 
 def _turn(context: Context) -> AbstractContextManager[object]:
-    return _compiler if context.info.platform == ONE_AT_A_TIME else nullcontext()
+    return _compiler if context.info.platform in ONE_AT_A_TIME else nullcontext()
 
 
 # By the context and the source.
