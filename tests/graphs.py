@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 
 from imgconv.choose import CostModel, Request
 from imgconv.evaluate import evaluate_graph
-from imgconv.graph import Graph
+from imgconv.graph import Graph, Load, Node, Operand, Value
 from imgconv.kernels.step import Choice
 from imgconv.layout import ImageLimits, Texture
 from imgconv.limits import Target
+from imgconv.passes.dead_code import remove_dead_code
+from imgconv.passes.views import push_views
 from imgconv.plan import Plan
 from imgconv.tensor import Tensor, build_graph, concatenate, convolution, gather
-from imgconv.view import View, axis_variables
+from imgconv.view import View, axis_variables, identity
 
 Pass = Callable[[Graph], Graph]
 
@@ -45,6 +47,33 @@ def assert_near(found: Any, expected: Any, tolerance: float = 2e-5) -> None:
     assert found.shape == expected.shape, (found.shape, expected.shape)
     scale = max(numpy.abs(expected[numpy.isfinite(expected)]).max(initial=0.0), 1e-3)
     numpy.testing.assert_allclose(found.astype(numpy.float64), expected, 0, tolerance * scale)
+
+
+# Graphs
+
+def image(*shape: int, name: str = "x") -> Tensor:
+    """An input of rank 4."""
+    return Tensor.input(name, shape or (1, 8, 6, 6))
+
+
+def graph_of(*inputs: Tensor, **outputs: Tensor) -> Graph:
+    """The graph of named outputs. inputs: those that it has in this order, read or not."""
+    return build_graph(outputs, inputs)
+
+
+def node_of(graph: Graph, name: str) -> Node:
+    """The node that makes a value."""
+    return graph.producers[name]
+
+
+def load_of(name: str, shape: tuple[int, ...], operand: str, epilogue: Any, *others: Operand) -> Node:
+    """A node that loads a constant or an input as it lies."""
+    return Node(Value(name, shape, "float32"), Load(), (Operand(operand, identity(shape)),), epilogue, others)
+
+
+def pushed(graph: Graph) -> Graph:
+    """The graph with its movement in the views of what reads it."""
+    return remove_dead_code(push_views(graph))
 
 
 # Formulas
@@ -106,6 +135,13 @@ def apply_pass(step: Pass, graph: Graph, formula: Callable[..., Mapping[str, Any
 def shown(graph: Graph) -> dict[str, str]:
     """The text of every node, by the name of its output."""
     return {n.output.name: str(n).partition(" = ")[2] for n in graph.nodes}
+
+
+def unchanged(step: Any, graph: Graph) -> None:
+    """The pass must not act."""
+    after = apply_pass(step, graph)
+    assert after.nodes == graph.nodes
+    assert after.constants.keys() == graph.constants.keys()
 
 
 # Plans
