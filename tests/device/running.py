@@ -10,7 +10,8 @@ from typing import Any
 import numpy
 from graphs import Taking
 from hypothesis import HealthCheck, settings
-from problems import Instance, Problem, allowing
+from problems import Instance, Problem
+from problems.chain import allowing
 
 from imgconv.cl.device import Context
 from imgconv.choose import Chooser, CostModel

@@ -10,7 +10,7 @@ import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import ConvolutionProblem, convolution_problems, convolution_specialisations
+from problems.convolution import ConvolutionProblem, convolution_problems, convolution_specialisations
 from running import GPU_UNITS, Choose, Wanted, check, choosing, device_settings, run_graph, run_tensors, target
 
 from imgconv.cl.device import Context

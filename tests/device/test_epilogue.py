@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from graphs import Taking
-from problems import (
-    ONE_OPERAND, OPERANDS, TWO_OPERANDS, Chain, ConvolutionProblem, LoadProblem, PoolingProblem, Problem,
-    ProductProblem, ReductionProblem, Step, step_lists,
-)
+from problems import Problem
+from problems.chain import ONE_OPERAND, OPERANDS, TWO_OPERANDS, Chain, Step, step_lists
+from problems.convolution import ConvolutionProblem
+from problems.load import LoadProblem
+from problems.pooling import PoolingProblem
+from problems.product import ProductProblem
+from problems.reduction import ReductionProblem
 from running import check, device_settings, target
 
 from imgconv.cl.device import Context

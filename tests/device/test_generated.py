@@ -12,10 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import mutually_broadcastable_shapes
-from problems import (
-    BroadcastProblem, ConcatenationProblem, GatherProblem, LoadProblem, MovementProblem, PoolingProblem, Problem,
-    ReductionProblem, ResampleProblem, gather_problems, movement_problems, pooling_problems, reduction_problems,
-)
+from problems import Problem
+from problems.concatenation import ConcatenationProblem
+from problems.gather import GatherProblem, gather_problems
+from problems.load import BroadcastProblem, LoadProblem
+from problems.movement import MovementProblem, movement_problems
+from problems.pooling import PoolingProblem, pooling_problems
+from problems.reduction import ReductionProblem, reduction_problems
+from problems.resample import ResampleProblem
 from running import check, device_settings, run_tensors, target
 
 from imgconv.cl.device import Context

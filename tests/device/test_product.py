@@ -8,7 +8,7 @@ import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import ProductProblem, product_problems, product_specialisations
+from problems.product import ProductProblem, product_problems, product_specialisations
 from running import Choose, check, choosing, device_settings, run_tensors, target
 
 from imgconv.cl.device import Context

@@ -7,7 +7,7 @@ import pytest
 from graphs import assert_near, numbers
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import ROWS, RowsProblem, normalise, rows_problems
+from problems.rows import ROWS, RowsProblem, normalise, rows_problems
 from running import check, device_settings, run_tensors, target
 
 from imgconv.cl.device import Context

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from graphs import Taking
-from problems import SeparableProblem, separable_problems, separable_specialisations
+from problems.separable import SeparableProblem, separable_problems, separable_specialisations
 from running import Choose, Wanted, check, choosing, device_settings, run_graph, run_tensors, target
 
 from imgconv.cl.device import Context

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import PoolingProblem
+from problems.pooling import PoolingProblem
 from running import check, device_settings, target
 
 from imgconv.cl.device import Context
