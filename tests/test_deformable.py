@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy
 import pytest
+from operators import Case, model_of
 from support import ENGINES, assert_close, run_model, run_oracle
-from test_operators import Case, model_of
 
 from imgconv.errors import ModelError
 

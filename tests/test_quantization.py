@@ -9,8 +9,8 @@ import numpy
 import onnx
 import onnx.helper
 import pytest
+from operators import Case, Constant, check, model_of
 from support import ENGINES, OLD_ORACLE, OLD_ORACLE_REASON, make_model, run_model, run_oracle
-from test_operators import Case, Constant, check, model_of
 
 from imgconv.errors import ModelError, UnsupportedError
 from imgconv.expression import operations

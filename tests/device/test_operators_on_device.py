@@ -7,8 +7,10 @@ import test_einsum
 import test_operators
 import test_quantization
 import test_recurrent
+from operators import Case, check
+from operators.integers import NARROW, wrapping_model
 from support import OLD_ORACLE, assert_close, run_model
-from test_operators import NARROW, NEW_ORACLE_ONLY, Case, check, wrapping_model
+from test_operators import NEW_ORACLE_ONLY
 
 from imgconv.cl.device import DeviceInfo
 
