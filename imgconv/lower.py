@@ -36,7 +36,7 @@ def lower(
     folded = {t: replace(t, tiling=tiling) for t, (_, tiling) in slots.items() if t.tiling != tiling}
     if folded:
         launches = emitter.again(made, folded)
-    names = {v.name for v in placed.graph.inputs} | placed.graph.producers.keys()
+    names = {v.name for v in graph.inputs} | graph.producers.keys()
     storages = {a.storage for launch in launches for a in launch.source.arguments} | {*placed.input_buffers.values()}
     places = {name: emitter.where(each) for name, each in placed.placements.items() if name in names}
     return Plan(

@@ -22,13 +22,12 @@ from imgconv.view import reshape
 
 @dataclass(frozen=True)
 class Placed:
-    """What `place` decided. graph: whose inputs have the shapes that they are uploaded in; steps: in order.
+    """What `place` decided: the steps in order, and what they need.
 
     placements: of every value that has a place; known: the arrays of textures that hold constants; constant_outputs:
     the arrays of outputs that depend on no input; states: textures that keep their content from run to run.
     """
 
-    graph: Graph
     steps: tuple[Step, ...]
     placements: Mapping[str, Placement]
     input_buffers: Mapping[str, Storage]
@@ -45,7 +44,7 @@ def place(graph: Graph, config: Config, target: Target, states: Mapping[str, str
     placer.place_nodes()
     lasting = placer.place_outputs()
     return Placed(
-        placer.graph, tuple(placer.steps), placer.placements, placer.input_buffers, placer.output_buffers,
+        tuple(placer.steps), placer.placements, placer.input_buffers, placer.output_buffers,
         placer.known, placer.constant_outputs, lasting,
     )
 

@@ -19,7 +19,11 @@ from imgconv.compiler import compile_graph
 from imgconv.config import Config
 from imgconv.errors import ResourceError
 from imgconv.graph import Graph
+from imgconv.emit import Emitter
+from imgconv.kernels import packing
 from imgconv.kernels.convolution import Specialisation
+from imgconv.kernels.convolution_choice import default_specialisation
+from imgconv.kernels.convolution_template import TEMPLATE
 from imgconv.kernels.source import KernelSource
 from imgconv.layout import (
     Alignment, HostBuffer, ImageLimits, Layout, Texture, choose_tiling, image_layout, matrix_layout,
@@ -607,6 +611,53 @@ def test_work_groups_divide_the_global_size() -> None:
             if local is not None:
                 assert all(g % n == 0 for g, n in zip(launch_.source.global_size, local, strict=True))
                 assert numpy.prod(local) <= 256
+
+
+# Choices
+
+def three_layers() -> Graph:
+    """Two convolutions of one problem and another one, at sizes that fold where textures take turns."""
+    x = image(1, 8, 20, 20)
+    y = x.conv2d(const(8, 8, 3, 3), padding=1).relu().conv2d(const(8, 8, 3, 3, seed=1), padding=1)
+    return run_passes(build_graph({"y": y.conv2d(const(40, 8, 1, 1), stride=2).mean([2, 3])}))
+
+
+def test_launches_keep_what_was_chosen() -> None:
+    plan = lower(three_layers(), Config(), target())
+    convolutions = [launch for launch in plan.launches if launch.choice]
+    assert [launch.values for launch in convolutions] == [(launch.name,) for launch in convolutions]
+    for launch in convolutions:
+        chosen = launch.choice
+        assert chosen is not None and chosen.template == "convolution" and chosen.seconds is None
+        assert chosen.problem.multiply_adds == launch.multiply_adds > 0
+        assert str(chosen.specialisation) == launch.specialisation
+        assert chosen.predicted == TEMPLATE.cost(chosen.problem, chosen.specialisation, target())
+    assert convolutions[0].choice == convolutions[1].choice != convolutions[2].choice
+
+
+def test_weights_are_packed_once_and_choices_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where textures fold, so that launches are made again."""
+    packed, asked = [], []
+    pack = packing.pack_weights
+
+    def counting(*arguments: Any) -> Any:
+        packed.append(arguments)
+        return pack(*arguments)
+
+    def choosing(problem: Any, kind: str, units: int) -> Any:
+        asked.append(problem)
+        return default_specialisation(problem, kind, units)
+
+    def folding(self: Emitter, made: Any, folded: Any) -> Any:
+        folds.append(len(folded))
+        return again(self, made, folded)
+
+    again, folds = Emitter.again, []
+    monkeypatch.setattr(packing, "pack_weights", counting)
+    monkeypatch.setattr(Emitter, "again", folding)
+    lower(three_layers(), Config(), target(), chooser=Taking(convolution=choosing))
+    assert folds and folds[0] > 0, "nothing folds: another network is needed"
+    assert len(packed) == len(asked) == 3
 
 
 # Limits

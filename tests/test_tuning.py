@@ -15,14 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graphs import target
+from graphs import const, target
 
 from imgconv.choose import Request
+from imgconv.cl.device import DeviceInfo
+from imgconv.compiled import prepare_for
+from imgconv.compiler import Prepared
 from imgconv.config import Config
 from imgconv.errors import ConfigError
 from imgconv.kernels import convolution, convolution_choice, product
 from imgconv.kernels.step import Choice
 from imgconv.kernels.templates import template_of
+from imgconv.onnx_import import import_onnx
+from imgconv.tensor import Tensor, build_graph
+from imgconv.tuner import ranked
 from imgconv.tuning import Database, Measured, Tuned, default_path, key, open_beside
 
 ROOT = Path(__file__).parent.parent
@@ -86,6 +92,74 @@ def test_what_the_kernels_no_longer_take_is_not_chosen(database: Database) -> No
         connection.execute("""UPDATE measured SET specialisation = '{"kernel": "convolution", "unheard_of": 1}'""")
     database.record(HERE, NAME, [Measured(FAST, 2e-9)])
     assert chosen(database) == FAST and database.find(HERE, NAME) == [Measured(FAST, 2e-9)], "nor in the way"
+
+
+# Rows as imgconv 0.1.0 first wrote them: device, problem, specialisation, seconds.
+OLD_ROWS = [
+    (
+        HERE,
+        "convolution Problem(batch=1, channels=32, input_size=(14, 14), filters=64, output_size=(14, 14), "
+        "window=(1, 1), strides=(1, 1), dilations=(1, 1), pads=(0, 0), groups=1, depthwise=False, phases=(1, 1), "
+        "phase_shift=(0, 0), half=False, integers=False) stored as float",
+        '{"block_columns": 1, "block_quads": 1, "block_rows": 1, "float_coordinates": true, "half_quads": 0, '
+        '"keep": "texel", "kernel": "convolution", "local_size": [2, 32, 2], "parts": 16, "passes": 1, '
+        '"staged_input": false, "vector_quads": 1, "weights": "image", "winograd": 0}',
+        1e-5,
+    ),
+    (
+        HERE, "product Problem(batch=1, rows=3, inner=64, columns=40) stored as half",
+        '{"block_quads": 1, "block_rows": 3, "group_columns": 8, "kernel": "product", "parts": 16}', 2e-5,
+    ),
+]
+
+
+def test_old_files_are_read(database: Database) -> None:
+    """A new field of a problem, or another name of a file of ours, must not lose what users measured."""
+    with sqlite3.connect(database.path) as connection:
+        connection.executemany("INSERT INTO measured VALUES (?, ?, ?, ?)", OLD_ROWS)
+    found = choice(database, PROBLEM)
+    wanted = convolution.Specialisation(
+        1, 1, 1, "texel", "image", (2, 32, 2), parts=16, float_coordinates=True
+    )
+    assert (found.specialisation, found.seconds) == (wanted, 1e-5)
+    assert wanted != chosen(database, "elsewhere"), "the cost model would take another one"
+    found = choice(database, PRODUCT, config=Config(float16=1))
+    assert (found.specialisation, found.seconds) == (product.Specialisation(3, 1, 16, 8), 2e-5)
+
+
+def test_verify_and_precision_judge_the_plan_that_load_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: DeviceInfo
+) -> None:
+    """Both take the measurements beside the model."""
+    import imgconv
+    from imgconv import cli
+    from imgconv.commands import tune, verify
+
+    model = tmp_path / "m.onnx"
+    x = Tensor.input("x", (1, 8, 9, 9))
+    imgconv.export_onnx(build_graph({"y": x.conv2d(const(8, 8, 3, 3))}, [x]), model)
+    prepared = prepare_for(device, import_onnx(model), Config())
+    (launch,) = (launch for launch in prepared.plan().launches if launch.choice)
+    assert launch.choice is not None
+    other = ranked(launch.choice.problem, prepared.target)[-1]
+    for config in (Config(), Config(float16=1)):
+        made = [Measured(other, 1e-12)]
+        Database(default_path(model), new=True).record(device.key, key(launch.choice.problem, config), made)
+    seen: list[Any] = []
+
+    def look(*arguments: Any, **options: Any) -> Any:
+        seen.extend(each for each in arguments if isinstance(each, Prepared))
+        raise ConfigError("seen")
+
+    monkeypatch.setattr(verify, "verify", look)
+    monkeypatch.setattr(tune, "choose_precision", look)
+    monkeypatch.setenv("IMGCONV_DEVICE", str(device.index))
+    assert cli.main(["verify", str(model)]) == cli.main(["tune", "--precision", str(model)]) == 1
+    expected = imgconv.load(model, device).plan
+    for each in seen:
+        plans = str(each.plan(Config())), str(expected)
+        assert plans[0] == plans[1] and str(other) in plans[0]
+    assert len(seen) == 2
 
 
 def test_merging_keeps_the_shorter(database: Database, tmp_path: Path) -> None:

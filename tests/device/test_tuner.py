@@ -23,9 +23,10 @@ from imgconv.config import Config
 from imgconv.errors import Error
 from imgconv.evaluate import evaluate_graph
 from imgconv.graph import Graph
+from imgconv.kernels import separable
 from imgconv.target import target_of
 from imgconv.tensor import Tensor, build_graph
-from imgconv.tuning import Database, key
+from imgconv.tuning import Database, Measured, Tuned, key
 
 X = numpy.random.default_rng(0).normal(size=(1, 8, 9, 9)).astype(numpy.float32)
 
@@ -148,6 +149,23 @@ def test_a_busy_device_takes_steps_for_each_launch(device: DeviceInfo, monkeypat
         work.enqueue(launches)
         found += list(download_buffer(context, work._number, (1,), numpy.float32))
     assert found == [1.0, 1.875]  # from 0, halved and increased by one at each step
+
+
+def test_pairs_of_convolutions_are_tuned_too(device: DeviceInfo, tmp_path: Path) -> None:
+    """A pair that a large GPU computes in one launch: copies of both nodes are measured, and the fastest is taken."""
+    x = Tensor.input("x", (1, 32, 14, 14))
+    pair = x.depthwise(const(32, 1, 3, 3), padding=1).relu().conv2d(const(16, 32, 1, 1))
+    large = replace(target_of(device), kind="gpu", compute_units=132)
+    made = prepare(build_graph({"y": pair.apply("exp")}, [x]), Config(), large)
+    (problem,) = (problem for problem in tuner.problems_of(made) if isinstance(problem, separable.Problem))
+    assert [node.output.name for node in tuner.problems_of(made)[problem]] == list(made.plan().launches[1].values)
+    database = Database(tmp_path / "t", new=True)
+    found = tuner.tune(made, open_device(device, profile=True), database, 600.0, 2, lambda done, total, what: None)
+    assert len(found[problem]) == 2
+    database.record(device.key, key(problem, Config()), [Measured(found[problem][-1].specialisation, 1e-12)])
+    (launch,) = replace(made, chooser=Tuned(database, device.key)).plan().compute_launches
+    assert launch.choice is not None and launch.choice.template == "separable" and launch.choice.seconds == 1e-12
+    assert launch.choice.specialisation == found[problem][-1].specialisation
 
 
 def test_the_budget(device: DeviceInfo, tmp_path: Path) -> None:
