@@ -194,6 +194,16 @@ def by_pillow(picture: Image.Image, size: Size, box: tuple[float, float, float, 
     return numpy.asarray(picture.transform(size, Image.Transform.EXTENT, box, Image.Resampling.BILINEAR))
 
 
+@pytest.mark.parametrize(("resize", "filter"), zip([*RESIZES, "crop"], FILTERS, strict=True))
+def test_host_and_device_agree(device: DeviceInfo, resize: str, filter: str) -> None:
+    """At even sizes too, where a pixel lies on the very edge of a box: one place says what it weighs."""
+    for order, own, size in ("bgr", (500, 387), (224, 224)), ("y", (64, 48), (16, 24)):
+        how, array = Preparation(resize, filter, order), draw("rgb", own)
+        model = imgconv.load(passing(*size, how.channels), device)
+        found = model.preprocess((own[1], own[0]), resize=resize, filter=filter, order=order)(array)
+        numpy.testing.assert_allclose(found, to_array(Image.fromarray(array), how, size), rtol=0, atol=FLOAT)
+
+
 @pytest.mark.parametrize("size", [(30, 61), (61, 17), (61, 40)])
 def test_a_cubic_overshoots_in_no_direction(device: DeviceInfo, size: Size) -> None:
     """It would reach from -34 to 289 beside an edge between black and white."""
