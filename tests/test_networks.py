@@ -441,7 +441,7 @@ def test_nothing_is_computed_while_a_network_is_written(monkeypatch: pytest.Monk
     def refuse(*_: Any) -> Any:
         raise AssertionError("computed")
 
-    monkeypatch.setattr("imgconv.tensor.evaluate_node", refuse)
+    monkeypatch.setattr("imgconv.lazy.evaluate_node", refuse)
     x = Tensor.input("x", (1, 3, 8, 8))
     w = Tensor.constant(numbers(4, 3, 3, 3))
     y = x.conv2d(w * 2.0).relu().global_average_pool().flatten().linear(Tensor.constant(numbers(2, 4)))
