@@ -31,7 +31,7 @@ Section = Sequence[Union[bytes, memoryview]]
 
 
 def is_archive(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as an archive does; False where there is none."""
+    """Whether a file begins as an archive does; False if there is none."""
     try:
         check_regular(path)
         with open(path, "rb") as file:
@@ -41,7 +41,7 @@ def is_archive(path: str | os.PathLike[str]) -> bool:
 
 
 def write_archive(path: str | os.PathLike[str], sections: Mapping[str, Section]) -> None:
-    """Writes a file of these sections, whole or not at all. Raises InputError where it cannot be written."""
+    """Writes a file of these sections, whole or not at all. Raises InputError if it cannot be written."""
     entries, offset = [], 0
     for name, parts in sections.items():
         length = sum(len(part) for part in parts)
@@ -78,7 +78,7 @@ class Archive:
         return tuple(self._entries)
 
     def section(self, name: str) -> bytes:
-        """A section's content, checked. Raises ModelError where it is damaged or missing."""
+        """A section's content, checked. Raises ModelError if it is damaged or missing."""
         if name not in self._entries:
             raise self._error(f"it has no section {name!r}: compile it again")
         offset, length, digest = self._entries[name]

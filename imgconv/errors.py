@@ -38,7 +38,7 @@ class ConfigError(Error):
 class ModelError(Error):
     """The model is broken.
 
-    ``file`` is the model's path and ``node`` the name of the operator at fault; each is empty where it is not known.
+    ``file`` is the model's path and ``node`` the name of the operator at fault; each is empty if it is not known.
     """
 
     def __init__(self, message: str, file: str = "", node: str = "") -> None:
@@ -87,7 +87,7 @@ class DeviceError(Error):
 class ResourceError(DeviceError):
     """A texture or memory that cannot be had.
 
-    ``tensor`` is the name of the tensor it was for (empty where it is not known), ``shape`` what was asked for
+    ``tensor`` is the name of the tensor it was for (empty if it is not known), ``shape`` what was asked for
     (its unit is in the message), and ``limit`` what the device allows, in words.
     """
 
@@ -108,7 +108,7 @@ class BuildError(DeviceError):
     """The driver cannot compile a kernel.
 
     ``source`` names the kernel's source (the path of its .cl file), ``log`` is what the driver said, and ``excerpt``
-    holds the numbered source lines near each error (empty where the log names no line).
+    holds the numbered source lines near each error (empty if the log names no line).
     """
 
     def __init__(self, source: str, log: str, excerpt: str = "") -> None:

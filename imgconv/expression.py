@@ -69,7 +69,7 @@ def _quotient(a: Any, b: Any) -> Any:
 
 
 def _on_integers(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of integers, also where they are held by floats."""
+    """The function of integers, also if they are held by floats."""
     def call(*arguments: Any) -> Any:
         whole = [a if numpy.asarray(a).dtype.kind in "iu" else numpy.asarray(a).astype(numpy.int64) for a in arguments]
         return function(*whole)
@@ -256,7 +256,7 @@ def _equal(a: Expression, b: Expression, found: set[tuple[int, int]]) -> bool:
 
 
 def apply(operation: str, *arguments: Expression | float) -> Expression:
-    """The operation on expressions or numbers; folded at once where all are numbers, and a product with 1."""
+    """The operation on expressions or numbers; folded at once if all are numbers, and a product with 1."""
     assert operation in OPERATIONS, operation
     expressions = tuple(a if isinstance(a, (Literal, Argument, Apply)) else Literal(float(a)) for a in arguments)
     if all(isinstance(e, Literal) for e in expressions):
@@ -305,7 +305,7 @@ def parts(expression: Expression) -> tuple[Expression, ...]:
 
 
 def users(expression: Expression, part: Expression) -> tuple[Apply, ...]:
-    """The operations that take a part directly; none where the expression is the part itself."""
+    """The operations that take a part directly; none if the expression is the part itself."""
     return tuple(e for e in parts(expression) if isinstance(e, Apply) and part in e.arguments)
 
 
@@ -337,7 +337,7 @@ def evaluate(expression: Expression, arguments: Sequence[Any]) -> Any:
 
 
 def _weak(number: float, arguments: Sequence[Any]) -> Any:
-    # A Python integer keeps integer tensors integer, where a float would turn them into float64.
+    # A Python integer keeps integer tensors integer; a float would turn them into float64.
     integers = arguments and all(not numpy.issubdtype(a.dtype, numpy.floating) for a in arguments)
     return int(number) if integers and float(number).is_integer() else number
 

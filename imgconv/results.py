@@ -19,7 +19,7 @@ SMALLEST_IMAGE = 16
 
 @dataclass(frozen=True)
 class Score:
-    """One class. label: "" where there are no labels."""
+    """One class. label: "" if there are no labels."""
 
     index: int
     score: float
@@ -42,7 +42,7 @@ class ImageOutput:
 
 @dataclass(frozen=True)
 class Summary:
-    """The spread of a tensor's finite values, NaN where it has none; not_finite: how many others there are."""
+    """The spread of a tensor's finite values, NaN if it has none; not_finite: how many others there are."""
 
     minimum: float
     maximum: float
@@ -64,7 +64,7 @@ def kind_of(shape: Sequence[int], dtype: str) -> str:
 
 
 def interpret(name: str, array: Any, top: int, labels: Sequence[str] = ()) -> Result:
-    """What an output shows. top: how many classes; labels: their names. Raises InputError where they do not fit."""
+    """What an output shows. top: how many classes; labels: their names. Raises InputError if they do not fit."""
     kind = kind_of(array.shape, str(array.dtype))
     if kind == "scores":
         return Scores(_best(name, array.reshape(-1), top, labels))
@@ -90,7 +90,7 @@ def _best(name: str, scores: Any, top: int, labels: Sequence[str]) -> tuple[Scor
 
 
 def read_labels(path: str | Path) -> tuple[str, ...]:
-    """One name a line; where every line starts with its own number, as in "0,tench", the number is dropped.
+    """One name a line; if every line starts with its own number, as in "0,tench", the number is dropped.
 
     Raises InputError naming the file.
     """

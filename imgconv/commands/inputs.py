@@ -35,7 +35,7 @@ def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
         "a cubic; bilinear: the four nearest only, as OpenCV does",
     )
     before.add_argument("--pad", type=int, default=114, metavar="PIXEL", help="fills a letterbox (default: 114)")
-    before.add_argument("--order", choices=ORDERS, help="channels (default: rgb, or y, the luma, where there is one)")
+    before.add_argument("--order", choices=ORDERS, help="channels (default: rgb, or y, the luma, if there is one)")
     before.add_argument("--scale", type=number, default=1.0, help="a number or a fraction such as 1/255 (default: 1)")
     before.add_argument("--mean", type=numbers, default=(0.0,), metavar="MEAN", help="one value, or three: 104,117,123")
     before.add_argument("--std", type=numbers, default=(1.0,), metavar="STD", help="one value, or three")
@@ -99,7 +99,7 @@ def read_given(options: argparse.Namespace) -> Given:
 
 
 def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[list[dict[str, Any]], Shapes]:
-    """The arrays of all inputs for each picture, or for the file `case`; none where the inputs are to be drawn.
+    """The arrays of all inputs for each picture, or for the file `case`; none if the inputs are to be drawn.
 
     And the shapes to import the model with. Raises ModelError and InputError; the pictures must be of one size.
     """
@@ -149,7 +149,7 @@ def find_target(declared: Declared, shapes: Shapes, arrays: Mapping[str, Any]) -
 
 
 def read_preparation(options: argparse.Namespace, target: PictureInput | None) -> Preparation:
-    """What --resize, --order and so on say. Raises InputError where the model has another number of channels."""
+    """What --resize, --order and so on say. Raises InputError if the model has another number of channels."""
     order = options.order or ("y" if target and target.channels == 1 else "rgb")
     preparation = Preparation(
         options.resize, options.filter, order, options.scale, options.mean, options.std, options.pad

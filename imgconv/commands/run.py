@@ -59,7 +59,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run: the outputs by name, what they show, the files that were written. picture: "" where there is none."""
+    """One run: the outputs by name, what they show, the files that were written. picture: "" if there is none."""
 
     picture: str
     size: tuple[int, int]
@@ -112,7 +112,7 @@ def run_all(request: Request) -> Iterator[tuple[Outcome, Model]]:
 
 
 def load_model(request: Request, shapes: Shapes, progress: Callable[[int, int, str], None]) -> Model:
-    """The compiled model. Raises InputError where --output asks for an image and no output is one."""
+    """The compiled model. Raises InputError if --output asks for an image and no output is one."""
     options, given = request.options, request.given
     source = open_source(
         options.model, options.device, options.float16, options.native_explog, shapes, options.max_image, progress,

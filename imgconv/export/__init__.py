@@ -28,9 +28,9 @@ IR_VERSION = 8
 
 
 def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onnx.ModelProto:
-    """The Graph as an ONNX model with its inputs, outputs and value names; also written to `path` where one is given.
+    """The Graph as an ONNX model with its inputs, outputs and value names; also written to `path` if one is given.
 
-    The file appears whole or not at all. Raises InputError where it cannot be written.
+    The file appears whole or not at all. Raises InputError if it cannot be written.
     """
     writer = Writer(graph.values)
     nodes = Nodes(graph, writer)

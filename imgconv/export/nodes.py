@@ -27,7 +27,7 @@ class Nodes:
         self.writer = writer
 
     def load(self, operand: Operand, fixed: int, moved_only: bool = False) -> Tensor:
-        """What the operand reads. Of its axes all but the last `fixed` have length 1 where they only repeat."""
+        """What the operand reads. Of its axes all but the last `fixed` have length 1 if they only repeat."""
         rank = len(operand.view.shape)
         indices = [*operand.view.index, *(b.index for b in operand.view.bounds)]
         loose = replace(operand.view, shape=cut(operand.view.shape, axes_of(indices)))
@@ -88,7 +88,7 @@ class Nodes:
         reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], operation.dilations, strict=True)]
         sizes = list(zip(x.shape[2:], shape[2:], strides, reach, before, strict=True))
         if operation.transposed:
-            # What is cut off after the whole result; zeros follow where it is too short.
+            # What is cut off after the whole result; zeros follow if it is too short.
             after = [(n - 1) * s + r - b - out for n, out, s, r, b in sizes]
             if min(before) < 0 or any(a <= -s for a, s in zip(after, strides, strict=True)):
                 whole = (*shape[:2], *((n - 1) * s + r for n, _, s, r, _ in sizes))
@@ -105,7 +105,7 @@ class Nodes:
         return self.writer.emit("Conv", [x, w], "float32", shape, pads=[*before, *after], **attributes)
 
     def pooling(self, operation: Reduction, node: Node) -> Tensor | None:
-        """MaxPool, or AveragePool times the window's size; None where the reduction is neither."""
+        """MaxPool, or AveragePool times the window's size; None if the reduction is neither."""
         view, fill = node.operands[0].view, node.operands[0].fill
         if operation not in (Reduction("max", IDENTITY), Reduction("sum", IDENTITY)) or len(node.output.shape) != 4:
             return None

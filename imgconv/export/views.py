@@ -67,7 +67,7 @@ def grid_arrays(shape: Shape, axes: Sequence[int]) -> dict[str, Any]:
 
 
 def _padding(view: View) -> tuple[list[int], list[int]] | None:
-    """The amounts before and after each axis where the view is its source with the fill value around it."""
+    """The amounts before and after each axis if the view is its source with the fill value around it."""
     if len(view.shape) != len(view.source) or not view.bounds:
         return None
     before = [-e.constant for e in view.index]
@@ -76,7 +76,7 @@ def _padding(view: View) -> tuple[list[int], list[int]] | None:
 
 
 def windows(view: View) -> dict[str, list[int]] | None:
-    """strides, dilations and pads where the view is sliding windows over the last two of four axes."""
+    """strides, dilations and pads if the view is sliding windows over the last two of four axes."""
     if len(view.source) != 4 or len(view.shape) != 6 or 0 in view.shape:
         return None
     factors = [{str(atom): k for atom, k in e.terms} for e in view.index]
@@ -107,7 +107,7 @@ def only_padding(view: View, strides: list[int], dilations: list[int], pads: lis
 
 
 def reduced_axes(view: View, rank: int) -> list[int]:
-    """The axes of the source that the axes from `rank` on are; none where they are not whole, or change places."""
+    """The axes of the source that the axes from `rank` on are; none if they are not whole, or change places."""
     own = [str(e) for e in view.index]
     long = [axis for axis, n in enumerate(view.source) if n > 1]
     if view.bounds or sorted(own[a] for a in long) != sorted(f"i{a}" for a, n in enumerate(view.shape) if n > 1):

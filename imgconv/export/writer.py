@@ -17,7 +17,7 @@ from imgconv.view import Shape
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of the ONNX graph; dtype is float32, int64 or bool, save where elements are only moved."""
+    """A tensor of the ONNX graph; dtype is float32, int64 or bool, unless elements are only moved."""
 
     name: str
     dtype: str
@@ -94,7 +94,7 @@ class Writer:
         return made
 
     def transpose(self, tensor: Tensor, order: Sequence[int]) -> Tensor:
-        """Axis a of the result is axis order[a]; a Reshape where only axes of length 1 change places."""
+        """Axis a of the result is axis order[a]; a Reshape if only axes of length 1 change places."""
         shape = tuple(tensor.shape[a] for a in order)
         long = [a for a in order if tensor.shape[a] > 1]
         if long == sorted(long):
@@ -113,7 +113,7 @@ class Writer:
         return self.emit("Pad", [tensor, self.integers(*before, *after), number], tensor.dtype, shape)
 
     def pick(self, tensor: Tensor, axis: int, positions: Any) -> Tensor:
-        """The positions along an axis: a Slice where they are evenly spaced, a Gather otherwise."""
+        """The positions along an axis: a Slice if they are evenly spaced, a Gather otherwise."""
         count = len(positions)
         if tensor.shape[axis] == count and numpy.array_equal(positions, numpy.arange(count)):
             return tensor
@@ -195,7 +195,7 @@ def computed(dtype: str) -> str:
 
 
 def common(numbers: Sequence[Number]) -> str:
-    """int64 where all are whole, float32 otherwise."""
+    """int64 if all are whole, float32 otherwise."""
     whole = [n.value.is_integer() if isinstance(n, Literal) else n.dtype != "float32" for n in numbers]
     tensors = any(isinstance(n, Tensor) for n in numbers)
     return "int64" if all(whole) and tensors else "float32"

@@ -31,7 +31,7 @@ def import_onnx(model: Model, shapes: Shapes | None = None, contents: Mapping[st
     contents: arrays for inputs whose content becomes part of the Graph, which then has no such input.
 
     Raises ModelError for a file that is missing, broken or no valid ONNX, UnsupportedError for what imgconv does not
-    do, with every unsupported operator at once, and InputError where `shapes` does not fit the model; ContentError and
+    do, with every unsupported operator at once, and InputError if `shapes` does not fit the model; ContentError and
     ShapeError are those that `contents` and `shapes` mend.
     """
     file = "" if isinstance(model, onnx.ModelProto) else os.fspath(model)
@@ -43,7 +43,7 @@ def import_onnx(model: Model, shapes: Shapes | None = None, contents: Mapping[st
 def declared_inputs(model: Model) -> dict[str, tuple[str, list[int | str] | None]]:
     """dtype and dimensions of every input of an ONNX file or ModelProto, before any symbolic dimension has a size.
 
-    A dimension is a size, a name, or "" where it has neither; None stands for all where the file gives no shape.
+    A dimension is a size, a name, or "" if it has neither; None stands for all if the file gives no shape.
     Raises ModelError and UnsupportedError as `import_onnx` does.
     """
     file = "" if isinstance(model, onnx.ModelProto) else os.fspath(model)

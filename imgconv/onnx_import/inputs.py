@@ -41,7 +41,7 @@ def read_inputs(values: Sequence[onnx.ValueInfoProto], shapes: Shapes) -> Iterat
 
 
 def _check_key(key: str, is_shape: bool, inputs: Sequence[str], symbols: Sequence[str]) -> None:
-    """Raises InputError where a key of `shapes` is neither an input with a shape nor a dimension with a size."""
+    """Raises InputError if a key of `shapes` is neither an input with a shape nor a dimension with a size."""
     if key in (inputs if is_shape else symbols):
         return
     if key in inputs:
@@ -55,7 +55,7 @@ def _check_key(key: str, is_shape: bool, inputs: Sequence[str], symbols: Sequenc
 
 
 def declaration(value: onnx.ValueInfoProto) -> tuple[str, list[int | str] | None]:
-    """dtype and dimensions of an input: a size, a name, or "" for an unnamed one; None where there is no shape."""
+    """dtype and dimensions of an input: a size, a name, or "" for an unnamed one; None if there is no shape."""
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         raise UnsupportedError(f"input {value.name!r} is no tensor but a {kind or 'value of no type'}")

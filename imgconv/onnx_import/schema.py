@@ -78,7 +78,7 @@ def bound_nodes(function: onnx.FunctionProto, node: onnx.NodeProto, version: int
 
 
 def dtype_name(element_type: int) -> str:
-    """numpy's name of an ONNX element type; ONNX's where numpy has none."""
+    """numpy's name of an ONNX element type; ONNX's if numpy has none."""
     try:
         dtype = numpy.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type))
     except (KeyError, ValueError):
@@ -88,7 +88,7 @@ def dtype_name(element_type: int) -> str:
 
 
 def type_problem(schema: onnx.defs.OpSchema, inputs: Sequence[Tensor | None]) -> str:
-    """What is wrong with the types of a node's inputs, in words; "" where nothing is."""
+    """What is wrong with the types of a node's inputs, in words; "" if nothing is."""
     allowed = {c.type_param_str: tuple(c.allowed_type_strs) for c in schema.type_constraints}
     bound: dict[str, str] = {}
     for position, tensor in enumerate(inputs):

@@ -195,7 +195,7 @@ class Scope:
         self.tensors[name] = tensor.named(name)
 
     def check(self, step: Step, inputs: Sequence[Tensor | None]) -> None:
-        """Raises ModelError where the node or the types of its inputs are not what ONNX allows."""
+        """Raises ModelError if the node or the types of its inputs are not what ONNX allows."""
         node = onnx.NodeProto()
         node.CopyFrom(step.proto)
         node.domain = ""

@@ -5,7 +5,7 @@ its columns, converts its colors, pads and normalises it; the passes fuse what t
 
 The result is that of `preprocess.to_array`, but for the rounding of float sums. It is that of Pillow within 1 of 255
 before it is normalised, for Pillow rounds to 8 bits after each direction, and nothing is rounded here. A cubic, whose
-weights are partly negative, may be another 1/8 off, and more where it overshoots black or white: Pillow clips after
+weights are partly negative, may be another 1/8 off, and more if it overshoots black or white: Pillow clips after
 each direction.
 """
 
@@ -47,7 +47,7 @@ def array_shape(format: str, size: Size) -> tuple[int, ...]:
 
 
 def size_of_array(format: str, shape: Sequence[int]) -> Size:
-    """Width and height of the picture in an array of that shape. Raises InputError where it is none of the format."""
+    """Width and height of the picture in an array of that shape. Raises InputError if it is none of the format."""
     height, width = (*shape, 0, 0)[:2]
     size = width, height // 3 * 2 if format == "nv12" else height
     even = format != "nv12" or not (height % 3 or width % 2)
@@ -64,7 +64,7 @@ class PictureStage:
     how: Preparation
 
     def shapes_after(self, shapes: Mapping[str, Any]) -> dict[str, Any]:
-        """The shapes of the model's own inputs. Raises ShapeError where that of the picture is not given."""
+        """The shapes of the model's own inputs. Raises ShapeError if that of the picture is not given."""
         if PICTURE not in shapes:
             raise ShapeError(
                 f"the picture's size is not known yet: give size=(height, width), or run the model: "
@@ -77,7 +77,7 @@ class PictureStage:
     def before(self, model: Graph, shapes: Mapping[str, Any]) -> Graph:
         """The model's graph with a uint8 input "picture" of the given shape in place of its own.
 
-        Raises InputError where the shape is none of the format, or where another input or an output has that name.
+        Raises InputError if the shape is none of the format, or if another input or an output has that name.
         """
         target = self.target
         if PICTURE in {*model.outputs, *(v.name for v in model.inputs if v.name != target.name)}:
@@ -102,8 +102,8 @@ def picture_stage(
 ) -> PictureStage:
     """The stage for the one input that takes a picture, or the named one.
 
-    declared and shapes: see `picture_inputs`; how: the fields of a Preparation, where order is None for 'rgb', or 'y'
-    where the model takes one channel. Raises InputError where no input fits, or a setting does not.
+    declared and shapes: see `picture_inputs`; how: the fields of a Preparation, of which order may be None: it
+    is then 'rgb', or 'y' if the model takes one channel. Raises InputError if no input fits, or a setting does not.
     """
     found = [target for target in picture_inputs(declared, shapes) if name in (None, target.name)]
     if len(found) != 1:
@@ -148,7 +148,7 @@ def _from_nv12(pixels: Tensor, own: Size, size: Size, box: Box, how: Preparation
     """(1, C, height, width) of NV12. A color lies in the middle of its 2x2 pixels; it is resized for itself.
 
     R = Y + 2(1 - Kr)V, B = Y + 2(1 - Kb)U, and G such that Y is Kr R + Kg G + Kb B; BT.601-7, 2.5.1. As bytes, Y is
-    16 .. 235 and U and V 128 - 112 .. 128 + 112, or 0 .. 255 and 128 - 127.5 .. 128 + 127.5 where the range is full.
+    16 .. 235 and U and V 128 - 112 .. 128 + 112, or 0 .. 255 and 128 - 127.5 .. 128 + 127.5 if the range is full.
     """
     standard, _, full = how.colors.partition("-")
     low, luma_gain, color_gain = (0, 1.0, 1.0) if full else (16, 255 / 219, 255 / 224)
@@ -179,7 +179,7 @@ def _normalised(planes: Tensor, how: Preparation) -> Tensor:
 
 
 def _column(numbers: Any) -> Tensor | float:
-    """A number for each channel; the number itself where all are equal."""
+    """A number for each channel; the number itself if all are equal."""
     array = numpy.asarray(numbers, numpy.float32)
     return float(numbers[0]) if numpy.all(array == array[0]) else Tensor.constant(array.reshape(-1, 1, 1))
 

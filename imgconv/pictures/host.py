@@ -56,7 +56,7 @@ def to_array(picture: Image.Image, preparation: Preparation, size: Size | None =
 
 
 def input_array(picture: Image.Image, target: PictureInput, preparation: Preparation) -> Any:
-    """The array of a model's input for a picture; rounded and clipped where the model takes integers."""
+    """The array of a model's input for a picture; rounded and clipped if the model takes integers."""
     array = to_array(picture, preparation, target.picture_size(picture.size))
     array = array.transpose(0, 2, 3, 1) if target.channels_last else array
     if target.dtype.startswith("float"):
@@ -86,7 +86,7 @@ def _weighed(pixels: Any, positions: Any, weights: Any) -> Any:
 
 
 def guess_range(array: Any) -> tuple[float, float]:
-    """The values of black and white: 0 and 255 for bytes and where the largest value is above 4, else 0 and 1.
+    """The values of black and white: 0 and 255 for bytes, and if the largest value is above 4; else 0 and 1.
 
     Networks overshoot, so that values a little above 1 do not mean 0 to 255; and a picture of 0 to 255 with nothing
     above 4 would be black.

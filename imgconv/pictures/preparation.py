@@ -71,7 +71,7 @@ class Preparation:
 
 @dataclass(frozen=True)
 class PictureInput:
-    """The input that takes the picture. dimensions: a size, or a name or "" where the picture gives the size."""
+    """The input that takes the picture. dimensions: a size, or a name or "" if the picture gives the size."""
 
     name: str
     dtype: str
@@ -84,7 +84,7 @@ class PictureInput:
 
     @property
     def channels(self) -> int | None:
-        """1 or 3; None where the model does not say."""
+        """1 or 3; None if the model does not say."""
         found = self.dimensions[3 if self.channels_last else 1]
         return found if isinstance(found, int) else None
 
@@ -119,7 +119,7 @@ def picture_inputs(declared: Declared, shapes: Mapping[str, Any]) -> list[Pictur
 
 
 def with_sizes(name: str, dimensions: Sequence[int | str] | None, shapes: Mapping[str, Any]) -> Sequence[int | str]:
-    """An input's dimensions with the sizes that are given; four open ones where the model has no shape."""
+    """An input's dimensions with the sizes that are given; four open ones if the model has no shape."""
     given = shapes.get(name)
     if given is not None and not isinstance(given, int):
         return tuple(given)
