@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from imgconv.errors import (
     BuildError, ConfigError, DeviceError, Error, InputError, ModelError, RangeError, ResourceError, UnsupportedError,
 )
+from imgconv.version import VERSION
 
 if TYPE_CHECKING:
     from imgconv.export import export_onnx
@@ -26,7 +27,7 @@ else:
         return getattr(import_module(_MODULES[name]), name)
 
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = [
     "BuildError", "ConfigError", "DeviceError", "Error", "InputError", "Model", "ModelError", "RangeError",
     "ResourceError", "UnsupportedError", "export_onnx", "load",

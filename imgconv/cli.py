@@ -11,9 +11,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-import imgconv
 from imgconv.commands import compile, devices, inspect, profile, run, tune, verify
 from imgconv.errors import Error, one_line
+from imgconv.version import VERSION
 
 COMMANDS = (run, inspect, profile, verify, tune, compile, devices)
 INTERRUPTED = 130
@@ -24,7 +24,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="imgconv", description="Run convolutional vision models on OpenCL devices, through RGBA textures."
     )
-    parser.add_argument("--version", action="version", version=f"imgconv {imgconv.__version__}")
+    parser.add_argument("--version", action="version", version=f"imgconv {VERSION}")
     parser.add_argument("--traceback", action="store_true", help="show the Python traceback of an error")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for module in COMMANDS:

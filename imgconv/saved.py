@@ -22,6 +22,7 @@ from imgconv.graph import Graph
 from imgconv.kernels.source import COMMON
 from imgconv.limits import Target
 from imgconv.plan import Plan
+from imgconv.version import VERSION
 
 
 def save_model(
@@ -30,7 +31,7 @@ def save_model(
 ) -> None:
     """Writes a compiled model, whole or not at all. device: DeviceInfo.key. Raises InputError."""
     about = {
-        "imgconv": _version(), "device": device, "target": _described(target), "kernels": _kernel_version(),
+        "imgconv": VERSION, "device": device, "target": _described(target), "kernels": _kernel_version(),
         "binaries": len(binaries), "config": serial.dump(config)[0].decode(),
         "inputs": {value.name: [value.dtype, list(value.shape)] for value in plan.inputs},
     }
@@ -55,9 +56,9 @@ class SavedModel:
         """Raises ModelError for a damaged file, or one of another version of imgconv."""
         archive = Archive(path)
         about = json.loads(archive.section("about"))
-        if about["imgconv"] != _version():
+        if about["imgconv"] != VERSION:
             raise ModelError(
-                f"imgconv {about['imgconv']} compiled it, this is {_version()}: compile it again", file=str(path)
+                f"imgconv {about['imgconv']} compiled it, this is {VERSION}: compile it again", file=str(path)
             )
         return SavedModel(archive, about)
 
@@ -103,9 +104,3 @@ def _described(target: Target) -> list[str]:
 def _kernel_version() -> str:
     """Kernel texts call functions of common.cl."""
     return blake2b(COMMON.read_bytes(), digest_size=16).hexdigest()
-
-
-def _version() -> str:
-    from imgconv import __version__
-
-    return __version__

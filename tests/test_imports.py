@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent / "imgconv"
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(row.split())
     for row in (
-        "errors expression index template timing",
+        "errors expression index template timing version",
         "cl config files terminal view",
         "archive graph layout peaks results",
         "access bounds evaluate export limits moved precision_file",
@@ -63,23 +63,30 @@ def modules() -> dict[str, ast.Module]:
 
 
 def imported(tree: ast.Module) -> set[str]:
-    """Every dotted name that the module imports, anywhere in it; each name of a `from` import counts too."""
+    """Every dotted name that the module imports, anywhere in it: "a.b" of `import a.b` and of `from a import b`."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "a relative import"
-            found |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
 
 
-def imported_modules(name: str) -> set[str]:
-    """The modules of imgconv that a module imports. `from imgconv import x` is one of x where that is a module."""
-    names = imported(modules()[name])
-    inner = {each.removeprefix("imgconv.") for each in names if each.startswith("imgconv.")} & modules().keys()
-    alone = "imgconv" in names and not any(each.startswith("imgconv.") for each in names)
-    return (inner | ({"__init__"} if alone else set())) - {name}
+def module_of(name: str) -> str | None:
+    """The module of imgconv that a dotted name is, or is in: that of the longest part; None outside of imgconv."""
+    package, *parts = name.split(".")
+    if package != "imgconv":
+        return None
+    heads = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((head for head in heads if head in modules()), "__init__")
+
+
+def imported_modules(name: str, tree: ast.Module | None = None) -> set[str]:
+    """The modules of imgconv that a module imports."""
+    found = map(module_of, imported(tree or modules()[name]))
+    return {other for other in found if other is not None} - {name}
 
 
 def level(name: str) -> int:
@@ -87,6 +94,19 @@ def level(name: str) -> int:
     found = [number for number, layer in enumerate(LAYERS) if top in layer]
     assert found, f"{name} is in no row of LAYERS: say where it belongs"
     return found[0]
+
+
+def test_every_alias_is_resolved() -> None:
+    lines = """
+import os.path, imgconv.cl.image
+from imgconv import __version__, serial
+from imgconv.ops import find, pooling
+if True:
+    from imgconv.errors import Error
+"""
+    found = imported_modules("lower", ast.parse(lines))
+    assert found == {"cl.image", "__init__", "serial", "ops", "ops.pooling", "errors"}
+    assert imported_modules("lower", ast.parse("import imgconv")) == {"__init__"}
 
 
 def test_every_layer_exists() -> None:

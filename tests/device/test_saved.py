@@ -125,7 +125,7 @@ def test_a_binary_that_the_driver_refuses(device: DeviceInfo, tmp_path: Path, mo
 
 
 def test_another_version_of_imgconv(device: DeviceInfo, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved, "_version", lambda: "99.0")
+    monkeypatch.setattr(saved, "VERSION", "99.0")
     with pytest.raises(imgconv.ModelError, match=r"file '.*m.imgconv': imgconv .* compiled it, this is 99.0: compile"):
         imgconv.load(path, device=device)
 
