@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Union
@@ -28,7 +28,7 @@ from imgconv.tuning import Database, open_beside
 
 if TYPE_CHECKING:
     from imgconv.pipeline import Frame, Mapped
-    from imgconv.runner import Session
+    from imgconv.runner import Progress, Session
 
 PLANS = 8
 DEPTH = 3
@@ -275,8 +275,8 @@ def _key(arrays: Mapping[str, Any], contents: frozenset[str]) -> frozenset[tuple
 def load(
     model: Any, device: str | int | DeviceInfo | None = None, float16: int | bool | None = None,
     native_explog: bool | None = None, shapes: Shapes | None = None, max_image: int | None = None,
-    progress: Callable[[int, int, str], None] | None = None, precision: str | Path | None = None,
-    tuning: str | Path | None = None, workspace: Model | None = None,
+    progress: Progress | None = None, precision: str | Path | None = None, tuning: str | Path | None = None,
+    workspace: Model | None = None,
 ) -> Model:
     """Compile an ONNX file, an onnx ModelProto or a Graph for a device, or take a file of `Model.save`.
 
@@ -291,39 +291,53 @@ def load(
     turns. Load the larger model first.
     Raises ConfigError, ModelError, UnsupportedError, InputError, DeviceError, ResourceError or BuildError.
     """
+    settings = Settings(device, float16, native_explog, shapes or {}, max_image, progress, precision, tuning)
     if workspace is None:
-        return Model(open_source(model, device, float16, native_explog, shapes, max_image, progress, precision, tuning))
+        return Model(open_source(model, settings))
     wanted = device if device is None or isinstance(device, DeviceInfo) else select(device)
     if wanted not in (None, workspace.device):
         raise ConfigError(f"{device!r} is not the device of the model whose workspace is to be shared")
-    source = open_source(
-        model, workspace.device, float16, native_explog, shapes, max_image, progress, precision, tuning
-    )
+    source = open_source(model, replace(settings, device=workspace.device))
     return Model(replace(source, context=workspace._source.context), workspace._sessions)
 
 
-def open_source(
-    model: Any, device: str | int | DeviceInfo | None = None, float16: int | bool | None = None,
-    native_explog: bool | None = None, shapes: Shapes | None = None, max_image: int | None = None,
-    progress: Callable[[int, int, str], None] | None = None, precision: str | Path | None = None,
-    tuning: str | Path | None = None,
-) -> Source | SavedSource:
+@dataclass(frozen=True)
+class Settings:
+    """What is asked of `load`, whose arguments have the same names and meanings."""
+
+    device: str | int | DeviceInfo | None = None
+    float16: int | bool | None = None
+    native_explog: bool | None = None
+    shapes: Shapes = field(default_factory=dict)
+    max_image: int | None = None
+    progress: Progress | None = None
+    precision: str | Path | None = None
+    tuning: str | Path | None = None
+
+
+def open_source(model: Any, settings: Settings) -> Source | SavedSource:
     """What `load` compiles: the model and its settings, on an opened device. Raises as `load` does."""
+    device = settings.device
     if isinstance(model, (str, os.PathLike)) and is_archive(model):
-        saved = SavedModel.open(model)
-        others = {n: s for n, s in (shapes or {}).items() if n not in saved.inputs or [*_each(s)] != saved.inputs[n][1]}
-        if others or (float16, native_explog, max_image, precision, tuning) != (None,) * 5:
-            raise ConfigError(f"{os.fspath(model)!r} is compiled: its settings and shapes cannot be changed any more")
-        info = device if isinstance(device, DeviceInfo) else select(read_device(device))
-        return SavedSource(saved, info, open_device(info), progress)
+        return _open_saved(SavedModel.open(model), os.fspath(model), settings)
     chosen = None if isinstance(device, DeviceInfo) else device
-    file = read_precision_file(precision) if precision is not None else None
+    file = read_precision_file(settings.precision) if settings.precision is not None else None
+    float16 = settings.float16
     if file and float16 is not None and int(float16) != file.float16:
         raise ConfigError(f"{file.path!r} was made for float16={file.float16}, not for float16={int(float16)}")
-    config = read_config(file.float16 if file else float16, native_explog, max_image, chosen)
+    config = read_config(file.float16 if file else float16, settings.native_explog, settings.max_image, chosen)
     info = device if isinstance(device, DeviceInfo) else select(config.device)
-    database = open_beside(model) if tuning is None else Database(tuning)
-    return Source(model, shapes or {}, config, info, open_device(info), progress, file, database)
+    database = open_beside(model) if settings.tuning is None else Database(settings.tuning)
+    return Source(model, settings.shapes, config, info, open_device(info), settings.progress, file, database)
+
+
+def _open_saved(saved: SavedModel, path: str, settings: Settings) -> SavedSource:
+    shapes = {n: s for n, s in settings.shapes.items() if n not in saved.inputs or [*_each(s)] != saved.inputs[n][1]}
+    if shapes or replace(settings, device=None, shapes={}, progress=None) != Settings():
+        raise ConfigError(f"{path!r} is compiled: its settings and shapes cannot be changed any more")
+    device = settings.device
+    info = device if isinstance(device, DeviceInfo) else select(read_device(device))
+    return SavedSource(saved, info, open_device(info), settings.progress)
 
 
 def _each(numbers: float | Sequence[float]) -> tuple[float, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import imgconv.config
 from imgconv.config import Config, read_config
 from imgconv.errors import ConfigError
+from imgconv.model import Settings
 
 NAMES = ("FLOAT16", "NATIVE_EXPLOG", "IMGCONV_MAX_IMAGE", "IMGCONV_DEVICE")
 
@@ -105,3 +107,8 @@ def test_only_config_reads_these_variables() -> None:
             text = path.read_text(encoding="utf-8")
             found = re.findall(rf"""environ\S*["']({'|'.join(NAMES)})["']|getenv\(["']({'|'.join(NAMES)})""", text)
             assert not found, path.name
+
+
+def test_settings_are_the_arguments_of_load() -> None:
+    arguments = [name for name in inspect.signature(imgconv.load).parameters if name not in ("model", "workspace")]
+    assert arguments == [field.name for field in dataclasses.fields(Settings)]

@@ -19,7 +19,7 @@ from imgconv.commands.inputs import Given, add_picture_arguments, read_given
 from imgconv.compiled import Source
 from imgconv.errors import InputError
 from imgconv.files import check_folder, written_whole
-from imgconv.model import Model, open_source
+from imgconv.model import Model, Settings, open_source
 from imgconv.pictures.device import PictureStage
 from imgconv.preprocess import read_picture, resized, save_picture, to_picture, with_color
 from imgconv.results import ImageOutput, Result, Scores, Summary, interpret, kind_of, read_labels, summarize
@@ -114,10 +114,10 @@ def run_all(request: Request) -> Iterator[tuple[Outcome, Model]]:
 def load_model(request: Request, shapes: Shapes, progress: Callable[[int, int, str], None]) -> Model:
     """The compiled model. Raises InputError if --output asks for an image and no output is one."""
     options, given = request.options, request.given
-    source = open_source(
-        options.model, options.device, options.float16, options.native_explog, shapes, options.max_image, progress,
-        options.precision,
+    settings = Settings(
+        options.device, options.float16, options.native_explog, shapes, options.max_image, progress, options.precision
     )
+    source = open_source(options.model, settings)
     if given.target and isinstance(source, Source):
         source = replace(source, picture=PictureStage(given.target, given.preparation))
     model = Model(source)
