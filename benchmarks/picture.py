@@ -33,7 +33,7 @@ from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.config import read_config
 from imgconv.model import Model
 from imgconv.pictures.device import PICTURE, array_shape, prepared
-from imgconv.pictures.preparation import FILTERS, FORMATS, Preparation, placed
+from imgconv.pictures.preparation import FILTERS, FORMATS, Format, Preparation, placed
 from imgconv.runner import Session
 from imgconv.tensor import Tensor, build_graph
 from imgconv.timing import Timing, after_warm_up, repeated, timed
@@ -134,7 +134,7 @@ def _sum(spans: Iterable[tuple[float, float]]) -> float:
     return sum(end - start for start, end in spans)
 
 
-def draw_frame(format: str, size: Size) -> Any:
+def draw_frame(format: Format, size: Size) -> Any:
     """A frame of smooth noise: amplitude falls as one over the spatial frequency, as in pictures."""
     random = numpy.random.default_rng(1)
     shape = array_shape(format, size)

@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.expression import OPERATIONS, Apply, Argument, Expression, Literal, parts
 from imgconv.graph import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Reduction
 
@@ -75,7 +75,7 @@ def _of_type(dtype: str) -> Range:
     return (0, 1) if dtype == "bool" else (float(numpy.iinfo(dtype).min), float(numpy.iinfo(dtype).max))
 
 
-def _of_array(array: Any) -> Range:
+def _of_array(array: Array) -> Range:
     if not array.size or not numpy.all(numpy.isfinite(array)):
         return ANY
     return float(array.min()), float(array.max())

@@ -7,28 +7,28 @@ is stored.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy
 
 from imgconv import expression
+from imgconv.arrays import Array, Arrays
 from imgconv.graph import Concatenation, Convolution, Gather, Graph, Load, Node, Product, Reduction, neutral
 
-_REDUCE: Mapping[str, Callable[..., Any]] = {
+_REDUCE: Mapping[str, Callable[..., Array]] = {
     "sum": numpy.sum, "max": numpy.max, "min": numpy.min, "product": numpy.prod
 }
 
 
-def evaluate_graph(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def evaluate_graph(graph: Graph, inputs: Arrays) -> dict[str, Array]:
     """Every output's array, by name. inputs: an array for each of the graph's inputs."""
-    arrays: dict[str, Any] = dict(graph.constants)
+    arrays: dict[str, Array] = dict(graph.constants)
     arrays |= {v.name: numpy.asarray(inputs[v.name], v.dtype) for v in graph.inputs}
     for node in graph.nodes:
         arrays[node.output.name] = evaluate_node(node, arrays)
     return {name: arrays[name] for name in graph.outputs}
 
 
-def evaluate_node(node: Node, arrays: Mapping[str, Any]) -> Any:
+def evaluate_node(node: Node, arrays: Arrays) -> Array:
     """The node's output array, of its own shape and dtype."""
     with numpy.errstate(all="ignore"):
         if isinstance(node.operation, Gather):
@@ -40,7 +40,7 @@ def evaluate_node(node: Node, arrays: Mapping[str, Any]) -> Any:
         return numpy.broadcast_to(value, node.output.shape).astype(node.output.dtype)
 
 
-def _end_of_range(kind: str, dtype: str) -> Any:
+def _end_of_range(kind: str, dtype: str) -> float:
     """What a maximum or minimum of nothing is: the least or the largest number of the type."""
     if dtype == "bool":
         return kind == "min"
@@ -49,13 +49,13 @@ def _end_of_range(kind: str, dtype: str) -> Any:
     return numpy.iinfo(dtype).min if kind == "max" else numpy.iinfo(dtype).max
 
 
-def _wide(array: Any) -> Any:
+def _wide(array: Array) -> Array:
     if array.dtype.kind == "f":
         return array.astype(numpy.float64)
     return array.astype(numpy.int64) if array.dtype.kind in "iu" and array.dtype != numpy.uint64 else array
 
 
-def _gather(node: Node, arrays: Mapping[str, Any]) -> Any:
+def _gather(node: Node, arrays: Arrays) -> Array:
     table, *indices = node.operands
     shape = node.output.shape
     position = list(numpy.meshgrid(*(numpy.arange(n) for n in shape), indexing="ij", sparse=True))
@@ -70,7 +70,7 @@ def _gather(node: Node, arrays: Mapping[str, Any]) -> Any:
     return numpy.where(inside, read, numpy.asarray(table.fill).astype(wide.dtype))
 
 
-def _operate(node: Node, loaded: Sequence[Any]) -> Any:
+def _operate(node: Node, loaded: Sequence[Array]) -> Array:
     operation = node.operation
     if isinstance(operation, Load):
         return loaded[0]
@@ -78,14 +78,14 @@ def _operate(node: Node, loaded: Sequence[Any]) -> Any:
         body = numpy.asarray(expression.evaluate(operation.body, loaded))
         axes = tuple(range(len(node.output.shape), body.ndim))
         if operation.kind == "argmax":
-            return numpy.argmax(body.reshape(*node.output.shape, -1), axis=-1)
+            return numpy.asarray(numpy.argmax(body.reshape(*node.output.shape, -1), axis=-1))
         if not body.size and operation.kind in ("max", "min"):
             return numpy.full(node.output.shape, _end_of_range(operation.kind, node.output.dtype))
         if not body.size:
             return numpy.full(node.output.shape, neutral(operation.kind, node.output.dtype))
         return _REDUCE[operation.kind](body, axis=axes)
     if isinstance(operation, Product):
-        return numpy.matmul(loaded[0], loaded[1])
+        return numpy.asarray(numpy.matmul(loaded[0], loaded[1]))
     if isinstance(operation, Concatenation):
         return numpy.concatenate(loaded, axis=operation.axis)
     assert isinstance(operation, Convolution)
@@ -95,7 +95,7 @@ def _operate(node: Node, loaded: Sequence[Any]) -> Any:
     return _convolve(operation, x, loaded[1], node.output.shape[2:])
 
 
-def _convolve(operation: Convolution, x: Any, w: Any, size: tuple[int, ...]) -> Any:
+def _convolve(operation: Convolution, x: Array, w: Array, size: tuple[int, ...]) -> Array:
     strides, pads = operation.strides, operation.pads
     if operation.transposed:
         # A transposed convolution is a convolution of the input with zeros between its elements.

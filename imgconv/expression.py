@@ -15,6 +15,8 @@ from typing import Any, Union
 
 import numpy
 
+from imgconv.arrays import Array
+
 Expression = Union["Literal", "Argument", "Apply"]
 
 # Characters of an expression's text; an operation whose own is longer shows no arguments.
@@ -45,7 +47,7 @@ class Operation:
     native: the text with NATIVE_EXPLOG. to_half: one whose error a rounding to half hides.
     """
 
-    numpy: Callable[..., Any]
+    numpy: Callable[..., Array]
     opencl: str
     onnx: Onnx
     native: str | None = None

@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Any, Union
+from typing import Union
 
 import numpy
 
+from imgconv.arrays import Array, Arrays
 from imgconv.expression import Argument, Expression, argument_numbers
 from imgconv.view import Shape, View, identity
 
@@ -175,7 +176,7 @@ class Graph:
     inputs: tuple[Value, ...]
     outputs: tuple[str, ...]
     nodes: tuple[Node, ...]
-    constants: Mapping[str, Any] = field(default_factory=dict)
+    constants: Arrays = field(default_factory=dict)
     name: str = "model"
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
 
@@ -343,6 +344,6 @@ def plain(value: Value) -> Operand:
     return Operand(value.name, identity(value.shape))
 
 
-def array_value(name: str, array: numpy.ndarray[Any, Any]) -> Value:
+def array_value(name: str, array: Array) -> Value:
     """The Value of a constant array."""
     return Value(name, array.shape, str(array.dtype))

@@ -27,6 +27,7 @@ from imgconv.target import target_of
 from imgconv.tuning import Database, open_beside
 
 if TYPE_CHECKING:
+    from imgconv.pictures.preparation import Colors, Filter, Format, Order, Resize
     from imgconv.pipeline import Frame, Mapped
     from imgconv.runner import Progress, Session
 
@@ -144,9 +145,10 @@ class Model:
         return tuple(sorted(self._contents))
 
     def preprocess(
-        self, size: tuple[int, int] | None = None, format: str = "rgb", resize: str = "stretch",
-        filter: str = "antialias", order: str | None = None, scale: float = 1.0, mean: float | Sequence[float] = 0.0,
-        std: float | Sequence[float] = 1.0, pad: int = 114, colors: str = "bt601", input: str | None = None,
+        self, size: tuple[int, int] | None = None, format: Format = "rgb", resize: Resize = "stretch",
+        filter: Filter = "antialias", order: Order | None = None, scale: float = 1.0,
+        mean: float | Sequence[float] = 0.0, std: float | Sequence[float] = 1.0, pad: int = 114,
+        colors: Colors = "bt601", input: str | None = None,
     ) -> Model:
         """The model with an input "picture" of bytes, which the device makes its own input of, and the same outputs.
 

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy
 
+from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import Context
 from imgconv.compiler import Prepared
 from imgconv.config import Precision
@@ -41,7 +42,7 @@ MARGIN = 4.0
 SPLITS = 8
 PARTS = 4
 
-Inputs = Mapping[str, Any]
+Inputs = Arrays
 
 
 @dataclass(frozen=True)
@@ -183,12 +184,12 @@ class _Measured:
         return Block(names, relative_error(self.session.outputs(), self.exact[worst]))
 
 
-def magnitude(array: Any) -> float:
+def magnitude(array: Array) -> float:
     """The largest absolute value; NaN where one is NaN."""
     return float(numpy.max(numpy.abs(array), initial=0.0))
 
 
-def relative_error(got: Mapping[str, Any], expected: Mapping[str, Any]) -> float:
+def relative_error(got: Arrays, expected: Arrays) -> float:
     """The largest difference of any output, in parts of its largest expected value.
 
     inf where `got` is not finite and `expected` is.
@@ -210,7 +211,7 @@ def drawn_inputs(graph: Graph) -> tuple[Inputs, ...]:
     return tuple({value.name: _drawn(value, scale) for value in graph.inputs} for scale in (1.0, 255.0))
 
 
-def _drawn(value: Value, scale: float) -> Any:
+def _drawn(value: Value, scale: float) -> Array:
     """An input of 0 .. scale with the spectrum of pictures: amplitude falls as one over the spatial frequency."""
     random = numpy.random.default_rng(1)
     shape = value.shape
@@ -221,4 +222,4 @@ def _drawn(value: Value, scale: float) -> Any:
     frequency[0, 0] = 1 / max(rows, columns)
     noise = numpy.fft.irfft2(numpy.fft.rfft2(random.standard_normal(shape)) / frequency, s=(rows, columns))
     low, high = noise.min(), noise.max()
-    return ((noise - low) * (scale / max(high - low, 1e-9))).astype(value.dtype)
+    return numpy.asarray((noise - low) * (scale / max(high - low, 1e-9)), value.dtype)

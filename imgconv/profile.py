@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from imgconv.arrays import Arrays
 from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.config import Config
 from imgconv.layout import Texture
@@ -222,7 +223,7 @@ class Profile:
 
 
 def measure(
-    name: str, model: Model, inputs: Mapping[str, Any], repeat: int, progress: Progress | None = None
+    name: str, model: Model, inputs: Arrays, repeat: int, progress: Progress | None = None
 ) -> Profile:
     """Measures the device's peaks, then `repeat` runs with events after some that only warm up.
 

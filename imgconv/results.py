@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.errors import InputError
 from imgconv.files import check_regular
 
@@ -37,7 +37,7 @@ class Scores:
 class ImageOutput:
     """An image. channels_first: (C, H, W)."""
 
-    channels_first: Any
+    channels_first: Array
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def kind_of(shape: Sequence[int], dtype: str) -> str:
     return "summary"
 
 
-def interpret(name: str, array: Any, top: int, labels: Sequence[str] = ()) -> Result:
+def interpret(name: str, array: Array, top: int, labels: Sequence[str] = ()) -> Result:
     """What an output shows. top: how many classes; labels: their names. Raises InputError if they do not fit."""
     kind = kind_of(array.shape, str(array.dtype))
     if kind == "scores":
@@ -73,7 +73,7 @@ def interpret(name: str, array: Any, top: int, labels: Sequence[str] = ()) -> Re
     return summarize(array)
 
 
-def summarize(array: Any) -> Summary:
+def summarize(array: Array) -> Summary:
     """The spread of any array."""
     values = array.astype(numpy.float64)
     finite = values[numpy.isfinite(values)]
@@ -82,7 +82,7 @@ def summarize(array: Any) -> Summary:
     return Summary(float(finite.min()), float(finite.max()), float(finite.mean()), values.size - finite.size)
 
 
-def _best(name: str, scores: Any, top: int, labels: Sequence[str]) -> tuple[Score, ...]:
+def _best(name: str, scores: Array, top: int, labels: Sequence[str]) -> tuple[Score, ...]:
     if labels and len(labels) != scores.size:
         raise InputError(f"output {name!r} has {scores.size} scores, but there are {len(labels)} labels")
     order = numpy.argsort(-scores.astype(numpy.float64), kind="stable")[:top]

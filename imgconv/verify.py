@@ -15,6 +15,7 @@ from typing import Any
 import numpy
 import onnx
 
+from imgconv.arrays import Array
 from imgconv.cl.device import Context
 from imgconv.compiler import Prepared
 from imgconv.config import Precision
@@ -105,7 +106,7 @@ def verify(
     return layers
 
 
-def _layer(launch: Launch, found: Any, expected: Any) -> Layer:
+def _layer(launch: Launch, found: Array, expected: Array | None) -> Layer:
     """What the float run says of a value; expected: onnxruntime's tensor, or None."""
     with numpy.errstate(over="ignore"):
         rounding = relative_error({"": found.astype(numpy.float16)}, {"": found})
@@ -131,14 +132,14 @@ def problem_of(layer: Layer, half_bound: float, float_bound: float) -> str:
     return ""
 
 
-def difference(found: Any, expected: Any) -> float:
+def difference(found: Array, expected: Array) -> float:
     """The largest difference where `expected` is finite; inf where `found` is not finite there."""
     wide = numpy.asarray(expected, numpy.float64)
     gaps = numpy.abs(numpy.asarray(found, numpy.float64) - wide)[numpy.isfinite(wide)]
     return float(numpy.max(numpy.where(numpy.isnan(gaps), numpy.inf, gaps), initial=0.0))
 
 
-def reference(path: str | os.PathLike[str], graph: Graph, inputs: Inputs) -> dict[str, Any]:
+def reference(path: str | os.PathLike[str], graph: Graph, inputs: Inputs) -> dict[str, Array]:
     """onnxruntime's tensors of the names that the graph has: arrays by name. Raises Error where it cannot run it."""
     check_oracle()
     import onnxruntime

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.index import Index, Variable, constant, flatten, unflatten, variable
 
 Shape = tuple[int, ...]
@@ -75,12 +75,12 @@ class View:
         bounds = [Bound(b.index.substitute(replacements), b.low, b.high) for b in inner.bounds]
         return View(self.shape, inner.source, index, needed([*self.bounds, *bounds]))
 
-    def evaluate(self, array: Any, fill: float = 0) -> Any:
+    def evaluate(self, array: Array, fill: float = 0) -> Array:
         """The view of a numpy array of shape `source`: an array of shape `shape` and the same dtype."""
         grids = numpy.meshgrid(*(numpy.arange(n) for n in self.shape), indexing="ij", sparse=True)
         return self.evaluate_at(array, grids, self.shape, fill)
 
-    def evaluate_at(self, array: Any, position: Sequence[Any], shape: Shape, fill: float = 0) -> Any:
+    def evaluate_at(self, array: Array, position: Sequence[Array], shape: Shape, fill: float = 0) -> Array:
         """The view at some positions only. position: an integer array for each axis, broadcast to `shape`."""
         assert array.shape == self.source, (array.shape, self.source)
         values = {f"i{axis}": along for axis, along in enumerate(position)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import dataclasses
 import inspect
 import os
@@ -112,3 +113,11 @@ def test_only_config_reads_these_variables() -> None:
 def test_settings_are_the_arguments_of_load() -> None:
     arguments = [name for name in inspect.signature(imgconv.load).parameters if name not in ("model", "workspace")]
     assert arguments == [field.name for field in dataclasses.fields(Settings)]
+
+
+def test_the_package_is_typed() -> None:
+    """py.typed stands beside __init__.py, and setup.cfg puts it into the wheel."""
+    assert Path(imgconv.__file__).with_name("py.typed").exists()
+    setup = configparser.ConfigParser()
+    setup.read(Path(imgconv.__file__).parents[1] / "setup.cfg")
+    assert "py.typed" in setup["options.package_data"]["imgconv"].split(", ")

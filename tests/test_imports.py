@@ -16,7 +16,8 @@ ROOT = Path(__file__).parent.parent / "imgconv"
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(row.split())
     for row in (
-        "errors expression index template timing version",
+        "arrays version",
+        "errors expression index template timing",
         "cl config files terminal view",
         "archive graph layout peaks results",
         "access bounds evaluate export limits moved precision_file",

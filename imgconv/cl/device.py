@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from imgconv.cl.loader import device_number, new_context
 from imgconv.errors import DeviceError, ResourceError
@@ -38,6 +38,8 @@ NVIDIA_DRIVER = "libnvidia-opencl.so.1"
 # others, and ocl-icd, which pyopencl's wheels bring, does not know it.
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")
 
+DeviceKind = Literal["gpu", "accelerator", "cpu"]  # the best first
+
 
 @dataclass(frozen=True)
 class DeviceInfo:
@@ -47,8 +49,7 @@ class DeviceInfo:
     platform: str
     name: str
     vendor: str
-    kind: str
-    """'gpu', 'cpu' or 'accelerator'."""
+    kind: DeviceKind
     driver_version: str
     opencl_version: str
     opencl_c_version: str
@@ -128,7 +129,7 @@ def default_device(devices: tuple[DeviceInfo, ...]) -> DeviceInfo:
     """
     if not devices:
         raise DeviceError(no_driver_message(sys.platform, platform.machine(), _on_android()))
-    kinds = ("gpu", "accelerator", "cpu")
+    kinds = get_args(DeviceKind)
     return min(devices, key=lambda device: (not device.float_images, kinds.index(device.kind), device.index))
 
 
@@ -375,7 +376,7 @@ def _text(value: str) -> str:
     return " ".join(value.replace("\0", " ").split())
 
 
-def _kind(device: cl.Device) -> str:
+def _kind(device: cl.Device) -> DeviceKind:
     import pyopencl as cl
 
     if device.type & cl.device_type.GPU:

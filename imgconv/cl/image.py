@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import pyopencl as cl
 
+from imgconv.arrays import Array
 from imgconv.cl.device import Context, DeviceInfo, refusal
 from imgconv.errors import InputError, ResourceError
 
-Array = npt.NDArray[Any]
 Texels = tuple[int, ...]
 
 

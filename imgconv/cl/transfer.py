@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pyopencl as cl
 
+from imgconv.arrays import Array
 from imgconv.cl.device import Context, refusal
 from imgconv.cl.loader import copy_function
 
-Array = npt.NDArray[Any]
 Memory = Union[cl.Buffer, cl.Image]
 Events = Sequence[cl.Event] | None
 

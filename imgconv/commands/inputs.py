@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import argparse
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy
 from PIL import Image
 
 from imgconv.archive import is_archive
+from imgconv.arrays import Array, Arrays
 from imgconv.commands.arguments import Declared, Shapes, check_sizes, named, number, numbers, read_shapes, shown
 from imgconv.errors import InputError
 from imgconv.files import check_regular
 from imgconv.onnx_import import declared_inputs
 from imgconv.pictures.device import PICTURE
-from imgconv.pictures.preparation import FILTERS, ORDERS, RESIZES, PictureInput, Preparation, picture_inputs
+from imgconv.pictures.preparation import (
+    FILTERS, ORDERS, RESIZES, Order, PictureInput, Preparation, picture_inputs,
+)
 from imgconv.preprocess import input_array, read_picture
 from imgconv.saved import SavedModel
 
@@ -54,22 +56,22 @@ class Given:
 
     target: PictureInput | None
     preparation: Preparation
-    arrays: Mapping[str, Any]
+    arrays: Arrays
     shapes: Shapes
     missing: Declared
 
-    def for_model(self, path: str, picture: Image.Image | None) -> tuple[dict[str, Any], Shapes]:
+    def for_model(self, path: str, picture: Image.Image | None) -> tuple[dict[str, Array], Shapes]:
         """All arrays for a model of that file, and the shapes to load it with; a compiled one takes no other input."""
         if picture and not is_archive(path):
             return self.with_pixels(picture)
         return self.with_picture(picture)
 
-    def with_pixels(self, picture: Image.Image) -> tuple[dict[str, Any], Shapes]:
+    def with_pixels(self, picture: Image.Image) -> tuple[dict[str, Array], Shapes]:
         """All arrays for a model that takes the picture's pixels as they are, and the shapes to load it with."""
         pixels = numpy.asarray(picture)
         return {**self.arrays, PICTURE: pixels}, {**self.shapes, PICTURE: pixels.shape}
 
-    def with_picture(self, picture: Image.Image | None) -> tuple[dict[str, Any], Shapes]:
+    def with_picture(self, picture: Image.Image | None) -> tuple[dict[str, Array], Shapes]:
         """All arrays, the picture prepared on the host, and the shapes to load the model with."""
         arrays, shapes = dict(self.arrays), dict(self.shapes)
         if self.target and picture:
@@ -98,7 +100,7 @@ def read_given(options: argparse.Namespace) -> Given:
     return Given(target, read_preparation(options, target), arrays, shapes, missing)
 
 
-def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[list[dict[str, Any]], Shapes]:
+def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[list[dict[str, Array]], Shapes]:
     """The arrays of all inputs for each picture, or for the file `case`; none if the inputs are to be drawn.
 
     And the shapes to import the model with. Raises ModelError and InputError; the pictures must be of one size.
@@ -113,7 +115,7 @@ def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[li
     if given.missing:
         name, (dtype, dimensions) = next(iter(given.missing.items()))
         raise InputError(f"input {name!r}, {dtype} {shown(dimensions)}, has no value: give --input {name}=FILE.npy")
-    cases: list[dict[str, Any]] = []
+    cases: list[dict[str, Array]] = []
     shapes = given.shapes
     for path in options.pictures or [""]:
         arrays, found = given.with_picture(read_picture(path) if path else None)
@@ -123,7 +125,7 @@ def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[li
     return cases, shapes
 
 
-def read_case(path: str) -> dict[str, Any]:
+def read_case(path: str) -> dict[str, Array]:
     """Arrays by input name from a .npz file; a name may be written in:NAME, out:NAME is left out. Raises InputError."""
     try:
         check_regular(path)
@@ -138,7 +140,7 @@ def read_case(path: str) -> dict[str, Any]:
         raise InputError(f"{path!r} is not a whole .npz file of arrays: {error}") from error
 
 
-def find_target(declared: Declared, shapes: Shapes, arrays: Mapping[str, Any]) -> PictureInput:
+def find_target(declared: Declared, shapes: Shapes, arrays: Arrays) -> PictureInput:
     """The one input that takes a picture of one or three channels. Raises InputError for none, or several."""
     found = [target for target in picture_inputs(declared, shapes) if target.name not in arrays]
     if len(found) == 1:
@@ -150,7 +152,7 @@ def find_target(declared: Declared, shapes: Shapes, arrays: Mapping[str, Any]) -
 
 def read_preparation(options: argparse.Namespace, target: PictureInput | None) -> Preparation:
     """What --resize, --order and so on say. Raises InputError if the model has another number of channels."""
-    order = options.order or ("y" if target and target.channels == 1 else "rgb")
+    order: Order = options.order or ("y" if target and target.channels == 1 else "rgb")
     preparation = Preparation(
         options.resize, options.filter, order, options.scale, options.mean, options.std, options.pad
     )
@@ -160,7 +162,7 @@ def read_preparation(options: argparse.Namespace, target: PictureInput | None) -
     return preparation
 
 
-def read_array(path: str) -> Any:
+def read_array(path: str) -> Array:
     """The array in a .npy file. Raises InputError naming the file."""
     try:
         check_regular(path)

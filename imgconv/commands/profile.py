@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.table import Table
 
 from imgconv import terminal
+from imgconv.arrays import Array
 from imgconv.commands.arguments import Shapes, add_model_arguments, add_precision_argument, check_sizes, positive
 from imgconv.commands.inputs import add_picture_arguments, read_given
 from imgconv.files import check_folder, written_whole
@@ -73,7 +73,7 @@ def execute(options: argparse.Namespace) -> None:
             terminal.console().print(f"written to {path}")
 
 
-def read_inputs(options: argparse.Namespace) -> tuple[dict[str, Any], Shapes]:
+def read_inputs(options: argparse.Namespace) -> tuple[dict[str, Array], Shapes]:
     """The arrays that are given, by input name, and the shapes to load with. Raises InputError, ModelError."""
     options.pictures = [options.picture] if options.picture else []
     given = read_given(options)

@@ -14,6 +14,7 @@ import numpy
 from PIL import Image
 
 from imgconv import terminal
+from imgconv.arrays import Arrays
 from imgconv.commands.arguments import Shapes, add_model_arguments, add_precision_argument, count, shown
 from imgconv.commands.inputs import Given, add_picture_arguments, read_given
 from imgconv.compiled import Source
@@ -64,7 +65,7 @@ class Outcome:
     picture: str
     size: tuple[int, int]
     seconds: float
-    outputs: Mapping[str, Any]
+    outputs: Arrays
     results: Mapping[str, Result]
     files: Mapping[str, str]
 
@@ -128,7 +129,7 @@ def load_model(request: Request, shapes: Shapes, progress: Callable[[int, int, s
 
 
 def save(
-    request: Request, outputs: Mapping[str, Any], results: Mapping[str, Result], picture: Image.Image | None,
+    request: Request, outputs: Arrays, results: Mapping[str, Result], picture: Image.Image | None,
     suffix: str,
 ) -> dict[str, str]:
     """Writes what --output and --save ask for; the files' names, by output name, "" for the one of --save."""
@@ -136,8 +137,7 @@ def save(
     images = {name: result for name, result in results.items() if isinstance(result, ImageOutput)}
     for name, result in images.items() if options.output else ():
         path = with_suffix(options.output, suffix + (f"-{safe(name)}" if len(images) > 1 else ""))
-        order = "bgr" if given.preparation.order == "bgr" else "rgb"
-        image = to_picture(result.channels_first, order)
+        image = to_picture(result.channels_first, "bgr" if given.preparation.order == "bgr" else "rgb")
         if picture and given.target and given.preparation.order == "y" and image.mode == "L":
             image = with_color(image, resized(picture, given.target.picture_size(picture.size), given.preparation))
         save_picture(image, path)
@@ -148,7 +148,7 @@ def save(
     return files
 
 
-def save_arrays(arrays: Mapping[str, Any], path: str) -> None:
+def save_arrays(arrays: Arrays, path: str) -> None:
     """Writes a .npz file. Raises InputError."""
     # numpy.savez takes the names as keyword arguments, among which its own, such as "file", are not allowed.
     with written_whole(path) as file, zipfile.ZipFile(file, "w") as archive:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.expression import Argument, Expression, Literal, argument_numbers, substitute
 from imgconv.graph import Graph, Node, Operand
 
@@ -25,7 +25,7 @@ def literal_constants(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(_rewrite(node, uniform) for node in graph.nodes))
 
 
-def _is_uniform(array: Any) -> bool:
+def _is_uniform(array: Array) -> bool:
     """Whether all elements are equal; 0 and -0 are not."""
     first = array.flat[0]
     equal = array.size == 1 or bool(numpy.all(array == first))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.expression import Argument, Expression, Literal, apply, replace_part, users
 from imgconv.graph import IDENTITY, Convolution, Graph, Node, Operand, Product
 from imgconv.index import Variable
@@ -27,7 +27,7 @@ def fold_scales(graph: Graph) -> Graph:
     return replace(graph, nodes=nodes, constants=constants)
 
 
-def _rewrite(graph: Graph, node: Node, constants: dict[str, Any]) -> Node:
+def _rewrite(graph: Graph, node: Node, constants: dict[str, Array]) -> Node:
     if not isinstance(node.operation, (Convolution, Product)) or node.operands[1].value not in constants:
         return node
     weights = node.operands[1]
@@ -59,7 +59,7 @@ def _rewrite(graph: Graph, node: Node, constants: dict[str, Any]) -> Node:
     )
 
 
-def _peel(node: Node, axis: int, constants: dict[str, Any]) -> tuple[Any, Any, Expression, int]:
+def _peel(node: Node, axis: int, constants: dict[str, Array]) -> tuple[Array, Array, Expression, int]:
     """(scale, shift, what remains of the epilogue, steps taken): the innermost steps are sum*scale + shift."""
     size = node.output.shape[axis]
     scale, shift, rest, steps = numpy.ones(size), numpy.zeros(size), node.epilogue, 0
@@ -87,7 +87,7 @@ def _peel(node: Node, axis: int, constants: dict[str, Any]) -> tuple[Any, Any, E
         rest, steps = replace_part(rest, user, IDENTITY), steps + 1
 
 
-def _by_channel(node: Node, expression: Expression, axis: int, constants: dict[str, Any]) -> Any:
+def _by_channel(node: Node, expression: Expression, axis: int, constants: dict[str, Array]) -> Array | None:
     """The constant as a float64 vector along the axis; None where it is no constant or varies along another axis."""
     size = node.output.shape[axis]
     if isinstance(expression, Literal):
@@ -106,7 +106,7 @@ def _by_channel(node: Node, expression: Expression, axis: int, constants: dict[s
     return array[where] if where else numpy.full(size, array)
 
 
-def _scaled(node: Node, weights: Any, view: View, scale: Any) -> tuple[Any, View]:
+def _scaled(node: Node, weights: Array, view: View, scale: Array) -> tuple[Array, View]:
     """The weights times the scale of their output channel, in the same dtype, and the view that reads them."""
     wide = weights.astype(numpy.float64)
     if isinstance(node.operation, Convolution) and node.operation.transposed:

@@ -20,7 +20,7 @@ import numpy
 from imgconv.errors import InputError, ShapeError
 from imgconv.graph import Graph, join, renamed
 from imgconv.pictures.preparation import (
-    Box, Declared, PictureInput, Preparation, Size, luma_weights, picture_inputs, placed, taps,
+    Box, Declared, Filter, Format, PictureInput, Preparation, Size, luma_weights, picture_inputs, placed, taps,
 )
 from imgconv.tensor import Tensor, build_graph, origin
 
@@ -32,7 +32,7 @@ _SHAPES = {
 _CHANNELS = {"rgb": 3, "rgba": 4, "grey": 1}
 
 
-def array_shape(format: str, size: Size) -> tuple[int, ...]:
+def array_shape(format: Format, size: Size) -> tuple[int, ...]:
     """The shape of the uint8 array of a picture of this width and height.
 
     (height, width, 3) for 'rgb', (height, width, 4) for 'rgba', (height, width) for 'grey'; (height * 3/2, width) for
@@ -46,7 +46,7 @@ def array_shape(format: str, size: Size) -> tuple[int, ...]:
     return height * 3 // 2, width
 
 
-def size_of_array(format: str, shape: Sequence[int]) -> Size:
+def size_of_array(format: Format, shape: Sequence[int]) -> Size:
     """Width and height of the picture in an array of that shape. Raises InputError if it is none of the format."""
     height, width = (*shape, 0, 0)[:2]
     size = width, height // 3 * 2 if format == "nv12" else height
@@ -187,7 +187,7 @@ def _column(numbers: Any) -> Tensor | float:
 # Resizing
 
 
-def _scaled(pixels: Tensor, channels: Sequence[int], size: Size, box: Box, how: str) -> Tensor:
+def _scaled(pixels: Tensor, channels: Sequence[int], size: Size, box: Box, how: Filter) -> Tensor:
     """Some channels of the part in `box` of (height, width, C) at exactly `size`: (1, channels, height, width).
 
     Rows first: they are whole texels, whatever their pixels are made of.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from imgconv.arrays import Array
 from imgconv.errors import InputError
 from imgconv.files import check_regular, written_whole
-from imgconv.pictures.preparation import PictureInput, Preparation, Size, luma_weights, placed, taps
+from imgconv.pictures.preparation import Order, PictureInput, Preparation, Size, luma_weights, placed, taps
 
 
 def read_picture(path: str | os.PathLike[str]) -> Image.Image:
@@ -40,7 +40,7 @@ def resized(picture: Image.Image, size: Size, preparation: Preparation) -> Image
     return Image.fromarray(numpy.rint(_framed(picture, size, preparation)).astype(numpy.uint8))
 
 
-def to_array(picture: Image.Image, preparation: Preparation, size: Size | None = None) -> Any:
+def to_array(picture: Image.Image, preparation: Preparation, size: Size | None = None) -> Array:
     """The picture as float32 (1, C, H, W), at `size` (width, height) or as large as it is; C is 3, or 1 for order 'y'.
 
     Nothing is rounded to 8 bits on the way: this is what `Model.preprocess` computes on a device, within the rounding
@@ -55,7 +55,7 @@ def to_array(picture: Image.Image, preparation: Preparation, size: Size | None =
     return numpy.ascontiguousarray(values.transpose(2, 0, 1)[None], numpy.float32)
 
 
-def input_array(picture: Image.Image, target: PictureInput, preparation: Preparation) -> Any:
+def input_array(picture: Image.Image, target: PictureInput, preparation: Preparation) -> Array:
     """The array of a model's input for a picture; rounded and clipped if the model takes integers."""
     array = to_array(picture, preparation, target.picture_size(picture.size))
     array = array.transpose(0, 2, 3, 1) if target.channels_last else array
@@ -65,7 +65,7 @@ def input_array(picture: Image.Image, target: PictureInput, preparation: Prepara
     return numpy.rint(array).clip(limits.min, limits.max).astype(target.dtype)
 
 
-def _framed(picture: Image.Image, size: Size, preparation: Preparation) -> Any:
+def _framed(picture: Image.Image, size: Size, preparation: Preparation) -> Array:
     """The picture at exactly `size`, float32 (height, width, 3) from 0 to 255."""
     pixels = numpy.asarray(picture.convert("RGB"))
     (width, height), box = placed(picture.size, size, preparation.resize)
@@ -77,7 +77,7 @@ def _framed(picture: Image.Image, size: Size, preparation: Preparation) -> Any:
     return framed
 
 
-def _weighed(pixels: Any, positions: Any, weights: Any) -> Any:
+def _weighed(pixels: Array, positions: Array, weights: Array) -> Array:
     """Along the first axis, output o is the sum over taps t of weights[o][t] * pixels[positions[o][t]], in float32."""
     found = numpy.zeros((len(positions), *pixels.shape[1:]), numpy.float32)
     for place, weight in zip(positions.T, weights.T.astype(numpy.float32), strict=True):
@@ -85,7 +85,7 @@ def _weighed(pixels: Any, positions: Any, weights: Any) -> Any:
     return found
 
 
-def guess_range(array: Any) -> tuple[float, float]:
+def guess_range(array: Array) -> tuple[float, float]:
     """The values of black and white: 0 and 255 for bytes, and if the largest value is above 4; else 0 and 1.
 
     Networks overshoot, so that values a little above 1 do not mean 0 to 255; and a picture of 0 to 255 with nothing
@@ -94,7 +94,7 @@ def guess_range(array: Any) -> tuple[float, float]:
     return (0.0, 255.0) if array.dtype == numpy.uint8 or numpy.nanmax(array, initial=0) > 4 else (0.0, 1.0)
 
 
-def to_picture(array: Any, order: str = "rgb", value_range: tuple[float, float] | None = None) -> Image.Image:
+def to_picture(array: Array, order: Order = "rgb", value_range: tuple[float, float] | None = None) -> Image.Image:
     """The picture in a (C, H, W) array of one or three channels. `value_range`: black and white, guessed by default.
 
     Values outside of the range are clipped, NaN is black.

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.errors import InputError
 
-FORMATS = ("rgb", "rgba", "grey", "nv12")
-RESIZES = ("stretch", "crop", "letterbox")
-ORDERS = ("rgb", "bgr", "y")
-COLORS = ("bt601", "bt601-full", "bt709", "bt709-full")
+Format = Literal["rgb", "rgba", "grey", "nv12"]
+Resize = Literal["stretch", "crop", "letterbox"]
+Filter = Literal["antialias", "area", "bicubic", "bilinear"]
+Order = Literal["rgb", "bgr", "y"]
+Colors = Literal["bt601", "bt601-full", "bt709", "bt709-full"]
+FORMATS, RESIZES, FILTERS, ORDERS, COLORS = map(get_args, (Format, Resize, Filter, Order, Colors))
 # The weights of red and blue in luma: ITU-R BT.601-7, 2.5.1, and BT.709-6, 3.2.
 _LUMA = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722)}
 Declared = Mapping[str, tuple[str, "Sequence[int | str] | None"]]
@@ -37,15 +40,15 @@ class Preparation:
     format and colors are those of a picture given as bytes to `Model.preprocess`, which says more.
     """
 
-    resize: str = "stretch"
-    filter: str = "antialias"
-    order: str = "rgb"
+    resize: Resize = "stretch"
+    filter: Filter = "antialias"
+    order: Order = "rgb"
     scale: float = 1.0
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     pad: int = 114
-    format: str = "rgb"
-    colors: str = "bt601"
+    format: Format = "rgb"
+    colors: Colors = "bt601"
 
     def __post_init__(self) -> None:
         """Raises InputError for a setting that fits no picture."""
@@ -135,7 +138,7 @@ def letterbox_scale(picture: Size, size: Size) -> float:
     return min(size[0] / picture[0], size[1] / picture[1])
 
 
-def placed(picture: Size, size: Size, resize: str) -> tuple[Size, Box]:
+def placed(picture: Size, size: Size, resize: Resize) -> tuple[Size, Box]:
     """The size in which a picture is shown at the top left of `size`, and the part of it that is shown.
 
     Sizes are compared and divided as integers: the rounding of a scale would place edges outside of the picture.
@@ -159,15 +162,15 @@ def luma_weights(standard: str = "bt601") -> tuple[float, float, float]:
     return red, 1 - red - blue, blue
 
 
-def _box(distance: Any) -> Any:
+def _box(distance: Array) -> Array:
     return (distance > -0.5) & (distance <= 0.5)
 
 
-def _triangle(distance: Any) -> Any:
-    return numpy.maximum(1 - numpy.abs(distance), 0)
+def _triangle(distance: Array) -> Array:
+    return numpy.asarray(numpy.maximum(1 - numpy.abs(distance), 0))
 
 
-def _cubic(distance: Any) -> Any:
+def _cubic(distance: Array) -> Array:
     """Keys, 1981, doi:10.1109/TASSP.1981.1163711, with a = -1/2, as Pillow has it."""
     t = numpy.abs(distance)
     near, far = (1.5 * t - 2.5) * t * t + 1, ((-0.5 * t + 2.5) * t - 4) * t + 2
@@ -175,13 +178,12 @@ def _cubic(distance: Any) -> Any:
 
 
 # A filter's reach in pixels, and its weight at a distance.
-_FILTERS: Mapping[str, tuple[float, Callable[[Any], Any]]] = {
+_FILTERS: Mapping[Filter, tuple[float, Callable[[Array], Array]]] = {
     "antialias": (1, _triangle), "area": (0.5, _box), "bicubic": (2, _cubic), "bilinear": (1, _triangle),
 }
-FILTERS = tuple(_FILTERS)
 
 
-def taps(before: int, after: int, start: float, stop: float, how: str) -> tuple[Any, Any]:
+def taps(before: int, after: int, start: float, stop: float, how: Filter) -> tuple[Array, Array]:
     """Positions and weights, each (after, taps), that resize the part from `start` to `stop` of `before` pixels.
 
     A reduction stretches the filter by its factor, save 'bilinear'. Weights are normalised over the pixels that there
