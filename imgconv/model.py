@@ -29,7 +29,8 @@ from imgconv.tuning import Database, open_beside
 if TYPE_CHECKING:
     from imgconv.pictures.preparation import Colors, Filter, Format, Order, Resize
     from imgconv.pipeline import Frame, Mapped
-    from imgconv.runner import Progress, Session
+    from imgconv.programs import Progress
+    from imgconv.runner import Session
 
 PLANS = 8
 DEPTH = 3
