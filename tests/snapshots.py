@@ -24,10 +24,9 @@ import numpy
 
 from imgconv.config import Config
 from imgconv.graph import Graph
-from imgconv.layout import ImageLimits
+from imgconv.layout import Alignment, ImageLimits
 from imgconv.limits import Target
 from imgconv.lower import lower
-from imgconv.layout import Alignment
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.plan import Plan, Storage

@@ -7,9 +7,10 @@ import re
 import pytest
 
 from imgconv import template
+from imgconv.kernels.templates import TEMPLATES
 from imgconv.template import specialise, template_names, template_text
 
-FILES = ("conv.cl", "matmul.cl", "separable.cl")
+FILES = tuple(each.file for each in TEMPLATES)
 # ``#ifndef NAME``, then ``#define NAME[(parameters)] default [// meaning]``, then ``#endif``.
 CONSTANT = re.compile(r"^#ifndef (\w+)\n#define (\w+)(\([\w, ]*\))?([^\n]*)\n#endif$", re.MULTILINE)
 

@@ -7,15 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, gcd, prod
 
-
 from imgconv.access import LANE, SHORT_LIMIT, KernelArgument, image_type, index_text, read_text, write_text
 from imgconv.epilogue import build_epilogue
 from imgconv.graph import Convolution, Node, Operand
 from imgconv.index import Index, Variable, constant, variable, variable_index
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
-from imgconv.layout import (
-    LANES, HostBuffer, Placement, Texture, Tiling,
-)
+from imgconv.layout import LANES, HostBuffer, Placement, Texture, Tiling
 from imgconv.template import specialise
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy
 
+from imgconv.access import LANE
 from imgconv.errors import UnsupportedError
 from imgconv.expression import Argument, Expression, apply, argument_numbers, substitute
 from imgconv.graph import Convolution, Graph, Node, Operand
 from imgconv.index import Variable, constant, variable, variable_index
-from imgconv.access import LANE
 from imgconv.kernels.convolution import (
     BYTE_SCALE, Problem, Specialisation, convolution_kernel, factor_texel, problem_of,
 )
