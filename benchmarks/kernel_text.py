@@ -71,7 +71,7 @@ def read_kernel(text: str) -> KernelText:
         counted["mad"] = (0, 16)
     root, body = Loop(), []
     for name, tokens_of in _functions(tokens):
-        body = _expand(tokens_of, macros)
+        (name,), body = _expand([name], macros), _expand(tokens_of, macros)
         _Parser(body, counted).statements(root := Loop())
         counted[name] = (root.total_reads, root.total_multiply_adds)
     return KernelText(root, _limits(body))

@@ -12,41 +12,25 @@
 // operands need no copy as long as four of k (of n) share a texel.
 //
 // Each name below is defined by the engine (imgconv/kernels/product.py); the defaults make this file compile alone: a
-// vector of 1024 times a matrix of 1024 x 1000.
+// vector of 1024 times a matrix of 1024 x 64.
 
-#ifndef IMGCONV_COMMON
 #include "cl/common.cl"
-#endif
+#include "kernels/output.cl"
 
-#ifndef NAME
-#define NAME product                    // the kernel's name
-#endif
-#ifndef INDEX
-#define INDEX short                     // type of sizes and positions: int where a short could overflow
-#endif
 #ifndef ROWS
 #define ROWS 1                          // M
 #endif
 #ifndef INNER
 #define INNER 1024                      // K
 #endif
-#ifndef OUTPUT_QUADS
-#define OUTPUT_QUADS 250                // quads of N
-#endif
-#ifndef OUTPUT_OFFSET
-#define OUTPUT_OFFSET 0                 // first quad of the output inside a wider tensor
-#endif
 #ifndef BLOCK_ROWS
 #define BLOCK_ROWS 1                    // output rows of a work item
-#endif
-#ifndef BLOCK_QUADS
-#define BLOCK_QUADS 1                   // output quads of a work item
 #endif
 #ifndef PARTS
 #define PARTS 32                        // work items that share a sum
 #endif
-#ifndef GROUP_COLUMNS
-#define GROUP_COLUMNS 4                 // work items of a group along the output's quads, where PARTS > 1
+#ifndef WORK_GROUP_COLUMNS
+#define WORK_GROUP_COLUMNS 4            // work items of a work group along the output's quads, if PARTS > 1
 #endif
 #ifndef CHECK_INNER
 #define CHECK_INNER 0                   // 1: K is not a multiple of four, and what lies below row K of B is not zero
@@ -75,33 +59,12 @@
 #ifndef B_Y
 #define B_Y(batch, inner, quad) (inner)  // texel y of B
 #endif
-#ifndef OUTPUT_IMAGE
-#define OUTPUT_IMAGE image2d_t          // type of the output image
-#endif
-#ifndef WRITE_OUTPUT
-#define WRITE_OUTPUT(x, y, texel) write_imagef(output, (int2)(x, y), texel)
-#endif
-#ifndef LAST_LANES
-#define LAST_LANES 4                    // columns in the last output quad; lanes past them are stored as zero
-#endif
-#ifndef GROUP_SIZE
-#define GROUP_SIZE                      // the attribute that fixes the work group's size, where it is fixed
-#endif
-#ifndef EPILOGUE
-#define EPILOGUE(sum, column, row, quad) (sum)  // elementwise work fused into the store
-#endif
-#ifndef EPILOGUE_LOADS
-#define EPILOGUE_LOADS(quad) ;          // statements that load what the epilogue needs of an output quad
-#endif
-#ifndef EPILOGUE_PARAMETERS
-#define EPILOGUE_PARAMETERS             // ", declaration" for each image that the epilogue reads
-#endif
 
 #define ROW_BLOCKS ((ROWS + BLOCK_ROWS - 1) / BLOCK_ROWS)
 #define INNER_QUADS ((INNER + 3) / 4)
 
 // Global size: (quad blocks, PARTS, batch * row blocks), rounded up to whole work groups.
-GROUP_SIZE __kernel void NAME(
+WORK_GROUP __kernel void NAME(
     write_only OUTPUT_IMAGE output, read_only A_IMAGE a, read_only B_IMAGE b EPILOGUE_PARAMETERS) {
   const INDEX first_quad = get_global_id(0) * BLOCK_QUADS, part = get_local_id(1);
   const INDEX batch = get_global_id(2) / ROW_BLOCKS, first_row = get_global_id(2) % ROW_BLOCKS * BLOCK_ROWS;
@@ -144,7 +107,7 @@ GROUP_SIZE __kernel void NAME(
   }
 
 #if PARTS > 1
-  __local float4 parts[PARTS][GROUP_COLUMNS][BLOCK_ROWS * BLOCK_QUADS];
+  __local float4 parts[PARTS][WORK_GROUP_COLUMNS][BLOCK_ROWS * BLOCK_QUADS];
   const int item = get_local_id(0);
   for (int r = 0; r < BLOCK_ROWS; r++)
     for (int o = 0; o < BLOCK_QUADS; o++) parts[part][item][r * BLOCK_QUADS + o] = sum[r][o];
@@ -167,14 +130,7 @@ GROUP_SIZE __kernel void NAME(
       if (first_row + r < ROWS && out_quad < OUTPUT_QUADS) {
         const int out_row = batch * ROWS + first_row + r;
         EPILOGUE_LOADS(out_quad)
-        float4 texel = EPILOGUE(sum[r][o], 0, out_row, out_quad);
-#if LAST_LANES < 4
-        if (out_quad == OUTPUT_QUADS - 1) texel = keep_lanes(texel, LAST_LANES);
-#endif
-        WRITE_OUTPUT(out_quad + OUTPUT_OFFSET, out_row, texel);
+        write_texel(output, EPILOGUE(sum[r][o], 0, out_row, out_quad), 0, out_row, out_quad);
       }
     }
 }
-
-#undef ROW_BLOCKS
-#undef INNER_QUADS

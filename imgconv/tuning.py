@@ -163,6 +163,9 @@ def _text(specialisation: Specialisation) -> str:
 def _specialisation(text: str) -> Specialisation | None:
     """What a row names; None for a template or a constant that this imgconv does not have."""
     content = {name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(text).items()}
+    # Older files say of each convolution whether weights in local memory are with the input there: now they always are.
+    if content.pop("staged_input", None) is False and content.get("weights") == "local":
+        return None
     kernel = content.pop("kernel", "")
     for template in TEMPLATES:
         if template.name == kernel:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from imgconv import template
-from imgconv.kernels.templates import TEMPLATES
-from imgconv.template import specialise, template_names, template_text
+from imgconv.template import specialise, template_files, template_names, template_text
 
-FILES = tuple(each.file for each in TEMPLATES)
+FILES = ("conv.cl", "depthwise.cl", "matmul.cl", "separable.cl")
 # ``#ifndef NAME``, then ``#define NAME[(parameters)] default [// meaning]``, then ``#endif``.
 CONSTANT = re.compile(r"^#ifndef (\w+)\n#define (\w+)(\([\w, ]*\))?([^\n]*)\n#endif$", re.MULTILINE)
 
@@ -44,7 +44,7 @@ def test_a_name_with_parameters_counts_as_its_name(file: str) -> None:
     del given["EPILOGUE"]
     text = specialise(file, {**given, "EPILOGUE(sum, column, row, quad)": "f(sum)"})
     assert "#define EPILOGUE(sum, column, row, quad) f(sum)\n" in text
-    assert text.endswith("#undef EPILOGUE\n")
+    assert text.count("#undef EPILOGUE\n") == 1
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -56,13 +56,54 @@ def test_the_text_defines_each_name_before_the_template_and_undefines_it_after(f
     assert head.startswith("inline float helper")
     for name, value in given.items():
         assert f"#define {name} {value}\n" in head
-    assert sorted(tail.splitlines()) == sorted(f"#undef {name}" for name in given)
+    made = set(re.findall(r"^#define (\w+)", head + middle, re.MULTILINE)) - {"NAME"}
+    assert sorted(tail.splitlines()) == sorted(f"#undef {name}" for name in made)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_functions_have_names_of_their_own(file: str) -> None:
+    """Two kernels of one program may be the same template with other constants."""
+    given = complete(file)
+    first, second = (specialise(file, {**given, "OUTPUT_OFFSET": offset}) for offset in (0, 1))
+    functions = set(re.findall(r"^inline [^(\n]*?(\w+)\(", template_text(file), re.MULTILINE))
+    assert "write_texel" in functions
+    names = [dict(re.findall(r"^#define (\w+) (\w+)$", text, re.MULTILINE)) for text in (first, second)]
+    for function in functions:
+        assert names[0][function] != names[1][function]
+        assert all(made[function].startswith(f"{function}_") for made in names)
+
+
+def test_a_file_is_included_once_and_common_is_not() -> None:
+    text = template_text("conv.cl")
+    assert "#include" not in text and "#pragma once" not in text
+    assert text.count("#define LINE ") == 1, "kernels/window.cl is included by several"
+    assert "sampler_t" not in text
+
+
+@pytest.mark.parametrize("name", ["kernels/missing.cl", "../setup.cfg", "template.py", "/etc/passwd"])
+def test_what_is_no_template_cannot_be_included(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template, "FOLDER", tmp_path)
+    template.template_files.cache_clear()
+    (tmp_path / "strange.cl").write_text(f'#include "{name}"\n')
+    (tmp_path / "template.py").write_text("")
+    try:
+        with pytest.raises(ValueError, match=f"strange.cl includes {name}, which is no .cl file"):
+            template_text("strange.cl")
+    finally:
+        template.template_files.cache_clear()
+
+
+def test_every_file_is_part_of_a_template() -> None:
+    """One that nothing includes is never specialised, nor tested."""
+    texts = "".join(map(template_text, FILES))
+    for file in template_files() - {*FILES, template.COMMON}:
+        assert (template.FOLDER / file).read_text().partition("\n")[0] in texts, file
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_every_guarded_name_is_a_wanted_constant_with_a_default(file: str) -> None:
     text = template_text(file)
-    guarded = set(re.findall(r"^#ifndef (\w+)", text, re.MULTILINE)) - {"IMGCONV_COMMON"}
+    guarded = set(re.findall(r"^#ifndef (\w+)", text, re.MULTILINE))
     found = {m[1]: m for m in CONSTANT.finditer(text)}
     assert guarded == found.keys() == template_names(file) | {"NAME"}
     assert all(name == m[2] for name, m in found.items()), "guard and definition differ"
@@ -76,7 +117,7 @@ def test_every_constant_says_what_it_means(file: str) -> None:
         default, mark, meaning = rest.partition("//")
         if not parameters:
             assert mark and meaning.strip(), f"{file}: {name} has no comment"
-            assert default.strip() or name in ("GROUP_SIZE", "EPILOGUE_PARAMETERS"), f"{file}: {name} has no default"
+            assert default.strip() or name in ("WORK_GROUP", "EPILOGUE_PARAMETERS"), f"{file}: {name} has no default"
         else:
             assert default.strip(), f"{file}: {name} has no default"
 
@@ -97,7 +138,7 @@ def test_every_name_in_capitals_is_a_constant_or_defined_here(file: str) -> None
     text = re.sub(r"//[^\n]*", "", template_text(file))
     text = re.sub(r'"[^"\n]*"', "", text)
     defined = set(re.findall(r"#define (\w+)", text))
-    known = {"TEXEL", "CLK_LOCAL_MEM_FENCE", "IMGCONV_COMMON"}
+    known = {"TEXEL", "CLK_LOCAL_MEM_FENCE"}
     used = set(re.findall(r"\b[A-Z][A-Z0-9_]+\b", text))
     assert used <= defined | known, used - defined - known
     assert template_names(file) <= set(re.findall(r"\w+", re.sub(r"#(ifndef|define) \w+", "", text))), "never used"

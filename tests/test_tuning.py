@@ -255,5 +255,5 @@ def test_a_kill_leaves_the_file_whole(database: Database) -> None:
 def test_groups_that_stage_the_input_of_a_product_are_two_items_wide() -> None:
     """Where that leaves none idle."""
     large = convolution.Problem(1, 256, (256, 256), 256, (256, 256), (1, 1), (1, 1), (1, 1), (0, 0), 1)
-    groups = [c.local_size or () for c in convolution_choice.candidates(large, "gpu") if c.staged_input]
+    groups = [c.local_size or () for c in convolution_choice.candidates(large, "gpu") if c.weights == "local"]
     assert groups and all(group[0] == 2 and prod(group) == 128 for group in groups)

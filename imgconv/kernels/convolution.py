@@ -1,4 +1,4 @@
-"""conv.cl's twin: a convolution's problem, its specialisations, its packed weights and the kernel they make."""
+"""The twin of conv.cl and depthwise.cl: a convolution's problem, specialisations, packed weights and kernel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, gcd, prod
 
 from imgconv.access import LANE, SHORT_LIMIT, KernelArgument, image_type, index_text, read_text, write_text
-from imgconv.epilogue import build_epilogue
+from imgconv.epilogue import Epilogue, build_epilogue
 from imgconv.graph import Convolution, Node, Operand
 from imgconv.index import Index, Variable, constant, variable, variable_index
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
@@ -79,7 +79,8 @@ BYTE_SCALE = 127.0
 SMALL = 256.0
 # How long a texel of the input is kept once it was read, as in conv.cl.
 KEEP = ("texel", "line", "window", "input")
-# Where a work item reads weights: an image, a buffer, or local memory, into which its group copies them from a buffer.
+# Where a work item reads weights: an image, a buffer, or local memory, into which its work group copies them from a
+# buffer, and the input's texels too.
 WEIGHTS = ("image", "buffer", "local")
 # Texels that a work item fetches for its group at once, and bytes of local memory that every device has.
 MOST_FETCHED, LOCAL_BYTES = 4, 1 << 15
@@ -87,14 +88,13 @@ MOST_FETCHED, LOCAL_BYTES = 4, 1 << 15
 
 @dataclass(frozen=True)
 class Specialisation:
-    """What of conv.cl's constants is free.
+    """What of conv.cl's and depthwise.cl's constants is free.
 
     block_columns, block_rows, block_quads: the outputs of a work item, and passes: how many such blocks it makes along
     the quads. keep: how long an input texel is kept, one of KEEP. vector_quads: output quads in one vector. parts: work
     items that share a sum. half_quads: input quads that are summed in half before they are added in float.
     float_coordinates: where a read may be outside of the image, its coordinates are computed in float. weights: one of
     WEIGHTS. winograd: outputs of a tile of Winograd's minimal filtering along the rows, 2 or 4; 0 without it.
-    staged_input: whether the input too is copied into local memory.
     """
 
     block_columns: int = 4
@@ -109,12 +109,10 @@ class Specialisation:
     half_quads: int = 0
     float_coordinates: bool = False
     winograd: int = 0
-    staged_input: bool = False
 
     def __str__(self) -> str:
         text = f"block {self.block_columns}x{self.block_rows}x{self.block_quads}, {self.keep} kept, "
         text += f"weights in {self.weights}" + (f", Winograd F({self.winograd}, 3)" if self.winograd else "")
-        text += ", input too" if self.staged_input else ""
         text += f", {self.passes} passes" if self.passes > 1 else ""
         text += f", {self.parts} parts" if self.parts > 1 else ""
         text += f", vectors of {LANES * self.vector_quads}" if self.vector_quads > 1 else ""
@@ -131,7 +129,7 @@ class Specialisation:
         """Whether conv.cl computes the problem with it."""
         blocks = self.block_quads * self.passes
         inside = blocks == 1 if problem.depthwise else problem.groups == 1 or problem.group_output_quads % blocks == 0
-        kept = self.keep == "input" or self.passes == 1
+        kept = not problem.depthwise if self.keep == "input" else self.passes == 1
         vectors = self.block_quads % self.vector_quads == 0 and not (self.vector_quads > 1 and self.half_quads)
         shared = self.parts == 1 or (
             self.passes == 1 and not self.weights_in_buffer and self.local_size is not None
@@ -143,12 +141,11 @@ class Specialisation:
         return inside and kept and vectors and shared and half and self._stages(problem) and self._transforms(problem)
 
     def _stages(self, problem: Problem) -> bool:
-        """Whether weights are not in local memory, or can be."""
+        """Whether weights and input are not in local memory, or can be."""
         one_block = self.parts == self.vector_quads == 1 and self.keep != "input" and self.local_size is not None
-        if self.staged_input and (self.weights != "local" or problem.batch > 1 or problem.groups > 1):
-            return False
+        one_image = problem.batch == problem.groups == 1 and problem.phases == (1, 1)
         return self.weights != "local" or (
-            one_block and not problem.depthwise and not problem.half and problem.phases == (1, 1)
+            one_block and one_image and not problem.depthwise and not problem.half
             and staged_texels(problem, self) * LANES * 4 <= LOCAL_BYTES
         )
 
@@ -159,13 +156,15 @@ class Specialisation:
         three of its tile too, which cancel but for their rounding. With n terms in the sum of a tap, w the largest
         weight and M the largest value of the tile, about 5.5 n w M 2**-24 of one such value is left (5.5: the largest
         element of |A| |B| |G| that is 0 without the bars), and NaN of an infinity. So F(4, 3) needs an input whose
-        values are known to be small: M is then no more than SMALL. In half it would lose three bits of eleven besides.
+        values are known to be small: M is then no more than SMALL. Both are for float, and for texels that are kept for
+        all of a window's rows or staged.
         """
         steps = problem.strides[1], problem.dilations[1], *problem.phases
+        kept = self.keep == "input" or (self.keep == "line" and self.weights == "local")
         return not self.winograd or (
             problem.window[1] == 3 and set(steps) == {1} and not problem.depthwise and not problem.integers
-            and self.keep != "texel" and self.block_columns % self.winograd == 0
-            and (self.winograd == 2 or (problem.small and not problem.half))
+            and not problem.half and kept and self.block_columns % self.winograd == 0
+            and (self.winograd == 2 or problem.small)
         )
 
 
@@ -234,16 +233,14 @@ def staged_texels(problem: Problem, chosen: Specialisation) -> int:
     assert chosen.local_size is not None
     # One more for each row of quad blocks, as conv.cl has for all input quads together.
     texels = chosen.local_size[1] * (chosen.block_quads * taps_of(problem, chosen) * LANES + 1)
-    if chosen.staged_input:
-        rows, columns = (
-            (group * block - 1) * stride + (window - 1) * dilation + 1
-            for group, block, stride, window, dilation in zip(
-                (chosen.local_size[2], chosen.local_size[0]), (chosen.block_rows, chosen.block_columns),
-                problem.strides, problem.window, problem.dilations, strict=True,
-            )
+    rows, columns = (
+        (group * block - 1) * stride + (window - 1) * dilation + 1
+        for group, block, stride, window, dilation in zip(
+            (chosen.local_size[2], chosen.local_size[0]), (chosen.block_rows, chosen.block_columns),
+            problem.strides, problem.window, problem.dilations, strict=True,
         )
-        texels += rows * (columns + (columns - 1) // (chosen.block_columns * problem.strides[1]))
-    return texels
+    )
+    return texels + rows * (columns + (columns - 1) // (chosen.block_columns * problem.strides[1]))
 
 
 def tile_size(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
@@ -279,59 +276,93 @@ def convolution_kernel(
     x = placements[node.operands[0].value]
     starts = chosen.parts == chosen.vector_quads == 1 and not (chosen.winograd or problem.integers)
     epilogue = build_epilogue(node, output, placements, native, starts=starts)
-    assert isinstance(x.storage, Texture) and isinstance(output.storage, Texture)
-    input_tiling, output_tiling = x.storage.tiling, output.storage.tiling
-    rows, columns = problem.phase_size
     helpers: list[str] = []
-    inside = _reads_inside(problem, chosen)
-    centre = chosen.float_coordinates and input_tiling.tiles == 1 and not inside
-    past = _reads_past(problem, chosen)
-    constants: dict[str, str | int] = {
-        "INDEX": _index_type(problem, chosen, input_tiling, output_tiling),
-        "BATCH": problem.batch, "INPUT_HEIGHT": problem.input_size[0],
-        "INPUT_PITCH": x.layout.quads(x.storage.shape), "INPUT_OFFSET": _first_quad(node, x),
-        "INPUT_QUADS": problem.group_input_quads, "INPUT_LANES": problem.input_lanes,
-        "OUTPUT_WIDTH": columns, "OUTPUT_HEIGHT": rows,
-        "FULL_OUTPUT_WIDTH": problem.output_size[1], "FULL_OUTPUT_HEIGHT": problem.output_size[0],
-        "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "OUTPUT_OFFSET": output.channel_offset // LANES,
-        "OUTPUT_QUADS": problem.output_quads, "GROUP_QUADS": problem.group_output_quads,
-        "DEPTHWISE": int(problem.depthwise), "WINDOW_WIDTH": problem.window[1], "WINDOW_HEIGHT": problem.window[0],
-        "STRIDE_X": problem.strides[1], "STRIDE_Y": problem.strides[0],
-        "DILATION_X": problem.dilations[1], "DILATION_Y": problem.dilations[0],
-        "PAD_X": problem.pads[1], "PAD_Y": problem.pads[0],
-        "PHASES_X": problem.phases[1], "PHASES_Y": problem.phases[0],
-        "PHASE_SHIFT_X": problem.phase_shift[1], "PHASE_SHIFT_Y": problem.phase_shift[0],
-        "BLOCK_COLUMNS": chosen.block_columns, "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads,
-        **_each_sum(chosen), "COLUMN_STEP": _step(problem, chosen, 1), "ROW_STEP": _step(problem, chosen, 0),
-        "KEEP": KEEP.index(chosen.keep), "WINOGRAD": chosen.winograd, "PASSES": chosen.passes, "PARTS": chosen.parts,
-        "VECTOR_QUADS": chosen.vector_quads, "HALF_QUADS": chosen.half_quads,
-        "STAGED_QUADS": staged_quads(problem, chosen), "STAGED_INPUT": int(chosen.staged_input),
-        "CHECK_ROWS": int(problem.batch > 1),
-        "LAST_LANES": (problem.filters - 1) % LANES + 1,
-        "INPUT_IMAGE": image_type(input_tiling),
-        "COORDINATE": "float" if centre else "int", "TEXEL_CENTRE": "0.5f" if centre else 0,
-        "READ_INPUT(x, y)": read_text("input", input_tiling, helpers, inside, problem.half, centre, past),
-        "OUTPUT_IMAGE": image_type(output_tiling),
-        "WRITE_OUTPUT(x, y, texel)": write_text("output", output_tiling, helpers),
-        "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_PARAMETERS": epilogue.parameters,
-        "EPILOGUE_LOADS(quad)": epilogue.loads, "START": epilogue.start, "START_LOADS(quad)": epilogue.start_loads,
-    }
-    constants |= _weight_access(weights, chosen, exact, helpers)
-    factors = [KernelArgument("factors", placements[o.value].storage) for o in node.operands[2:]]
+    constants = _output_access(output, epilogue, helpers) | _geometry(problem, chosen) | _each_position(chosen)
+    constants |= _input_access(node, x, problem, chosen, helpers)
+    constants |= _weight_access(weights, problem, chosen, exact, helpers)
     constants |= _factor_access(node, placements, problem.half, helpers)
+    assert isinstance(x.storage, Texture) and isinstance(output.storage, Texture)
+    constants["INDEX"] = _index_type(problem, chosen, x.storage.tiling, output.storage.tiling)
     blocks, local = work_items(problem, chosen), chosen.local_size
     width, height, depth = local or (1, chosen.parts, 1)
     size = (round_up(blocks[0], width), round_up(blocks[1], height), round_up(blocks[2], depth))
-    constants |= {
-        "GUARD": int(size != blocks), "GROUP_SIZE": group_attribute(local), "GROUP_WIDTH": width,
-        "GROUP_HEIGHT": height // chosen.parts, "GROUP_DEPTH": depth,
-    }
+    constants |= {"WORK_GROUP": group_attribute(local), "GUARD": int(size != blocks) * (2 if _waits(chosen) else 1)}
+    if not problem.depthwise:
+        constants |= _dense(problem, chosen) | {
+            "WORK_GROUP_WIDTH": width, "WORK_GROUP_HEIGHT": height // chosen.parts, "WORK_GROUP_DEPTH": depth,
+        }
+    factors = [KernelArgument("factors", placements[o.value].storage) for o in node.operands[2:]]
     arguments = (
         KernelArgument("output", output.storage, written=True), KernelArgument("input", x.storage),
         KernelArgument("weights", weights), *factors, *epilogue.arguments,
     )
-    text = specialise("conv.cl", constants, "".join(helpers) + epilogue.functions)
-    return KernelSource(text, "conv.cl", arguments, size, local)
+    file = "depthwise.cl" if problem.depthwise else "conv.cl"
+    return KernelSource(
+        specialise(file, constants, "".join(helpers) + epilogue.functions), file, arguments, size, local
+    )
+
+
+def _output_access(output: Placement, epilogue: Epilogue, helpers: list[str]) -> dict[str, str | int]:
+    """The constants of kernels/output.cl and those of START in kernels/store.cl."""
+    assert isinstance(output.storage, Texture)
+    return {
+        "OUTPUT_IMAGE": image_type(output.storage.tiling),
+        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage.tiling, helpers),
+        "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "OUTPUT_OFFSET": output.channel_offset // LANES,
+        "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_LOADS(quad)": epilogue.loads,
+        "EPILOGUE_PARAMETERS": epilogue.parameters, "START": epilogue.start,
+        "START_LOADS(quad)": epilogue.start_loads,
+    }
+
+
+def _geometry(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
+    """Sizes of the tensors, the window and the block."""
+    return {
+        "BATCH": problem.batch, "INPUT_HEIGHT": problem.input_size[0],
+        "OUTPUT_WIDTH": problem.output_size[1], "OUTPUT_HEIGHT": problem.output_size[0],
+        "OUTPUT_QUADS": problem.output_quads, "LAST_LANES": (problem.filters - 1) % LANES + 1,
+        "WINDOW_WIDTH": problem.window[1], "WINDOW_HEIGHT": problem.window[0],
+        "STRIDE_X": problem.strides[1], "STRIDE_Y": problem.strides[0],
+        "DILATION_X": problem.dilations[1], "DILATION_Y": problem.dilations[0],
+        "PAD_X": problem.pads[1], "PAD_Y": problem.pads[0],
+        "PHASES_X": problem.phases[1], "PHASES_Y": problem.phases[0],
+        "BLOCK_COLUMNS": chosen.block_columns, "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads,
+        "COLUMN_STEP": _step(problem, chosen, 1), "ROW_STEP": _step(problem, chosen, 0),
+        "KEEP": KEEP.index(chosen.keep), "HALF_QUADS": chosen.half_quads,
+    }
+
+
+def _dense(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
+    """What conv.cl has beside depthwise.cl."""
+    return {
+        "INPUT_QUADS": problem.group_input_quads, "INPUT_LANES": problem.input_lanes,
+        "GROUP_QUADS": problem.group_output_quads,
+        "PHASE_SHIFT_X": problem.phase_shift[1], "PHASE_SHIFT_Y": problem.phase_shift[0],
+        "EACH_QUAD(act)": " ".join(f"act({o})" for o in range(chosen.block_quads)),
+        "WINOGRAD": chosen.winograd, "PASSES": chosen.passes, "PARTS": chosen.parts,
+        "VECTOR_QUADS": chosen.vector_quads, "STAGED_QUADS": staged_quads(problem, chosen),
+    }
+
+
+def _each_position(chosen: Specialisation) -> dict[str, str | int]:
+    """The text that acts on each position of a block."""
+    positions = itertools.product(range(chosen.block_rows), range(chosen.block_columns))
+    return {"EACH_POSITION(act, o)": " ".join(f"act({row}, {column}, o)" for row, column in positions)}
+
+
+def _input_access(
+    node: Node, x: Placement, problem: Problem, chosen: Specialisation, helpers: list[str]
+) -> dict[str, str | int]:
+    assert isinstance(x.storage, Texture)
+    inside, tiling = _reads_inside(problem, chosen), x.storage.tiling
+    centre = chosen.float_coordinates and tiling.tiles == 1 and not inside
+    past = _reads_past(problem, chosen)
+    return {
+        "INPUT_IMAGE": image_type(tiling), "INPUT_PITCH": x.layout.quads(x.storage.shape),
+        "INPUT_OFFSET": _first_quad(node, x),
+        "COORDINATE": "float" if centre else "int", "TEXEL_CENTRE": "0.5f" if centre else 0,
+        "READ_INPUT(x, y)": read_text("input", tiling, helpers, inside, problem.half, centre, past),
+    }
 
 
 def _first_quad(node: Node, place: Placement) -> int:
@@ -341,12 +372,12 @@ def _first_quad(node: Node, place: Placement) -> int:
 
 
 def _weight_access(
-    weights: Texture | HostBuffer, chosen: Specialisation, exact: bool, helpers: list[str]
+    weights: Texture | HostBuffer, problem: Problem, chosen: Specialisation, exact: bool, helpers: list[str]
 ) -> dict[str, str | int]:
     name = "READ_WEIGHT(first, step)"
     if isinstance(weights, HostBuffer):
         size = LANES * chosen.vector_quads
-        where = "(first) + (step) * WEIGHTS_OF_STEP"
+        where = "(first) + (step)" if problem.depthwise else "(first) + (step) * WEIGHTS_OF_STEP"
         if weights.dtype == "float16":
             load = f"vload4({where}, weights)" if chosen.half_quads else f"vload_half{size}({where}, weights)"
             return {"WEIGHTS": "__global const half *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
@@ -372,7 +403,7 @@ def _factor_access(
 ) -> dict[str, str | int]:
     name = "READ_FACTORS(image, quad)"
     if len(node.operands) < 3:
-        return {"FACTORS": 0, "FACTORS_IMAGE": "image2d_t", name: "(float4)(1.0f)"}
+        return {"FACTORS": 0, "FACTORS_IMAGE": "image2d_t", name: "((QUAD)(1.0f))"}
     place = placements[node.operands[2].value]
     texel = factor_texel(node.operands[2], place)
     assert texel is not None and isinstance(place.storage, Texture), node
@@ -391,15 +422,6 @@ def work_items(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]
         ceil(columns / chosen.block_columns) * problem.phases[1], passes * chosen.parts,
         problem.batch * ceil(rows / chosen.block_rows) * problem.phases[0],
     )
-
-
-def _each_sum(chosen: Specialisation) -> dict[str, str]:
-    """The texts that act on each quad of a block, and on each of its positions."""
-    positions = itertools.product(range(chosen.block_rows), range(chosen.block_columns))
-    return {
-        "EACH_QUAD(act)": " ".join(f"act({o})" for o in range(chosen.block_quads)),
-        "EACH_POSITION(act, o)": " ".join(f"act({row}, {column}, o)" for row, column in positions),
-    }
 
 
 def _reads_inside(problem: Problem, chosen: Specialisation) -> bool:

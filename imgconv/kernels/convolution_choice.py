@@ -23,16 +23,12 @@ BLOCKS_ON_GPU = (
     (8, 1, 2), (4, 1, 4), (2, 2, 4), (7, 2, 1), (4, 4, 1), (4, 2, 4), (8, 2, 2), (4, 1, 3), (7, 1, 3), (4, 2, 3),
     (8, 1, 3),
 )
-# Those of work groups that stage weights and input in local memory, by what is kept of the input there, and those of
-# Winograd's filtering by its tile.
+# Those of work groups that stage weights and input in local memory, by what is kept of the input there.
 STAGED_BLOCKS = {
     "texel": ((4, 1, 1), (4, 1, 2), (8, 1, 1), (4, 2, 1), (4, 4, 1), (8, 2, 1)),
     "line": ((4, 1, 1), (4, 1, 2), (4, 2, 1), (4, 2, 2), (4, 1, 4), (8, 1, 4)),
 }
-WINOGRAD_BLOCKS = {
-    2: ((2, 1, 1), (4, 1, 1), (2, 2, 1), (2, 1, 2), (4, 1, 2), (2, 2, 2), (2, 1, 4)),
-    4: ((4, 1, 1), (4, 2, 1), (4, 1, 2), (8, 1, 1), (4, 2, 2), (4, 1, 4), (8, 1, 2)),
-}
+WINOGRAD_TILES = (2, 4)
 # Texels in a row that every device's images take; a longer row of weights is cut into tiles, which cost at each read.
 SAFE_WIDTH = 1 << 14
 
@@ -86,7 +82,7 @@ def _on_cpu(problem: Problem) -> Iterator[Specialisation]:
     # Wider than the row too: Winograd's tile is worth the columns that it wastes.
     shapes += [
         Specialisation(length, height, each, "line", "buffer", vector_quads=vector, winograd=tile)
-        for tile, length, height, (each, vector) in itertools.product((2, 4), (4, 8), (1, 2, 4), blocks[:1])
+        for tile, length, height, (each, vector) in itertools.product(WINOGRAD_TILES, (4, 8), (1, 2, 4), blocks[:1])
         if problem.window[1] == 3 and columns > 1 and (length // tile * 2 + length) * min(rows, height) <= 24
     ]
     for made in shapes:
@@ -115,14 +111,6 @@ def _on_gpu(problem: Problem) -> Iterator[Specialisation]:
         made = Specialisation(length, height, each, keep, half_quads=half, float_coordinates=True)
         yield replace(made, local_size=_work_group(problem, made), weights="buffer")
         yield from _alone_and_shared(problem, made)
-    if problem.window[1] == 3 and columns > 1:
-        for tile, keep in itertools.product(WINOGRAD_BLOCKS, ("line", "window")):
-            for length, height, each in WINOGRAD_BLOCKS[tile]:
-                made = Specialisation(
-                    length, min(rows, height), min(each, problem.group_output_quads), keep, half_quads=half,
-                    float_coordinates=True, winograd=tile,
-                )
-                yield from _alone_and_shared(problem, made)
     if not problem.depthwise and columns > 1:
         yield from _staged(problem)
 
@@ -138,18 +126,16 @@ def _alone_and_shared(problem: Problem, made: Specialisation) -> Iterator[Specia
 
 
 def _staged(problem: Problem) -> Iterator[Specialisation]:
-    """Groups that put weights in local memory, and the input where that is allowed."""
+    """Work groups that put weights and input in local memory."""
     rows, columns = problem.phase_size
     keep = "texel" if problem.window[1] == 1 else "line"
-    tiles = (0, *WINOGRAD_BLOCKS) if problem.window[1] == 3 else (0,)
+    tiles = (0, *WINOGRAD_TILES) if problem.window[1] == 3 else (0,)
     for (length, height, each), tile in itertools.product(STAGED_BLOCKS[keep], tiles):
         made = Specialisation(
             length, min(rows, height), min(each, problem.group_output_quads), keep, "local", float_coordinates=True,
-            winograd=tile, staged_input=True,
+            winograd=tile,
         )
-        made = replace(made, local_size=_staging_group(problem, made))
-        yield made
-        yield replace(made, staged_input=False)
+        yield replace(made, local_size=_staging_group(problem, made))
 
 
 def _staging_group(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]:
@@ -314,7 +300,7 @@ def _cycles_of_group(problem: Problem, chosen: Specialisation, costs: LargeGpuCo
     memory = costs.new_weight * different_weights + costs.new_texel * different_texels
     store = costs.wait_store * sums
     if chosen.weights == "local":
-        memory += items * (costs.weight_of_local * weights + (0.0 if chosen.staged_input else texel * texels))
+        memory += items * costs.weight_of_local * weights
         stages = problem.group_input_quads / staged_quads(problem, chosen)
         if chosen.keep == "texel":
             staged = costs.staged_texel_narrow if width <= 2 else costs.staged_texel
@@ -381,9 +367,6 @@ def _spills(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> b
         if 4 * taps * sums + 3 * window > costs.depthwise_unrolled:  # it leaves the loop over rows
             return chosen.keep != "line" or line + sums > costs.depthwise_line
         return chosen.keep != "line" or window > costs.depthwise_window or sums > costs.depthwise_sums
-    if chosen.winograd:
-        # It unrolls smaller blocks until they spill; F(4, 3) leaves too few registers for any.
-        return chosen.winograd > 2 or chosen.keep != "line" or sums != costs.winograd_sums or chosen.block_quads < 2
     if taps == 1:
         # Rows further apart than two have coordinates of their own.
         rows = chosen.block_rows if chosen.block_rows > 2 else 0

@@ -174,8 +174,9 @@ def product_kernel(
     constants: dict[str, str | int] = {
         "INDEX": "short" if largest <= SHORT_LIMIT else "int", "ROWS": problem.rows,
         "INNER": problem.inner, "OUTPUT_QUADS": problem.output_quads, "OUTPUT_OFFSET": output.channel_offset // LANES,
+        "OUTPUT_PITCH": output.layout.quads(output.storage.shape),
         "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads, "PARTS": chosen.parts,
-        "GROUP_COLUMNS": chosen.group_columns, "CHECK_INNER": int(problem.inner % LANES != 0 and not padded_inner),
+        "WORK_GROUP_COLUMNS": chosen.group_columns, "CHECK_INNER": int(problem.inner % LANES != 0 and not padded_inner),
         "A_IMAGE": image_type(a.storage.tiling), "READ_A(x, y)": read_text("a", a.storage.tiling, helpers, past=inside),
         "A_X(batch, row, quad)": a_x, "A_Y(batch, row, quad)": a_y,
         "B_IMAGE": image_type(b.storage.tiling), "READ_B(x, y)": read_text("b", b.storage.tiling, helpers, past=inside),
@@ -183,7 +184,7 @@ def product_kernel(
         "OUTPUT_IMAGE": image_type(output.storage.tiling),
         "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage.tiling, helpers),
         "LAST_LANES": (problem.columns - 1) % LANES + 1,
-        "GROUP_SIZE": group_attribute(local),
+        "WORK_GROUP": group_attribute(local),
         "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_PARAMETERS": epilogue.parameters,
         "EPILOGUE_LOADS(quad)": epilogue.loads,
     }

@@ -179,16 +179,16 @@ BLOCKS = [
     Specialisation(4, 2, 4, "line", local_size=(1, 4, 3), parts=4),
     Specialisation(3, 1, 2, "line", "local", (4, 2, 2)),
     Specialisation(2, 2, 1, "window", "local", (2, 3, 1)),
-    Specialisation(2, 1, 1, "texel", "local", (1, 4, 2), staged_input=True),
-    Specialisation(3, 2, 1, "window", "local", (2, 3, 2), staged_input=True),
+    Specialisation(2, 1, 1, "texel", "local", (1, 4, 2)),
+    Specialisation(3, 2, 1, "window", "local", (2, 3, 2)),
 ]
 TILES = [
-    Specialisation(4, 2, 1, "line", winograd=2),
-    Specialisation(4, 1, 2, "window", winograd=4),
+    Specialisation(4, 2, 1, "input", "buffer", (1, 1, 1), winograd=2),
+    Specialisation(4, 1, 2, "input", winograd=4),
     Specialisation(8, 1, 4, "input", "buffer", (1, 1, 1), vector_quads=4, passes=2, winograd=4),
-    Specialisation(6, 1, 1, "window", local_size=(1, 2, 2), parts=2, winograd=2),
+    Specialisation(6, 1, 1, "input", local_size=(1, 2, 2), passes=3, winograd=2),
     Specialisation(2, 1, 2, "line", "local", (2, 2, 2), winograd=2),
-    Specialisation(4, 2, 1, "line", "local", (2, 2, 2), winograd=4, staged_input=True),
+    Specialisation(4, 2, 1, "line", "local", (2, 2, 2), winograd=4),
 ]
 
 
@@ -215,7 +215,7 @@ def test_blocks(context: Context, block: Specialisation) -> None:
         C(batch=2, channels=4, filters=20, size=(5, 5), strides=(2, 2), window=(2, 3), pads=(0, 1, 1, 1)),
     ]
     grouped = C(channels=8, filters=32, groups=2, window=(3, 1), size=(5, 7))
-    several = 1 if block.staged_input else 2 + (4 % (block.block_quads * block.passes) == 0)
+    several = 1 if block.weights == "local" else 2 + (4 % (block.block_quads * block.passes) == 0)
     plan = check([*problems, grouped], context, wanted=using(context, block))
     assert [launch.specialisation for launch in plan.launches].count(str(block)) == several
 
@@ -233,18 +233,19 @@ def test_winograd(context: Context, block: Specialisation) -> None:
     ]
     plan = check(problems, context, wanted=using(context, block))
     made = [launch.specialisation for launch in plan.launches].count(str(block))
-    assert made == len(problems) - int(block.staged_input)
+    # Local memory holds what one image needs.
+    assert made == len(problems) - int(block.weights == "local")
 
 
 PLAIN = Problem(1, 8, (6, 6), 8, (6, 6), (3, 3), (1, 1), (1, 1), (1, 1), 1)
 
 
 def test_where_winograd_filters() -> None:
-    """Windows of three columns side by side, in float; no integers, whose sums are exact.
+    """Windows of three columns side by side, in float; no integers, whose sums are exact; texels kept or staged.
 
-    Tiles of four only for values that are known to be small, tiles of two in half too.
+    Tiles of four only for values that are known to be small.
     """
-    tiles = {tile: Specialisation(4, 1, 1, "line", winograd=tile) for tile in (2, 4)}
+    tiles = {tile: Specialisation(4, 1, 1, "input", winograd=tile) for tile in (2, 4)}
     problem = replace(PLAIN, small=True)
     others = [
         replace(problem, window=(3, 5)), replace(problem, strides=(1, 2)), replace(problem, dilations=(1, 2)),
@@ -254,9 +255,10 @@ def test_where_winograd_filters() -> None:
         assert block.allowed(problem) and block.allowed(replace(problem, strides=(2, 1), window=(5, 3)))
         assert not any(block.allowed(other) for other in others)
         assert not replace(block, block_columns=5).allowed(problem)
-        assert not replace(block, keep="texel").allowed(problem)
-    half = {tile: replace(block, half_quads=2).allowed(replace(problem, half=True)) for tile, block in tiles.items()}
-    assert half == {2: True, 4: False}
+        assert not any(replace(block, keep=keep).allowed(problem) for keep in ("texel", "line", "window"))
+        assert not replace(block, half_quads=2).allowed(replace(problem, half=True))
+        staged = replace(block, keep="line", weights="local", local_size=(2, 2, 2))
+        assert staged.allowed(problem) and not replace(staged, keep="window").allowed(problem)
     large = {tile: block.allowed(replace(problem, small=False)) for tile, block in tiles.items()}
     assert large == {2: True, 4: False}
 

@@ -202,8 +202,5 @@ def convolution_specialisations(problem: convolution_kernel.Problem) -> list[con
                 columns, rows, quads, keep, weights, local, vector, passes, parts, half
             )
             tiles = ((columns, 0), (2, 2), (6, 2), (4, 4), (8, 4))
-            made += [
-                replace(block, block_columns=length, winograd=tile, staged_input=staged)
-                for (length, tile), staged in itertools.product(tiles, (False, True))
-            ]
+            made += [replace(block, block_columns=length, winograd=tile) for length, tile in tiles]
     return [c for c in made if c.allowed(problem)]

@@ -1,0 +1,96 @@
+// A work group of conv.cl copies what its items read into local memory: weights of STAGED_QUADS input quads for all
+// quad blocks that they make, and the texels that their positions need.
+//
+//     staged[quad block][weight]          texels[input quad][row][column]
+//                                             |<-  block  ->| |<-  block  ->|       BLOCK_STEP columns each, and one
+//                                             [ ] [ ] [ ] [ ] - [ ] [ ] [ ] [ ] -   that is left free
+//
+// Each item fetches its share of both into registers, and puts it there when the others have used what came before.
+
+#pragma once
+#include "kernels/winograd.cl"
+
+#ifndef STAGED_QUADS
+#define STAGED_QUADS 0                  // input quads that are copied at once; 0: none are
+#endif
+#ifndef WORK_GROUP_WIDTH
+#define WORK_GROUP_WIDTH 1              // the work group's size along x, if its items share sums or what they read
+#endif
+#ifndef WORK_GROUP_HEIGHT
+#define WORK_GROUP_HEIGHT 1             // along y, without the parts of a sum
+#endif
+#ifndef WORK_GROUP_DEPTH
+#define WORK_GROUP_DEPTH 1              // along z
+#endif
+
+#define WORK_GROUP_ITEMS (WORK_GROUP_DEPTH * WORK_GROUP_HEIGHT * WORK_GROUP_WIDTH)
+
+#if STAGED_QUADS
+// The share of an item, in turns.
+#define TURNS(total) (((total) + WORK_GROUP_ITEMS - 1) / WORK_GROUP_ITEMS)
+#define STAGED_WEIGHTS (STAGED_QUADS * WEIGHTS_OF_QUAD)
+#define ALL_WEIGHTS (WORK_GROUP_HEIGHT * STAGED_WEIGHTS)
+#define STAGED_COLUMNS ((WORK_GROUP_WIDTH * BLOCK_COLUMNS - 1) * STRIDE_X + (WINDOW_WIDTH - 1) * DILATION_X + 1)
+#define STAGED_ROWS ((WORK_GROUP_DEPTH * BLOCK_ROWS - 1) * STRIDE_Y + (WINDOW_HEIGHT - 1) * DILATION_Y + 1)
+#define ALL_TEXELS (STAGED_QUADS * STAGED_ROWS * STAGED_COLUMNS)
+// Neighbours in a wave then read from different banks: with other quad blocks, and with other columns.
+#define WEIGHTS_PITCH (STAGED_WEIGHTS + 1)
+#define BLOCK_STEP (BLOCK_COLUMNS * STRIDE_X)
+#define SPREAD(column) ((column) + (column) / BLOCK_STEP)
+#define TEXELS_PITCH (SPREAD(STAGED_COLUMNS - 1) + 1)
+
+// Fetches an item's share of the weights of input quads from `quad` on. first_block: the group's first quad block.
+inline void fetch_weights(VECTOR *fetched, WEIGHTS, int item, int first_block, int quad) {
+#pragma unroll
+  for (int turn = 0; turn < TURNS(ALL_WEIGHTS); turn++) {
+    const int n = min(item + turn * WORK_GROUP_ITEMS, ALL_WEIGHTS - 1);
+    const int block = min(first_block + n / STAGED_WEIGHTS, QUAD_BLOCKS - 1);
+    fetched[turn] = READ_WEIGHT(FIRST_WEIGHT(block, n % STAGED_WEIGHTS), quad * STEPS_OF_QUAD);
+  }
+}
+
+inline void put_weights(__local VECTOR (*staged)[WEIGHTS_PITCH], const VECTOR *fetched, int item) {
+#pragma unroll
+  for (int turn = 0; turn < TURNS(ALL_WEIGHTS); turn++) {
+    const int n = item + turn * WORK_GROUP_ITEMS;
+    if (n < ALL_WEIGHTS) staged[n / STAGED_WEIGHTS][n % STAGED_WEIGHTS] = fetched[turn];
+  }
+}
+
+// Fetches an item's share of the texels. first_x, first_y: where the window of the group's first position starts.
+// Neighbours in the copy read neighbouring quads, which lie side by side.
+inline void fetch_texels(QUAD *fetched, read_only INPUT_IMAGE input, int item, int first_x, int first_y, int quad) {
+#pragma unroll
+  for (int turn = 0; turn < TURNS(ALL_TEXELS); turn++) {
+    const int n = item + turn * WORK_GROUP_ITEMS, position = n / STAGED_QUADS;
+    const int column = first_x + position % STAGED_COLUMNS, row = first_y + position / STAGED_COLUMNS;
+    const COORDINATE x = column * INPUT_PITCH + INPUT_OFFSET + quad + n % STAGED_QUADS + TEXEL_CENTRE;
+    const COORDINATE y = texture_row(0, row) + TEXEL_CENTRE;
+    fetched[turn] = READ_INPUT(x, y);
+  }
+}
+
+inline void put_texels(__local QUAD (*texels)[STAGED_ROWS][TEXELS_PITCH], const QUAD *fetched, int item) {
+#pragma unroll
+  for (int turn = 0; turn < TURNS(ALL_TEXELS); turn++) {
+    const int n = item + turn * WORK_GROUP_ITEMS, position = n / STAGED_QUADS;
+    if (n < ALL_TEXELS)
+      texels[n % STAGED_QUADS][position / STAGED_COLUMNS][SPREAD(position % STAGED_COLUMNS)] = fetched[turn];
+  }
+}
+
+// Makes the tile of an input quad from its texels. row, column: where the window of the item's first position starts.
+inline void copy_tile(
+    QUAD (*tile)[TILE_LINE], __local QUAD (*texels)[TEXELS_PITCH], int row, int column, int ky, int kx, QUAD factor) {
+#pragma unroll
+  for (int r = 0; r < TILE_ROWS; r++) {
+    QUAD line[TILE_COLUMNS];
+#pragma unroll
+    for (int n = 0; n < TILE_COLUMNS; n++) {
+      const QUAD texel = texels[row + READ_ROW(r, ky)][column + SPREAD(READ_COLUMN(n, kx))];
+      line[n] = FACTORS ? texel * factor : texel;
+    }
+    keep_line(tile[r], line);
+  }
+}
+#endif
