@@ -90,7 +90,7 @@ def test_byte_weights(
 @pytest.mark.parametrize("place", PLACES)
 def test_byte_weights_with_half(place: str, mode: int, context: Context) -> None:
     wanted = keeping(context, place)
-    if mode == 2 and not wanted.half_arithmetic:
+    if mode == 2 and not wanted.target.half_arithmetic:
         pytest.skip("this device does not compute in half")
     model, feeds = quantised(*CASES[0][:3], **CASES[0][3])
     plan, found = run_graph(import_onnx(model), feeds, context, Config(float16=mode), wanted)
@@ -122,7 +122,7 @@ def test_a_device_without_byte_images_keeps_floats(context: Context) -> None:
 def test_sums_of_integers_with_byte_weights_are_exact(channels: int, mode: int, place: str, context: Context) -> None:
     """What rises far and falls back to a few units shows every rounding on the way, whatever half is asked for."""
     wanted = keeping(context, place)
-    if mode == 2 and not wanted.half_arithmetic:
+    if mode == 2 and not wanted.target.half_arithmetic:
         pytest.skip("this device does not compute in half")
     up, x = draw("int8", 4, channels), random.integers(200, 256, (1, channels)).astype("u1")
     less = x - (random.random(x.shape) < 2 / channels).astype("u1")
