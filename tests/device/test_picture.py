@@ -194,7 +194,7 @@ def by_pillow(picture: Image.Image, size: Size, box: tuple[float, float, float, 
     return numpy.asarray(picture.transform(size, Image.Transform.EXTENT, box, Image.Resampling.BILINEAR))
 
 
-@pytest.mark.parametrize(("resize", "filter"), zip([*RESIZES, "crop"], FILTERS, strict=True))
+@pytest.mark.parametrize(("resize", "filter"), list(zip([*RESIZES, "crop"], FILTERS, strict=True)))
 def test_host_and_device_agree(device: DeviceInfo, resize: str, filter: str) -> None:
     """At even sizes too, where a pixel lies on the very edge of a box: one place says what it weighs."""
     for order, own, size in ("bgr", (500, 387), (224, 224)), ("y", (64, 48), (16, 24)):
