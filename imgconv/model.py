@@ -27,6 +27,7 @@ from imgconv.target import target_of
 from imgconv.tuning import Database, open_beside
 
 if TYPE_CHECKING:
+    from imgconv.onnx_import import Model as OnnxModel
     from imgconv.pictures.preparation import Colors, Filter, Format, Order, Resize
     from imgconv.pipeline import Frame, Mapped
     from imgconv.programs import Progress
@@ -276,7 +277,7 @@ def _key(arrays: Mapping[str, Any], contents: frozenset[str]) -> frozenset[tuple
 
 
 def load(
-    model: Any, device: str | int | DeviceInfo | None = None, float16: int | bool | None = None,
+    model: Graph | OnnxModel, device: str | int | DeviceInfo | None = None, float16: int | bool | None = None,
     native_explog: bool | None = None, shapes: Shapes | None = None, max_image: int | None = None,
     progress: Progress | None = None, precision: str | Path | None = None, tuning: str | Path | None = None,
     workspace: Model | None = None,
@@ -318,7 +319,7 @@ class Settings:
     tuning: str | Path | None = None
 
 
-def open_source(model: Any, settings: Settings) -> Source | SavedSource:
+def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedSource:
     """What `load` compiles: the model and its settings, on an opened device. Raises as `load` does."""
     device = settings.device
     if isinstance(model, (str, os.PathLike)) and is_archive(model):

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 NAMES = ("libOpenCL.so.1", "libOpenCL.so", "OpenCL.dll")
 _POINTER, _STATUS, _COUNT, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32, ctypes.c_size_t
@@ -18,6 +18,12 @@ _POINTER, _STATUS, _COUNT, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uin
 LAUNCH = (_STATUS, _POINTER, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _COUNT, _POINTER, _POINTER)
 COPY = (_STATUS, _POINTER, _POINTER, _COUNT, _SIZE, _SIZE, _POINTER, _COUNT, _POINTER, _POINTER)
 CONTEXT = (_POINTER, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _POINTER)
+
+
+class Function(Protocol):
+    """A function of the OpenCL library, which takes what its C types say and gives a status or a handle."""
+
+    def __call__(self, *arguments: object) -> int: ...
 
 
 @cache
@@ -43,14 +49,14 @@ def _loaded() -> tuple[str, ...]:
 
 
 @cache
-def launch_function() -> Callable[..., int] | None:
+def launch_function() -> Function | None:
     """clEnqueueNDRangeKernel, which returns at once: other threads do not run meanwhile. None without the library."""
     opencl = library()
     return None if opencl is None else ctypes.PYFUNCTYPE(*LAUNCH)(("clEnqueueNDRangeKernel", opencl))
 
 
 @cache
-def copy_function(name: str) -> Callable[..., int] | None:
+def copy_function(name: str) -> Function | None:
     """clEnqueueWriteBuffer or clEnqueueReadBuffer, for copies that do not block; None without the library."""
     opencl = library()
     return None if opencl is None else ctypes.PYFUNCTYPE(*COPY)((name, opencl))

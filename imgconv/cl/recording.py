@@ -10,17 +10,16 @@ from __future__ import annotations
 import ctypes
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Union
 
 import pyopencl as cl
 
 from imgconv.cl.device import Context, DeviceInfo
-from imgconv.cl.loader import device_number, library
+from imgconv.cl.loader import Function, device_number, library
 from imgconv.cl.queue import Launch
 from imgconv.errors import DeviceError
 
-Function = Callable[..., Any]
 Functions = Mapping[str, Function]
 
 QUEUE_PROPERTIES_REQUIRED = 0x12AA

@@ -63,7 +63,7 @@ def enqueue_download(
     return _enqueue(context, memory, array, memory, queue, wait_for, "a download")
 
 
-def enqueue_copy(context: Context, destination: Any, source: Any) -> cl.Event:
+def enqueue_copy(context: Context, destination: Memory, source: Memory) -> cl.Event:
     """Enqueues a copy of a buffer or an image to another buffer or image of its size. Raises DeviceError."""
     try:
         return cl.enqueue_copy(context.queue, destination, source, **_extent(destination, source))
