@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Union
+from typing import Literal, Union
 
 import numpy
 
@@ -64,6 +64,9 @@ class Load:
         return "load"
 
 
+ReductionKind = Literal["sum", "max", "min", "product", "argmax"]
+
+
 @dataclass(frozen=True)
 class Reduction:
     """A `body` of the operands, reduced over the last axes of their views.
@@ -73,7 +76,7 @@ class Reduction:
     Each view has the shape output.shape + window; the reduction runs over the window.
     """
 
-    kind: str
+    kind: ReductionKind
     body: Expression
 
     def __str__(self) -> str:
@@ -288,7 +291,7 @@ def _check_shapes(node: Node) -> None:
     assert ok, f"{node}: operands {views} do not give {shape}"
 
 
-def neutral(kind: str, dtype: str) -> float:
+def neutral(kind: ReductionKind, dtype: str) -> float:
     """What changes nothing in a reduction of that kind, and what a reduction of nothing gives."""
     kinds = {"sum": 0.0, "max": -numpy.inf, "argmax": -numpy.inf, "min": numpy.inf, "product": 1.0}
     if kind in ("max", "argmax", "min") and not dtype.startswith("float"):

@@ -20,7 +20,7 @@ import numpy
 from imgconv import expression, view
 from imgconv.evaluate import evaluate_node
 from imgconv.expression import Argument, Expression, Literal
-from imgconv.graph import IDENTITY, Load, Node, Operand, Operation, Product, Reduction, Value
+from imgconv.graph import IDENTITY, Load, Node, Operand, Operation, Product, Reduction, ReductionKind, Value
 from imgconv.view import Shape, View
 
 if TYPE_CHECKING:
@@ -243,8 +243,8 @@ class Lazy:
     # Reductions
 
     def reduce(
-        self, kind: str, axes: Sequence[int] | None = None, keepdims: bool = False, body: Expression = IDENTITY,
-        epilogue: Expression = IDENTITY,
+        self, kind: ReductionKind, axes: Sequence[int] | None = None, keepdims: bool = False,
+        body: Expression = IDENTITY, epilogue: Expression = IDENTITY,
     ) -> Self:
         """sum, max, min or product over axes (all of them by default) of `body`; `epilogue` of the result.
 

@@ -15,7 +15,9 @@ import numpy
 
 from imgconv import expression, view
 from imgconv.expression import Argument
-from imgconv.graph import IDENTITY, Concatenation, Convolution, Gather, Reduction, array_value, neutral
+from imgconv.graph import (
+    IDENTITY, Concatenation, Convolution, Gather, Reduction, ReductionKind, array_value, neutral,
+)
 from imgconv.graph_builder import build_graph
 from imgconv.lazy import Lazy, Number, Read, elementwise, origin, whole
 from imgconv.view import View
@@ -116,8 +118,9 @@ class Tensor(Lazy):
         return powers / powers.sum([axis], keepdims=True)
 
     def pool(
-        self, kind: str, window: Sequence[int], strides: Sequence[int] | None = None, pads: Sequence[int] | None = None,
-        dilations: Sequence[int] | None = None, sizes: Sequence[int] | None = None, scale: TensorLike = 1.0,
+        self, kind: ReductionKind, window: Sequence[int], strides: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None, dilations: Sequence[int] | None = None, sizes: Sequence[int] | None = None,
+        scale: TensorLike = 1.0,
     ) -> Tensor:
         """sum, max, min, product or argmax over sliding windows of the last axes. pads: befores then afters (ONNX).
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 import numpy
 
+from imgconv.graph import ReductionKind
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import EXACT, Tensor, elementwise, gather, less, neutral, where
 from imgconv.view import Shape, View, axis_variables
 
-_REDUCTIONS = {"add": ("sum", "add"), "mul": ("product", "multiply"), "max": ("max", "maximum"),
-    "min": ("min", "minimum")}
+_REDUCTIONS: Mapping[str, tuple[ReductionKind, str]] = {
+    "add": ("sum", "add"), "mul": ("product", "multiply"), "max": ("max", "maximum"), "min": ("min", "minimum"),
+}
 
 
 def along(source: Shape, shape: Shape, axis: int) -> View:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from imgconv.expression import Argument, apply
+from imgconv.expression import Argument, Expression, apply
+from imgconv.graph import ReductionKind
 from imgconv.ops.integers import integer_root
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import Tensor
@@ -13,7 +14,7 @@ _ITSELF = Argument(0)
 _SQUARE = apply("multiply", _ITSELF, _ITSELF)
 
 # kind of reduction, what is reduced, what is done with the result
-_REDUCTIONS = {
+_REDUCTIONS: Mapping[str, tuple[ReductionKind, Expression, Expression]] = {
     "ReduceSum": ("sum", _ITSELF, _ITSELF),
     "ReduceProd": ("product", _ITSELF, _ITSELF),
     "ReduceMax": ("max", _ITSELF, _ITSELF),

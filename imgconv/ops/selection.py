@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy
 
+from imgconv.graph import ReductionKind
 from imgconv.ops.indexing import take_along
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import Tensor, elementwise, less, neutral, where
@@ -102,7 +103,7 @@ def cumulative(call: Call) -> Tensor:
     x = call.input(0)
     call.computes(x)
     axis = call.axis(int(call.constant(1, "the axis").item()), x.rank)
-    kind = "sum" if call.op_type == "CumSum" else "product"
+    kind: ReductionKind = "sum" if call.op_type == "CumSum" else "product"
     order = [*(a for a in range(x.rank) if a != axis), axis]
     last = x.transpose(*order)
     made = _running(_reversed(call, last), kind, call.flag("exclusive"))
@@ -113,7 +114,7 @@ def _reversed(call: Call, x: Tensor) -> Tensor:
     return x.slice(x.rank - 1, x.shape[-1] - 1, -1, -1) if call.flag("reverse") else x
 
 
-def _running(x: Tensor, kind: str, exclusive: bool) -> Tensor:
+def _running(x: Tensor, kind: ReductionKind, exclusive: bool) -> Tensor:
     """The reduction of all elements of the last axis up to each one, or before it."""
     size = x.shape[-1]
     if size <= RUN:
