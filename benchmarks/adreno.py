@@ -42,11 +42,11 @@ from benchmarks.measure import (
 )
 from benchmarks.networks import DEFAULT, Network, open_network
 from imgconv.commands.arguments import positive
-from imgconv.compiler import prepare
+from imgconv.compiling.compiler import prepare
+from imgconv.compiling.plan import Launch, Plan
 from imgconv.config import read_config
-from imgconv.layout import Alignment, ImageLimits
-from imgconv.limits import Target
-from imgconv.plan import Launch, Plan
+from imgconv.kernels.layout import Alignment, ImageLimits
+from imgconv.kernels.limits import Target
 
 LIMITS = ImageLimits(16384, 16384, 2048)
 # Adreno has images that are parts of buffers, in rows of multiples of 64 texels.

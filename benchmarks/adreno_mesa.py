@@ -17,9 +17,9 @@ from typing import Any
 
 import platformdirs
 
-from imgconv import terminal
 from imgconv.errors import Error
 from imgconv.kernels.source import COMMON
+from imgconv.reports import terminal
 
 DEFAULT_FOLDER = "~/.cache/adreno-mesa"
 INTEGER_COORDINATES = "VTN_CL_INT_COORD_FETCH"

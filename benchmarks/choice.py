@@ -44,17 +44,17 @@ from benchmarks.networks import DEFAULT, open_network
 from imgconv.cl.device import open_device, select
 from imgconv.commands.arguments import positive
 from imgconv.commands.tune import MOST
-from imgconv.compiler import Prepared, limited, prepare
+from imgconv.compiling.compiler import Prepared, limited, prepare
 from imgconv.config import Config, read_config
-from imgconv.evaluate import evaluate_graph
-from imgconv.graph import Node
-from imgconv.kernels import convolution, product
+from imgconv.graph.evaluate import evaluate_graph
+from imgconv.graph.nodes import Node
+from imgconv.kernels import conv, matmul
+from imgconv.kernels.limits import Target
 from imgconv.kernels.step import Problem
 from imgconv.kernels.templates import template_of
-from imgconv.limits import Target
-from imgconv.target import target_of
-from imgconv.tuner import Trial, built, problems_of, ranked, side_by_side
-from imgconv.tuning import Specialisation
+from imgconv.running.target import target_of
+from imgconv.running.tuner import Trial, built, problems_of, ranked, side_by_side
+from imgconv.stored.tuning import Specialisation
 
 DEFAULT_WITHIN, TUNED_WITHIN = 1.10, 1.03
 # Sums of up to some thousand products, rounded to 24 bits each, in parts of the largest result.
@@ -104,7 +104,7 @@ class Row:
     def measurements(self, device: str, target: Target, config: Config) -> list[Measurement]:
         """One for each candidate that was measured, of what benchmarks.fit fits."""
         kind, units, problem = target.kind, target.compute_units, self.asked.problem
-        if not isinstance(problem, (convolution.Problem, product.Problem)):
+        if not isinstance(problem, (conv.Problem, matmul.Problem)):
             return []
         return [
             Measurement(device, kind, units, config.float16, problem, specialisation, {"seconds": seconds})
@@ -209,9 +209,9 @@ def _some_of_all(candidates: Sequence[Specialisation], count: int) -> tuple[Spec
 
 def describe(problem: Problem) -> str:
     """A problem in a few words."""
-    if isinstance(problem, product.Problem):
+    if isinstance(problem, matmul.Problem):
         return f"product {problem.batch} of {problem.rows}x{problem.inner} by {problem.inner}x{problem.columns}"
-    if not isinstance(problem, convolution.Problem):
+    if not isinstance(problem, conv.Problem):
         return f"{template_of(problem).name}, {problem.multiply_adds / 1e6:.1f} M multiply-adds"
     kind = f"depthwise {problem.channels}" if problem.depthwise else f"{problem.channels}->{problem.filters}"
     text = f"{problem.window[0]}x{problem.window[1]} {kind} at {'x'.join(map(str, problem.input_size))}"

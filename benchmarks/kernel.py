@@ -15,7 +15,7 @@ The device's peaks are measured with a multiply-add kernel, a texture-read kerne
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -34,18 +34,18 @@ from benchmarks.measure import (
 )
 from benchmarks.networks import DEFAULT, open_network
 from imgconv.cl.device import Context, open_device, select
-from imgconv.compiler import compile_graph, prepare
+from imgconv.compiling.compiler import compile_graph, prepare
+from imgconv.compiling.plan import Launch
 from imgconv.config import Config, read_config
-from imgconv.graph import Convolution, Graph, Node, Product
-from imgconv.limits import Target
-from imgconv.peaks import Peaks, measure_peaks
-from imgconv.plan import Launch
-from imgconv.runner import Session
-from imgconv.target import target_of
+from imgconv.graph.nodes import Convolution, Graph, Node, Product
+from imgconv.kernels.limits import Target
+from imgconv.reports.peaks import Peaks, measure_peaks
+from imgconv.running.session import Session
+from imgconv.running.target import target_of
+from imgconv.running.timing import Timing, repeated
 from imgconv.tensor import build_graph
-from imgconv.timing import Timing, repeated
 
-PROBLEMS = Path(__file__).parent.parent / "tests" / "device" / "problems.py"
+PROBLEMS = Path(__file__).parent.parent / "tests" / "device"
 
 
 @dataclass(frozen=True)
@@ -114,17 +114,14 @@ COLUMNS = (
 
 
 @cache
-def _problems() -> Any:
-    """tests/device/problems.py: what the tests ask of the kernels, with references in float64."""
-    specification = importlib.util.spec_from_file_location("imgconv_problems", PROBLEMS)
-    assert specification is not None and specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[specification.name] = module
+def _problem(kind: str) -> Any:
+    """A class of tests/device/problems/, such as "Convolution": what the tests ask of a kernel, with a reference."""
+    if str(PROBLEMS) not in sys.path:
+        sys.path.append(str(PROBLEMS))
     try:
-        specification.loader.exec_module(module)
+        return getattr(importlib.import_module(f"problems.{kind.lower()}"), f"{kind}Problem")
     except ImportError as error:
         raise imgconv.Error(f"{PROBLEMS}: {error}; pip install imgconv[bench]") from None
-    return module
 
 
 def problems_of(graph: Graph) -> list[Any]:
@@ -136,7 +133,7 @@ def problems_of(graph: Graph) -> list[Any]:
         elif isinstance(node.operation, Product):
             a, b = node.operands
             constant = "b" if b.value in graph.constants else ""
-            found.append(_problems().ProductProblem(a.view.shape, b.view.shape, constant))
+            found.append(_problem("Product")(a.view.shape, b.view.shape, constant))
     return found
 
 
@@ -153,7 +150,7 @@ def convolution_problem(node: Node, operation: Convolution) -> Any:
     else:
         ends = [(out - 1) * s + r - n - p for n, out, r, s, p in axes]
         far = (ends[0], ends[1])
-    return _problems().ConvolutionProblem(
+    return _problem("Convolution")(
         x[0], x[1], size, node.output.shape[1], w[2:], operation.strides, operation.dilations, (*top, *far),
         operation.groups, operation.transposed, spare,
     )

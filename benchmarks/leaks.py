@@ -38,8 +38,8 @@ from imgconv.cl import recording
 from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.commands.arguments import positive
 from imgconv.config import read_config
-from imgconv.graph import Graph
-from imgconv.runner import Session
+from imgconv.graph.nodes import Graph
+from imgconv.running.session import Session
 from imgconv.tensor import Tensor, build_graph, convolution
 
 RUNS = 100_000

@@ -19,10 +19,10 @@ from rich.console import Console
 from rich.table import Table
 
 import imgconv
-from imgconv import terminal
 from imgconv.cl.device import DeviceInfo
 from imgconv.commands.arguments import add_setting_arguments, positive
-from imgconv.graph import Value
+from imgconv.graph.nodes import Value
+from imgconv.reports import terminal
 
 INTERRUPTED = 130
 REPEAT = 20

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, Union, get_type_hints
 
 from imgconv.errors import InputError
-from imgconv.kernels import convolution, product
+from imgconv.kernels import conv, matmul
 
 # What the cost models are fitted to.
-Problem = Union[convolution.Problem, product.Problem]
-Specialisation = Union[convolution.Specialisation, product.Specialisation]
+Problem = Union[conv.Problem, matmul.Problem]
+Specialisation = Union[conv.Specialisation, matmul.Specialisation]
 TEMPLATES: Mapping[str, tuple[Any, Any]] = {
-    "convolution": (convolution.Problem, convolution.Specialisation),
-    "product": (product.Problem, product.Specialisation),
+    "convolution": (conv.Problem, conv.Specialisation),
+    "product": (matmul.Problem, matmul.Specialisation),
 }
 DEVICE = ("device", "kind", "compute_units", "float16", "template")
 SIZES = list(dict.fromkeys(field.name for pair in TEMPLATES.values() for made in pair for field in fields(made)))

@@ -25,14 +25,14 @@ from benchmarks.measure import (
     steps,
 )
 from imgconv.cl.device import Context, open_device, select
-from imgconv.compiler import compile_graph
+from imgconv.compiling.compiler import compile_graph
+from imgconv.compiling.plan import Plan
 from imgconv.config import Config, read_config
-from imgconv.peaks import measure_peaks
-from imgconv.plan import Plan
-from imgconv.runner import Session
-from imgconv.target import target_of
+from imgconv.reports.peaks import measure_peaks
+from imgconv.running.session import Session
+from imgconv.running.target import target_of
+from imgconv.running.timing import Timing, repeated
 from imgconv.tensor import Tensor, build_graph
-from imgconv.timing import Timing, repeated
 
 Array = Any
 # In parts of the largest expected value. Half: what is stored is rounded by up to 2^-11, and the input too.

@@ -29,11 +29,11 @@ from benchmarks.measure import (
 )
 from benchmarks.networks import DEFAULT, Network, open_network, sized
 from imgconv.cl.device import DeviceInfo, open_device, select
+from imgconv.compiling.plan import Plan
 from imgconv.config import read_config
-from imgconv.layout import Texture
-from imgconv.plan import Plan
-from imgconv.runner import Session
-from imgconv.timing import Timing, repeated, timed
+from imgconv.kernels.layout import Texture
+from imgconv.running.session import Session
+from imgconv.running.timing import Timing, repeated, timed
 
 
 @dataclass(frozen=True)

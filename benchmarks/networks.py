@@ -8,7 +8,7 @@ from pathlib import Path
 
 import models
 from imgconv.errors import InputError
-from imgconv.graph import Graph
+from imgconv.graph.nodes import Graph
 from imgconv.onnx_import import declared_inputs, import_onnx
 
 DEFAULT = ("mobilenet_v2", "resnet18", "squeezenet", "efficientnet_b0", "supercombo")

@@ -44,9 +44,9 @@ from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.cl.queue import finish
 from imgconv.commands.arguments import positive
 from imgconv.config import read_config
-from imgconv.pipeline import Frame, Mapped, Pipeline
-from imgconv.runner import Session
-from imgconv.timing import Timing, timed
+from imgconv.running.pipeline import Frame, Mapped, Pipeline
+from imgconv.running.session import Session
+from imgconv.running.timing import Timing, timed
 
 FRAMES = 12
 RUNS_A_LOAD = 10

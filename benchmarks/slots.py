@@ -27,12 +27,12 @@ from benchmarks.measure import digits, run_main
 from benchmarks.measurements import Measurement, add_measurements
 from benchmarks.networks import DEFAULT
 from imgconv.commands.arguments import positive
+from imgconv.compiling.plan import Launch
 from imgconv.config import Config, read_config
-from imgconv.kernels import convolution, product
-from imgconv.limits import Target
-from imgconv.plan import Launch
-from imgconv.tuner import prepare_copies
-from imgconv.tuning import Specialisation
+from imgconv.kernels import conv, matmul
+from imgconv.kernels.limits import Target
+from imgconv.running.tuner import prepare_copies
+from imgconv.stored.tuning import Specialisation
 
 FIGURES = ("issue", "reads", "registers", "waves", "spills", "lanes")
 
@@ -49,7 +49,7 @@ def measurements_of(
 ) -> list[Measurement]:
     """One for each choice that Mesa compiles, by its launch."""
     problem = asked.problem
-    assert isinstance(problem, (convolution.Problem, product.Problem))
+    assert isinstance(problem, (conv.Problem, matmul.Problem))
     rows = [adreno.row_of(launch, gpu, compiled[launch.source.text]) for launch in launches]
     return [
         Measurement(

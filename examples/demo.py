@@ -18,8 +18,8 @@ from PIL import Image, ImageOps
 from rich.text import Text
 
 import imgconv
-from imgconv import terminal
 from imgconv.preprocess import Preparation, read_picture, save_picture, to_array, to_picture
+from imgconv.reports import terminal
 from models import superres
 from models.train_superres import downscale, psnr
 

@@ -17,8 +17,8 @@ import numpy
 
 import imgconv
 from examples.boxes import Box, draw, suppress
-from imgconv import terminal
 from imgconv.preprocess import Preparation, letterbox_scale, read_picture, save_picture, to_array
+from imgconv.reports import terminal
 
 PREPARATION = Preparation(resize="letterbox", filter="bilinear", order="bgr", pad=114)
 STRIDES = (8, 16, 32)

@@ -15,8 +15,8 @@ import numpy
 
 import imgconv
 from examples.boxes import Box, draw, suppress
-from imgconv import terminal
 from imgconv.preprocess import Preparation, read_picture, save_picture, to_array
+from imgconv.reports import terminal
 
 PREPARATION = Preparation(filter="bilinear", mean=(127.0,), std=(128.0,))
 LEAST_SCORE = 0.7

@@ -15,10 +15,10 @@ from imgconv.errors import (
 from imgconv.version import VERSION
 
 if TYPE_CHECKING:
-    from imgconv.export import export_onnx
     from imgconv.model import Model, load
+    from imgconv.onnx_export import export_onnx
 else:
-    _MODULES = {"Model": "imgconv.model", "load": "imgconv.model", "export_onnx": "imgconv.export"}
+    _MODULES = {"Model": "imgconv.model", "load": "imgconv.model", "export_onnx": "imgconv.onnx_export"}
 
     def __getattr__(name: str) -> Any:
         """These are imported when they are first asked for, so that the command line is there at once."""

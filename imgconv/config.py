@@ -30,7 +30,7 @@ class Config:
     native_explog: use the device's native_exp, native_log and native_recip (NATIVE_EXPLOG).
     max_image: an upper limit for image width and height in texels, below the device's own (IMGCONV_MAX_IMAGE).
     device: index or part of the name of the device to use (IMGCONV_DEVICE).
-    precision: what keeps float under float16; imgconv.precision chooses it, or reads it from a file.
+    precision: what keeps float under float16; imgconv.running.precision chooses it, or reads it from a file.
     """
 
     float16: int = 0

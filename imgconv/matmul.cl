@@ -11,7 +11,7 @@
 // Where a texel of A and B lies is given by A_X, A_Y, B_X and B_Y, so that transposed, sliced, broadcast and batched
 // operands need no copy as long as four of k (of n) share a texel.
 //
-// Each name below is defined by the engine (imgconv/kernels/product.py); the defaults make this file compile alone: a
+// Each name below is defined by the engine (imgconv/kernels/matmul.py); the defaults make this file compile alone: a
 // vector of 1024 times a matrix of 1024 x 64.
 
 #include "cl/common.cl"

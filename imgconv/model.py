@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy
 
-from imgconv.archive import is_archive
 from imgconv.cl.device import DeviceInfo, open_device, select
-from imgconv.compiled import Compiled, SavedSource, Shapes, Source
-from imgconv.compiler import limited
+from imgconv.compiling.compiler import limited
+from imgconv.compiling.plan import Plan
 from imgconv.config import Config, read_config, read_device
 from imgconv.errors import ConfigError, ContentError, Error, InputError, ShapeError
-from imgconv.graph import Graph, Value
-from imgconv.plan import Plan
-from imgconv.precision_file import read_precision_file
-from imgconv.saved import SavedModel, save_model
-from imgconv.stream import Stream, check_states
-from imgconv.target import target_of
-from imgconv.tuning import Database, open_beside
+from imgconv.files.archive import is_archive
+from imgconv.graph.nodes import Graph, Value
+from imgconv.running.compiled import Compiled, SavedSource, Shapes, Source
+from imgconv.running.stream import Stream, check_states
+from imgconv.running.target import target_of
+from imgconv.stored.precision_file import read_precision_file
+from imgconv.stored.saved import SavedModel, save_model
+from imgconv.stored.tuning import Database, open_beside
 
 if TYPE_CHECKING:
     from imgconv.onnx_import import Model as OnnxModel
     from imgconv.pictures.preparation import Colors, Filter, Format, Order, Resize
-    from imgconv.pipeline import Frame, Mapped
-    from imgconv.programs import Progress
-    from imgconv.runner import Session
+    from imgconv.running.pipeline import Frame, Mapped
+    from imgconv.running.programs import Progress
+    from imgconv.running.session import Session
 
 PLANS = 8
 DEPTH = 3
@@ -132,7 +132,7 @@ class Model:
         phones, nothing is copied; elsewhere the device copies from and to pinned memory. It takes `plan.buffer_bytes`.
         See Mapped. Raises ResourceError, and as `graph` does.
         """
-        from imgconv.pipeline import Mapped
+        from imgconv.running.pipeline import Mapped
 
         return Mapped(self._last.session)
 
@@ -261,7 +261,7 @@ class Model:
             return self._source.compile(shapes, contents, self._sessions)
         except InputError:
             if self._plans:
-                from imgconv.exchange import check_inputs
+                from imgconv.running.exchange import check_inputs
 
                 # What the last plan would take says more than what the file allows.
                 check_inputs(self.plan.inputs, {n: a for n, a in arrays.items() if n not in self._contents})
@@ -285,7 +285,7 @@ def load(
     """Compile an ONNX file, an onnx ModelProto or a Graph for a device, or take a file of `Model.save`.
 
     device: index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU). float16: 1 stores half, save
-    where that would cost more than imgconv.precision allows (FLOAT16). native_explog: native_exp and friends
+    where that would cost more than imgconv.running.precision allows (FLOAT16). native_explog: native_exp and friends
     (NATIVE_EXPLOG). shapes: sizes of symbolic dimensions, by input or dimension name; a batch is 1 and every other
     size is that of the first run where none is given. max_image: a lower image limit than the device's
     (IMGCONV_MAX_IMAGE). progress: called with (kernels built, kernels in all, text). precision: a file that

@@ -13,14 +13,15 @@ from typing import Any, Union
 
 import numpy
 
-from imgconv import expression, view
-from imgconv.expression import Argument
-from imgconv.graph import (
+from imgconv.graph import expression
+from imgconv.graph import view
+from imgconv.graph.builder import build_graph
+from imgconv.graph.expression import Argument
+from imgconv.graph.lazy import Lazy, Number, Read, elementwise, origin, whole
+from imgconv.graph.nodes import (
     IDENTITY, Concatenation, Convolution, Gather, Reduction, ReductionKind, array_value, neutral,
 )
-from imgconv.graph_builder import build_graph
-from imgconv.lazy import Lazy, Number, Read, elementwise, origin, whole
-from imgconv.view import View
+from imgconv.graph.view import View
 
 EXACT = 2**24  # integers up to here are floats without rounding
 TensorLike = Union["Tensor", Number]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from imgconv.errors import ModelError
-from imgconv.graph import Graph
+from imgconv.graph.nodes import Graph
 from models.conv_gru import conv_gru
 from models.efficientnet_b0 import efficientnet_b0
 from models.mobilenet_v2 import mobilenet_v2

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from imgconv.errors import ModelError
-from imgconv.graph import Graph
+from imgconv.graph.nodes import Graph
 from imgconv.tensor import Tensor, concatenate
 from models.layers import Layers, build_network, scaled
 from models.weights import Weights

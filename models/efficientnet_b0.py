@@ -4,7 +4,7 @@ arXiv:1905.11946.
 
 from __future__ import annotations
 
-from imgconv.graph import Graph
+from imgconv.graph.nodes import Graph
 from imgconv.tensor import Tensor
 from models.layers import Layers, build_network, scaled
 from models.weights import Weights

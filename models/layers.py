@@ -18,7 +18,7 @@ from typing import Any, Union
 
 import numpy
 
-from imgconv.graph import Graph
+from imgconv.graph.nodes import Graph
 from imgconv.tensor import Tensor, build_graph, origin
 from models.weights import Draw, Weights
 

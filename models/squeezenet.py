@@ -4,7 +4,7 @@ arXiv:1602.07360; version 1.1 is the authors' later one with less work, github.c
 
 from __future__ import annotations
 
-from imgconv.graph import Graph
+from imgconv.graph.nodes import Graph
 from imgconv.tensor import Tensor, concatenate
 from models.layers import Layers, build_network, scaled
 from models.weights import Weights

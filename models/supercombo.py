@@ -8,7 +8,7 @@ arXiv:1511.07289), fully connected heads and a GRU cell (Cho et al., arXiv:1406.
 
 from __future__ import annotations
 
-from imgconv.graph import Graph
+from imgconv.graph.nodes import Graph
 from imgconv.tensor import Tensor, concatenate
 from models.efficientnet_b0 import STAGES
 from models.layers import Layers, build_network, scaled

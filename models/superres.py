@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy
 
-from imgconv.graph import Graph
+from imgconv.graph.nodes import Graph
 from imgconv.tensor import Tensor, build_graph, origin
 
 WEIGHTS = Path(__file__).with_name("superres_x2.npz")

@@ -9,7 +9,7 @@ paper's pictures are 512x512: 192 G multiply-adds where the default size takes 4
 from __future__ import annotations
 
 from imgconv.errors import ModelError
-from imgconv.graph import Graph
+from imgconv.graph.nodes import Graph
 from imgconv.tensor import Tensor, concatenate
 from models.layers import Layers, build_network, scaled
 from models.weights import Weights

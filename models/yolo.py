@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy
 
 from imgconv.errors import ModelError
-from imgconv.graph import Graph
+from imgconv.graph.nodes import Graph
 from imgconv.tensor import Tensor, concatenate
 from models.layers import Layers, build_network
 from models.weights import Weights

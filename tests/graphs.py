@@ -9,17 +9,17 @@ from typing import Any
 import numpy
 from hypothesis import strategies as st
 
-from imgconv.choose import CostModel, Request
-from imgconv.evaluate import evaluate_graph
-from imgconv.graph import Graph, Load, Node, Operand, Value
+from imgconv.compiling.choose import CostModel, Request
+from imgconv.compiling.plan import Plan
+from imgconv.graph.evaluate import evaluate_graph
+from imgconv.graph.nodes import Graph, Load, Node, Operand, Value
+from imgconv.graph.view import View, axis_variables, identity
+from imgconv.kernels.layout import ImageLimits, Texture
+from imgconv.kernels.limits import Target
 from imgconv.kernels.step import Choice
-from imgconv.layout import ImageLimits, Texture
-from imgconv.limits import Target
 from imgconv.passes.dead_code import remove_dead_code
 from imgconv.passes.views import push_views
-from imgconv.plan import Plan
 from imgconv.tensor import Tensor, build_graph, concatenate, convolution, gather
-from imgconv.view import View, axis_variables, identity
 
 Pass = Callable[[Graph], Graph]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphs import Pass
-from imgconv.export import export_onnx
-from imgconv.graph import Graph
+from imgconv.graph.nodes import Graph
+from imgconv.onnx_export import export_onnx
 from imgconv.passes import PIPELINE
 from support import assert_close, run_oracle
 

@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy
 
+from imgconv.compiling.lower import lower
+from imgconv.compiling.plan import Plan, Storage
 from imgconv.config import Config
-from imgconv.graph import Graph
-from imgconv.layout import Alignment, ImageLimits
-from imgconv.limits import Target
-from imgconv.lower import lower
+from imgconv.graph.nodes import Graph
+from imgconv.kernels.layout import Alignment, ImageLimits
+from imgconv.kernels.limits import Target
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
-from imgconv.plan import Plan, Storage
 from imgconv.tensor import Tensor, build_graph, concatenate, convolution
 from models import MODELS, build
 

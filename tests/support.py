@@ -13,7 +13,7 @@ import pytest
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
-from imgconv.evaluate import evaluate_graph
+from imgconv.graph.evaluate import evaluate_graph
 from imgconv.onnx_import import import_onnx
 
 Arrays = dict[str, Any]

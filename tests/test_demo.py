@@ -14,7 +14,7 @@ import imgconv
 from examples import demo
 from examples.boxes import suppress
 from imgconv.cl.device import DeviceInfo
-from imgconv.evaluate import evaluate_graph
+from imgconv.graph.evaluate import evaluate_graph
 from imgconv.preprocess import Preparation, read_picture, to_array, to_picture
 from models import superres
 from models.train_superres import downscale, psnr

@@ -19,15 +19,15 @@ import pytest
 from graphs import assert_near, check_plan, const, numbers, numpy_convolution, target
 from numpy.lib.stride_tricks import sliding_window_view
 
+from imgconv.compiling.lower import lower
+from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.errors import ModelError
-from imgconv.evaluate import evaluate_graph, evaluate_node
-from imgconv.graph import Convolution, Graph
-from imgconv.lower import lower
-from imgconv.layout import Alignment
+from imgconv.graph.evaluate import evaluate_graph, evaluate_node
+from imgconv.graph.nodes import Convolution, Graph
+from imgconv.kernels.layout import Alignment
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
-from imgconv.plan import Plan
 from imgconv.tensor import Tensor, build_graph
 from models import MODELS, Weights, build
 from models.layers import Layers, scaled
@@ -441,7 +441,7 @@ def test_nothing_is_computed_while_a_network_is_written(monkeypatch: pytest.Monk
     def refuse(*_: Any) -> Any:
         raise AssertionError("computed")
 
-    monkeypatch.setattr("imgconv.lazy.evaluate_node", refuse)
+    monkeypatch.setattr("imgconv.graph.lazy.evaluate_node", refuse)
     x = Tensor.input("x", (1, 3, 8, 8))
     w = Tensor.constant(numbers(4, 3, 3, 3))
     y = x.conv2d(w * 2.0).relu().global_average_pool().flatten().linear(Tensor.constant(numbers(2, 4)))

@@ -6,11 +6,11 @@ import argparse
 import os
 from pathlib import Path
 
-from imgconv import terminal
 from imgconv.commands.arguments import add_model_arguments, add_precision_argument, check_sizes, read_shapes
-from imgconv.files import check_folder
+from imgconv.files.disk import check_folder
 from imgconv.model import load
 from imgconv.onnx_import import declared_inputs
+from imgconv.reports import terminal
 
 SUFFIX = ".imgconv"
 

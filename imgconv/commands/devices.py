@@ -6,10 +6,10 @@ import argparse
 import dataclasses
 from typing import Any
 
-from imgconv import terminal
 from imgconv.cl.device import DeviceInfo, list_devices, select
 from imgconv.config import read_device
 from imgconv.errors import DeviceError
+from imgconv.reports import terminal
 
 DESCRIPTION = "List every OpenCL device with what imgconv needs to know of it; * marks the one that is used by default."
 

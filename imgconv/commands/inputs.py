@@ -10,18 +10,18 @@ from dataclasses import dataclass
 import numpy
 from PIL import Image
 
-from imgconv.archive import is_archive
 from imgconv.arrays import Array, Arrays
 from imgconv.commands.arguments import Declared, Shapes, check_sizes, named, number, numbers, read_shapes, shown
 from imgconv.errors import InputError
-from imgconv.files import check_regular
+from imgconv.files.archive import is_archive
+from imgconv.files.disk import check_regular
 from imgconv.onnx_import import declared_inputs
 from imgconv.pictures.device import PICTURE
 from imgconv.pictures.preparation import (
     FILTERS, ORDERS, RESIZES, Order, PictureInput, Preparation, picture_inputs,
 )
 from imgconv.preprocess import input_array, read_picture
-from imgconv.saved import SavedModel
+from imgconv.stored.saved import SavedModel
 
 
 def add_picture_arguments(parser: argparse.ArgumentParser) -> None:

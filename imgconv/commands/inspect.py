@@ -9,20 +9,20 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from imgconv import terminal
-from imgconv.archive import is_archive
 from imgconv.cl.device import DeviceInfo, select
 from imgconv.commands.arguments import Shapes, add_model_arguments, check_sizes, read_shapes
 from imgconv.commands.inputs import declared_of
-from imgconv.compiled import prepare_for
+from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config, read_config
-from imgconv.graph import Graph, Value
-from imgconv.layout import Texture
+from imgconv.files.archive import is_archive
+from imgconv.graph.nodes import Graph, Value
+from imgconv.kernels.layout import Texture
 from imgconv.model import load
 from imgconv.onnx_import import import_onnx
 from imgconv.passes.elementwise import LAUNCH
-from imgconv.plan import Launch, Plan, Storage
-from imgconv.tuning import open_beside
+from imgconv.reports import terminal
+from imgconv.running.compiled import prepare_for
+from imgconv.stored.tuning import open_beside
 
 DESCRIPTION = """\
 Show what would run on the device: the graph after the passes, and every launch with the operations fused into it, the

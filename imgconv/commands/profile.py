@@ -9,17 +9,17 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 
-from imgconv import terminal
 from imgconv.arrays import Array
 from imgconv.commands.arguments import Shapes, add_model_arguments, add_precision_argument, check_sizes, positive
 from imgconv.commands.inputs import add_picture_arguments, read_given
-from imgconv.files import check_folder, written_whole
+from imgconv.files.disk import check_folder, written_whole
 from imgconv.model import load
-from imgconv.profile_page import page
-from imgconv.precision import drawn_inputs
 from imgconv.preprocess import read_picture
-from imgconv.profile import LaunchProfile, Profile, measure
-from imgconv.trace import trace
+from imgconv.reports import terminal
+from imgconv.reports.profile import LaunchProfile, Profile, measure
+from imgconv.reports.profile_page import page
+from imgconv.reports.trace import trace
+from imgconv.running.precision import drawn_inputs
 
 DESCRIPTION = """\
 Run a model with the driver's events and show, for each launch: its time (the median of the runs) and share, its

@@ -13,17 +13,17 @@ from typing import Any
 import numpy
 from PIL import Image
 
-from imgconv import terminal
 from imgconv.arrays import Arrays
 from imgconv.commands.arguments import Shapes, add_model_arguments, add_precision_argument, count, shown
 from imgconv.commands.inputs import Given, add_picture_arguments, read_given
-from imgconv.compiled import Source
 from imgconv.errors import InputError
-from imgconv.files import check_folder, written_whole
+from imgconv.files.disk import check_folder, written_whole
 from imgconv.model import Model, Settings, open_source
 from imgconv.pictures.device import PictureStage
 from imgconv.preprocess import read_picture, resized, save_picture, to_picture, with_color
-from imgconv.results import ImageOutput, Result, Scores, Summary, interpret, kind_of, read_labels, summarize
+from imgconv.reports import terminal
+from imgconv.reports.results import ImageOutput, Result, Scores, Summary, interpret, kind_of, read_labels, summarize
+from imgconv.running.compiled import Source
 
 DESCRIPTION = """\
 Run a model on each picture and print what its outputs show: the best classes, an image, or a summary of each tensor.

@@ -10,22 +10,22 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from imgconv import terminal
 from imgconv.cl.device import open_device, select
 from imgconv.commands.arguments import add_model_arguments, number, positive
 from imgconv.commands.inputs import add_picture_arguments, read_cases
-from imgconv.compiled import prepare_for
 from imgconv.config import Config, read_config
 from imgconv.errors import ConfigError
-from imgconv.files import check_folder, written_whole
+from imgconv.files.disk import check_folder, written_whole
+from imgconv.kernels.limits import HALF_MAX, Target
 from imgconv.kernels.step import Problem
-from imgconv.limits import HALF_MAX, Target
 from imgconv.onnx_import import import_onnx
-from imgconv.precision import BOUND, Choice, choose_precision
-from imgconv.precision_file import PrecisionFile, fingerprint
-from imgconv.precision_file import default_path as precision_path
-from imgconv.tuner import ranked, tune
-from imgconv.tuning import Database, Measured, default_path, open_beside
+from imgconv.reports import terminal
+from imgconv.running.compiled import prepare_for
+from imgconv.running.precision import BOUND, Choice, choose_precision
+from imgconv.running.tuner import ranked, tune
+from imgconv.stored.precision_file import PrecisionFile, fingerprint
+from imgconv.stored.precision_file import default_path as precision_path
+from imgconv.stored.tuning import Database, Measured, default_path, open_beside
 
 BUDGET = 120.0
 MOST = 16

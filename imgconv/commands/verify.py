@@ -8,19 +8,20 @@ from dataclasses import replace
 from rich import box
 from rich.table import Table
 
-from imgconv import terminal, verify_page
 from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.commands.arguments import add_model_arguments, add_precision_argument, number
 from imgconv.commands.inputs import add_picture_arguments, read_cases
-from imgconv.compiled import prepare_for
 from imgconv.config import Config, read_config
 from imgconv.errors import Error
-from imgconv.files import check_folder, written_whole
+from imgconv.files.disk import check_folder, written_whole
 from imgconv.onnx_import import import_onnx
-from imgconv.precision import drawn_inputs
-from imgconv.precision_file import read_precision_file
-from imgconv.tuning import open_beside
-from imgconv.verify import FLOAT_BOUND, HALF_BOUND, Layer, as_json, check_oracle, first_problem, verify
+from imgconv.reports import terminal
+from imgconv.reports import verify_page
+from imgconv.reports.verify import FLOAT_BOUND, HALF_BOUND, Layer, as_json, check_oracle, first_problem, verify
+from imgconv.running.compiled import prepare_for
+from imgconv.running.precision import drawn_inputs
+from imgconv.stored.precision_file import read_precision_file
+from imgconv.stored.tuning import open_beside
 
 DESCRIPTION = f"""\
 Run a model here and with onnxruntime, and print for each layer in order its largest value, how far float is from

@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, prod
 
-from imgconv.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
-from imgconv.expression import literal_text
-from imgconv.graph import Gather, Node, Reduction
-from imgconv.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
+from imgconv.graph.expression import literal_text
+from imgconv.graph.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
+from imgconv.graph.nodes import Gather, Node, Reduction
+from imgconv.graph.view import Shape
+from imgconv.kernels.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
+from imgconv.kernels.layout import LANES, HostBuffer, Layout, Placement, Texture
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
-from imgconv.layout import LANES, HostBuffer, Layout, Placement, Texture
-from imgconv.view import Shape
 
 NEUTRAL = {"sum": 0.0, "max": float("-inf"), "argmax": float("-inf"), "min": float("inf"), "product": 1.0}
 COMBINE = {"sum": "{0} + {1}", "max": "fmax({0}, {1})", "min": "fmin({0}, {1})", "product": "{0} * {1}"}

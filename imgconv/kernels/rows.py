@@ -19,17 +19,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, prod
 
-from imgconv.access import LANE, Emitter
-from imgconv.expression import literal_text
-from imgconv.graph import Graph, Load, Node, Operand, Reduction
-from imgconv.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
+from imgconv.graph.expression import literal_text
+from imgconv.graph.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
+from imgconv.graph.nodes import Graph, Load, Node, Operand, Reduction
+from imgconv.graph.view import Shape
+from imgconv.kernels.access import LANE, Emitter
 from imgconv.kernels.costs import LARGE_GPU
 from imgconv.kernels.generated import (
     COMBINE, GROUP, ITEMS_OF_A_GPU, NEUTRAL, assemble, bounded_id, combine_lanes, meet, window_of,
 )
+from imgconv.kernels.layout import LANES, HostBuffer, Placement
 from imgconv.kernels.source import KernelSource, round_up
-from imgconv.layout import LANES, HostBuffer, Placement
-from imgconv.view import Shape
 
 MOST_REDUCTIONS, MOST_NODES = 4, 12
 # Texels of its row that a work item keeps: in registers, on CPUs in the cache. Mesa's Adreno compiler unrolls no more.

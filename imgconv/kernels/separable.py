@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, gcd, prod
 
-from imgconv.access import SHORT_LIMIT, KernelArgument, image_type, read_text, write_text
-from imgconv.epilogue import build_epilogue
-from imgconv.graph import Convolution, Graph, Node
-from imgconv.kernels import convolution, convolution_choice
+from imgconv.graph.nodes import Convolution, Graph, Node
+from imgconv.kernels import conv, conv_choice
+from imgconv.kernels.access import SHORT_LIMIT, KernelArgument, image_type, read_text, write_text
+from imgconv.kernels.conv_template import is_direct
+from imgconv.kernels.conv_weights import PackedWeights, Weights
 from imgconv.kernels.costs import LARGE, LARGE_GPU, LargeGpuCosts
-from imgconv.kernels.convolution_template import is_direct
-from imgconv.kernels.packing import PackedWeights, Weights
+from imgconv.kernels.epilogue import build_epilogue
+from imgconv.kernels.layout import LANES, Placement, Texture, choose_tiling, image_layout
+from imgconv.kernels.limits import Target
 from imgconv.kernels.source import KernelSource, group_attribute
+from imgconv.kernels.specialise import specialise
 from imgconv.kernels.step import Emitting, Placing, Step, Template, describe
-from imgconv.layout import LANES, Placement, Texture, choose_tiling, image_layout
-from imgconv.limits import Target
-from imgconv.template import specialise
 
 # Columns and output quads of a block; blocks along and across a tile; work groups that share a tile's output quads.
 BLOCKS = ((1, 1), (2, 1), (4, 1), (7, 1), (1, 2), (2, 2), (4, 2))
@@ -33,8 +33,8 @@ TEXEL_BYTES = 4 * LANES  # of local memory, which holds floats
 class Problem:
     """A depthwise convolution and the 1x1 convolution that reads its result."""
 
-    depthwise: convolution.Problem
-    pointwise: convolution.Problem
+    depthwise: conv.Problem
+    pointwise: conv.Problem
 
     @property
     def multiply_adds(self) -> int:
@@ -118,8 +118,8 @@ def default_specialisation(
 def cost_of_two(problem: Problem, kind: str, compute_units: int) -> float:
     """The predicted cost of both convolutions by conv.cl, and of the second launch, in cycles of a compute unit."""
     both = (problem.depthwise, problem.pointwise)
-    chosen = (convolution_choice.default_specialisation(p, kind, compute_units) for p in both)
-    costs = (convolution_choice.predicted_cost(p, c, kind, compute_units) for p, c in zip(both, chosen, strict=True))
+    chosen = (conv_choice.default_specialisation(p, kind, compute_units) for p in both)
+    costs = (conv_choice.predicted_cost(p, c, kind, compute_units) for p, c in zip(both, chosen, strict=True))
     return LARGE.launch + sum(costs)
 
 
@@ -177,10 +177,10 @@ def problem_of(depthwise: Node, pointwise: Node) -> Problem:
     return Problem(_problem_of(depthwise), _problem_of(pointwise))
 
 
-def _problem_of(node: Node) -> convolution.Problem:
+def _problem_of(node: Node) -> conv.Problem:
     assert isinstance(node.operation, Convolution)
     x, w = (operand.view.shape for operand in node.operands)
-    return convolution.problem_of(node.operation, x, w, node.output.shape)
+    return conv.problem_of(node.operation, x, w, node.output.shape)
 
 
 def separable_kernel(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from imgconv.access import KernelArgument
+from imgconv.kernels.access import KernelArgument
 
 COMMON = Path(__file__).parent.parent / "cl" / "common.cl"
 

@@ -13,11 +13,11 @@ from math import inf
 from typing import Any, Protocol
 
 from imgconv.config import Config
-from imgconv.expression import operations
-from imgconv.graph import IDENTITY, Convolution, Graph, Load, Node, Operand, Value
+from imgconv.graph.expression import operations
+from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Load, Node, Operand, Value
+from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture
+from imgconv.kernels.limits import Target
 from imgconv.kernels.source import KernelSource
-from imgconv.layout import HostBuffer, ImageLimits, Layout, Placement, Texture
-from imgconv.limits import Target
 
 
 class Problem(Protocol):
@@ -123,7 +123,7 @@ class Placing(Protocol):
     placements: dict[str, Placement]
 
     def placement(self, value: Value) -> Placement:
-        """Where a value of the graph will be; see imgconv.place."""
+        """Where a value of the graph will be; see imgconv.compiling.place."""
         ...
 
     def copy(self, operand: Operand, layout: Layout, reason: str) -> Operand:

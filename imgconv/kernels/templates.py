@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from imgconv.kernels import convolution_template, product, separable
+from imgconv.kernels import conv_template, matmul, separable
 from imgconv.kernels.step import Template
 
-TEMPLATES: tuple[Template, ...] = (separable.TEMPLATE, convolution_template.TEMPLATE, product.TEMPLATE)
+TEMPLATES: tuple[Template, ...] = (separable.TEMPLATE, conv_template.TEMPLATE, matmul.TEMPLATE)
 
 
 def template_of(problem: Any) -> Template:

@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 
-from imgconv.access import LANE, Emitter
-from imgconv.expression import literal_text
-from imgconv.graph import Node, Reduction
-from imgconv.index import Index, Variable, constant, variable, variable_index
+from imgconv.graph.expression import literal_text
+from imgconv.graph.index import Index, Variable, constant, variable, variable_index
+from imgconv.graph.nodes import Node, Reduction
+from imgconv.kernels.access import LANE, Emitter
 from imgconv.kernels.generated import COMBINE, NEUTRAL, grid_of, group_for, on_grid, window_of
+from imgconv.kernels.layout import Placement
 from imgconv.kernels.source import KernelSource
-from imgconv.layout import Placement
 
 BLOCKS = (2, 4, 8)
 MOST_COLUMNS = 20  # each is a float4 in registers

@@ -11,7 +11,7 @@ from typing import Any, Union
 import onnx
 
 from imgconv.errors import ModelError
-from imgconv.graph import Graph
+from imgconv.graph.nodes import Graph
 from imgconv.onnx_import.file import opset_of, prepared, read_file
 from imgconv.onnx_import.inputs import Shapes, declaration, read_inputs, real_inputs, with_content
 from imgconv.onnx_import.scope import UNROLLED_NODES, Scope, Source, needed_steps

@@ -11,9 +11,9 @@ import onnx.defs
 import onnx.inliner
 import onnx.version_converter
 
-from imgconv.archive import MAGIC
 from imgconv.errors import ModelError, UnsupportedError
-from imgconv.files import check_regular
+from imgconv.files.archive import MAGIC
+from imgconv.files.disk import check_regular
 from imgconv.onnx_import.schema import OWN_DOMAINS
 
 OLDEST_OPSET = 7

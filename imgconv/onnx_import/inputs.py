@@ -9,9 +9,9 @@ import numpy
 import onnx
 
 from imgconv.errors import InputError, ShapeError, UnsupportedError
+from imgconv.graph.view import Shape
 from imgconv.onnx_import.schema import ELEMENT_TYPES, dtype_name
 from imgconv.tensor import Tensor
-from imgconv.view import Shape
 
 Shapes = Mapping[str, Sequence[int] | int]
 # What exporters write for a size that they do not know: Paddle2ONNX "?" and "-1", Keras and MMdnn "None". Numbered

@@ -7,10 +7,10 @@ from math import prod
 
 import numpy
 
-from imgconv.graph import ReductionKind
+from imgconv.graph.nodes import ReductionKind
+from imgconv.graph.view import Shape, View, axis_variables
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import EXACT, Tensor, elementwise, gather, less, neutral, where
-from imgconv.view import Shape, View, axis_variables
 
 _REDUCTIONS: Mapping[str, tuple[ReductionKind, str]] = {
     "add": ("sum", "add"), "mul": ("product", "multiply"), "max": ("max", "maximum"), "min": ("min", "minimum"),

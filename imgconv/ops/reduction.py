@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from imgconv.expression import Argument, Expression, apply
-from imgconv.graph import ReductionKind
+from imgconv.graph.expression import Argument, Expression, apply
+from imgconv.graph.nodes import ReductionKind
 from imgconv.ops.integers import integer_root
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import Tensor

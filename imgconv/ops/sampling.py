@@ -6,9 +6,9 @@ from math import prod
 
 import numpy
 
+from imgconv.graph.view import View, axis_variables
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import Tensor, elementwise, gather, less, where
-from imgconv.view import View, axis_variables
 
 CUBIC = -0.75  # Keys' coefficient, as ONNX's text has it
 _TAPS = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}

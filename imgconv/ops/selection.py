@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy
 
-from imgconv.graph import ReductionKind
+from imgconv.graph.nodes import ReductionKind
 from imgconv.ops.indexing import take_along
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import Tensor, elementwise, less, neutral, where

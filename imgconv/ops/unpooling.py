@@ -6,11 +6,11 @@ from math import prod
 
 import numpy
 
+from imgconv.graph.index import Index
+from imgconv.graph.view import Bound, View, axis_variables, window_reaching
 from imgconv.ops.registry import Call, operator
 from imgconv.ops.window import read_numbers
 from imgconv.tensor import EXACT, Tensor, elementwise, less, where
-from imgconv.index import Index
-from imgconv.view import Bound, View, axis_variables, window_reaching
 
 
 @operator("Col2Im")

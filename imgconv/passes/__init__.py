@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from imgconv.graph import Graph
+from imgconv.graph.nodes import Graph
 from imgconv.passes.concatenations import place_concatenations
 from imgconv.passes.constants import fold_constants
 from imgconv.passes.dead_code import remove_dead_code

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from imgconv.expression import Argument, Expression, apply
-from imgconv.graph import Concatenation, Graph, Load, Node, Operand, Value, plain
-from imgconv.layout import LANES
+from imgconv.graph.expression import Argument, Expression, apply
+from imgconv.graph.nodes import Concatenation, Graph, Load, Node, Operand, Value, plain
+from imgconv.graph.view import pad
+from imgconv.kernels.layout import LANES
 from imgconv.passes.views import compose
-from imgconv.view import pad
 
 MOST_OPERANDS = 12
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy
 
-from imgconv.evaluate import evaluate_node
-from imgconv.graph import Graph
+from imgconv.graph.evaluate import evaluate_node
+from imgconv.graph.nodes import Graph
 
 SMALL = 1 << 16
 

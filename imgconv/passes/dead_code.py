@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from imgconv.graph import Graph
+from imgconv.graph.nodes import Graph
 
 
 def remove_dead_code(graph: Graph) -> Graph:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from imgconv.expression import Argument, apply
-from imgconv.graph import Convolution, Graph, Load, Node, Operand, Reduction, Value, plain
-from imgconv.view import Bound, View, axis_variables, window_reaching
+from imgconv.graph.expression import Argument, apply
+from imgconv.graph.nodes import Convolution, Graph, Load, Node, Operand, Reduction, Value, plain
+from imgconv.graph.view import Bound, View, axis_variables, window_reaching
 
 
 def reduce_dynamic_weights(graph: Graph) -> Graph:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from imgconv.expression import Argument, Expression, Literal, operations, substitute
-from imgconv.graph import Graph, Load, Node, Operand, Reduction
-from imgconv.layout import LANES
+from imgconv.graph.expression import Argument, Expression, Literal, operations, substitute
+from imgconv.graph.nodes import Graph, Load, Node, Operand, Reduction
+from imgconv.kernels.layout import LANES
 from imgconv.passes.concatenations import MOST_OPERANDS
 from imgconv.passes.views import read_through
 

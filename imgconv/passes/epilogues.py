@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from imgconv.expression import Argument, Expression, substitute
-from imgconv.graph import Concatenation, Graph, Load, Node, Operand
+from imgconv.graph.expression import Argument, Expression, substitute
+from imgconv.graph.nodes import Concatenation, Graph, Load, Node, Operand
 from imgconv.passes.concatenations import MOST_OPERANDS
 from imgconv.passes.elementwise import merge_elementwise, short_enough
 from imgconv.passes.literals import compact

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy
 
-from imgconv import expression
-from imgconv.bounds import Bounds, Range
 from imgconv.errors import UnsupportedError
-from imgconv.expression import Apply, Argument, Expression, Literal
-from imgconv.graph import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Product, Reduction, Value
-from imgconv.graph import plain
-from imgconv.moved import EXACT, WIDE, moved_values
+from imgconv.graph import expression
+from imgconv.graph.bounds import Bounds, Range
+from imgconv.graph.expression import Apply, Argument, Expression, Literal
+from imgconv.graph.moved import EXACT, WIDE, moved_values
+from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Product, Reduction
+from imgconv.graph.nodes import Value
+from imgconv.graph.nodes import plain
 
 # Their results are whole numbers of a float's 24 bits where their operands are.
 _PRESERVING = frozenset(

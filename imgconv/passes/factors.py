@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from imgconv.expression import Apply, Argument
-from imgconv.graph import Convolution, Graph, Load, Node, Operand
-from imgconv.view import View
+from imgconv.graph.expression import Apply, Argument
+from imgconv.graph.nodes import Convolution, Graph, Load, Node, Operand
+from imgconv.graph.view import View
 
 
 def multiply_inputs(graph: Graph) -> Graph:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.expression import Argument, Expression, Literal, argument_numbers, substitute
-from imgconv.graph import Graph, Node, Operand
+from imgconv.graph.expression import Argument, Expression, Literal, argument_numbers, substitute
+from imgconv.graph.nodes import Graph, Node, Operand
 
 
 def literal_constants(graph: Graph) -> Graph:

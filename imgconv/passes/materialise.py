@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from imgconv.graph import Convolution, Graph, Load, Node, Operand, Value, plain
+from imgconv.graph.nodes import Convolution, Graph, Load, Node, Operand, Value, plain
 
 
 def materialise_operands(graph: Graph) -> Graph:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from imgconv.graph import IDENTITY, Graph, Load, Node, Operand, Value, plain
+from imgconv.graph.nodes import IDENTITY, Graph, Load, Node, Operand, Value, plain
 from imgconv.passes.views import is_movement
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from imgconv.graph import Concatenation, Graph, Node, Operand, plain
-from imgconv.layout import LANES
+from imgconv.graph.nodes import Concatenation, Graph, Node, Operand, plain
+from imgconv.kernels.layout import LANES
 
 
 def nest_concatenations(graph: Graph) -> Graph:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from imgconv.graph import Convolution, Graph, Node, Operand
-from imgconv.view import Bound, View, axis_variables, identity
+from imgconv.graph.nodes import Convolution, Graph, Node, Operand
+from imgconv.graph.view import Bound, View, axis_variables, identity
 
 
 def fold_padding(graph: Graph) -> Graph:

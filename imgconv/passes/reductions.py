@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from imgconv.expression import Argument
-from imgconv.graph import Graph, Node, Operand, Reduction, Value
-from imgconv.view import identity, transpose
+from imgconv.graph.expression import Argument
+from imgconv.graph.nodes import Graph, Node, Operand, Reduction, Value
+from imgconv.graph.view import identity, transpose
 
 LONG = 1 << 15
 MOST_OUTPUTS = 1 << 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from imgconv.graph import Graph, Operand
+from imgconv.graph.nodes import Graph, Operand
 
 
 def share_repeated(graph: Graph) -> Graph:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.expression import Argument, Expression, Literal, apply, replace_part, users
-from imgconv.graph import IDENTITY, Convolution, Graph, Node, Operand, Product
-from imgconv.index import Variable
+from imgconv.graph.expression import Argument, Expression, Literal, apply, replace_part, users
+from imgconv.graph.index import Variable
+from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, Operand, Product
+from imgconv.graph.view import Shape, View, axis_variables
 from imgconv.passes.literals import compact
-from imgconv.view import Shape, View, axis_variables
 
 
 def fold_scales(graph: Graph) -> Graph:

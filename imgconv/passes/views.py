@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from imgconv.graph import IDENTITY, Gather, Graph, Load, Node, Operand
+from imgconv.graph.nodes import IDENTITY, Gather, Graph, Load, Node, Operand
 
 # Terms of one view's indices: reshapes and transposes by turns double them, and a longer chain is several kernels.
 MOST_TERMS = 64

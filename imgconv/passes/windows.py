@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from imgconv.graph import IDENTITY, Graph, Node, Operand, Reduction, Value
-from imgconv.index import Variable
-from imgconv.layout import LANES
-from imgconv.view import View, windows
+from imgconv.graph.index import Variable
+from imgconv.graph.nodes import IDENTITY, Graph, Node, Operand, Reduction, Value
+from imgconv.graph.view import View, windows
+from imgconv.kernels.layout import LANES
 
 KINDS = ("max", "min")  # their results do not change where one in between is rounded
 LAUNCH = 200_000  # a launch is worth its microseconds, also on a GPU: in texel reads

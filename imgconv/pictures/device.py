@@ -18,7 +18,7 @@ from typing import Any
 import numpy
 
 from imgconv.errors import InputError, ShapeError
-from imgconv.graph import Graph, join, renamed
+from imgconv.graph.nodes import Graph, join, renamed
 from imgconv.pictures.preparation import (
     Box, Declared, Filter, Format, PictureInput, Preparation, Size, luma_weights, picture_inputs, placed, taps,
 )

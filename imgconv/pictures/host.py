@@ -10,7 +10,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from imgconv.arrays import Array
 from imgconv.errors import InputError
-from imgconv.files import check_regular, written_whole
+from imgconv.files.disk import check_regular, written_whole
 from imgconv.pictures.preparation import Order, PictureInput, Preparation, Size, luma_weights, placed, taps
 
 

@@ -14,18 +14,18 @@ from problems import Instance, Problem
 from problems.chain import allowing
 
 from imgconv.cl.device import Context
-from imgconv.choose import Chooser, CostModel
-from imgconv.compiler import Prepared, limited
+from imgconv.compiling.choose import Chooser, CostModel
+from imgconv.compiling.compiler import Prepared, limited
+from imgconv.compiling.plan import Launch, Plan
 from imgconv.config import Config
-from imgconv.graph import Graph
-from imgconv.limits import Target
+from imgconv.graph.nodes import Graph
+from imgconv.kernels.limits import Target
 from imgconv.passes import PIPELINE, run_passes
 from imgconv.passes.elementwise import merge_elementwise
 from imgconv.passes.epilogues import fuse_epilogues
 from imgconv.passes.scales import fold_scales
-from imgconv.plan import Launch, Plan
-from imgconv.runner import Session
-from imgconv.target import target_of
+from imgconv.running.session import Session
+from imgconv.running.target import target_of
 from imgconv.tensor import Tensor, build_graph
 
 # Draws are the same in every run: a failure is repeated, and the drivers' binaries come from pyopencl's cache.

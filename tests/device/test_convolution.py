@@ -16,10 +16,10 @@ from running import GPU_UNITS, Choose, Wanted, check, choosing, device_settings,
 from imgconv.cl.device import Context
 from imgconv.config import Config
 from imgconv.errors import DeviceError
-from imgconv.graph import Graph
-from imgconv.kernels.convolution import Problem, Specialisation
-from imgconv.kernels.convolution_choice import candidates, predicted_cost
-from imgconv.layout import Texture
+from imgconv.graph.nodes import Graph
+from imgconv.kernels.conv import Problem, Specialisation
+from imgconv.kernels.conv_choice import candidates, predicted_cost
+from imgconv.kernels.layout import Texture
 from imgconv.tensor import Tensor, build_graph, convolution
 
 C = ConvolutionProblem

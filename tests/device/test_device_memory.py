@@ -12,10 +12,10 @@ import pytest
 from support import make_model
 
 import imgconv
-from imgconv import launching
 from imgconv.cl import transfer
 from imgconv.cl.device import DeviceInfo
-from imgconv.layout import Placement, Texture
+from imgconv.kernels.layout import Placement, Texture
+from imgconv.running import launching
 from imgconv.tensor import Tensor, build_graph, convolution
 
 SHAPE = (1, 6, 10, 8)

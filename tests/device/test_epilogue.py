@@ -21,14 +21,14 @@ from running import check, device_settings, target
 
 from imgconv.cl.device import Context
 from imgconv.cl.image import download
-from imgconv.compiler import limited
+from imgconv.compiling.compiler import limited
+from imgconv.compiling.lower import lower
+from imgconv.compiling.plan import Plan
 from imgconv.config import Config
-from imgconv.kernels.convolution import Specialisation
-from imgconv.layout import LANES, Texture
-from imgconv.lower import lower
+from imgconv.kernels.conv import Specialisation
+from imgconv.kernels.layout import LANES, Texture
 from imgconv.passes import run_passes
-from imgconv.plan import Plan
-from imgconv.runner import Session
+from imgconv.running.session import Session
 from imgconv.tensor import Tensor, build_graph
 
 BASES: Mapping[str, Problem] = {

@@ -24,11 +24,11 @@ from running import check, device_settings, run_tensors, target
 
 from imgconv.cl.device import Context
 from imgconv.cl.program import build, kernel
+from imgconv.compiling.plan import Plan
 from imgconv.config import Config
-from imgconv.expression import OPERATIONS
+from imgconv.graph.expression import OPERATIONS
 from imgconv.kernels.generated import ITEMS_OF_A_GPU, ITEMS_OF_A_UNIT, Group, group_for
 from imgconv.kernels.source import COMMON
-from imgconv.plan import Plan
 from imgconv.tensor import Tensor, concatenate, convolution, elementwise, less, where
 
 # Float; half in tiles, on the plan of a GPU.

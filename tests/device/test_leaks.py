@@ -18,7 +18,7 @@ import imgconv
 from benchmarks import leaks
 from imgconv.cl import program
 from imgconv.cl.device import DeviceInfo, open_device
-from imgconv.graph import Graph
+from imgconv.graph.nodes import Graph
 from imgconv.tensor import Tensor, build_graph, convolution
 
 SHAPE = (1, 8, 128, 128)  # half a megabyte: a lost one is seen above what allocators keep

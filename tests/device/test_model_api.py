@@ -14,7 +14,7 @@ import pytest
 import imgconv
 from imgconv.cl.device import Context, DeviceInfo
 from imgconv.errors import ConfigError, InputError, ResourceError
-from imgconv.graph import Value
+from imgconv.graph.nodes import Value
 from imgconv.tensor import Tensor, build_graph, concatenate
 
 RANDOM = numpy.random.default_rng(11)

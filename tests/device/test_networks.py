@@ -11,7 +11,7 @@ from support import run_oracle
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
-from imgconv.graph import Graph
+from imgconv.graph.nodes import Graph
 from models import MODELS, build
 
 NAMES = sorted(MODELS)

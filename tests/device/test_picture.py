@@ -25,7 +25,7 @@ import imgconv
 from benchmarks import picture as benchmark
 from examples.detect import PREPARATION, decode
 from imgconv.cl.device import DeviceInfo
-from imgconv.layout import HostBuffer, Texture
+from imgconv.kernels.layout import HostBuffer, Texture
 from imgconv.pictures.device import array_shape
 from imgconv.pictures.preparation import placed
 from imgconv.preprocess import FILTERS, RESIZES, Preparation, letterbox_scale, read_picture, to_array
@@ -37,7 +37,7 @@ MODELS = os.environ.get("IMGCONV_MODELS")
 Size = tuple[int, int]
 
 
-def passing(width: int, height: int, channels: int = 3) -> imgconv.graph.Graph:
+def passing(width: int, height: int, channels: int = 3) -> imgconv.graph.nodes.Graph:
     """A model that gives its input."""
     return build_graph({"y": Tensor.input("x", (1, channels, height, width)).maximum(-1e9)})
 

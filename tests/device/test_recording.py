@@ -15,8 +15,8 @@ import pytest
 import imgconv
 from imgconv.cl import recording
 from imgconv.cl.device import Context, DeviceInfo, open_device
-from imgconv.graph import Graph
-from imgconv.runner import Session
+from imgconv.graph.nodes import Graph
+from imgconv.running.session import Session
 from imgconv.tensor import Tensor, build_graph, convolution
 
 STATUS = ctypes.POINTER(ctypes.c_int32)
@@ -68,7 +68,7 @@ def test_one_call_a_run_with_the_same_results(recorder: DeviceInfo, monkeypatch:
     replay = recorded.lane.recording.replay
     monkeypatch.setattr(recorded.lane.recording, "replay", lambda: (calls.append("replay"), replay()))
     expected = [plain.run(drawn(seed)) for seed in range(3)]
-    monkeypatch.setattr("imgconv.launching.enqueue_all", lambda *_: calls.append("one by one"))
+    monkeypatch.setattr("imgconv.running.launching.enqueue_all", lambda *_: calls.append("one by one"))
     for seed in (0, 1, 2, 1):
         found = recorded.run(drawn(seed))
         for name, array in expected[seed].items():
@@ -91,7 +91,7 @@ def test_a_run_after_one_that_stopped_half_way(recorder: DeviceInfo, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
-        broken.setattr("imgconv.device_memory.enqueue_download", interrupted)
+        broken.setattr("imgconv.running.memory.enqueue_download", interrupted)
         model.run(inputs)
     numpy.testing.assert_array_equal(model.run(inputs)["y"], expected)
 

@@ -20,12 +20,12 @@ import pytest
 from graphs import const
 
 import imgconv
-from imgconv import saved
 from imgconv.cl import program
 from imgconv.cl.device import DeviceInfo
-from imgconv.evaluate import evaluate_graph
-from imgconv.graph import Graph
-from imgconv.launching import LAUNCHES_COMPARED
+from imgconv.graph.evaluate import evaluate_graph
+from imgconv.graph.nodes import Graph
+from imgconv.running.launching import LAUNCHES_COMPARED
+from imgconv.stored import saved
 from imgconv.tensor import Tensor, build_graph, concatenate
 
 ROOT = Path(__file__).parent.parent.parent
@@ -93,10 +93,10 @@ def test_nothing_is_compiled_planned_or_imported(device: DeviceInfo, path: Path)
     """In a process of its own: no onnx, no pass, no lowering, no kernel source given to the driver."""
     script = f"""
         import sys, numpy, pyopencl, imgconv
-        import imgconv.compiled, imgconv.compiler, imgconv.cl.program
+        import imgconv.running.compiled, imgconv.compiling.compiler, imgconv.cl.program
         def refuse(*arguments, **options):
             raise AssertionError("this is not wanted")
-        imgconv.compiler.run_passes = imgconv.compiler.lower = imgconv.cl.program._build = refuse
+        imgconv.compiling.compiler.run_passes = imgconv.compiling.compiler.lower = imgconv.cl.program._build = refuse
         model = imgconv.load({str(path)!r}, device={device.index})
         model.run({{"x": numpy.zeros({X.shape}, "f4")}})
         assert "onnx" not in sys.modules

@@ -15,13 +15,13 @@ from problems.separable import SeparableProblem, separable_problems, separable_s
 from running import Choose, Wanted, check, choosing, device_settings, run_graph, run_tensors, target
 
 from imgconv.cl.device import Context
+from imgconv.compiling.lower import lower
+from imgconv.compiling.plan import Plan
 from imgconv.config import Config
+from imgconv.kernels.layout import ImageLimits, Texture
+from imgconv.kernels.limits import Target
 from imgconv.kernels.separable import Problem, Specialisation, candidates, default_specialisation, predicted_cost
-from imgconv.layout import ImageLimits, Texture
-from imgconv.limits import Target
-from imgconv.lower import lower
 from imgconv.passes import run_passes
-from imgconv.plan import Plan
 from imgconv.tensor import Tensor, build_graph, concatenate
 from models import build
 

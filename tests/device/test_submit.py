@@ -20,10 +20,10 @@ import pytest
 from support import make_model
 
 import imgconv
-from imgconv import pipeline
 from imgconv.cl import program
 from imgconv.cl.device import DeviceInfo
-from imgconv.graph import Graph
+from imgconv.graph.nodes import Graph
+from imgconv.running import pipeline
 from imgconv.tensor import Tensor, build_graph, convolution
 
 SHAPE = (1, 5, 12, 9)
@@ -210,7 +210,7 @@ def test_the_memory_of_a_failed_frame_is_not_used_again(
     expected = each_way.run(drawn(0))
     for _ in range(4):
         with monkeypatch.context() as broken:
-            broken.setattr("imgconv.launching.Lane.enqueue", fail)
+            broken.setattr("imgconv.running.launching.Lane.enqueue", fail)
             frame = each_way.submit(drawn(1))
             with pytest.raises(imgconv.DeviceError, match="planted"):
                 frame.result(timeout=60)

@@ -13,9 +13,9 @@ from support import assert_close, make_model, run_oracle
 from table_models import draw_model
 
 from imgconv.cl.device import Context
+from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.onnx_import import import_onnx
-from imgconv.plan import Plan
 
 TOLERANCE = 1e-5  # of the largest value: sums of up to a few hundred floats
 # In tiles, every address is computed twice: in the grid and in the image.

@@ -6,7 +6,7 @@ import pytest
 
 from imgconv.cl.device import Context
 from imgconv.cl.program import build
-from imgconv.template import FOLDER, template_files
+from imgconv.kernels.specialise import FOLDER, template_files
 
 
 @pytest.mark.parametrize("file", sorted(template_files()))

@@ -13,20 +13,21 @@ import pytest
 from graphs import const
 
 import imgconv
-from imgconv import cli, tuner
+from imgconv import cli
 from imgconv.cl import busy
 from imgconv.cl.device import Context, DeviceInfo, open_device
 from imgconv.cl.image import download_buffer, fill
 from imgconv.cl.queue import enqueue
-from imgconv.compiler import Prepared, prepare
+from imgconv.compiling.compiler import Prepared, prepare
 from imgconv.config import Config
 from imgconv.errors import Error
-from imgconv.evaluate import evaluate_graph
-from imgconv.graph import Graph
+from imgconv.graph.evaluate import evaluate_graph
+from imgconv.graph.nodes import Graph
 from imgconv.kernels import separable
-from imgconv.target import target_of
+from imgconv.running import tuner
+from imgconv.running.target import target_of
+from imgconv.stored.tuning import Database, Measured, Tuned, key
 from imgconv.tensor import Tensor, build_graph
-from imgconv.tuning import Database, Measured, Tuned, key
 
 X = numpy.random.default_rng(0).normal(size=(1, 8, 9, 9)).astype(numpy.float32)
 

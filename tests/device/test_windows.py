@@ -11,10 +11,10 @@ from problems.pooling import PoolingProblem
 from running import check, device_settings, target
 
 from imgconv.cl.device import Context
+from imgconv.compiling.plan import Launch
 from imgconv.config import Config
-from imgconv.limits import Target
+from imgconv.kernels.limits import Target
 from imgconv.passes import windows
-from imgconv.plan import Launch
 
 P = PoolingProblem
 OVERLAPPING = [

@@ -12,19 +12,19 @@ import pytest
 from graphs import Taking, const
 
 import imgconv
-from imgconv import device_memory
 from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.cl.image import create_image, download, fill, upload
+from imgconv.compiling.lower import lower
 from imgconv.config import Config
 from imgconv.errors import ResourceError
-from imgconv.evaluate import evaluate_graph
-from imgconv.graph import Graph
-from imgconv.kernels import convolution, convolution_choice
-from imgconv.layout import Texture
-from imgconv.lower import lower
+from imgconv.graph.evaluate import evaluate_graph
+from imgconv.graph.nodes import Graph
+from imgconv.kernels import conv, conv_choice
+from imgconv.kernels.layout import Texture
 from imgconv.passes import run_passes
-from imgconv.runner import Session
-from imgconv.target import target_of
+from imgconv.running import memory as device_memory
+from imgconv.running.session import Session
+from imgconv.running.target import target_of
 from imgconv.tensor import Tensor, build_graph
 
 SHAPE = (1, 8, 24, 24)
@@ -146,10 +146,10 @@ def test_winograd_reads_no_stale_texels(device: DeviceInfo) -> None:
     t = t.relu().conv2d(const(16, 32, 1, 1, seed=2))
     graph = run_passes(build_graph({"y": t.relu().conv2d(const(8, 16, 3, 3, seed=3)).mean([2, 3])}, [x]))
 
-    def choose(problem: convolution.Problem, kind: str, units: int) -> convolution.Specialisation:
+    def choose(problem: conv.Problem, kind: str, units: int) -> conv.Specialisation:
         small = replace(problem, small=True)  # what of the input is in the sums is
-        tiles = [c for c in convolution_choice.candidates(small, kind) if c.winograd == 4]
-        return tiles[0] if tiles else convolution_choice.default_specialisation(problem, kind, units)
+        tiles = [c for c in conv_choice.candidates(small, kind) if c.winograd == 4]
+        return tiles[0] if tiles else conv_choice.default_specialisation(problem, kind, units)
 
     apart = replace(target_of(device), images_in_buffers=None)
     plan = lower(graph, Config(), apart, chooser=Taking(convolution=choose))

@@ -8,8 +8,8 @@ import numpy
 import pytest
 from graphs import apply_pass, const, graph_of, image, node_of, shown, unchanged
 
-from imgconv.evaluate import evaluate_graph
-from imgconv.graph import Concatenation, Graph, Load, Node, Value, plain
+from imgconv.graph.evaluate import evaluate_graph
+from imgconv.graph.nodes import Concatenation, Graph, Load, Node, Value, plain
 from imgconv.passes import concatenations, run_passes
 from imgconv.passes.concatenations import place_concatenations
 from imgconv.passes.dead_code import remove_dead_code

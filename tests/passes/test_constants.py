@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy
 from graphs import apply_pass, assert_near, load_of, numbers, shown, unchanged
 
-from imgconv import view
-from imgconv.expression import Argument, apply
-from imgconv.graph import Graph, Load, Node, Operand, Value, plain
+from imgconv.graph import view
+from imgconv.graph.expression import Argument, apply
+from imgconv.graph.nodes import Graph, Load, Node, Operand, Value, plain
 from imgconv.passes.constants import fold_constants
 from imgconv.passes.dead_code import remove_dead_code
 

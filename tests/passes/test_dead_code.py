@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy
 from graphs import apply_pass, const, graph_of, image, numbers, shown, unchanged
 
-from imgconv import view
-from imgconv.expression import Argument, apply
-from imgconv.graph import Graph, Load, Node, Operand, Value
+from imgconv.graph import view
+from imgconv.graph.expression import Argument, apply
+from imgconv.graph.nodes import Graph, Load, Node, Operand, Value
 from imgconv.passes.dead_code import remove_dead_code
 
 

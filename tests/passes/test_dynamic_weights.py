@@ -8,7 +8,7 @@ import numpy
 import pytest
 from graphs import apply_pass, const, graph_of, image, numpy_convolution, shown, unchanged
 
-from imgconv.graph import Convolution
+from imgconv.graph.nodes import Convolution
 from imgconv.passes.dynamic_weights import reduce_dynamic_weights
 from imgconv.tensor import convolution
 

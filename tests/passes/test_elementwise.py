@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 from graphs import apply_pass, const, graph_of, image, numbers, pushed, shown, unchanged
 
-from imgconv.graph import Load, Reduction
+from imgconv.graph.nodes import Load, Reduction
 from imgconv.passes import concatenations
 from imgconv.passes.elementwise import merge_elementwise
 from imgconv.tensor import concatenate

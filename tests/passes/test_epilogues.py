@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy
 from graphs import apply_pass, const, graph_of, image, node_of, numbers, numpy_convolution, pushed, shown, unchanged
 
-from imgconv.expression import Apply
-from imgconv.graph import Convolution, Load, Product, Reduction
+from imgconv.graph.expression import Apply
+from imgconv.graph.nodes import Convolution, Load, Product, Reduction
 from imgconv.passes import concatenations
 from imgconv.passes.epilogues import fuse_epilogues
 from imgconv.tensor import Tensor, concatenate, origin

@@ -9,7 +9,7 @@ import pytest
 from graphs import apply_pass, graph_of, image, shown, unchanged
 
 from imgconv.errors import UnsupportedError
-from imgconv.evaluate import evaluate_graph
+from imgconv.graph.evaluate import evaluate_graph
 from imgconv.passes import run_passes
 from imgconv.passes.exact_integers import guard_integers
 from imgconv.tensor import Tensor, build_graph, concatenate, less, where

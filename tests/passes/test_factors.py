@@ -7,8 +7,8 @@ from typing import Any
 import numpy
 from graphs import apply_pass, const, graph_of, image, numpy_convolution, pushed, shown, unchanged
 
-from imgconv.expression import Argument, apply
-from imgconv.graph import Convolution, Graph
+from imgconv.graph.expression import Argument, apply
+from imgconv.graph.nodes import Convolution, Graph
 from imgconv.passes import run_passes
 from imgconv.passes.epilogues import fuse_epilogues
 from imgconv.passes.factors import multiply_inputs

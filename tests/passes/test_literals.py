@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy
 from graphs import apply_pass, const, graph_of, image, load_of, node_of, shown, unchanged
 
-from imgconv import view
-from imgconv.expression import Argument, apply
-from imgconv.graph import Graph, Operand, Value
+from imgconv.graph import view
+from imgconv.graph.expression import Argument, apply
+from imgconv.graph.nodes import Graph, Operand, Value
 from imgconv.passes.literals import compact, literal_constants
 from imgconv.tensor import Tensor
 

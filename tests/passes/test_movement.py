@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 from graphs import apply_pass, const, graph_of, image, node_of, shown, unchanged
 
-from imgconv.expression import Argument
+from imgconv.graph.expression import Argument
 from imgconv.passes.movement import sink_movement
 
 

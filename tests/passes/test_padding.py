@@ -8,7 +8,7 @@ import numpy
 import pytest
 from graphs import apply_pass, const, graph_of, image, node_of, numbers, numpy_convolution, pushed, shown, unchanged
 
-from imgconv.graph import Convolution
+from imgconv.graph.nodes import Convolution
 from imgconv.passes.padding import fold_padding
 from imgconv.tensor import Tensor, convolution
 

@@ -15,9 +15,9 @@ from graphs import (
 from hypothesis import given, settings
 
 from imgconv import passes
-from imgconv.evaluate import evaluate_graph
-from imgconv.expression import Literal
-from imgconv.graph import Graph, Load, Reduction
+from imgconv.graph.evaluate import evaluate_graph
+from imgconv.graph.expression import Literal
+from imgconv.graph.nodes import Graph, Load, Reduction
 from imgconv.passes import PIPELINE, run_passes
 from imgconv.tensor import Tensor, concatenate
 

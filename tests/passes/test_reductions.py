@@ -8,7 +8,7 @@ import numpy
 import pytest
 from graphs import apply_pass, graph_of, image, node_of, shown, unchanged
 
-from imgconv.expression import Argument, apply, operations
+from imgconv.graph.expression import Argument, apply, operations
 from imgconv.passes import reductions
 from imgconv.passes.epilogues import fuse_epilogues
 from imgconv.passes.reductions import split_reductions

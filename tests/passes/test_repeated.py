@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 from graphs import apply_pass, graph_of, image, numbers, shown, unchanged
 
-from imgconv.graph import Graph
+from imgconv.graph.nodes import Graph
 from imgconv.passes.repeated import share_repeated
 from imgconv.tensor import Tensor
 

@@ -9,8 +9,8 @@ from graphs import (
     apply_pass, assert_near, const, graph_of, image, node_of, numbers, numpy_convolution, pushed, shown, unchanged,
 )
 
-from imgconv.expression import operations
-from imgconv.graph import Graph
+from imgconv.graph.expression import operations
+from imgconv.graph.nodes import Graph
 from imgconv.passes.epilogues import fuse_epilogues
 from imgconv.passes.scales import fold_scales
 from imgconv.tensor import Tensor, convolution

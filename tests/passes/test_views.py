@@ -7,10 +7,10 @@ from typing import Any
 import numpy
 from graphs import apply_pass, const, graph_of, image, inputs_of, node_of, numbers, shown, unchanged
 
-from imgconv import view
-from imgconv.evaluate import evaluate_graph
-from imgconv.expression import operations
-from imgconv.graph import Operand
+from imgconv.graph import view
+from imgconv.graph.evaluate import evaluate_graph
+from imgconv.graph.expression import operations
+from imgconv.graph.nodes import Operand
 from imgconv.passes import PIPELINE, reductions, run_passes
 from imgconv.passes.dead_code import remove_dead_code
 from imgconv.passes.views import compose, push_views

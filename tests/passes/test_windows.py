@@ -8,7 +8,7 @@ import numpy
 import pytest
 from graphs import apply_pass, graph_of, image, node_of, unchanged
 
-from imgconv.expression import Apply, Argument, operations
+from imgconv.graph.expression import Apply, Argument, operations
 from imgconv.passes import windows
 from imgconv.passes.epilogues import fuse_epilogues
 from imgconv.passes.windows import separate_windows

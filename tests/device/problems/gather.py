@@ -8,8 +8,8 @@ import numpy
 from hypothesis import strategies as st
 from problems import Array, Instance, Shape, source
 
+from imgconv.graph.view import View, axis_variables
 from imgconv.tensor import Tensor, gather
-from imgconv.view import View, axis_variables
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy
 from hypothesis import strategies as st
 from problems import Array, Instance, Shape, half_rounding, numbers, rounding, source
 
-from imgconv.kernels import product as product_kernel
+from imgconv.kernels import matmul as product_kernel
 from imgconv.tensor import Tensor
 
 

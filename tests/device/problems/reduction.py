@@ -10,8 +10,8 @@ import numpy
 from hypothesis import strategies as st
 from problems import Array, Instance, Shape, rounding, source
 
-from imgconv import expression
-from imgconv.expression import Argument
+from imgconv.graph import expression
+from imgconv.graph.expression import Argument
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,75 @@
+"""Which specialisation of its template a launch takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Protocol
+
+from imgconv.config import Config
+from imgconv.kernels.limits import Target
+from imgconv.kernels.step import Choice, Step, Template
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be chosen: for the launch of a template that makes the value `name`."""
+
+    template: Template
+    problem: Any
+    target: Target
+    config: Config
+    name: str
+
+    def cost(self, specialisation: Any) -> float:
+        """What the template's cost model expects of it."""
+        return self.template.cost(self.problem, specialisation, self.target)
+
+    def choice(self, specialisation: Any) -> Choice:
+        """The choice of this one, whatever it costs."""
+        return Choice(self.template.name, self.problem, specialisation, self.cost(specialisation))
+
+
+class Chooser(Protocol):
+    """What chooses among a template's candidates."""
+
+    def choose(self, request: Request) -> Choice | None:
+        """The choice; None if there is nothing to choose, so that the launch is made in another way."""
+        ...
+
+
+class CostModel:
+    """Chooses the candidate of the least predicted cost."""
+
+    def choose(self, request: Request) -> Choice | None:
+        """See Chooser."""
+        return least_cost(request.template, request.problem, request.target)
+
+
+@lru_cache(4096)
+def least_cost(template: Template, problem: Any, target: Target) -> Choice | None:
+    """The candidate that a template's cost model likes best, and whether it pays; None if there is no candidate."""
+    costs = [(template.cost(problem, each, target), each) for each in template.candidates(problem, target)]
+    if not costs:
+        return None
+    cost, chosen = min(costs, key=lambda each: each[0])
+    without = template.without(problem, target)
+    return Choice(template.name, problem, chosen, cost, without, cost <= without)
+
+
+def choose(steps: Sequence[Step], chooser: Chooser, target: Target, config: Config) -> list[Step]:
+    """The steps with their choices; those that do not pay are replaced by the steps that do the same instead."""
+    made: list[Step] = []
+    for step in steps:
+        if step.template is None:
+            made.append(replace(step, instead=tuple(choose(step.instead, chooser, target, config))))
+            continue
+        choice = chooser.choose(Request(step.template, step.problem, target, config, step.name))
+        if choice is not None and choice.pays:
+            made.append(replace(step, choice=choice))
+            continue
+        assert step.instead, f"nothing is chosen for {step.name}"
+        *before, last = choose(step.instead, chooser, target, config)
+        made += [*before, replace(last, declined=choice or last.declined)]
+    return made

@@ -1,0 +1,60 @@
+"""From a Graph to a Plan for a device: the one way, for every command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from imgconv.compiling.choose import Chooser, CostModel
+from imgconv.compiling.lower import lower
+from imgconv.compiling.plan import Plan
+from imgconv.config import Config
+from imgconv.errors import DeviceError
+from imgconv.graph.nodes import Graph
+from imgconv.kernels.layout import ImageLimits
+from imgconv.kernels.limits import Target
+from imgconv.passes import run_passes
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A graph after the passes, and all that its plans depend on.
+
+        prepared = prepare(graph, Config(float16=1), target)
+        in_half, in_float = prepared.plan(), prepared.plan(Config())
+    """
+
+    graph: Graph
+    config: Config
+    target: Target
+    chooser: Chooser = CostModel()
+
+    def plan(self, config: Config | None = None, states: Mapping[str, str] | None = None) -> Plan:
+        """The plan with these settings, by default its own. states: see `lower`. Raises what `lower` raises."""
+        return lower(self.graph, config or self.config, self.target, states, self.chooser)
+
+
+def prepare(graph: Graph, config: Config, target: Target, chooser: Chooser = CostModel()) -> Prepared:
+    """The graph after the passes, for a device. Raises DeviceError if it has no half."""
+    return Prepared(run_passes(graph), config, limited(target, config), chooser)
+
+
+def compile_graph(
+    graph: Graph, config: Config, target: Target, chooser: Chooser = CostModel()
+) -> tuple[Graph, Plan]:
+    """The graph after the passes, and its plan. Raises UnsupportedError, ResourceError and DeviceError."""
+    prepared = prepare(graph, config, target, chooser)
+    return prepared.graph, prepared.plan()
+
+
+def limited(target: Target, config: Config) -> Target:
+    """The target under the configured image limit. Raises DeviceError if half is wanted and not offered."""
+    if config.float16 and not target.half_images:
+        raise DeviceError("this device has no RGBA half images: run without FLOAT16")
+    if config.float16 == 2 and not target.half_arithmetic:
+        raise DeviceError("this device does not compute in half (cl_khr_fp16): use FLOAT16=1")
+    if config.max_image is None:
+        return target
+    limits = target.limits
+    lower_limits = ImageLimits(min(limits.width, config.max_image), min(limits.height, config.max_image), limits.layers)
+    return replace(target, limits=lower_limits)

@@ -1,0 +1,122 @@
+"""Chosen steps to launches: kernel texts with their arguments, and the arrays that they read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+from imgconv.compiling.place import Placed
+from imgconv.compiling.plan import Launch, Storage
+from imgconv.config import Config
+from imgconv.errors import ResourceError
+from imgconv.kernels import generated
+from imgconv.kernels.layout import Placement, Texture
+from imgconv.kernels.limits import Target
+from imgconv.kernels.rows import Rows, rows_kernel
+from imgconv.kernels.source import KernelSource
+from imgconv.kernels.step import Packed, Step
+from imgconv.kernels.windows import windows_kernel
+
+
+@dataclass
+class Emitter:
+    """Makes the launches of steps. Templates see it as imgconv.kernels.step.Emitting.
+
+    folded: textures that lie otherwise than they were placed, as they lie.
+    """
+
+    placed: Placed
+    config: Config
+    target: Target
+    folded: Mapping[Texture, Texture] = field(default_factory=dict)
+    storages: dict[Any, Storage] = field(default_factory=dict)
+    waiting: dict[Storage, Packed] = field(default_factory=dict)
+
+    def emit(self, steps: Iterable[Step]) -> Iterator[tuple[Step, Launch]]:
+        """The launch of each step; if a kernel cannot be, those of the steps that do the same instead."""
+        for step in steps:
+            source = self._source(step)
+            if source is None:
+                yield from self.emit(step.instead)
+            else:
+                yield step, self._launch(step, source)
+
+    def again(self, made: Iterable[tuple[Step, Launch]], folded: Mapping[Texture, Texture]) -> list[Launch]:
+        """The launches with textures folded: those that read or write one anew, for kernels have addresses in them."""
+        self.folded = folded
+        launches = []
+        for step, launch in made:
+            touched = any(argument.storage in folded for argument in launch.source.arguments)
+            ((_, again),) = self.emit([step]) if touched else ((step, launch),)
+            launches.append(again)
+        return launches
+
+    def packed(self, name: str, weights: Packed) -> Storage:
+        """What holds packed weights; they are packed when the plan is complete."""
+        if weights.key not in self.storages:
+            storage = weights.storage(name, self.target.limits)
+            self.storages[weights.key], self.waiting[storage] = storage, weights
+        return self.storages[weights.key]
+
+    def content(self, launches: Iterable[Launch]) -> dict[Storage, Any]:
+        """The arrays of all that launches read and none writes, as they are uploaded: packed weights and constants."""
+        made: dict[Storage, Any] = {}
+        for storage in dict.fromkeys(storage for launch in launches for storage in launch.reads):
+            if storage in self.waiting:
+                made[storage] = self.waiting[storage].content(storage)
+            elif isinstance(storage, Texture) and storage in self.placed.known:
+                texels = storage.layout.pack(self.placed.known[storage].astype(storage.dtype))
+                made[storage] = storage.tiling.scatter(texels)
+        return made
+
+    def where(self, place: Placement) -> Placement:
+        """A placement as it lies after folding."""
+        storage = place.storage
+        lies = self.folded.get(storage) if isinstance(storage, Texture) else None
+        return place if lies is None else replace(place, storage=lies)
+
+    def _source(self, step: Step) -> KernelSource | None:
+        output = self.where(step.output)
+        places = {name: self.where(place) for name, place in step.places.items()}
+        if step.template is not None:
+            return step.template.kernel(replace(step, output=output, places=places), self)
+        native, units, kind = self.config.native_explog, self.target.compute_units, self.target.kind
+        if isinstance(step.details, Rows):
+            source = rows_kernel(step.details, output, places, native, units, kind)
+            return None if source is None or len(source.arguments) > self.target.max_read_images else source
+        (node,) = step.nodes
+        source = windows_kernel(node, output, places, native, units, kind)
+        return source or generated.generate(node, output, places, native, units, kind == "gpu")
+
+    def _launch(self, step: Step, source: KernelSource) -> Launch:
+        self._check(step, source)
+        multiply_adds = step.problem.multiply_adds if step.template else 0
+        return Launch(
+            step.name, step.kind, source, step.description, step.origin, multiply_adds, step.reason, step.operation,
+            self._moved_bytes(step, source), step.values, step.choice, step.declined,
+        )
+
+    def _check(self, step: Step, source: KernelSource) -> None:
+        shape = step.nodes[-1].output.shape
+        images = sum(isinstance(a.storage, Texture) and not a.written for a in source.arguments)
+        if images > self.target.max_read_images:
+            raise ResourceError(
+                f"the kernel reads {images} images, this device takes {self.target.max_read_images}", step.name, shape
+            )
+        items, most = prod(source.local_size or ()), self.target.max_work_group
+        if items > most:
+            raise ResourceError(
+                f"the kernel has work groups of {items} work items, this device takes {most}", step.name, shape
+            )
+
+    def _moved_bytes(self, step: Step, source: KernelSource) -> int:
+        """Bytes that a kernel must move; if several values share a texture, those of the values that it reads."""
+        found = (self.placed.placements.get(operand.value) for operand in step.reads)
+        values = {self.where(place) for place in found if place is not None}
+        moved = 0
+        for storage in {a.storage for a in source.arguments if not a.written}:
+            parts = sum(place.bytes for place in values if place.storage == storage)
+            moved += min(storage.bytes, parts or storage.bytes)
+        return moved + Placement(source.arguments[0].storage, step.nodes[-1].output.shape).bytes

@@ -1,0 +1,49 @@
+"""Graph to Plan in three steps: what lies where, which kernels, and their texts; then textures that share memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from imgconv.compiling.choose import Chooser, CostModel, choose
+from imgconv.compiling.emit import Emitter
+from imgconv.compiling.memory import assign_regions, assign_slots, most_alive
+from imgconv.compiling.place import place
+from imgconv.compiling.plan import Plan
+from imgconv.config import Config
+from imgconv.graph.moved import split_moved
+from imgconv.graph.nodes import Graph
+from imgconv.kernels.limits import Target
+
+
+def lower(
+    graph: Graph, config: Config, target: Target, states: Mapping[str, str] | None = None,
+    chooser: Chooser = CostModel(),
+) -> Plan:
+    """The Plan of a graph that has been through the passes. Raises UnsupportedError and ResourceError.
+
+    states: outputs that stay on the device and become inputs of the next run, by the names of both.
+    """
+    computed, moved = split_moved(graph, states or {})
+    placed = place(computed, config, target, states or {})
+    emitter = Emitter(placed, config, target)
+    made = list(emitter.emit(choose(placed.steps, chooser, target, config)))
+    launches = [launch for _, launch in made]
+    lasting, alignment = frozenset(placed.states), target.images_in_buffers
+    alive = most_alive(launches, lasting)
+    regions = assign_regions(launches, lasting, alignment) if alignment else {}
+    slots = assign_slots(launches, lasting | regions.keys(), target.limits)
+    folded = {t: replace(t, tiling=tiling) for t, (_, tiling) in slots.items() if t.tiling != tiling}
+    if folded:
+        launches = emitter.again(made, folded)
+    names = {v.name for v in graph.inputs} | graph.producers.keys()
+    storages = {a.storage for launch in launches for a in launch.source.arguments} | {*placed.input_buffers.values()}
+    places = {name: emitter.where(each) for name, each in placed.placements.items() if name in names}
+    return Plan(
+        tuple(v for v in graph.inputs if v.name in placed.input_buffers),
+        tuple(graph.values[name] for name in graph.outputs if name not in (states or {})),
+        tuple(launches), placed.input_buffers, placed.output_buffers, emitter.content(launches),
+        {folded.get(texture, texture): number for texture, (number, _) in slots.items()}, placed.constant_outputs,
+        {name: each for name, each in places.items() if each.storage in storages}, placed.states, regions, alive,
+        moved,
+    )

@@ -1,0 +1,48 @@
+"""Plans of one model for several shapes: one packing of the weights serves them all if it is nearly as fast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from imgconv.compiling.choose import Chooser, Request
+from imgconv.kernels.conv import Problem, Specialisation
+from imgconv.kernels.step import Choice
+
+# A specialisation may cost so many times the best one, or so much more, to read weights that are already there: about
+# what a launch costs, in nanoseconds of a CPU or cycles of a GPU.
+NEARLY, LAUNCH = 1.25, 10_000.0
+# What packed weights depend on: quads of a block, Winograd's outputs of a tile, whether they are a buffer.
+Packing = tuple[int, int, bool]
+Packings = dict[Problem, set[Packing]]
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """A chooser that prefers packings of a convolution's weights that are known, and adds its own to them.
+
+    A measured choice is not changed.
+    """
+
+    otherwise: Chooser
+    known: Packings
+
+    def choose(self, request: Request) -> Choice | None:
+        """The other chooser's choice, or one that costs little more and reads weights that are packed already."""
+        best, problem = self.otherwise.choose(request), request.problem
+        if best is None or not isinstance(problem, Problem):
+            return best
+        packings = self.known.setdefault(replace(problem, batch=1, input_size=(0, 0), output_size=(0, 0)), set())
+        if packings and _packing(best.specialisation) not in packings and best.seconds is None:
+            costs = {
+                each: request.cost(each)
+                for each in request.template.candidates(problem, request.target) if _packing(each) in packings
+            }
+            near = min(costs, key=lambda each: costs[each], default=None)
+            if near is not None and costs[near] <= max(NEARLY * best.predicted, best.predicted + LAUNCH):
+                best = replace(best, specialisation=near, predicted=costs[near])
+        packings.add(_packing(best.specialisation))
+        return best
+
+
+def _packing(chosen: Specialisation) -> Packing:
+    return chosen.block_quads, chosen.winograd, chosen.weights_in_buffer

@@ -1,0 +1,256 @@
+"""What lies where, and the steps of a plan: every launch that a graph needs, before its kernel is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy
+
+from imgconv.compiling.plan import Storage
+from imgconv.compiling.textures import Textures, default_layout, host_buffer
+from imgconv.config import Config
+from imgconv.graph.nodes import IDENTITY, Concatenation, Gather, Graph, Load, Node, Operand, Reduction, Value, plain
+from imgconv.graph.view import reshape
+from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture, byte_texture
+from imgconv.kernels.limits import Target
+from imgconv.kernels.rows import Rows, find_rows
+from imgconv.kernels.step import Step, Template, describe, operation_of
+from imgconv.kernels.templates import TEMPLATES
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What `place` decided: the steps in order, and what they need.
+
+    placements: of every value that has a place; known: the arrays of textures that hold constants; constant_outputs:
+    the arrays of outputs that depend on no input; states: textures that keep their content from run to run.
+    """
+
+    steps: tuple[Step, ...]
+    placements: Mapping[str, Placement]
+    input_buffers: Mapping[str, Storage]
+    output_buffers: Mapping[str, HostBuffer]
+    known: Mapping[Texture, Any]
+    constant_outputs: Mapping[str, Any]
+    states: tuple[Texture, ...]
+
+
+def place(graph: Graph, config: Config, target: Target, states: Mapping[str, str]) -> Placed:
+    """Where everything of a graph lies, and the steps of its plan; see `lower`. Raises what `lower` raises."""
+    placer = _Placer(graph, config, target, states)
+    placer.place_inputs()
+    placer.place_nodes()
+    lasting = placer.place_outputs()
+    return Placed(
+        tuple(placer.steps), placer.placements, placer.input_buffers, placer.output_buffers,
+        placer.known, placer.constant_outputs, lasting,
+    )
+
+
+class _Placer(Textures):
+    """Goes through a graph and notes its steps. Templates see it as imgconv.kernels.step.Placing."""
+
+    def __init__(self, graph: Graph, config: Config, target: Target, states: Mapping[str, str]) -> None:
+        super().__init__(graph, config, target, states)
+        outputs = [name for name in graph.outputs if name not in states]
+        self.constant_outputs = {name: array for name, array in graph.constants.items() if name in outputs}
+        self.constant_outputs |= {
+            v.name: numpy.empty(v.shape, v.dtype) for v in graph.inputs if v.name in outputs and 0 in v.shape
+        }
+        self.input_buffers: dict[str, Storage] = {}
+        self.copies: dict[tuple[Operand, Layout], Operand] = {}
+        self.copied = 0
+        self.steps: list[Step] = []
+        # By the name of what is written: the templates that can make it, and of which nodes.
+        self.offers: dict[str, list[tuple[Template, tuple[Node, ...]]]] = {}
+
+    # Inputs and outputs
+
+    def place_inputs(self) -> None:
+        """The buffers of the inputs; those that hand-written kernels read are packed into textures first."""
+        for value in self.graph.inputs:
+            if value.name in self.states.values():
+                self.placement(value)
+                continue
+            buffer = _input_storage(self.graph, value, self.target.limits)
+            self.input_buffers[value.name] = buffer
+            given = Placement(buffer, buffer.shape)
+            readers = self.graph.consumers[value.name]
+            generated_only = all(isinstance(n.operation, (Load, Reduction, Gather)) for n in readers)
+            direct = value.name not in self.inside and generated_only
+            if direct and (len(readers) <= 1 or buffer.dtype == "uint8"):
+                self.placements[value.name] = given
+                self.graph = _seen_as(self.graph, value, buffer.shape)
+                continue
+            node = Node(value, Load(), (_rows(plain(value), buffer.shape),))
+            self.generate(node, self.placement(value), {value.name: given}, "pack", f"pack {value.name}")
+
+    def place_outputs(self) -> tuple[Texture, ...]:
+        """Launches at the end that write outputs to the host's buffers, and states to their textures: those."""
+        values = self.graph.values
+        for name in self.graph.outputs:
+            if name not in self.states and name not in self.output_buffers and name not in self.constant_outputs:
+                self._unpack(values[name])
+        states = []
+        for name, target in self.states.items():
+            output = self.placement(values[target])
+            assert isinstance(output.storage, Texture)
+            node = Node(values[target], Load(), (plain(values[name]),))
+            places = self.operand_places(node, output)
+            self.generate(node, output, places, "copy", f"keep {name}", f"{name} is {target} at the next run")
+            states.append(output.storage)
+        return tuple(states)
+
+    def _unpack(self, value: Value) -> None:
+        buffer = host_buffer(value, self.layouts[value.name])
+        self.output_buffers[value.name] = buffer
+        node = Node(value, Load(), (plain(value),))
+        output = Placement(buffer, value.shape)
+        self.generate(node, output, self.operand_places(node, output), "unpack", f"unpack {value.name}")
+
+    # Nodes
+
+    def place_nodes(self) -> None:
+        """Every node in order. Those that one launch may compute together wait for the last of them."""
+        found = find_rows(self.graph, self.states)
+        waiting = {node.output.name for rows in found.values() for node in rows.nodes[:-1]}
+        for template in TEMPLATES:
+            for nodes in template.nodes(self.graph):
+                waiting |= {node.output.name for node in nodes[:-1]}
+                self.offers.setdefault(nodes[-1].output.name, []).append((template, nodes))
+        for node in self.graph.nodes:
+            if node.output.name in found:
+                self._place_rows(found[node.output.name])
+            elif node.output.name not in waiting:
+                self._place_node(node)
+
+    def _place_node(self, node: Node, declined: int = 0) -> None:
+        """A node by the first template that takes it, but for so many that were asked before; else generated."""
+        offers = self.offers.get(node.output.name, [])[declined:]
+        if not offers:
+            self._place_generated(node)
+            return
+        template, nodes = offers[0]
+
+        def otherwise() -> None:
+            for each in nodes[:-1]:
+                self._place_node(each)
+            self._place_node(node, declined + 1)
+
+        step = template.place(self, nodes)
+        if step is None:
+            otherwise()
+        elif len(nodes) > 1 or len(offers) > 1:
+            self.steps.append(replace(step, instead=self._aside(otherwise)))
+        else:
+            self.steps.append(step)
+
+    def _aside(self, placing: Callable[[], None]) -> tuple[Step, ...]:
+        """The steps that a function places, which may not be taken: no later step reads copies that they make."""
+        steps, copies = self.steps, dict(self.copies)
+        self.steps = []
+        placing()
+        made, self.steps, self.copies = tuple(self.steps), steps, copies
+        return made
+
+    def _place_rows(self, rows: Rows) -> None:
+        """One launch for all nodes of rows; one for each of them if no kernel can be that."""
+
+        def otherwise() -> None:
+            for each in rows.nodes:
+                self._place_node(each)
+
+        output = self.result(rows.last.output)
+        places: dict[str, Placement] = {}
+        for node in rows.nodes:
+            outside = replace(node, operands=rows.read_from_outside(node), epilogue_operands=())
+            places |= self.operand_places(outside, output)
+        if any(each.storage == output.storage for each in places.values()):
+            otherwise()
+            return
+        self.steps.append(Step(
+            rows.nodes, output, places, "compute", ", ".join(map(describe, rows.nodes)), "reduction",
+            values=tuple(node.output.name for node in rows.nodes), details=rows, instead=self._aside(otherwise),
+        ))
+
+    def _place_generated(self, node: Node) -> None:
+        if isinstance(node.operation, Concatenation):
+            self._concatenate(node)
+            return
+        output = self.result(node.output)
+        moves = isinstance(node.operation, Load) and node.epilogue == IDENTITY
+        packs = isinstance(node.operation, Load) and any(
+            o.value in self.input_buffers and self.placements[o.value].storage == self.input_buffers[o.value]
+            for o in node.all_operands
+        )
+        kind = "copy" if moves else "compute"
+        if moves and isinstance(output.storage, HostBuffer):
+            kind = "unpack"
+        elif packs:
+            kind = "pack"
+        reason = f"{node.output.name} is read in another order than it is made" if kind == "copy" else ""
+        values = (node.output.name,)
+        self.generate(node, output, self.operand_places(node, output), kind, describe(node), reason, values)
+
+    def generate(
+        self, node: Node, output: Placement, places: dict[str, Placement], kind: str, text: str, reason: str = "",
+        values: tuple[str, ...] = (),
+    ) -> None:
+        """Adds a step of a generated kernel."""
+        self.steps.append(Step((node,), output, places, kind, text, operation_of(node), reason, values))
+
+    def copy(self, operand: Operand, layout: Layout, reason: str) -> Operand:
+        """The operand as a texture of its own in the given layout, made by a launch; made once."""
+        key = (operand, layout)
+        if key not in self.copies:
+            source = self.graph.values[operand.value]
+            value = Value(self.graph.unused(f"{operand.value}.copy{self.copied}"), operand.view.shape, source.dtype)
+            self.copied += 1
+            output = Placement(self.shared(value.name, value.shape, layout, self.dtype(source)), value.shape)
+            self.placements[value.name] = output
+            node = Node(value, Load(), (operand,))
+            self.generate(node, output, self.operand_places(node, output), "copy", f"copy {operand}", reason)
+            self.copies[key] = plain(value)
+        return self.copies[key]
+
+    def _concatenate(self, node: Node) -> None:
+        """Parts that were not written in place are copied to their places."""
+        whole, offset = self.placement(node.output), 0
+        for operand in node.operands:
+            if self.inside.get(operand.value) != (node.output.name, offset):
+                part = Value(f"{node.output.name}[{offset}:]", operand.view.shape, node.output.dtype)
+                output = Placement(whole.storage, part.shape, whole.channel_offset + offset)
+                copy = Node(part, Load(), (operand,), origin=node.origin)
+                reason = f"{operand.value} cannot be written into {node.output.name} where it is made"
+                self.generate(copy, output, self.operand_places(copy, output), "copy", f"copy {operand}", reason)
+            offset += operand.view.shape[1]
+
+
+def _input_storage(graph: Graph, value: Value, limits: ImageLimits) -> Storage:
+    """What an input is uploaded to: bytes as they are, four to a texel if that goes, floats otherwise."""
+    if value.dtype != "uint8":
+        return host_buffer(value, default_layout(value.shape))
+    texture = None if value.name in graph.outputs else byte_texture(value.name, value.shape, limits)
+    return texture or HostBuffer(value.name, value.shape, default_layout(value.shape), "uint8")
+
+
+def _seen_as(graph: Graph, value: Value, shape: tuple[int, ...]) -> Graph:
+    """The graph with an input of another shape of the same size, which its readers see as before."""
+    if shape == value.shape:
+        return graph
+    inputs = tuple(replace(v, shape=shape) if v == value else v for v in graph.inputs)
+
+    def seen(operands: Sequence[Operand]) -> tuple[Operand, ...]:
+        return tuple(_rows(o, shape) if o.value == value.name else o for o in operands)
+
+    nodes = (
+        replace(n, operands=seen(n.operands), epilogue_operands=seen(n.epilogue_operands)) for n in graph.nodes
+    )
+    return replace(graph, inputs=inputs, nodes=tuple(nodes))
+
+
+def _rows(operand: Operand, shape: tuple[int, ...]) -> Operand:
+    """The operand where its value lies in another shape of the same size."""
+    return replace(operand, view=operand.view.over(reshape(shape, operand.view.source)))

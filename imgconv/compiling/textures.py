@@ -1,0 +1,265 @@
+"""Which layout each value has, what is written in place, and the texture that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy
+
+from imgconv.config import Config
+from imgconv.graph.bounds import convolutions_of_small
+from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Product, Reduction
+from imgconv.graph.nodes import Value
+from imgconv.kernels.conv import SMALL
+from imgconv.kernels.layout import HostBuffer, Layout, Placement, Texture, choose_tiling, image_layout, matrix_layout
+from imgconv.kernels.limits import HALF_MAX, Target
+
+LONG_SUM = 64
+# Rows of an image begin at multiples of so many texels on most devices: one of few texels is mostly gaps.
+ROW_TEXELS = 64
+NARROW = ROW_TEXELS // 4
+SMALL_WEIGHTS = 1 << 14
+
+
+def default_layout(shape: tuple[int, ...]) -> Layout:
+    """Images for rank 4 and more, matrices below."""
+    return image_layout(len(shape)) if len(shape) >= 4 else matrix_layout(len(shape))
+
+
+def widened(layout: Layout, shape: tuple[int, ...]) -> Layout:
+    """The layout of a narrow texture with its innermost rows beside each other, to ROW_TEXELS texels or more."""
+    if layout.grid(shape)[0] > NARROW:
+        return layout
+    while layout.rows and layout.grid(shape)[0] < ROW_TEXELS:
+        layout = replace(layout, rows=layout.rows[:-1], columns=(layout.rows[-1], *layout.columns))
+    return layout
+
+
+def choose_layouts(graph: Graph) -> dict[str, Layout]:
+    """Every value's layout: of the product that makes it, else of what convolves or multiplies it, else by rank.
+
+    Narrow textures that only generated kernels make and read are widened: those take any layout.
+    """
+    layouts: dict[str, Layout] = {}
+    for node in graph.nodes:
+        rank = len(node.output.shape)
+        if isinstance(node.operation, (Convolution, Concatenation)):
+            layouts[node.output.name] = image_layout(rank)
+            for operand in node.operands[: 1 if isinstance(node.operation, Convolution) else None]:
+                if operand.view.is_identity:
+                    layouts[operand.value] = image_layout(rank)
+    for node in graph.nodes:
+        if isinstance(node.operation, Product):
+            layouts[node.output.name] = matrix_layout(len(node.output.shape))
+            for operand in node.operands:
+                if operand.view.is_identity:
+                    layouts.setdefault(operand.value, matrix_layout(len(operand.view.shape)))
+    chosen = {name: layouts.get(name, default_layout(value.shape)) for name, value in graph.values.items()}
+    for node in graph.nodes:
+        name = node.output.name
+        if all(isinstance(n.operation, (Load, Reduction, Gather)) for n in (node, *graph.consumers[name])):
+            chosen[name] = widened(chosen[name], node.output.shape)
+    return chosen
+
+
+def values_behind_indices(graph: Graph) -> frozenset[str]:
+    """What the indices of gathers are computed from: coordinates, which half would move by whole elements."""
+    found: set[str] = set()
+    for node in reversed(graph.nodes):
+        if isinstance(node.operation, Gather):
+            found |= {o.value for o in node.operands[1:]}
+        elif node.output.name in found and isinstance(node.operation, (Load, Product)):
+            found |= node.reads
+    return frozenset(found)
+
+
+def concatenations_in_place(
+    graph: Graph, layouts: dict[str, Layout], apart: frozenset[str] = frozenset()
+) -> dict[str, tuple[str, int]]:
+    """For each value that is written where a concatenation wants it: the concatenation and the offset in channels.
+
+    Values that must stay `apart` have a texture of their own. A value is left out when a kernel would read and write
+    the same image: when it, or another part, is read by the kernel that makes a part. Among conflicting parts the one
+    with most conflicts is copied instead, the smallest of those.
+    """
+    inside: dict[str, tuple[str, int]] = {}
+    for node in graph.nodes:
+        if not isinstance(node.operation, Concatenation):
+            continue
+        parts: dict[str, int] = {}
+        offset = 0
+        for operand in node.operands:
+            name = operand.value
+            made = name in graph.producers or any(v.name == name for v in graph.inputs)
+            same = operand.view.is_identity and layouts[name] == layouts[node.output.name]
+            free = name not in inside and name not in parts and name not in graph.outputs and name not in apart
+            if made and same and free:
+                parts[name] = offset
+            offset += operand.view.shape[1]
+        _drop_conflicts(graph, node, parts, inside)
+        inside |= {name: (node.output.name, at) for name, at in parts.items()}
+    return inside
+
+
+def _drop_conflicts(graph: Graph, node: Node, parts: dict[str, int], inside: dict[str, tuple[str, int]]) -> None:
+    """Remove parts until no kernel that writes into the concatenation, a copy included, reads another part of it."""
+
+    def part_of(name: str) -> str | None:
+        """The part that holds a value: itself, or a concatenation that it is written into."""
+        while name not in parts and name in inside:
+            name = inside[name][0]
+        return name if name in parts else None
+
+    while True:
+        conflicts = dict.fromkeys(parts, 0)
+        for name in (*parts, *inside):
+            writes, producer = part_of(name), graph.producers.get(name)
+            for read in producer.reads if writes is not None and producer else ():
+                other = part_of(read)
+                if writes is not None and other is not None and other != writes:
+                    conflicts[writes] += 1
+                    conflicts[other] += 1
+        offset = 0
+        for operand in node.operands:
+            copied = part_of(operand.value) if parts.get(operand.value) != offset else None
+            if copied is not None:
+                conflicts[copied] += 1
+            offset += operand.view.shape[1]
+        worst = max(conflicts, key=lambda n: (conflicts[n], -graph.values[n].size), default=None)
+        if worst is None or conflicts[worst] == 0:
+            return
+        del parts[worst]
+
+
+class Textures:
+    """The textures and buffers of a graph's values and constants, made when they are first asked for.
+
+    graph: after the passes; placements: where the values are that were asked for; known: the arrays of textures that
+    hold constants; output_buffers: outputs that a kernel writes for the host. states: see `lower`.
+    """
+
+    def __init__(self, graph: Graph, config: Config, target: Target, states: Mapping[str, str]) -> None:
+        self.graph, self.config, self.target, self.states = graph, config, target, states
+        self.layouts = choose_layouts(graph)
+        self.storage_dtype = "float16" if config.float16 else "float32"
+        self.choosing = values_behind_indices(graph)
+        self.of_small = convolutions_of_small(graph, SMALL)
+        self.inside = concatenations_in_place(graph, self.layouts, frozenset(states.values()))
+        self.placements: dict[str, Placement] = {}
+        self.output_buffers: dict[str, HostBuffer] = {}
+        self.known: dict[Texture, Any] = {}
+        self.constants: dict[tuple[str, Layout], Placement] = {}
+
+    def texture(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: str) -> Texture:
+        """A texture under the device's limits. Raises ResourceError naming it."""
+        width, height = layout.grid(shape)
+        return Texture(name, shape, layout, dtype, choose_tiling(width, height, self.target.limits, name, shape))
+
+    def shared(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: str) -> Texture:
+        """A texture that may take turns with others in an image."""
+        made = self.texture(name, shape, layout, dtype)
+        if self.target.images_in_buffers is None and name not in self.states.values():
+            return replace(made, tiling=replace(made.tiling, bordered=False))
+        return made
+
+    def dtype(self, value: Value) -> str:
+        """Half only if asked for, and never for integers, for reductions of integers or for long sums."""
+        if not value.dtype.startswith("float"):
+            return "float32"
+        node = self.graph.producers.get(value.name)
+        window = node.operands[0].view.shape[len(value.shape) :] if node else ()
+        if node is not None and isinstance(node.operation, Reduction):
+            integers = any(not self.graph.values[o.value].dtype.startswith("float") for o in node.operands)
+            if integers or prod(window) >= LONG_SUM:
+                return "float32"
+        return "float32" if self.keeps_float(value.name) else self.storage_dtype
+
+    def keeps_float(self, name: str) -> bool:
+        """Whether a value stays float: it, or a part that is written into it, for those share a texture."""
+        if name in self.config.precision.storage or name in self.choosing:
+            return True
+        return any(self.keeps_float(part) for part, (owner, _) in self.inside.items() if owner == name)
+
+    def computes_half(self, name: str) -> bool:
+        """Whether the node that makes a value may compute in half: only if it is stored half too."""
+        half = self.config.float16 == 2 and self.placements[name].storage.dtype == "float16"
+        return half and name not in self.config.precision.arithmetic
+
+    def placement(self, value: Value) -> Placement:
+        """Where a value will be: a texture of its own, or a part of the concatenation that it is written into."""
+        if value.name not in self.placements:
+            if value.name in self.inside:
+                owner, offset = self.inside[value.name]
+                outer = self.placement(self.graph.values[owner])
+                made = Placement(outer.storage, value.shape, outer.channel_offset + offset)
+            else:
+                layout = self.layouts[value.name]
+                made = Placement(self.shared(value.name, value.shape, layout, self.dtype(value)), value.shape)
+            self.placements[value.name] = made
+        return self.placements[value.name]
+
+    def result(self, value: Value) -> Placement:
+        """Where a generated kernel writes a value: to the host's buffer if nobody on the device reads it."""
+        name = value.name
+        if name not in self.graph.outputs or name in self.states or self.graph.consumers[name]:
+            return self.placement(value)
+        self.output_buffers[name] = buffer = host_buffer(value, self.layouts[name])
+        self.placements[name] = Placement(buffer, value.shape)
+        return self.placements[name]
+
+    # Constants
+
+    def weights_dtype(self, array: Any, readers: Sequence[Node]) -> str:
+        """Half only for large float weights: rounding errors of weights are the same at every position and add up.
+
+        What a node reads whose own result stays float, stays float too.
+        """
+        if self.storage_dtype == "float32" or array.dtype.kind != "f" or array.size <= SMALL_WEIGHTS:
+            return "float32"
+        kept = any(self.keeps_float(node.output.name) for node in readers)
+        return "float32" if kept or numpy.any(numpy.abs(array) > HALF_MAX) else self.storage_dtype
+
+    def constant_of(self, operand: Operand) -> Any:
+        """The array that is read of a constant."""
+        array = numpy.asarray(self.graph.constants[operand.value])
+        return array if operand.view.is_identity else operand.view.evaluate(array, operand.fill)
+
+    def place_constant(self, name: str, layout: Layout) -> Placement:
+        """A constant of the graph as a texture."""
+        key = (name, layout)
+        if key not in self.constants:
+            array = numpy.asarray(self.graph.constants[name])
+            self.constants[key] = self.place_array(name, array, layout, self.graph.consumers[name])
+        return self.constants[key]
+
+    def place_array(self, name: str, array: Any, layout: Layout, readers: Sequence[Node]) -> Placement:
+        """A known array as a texture."""
+        texture = self.texture(name, array.shape, layout, self.weights_dtype(array, readers))
+        self.known[texture] = array
+        return Placement(texture, array.shape)
+
+    def operand_places(self, node: Node, output: Placement) -> dict[str, Placement]:
+        """Where every operand of a node is; a constant is packed along the axis that runs with the output's lanes."""
+        places = {}
+        packed = output.layout.packed
+        for operand in node.all_operands:
+            if operand.value not in self.graph.constants:
+                places[operand.value] = self.placements[operand.value]
+                continue
+            rank = len(operand.view.source)
+            along = [
+                a for a, e in enumerate(operand.view.index)
+                if packed is not None and any(v.name == f"i{packed}" for v in e.variables())
+            ]
+            axis = along[-1] if along else rank - 1
+            layout = Layout(tuple(a for a in range(rank) if a != axis), (), axis if rank else None)
+            places[operand.value] = self.place_constant(operand.value, layout)
+        return places
+
+
+def host_buffer(value: Value, layout: Layout) -> HostBuffer:
+    """The buffer in which a value crosses from or to the host."""
+    return HostBuffer(value.name, value.shape, layout, "float16" if value.dtype == "float16" else "float32")

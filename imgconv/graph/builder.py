@@ -1,0 +1,85 @@
+"""From recorded tensors to a Graph: `build_graph` walks from the outputs, so that what none needs is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from imgconv.graph.lazy import Lazy, node_of, operand_of, reads_of, whole
+from imgconv.graph.nodes import Graph, Load, Node, Value
+
+
+def build_graph(outputs: Mapping[str, Lazy], inputs: Sequence[Lazy] = (), name: str = "model") -> Graph:
+    """The Graph of everything that the named outputs need. `inputs` fixes their order; others follow as they are met.
+
+    What depends on no input is computed now and is a constant of the Graph.
+    """
+    builder = _Builder([_as_input(t) for t in inputs], outputs)
+    names = [builder.output(key, tensor) for key, tensor in outputs.items()]
+    graph = Graph(tuple(builder.inputs), tuple(names), tuple(builder.nodes), builder.constants, name)
+    return graph.validate()
+
+
+def _as_input(tensor: Lazy) -> Value:
+    assert tensor.name is not None
+    return Value(tensor.name, tensor.shape, tensor.dtype)
+
+
+class _Builder:
+    def __init__(self, inputs: list[Value], outputs: Mapping[str, Lazy]) -> None:
+        self.inputs = inputs
+        self.reserved = frozenset(outputs)
+        self.wanted = {id(tensor): key for key, tensor in reversed(list(outputs.items()))}
+        self.nodes: list[Node] = []
+        self.constants: dict[str, Any] = {}
+        self.names: dict[int, str] = {}
+        self.used = {v.name for v in inputs}
+        self.kept: list[Lazy] = []
+
+    def output(self, key: str, tensor: Lazy) -> str:
+        """The name `key` made an output: an input, a constant or a tensor that already has a name is passed through."""
+        made = self.visit(tensor)
+        if made == key:
+            return made
+        self.nodes.append(Node(Value(key, tensor.shape, tensor.dtype), Load(), (operand_of(whole(tensor), made),)))
+        self.used.add(key)
+        return key
+
+    def visit(self, tensor: Lazy) -> str:
+        """The name of the tensor in the graph, after recording all that it needs."""
+        stack = [tensor]
+        while stack:
+            top = stack[-1]
+            waiting = [r.tensor for r in reads_of(top) if id(r.tensor) not in self.names]
+            if id(top) in self.names or not waiting:
+                stack.pop()
+                if id(top) not in self.names:
+                    self.add(top)
+            else:
+                stack.extend(reversed(waiting))
+        return self.names[id(tensor)]
+
+    def add(self, tensor: Lazy) -> None:
+        self.kept.append(tensor)  # ids stay valid while the tensors live
+        if tensor.array is None and tensor.recorded is None:
+            value = _as_input(tensor)
+            self.names[id(tensor)] = value.name
+            if value not in self.inputs:
+                self.inputs.append(value)
+                self.used.add(value.name)
+            return
+        wanted = self.wanted.get(id(tensor))
+        name = wanted if wanted and wanted not in self.used else self.unique(tensor.name)
+        self.names[id(tensor)] = name
+        self.used.add(name)
+        if tensor.is_constant:
+            self.constants[name] = tensor.numpy()
+        else:
+            names = {id(r): self.names[id(r.tensor)] for r in reads_of(tensor)}
+            self.nodes.append(node_of(tensor, Value(name, tensor.shape, tensor.dtype), names))
+
+    def unique(self, name: str | None) -> str:
+        candidate, count = name or f"t{len(self.names)}", 1
+        while candidate in self.used or candidate in self.reserved:
+            candidate, count = f"{name or 't'}_{len(self.names) + count}", count + 1
+        return candidate

@@ -1,0 +1,119 @@
+"""What each node means, in numpy: used to fold constants and to check passes.
+
+Floats are computed in float64 and integers in int64 (uint64 in uint64); a result is rounded, or wraps around, when it
+is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy
+
+from imgconv.arrays import Array, Arrays
+from imgconv.graph import expression
+from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Product, Reduction, neutral
+
+_REDUCE: Mapping[str, Callable[..., Array]] = {
+    "sum": numpy.sum, "max": numpy.max, "min": numpy.min, "product": numpy.prod
+}
+
+
+def evaluate_graph(graph: Graph, inputs: Arrays) -> dict[str, Array]:
+    """Every output's array, by name. inputs: an array for each of the graph's inputs."""
+    arrays: dict[str, Array] = dict(graph.constants)
+    arrays |= {v.name: numpy.asarray(inputs[v.name], v.dtype) for v in graph.inputs}
+    for node in graph.nodes:
+        arrays[node.output.name] = evaluate_node(node, arrays)
+    return {name: arrays[name] for name in graph.outputs}
+
+
+def evaluate_node(node: Node, arrays: Arrays) -> Array:
+    """The node's output array, of its own shape and dtype."""
+    with numpy.errstate(all="ignore"):
+        if isinstance(node.operation, Gather):
+            result = _gather(node, arrays)
+        else:
+            result = _operate(node, [o.view.evaluate(_wide(arrays[o.value]), o.fill) for o in node.operands])
+        extra = [o.view.evaluate(_wide(arrays[o.value]), o.fill) for o in node.epilogue_operands]
+        value = numpy.asarray(expression.evaluate(node.epilogue, [result, *extra]))
+        return numpy.broadcast_to(value, node.output.shape).astype(node.output.dtype)
+
+
+def _end_of_range(kind: str, dtype: str) -> float:
+    """What a maximum or minimum of nothing is: the least or the largest number of the type."""
+    if dtype == "bool":
+        return kind == "min"
+    if dtype.startswith("float"):
+        return -numpy.inf if kind == "max" else numpy.inf
+    return numpy.iinfo(dtype).min if kind == "max" else numpy.iinfo(dtype).max
+
+
+def _wide(array: Array) -> Array:
+    if array.dtype.kind == "f":
+        return array.astype(numpy.float64)
+    return array.astype(numpy.int64) if array.dtype.kind in "iu" and array.dtype != numpy.uint64 else array
+
+
+def _gather(node: Node, arrays: Arrays) -> Array:
+    table, *indices = node.operands
+    shape = node.output.shape
+    position = list(numpy.meshgrid(*(numpy.arange(n) for n in shape), indexing="ij", sparse=True))
+    inside = numpy.ones((1,) * len(shape), bool)
+    for operand, size in zip(indices, table.view.shape[len(shape) :], strict=True):
+        chosen = numpy.rint(operand.view.evaluate(_wide(arrays[operand.value]), operand.fill))
+        valid = (chosen >= 0) & (chosen < size)
+        inside = inside & valid
+        position.append(numpy.where(valid, chosen, 0).astype(numpy.int64))
+    wide = _wide(arrays[table.value])
+    read = table.view.evaluate_at(wide, position, shape, table.fill)
+    return numpy.where(inside, read, numpy.asarray(table.fill).astype(wide.dtype))
+
+
+def _operate(node: Node, loaded: Sequence[Array]) -> Array:
+    operation = node.operation
+    if isinstance(operation, Load):
+        return loaded[0]
+    if isinstance(operation, Reduction):
+        body = numpy.asarray(expression.evaluate(operation.body, loaded))
+        axes = tuple(range(len(node.output.shape), body.ndim))
+        if operation.kind == "argmax":
+            return numpy.asarray(numpy.argmax(body.reshape(*node.output.shape, -1), axis=-1))
+        if not body.size and operation.kind in ("max", "min"):
+            return numpy.full(node.output.shape, _end_of_range(operation.kind, node.output.dtype))
+        if not body.size:
+            return numpy.full(node.output.shape, neutral(operation.kind, node.output.dtype))
+        return _REDUCE[operation.kind](body, axis=axes)
+    if isinstance(operation, Product):
+        return numpy.asarray(numpy.matmul(loaded[0], loaded[1]))
+    if isinstance(operation, Concatenation):
+        return numpy.concatenate(loaded, axis=operation.axis)
+    assert isinstance(operation, Convolution)
+    if not loaded[0].size:
+        return numpy.zeros(node.output.shape)
+    x = loaded[0] * loaded[2] if len(loaded) > 2 else loaded[0]
+    return _convolve(operation, x, loaded[1], node.output.shape[2:])
+
+
+def _convolve(operation: Convolution, x: Array, w: Array, size: tuple[int, ...]) -> Array:
+    strides, pads = operation.strides, operation.pads
+    if operation.transposed:
+        # A transposed convolution is a convolution of the input with zeros between its elements.
+        stretched = numpy.zeros((*x.shape[:2], *((n - 1) * s + 1 for n, s in zip(x.shape[2:], strides))), x.dtype)
+        stretched[:, :, :: strides[0], :: strides[1]] = x
+        grouped = w.reshape(operation.groups, -1, *w.shape[1:]).swapaxes(1, 2)
+        x, w = stretched, grouped.reshape(-1, grouped.shape[2], *w.shape[2:])[:, :, ::-1, ::-1]
+        pads = tuple((k - 1) * d - p for k, d, p in zip(w.shape[2:], operation.dilations, pads))
+        strides = (1, 1)
+    groups, (o, c) = operation.groups, w.shape[:2]
+    out = numpy.zeros((x.shape[0], o, *size))
+    for ky in range(w.shape[2]):
+        for kx in range(w.shape[3]):
+            rows = numpy.arange(size[0]) * strides[0] + ky * operation.dilations[0] - pads[0]
+            columns = numpy.arange(size[1]) * strides[1] + kx * operation.dilations[1] - pads[1]
+            inside = ((rows >= 0) & (rows < x.shape[2]))[:, None] & ((columns >= 0) & (columns < x.shape[3]))
+            tap = x[:, :, numpy.clip(rows, 0, x.shape[2] - 1)][..., numpy.clip(columns, 0, x.shape[3] - 1)]
+            tap = numpy.where(inside, tap, 0).reshape(x.shape[0], groups, c, *size)
+            part = numpy.einsum("ngchw,goc->ngohw", tap, w[:, :, ky, kx].reshape(groups, o // groups, c))
+            out += part.reshape(out.shape)
+    return out

@@ -1,0 +1,352 @@
+"""The lazy array: a record of what is to be computed, in the Graph's kernel form, and the operations that need no more.
+
+A `Lazy` is an input, a constant or the output of one node. Everything that ONNX calls an operator is composed, here and
+in `imgconv.tensor` and `imgconv.ops`, from a load through a view, an elementwise expression, a reduction, a
+convolution, a matrix product, a concatenation and a gather.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeVar, Union
+
+import numpy
+
+from imgconv.graph import expression
+from imgconv.graph import view
+from imgconv.graph.evaluate import evaluate_node
+from imgconv.graph.expression import Argument, Expression, Literal
+from imgconv.graph.nodes import IDENTITY, Load, Node, Operand, Operation, Product, Reduction, ReductionKind, Value
+from imgconv.graph.view import Shape, View
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Number = Union[int, float, bool]
+T = TypeVar("T", bound="Lazy")
+_origin: ContextVar[tuple[str, ...]] = ContextVar("origin", default=())
+
+
+@contextlib.contextmanager
+def origin(name: str) -> Iterator[None]:
+    """Nodes recorded inside are marked as coming from the named ONNX node or module."""
+    token = _origin.set((name,))
+    try:
+        yield
+    finally:
+        _origin.reset(token)
+
+
+@dataclass(frozen=True)
+class Read:
+    """A tensor read through a view."""
+
+    tensor: Lazy
+    view: View
+    fill: float = 0.0
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a tensor's node will be; see imgconv.graph.nodes.Node."""
+
+    operation: Operation
+    operands: tuple[Read, ...]
+    epilogue: Expression
+    epilogue_operands: tuple[Read, ...]
+    origin: tuple[str, ...]
+
+
+@dataclass(eq=False)
+class Lazy:
+    """A lazy n-dimensional array. shape: ints; dtype: a numpy dtype name. Operators broadcast as numpy does."""
+
+    shape: Shape
+    dtype: str
+    name: str | None = None
+    recorded: Recorded | None = None
+    array: Any = None
+    computable: bool = False  # nothing that the record reads depends on an input
+    quantised: tuple[Self, Self] | None = None  # int8 constants and a scale: their product is the content
+
+    # Making tensors
+
+    @classmethod
+    def input(cls, name: str, shape: Sequence[int], dtype: str = "float32") -> Self:
+        """A tensor that is given at each run."""
+        return cls(tuple(shape), dtype, name)
+
+    @classmethod
+    def constant(cls, array: Any, name: str | None = None) -> Self:
+        """A tensor of known content."""
+        array = numpy.asarray(array)
+        return cls(array.shape, str(array.dtype), name, array=array)
+
+    def record(
+        self, shape: Sequence[int], dtype: str, operation: Operation, operands: tuple[Read, ...],
+        epilogue: Expression = IDENTITY, epilogue_operands: tuple[Read, ...] = (),
+    ) -> Self:
+        """What an operation makes, as a tensor of this class."""
+        made = Recorded(operation, operands, epilogue, epilogue_operands, _origin.get())
+        computable = all(r.tensor.is_constant for r in operands + epilogue_operands)
+        return type(self)(tuple(int(n) for n in shape), dtype, recorded=made, computable=computable)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype.startswith("float")
+
+    def named(self, name: str) -> Self:
+        """The same tensor under a name of its own, for the Graph's dump and as an output."""
+        if self.name is None and self.array is None:
+            self.name = name
+        return self
+
+    # Known content
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the content depends on no input."""
+        return self.array is not None or self.computable
+
+    def numpy(self) -> Any:
+        """The content of a constant tensor. Raises ValueError if it depends on an input."""
+        if self.array is not None:
+            return self.array
+        if not self.is_constant or self.recorded is None:
+            raise ValueError(f"{self.name or 'a tensor'} of shape {list(self.shape)} depends on an input")
+        reads = self.recorded.operands + self.recorded.epilogue_operands
+        arrays = {f"r{i}": r.tensor.numpy() for i, r in enumerate(reads)}
+        node = node_of(self, Value("r", self.shape, self.dtype), {id(r): f"r{i}" for i, r in enumerate(reads)})
+        self.array = evaluate_node(node, arrays)
+        return self.array
+
+    def depends_on(self) -> tuple[Lazy, ...]:
+        """The inputs that the content depends on."""
+        found, seen, waiting = [], {id(self)}, [self]
+        while waiting:
+            tensor = waiting.pop()
+            if tensor.recorded is None and tensor.array is None:
+                found.append(tensor)
+            new = [r.tensor for r in reads_of(tensor) if id(r.tensor) not in seen]
+            seen |= {id(t) for t in new}
+            waiting += new
+        return tuple(found)
+
+    # Elementwise
+
+    def apply(self, operation: str, *others: Self | Number, dtype: str | None = None) -> Self:
+        """A scalar function (a key of expression.OPERATIONS) at every position; other operands broadcast."""
+        return elementwise(operation, self, *others, dtype=dtype)
+
+    def __add__(self, other: Self | Number) -> Self:
+        return self.apply("add", other)
+
+    def __radd__(self, other: Self | Number) -> Self:
+        return elementwise("add", other, self)
+
+    def __sub__(self, other: Self | Number) -> Self:
+        return self.apply("subtract", other)
+
+    def __rsub__(self, other: Self | Number) -> Self:
+        return elementwise("subtract", other, self)
+
+    def __mul__(self, other: Self | Number) -> Self:
+        return self.apply("multiply", other)
+
+    def __rmul__(self, other: Self | Number) -> Self:
+        return elementwise("multiply", other, self)
+
+    def __truediv__(self, other: Self | Number) -> Self:
+        return self.apply("divide", other)
+
+    def __rtruediv__(self, other: Self | Number) -> Self:
+        return elementwise("divide", other, self)
+
+    def __pow__(self, other: Self | Number) -> Self:
+        return self.apply("power", other)
+
+    def __neg__(self) -> Self:
+        return self.apply("negative")
+
+    def __matmul__(self, other: Self) -> Self:
+        return self.matmul(other)
+
+    def cast(self, dtype: str) -> Self:
+        """Another element type: towards zero for integers, != 0 for bool."""
+        if dtype == self.dtype:
+            return self
+        steps: Expression = Argument(0)
+        if dtype == "bool":
+            steps = expression.apply("not", expression.apply("equal", steps, Literal(0.0)))
+        elif self.is_float and not dtype.startswith("float"):
+            steps = expression.apply("truncate", steps)
+        return self.record(self.shape, dtype, Load(), (whole(self),), steps)
+
+    # Movement: addresses, never work
+
+    def through(self, seen: View, fill: float = 0.0) -> Self:
+        """The tensor read through a view of it."""
+        assert seen.source == self.shape
+        return self if seen.is_identity else self.record(seen.shape, self.dtype, Load(), (Read(self, seen, fill),))
+
+    def reshape(self, *shape: int) -> Self:
+        """The same elements under another shape; one size may be -1."""
+        if -1 in shape:
+            rest = prod(n for n in shape if n != -1)
+            shape = tuple(self.size // rest if n == -1 else n for n in shape)
+        if prod(shape) != self.size:
+            raise ValueError(f"cannot reshape {list(self.shape)} to {list(shape)}")
+        return self.through(view.reshape(self.shape, shape))
+
+    def flatten(self) -> Self:
+        """(N, ...) -> (N, all the rest)."""
+        return self.reshape(self.shape[0], -1)
+
+    def transpose(self, *permutation: int) -> Self:
+        """Axes reordered; without arguments, reversed."""
+        return self.through(view.transpose(self.shape, permutation or tuple(reversed(range(self.rank)))))
+
+    def expand(self, *shape: int) -> Self:
+        """Broadcast to a shape."""
+        return self.through(view.expand(self.shape, shape))
+
+    def slice(self, axis: int, start: int, stop: int, step: int = 1) -> Self:
+        """start, start+step, ... before stop along one axis; positions as in range()."""
+        count = len(range(start, stop, step))
+        starts = [start if a == axis else 0 for a in range(self.rank)]
+        sizes = [count if a == axis else n for a, n in enumerate(self.shape)]
+        steps = [step if a == axis else 1 for a in range(self.rank)]
+        return self.through(view.slice_(self.shape, starts, sizes, steps))
+
+    def pad(self, before: Sequence[int], after: Sequence[int], fill: float = 0.0) -> Self:
+        """`fill` before and after each axis; negative amounts crop."""
+        return self.through(view.pad(self.shape, before, after), fill)
+
+    def take(self, axis: int, positions: Sequence[int]) -> Self:
+        """The given positions along an axis, in that order."""
+        if len(positions) == 0:
+            return self.slice(axis, 0, 0)
+        return self.through(view.take(self.shape, axis, positions))
+
+    # Reductions
+
+    def reduce(
+        self, kind: ReductionKind, axes: Sequence[int] | None = None, keepdims: bool = False,
+        body: Expression = IDENTITY, epilogue: Expression = IDENTITY,
+    ) -> Self:
+        """sum, max, min or product over axes (all of them by default) of `body`; `epilogue` of the result.
+
+        What body and epilogue compute is never rounded to the tensor's dtype on the way.
+        """
+        chosen = sorted({a % self.rank for a in (range(self.rank) if axes is None else axes)}) if self.rank else []
+        if not chosen:
+            unreduced = expression.substitute(epilogue, {0: body})
+            if unreduced == IDENTITY:
+                return self
+            return self.record(self.shape, self.dtype, Load(), (whole(self),), unreduced)
+        kept = [a for a in range(self.rank) if a not in chosen]
+        moved = view.transpose(self.shape, [*kept, *chosen])
+        shape = tuple(n for a, n in enumerate(self.shape) if a not in chosen)
+        if keepdims:
+            shape = tuple(1 if a in chosen else n for a, n in enumerate(self.shape))
+            moved = view.reshape(moved.shape, (*shape, *(self.shape[a] for a in chosen))).over(moved)
+        return self.record(shape, self.dtype, Reduction(kind, body), (Read(self, moved),), epilogue)
+
+    def sum(self, axes: Sequence[int] | None = None, keepdims: bool = False) -> Self:
+        return self.reduce("sum", axes, keepdims)
+
+    def argmax(self, axis: int) -> Self:
+        """The position of the first of the largest elements along an axis, which goes; int64."""
+        last = view.transpose(self.shape, [*(a for a in range(self.rank) if a != axis), axis])
+        return self.record(last.shape[:-1], "int64", Reduction("argmax", IDENTITY), (Read(self, last),))
+
+    def mean(self, axes: Sequence[int] | None = None, keepdims: bool = False) -> Self:
+        """Their sum / their count: NaN if there are none."""
+        count = prod(self.shape[a] for a in (range(self.rank) if axes is None else {a % self.rank for a in axes}))
+        factor = 1 / count if count else math.nan
+        return self.reduce("sum", axes, keepdims, epilogue=expression.apply("multiply", IDENTITY, factor))
+
+    def max(self, axes: Sequence[int] | None = None, keepdims: bool = False) -> Self:
+        return self.reduce("max", axes, keepdims)
+
+    # Products
+
+    def matmul(self, other: Self) -> Self:
+        """Matrix product with numpy's rules: batch axes broadcast, vectors gain an axis that is dropped again."""
+        a = self.reshape(1, *self.shape) if self.rank == 1 else self
+        b = other.reshape(*other.shape, 1) if other.rank == 1 else other
+        if a.shape[-1] != b.shape[-2]:
+            raise ValueError(f"cannot multiply {list(self.shape)} by {list(other.shape)}")
+        batch = numpy.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+        operands = (
+            Read(a, view.expand(a.shape, (*batch, m, k))), Read(b, view.expand(b.shape, (*batch, k, n))),
+        )
+        product = self.record((*batch, m, n), a.dtype, Product(), operands)
+        if self.rank > 1 and other.rank > 1:
+            return product
+        shape = (*batch, *((m,) if self.rank > 1 else ()), *((n,) if other.rank > 1 else ()))
+        return product.reshape(*shape)
+
+
+def whole(tensor: Lazy) -> Read:
+    """The tensor as it is."""
+    return Read(tensor, view.identity(tensor.shape))
+
+
+def elementwise(operation: str, *operands: T | Number, dtype: str | None = None) -> T:
+    """A scalar function (a key of expression.OPERATIONS) of tensors and numbers, broadcast together.
+
+    The result has the first tensor's dtype, or the one given.
+    """
+    tensors = [o for o in operands if isinstance(o, Lazy)]
+    shape = tuple(numpy.broadcast_shapes(*(t.shape for t in tensors)))
+    result = dtype or (tensors[1] if operation == "where" and len(tensors) > 1 else tensors[0]).dtype
+    if not all(t.is_constant for t in tensors):
+        operands = tuple(_number(o) if isinstance(o, Lazy) else o for o in operands)
+        tensors = [o for o in operands if isinstance(o, Lazy)]
+    numbers = iter(range(len(tensors)))
+    arguments = [Argument(next(numbers)) if isinstance(o, Lazy) else Literal(float(o)) for o in operands]
+    reads = tuple(Read(t, view.expand(t.shape, shape)) for t in tensors)
+    return tensors[0].record(shape, result, Load(), reads[:1], expression.apply(operation, *arguments), reads[1:])
+
+
+def _number(tensor: T) -> T | Number:
+    """The number itself if the tensor is a constant of one element."""
+    if not tensor.is_constant or tensor.size != 1:
+        return tensor
+    value = tensor.numpy().item()
+    # A large integer that no float holds stays a tensor.
+    return tensor if isinstance(value, int) and float(value) != value else value
+
+
+def reads_of(tensor: Lazy) -> tuple[Read, ...]:
+    """What must be recorded before the tensor: nothing if its content is known."""
+    if tensor.is_constant or tensor.recorded is None:
+        return ()
+    return tensor.recorded.operands + tensor.recorded.epilogue_operands
+
+
+def operand_of(read: Read, name: str) -> Operand:
+    return Operand(name, read.view, read.fill)
+
+
+def node_of(tensor: Lazy, output: Value, names: Mapping[int, str]) -> Node:
+    recorded = tensor.recorded
+    assert recorded is not None
+    operands = tuple(operand_of(r, names[id(r)]) for r in recorded.operands)
+    extra = tuple(operand_of(r, names[id(r)]) for r in recorded.epilogue_operands)
+    return Node(output, recorded.operation, operands, recorded.epilogue, extra, recorded.origin)

@@ -1,0 +1,352 @@
+"""The Graph: named values and nodes in topological order, every node in the one kernel form.
+
+    output[i] = epilogue(reduce over r of body(load(view(i, r)) ...), load(view(i)) ...)
+
+A node reads its `operands` through views; its `operation` combines them (a plain load, a reduction, a convolution, a
+matrix product, a concatenation, a gather) and its `epilogue` is an elementwise expression in which argument 0 is the
+result of the operation and argument k is the k-th of the `epilogue_operands`. Graphs are frozen; a pass makes a new
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import prod
+from typing import Literal, Union
+
+import numpy
+
+from imgconv.arrays import Array, Arrays
+from imgconv.graph.expression import Argument, Expression, argument_numbers
+from imgconv.graph.view import Shape, View, identity
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor's name, shape and numpy dtype name ('float32', 'float16', 'int64', 'bool' ...)."""
+
+    name: str
+    shape: Shape
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A value read through a view; positions outside of the view's bounds read `fill`."""
+
+    value: str
+    view: View
+    fill: float = 0.0
+
+    def __str__(self) -> str:
+        if self.view.is_identity:
+            return self.value
+        filled = f" else {self.fill:g}" if self.view.bounds else ""
+        shown = ", ".join(map(str, self.view.index))
+        where = " where " + " and ".join(map(str, self.view.bounds)) if self.view.bounds else ""
+        return f"{self.value}[{shown}{where}{filled}]"
+
+
+@dataclass(frozen=True)
+class Load:
+    """The result is operand 0: elementwise work (the epilogue) and movements (the view) need no more."""
+
+    def __str__(self) -> str:
+        return "load"
+
+
+ReductionKind = Literal["sum", "max", "min", "product", "argmax"]
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A `body` of the operands, reduced over the last axes of their views.
+
+    kind: sum, max, min (which on a device pass over NaN), product, or argmax: the row-major position in the window of
+    the first of the largest.
+    Each view has the shape output.shape + window; the reduction runs over the window.
+    """
+
+    kind: ReductionKind
+    body: Expression
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.body}" if self.body != Argument(0) else self.kind
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """operands: x (N, C, H, W) and w (O, C/groups, KH, KW), or (C, O/groups, KH, KW) where transposed; ONNX semantics.
+
+    pads are top, left; the output's shape holds what the bottom and right pads give. A third operand, (N, C, 1, 1),
+    is a factor for each channel of x.
+    """
+
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    pads: tuple[int, int] = (0, 0)
+    groups: int = 1
+    transposed: bool = False
+
+    def __str__(self) -> str:
+        text = "transposed convolution" if self.transposed else "convolution"
+        for name, value, usual in (
+            ("strides", self.strides, (1, 1)), ("dilations", self.dilations, (1, 1)), ("pads", self.pads, (0, 0)),
+        ):
+            text += f" {name} {value[0]}x{value[1]}" if value != usual else ""
+        return text + (f" groups {self.groups}" if self.groups > 1 else "")
+
+
+@dataclass(frozen=True)
+class Product:
+    """Matrix product: operands a (B..., M, K) and b (B..., K, N) with equal batch axes; output (B..., M, N)."""
+
+    def __str__(self) -> str:
+        return "product"
+
+
+@dataclass(frozen=True)
+class Concatenation:
+    """The operands one after another along `axis`."""
+
+    axis: int
+
+    def __str__(self) -> str:
+        return f"concatenation axis {self.axis}"
+
+
+@dataclass(frozen=True)
+class Gather:
+    """The elements of operand 0, the table, that the other operands choose at each position.
+
+    operands: table, index_1 .. index_k. The table's view has the shape output.shape + (K_1, .., K_k), each index's
+    view the output's. The result at i is the table's view at (i, index_1[i], .., index_k[i]), every index rounded to
+    the nearest integer, and the table's fill value where one is not in 0 .. K-1 (NaN included).
+    """
+
+    def __str__(self) -> str:
+        return "gather"
+
+
+Operation = Union[Load, Reduction, Convolution, Product, Concatenation, Gather]
+IDENTITY = Argument(0)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One kernel's work: an operation on `operands`, then `epilogue`; `origin` names the ONNX nodes it came from."""
+
+    output: Value
+    operation: Operation
+    operands: tuple[Operand, ...]
+    epilogue: Expression = IDENTITY
+    epilogue_operands: tuple[Operand, ...] = ()
+    origin: tuple[str, ...] = ()
+
+    @property
+    def all_operands(self) -> tuple[Operand, ...]:
+        return self.operands + self.epilogue_operands
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """The names of the values that the node reads."""
+        return frozenset(o.value for o in self.all_operands)
+
+    def __str__(self) -> str:
+        text = f"{self.output} = {self.operation}({', '.join(map(str, self.operands))})"
+        if self.epilogue != IDENTITY:
+            extra = "".join(f", ${i}={o}" for i, o in enumerate(self.epilogue_operands, 1))
+            text += f" then {self.epilogue}{extra}"
+        return text
+
+
+@dataclass(frozen=True)
+class Graph:
+    """inputs and outputs by name, nodes in an order in which each reads only what is there, constants as arrays.
+
+    reasons: why passes did what they did, by the name of the value that each is about.
+    """
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    constants: Arrays = field(default_factory=dict)
+    name: str = "model"
+    reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def values(self) -> dict[str, Value]:
+        """Every value by name: inputs, constants, node outputs."""
+        found = {v.name: v for v in self.inputs}
+        found |= {name: Value(name, array.shape, str(array.dtype)) for name, array in self.constants.items()}
+        return found | {n.output.name: n.output for n in self.nodes}
+
+    @cached_property
+    def producers(self) -> dict[str, Node]:
+        """The node that makes each value; inputs and constants have none."""
+        return {n.output.name: n for n in self.nodes}
+
+    @cached_property
+    def consumers(self) -> dict[str, tuple[Node, ...]]:
+        """The nodes that read each value, each once, in order."""
+        names = (*(v.name for v in self.inputs), *self.constants, *(n.output.name for n in self.nodes))
+        found: dict[str, list[Node]] = {name: [] for name in names}
+        for node in self.nodes:
+            for name in node.reads:
+                found[name].append(node)
+        return {name: tuple(nodes) for name, nodes in found.items()}
+
+    @cached_property
+    def order(self) -> dict[str, int]:
+        """A number for each node, by its output's name, that is larger for later nodes."""
+        return {node.output.name: number for number, node in enumerate(self.nodes)}
+
+    def without(self, gone: str, changed: Mapping[str, Node]) -> Graph:
+        """The graph without a node, and with others, by their outputs' names, changed to do its work.
+
+        What is known of producers and consumers is carried over: passes do this once for each of thousands of nodes.
+        """
+        dropped = self.producers[gone]
+        instead = {id(self.producers[name]): node for name, node in changed.items()}
+        graph = replace(self, nodes=tuple([instead.get(id(n), n) for n in self.nodes if n is not dropped]))
+        producers = {**self.producers, **changed}
+        del producers[gone]
+        consumers = dict(self.consumers)
+        del consumers[gone]
+        affected = dropped.reads.union(*(self.producers[n].reads | changed[n].reads for n in changed)) - {gone}
+        for name in affected:
+            readers = {n.output.name for n in consumers[name]} | changed.keys()
+            found = [producers[n] for n in sorted(readers - {gone}, key=self.order.__getitem__)]
+            consumers[name] = tuple(n for n in found if name in n.reads)
+        graph.__dict__.update(producers=producers, consumers=consumers, order=self.order)
+        return graph
+
+    def unused(self, name: str) -> str:
+        """The name, with underscores added until no value has it: models may use any name."""
+        while name in self.values:
+            name += "_"
+        return name
+
+    def validate(self) -> Graph:
+        """The graph itself, when names, order and shapes are consistent; AssertionError names the node otherwise."""
+        known = {v.name: v for v in self.inputs}
+        known |= {name: Value(name, array.shape, str(array.dtype)) for name, array in self.constants.items()}
+        assert len(known) == len(self.inputs) + len(self.constants), "an input and a constant share a name"
+        for node in self.nodes:
+            for operand in node.all_operands:
+                assert operand.value in known, f"{node} reads {operand.value} before it is made"
+                assert operand.view.source == known[operand.value].shape, f"{node}: view of {operand.value}"
+            _check_shapes(node)
+            assert node.output.name not in known, f"{node.output.name} is made twice"
+            known[node.output.name] = node.output
+        missing = [name for name in self.outputs if name not in known]
+        assert not missing, f"outputs {missing} are not made"
+        return self
+
+    def __str__(self) -> str:
+        lines = [f"graph {self.name}"]
+        lines += [f"  input  {v}" for v in self.inputs]
+        lines += [f"  constant {Value(n, a.shape, str(a.dtype))}" for n, a in self.constants.items()]
+        lines += [f"  {node}" for node in self.nodes]
+        return "\n".join([*lines, *(f"  output {self.values[name]}" for name in self.outputs)])
+
+
+def _check_shapes(node: Node) -> None:
+    shape = node.output.shape
+    for operand in node.epilogue_operands:
+        assert operand.view.shape == shape, f"{node}: epilogue operand of shape {operand.view.shape}"
+    numbers = argument_numbers(node.epilogue)
+    assert all(n <= len(node.epilogue_operands) for n in numbers), f"{node}: epilogue arguments"
+    views = [o.view.shape for o in node.operands]
+    operation = node.operation
+    if isinstance(operation, Load):
+        ok = views == [shape]
+    elif isinstance(operation, Reduction):
+        ok = len(set(views)) == 1 and views[0][: len(shape)] == shape
+    elif isinstance(operation, Product):
+        ok = len(views) == 2 and views[0][:-2] == views[1][:-2] == shape[:-2]
+        ok = ok and (views[0][-2], views[1][-1]) == shape[-2:] and views[0][-1] == views[1][-2]
+    elif isinstance(operation, Concatenation):
+        a = operation.axis
+        ok = all(v[:a] + v[a + 1 :] == shape[:a] + shape[a + 1 :] for v in views)
+        ok = ok and sum(v[a] for v in views) == shape[a]
+    elif isinstance(operation, Gather):
+        table, *indices = views
+        ok = bool(indices) and table[: len(shape)] == shape and len(table) == len(shape) + len(indices)
+        ok = ok and all(v == shape for v in indices)
+    else:
+        (n, c, *_), w, *factors = views
+        out, each = (w[1] * operation.groups, w[0]) if operation.transposed else (w[0], w[1] * operation.groups)
+        ok = len(views[0]) == len(w) == len(shape) == 4 and (n, out, c) == (*shape[:2], each)
+        ok = ok and factors in ([], [(n, c, 1, 1)])
+    assert ok, f"{node}: operands {views} do not give {shape}"
+
+
+def neutral(kind: ReductionKind, dtype: str) -> float:
+    """What changes nothing in a reduction of that kind, and what a reduction of nothing gives."""
+    kinds = {"sum": 0.0, "max": -numpy.inf, "argmax": -numpy.inf, "min": numpy.inf, "product": 1.0}
+    if kind in ("max", "argmax", "min") and not dtype.startswith("float"):
+        low, high = (0, 1) if dtype == "bool" else (numpy.iinfo(dtype).min, numpy.iinfo(dtype).max)
+        if kind == "argmax":
+            return min(low - 1, -1)  # the type's least number wins over what is outside
+        return high if kind == "min" else low
+    return kinds[kind]
+
+
+def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
+    """The graph with some values under other names, which no value has."""
+    if not names:
+        return graph
+
+    def value(v: Value) -> Value:
+        return replace(v, name=names.get(v.name, v.name))
+
+    def read(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        return tuple(replace(o, value=names.get(o.value, o.value)) for o in operands)
+
+    nodes = (
+        replace(n, output=value(n.output), operands=read(n.operands), epilogue_operands=read(n.epilogue_operands))
+        for n in graph.nodes
+    )
+    return replace(
+        graph, inputs=tuple(map(value, graph.inputs)), outputs=tuple(names.get(n, n) for n in graph.outputs),
+        nodes=tuple(nodes), constants={names.get(n, n): array for n, array in graph.constants.items()},
+    )
+
+
+def join(first: Graph, second: Graph) -> Graph:
+    """Both graphs as one: the outputs of the first are inputs of the second, by name.
+
+    Inputs keep their names, and all values of the second. The other values of the first get new ones where needed.
+    """
+    fed, given = frozenset(first.outputs), {v.name for v in first.inputs}
+    assert fed <= {v.name for v in second.inputs} and not given & second.values.keys()
+    names: dict[str, str] = {}
+    for name in first.values.keys() & second.values.keys() - fed:
+        other = f"{name}_"
+        while other in first.values or other in second.values or other in names.values():
+            other += "_"
+        names[name] = other
+    first = renamed(first, names)
+    inputs = (*first.inputs, *(v for v in second.inputs if v.name not in fed))
+    nodes, constants = (*first.nodes, *second.nodes), {**first.constants, **second.constants}
+    return replace(second, inputs=inputs, nodes=nodes, constants=constants).validate()
+
+
+def plain(value: Value) -> Operand:
+    """The operand that reads a whole value as it is."""
+    return Operand(value.name, identity(value.shape))
+
+
+def array_value(name: str, array: Array) -> Value:
+    """The Value of a constant array."""
+    return Value(name, array.shape, str(array.dtype))

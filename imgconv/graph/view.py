@@ -1,0 +1,210 @@
+"""Views: how a tensor of one shape is read through another shape, as index algebra.
+
+A `View` gives, for each axis of its source, the index that is read, written in the variables ``i0, i1, ...`` of the
+view's own axes, and the bounds inside which a read is defined; outside of them the reader takes its fill value.
+Reshape, transpose, expand, slice, pad, flip, take and sliding windows are all views, and so is any composition of them:
+
+    view of (2, 12):    i0, i1  ->  source (2, 3, 4):  i0, i1/4, i1%4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.graph.index import Index, Variable, constant, flatten, unflatten, variable
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """``low <= index < high``: a read is defined only where this holds."""
+
+    index: Index
+    low: int
+    high: int
+
+    @property
+    def always(self) -> bool:
+        return self.index.low >= self.low and self.index.high < self.high
+
+    @property
+    def never(self) -> bool:
+        return self.index.high < self.low or self.index.low >= self.high
+
+    def __str__(self) -> str:
+        return f"{self.low} <= {self.index} < {self.high}"
+
+
+def axis_variables(shape: Shape) -> tuple[Index, ...]:
+    """The variables ``i0, i1, ...`` of a shape's axes; an axis of length 1 is the constant 0."""
+    return tuple(variable(f"i{axis}", size) for axis, size in enumerate(shape))
+
+
+@dataclass(frozen=True)
+class View:
+    """What is read at each position: ``source[index]`` where every bound holds, the reader's fill value elsewhere.
+
+    shape: the positions; source: the shape that is read; index: one expression per source axis in ``i0, i1, ...``.
+    """
+
+    shape: Shape
+    source: Shape
+    index: tuple[Index, ...]
+    bounds: tuple[Bound, ...] = ()
+
+    @cached_property
+    def is_identity(self) -> bool:
+        return self.shape == self.source and not self.bounds and self.index == axis_variables(self.shape)
+
+    def over(self, inner: View) -> View:
+        """The view of `inner`'s source that reads through `inner` first. inner.shape must be self.source."""
+        assert inner.shape == self.source, (inner.shape, self.source)
+        if inner.is_identity:
+            return self
+        if self.is_identity:
+            return inner
+        replacements = {Variable(f"i{a}", n): self.index[a] for a, n in enumerate(inner.shape)}
+        index = tuple(e.substitute(replacements) for e in inner.index)
+        bounds = [Bound(b.index.substitute(replacements), b.low, b.high) for b in inner.bounds]
+        return View(self.shape, inner.source, index, needed([*self.bounds, *bounds]))
+
+    def evaluate(self, array: Array, fill: float = 0) -> Array:
+        """The view of a numpy array of shape `source`: an array of shape `shape` and the same dtype."""
+        grids = numpy.meshgrid(*(numpy.arange(n) for n in self.shape), indexing="ij", sparse=True)
+        return self.evaluate_at(array, grids, self.shape, fill)
+
+    def evaluate_at(self, array: Array, position: Sequence[Array], shape: Shape, fill: float = 0) -> Array:
+        """The view at some positions only. position: an integer array for each axis, broadcast to `shape`."""
+        assert array.shape == self.source, (array.shape, self.source)
+        values = {f"i{axis}": along for axis, along in enumerate(position)}
+        valid = numpy.ones((1,) * len(shape), bool)
+        for bound in self.bounds:
+            reached = bound.index.evaluate(values)
+            valid = valid & (reached >= bound.low) & (reached < bound.high)
+        if prod(self.source) == 0:
+            return numpy.full(shape, fill, array.dtype)
+        where = tuple(
+            numpy.clip(e.evaluate(values), 0, n - 1) for e, n in zip(self.index, self.source, strict=True)
+        )
+        read = numpy.broadcast_to(array[where], shape)
+        return numpy.where(valid, read, numpy.asarray(fill).astype(array.dtype)) if self.bounds else read.copy()
+
+    def __str__(self) -> str:
+        text = f"{list(self.source)}[{', '.join(map(str, self.index))}]"
+        return text + (f" where {' and '.join(map(str, self.bounds))}" if self.bounds else "")
+
+
+def needed(bounds: Iterable[Bound]) -> tuple[Bound, ...]:
+    """The bounds that may fail, one for each expression."""
+    kept: dict[Index, Bound] = {}
+    for bound in bounds:
+        if bound.always:
+            continue
+        # The same expression with two ranges is one range; a constant offset is moved to the range.
+        offset = bound.index.constant
+        key = bound.index - offset
+        low, high = bound.low - offset, bound.high - offset
+        if key in kept:
+            low, high = max(low, kept[key].low), min(high, kept[key].high)
+        kept[key] = Bound(key, low, high)
+    return tuple(kept.values())
+
+
+def identity(shape: Shape) -> View:
+    """The view that reads each position at itself."""
+    return View(shape, shape, axis_variables(shape))
+
+
+def reshape(source: Shape, shape: Shape) -> View:
+    """The same elements in row-major order under another shape of the same size."""
+    assert prod(source) == prod(shape), (source, shape)
+    if 0 in shape:
+        return View(shape, source, (constant(0),) * len(source))
+    return View(shape, source, unflatten(flatten(axis_variables(shape), shape), source))
+
+
+def transpose(source: Shape, permutation: Sequence[int]) -> View:
+    """Axis `a` of the view is axis ``permutation[a]`` of the source."""
+    shape = tuple(source[p] for p in permutation)
+    axes = axis_variables(shape)
+    return View(shape, source, tuple(axes[list(permutation).index(a)] for a in range(len(source))))
+
+
+def expand(source: Shape, shape: Shape) -> View:
+    """Numpy broadcasting: leading axes are added, axes of length 1 are repeated."""
+    lead = len(shape) - len(source)
+    assert lead >= 0 and all(s in (1, t) for s, t in zip(source, shape[lead:], strict=True)), (source, shape)
+    axes = axis_variables(shape)[lead:]
+    return View(shape, source, tuple(constant(0) if n == 1 else a for a, n in zip(axes, source, strict=True)))
+
+
+def slice_(source: Shape, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int]) -> View:
+    """``start, start+step, ...``: `sizes` elements along each axis; a flip is start n-1, step -1."""
+    axes = axis_variables(tuple(sizes))
+    index = tuple(a * step + start for a, start, step in zip(axes, starts, steps, strict=True))
+    return View(tuple(sizes), source, index)
+
+
+def pad(source: Shape, before: Sequence[int], after: Sequence[int]) -> View:
+    """Positions before and after each axis read the fill value; negative amounts crop."""
+    shape = tuple(b + n + a for b, n, a in zip(before, source, after, strict=True))
+    index = tuple(v - b for v, b in zip(axis_variables(shape), before, strict=True))
+    return View(shape, source, index, needed(Bound(e, 0, n) for e, n in zip(index, source, strict=True)))
+
+
+def take(source: Shape, axis: int, positions: Sequence[int]) -> View:
+    """Position p along `axis` reads ``positions[p]``: a constant gather. The axis keeps its place."""
+    shape = (*source[:axis], len(positions), *source[axis + 1 :])
+    axes = list(axis_variables(shape))
+    axes[axis] = constant(positions[0]) if len(positions) == 1 else axes[axis].lookup(positions)
+    return View(shape, source, tuple(axes))
+
+
+def samples(source: Shape, axis: int, positions: Sequence[Sequence[int]]) -> View:
+    """Shape (..., outputs, ..., taps): output o along `axis` and tap t read ``positions[o][t]``."""
+    taps = len(positions[0])
+    shape = (*source[:axis], len(positions), *source[axis + 1 :], taps)
+    axes = list(axis_variables(shape))
+    tap = axes.pop()
+    if all(p == row[0] + t for row in positions for t, p in enumerate(row)):
+        axes[axis] = axes[axis].lookup([row[0] for row in positions]) + tap
+    else:
+        axes[axis] = (axes[axis] * taps + tap).lookup([p for row in positions for p in row])
+    return View(shape, source, tuple(axes))
+
+
+def window_reaching(
+    at: Index, tap: Index, stride: int, dilation: int, pad: int, size: int
+) -> tuple[Index, list[Bound]]:
+    """Of `size` sliding windows, the one whose tap is at position `at`; the bounds hold where there is one.
+
+    Window o reads ``o*stride + tap*dilation - pad``, so that o is ``(at + pad - tap*dilation) / stride`` where whole.
+    """
+    reach = at + pad - tap * dilation
+    return reach // stride, [Bound(reach, 0, (size - 1) * stride + 1), Bound(reach % stride, 0, 1)]
+
+
+def windows(
+    source: Shape, sizes: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
+    pads: Sequence[int],
+) -> View:
+    """Sliding windows over the last axes: shape (leading..., sizes..., window...).
+
+    Output o and tap k read ``o*stride + k*dilation - pad``; outside of the source is the fill value.
+    """
+    count = len(sizes)
+    lead = len(source) - count
+    shape = (*source[:lead], *sizes, *window)
+    axes = axis_variables(shape)
+    index = list(axes[:lead])
+    for d in range(count):
+        index.append(axes[lead + d] * strides[d] + axes[lead + count + d] * dilations[d] - pads[d])
+    bounds = needed(Bound(index[lead + d], 0, source[lead + d]) for d in range(count))
+    return View(shape, source, tuple(index), bounds)

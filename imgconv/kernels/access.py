@@ -1,0 +1,399 @@
+"""Loads and stores as OpenCL text, shared by every kernel.
+
+An `Emitter` collects the statements of one kernel or epilogue function. `load` reads an operand through its view for
+the four lanes of one output texel: one texel read where the four lanes are the four lanes of one texel, one read and a
+splat where they are all the same element, single elements otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from imgconv.graph.expression import Expression, literal_text, render
+from imgconv.graph.index import Index, Lookup, Variable, constant, variable_index
+from imgconv.graph.nodes import Operand
+from imgconv.graph.view import Bound, needed
+from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texture, Tiling
+
+LANE = Variable("lane", LANES)
+COMPONENTS = "xyzw"
+SHORT_LIMIT = 32767
+ELEMENTS = {"float16": "half", "uint8": "uchar"}  # what a buffer holds, where it is not float
+
+
+@dataclass(frozen=True)
+class KernelArgument:
+    """An image or buffer that a kernel takes."""
+
+    name: str
+    storage: Texture | HostBuffer
+    written: bool = False
+
+    @property
+    def declaration(self) -> str:
+        if isinstance(self.storage, HostBuffer):
+            element = ELEMENTS.get(self.storage.dtype, "float")
+            return f"__global {'' if self.written else 'const '}{element} *{self.name}"
+        return f"{'write' if self.written else 'read'}_only {image_type(self.storage.tiling)} {self.name}"
+
+
+def image_type(tiling: Tiling) -> str:
+    """The OpenCL type of the image that holds a tiling."""
+    return "image2d_array_t" if tiling.layers > 1 else "image2d_t"
+
+
+def index_text(index: Index, helpers: list[str]) -> str:
+    """The text of an index; the tables that it looks up are added to `helpers`.
+
+    A position outside of a table reads the entry at its nearer end, as `Index.evaluate` does. There are such positions
+    where what is read is not used: past the last channel, and where a bound of the view does not hold.
+    """
+
+    def look_up(lookup: Lookup, position: str) -> str:
+        name, definition = _table(lookup.table)
+        helpers.append(definition)
+        if lookup.value.low < 0:
+            position = f"max((int)({position}), 0)"
+        if lookup.value.high >= len(lookup.table):
+            position = f"min((int)({position}), {len(lookup.table) - 1})"
+        return f"{name}[{position}]"
+
+    return index.render(look_up)
+
+
+def _table(table: tuple[int, ...]) -> tuple[str, str]:
+    """Name and definition of a table."""
+    kind = "short" if max(map(abs, table)) <= SHORT_LIMIT else "int"
+    name = "table_" + hashlib.sha256(repr(table).encode()).hexdigest()[:12]
+    entries = ", ".join(map(str, table))
+    return name, (
+        f"#ifndef HAVE_{name}\n#define HAVE_{name}\n__constant {kind} {name}[{len(table)}] = {{{entries}}};\n#endif\n"
+    )
+
+
+def coordinates(tiling: Tiling) -> str:
+    """The OpenCL coordinates, in x and y, of a texel of the grid."""
+    x, y, layer = (index_text(e, []) for e in tiling.texel)
+    return f"(int4)({x}, {y}, {layer}, 0)" if tiling.layers > 1 else f"(int2)({x}, {y})"
+
+
+def read_function(tiling: Tiling) -> tuple[str, str]:
+    """Name and definition of the function that reads a texel of a tiled grid; zero outside of the grid."""
+    name = f"read_tiled_{_signature(tiling)}"
+    return name, (
+        f"#ifndef HAVE_{name}\n#define HAVE_{name}\n"
+        f"inline float4 {name}(read_only {image_type(tiling)} image, int x, int y) {{\n"
+        f"  if (x < 0 || x >= {tiling.width} || y < 0 || y >= {tiling.height}) return (float4)(0.0f);\n"
+        f"  return read_imagef(image, TEXEL, {coordinates(tiling)});\n}}\n#endif\n"
+    )
+
+
+def write_function(tiling: Tiling) -> tuple[str, str]:
+    """Name and definition of the function that writes a texel of a tiled grid."""
+    name = f"write_tiled_{_signature(tiling)}"
+    return name, (
+        f"#ifndef HAVE_{name}\n#define HAVE_{name}\n"
+        f"inline void {name}(write_only {image_type(tiling)} image, int x, int y, float4 value) {{\n"
+        f"  write_imagef(image, {coordinates(tiling)}, value);\n}}\n#endif\n"
+    )
+
+
+def read_text(
+    image: str, tiling: Tiling, helpers: list[str], inside: bool = False, half: bool = False, centre: bool = False,
+    past: tuple[bool, bool] = (True, True),
+) -> str:
+    """The text that reads texel (x, y) of an image's grid; a helper that it calls is added to `helpers`.
+
+    inside: no read is outside of the grid, so that none needs the sampler's border. half: the text is a half4.
+    centre: x and y are floats, of the texel's centre, and the image is one tile. past: whether a read with x, or y,
+    past the end of the grid has to give zero.
+    """
+    if tiling.tiles == 1:
+        sampler, where = "" if inside else "TEXEL, ", "float2" if centre else "int2"
+        # Before the first column and row the image gives zero in any case.
+        x, y = (
+            f"(({name}) < {size} ? ({name}) : -1)" if tested and not (tiling.bordered or inside) else name
+            for name, size, tested in (("x", tiling.width, past[0]), ("y", tiling.height, past[1]))
+        )
+        return f"read_image{'h' if half else 'f'}({image}, {sampler}({where})({x}, {y}))"
+    name, definition = read_function(tiling)
+    helpers.append(definition)
+    return f"convert_half4({name}({image}, x, y))" if half else f"{name}({image}, x, y)"
+
+
+def write_text(image: str, tiling: Tiling, helpers: list[str]) -> str:
+    """The text that writes `texel` at (x, y) of an image's grid; a helper that it calls is added to `helpers`."""
+    if tiling.tiles == 1:
+        return f"write_imagef({image}, (int2)(x, y), texel)"
+    name, definition = write_function(tiling)
+    helpers.append(definition)
+    return f"{name}({image}, x, y, texel)"
+
+
+def coordinate(index: Index, text: str) -> str:
+    """The text of a texel's coordinate.
+
+    NVIDIA's compiler (580) reads zero where it is a constant less a variable, of which it makes an offset of the read.
+    """
+    return f"max({text}, -1)" if any(factor < 0 for _, factor in index.terms) else text
+
+
+def _signature(tiling: Tiling) -> str:
+    t = tiling
+    return f"{t.width}x{t.height}_by_{t.tile_width}x{t.tile_height}_{t.per_layer}{t.stacked_along}"
+
+
+@dataclass
+class Emitter:
+    """The statements of one function body, the helper functions and tables it needs and the arguments it takes."""
+
+    native: bool
+    prefix: str = ""
+    half: bool = False
+    lines: list[str] = field(default_factory=list)
+    helpers: list[str] = field(default_factory=list)
+    arguments: list[KernelArgument] = field(default_factory=list)
+    largest: int = 0
+    _names: dict[str, str] = field(default_factory=dict)
+    _count: int = 0
+
+    # Arguments
+
+    def argument(self, storage: Texture | HostBuffer) -> str:
+        """The name of the read-only argument that is this storage."""
+        for known in self.arguments:
+            if known.storage == storage and not known.written:
+                return known.name
+        made = KernelArgument(f"{self.prefix}input{len(self.arguments)}", storage)
+        self.arguments.append(made)
+        return made.name
+
+    # Text
+
+    def index(self, expression: Index) -> str:
+        """The text of an index; the largest magnitude decides between short and int."""
+        self.largest = max(self.largest, expression.magnitude())
+        return index_text(expression, self.helpers)
+
+    def name(self, kind: str, text: str) -> str:
+        """A constant of the given type holding `text`; the same text is computed once."""
+        key = f"{kind} {text}"
+        if key not in self._names:
+            self._names[key] = f"{self.prefix}v{self._count}"
+            self._count += 1
+            self.lines.append(f"const {kind} {self._names[key]} = {text};")
+        return self._names[key]
+
+    def forget(self) -> None:
+        """Names made so far are out of scope from here on (a loop body has ended)."""
+        self._names.clear()
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Names made inside, in a loop's body, are out of scope from its end on."""
+        outer = dict(self._names)
+        yield
+        self._names = outer
+
+    # Loads
+
+    def load(self, operand: Operand, placement: Placement, axes: Mapping[Variable, Index]) -> str:
+        """The name of a float4 with the operand at the four lanes. axes: the view's variables, in kernel variables."""
+        position = [e.substitute(axes) for e in operand.view.index]
+        bounds = [Bound(b.index.substitute(axes), b.low, b.high) for b in operand.view.bounds]
+        if isinstance(placement.storage, HostBuffer):
+            # Nothing lies past a buffer's end: lanes past the last channel must not be read.
+            bounds += [Bound(e, 0, n) for e, n in zip(position, placement.storage.shape, strict=True)]
+            return self._gather(operand, placement, position, bounds)
+        bounds = [b for b in bounds if not b.always]
+        if operand.fill == 0:
+            bounds = [b for b in (_without_border(b, position, placement) for b in bounds) if not b.always]
+        x, y, lane = placement.address(position)
+        depends = any(LANE in e.variables() for e in (x, y, *(b.index for b in bounds)))
+        if depends or (LANE in lane.variables() and lane != variable_index(LANE)):
+            return self._gather(operand, placement, position, bounds)
+        texel = self.texel(placement.storage, x, y)
+        if LANE not in lane.variables():
+            texel = self.name("float4", f"(float4)({self._component(texel, lane)})")
+        if bounds:
+            fill = literal_text(operand.fill)
+            texel = self.name("float4", f"{self.condition(bounds)} ? {texel} : (float4)({fill})")
+        return texel
+
+    def texel(self, storage: Texture, x: Index, y: Index) -> str:
+        """The name of a float4 holding a texel of the grid."""
+        where_x, where_y = (coordinate(e, self.index(e)) for e in (x, y))
+        image = self.argument(storage)
+        if storage.tiling.tiles > 1:
+            function, definition = read_function(storage.tiling)
+            self.helpers.append(definition)
+            return self.name("float4", f"{function}({image}, {where_x}, {where_y})")
+        inside = 0 <= x.low and x.high < storage.tiling.width and 0 <= y.low and y.high < storage.tiling.height
+        read = f"read_imagef({image}, {'' if inside else 'TEXEL, '}(int2)({where_x}, {where_y}))"
+        # A byte reads as a number from 0 to 1, which drivers may round.
+        return self.name("float4", f"rint({read} * 255.0f)" if storage.dtype == "uint8" else read)
+
+    def choose(
+        self, operand: Operand, placement: Placement, axes: Mapping[Variable, Index], indices: Mapping[Variable, str]
+    ) -> str:
+        """The name of a float4 with the operand at the indices that each lane has; its fill where one is outside.
+
+        axes: the view's other variables; indices: the float4 that holds each variable's value for the four lanes.
+        """
+        parts = []
+        for number in range(LANES):
+            at, tests = {LANE: constant(number)}, []
+            for variable, name in indices.items():
+                self.largest = max(self.largest, variable.size)
+                value = f"{self.name('float4', f'rint({name})')}.{COMPONENTS[number]}"
+                tests.append(f"{value} >= 0.0f && {value} < {variable.size}.0f")
+                chosen = self.name("INDEX", f"{tests[-1]} ? {value} : 0")
+                at[variable] = variable_index(Variable(chosen, variable.size))
+            position = [e.substitute(axes).substitute(at) for e in operand.view.index]
+            bounds = [Bound(b.index.substitute(axes).substitute(at), b.low, b.high) for b in operand.view.bounds]
+            if isinstance(placement.storage, HostBuffer):
+                bounds += [Bound(e, 0, n) for e, n in zip(position, placement.storage.shape, strict=True)]
+            parts.append(self._lane(operand, placement, position, bounds, tests))
+        return self.name("float4", f"(float4)({', '.join(parts)})")
+
+    def _gather(
+        self, operand: Operand, placement: Placement, position: list[Index], bounds: list[Bound]
+    ) -> str:
+        parts = []
+        for number in range(LANES):
+            at = {LANE: constant(number)}
+            here = [e.substitute(at) for e in position]
+            limits = [Bound(b.index.substitute(at), b.low, b.high) for b in bounds]
+            parts.append(self._lane(operand, placement, here, limits))
+        if len(set(parts)) == 1:
+            return self.name("float4", f"(float4)({parts[0]})")
+        return self.name("float4", f"(float4)({', '.join(parts)})")
+
+    def _lane(
+        self, operand: Operand, placement: Placement, position: list[Index], bounds: list[Bound],
+        tests: Sequence[str] = (),
+    ) -> str:
+        """The text of one element; the fill value where a bound or a test does not hold."""
+        limits = needed(bounds)
+        fill = literal_text(operand.fill)
+        if any(b.never for b in limits):
+            return fill
+        element = self._element(placement, position)
+        conditions = [*tests, *([self.condition(limits)] if limits else [])]
+        return f"({' && '.join(conditions)} ? {element} : {fill})" if conditions else element
+
+    def _element(self, placement: Placement, position: list[Index]) -> str:
+        storage = placement.storage
+        if isinstance(storage, HostBuffer):
+            flat = constant(0)
+            for index, size in zip(position, storage.shape, strict=True):
+                flat = flat * size + index
+            name, text = self.argument(storage), self.index(flat)
+            if storage.dtype == "uint8":
+                return f"convert_float({name}[{text}])"
+            return f"vload_half({text}, {name})" if storage.dtype == "float16" else f"{name}[{text}]"
+        x, y, lane = placement.address(position)
+        return self._component(self.texel(storage, x, y), lane)
+
+    def _component(self, texel: str, lane: Index) -> str:
+        if lane.is_constant:
+            return f"{texel}.{COMPONENTS[lane.constant]}"
+        return f"component({texel}, {self.index(lane)})"
+
+    def condition(self, bounds: Sequence[Bound]) -> str:
+        """The text of the test that every bound holds."""
+        tests = []
+        for bound in bounds:
+            text = self.index(bound.index)
+            if bound.index.low < bound.low:
+                tests.append(f"{text} >= {bound.low}")
+            if bound.index.high >= bound.high:
+                tests.append(f"{text} < {bound.high}")
+        return f"({' && '.join(tests) or '1'})"
+
+    # Elementwise work
+
+    def compute(self, expression: Expression, arguments: Mapping[int, str]) -> str:
+        """The text of an elementwise expression of named float4 operands."""
+        self._count += 1
+        statements, result = render(
+            expression, arguments, self.native, f"{self.prefix}t{self._count}_", self.half
+        )
+        self.lines.extend(statements)
+        return result
+
+    # Stores
+
+    def store(self, placement: Placement, position: list[Index], value: str) -> None:
+        """Write a float4 at the four lanes of a position; lanes past the packed axis' end become zero."""
+        storage, packed = placement.storage, placement.layout.packed
+        channel = constant(0) if packed is None else position[packed]
+        size = placement.layout.channels(placement.shape)
+        if isinstance(storage, HostBuffer):
+            self._store_elements(storage, position, channel, size, value)
+            return
+        if size % LANES:
+            first = self.index(channel.substitute({LANE: constant(0)}))
+            value = f"keep_lanes({value}, {size} - ({first}))"
+        x, y, _ = placement.address([e.substitute({LANE: constant(0)}) for e in position])
+        target = f"{self.index(x)}, {self.index(y)}"
+        if storage.tiling.tiles > 1:
+            function, definition = write_function(storage.tiling)
+            self.helpers.append(definition)
+            self.lines.append(f"{function}(output, {target}, {value});")
+        else:
+            self.lines.append(f"write_imagef(output, (int2)({target}), {value});")
+
+    def _store_elements(
+        self, storage: HostBuffer, position: list[Index], channel: Index, size: int, value: str
+    ) -> None:
+        value = self.name("float4", value)
+        for number in range(LANES):
+            at = {LANE: constant(number)}
+            here = channel.substitute(at)
+            if here.low >= size:
+                continue
+            flat = constant(0)
+            for index, length in zip(position, storage.shape, strict=True):
+                flat = flat * length + index.substitute(at)
+            guard = f"if ({self.index(here)} < {size}) " if here.high >= size else ""
+            part, where = f"{value}.{COMPONENTS[number]}", self.index(flat)
+            half = storage.dtype == "float16"
+            store = f"vstore_half({part}, {where}, output);" if half else f"output[{where}] = {part};"
+            self.lines.append(guard + store)
+
+
+def _without_border(bound: Bound, position: list[Index], placement: Placement) -> Bound:
+    """What is left to test of a bound where the image's border gives zero past the grid, or at least before it."""
+    if not _is_zero_border(bound, position, placement):
+        return bound
+    assert isinstance(placement.storage, Texture)
+    low, high = min(bound.low, bound.index.low), max(bound.high, bound.index.high + 1)
+    return Bound(bound.index, low, high if placement.storage.tiling.bordered else bound.high)
+
+
+def _is_zero_border(bound: Bound, position: list[Index], placement: Placement) -> bool:
+    """Whether a position is outside of the grid wherever the bound fails, and the image's own border is beside it.
+
+    That is so for the column axis, and for the outermost row axis, of an untiled texture: a position before the first
+    or past the last one is then outside of the grid.
+    """
+    storage = placement.storage
+    assert isinstance(storage, Texture)
+    if storage.tiling.tiles > 1:
+        return False
+    layout = placement.layout
+    for axes in (layout.rows, layout.columns):
+        long = [a for a in axes if storage.shape[a] > 1] or list(axes[-1:])
+        if not long:
+            continue
+        axis = long[0]
+        offset = position[axis].constant
+        if position[axis] - offset == bound.index - bound.index.constant:
+            shift = offset - bound.index.constant
+            if bound.low + shift == 0 and bound.high + shift == storage.shape[axis]:
+                return True
+    return False

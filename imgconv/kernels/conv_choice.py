@@ -1,0 +1,379 @@
+"""Which specialisations of conv.cl are worth measuring for a problem, and which is likely to be the fastest."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from math import ceil, prod
+
+from imgconv.kernels.conv import (
+    Problem, Specialisation, kept_size, staged_quads, staged_texels, sums_of, taps_of, tile_size, work_items,
+)
+from imgconv.kernels.costs import CpuCosts, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
+from imgconv.kernels.layout import LANES
+from imgconv.kernels.source import round_up
+
+# Most bytes of input that a work item keeps in private memory, which is a core's cache on the CPU drivers.
+PRIVATE_BYTES = 1 << 17
+# Columns, rows and quads of the blocks for GPUs.
+BLOCKS_ON_GPU = (
+    (1, 1, 1), (2, 1, 1), (4, 1, 1), (2, 1, 2), (4, 1, 2), (2, 2, 2), (4, 2, 1), (7, 1, 1), (4, 2, 2), (7, 1, 2),
+    (8, 1, 2), (4, 1, 4), (2, 2, 4), (7, 2, 1), (4, 4, 1), (4, 2, 4), (8, 2, 2), (4, 1, 3), (7, 1, 3), (4, 2, 3),
+    (8, 1, 3),
+)
+# Those of work groups that stage weights and input in local memory, by what is kept of the input there.
+STAGED_BLOCKS = {
+    "texel": ((4, 1, 1), (4, 1, 2), (8, 1, 1), (4, 2, 1), (4, 4, 1), (8, 2, 1)),
+    "line": ((4, 1, 1), (4, 1, 2), (4, 2, 1), (4, 2, 2), (4, 1, 4), (8, 1, 4)),
+}
+WINOGRAD_TILES = (2, 4)
+# Texels in a row that every device's images take; a longer row of weights is cut into tiles, which cost at each read.
+SAFE_WIDTH = 1 << 14
+
+
+def candidates(problem: Problem, kind: str) -> list[Specialisation]:
+    """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'."""
+    made = _on_cpu(problem) if kind == "cpu" else _on_gpu(problem)
+    return [c for c in dict.fromkeys(made) if c.allowed(problem)]
+
+
+def default_specialisation(problem: Problem, kind: str, compute_units: int) -> Specialisation:
+    """The candidate of the least predicted cost."""
+    return min(candidates(problem, kind), key=lambda c: predicted_cost(problem, c, kind, compute_units))
+
+
+def predicted_cost(
+    problem: Problem, chosen: Specialisation, kind: str, compute_units: int, costs: DeviceCosts | None = None
+) -> float:
+    """How long a launch is expected to take, to compare specialisations of one problem with.
+
+    kind: 'cpu' or 'gpu'. costs: the numbers of that kind of device, by default those in use. The cost is in
+    nanoseconds by CpuCosts, in cycles of a compute unit by LargeGpuCosts, in issue slots by SmallGpuCosts.
+    """
+    costs = costs or costs_of(kind, compute_units)
+    if isinstance(costs, CpuCosts):
+        return _cost_on_cpu(problem, chosen, compute_units, costs)
+    if isinstance(costs, LargeGpuCosts):
+        return _cost_on_large_gpu(problem, chosen, compute_units, costs)
+    assert isinstance(costs, SmallGpuCosts)
+    return _cost_on_small_gpu(problem, chosen, costs)
+
+
+def _on_cpu(problem: Problem) -> Iterator[Specialisation]:
+    """Vectors of 16 floats, weights in a buffer, every input texel read once for as many outputs as there are."""
+    rows, columns = problem.phase_size
+    lengths = sorted({min(columns, n) for n in (4, 5, 6, 7, 8)})
+    half = _half_quads(problem)
+    if problem.depthwise or problem.half:
+        quads = (1,) if problem.depthwise else (1, 2)
+        for length, height, each in itertools.product(lengths, {1, min(2, rows), min(4, rows)}, quads):
+            yield Specialisation(length, height, each, "window", "buffer", half_quads=half)
+        return
+    blocks = [(4, 4), (8, 4)] if problem.group_output_quads > 2 else [(1, 1), (2, 1)]
+    blocks += [(1, 1)] if problem.groups > 1 else []
+    heights = {min(rows, n) for n in ((1, 2) if columns > 1 else (1, 2, 4, 8))}
+    shapes = [
+        Specialisation(length, height, each, "line", "buffer", vector_quads=vector)
+        for length, height, (each, vector) in itertools.product(lengths, heights, blocks)
+        if length * height * each // vector <= 16
+    ]
+    # Wider than the row too: Winograd's tile is worth the columns that it wastes.
+    shapes += [
+        Specialisation(length, height, each, "line", "buffer", vector_quads=vector, winograd=tile)
+        for tile, length, height, (each, vector) in itertools.product(WINOGRAD_TILES, (4, 8), (1, 2, 4), blocks[:1])
+        if problem.window[1] == 3 and columns > 1 and (length // tile * 2 + length) * min(rows, height) <= 24
+    ]
+    for made in shapes:
+        total = ceil(problem.group_output_quads / made.block_quads)
+        yield made
+        for passes in {ceil(total / n) for n in (1, 2, 4, 8)}:
+            # Alone in its group: a driver may put the private memory of a whole group on a thread's stack.
+            whole = replace(made, keep="input", passes=passes, local_size=(1, 1, 1))
+            if problem.group_input_quads * prod(kept_size(problem, whole)) * 16 <= PRIVATE_BYTES:
+                yield whole
+
+
+def _on_gpu(problem: Problem) -> Iterator[Specialisation]:
+    """Blocks of up to 32 sums; sums of few outputs shared by work items; every group is whole waves."""
+    rows, columns = problem.phase_size
+    half = _half_quads(problem)
+    kept = ("texel",) if problem.window == (1, 1) else ("texel", "line", "window")
+    # Of one column, as a matrix product is: blocks of rows.
+    shapes = [(1, length * height, quads) if columns == 1 else (length, height, quads)
+              for length, height, quads in BLOCKS_ON_GPU]
+    blocks = [
+        (min(columns, length), min(rows, height), 1 if problem.depthwise else min(quads, problem.group_output_quads))
+        for length, height, quads in shapes
+    ]
+    for (length, height, each), keep in itertools.product(dict.fromkeys(blocks), kept):
+        made = Specialisation(length, height, each, keep, half_quads=half, float_coordinates=True)
+        yield replace(made, local_size=_work_group(problem, made), weights="buffer")
+        yield from _alone_and_shared(problem, made)
+    if not problem.depthwise and columns > 1:
+        yield from _staged(problem)
+
+
+def _alone_and_shared(problem: Problem, made: Specialisation) -> Iterator[Specialisation]:
+    """The specialisation with its work group, and with sums that 4 and 16 work items share."""
+    yield replace(made, local_size=_work_group(problem, made))
+    # Work items that wait for each other must all have their registers at once.
+    for parts in (4, 16) if made.block_columns * made.block_rows * made.block_quads <= 8 else ():
+        # Compilers unroll the few steps that are left of a sum, and those in half with all of their reads ahead.
+        shared = replace(made, parts=parts, half_quads=min(1, made.half_quads))
+        yield replace(shared, local_size=_work_group(problem, shared))
+
+
+def _staged(problem: Problem) -> Iterator[Specialisation]:
+    """Work groups that put weights and input in local memory."""
+    rows, columns = problem.phase_size
+    keep = "texel" if problem.window[1] == 1 else "line"
+    tiles = (0, *WINOGRAD_TILES) if problem.window[1] == 3 else (0,)
+    for (length, height, each), tile in itertools.product(STAGED_BLOCKS[keep], tiles):
+        made = Specialisation(
+            length, min(rows, height), min(each, problem.group_output_quads), keep, "local", float_coordinates=True,
+            winograd=tile,
+        )
+        yield replace(made, local_size=_staging_group(problem, made))
+
+
+def _staging_group(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]:
+    """A group of 128 that leaves few items idle, and stages little for each input quad."""
+    blocks = work_items(problem, chosen)
+
+    def started(group: tuple[int, int, int]) -> int:
+        return prod(round_up(n, size) for n, size in zip(blocks, group, strict=True))
+
+    def rank(group: tuple[int, int, int]) -> tuple[int, ...]:
+        staged = staged_texels(problem, replace(chosen, local_size=group))
+        if chosen.keep == "texel":
+            # Local memory serves neighbours at once that read the same: in a wave two items wide, both its texels and
+            # its weights. Weights come from a buffer, faster than texels. A tenth more items, or half a texel more
+            # for each, make less of a difference.
+            return 10 * started(group) // fewest, staged // 64, abs(group[0] - 2), -group[1]
+        # Narrower groups read the same bank of local memory from several rows.
+        return started(group), group[0] < 4, staged // 8, abs(group[0] - 8)
+
+    sizes = (1, 2, 4, 8, 16, 32) if chosen.keep == "texel" else (1, 2, 4, 8, 16)
+    groups = [group for group in itertools.product(sizes, sizes, sizes) if prod(group) == 128]
+    fewest = min(map(started, groups))
+    return min(groups, key=rank)
+
+
+def _half_quads(problem: Problem) -> int:
+    """How many input quads are summed in half: at most 32 terms, and a divisor of all."""
+    if not problem.half:
+        return 0
+    taps = 1 if problem.depthwise else problem.window[0] * problem.window[1] * LANES
+    most = max(1, 32 // taps)
+    return max(n for n in range(1, most + 1) if problem.group_input_quads % n == 0)
+
+
+def _work_group(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]:
+    """The work group's size, parts along y."""
+    width, height, depth = _least_idle(work_items(problem, replace(chosen, parts=1)), chosen.parts)
+    return width, height * chosen.parts, depth
+
+
+@lru_cache(1024)
+def _least_idle(blocks: tuple[int, int, int], parts: int) -> tuple[int, int, int]:
+    """A group of 128 work items, a whole wave of the largest, that leaves as few idle as possible; parts not counted.
+
+    Among equals about eight quad blocks, which read the same texels, and the longest rows. (A630: 468 GFLOPS in float
+    with 128 to a wave, 346 with fewer; tinygrad#16229.)
+    """
+
+    def rank(group: tuple[int, int, int]) -> tuple[int, int, int]:
+        items = prod(round_up(n, size) for n, size in zip(blocks, group, strict=True))
+        return items, abs(group[1] * parts - 8), -group[0]
+
+    sizes = (1, 2, 4, 8, 16)
+    return min((group for group in itertools.product(sizes, sizes, sizes) if prod(group) * parts == 128), key=rank)
+
+
+def texel_reads(problem: Problem, chosen: Specialisation) -> int:
+    """Input texels that a work item reads."""
+    again = (problem.window[1] if chosen.keep == "texel" else 1)
+    again *= problem.window[0] if chosen.keep in ("texel", "line") else 1
+    return ceil(problem.group_input_quads / chosen.parts) * prod(tile_size(problem, chosen)) * again
+
+
+def weight_reads(problem: Problem, chosen: Specialisation) -> int:
+    """Weight texels that a work item reads."""
+    taps = taps_of(problem, chosen)
+    if problem.depthwise:
+        return taps
+    steps = ceil(problem.group_input_quads / chosen.parts) * taps
+    return steps * problem.input_lanes * chosen.block_quads * chosen.passes
+
+
+def _cost_on_cpu(problem: Problem, chosen: Specialisation, compute_units: int, costs: CpuCosts) -> float:
+    """Nanoseconds on the core with the most work."""
+    item = _item_of_depthwise(problem, chosen, costs) if problem.depthwise else _item_of_dense(problem, chosen, costs)
+    item += 0.0 if chosen.weights_in_buffer else weight_reads(problem, chosen) * costs.weight_of_image
+    # The runtime makes a group of a whole row of work items where it is free to.
+    width, height, depth = work_items(problem, chosen)
+    groups, each = (height * depth, width * item) if chosen.local_size is None else (width * height * depth, item)
+    # Cores that share a launch must wake, and at its end wait for each other.
+    shares = max(ceil(groups / compute_units), groups / compute_units + costs.share)
+    return each if groups == 1 else each * shares + costs.wake
+
+
+def _item_of_depthwise(problem: Problem, chosen: Specialisation, costs: CpuCosts) -> float:
+    """Nanoseconds of a work item. Its sums stay in registers."""
+    sums, steps = chosen.block_columns * chosen.block_rows, weight_reads(problem, chosen)
+    # Where blocks reach past the last column, each position is tested.
+    tested = problem.phase_size[1] % chosen.block_columns > 0
+    read = costs.depthwise_read_tested if tested else costs.depthwise_read
+    spilled = costs.depthwise_spill * max(0, sums - costs.depthwise_registers)
+    return (
+        texel_reads(problem, chosen) * read + steps * (costs.depthwise_multiply_add * sums + spilled)
+        + costs.depthwise_item
+    )
+
+
+def _item_of_dense(problem: Problem, chosen: Specialisation, costs: CpuCosts) -> float:
+    """Nanoseconds of a work item: what it reads and writes, and its arithmetic or the weights that come meanwhile."""
+    sums, vectors = chosen.block_columns * chosen.block_rows, chosen.block_quads // chosen.vector_quads
+    stores, steps = sums * chosen.block_quads * chosen.passes, weight_reads(problem, chosen) // chosen.block_quads
+    # Each of Winograd's taps adds to a sum of its own in every tile, and waits for no other.
+    added = sums // max(1, chosen.winograd)
+    # A line of a window is shifted through registers at each of its columns; what is kept for passes is stored.
+    shifted = costs.shift if chosen.keep == "line" and problem.window != (1, 1) and not chosen.winograd else 0.0
+    rows = costs.rows_of_passes if chosen.passes > 1 else costs.rows
+    rows = rows if chosen.block_rows > 1 and problem.window == (1, 1) else 0.0
+    read = costs.read_and_keep if chosen.keep == "input" else costs.read
+    start = costs.step_of_winograd if chosen.winograd else costs.step
+    arithmetic = steps * (start + ((costs.multiply_add + shifted) * vectors + rows) * added)
+    # Weights that a core's own cache does not hold come past it for each item.
+    used = 16 * weight_reads(problem, chosen)
+    whole = used * ceil(problem.output_quads / chosen.block_quads / chosen.passes)
+    byte = costs.byte_of_shared_cache if whole < costs.shared_cache_bytes else costs.byte_of_memory
+    weights = used * (0.0 if whole < costs.own_cache_bytes else byte)
+    return texel_reads(problem, chosen) * read + stores * costs.store + max(arithmetic, weights)
+
+
+def _multiply_adds_of(problem: Problem, chosen: Specialisation) -> int:
+    """Multiply-adds of a work item on a GPU."""
+    steps = weight_reads(problem, chosen) * LANES
+    return steps * chosen.block_rows * chosen.block_columns // max(1, chosen.winograd)
+
+
+def _kept_texels(problem: Problem, chosen: Specialisation) -> int:
+    """Texels of input and of sums that a work item on a GPU keeps."""
+    return prod(kept_size(problem, chosen)) + sums_of(chosen)
+
+
+def _groups_of(problem: Problem, chosen: Specialisation) -> int:
+    """Work groups of a launch on a GPU. Items that only fill one up cost as much as the others."""
+    blocks, local = work_items(problem, chosen), chosen.local_size or (1, 1, 1)
+    return prod(ceil(n / size) for n, size in zip(blocks, local, strict=True))
+
+
+def _rows_of_weights_are_cut(problem: Problem, chosen: Specialisation) -> bool:
+    """Whether the steps of the weights are more than an image's row takes: it is cut into tiles."""
+    return problem.group_input_quads * taps_of(problem, chosen) > SAFE_WIDTH
+
+
+def _cost_on_large_gpu(problem: Problem, chosen: Specialisation, compute_units: int, costs: LargeGpuCosts) -> float:
+    """Cycles of a compute unit."""
+    registers = LANES * _kept_texels(problem, chosen) + costs.registers_besides
+    items = prod(chosen.local_size or (1, 1, 1))
+    resident = max(1, min(costs.groups, costs.registers // (registers * items)))
+    rounds = ceil(_groups_of(problem, chosen) / compute_units)
+    busy, alone = _cycles_of_group(problem, chosen, costs)
+    cycles = max(busy * rounds, alone * ceil(rounds / resident))
+    return cycles * (costs.spill if registers > costs.registers_of_item else 1)
+
+
+def _cycles_of_group(problem: Problem, chosen: Specialisation, costs: LargeGpuCosts) -> tuple[float, float]:
+    """Cycles for which a work group keeps a large GPU's compute unit busy, and which it takes if it is alone there."""
+    width, height, _ = chosen.local_size or (1, 1, 1)
+    items, texels, sums = prod(chosen.local_size or (1, 1, 1)), texel_reads(problem, chosen), sums_of(chosen)
+    weights = weight_reads(problem, chosen)
+    different_weights, different_texels = _read_by_group(problem, chosen)
+    # Items of a wave of 32 that differ in y read quads beside each other.
+    beside = min(height, max(1, ceil(32 / width)))
+    texel = costs.read * (1 + costs.read_apart / (beside if problem.depthwise else min(chosen.parts, beside)))
+    arithmetic = _multiply_adds_of(problem, chosen) * items / costs.multiply_adds
+    memory = costs.new_weight * different_weights + costs.new_texel * different_texels
+    store = costs.wait_store * sums
+    if chosen.weights == "local":
+        memory += items * costs.weight_of_local * weights
+        stages = problem.group_input_quads / staged_quads(problem, chosen)
+        if chosen.keep == "texel":
+            staged = costs.staged_texel_narrow if width <= 2 else costs.staged_texel
+            arithmetic = staged * arithmetic + costs.staged_memory * memory
+        else:
+            arithmetic *= costs.staged_line
+        return max(arithmetic, memory), costs.wait_stage * stages + store
+    if chosen.weights_in_buffer:
+        alone = costs.wait_read * texels + costs.wait_weight_of_buffer * weights + store
+        return max(arithmetic, memory + items * texel * texels), alone
+    weight = costs.weight_of_tiles if _rows_of_weights_are_cut(problem, chosen) else costs.weight
+    steps = ceil(problem.group_input_quads / chosen.parts) * problem.window[0]
+    alone = costs.wait_read * (texels + weights) + costs.wait_step * steps + store / chosen.parts
+    alone += costs.wait_parts if chosen.parts > 1 else 0
+    return max(arithmetic, memory + items * (texel * texels + weight * weights)), alone
+
+
+def _read_by_group(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
+    """How many different texels of weights and of input a work group reads."""
+    width, height, depth = chosen.local_size or (1, 1, 1)
+    texels = 1
+    for axis, items in ((0, depth * chosen.block_rows), (1, width * chosen.block_columns)):
+        reach = (problem.window[axis] - 1) * problem.dilations[axis] + 1
+        outputs = min(items, problem.phase_size[axis])
+        texels *= min((outputs - 1) * min(problem.strides[axis], reach) + reach, problem.input_size[axis])
+    taps, blocks = taps_of(problem, chosen), height // chosen.parts
+    if problem.depthwise:
+        quads = min(blocks, problem.output_quads)
+        return taps * quads, texels * quads
+    quads = min(blocks, ceil(problem.group_output_quads / chosen.block_quads)) * chosen.block_quads
+    return problem.group_input_quads * taps * problem.input_lanes * quads, problem.group_input_quads * texels
+
+
+def _cost_on_small_gpu(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:
+    """Issue slots of all work items of a launch."""
+    items = _groups_of(problem, chosen) * prod(chosen.local_size or (1, 1, 1))
+    return items * _slots_of_item(problem, chosen, costs)
+
+
+def _slots_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:
+    """Issue slots of a work item on a small GPU, as Mesa's compiler makes Adreno code.
+
+    It unrolls the window's columns and merges the reads of one texel, so that `texel` reads as often as `line`, in an
+    order that needs fewer registers; a depthwise window it unrolls whole.
+    """
+    merged = replace(chosen, keep="window" if problem.depthwise else "line") if chosen.keep != "window" else chosen
+    weights = weight_reads(problem, chosen) * (costs.tiles if _rows_of_weights_are_cut(problem, chosen) else 1)
+    reads, sums = texel_reads(problem, merged) + weights, sums_of(chosen)
+    multiply_adds = _multiply_adds_of(problem, chosen)
+    if chosen.winograd:
+        taps = problem.group_input_quads * problem.window[0] * prod(kept_size(problem, chosen)) // chosen.parts
+        multiply_adds += LANES * (taps + sums)
+    slots = multiply_adds + costs.read * reads + costs.sum * sums * chosen.parts + costs.item
+    # Few work items are enough to fill it: shared sums only cost the reads that smaller blocks repeat.
+    spills = chosen.weights_in_buffer or _spills(problem, chosen, costs)
+    return slots * (costs.spill if spills else costs.shared if chosen.parts > 1 else 1)
+
+
+def _spills(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> bool:
+    """Whether Mesa's Adreno code has too few registers: it reads all that an unrolled loop needs before it starts."""
+    taps, sums, kept = prod(problem.window), sums_of(chosen), _kept_texels(problem, chosen)
+    if problem.depthwise:
+        line, window = (prod(tile_size(problem, replace(chosen, keep=keep))) for keep in ("line", "window"))
+        if 4 * taps * sums + 3 * window > costs.depthwise_unrolled:  # it leaves the loop over rows
+            return chosen.keep != "line" or line + sums > costs.depthwise_line
+        return chosen.keep != "line" or window > costs.depthwise_window or sums > costs.depthwise_sums
+    if taps == 1:
+        # Rows further apart than two have coordinates of their own.
+        rows = chosen.block_rows if chosen.block_rows > 2 else 0
+        return kept + LANES * chosen.block_quads + rows > costs.held_by_1x1
+    in_loop = sums == costs.sums_in_loop and chosen.keep == "texel" and chosen.block_rows > 1
+    if in_loop and problem.input_lanes == LANES:
+        return problem.half  # it leaves the loop over columns, with half sums beside the others
+    line = prod(tile_size(problem, replace(chosen, keep="line")))
+    held = line + sums + problem.input_lanes * chosen.block_quads
+    return sums > costs.sums or held > costs.held or (chosen.keep != "texel" and kept > costs.kept)

@@ -1,0 +1,134 @@
+"""conv.cl as a template: which nodes it computes, how their operands must lie, and what is chosen of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+import numpy
+
+from imgconv.errors import UnsupportedError
+from imgconv.graph.expression import Argument, Expression, apply, argument_numbers, substitute
+from imgconv.graph.index import Variable, constant, variable, variable_index
+from imgconv.graph.nodes import Convolution, Graph, Node, Operand
+from imgconv.graph.view import View
+from imgconv.kernels.access import LANE
+from imgconv.kernels.conv import (
+    BYTE_SCALE, Problem, Specialisation, convolution_kernel, factor_texel, problem_of,
+)
+from imgconv.kernels.conv_choice import candidates, predicted_cost
+from imgconv.kernels.conv_weights import PackedWeights, Weights
+from imgconv.kernels.layout import LANES, Placement, Texture, image_layout
+from imgconv.kernels.limits import HALF_MAX
+from imgconv.kernels.source import KernelSource
+from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_of
+
+
+@dataclass(frozen=True, eq=False)
+class Details:
+    """exact: sums are of integers. weights: before they are packed."""
+
+    weights: Weights
+    exact: bool
+
+
+def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
+    """Every convolution."""
+    yield from ((node,) for node in graph.nodes if isinstance(node.operation, Convolution))
+
+
+def place(placing: Placing, given: tuple[Node, ...]) -> Step:
+    """A convolution by known weights; what it cannot read as it lies is copied. Raises UnsupportedError."""
+    (node,) = given
+    operation = node.operation
+    assert isinstance(operation, Convolution)
+    x, w, *factors = node.operands
+    if w.value not in placing.graph.constants:
+        raise UnsupportedError(
+            "the convolution's weights depend on an input; imgconv packs weights when it loads a model, so give "
+            "them as an initializer", node=", ".join(node.origin) or node.output.name,
+        )
+    if not is_direct(placing, x):
+        x = placing.copy(x, image_layout(4), "a convolution reads whole textures of images")
+    for number, factor in enumerate(factors):
+        if factor_texel(factor, placing.placements[factor.value]) is None:
+            factors[number] = placing.copy(factor, image_layout(4), "a convolution reads four factors to a texel")
+    problem = problem_of(operation, x.view.shape, w.view.shape, node.output.shape)
+    return step_of(placing, replace(node, operands=(x, w, *factors)), problem, operation, placing.constant_of(w))
+
+
+def step_of(placing: Placing, node: Node, problem: Problem, operation: Convolution, array: Any) -> Step:
+    """The Step of a node whose operands, but for the second, lie as conv.cl reads them. array: its weights."""
+    x, w, *factors = node.operands
+    output = placing.placement(node.output)
+    # Sums of integers must stay exact.
+    read = placing.graph.producers[node.output.name].operands[0].value
+    exact = not placing.graph.values[read].dtype.startswith("float")
+    half = placing.computes_half(node.output.name) and not exact and not numpy.any(numpy.abs(array) > HALF_MAX)
+    weights = Weights(w, array, operation, placing.weights_dtype(array, (node,)))
+    places = {o.value: placing.placements[o.value] for o in (x, *factors)}
+    places |= placing.operand_places(replace(node, operands=(x, *factors)), output)
+    return Step(
+        (node,), output, places, "compute", describe(node), operation_of(node), values=(node.output.name,),
+        template=TEMPLATE, details=Details(weights, exact), problem=replace(
+            problem, half=half, integers=exact or array.dtype == numpy.int8, small=node.output.name in placing.of_small
+        ),
+    )
+
+
+def kernel(step: Step, emitting: Emitting) -> KernelSource:
+    """conv.cl for a chosen Step, with packed weights."""
+    assert step.choice is not None
+    (node,), chosen, weights, exact = step.nodes, step.choice.specialisation, step.details.weights, step.details.exact
+    bytes_ = weights.array.dtype == numpy.int8 and (chosen.weights_in_buffer or emitting.target.byte_images)
+    dtype = "int8" if bytes_ else weights.dtype
+    # Bytes of an image are read as parts of 127. For exact sums each weight is made whole again, else the sum is.
+    if bytes_ and not chosen.weights_in_buffer and not exact:
+        node = replace(node, epilogue=scaled(node.epilogue))
+    packed = PackedWeights(
+        weights, step.problem, chosen.block_quads, chosen.winograd, chosen.weights_in_buffer, dtype
+    )
+    storage = emitting.packed(f"{node.output.name}.weights", packed)
+    native = emitting.config.native_explog
+    return convolution_kernel(node, step.problem, chosen, step.output, step.places, storage, native, exact)
+
+
+def reads_directly(view: View, place: Placement) -> bool:
+    """Whether conv.cl can read (N, C, H, W) through the view: x = column*pitch + offset + quad, y = image*H + row."""
+    if view.bounds or not isinstance(place.storage, Texture):
+        return False
+    n, c, h, w = view.shape
+    quads = ceil(c / LANES)
+    image, row, column, quad = (variable(*v) for v in (("image", n), ("row", h), ("column", w), ("quad", quads)))
+    position = (image, quad * LANES + variable_index(LANE), row, column)
+    axes = {Variable(f"i{axis}", size): position[axis] for axis, size in enumerate(view.shape)}
+    x, y, lane = place.address([e.substitute(axes) for e in view.index])
+    pitch = place.layout.quads(place.storage.shape)
+    lanes = lane == variable_index(LANE) or (c == 1 and lane == constant(0))
+    # A part of a wider tensor starts at some quad of it; what lies beside it is met only past the last channel.
+    offset = x.constant
+    texels = x == column * pitch + quad + offset and y == image * h + row
+    return lanes and texels and (c % LANES == 0 or offset + quads == pitch)
+
+
+def scaled(epilogue: Expression) -> Expression:
+    """The epilogue of a sum with weights from an image of bytes, which are read as themselves / 127."""
+    arguments: dict[int, Expression] = {n: Argument(n) for n in argument_numbers(epilogue)}
+    return substitute(epilogue, arguments | {0: apply("multiply", Argument(0), BYTE_SCALE)})
+
+
+def is_direct(placing: Placing, operand: Operand) -> bool:
+    """Whether conv.cl can read an operand as it lies."""
+    place = placing.placements.get(operand.value)
+    return place is not None and reads_directly(operand.view, place)
+
+
+TEMPLATE = Template(
+    "convolution", "conv.cl", Problem, Specialisation,
+    candidates=lambda problem, target: candidates(problem, target.kind),
+    cost=lambda problem, chosen, target: predicted_cost(problem, chosen, target.kind, target.compute_units),
+    nodes=nodes, place=place, kernel=kernel,
+    allowed=lambda problem, chosen: chosen.allowed(problem),
+)

@@ -1,0 +1,147 @@
+"""A convolution's weights as conv.cl and separable.cl read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+import numpy
+
+from imgconv.graph.nodes import Convolution, Operand
+from imgconv.kernels.conv import Problem
+from imgconv.kernels.layout import LANES, HostBuffer, ImageLimits, Texture, choose_tiling, matrix_layout
+
+
+# G of Winograd's filtering in conv.cl, by the outputs of a tile: how a row of the window becomes taps.
+_NEAR, _FAR = 0.5**0.5, 2**0.5
+TO_TAPS = {
+    2: ((1, 0, 0), (0.25, 0.25, 0.25), (0.25, -0.25, 0.25), (0, 0, 1)),
+    4: (
+        (1, 0, 0), (-1 / 3, -_NEAR / 3, -1 / 6), (-1 / 3, _NEAR / 3, -1 / 6), (1 / 6, _FAR / 6, 1 / 3),
+        (1 / 6, -_FAR / 6, 1 / 3), (0, 0, 1),
+    ),
+}
+
+
+def pack_weights(problem: Problem, operation: Convolution, block_quads: int, weights: Any, winograd: int = 0) -> Any:
+    """The weights as conv.cl reads them: (phase and quad block, step, n, 4 output lanes), float32."""
+    dense = weights.astype(numpy.float64)
+    if operation.transposed:
+        rows, columns = problem.phases
+        phases = [_phase(problem, operation, dense, py, px) for py in range(rows) for px in range(columns)]
+    else:
+        phases = [dense]
+    if winograd:
+        phases = [w @ numpy.transpose(TO_TAPS[winograd]) for w in phases]
+    packed = [_pack_phase(problem, block_quads, w, operation.groups) for w in phases]
+    return numpy.concatenate(packed).astype(numpy.float32)
+
+
+def _phase(problem: Problem, operation: Convolution, weights: Any, phase_y: int, phase_x: int) -> Any:
+    """The ordinary weights (O, C/groups, ...) that make the outputs of one phase of a transposed convolution."""
+    groups, (channels, each) = operation.groups, weights.shape[:2]
+    ordinary = weights.reshape(groups, channels // groups, each, *weights.shape[2:]).swapaxes(1, 2)
+    ordinary = ordinary.reshape(groups * each, channels // groups, *weights.shape[2:])
+    picked = numpy.zeros((*ordinary.shape[:2], *problem.window))
+    for ty in range(problem.window[0]):
+        for tx in range(problem.window[1]):
+            # Window position t, from the far end, is the filter's tap `first + stride * t` of the stretched filter.
+            tap = [
+                (phase + shift) % stride + stride * (length - 1 - t)
+                for phase, shift, stride, length, t in zip(
+                    (phase_y, phase_x), problem.phase_shift, problem.phases, problem.window, (ty, tx), strict=True
+                )
+            ]
+            inside = all(
+                t % d == 0 and t // d < k for t, d, k in zip(tap, operation.dilations, weights.shape[2:], strict=True)
+            )
+            if inside:
+                row, column = (t // d for t, d in zip(tap, operation.dilations, strict=True))
+                picked[:, :, ty, tx] = ordinary[:, :, row, column]
+    return picked
+
+
+def _pack_phase(problem: Problem, block_quads: int, weights: Any, groups: int) -> Any:
+    rows, columns = weights.shape[2:]
+    if problem.depthwise:
+        padded = numpy.zeros((problem.output_quads * LANES, rows * columns))
+        padded[: problem.filters] = weights.reshape(problem.filters, -1)
+        return padded.reshape(problem.output_quads, 1, LANES, -1).transpose(0, 3, 1, 2)
+    # Blocks of merged groups: (group, output, input) with zeros where the model's own groups do not meet.
+    merge, (each_out, each_in) = groups // problem.groups, (weights.shape[0] // groups, weights.shape[1])
+    merged = numpy.zeros((problem.groups, merge, each_out, merge, each_in, rows, columns))
+    for part in range(merge):
+        merged[:, part, :, part] = weights.reshape(problem.groups, merge, each_out, each_in, rows, columns)[:, part]
+    quads_in, quads_out = problem.group_input_quads, problem.group_output_quads
+    blocks = ceil(quads_out / block_quads)
+    padded = numpy.zeros((problem.groups, blocks * block_quads * LANES, quads_in * LANES, rows, columns))
+    padded[:, : merge * each_out, : merge * each_in] = merged.reshape(
+        problem.groups, merge * each_out, merge * each_in, rows, columns
+    )
+    parts = padded.reshape(problem.groups, blocks, block_quads, LANES, quads_in, LANES, rows, columns)
+    steps = quads_in * rows * columns
+    return parts.transpose(0, 1, 4, 6, 7, 5, 2, 3).reshape(problem.groups * blocks, steps, LANES * block_quads, LANES)
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """What a convolution multiplies with: an array (O, C/groups, window...), or (C, O/groups, ...) if transposed.
+
+    operand: the constant that the array is read from. dtype: what it is stored in.
+    """
+
+    operand: Operand
+    array: Any
+    operation: Convolution
+    dtype: str
+
+
+@dataclass(frozen=True, eq=False)
+class PackedWeights:
+    """Weights for the blocks of a specialisation. in_buffer: a buffer holds them; else an image."""
+
+    weights: Weights
+    problem: Problem
+    block_quads: int
+    winograd: int
+    in_buffer: bool
+    dtype: str
+
+    @property
+    def key(self) -> Any:
+        """Layers that share weights, as the heads of a detector do and the steps of a loop, share their packing."""
+        anywhere = replace(self.problem, batch=1, input_size=(0, 0), output_size=(0, 0))
+        packing = self.block_quads, self.winograd, self.in_buffer
+        return self.weights.operand, self.weights.array.shape, self.weights.operation, anywhere, packing, self.dtype
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Blocks, steps, and texels of a step."""
+        problem = self.problem
+        taps = problem.window[0] * (self.winograd + 2 if self.winograd else problem.window[1])
+        if problem.depthwise:
+            return problem.output_quads, taps, 1
+        blocks = problem.groups * ceil(problem.group_output_quads / self.block_quads)
+        blocks *= problem.phases[0] * problem.phases[1]
+        return blocks, problem.group_input_quads * taps, LANES * self.block_quads
+
+    def storage(self, name: str, limits: ImageLimits) -> Texture | HostBuffer:
+        """The texture, or the buffer, that holds them. Raises ResourceError if no tiling fits."""
+        blocks, steps, texels = self.shape
+        if self.in_buffer:
+            return HostBuffer(name, (blocks, steps * texels * LANES), matrix_layout(2), self.dtype)
+        height, shape = blocks * texels, (blocks * texels, steps * LANES)
+        return Texture(name, shape, matrix_layout(2), self.dtype, choose_tiling(steps, height, limits, name, shape))
+
+    def content(self, storage: Texture | HostBuffer) -> Any:
+        """The array that the storage is uploaded with."""
+        blocks, steps, texels = self.shape
+        packed = pack_weights(
+            self.problem, self.weights.operation, self.block_quads, self.weights.array, self.winograd
+        )
+        assert packed.shape == (blocks, steps, texels, LANES), (packed.shape, self.shape)
+        if isinstance(storage, HostBuffer):
+            return packed.reshape(blocks, steps * texels, LANES).astype(self.dtype)
+        grid = packed.swapaxes(1, 2).reshape(blocks * texels, steps, LANES)
+        return storage.tiling.scatter(grid.astype(self.dtype))

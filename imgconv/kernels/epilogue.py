@@ -1,0 +1,99 @@
+"""The epilogue: the elementwise expression that follows a kernel's sum, as one OpenCL function.
+
+The function takes the sum and the texel's place (column, row and quad of the output) and reads its other operands
+through their views, with the same loads as every generated kernel. What depends on the quad alone is loaded before:
+once for all positions that a work item makes of it. A bias can be what the sum starts with: that saves an addition.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+
+from imgconv.graph.expression import Argument, Expression, argument_numbers, replace_part, users
+from imgconv.graph.index import Index, Variable, variable, variable_index
+from imgconv.graph.nodes import IDENTITY, Node, Operand
+from imgconv.kernels.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
+from imgconv.kernels.layout import Placement
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What a template needs: function definitions, the call, the parameters' text and the arguments they stand for.
+
+    loads: statements that stand where `quad` is known, before the calls for it. start: what a sum starts with, and
+    start_loads: statements before that.
+    """
+
+    functions: str
+    call: str
+    parameters: str
+    arguments: tuple[KernelArgument, ...]
+    loads: str = ";"
+    start: str = "0.0f"
+    start_loads: str = ";"
+
+
+def build_epilogue(
+    node: Node, output: Placement, placements: Mapping[str, Placement], native: bool, prefix: str = "",
+    starts: bool = False,
+) -> Epilogue:
+    """The epilogue of a node whose kernel defines EPILOGUE(sum, column, row, quad).
+
+    prefix: of the arguments' names, where a kernel has two epilogues. starts: whether a sum can start with a bias.
+    """
+    if node.epilogue == IDENTITY:
+        return Epilogue("", "(sum)", "", ())
+    emitter = Emitter(native, prefix=f"{prefix}e_", half=output.storage.dtype == "float16")
+    quads = output.layout.quads(output.shape)
+    width, height = output.layout.grid(output.shape)
+    x = variable("column", width // quads) * quads + variable("quad", quads)
+    position = output.layout.position(output.shape, x, variable("row", height), variable_index(LANE))
+    axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(output.shape)}
+    operands = {0: "sum"}
+    of_start, of_quad = Emitter(native, prefix=f"{prefix}s_"), Emitter(native, prefix=f"{prefix}q_")
+    numbered = dict(enumerate(node.epilogue_operands, 1))
+    constant_of_quad = {n for n, operand in numbered.items() if _variables(operand, axes) <= {"quad", LANE.name}}
+    bias, expression = _split_bias(node.epilogue, constant_of_quad if starts else set())
+    read, start, loaded = argument_numbers(expression), "0.0f", []
+    for number, operand in numbered.items():
+        if number == bias:
+            start = of_start.load(operand, placements[operand.value], axes)
+        if number in read:
+            from_quad = number in constant_of_quad
+            operands[number] = (of_quad if from_quad else emitter).load(operand, placements[operand.value], axes)
+            loaded += [operands[number]] if from_quad else []
+    result = emitter.compute(expression, operands)
+    kind = "short" if emitter.largest <= SHORT_LIMIT else "int"
+    parameters = "".join(f", {a.declaration}" for a in emitter.arguments)
+    body = "".join(f"  {line}\n" for line in emitter.lines)
+    given = "".join(f", const float4 {name}" for name in dict.fromkeys(loaded))
+    rest = f"(const float4 sum, const {kind} column, const {kind} row, const {kind} quad{parameters}{given})"
+    rest += f" {{\n{body}  return {result};\n}}\n"
+    name = "epilogue_" + hashlib.sha256(rest.encode()).hexdigest()[:12]
+    functions = "".join(dict.fromkeys(of_start.helpers + of_quad.helpers + emitter.helpers))
+    functions += f"#ifndef HAVE_{name}\n#define HAVE_{name}\ninline float4 {name}{rest}#endif\n"
+    names = "".join(f", {n}" for n in (*(a.name for a in emitter.arguments), *dict.fromkeys(loaded)))
+    parameters += "".join(f", {a.declaration}" for a in (*of_quad.arguments, *of_start.arguments))
+    arguments = (*emitter.arguments, *of_quad.arguments, *of_start.arguments)
+    return Epilogue(
+        functions, f"{name}(sum, column, row, quad{names})", parameters, arguments, " ".join(of_quad.lines) or ";",
+        start, " ".join(of_start.lines) or ";",
+    )
+
+
+def _variables(operand: Operand, axes: Mapping[Variable, Index]) -> set[str]:
+    """What of the texel's place an operand's element depends on."""
+    indices = (*operand.view.index, *(bound.index for bound in operand.view.bounds))
+    return {v.name for index in indices for v in index.substitute(axes).variables()}
+
+
+def _split_bias(epilogue: Expression, candidates: Set[int]) -> tuple[int | None, Expression]:
+    """The operand that is added to the sum before anything else, and the rest of the epilogue; None if none is."""
+    found = users(epilogue, IDENTITY)
+    if len(found) == 1 and found[0].operation == "add":
+        numbers = [a.number for a in found[0].arguments if isinstance(a, Argument) and a.number in candidates]
+        if len(numbers) == 1:
+            return numbers[0], replace_part(epilogue, found[0], IDENTITY)
+    return None, epilogue

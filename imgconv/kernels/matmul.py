@@ -1,0 +1,274 @@
+"""matmul.cl's twin: a matrix product's problem, its specialisations and the kernel they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import ceil, prod
+from typing import Any
+
+import numpy
+
+from imgconv.graph.index import Index, Variable, constant, unflatten, variable, variable_index
+from imgconv.graph.nodes import Convolution, Graph, Node, Operand, Product
+from imgconv.graph.view import View, axis_variables, identity
+from imgconv.kernels import conv, conv_template
+from imgconv.kernels.access import LANE, SHORT_LIMIT, KernelArgument, coordinate, image_type, index_text, read_text
+from imgconv.kernels.access import write_text
+from imgconv.kernels.costs import DeviceCosts, costs_of
+from imgconv.kernels.epilogue import build_epilogue
+from imgconv.kernels.layout import LANES, Placement, Texture, matrix_layout
+from imgconv.kernels.source import KernelSource, group_attribute, round_up
+from imgconv.kernels.specialise import specialise
+from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_of
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`batch` products of (rows x inner) by (inner x columns)."""
+
+    batch: int
+    rows: int
+    inner: int
+    columns: int
+
+    @property
+    def output_quads(self) -> int:
+        return ceil(self.columns / LANES)
+
+    @property
+    def multiply_adds(self) -> int:
+        return self.batch * self.rows * self.inner * self.columns
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """What of matmul.cl's constants is free: the block of a work item and how many items share a sum."""
+
+    block_rows: int = 1
+    block_quads: int = 1
+    parts: int = 1
+    group_columns: int = 1
+
+    def __str__(self) -> str:
+        return f"block {self.block_rows}x{self.block_quads}, {self.parts} parts"
+
+
+def problem_of(node: Node) -> Problem:
+    """The problem of a Graph's product."""
+    *batch, rows, columns = node.output.shape
+    return Problem(prod(batch), rows, node.operands[0].view.shape[-1], columns)
+
+
+def candidates(problem: Problem, kind: str) -> list[Specialisation]:
+    """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'."""
+    blocks = dict.fromkeys(
+        (min(rows, problem.rows), min(quads, problem.output_quads))
+        for rows, quads in ((1, 1), (1, 2), (2, 2), (4, 1), (4, 2), (8, 2), (4, 4))
+    )
+    made = [Specialisation(*block) for block in blocks]
+    if kind == "gpu" and problem.inner >= 64:
+        columns = 1 << (min(8, problem.output_quads).bit_length() - 1)
+        most = min(32, 1 << (problem.inner // 8).bit_length())
+        made += [
+            Specialisation(rows, 1, parts, columns)
+            for rows in (1, min(4, problem.rows)) for parts in (8, 16, 32) if parts <= most
+        ]
+    return list(dict.fromkeys(made))
+
+
+def default_specialisation(problem: Problem, kind: str, compute_units: int) -> Specialisation:
+    """The candidate of the least predicted cost."""
+    return min(candidates(problem, kind), key=lambda c: predicted_cost(problem, c, kind, compute_units))
+
+
+def predicted_cost(
+    problem: Problem, chosen: Specialisation, kind: str, compute_units: int, costs: DeviceCosts | None = None
+) -> float:
+    """What a launch is expected to take, in texture reads of a compute unit; kind: 'cpu' or 'gpu'.
+
+    costs: the numbers of that kind of device, by default those in use. On a GPU an item alone waits for each of its
+    reads.
+    """
+    costs = costs or costs_of(kind, compute_units)
+    steps = ceil(ceil(problem.inner / LANES) / chosen.parts)
+    reads = steps * (chosen.block_rows + LANES * chosen.block_quads)
+    item = reads + steps * LANES * chosen.block_rows * chosen.block_quads * costs.product_multiply_add
+    store = costs.product_store * (1 + chosen.parts * costs.product_part if chosen.parts > 1 else 1)
+    item += chosen.block_rows * chosen.block_quads * store
+    blocks = ceil(problem.output_quads / chosen.block_quads) * ceil(problem.rows / chosen.block_rows)
+    items = problem.batch * blocks * chosen.parts
+    if kind == "cpu":
+        return item * ceil(items / compute_units)
+    return item * max(items / compute_units, costs.product_items)
+
+
+def texel_of(operand: Operand, placement: Placement, which: str) -> tuple[Index, Index] | None:
+    """Texel x and y of an operand whose last axis runs along the lanes; None where it does not.
+
+    which: 'a' (batch, row, quad of k) or 'b' (batch, inner, quad of n). The lanes of A past K must be zero.
+    """
+    if operand.view.bounds or not isinstance(placement.storage, Texture):
+        return None
+    if which == "a" and operand.view.shape[-1] % LANES and not _ends_with_tensor(operand, placement):
+        return None
+    *batch, rows, last = operand.view.shape
+    row = variable("row" if which == "a" else "inner", rows)
+    position = [*unflatten(variable("batch", prod(batch)), tuple(batch)), row]
+    position.append(variable("quad", ceil(last / LANES)) * LANES + variable_index(LANE))
+    axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(operand.view.shape)}
+    x, y, lane = placement.address([e.substitute(axes) for e in operand.view.index])
+    one = last == 1 and lane == constant(0)
+    if (lane != variable_index(LANE) and not one) or any(LANE in e.variables() for e in (x, y)):
+        return None
+    return x, y
+
+
+def reads_rows(a: Operand, placement: Placement) -> bool:
+    """Whether the left operand lies row below row, so that a known right side makes the product a 1x1 convolution."""
+    texel, view = texel_of(a, placement, "a"), a.view.shape
+    if texel is None:
+        return False
+    rows = variable("batch", prod(view[:-2])) * view[-2] + variable("row", view[-2])
+    return (texel[0] - variable("quad", ceil(view[-1] / LANES))).is_constant and texel[1] == rows
+
+
+def as_convolution(problem: Problem) -> conv.Problem:
+    """The product by one known matrix as the 1x1 convolution of an image of one column."""
+    size = (problem.batch * problem.rows, 1)
+    return conv.Problem(
+        1, problem.inner, size, problem.columns, size, (1, 1), (1, 1), (1, 1), (0, 0), 1,
+    )
+
+
+def _ends_with_tensor(operand: Operand, placement: Placement) -> bool:
+    """Whether the lanes past the operand's last axis are those past its tensor's packed axis: zeros, not neighbours."""
+    packed = placement.layout.packed
+    if packed is None:
+        return True
+    first = operand.view.index[packed] - axis_variables(operand.view.shape)[-1]
+    return first.is_constant and first.constant + operand.view.shape[-1] == placement.shape[packed]
+
+
+def product_kernel(
+    node: Node, problem: Problem, chosen: Specialisation, output: Placement, placements: Mapping[str, Placement],
+    padded_inner: bool, native: bool, group_sizes: bool,
+) -> KernelSource:
+    """matmul.cl specialised. padded_inner: rows of B past K hold zeros, or K is a multiple of four."""
+    a, b = (placements[o.value] for o in node.operands)
+    where_a, where_b = texel_of(node.operands[0], a, "a"), texel_of(node.operands[1], b, "b")
+    assert where_a is not None and where_b is not None, node
+    assert isinstance(a.storage, Texture) and isinstance(b.storage, Texture) and isinstance(output.storage, Texture)
+    epilogue = build_epilogue(node, output, placements, native)
+    helpers: list[str] = []
+    inside = (False, False)
+    largest = max(
+        *(e.magnitude() for e in (*where_a, *where_b)), problem.inner + 4 * chosen.parts,
+        problem.batch * problem.rows, problem.columns, output.storage.tiling.width,
+    )
+    row_blocks = ceil(problem.rows / chosen.block_rows)
+    blocks = (ceil(problem.output_quads / chosen.block_quads), chosen.parts, problem.batch * row_blocks)
+    shared = chosen.parts > 1
+    local = (chosen.group_columns, chosen.parts, 1) if shared else None
+    size = (round_up(blocks[0], chosen.group_columns), *blocks[1:]) if shared else blocks
+    a_x, a_y, b_x, b_y = (coordinate(e, index_text(e, helpers)) for e in (*where_a, *where_b))
+    constants: dict[str, str | int] = {
+        "INDEX": "short" if largest <= SHORT_LIMIT else "int", "ROWS": problem.rows,
+        "INNER": problem.inner, "OUTPUT_QUADS": problem.output_quads, "OUTPUT_OFFSET": output.channel_offset // LANES,
+        "OUTPUT_PITCH": output.layout.quads(output.storage.shape),
+        "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads, "PARTS": chosen.parts,
+        "WORK_GROUP_COLUMNS": chosen.group_columns, "CHECK_INNER": int(problem.inner % LANES != 0 and not padded_inner),
+        "A_IMAGE": image_type(a.storage.tiling), "READ_A(x, y)": read_text("a", a.storage.tiling, helpers, past=inside),
+        "A_X(batch, row, quad)": a_x, "A_Y(batch, row, quad)": a_y,
+        "B_IMAGE": image_type(b.storage.tiling), "READ_B(x, y)": read_text("b", b.storage.tiling, helpers, past=inside),
+        "B_X(batch, inner, quad)": b_x, "B_Y(batch, inner, quad)": b_y,
+        "OUTPUT_IMAGE": image_type(output.storage.tiling),
+        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage.tiling, helpers),
+        "LAST_LANES": (problem.columns - 1) % LANES + 1,
+        "WORK_GROUP": group_attribute(local),
+        "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_PARAMETERS": epilogue.parameters,
+        "EPILOGUE_LOADS(quad)": epilogue.loads,
+    }
+    arguments = (
+        KernelArgument("output", output.storage, written=True), KernelArgument("a", a.storage),
+        KernelArgument("b", b.storage), *epilogue.arguments,
+    )
+    text = specialise("matmul.cl", constants, "".join(helpers) + epilogue.functions)
+    return KernelSource(text, "matmul.cl", arguments, size, local)
+
+
+def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
+    """Every product."""
+    yield from ((node,) for node in graph.nodes if isinstance(node.operation, Product))
+
+
+def place(placing: Placing, given: tuple[Node, ...]) -> Step:
+    """A product; one by a known matrix of rows that lie below each other is a 1x1 convolution of one column."""
+    (node,) = given
+    a, b = node.operands
+    problem = problem_of(node)
+    made_a = _readable(placing, a, "a")
+    padded = problem.inner % LANES == 0
+    if b.value in placing.graph.constants:
+        array = _without_batch(placing.constant_of(b))
+        if array.ndim == 2 and reads_rows(made_a, placing.placements[made_a.value]):
+            convolved = replace(node, operands=(made_a, b))
+            weights = array.T[:, :, None, None]
+            return conv_template.step_of(placing, convolved, as_convolution(problem), Convolution(), weights)
+        made_b, padded = _padded_matrix(placing, node, b, array), True
+    else:
+        made_b = _readable(placing, b, "b")
+    node = replace(node, operands=(made_a, made_b))
+    output = placing.placement(node.output)
+    places = {o.value: placing.placements[o.value] for o in node.operands}
+    places |= placing.operand_places(replace(node, operands=()), output)
+    return Step(
+        (node,), output, places, "compute", describe(node), operation_of(node), values=(node.output.name,),
+        template=TEMPLATE, problem=problem, details=padded,
+    )
+
+
+def _without_batch(array: Any) -> Any:
+    """Matrices (..., K, N) as one (K, N) if all are equal."""
+    first = array[(0,) * (array.ndim - 2)]
+    return first if numpy.array_equal(numpy.broadcast_to(first, array.shape), array, equal_nan=True) else array
+
+
+def _readable(placing: Placing, operand: Operand, which: str) -> Operand:
+    """The operand, or a copy of it if it does not lie four of k or n to a texel. which: 'a' or 'b'."""
+    if operand.value in placing.graph.constants:
+        layout = matrix_layout(len(operand.view.source))
+        placing.placements[operand.value] = placing.place_constant(operand.value, layout)
+    if texel_of(operand, placing.placements[operand.value], which) is not None:
+        return operand
+    layout = matrix_layout(len(operand.view.shape))
+    return placing.copy(operand, layout, "a product reads four of k or n to a texel")
+
+
+def _padded_matrix(placing: Placing, node: Node, operand: Operand, array: Any) -> Operand:
+    """A constant right-hand side as a texture with rows of zeros below K, so that K is whole quads."""
+    *lead, inner, columns = array.shape
+    padded = numpy.zeros((*lead, -(-inner // LANES) * LANES, columns), array.dtype)
+    padded[..., :inner, :] = array
+    name = placing.graph.unused(f"{node.output.name}.matrix")
+    placing.placements[name] = placing.place_array(name, padded, matrix_layout(padded.ndim), (node,))
+    view = identity(operand.view.shape)
+    index = view.index if lead else view.index[-2:]
+    return Operand(name, View(operand.view.shape, padded.shape, index))
+
+
+def kernel(step: Step, emitting: Emitting) -> KernelSource:
+    """matmul.cl for a chosen Step."""
+    assert step.choice is not None
+    return product_kernel(
+        step.nodes[0], step.problem, step.choice.specialisation, step.output, step.places, step.details,
+        emitting.config.native_explog, emitting.target.kind == "gpu",
+    )
+
+
+TEMPLATE = Template(
+    "product", "matmul.cl", Problem, Specialisation,
+    candidates=lambda problem, target: candidates(problem, target.kind),
+    cost=lambda problem, chosen, target: predicted_cost(problem, chosen, target.kind, target.compute_units),
+    nodes=nodes, place=place, kernel=kernel,
+)

@@ -1,0 +1,214 @@
+"""Each form of node as ONNX operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import inf, prod
+
+import numpy
+
+from imgconv.graph import view as views
+from imgconv.graph.expression import Argument, Expression, Literal, apply
+from imgconv.graph.index import Division, Index, Lookup, Variable
+from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Product
+from imgconv.graph.nodes import Reduction
+from imgconv.onnx_export.views import axes_of, cut, grid_arrays, only_padding, reduced_axes, through, windows
+from imgconv.onnx_export.writer import Tensor, Writer, common, computed
+
+REDUCTIONS = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "product": "ReduceProd"}
+_A, _B = Argument(0), Argument(1)
+
+
+class Nodes:
+    """Writes what the nodes of a graph compute."""
+
+    def __init__(self, graph: Graph, writer: Writer) -> None:
+        self.graph = graph
+        self.writer = writer
+
+    def load(self, operand: Operand, fixed: int, moved_only: bool = False) -> Tensor:
+        """What the operand reads. Of its axes all but the last `fixed` have length 1 if they only repeat."""
+        rank = len(operand.view.shape)
+        indices = [*operand.view.index, *(b.index for b in operand.view.bounds)]
+        loose = replace(operand.view, shape=cut(operand.view.shape, axes_of(indices)))
+        shape = tuple(n if a >= rank - fixed else loose.shape[a] for a, n in enumerate(operand.view.shape))
+        array = self.graph.constants.get(operand.value)
+        if array is not None and not (loose.is_identity and shape == loose.shape):
+            kind = str(array.dtype) if moved_only else computed(str(array.dtype))
+            return self.writer.constant(replace(operand.view, shape=shape).evaluate(array.astype(kind), operand.fill))
+        if array is not None:
+            self.writer.initializers[operand.value] = array
+        value = self.graph.values[operand.value]
+        tensor = Tensor(value.name, value.dtype, value.shape)
+        tensor = tensor if moved_only else self.writer.cast(tensor, computed(value.dtype))
+        return self.writer.expand(through(self.writer, tensor, loose, operand.fill), shape)
+
+    # Operations
+
+    def epilogue(self, node: Node) -> Tensor:
+        first = self.operation(node)
+        if node.epilogue == IDENTITY:
+            return first
+        rest = [self.load(o, 0) for o in node.epilogue_operands]
+        return self.writer.compute(node.epilogue, [first, *rest])
+
+    def operation(self, node: Node) -> Tensor:
+        operation, operands = node.operation, node.operands
+        stored = {self.graph.values[o.value].dtype for o in operands} | {node.output.dtype}
+        moved_only = node.epilogue == IDENTITY and len(stored) == 1 and not any(o.view.bounds for o in operands)
+        if isinstance(operation, Load):
+            return self.load(operands[0], 0, moved_only)
+        if isinstance(operation, Gather):
+            return self.choose(node)
+        if isinstance(operation, Reduction) and operation.kind == "argmax":
+            return self.argmax(operation, node)
+        if isinstance(operation, Reduction):
+            return self.pooling(operation, node) or self.reduction(operation, node)
+        if isinstance(operation, Convolution):
+            return self.convolution(operation, node)
+        if isinstance(operation, Concatenation):
+            parts = [self.load(o, len(node.output.shape), moved_only) for o in operands]
+            dtype = parts[0].dtype if len({p.dtype for p in parts}) == 1 else common(parts)
+            parts = [self.writer.cast(p, dtype) for p in parts]
+            return self.writer.emit("Concat", parts, dtype, node.output.shape, axis=operation.axis)
+        assert isinstance(operation, Product)
+        a, b = (self.load(o, 2) for o in operands)
+        dtype = common([a, b])
+        batch = numpy.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        inputs = [self.writer.cast(a, dtype), self.writer.cast(b, dtype)]
+        return self.writer.emit("MatMul", inputs, dtype, (*batch, a.shape[-2], b.shape[-1]))
+
+    def convolution(self, operation: Convolution, node: Node) -> Tensor:
+        """Conv or ConvTranspose with the pads that give exactly the output's size; Pad cuts what they cannot."""
+        x, w, *factors = (self.writer.cast(self.load(o, 4), "float32") for o in node.operands)
+        for factor in factors:
+            x = self.writer.emit("Mul", [x, factor], "float32", x.shape)
+        shape, before, strides = node.output.shape, operation.pads, operation.strides
+        attributes = {"strides": strides, "dilations": operation.dilations, "group": operation.groups}
+        reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], operation.dilations, strict=True)]
+        sizes = list(zip(x.shape[2:], shape[2:], strides, reach, before, strict=True))
+        if operation.transposed:
+            # What is cut off after the whole result; zeros follow if it is too short.
+            after = [(n - 1) * s + r - b - out for n, out, s, r, b in sizes]
+            if min(before) < 0 or any(a <= -s for a, s in zip(after, strides, strict=True)):
+                whole = (*shape[:2], *((n - 1) * s + r for n, _, s, r, _ in sizes))
+                made = self.writer.emit("ConvTranspose", [x, w], "float32", whole, **attributes)
+                return self.writer.pad(made, [0, 0, *(-b for b in before)], [0, 0, *(-a for a in after)])
+            attributes |= {"pads": [*before, *(max(a, 0) for a in after)]}
+            attributes |= {"output_padding": [max(-a, 0) for a in after]}
+            return self.writer.emit("ConvTranspose", [x, w], "float32", shape, **attributes)
+        after = [(out - 1) * s + r - n - b for n, out, s, r, b in sizes]
+        after = [0 if -s < a < 0 else a for a, s in zip(after, strides, strict=True)]
+        if min(*before, *after) < 0:
+            x = self.writer.pad(x, [0, 0, *before], [0, 0, *after])
+            return self.writer.emit("Conv", [x, w], "float32", shape, **attributes)
+        return self.writer.emit("Conv", [x, w], "float32", shape, pads=[*before, *after], **attributes)
+
+    def pooling(self, operation: Reduction, node: Node) -> Tensor | None:
+        """MaxPool, or AveragePool times the window's size; None if the reduction is neither."""
+        view, fill = node.operands[0].view, node.operands[0].fill
+        if operation not in (Reduction("max", IDENTITY), Reduction("sum", IDENTITY)) or len(node.output.shape) != 4:
+            return None
+        if view.bounds and fill != (-inf if operation.kind == "max" else 0):
+            return None
+        found = windows(view)
+        if found is None or not self.graph.values[node.operands[0].value].dtype.startswith("float"):
+            return None
+        window, dilated = view.shape[4:], found["dilations"] != [1, 1]
+        # What ONNX refuses: pads as large as the window, and sums of dilated ones.
+        if any(p >= k for p, k in zip(found["pads"], (*window, *window))) or (dilated and operation.kind == "sum"):
+            return None
+        # Where a window holds nothing but padding onnxruntime's MaxPool gives the least float, not -inf.
+        if operation.kind == "max" and only_padding(view, **found):
+            return None
+        x = self.load(Operand(node.operands[0].value, views.identity(view.source)), 4)
+        if operation.kind == "max":
+            return self.writer.emit("MaxPool", [x], "float32", node.output.shape, kernel_shape=window, **found)
+        del found["dilations"]
+        mean = self.writer.emit(
+            "AveragePool", [x], "float32", node.output.shape, kernel_shape=window, count_include_pad=1, **found
+        )
+        return self.writer.compute(apply("multiply", _A, prod(window)), [mean])
+
+    def reduction(self, operation: Reduction, node: Node) -> Tensor:
+        shape, operands, kept = node.output.shape, node.operands, 0
+        view = operands[0].view
+        axes, whole = list(range(len(shape), len(view.shape))), view.shape
+        source_axes = reduced_axes(view, len(shape)) if len({o.view for o in operands}) == 1 else []
+        if source_axes:
+            # Whole axes, in their order: the reduction of the source itself.
+            axes, whole, kept = source_axes, view.source, 1
+            operands = tuple(replace(o, view=views.identity(whole)) for o in operands)
+        body = self.writer.compute(operation.body, [self.load(o, 0) for o in operands])
+        body = self.writer.expand(self.writer.cast(body, "int64") if body.dtype == "bool" else body, whole)
+        result = tuple(1 if a in axes else n for a, n in enumerate(whole)) if kept else shape
+        inputs = [body, self.writer.integers(*axes)]
+        made = self.writer.emit(REDUCTIONS[operation.kind], inputs, body.dtype, result, keepdims=kept)
+        return self.writer.reshape(made, shape)
+
+    def argmax(self, operation: Reduction, node: Node) -> Tensor:
+        """The window as one axis, whose first largest element is looked for."""
+        shape, seen = node.output.shape, node.operands[0].view.shape
+        body = self.writer.compute(operation.body, [self.load(o, 0) for o in node.operands])
+        body = self.writer.expand(self.writer.cast(body, "int64") if body.dtype == "bool" else body, seen)
+        flat = self.writer.reshape(body, (*shape, prod(seen[len(shape) :])))
+        return self.writer.emit("ArgMax", [flat], "int64", shape, axis=len(shape), keepdims=0)
+
+    def choose(self, node: Node) -> Tensor:
+        """A Gather of the flattened table at the row-major numbers that the indices give, and a Where for the fill."""
+        table, *indices = node.operands
+        view, rank = table.view, len(node.output.shape)
+        counted = grid_arrays(view.shape[:rank], range(rank))
+        grids = {name: self.writer.constant(grid) for name, grid in counted.items()}
+        tests = []
+        for number, operand in enumerate(indices):
+            index = self.load(operand, 0)
+            index = index if index.dtype == "int64" else self.writer.compute(apply("round", _A), [index])
+            inside = apply("and", apply("less_equal", 0.0, _A), apply("less", _A, view.shape[rank + number]))
+            tests.append(self.writer.compute(inside, [index]))
+            safe = self.writer.compute(apply("where", _A, _B, 0.0), [tests[-1], index])
+            grids[f"i{rank + number}"] = self.writer.cast(safe, "int64")
+        for bound in view.bounds:
+            inside = apply("and", apply("less_equal", bound.low, _A), apply("less", _A, bound.high))
+            tests.append(self.writer.compute(inside, [self.whole_number(bound.index, grids)]))
+        flat: Expression = Literal(0.0)
+        places = [self.whole_number(e, grids) for e in view.index]
+        for number, size in enumerate(view.source):
+            clipped = apply("minimum", apply("maximum", Argument(number), 0.0), size - 1)
+            flat = apply("add", apply("multiply", flat, size), clipped)
+        position = self.writer.typed(Literal(0.0), "int64") if not places else self.writer.compute(flat, places)
+        value = self.graph.values[table.value]
+        if table.value in self.graph.constants:
+            self.writer.initializers[table.value] = self.graph.constants[table.value]
+        source = self.writer.cast(Tensor(value.name, value.dtype, value.shape), computed(value.dtype))
+        source = self.writer.cast(source, "int64") if source.dtype == "bool" else source
+        flattened = self.writer.reshape(source, (value.size,))
+        read = self.writer.emit("Gather", [flattened, position], source.dtype, position.shape, axis=0)
+        for test in tests:
+            read = self.writer.compute(apply("where", _A, _B, table.fill), [test, read])
+        return self.writer.expand(read, node.output.shape)
+
+    def whole_number(self, index: Index, values: Mapping[str, Tensor]) -> Tensor:
+        """An index of variables that tensors hold."""
+        total: Expression = Literal(float(index.constant))
+        tensors = []
+        for atom, factor in index.terms:
+            if isinstance(atom, Variable):
+                part = values[atom.name]
+            else:
+                part = self.whole_number(atom.value, values)
+                if isinstance(atom, Lookup):
+                    clipped = apply("minimum", apply("maximum", _A, 0.0), len(atom.table) - 1)
+                    place = self.writer.compute(clipped, [part])
+                    table = self.writer.integers(*atom.table)
+                    part = self.writer.emit("Gather", [table, place], "int64", place.shape, axis=0)
+                else:
+                    rest = apply("modulo", _A, atom.divisor)
+                    down = apply("quotient", apply("subtract", _A, rest), atom.divisor)
+                    part = self.writer.compute(down if isinstance(atom, Division) else rest, [part])
+            tensors.append(part)
+            total = apply("add", total, apply("multiply", Argument(len(tensors) - 1), factor))
+        if not tensors:
+            return self.writer.typed(Literal(float(index.constant)), "int64")
+        return self.writer.compute(total, tensors)

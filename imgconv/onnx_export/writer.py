@@ -1,0 +1,210 @@
+"""The ONNX operators that are written, one after another: elementwise expressions and the simplest movements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+import numpy
+import onnx
+import onnx.helper
+
+from imgconv.graph.expression import NUMBER, OPERATIONS, Apply, Argument, Expression, Literal
+from imgconv.graph.nodes import Value
+from imgconv.graph.view import Shape
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of the ONNX graph; dtype is float32, int64 or bool, unless elements are only moved."""
+
+    name: str
+    dtype: str
+    shape: Shape
+
+
+Number = Union[Tensor, Literal]
+
+
+class Writer:
+    """The nodes and initializers of an ONNX graph in the making. used: the names that are taken already."""
+
+    def __init__(self, used: Iterable[str]) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: dict[str, Any] = {}
+        self.contents: dict[Any, str] = {}
+        self.used = set(used)
+        self.relus: set[str] = set()  # what cannot be negative
+        self.reshaped: dict[str, Tensor] = {}  # what each Reshape reads
+        self.value = Value("", (), "float32")  # what is being made, and where it comes from
+        self.origin = ""
+
+    def emit(self, operator: str, inputs: Sequence[Tensor], dtype: str, shape: Shape, **attributes: Any) -> Tensor:
+        """One more operator; its result has a name of its own."""
+        name = self.unused(f"{self.value.name}.{operator.lower()}")
+        node = onnx.helper.make_node(
+            operator, [t.name for t in inputs], [name], name, doc_string=self.origin or None, **attributes
+        )
+        self.nodes.append(node)
+        return Tensor(name, dtype, shape)
+
+    def unused(self, wanted: str) -> str:
+        name, count = wanted, 1
+        while name in self.used:
+            name, count = f"{wanted}{count}", count + 1
+        self.used.add(name)
+        return name
+
+    def constant(self, array: Any) -> Tensor:
+        """A tensor of known content; equal ones are stored once."""
+        key = (str(array.dtype), array.shape, array.tobytes())
+        if key not in self.contents:
+            self.contents[key] = self.unused(f"{self.value.name}.constant")
+            self.initializers[self.contents[key]] = array
+        return Tensor(self.contents[key], str(array.dtype), array.shape)
+
+    def integers(self, *numbers: int) -> Tensor:
+        return self.constant(numpy.asarray(numbers, numpy.int64))
+
+    def finish(self, result: Tensor, before: int) -> None:
+        """Give the value that is being made its shape, dtype and name. before: how many operators came before it."""
+        result = self.cast(self.expand(result, self.value.shape), self.value.dtype)
+        if len(self.nodes) == before or self.nodes[-1].output[0] != result.name:
+            result = self.emit("Identity", [result], result.dtype, result.shape)
+        if result.name in self.relus:
+            self.relus.add(self.value.name)
+        self.nodes[-1].output[0] = self.nodes[-1].name = self.value.name
+
+    def cast(self, tensor: Tensor, dtype: str) -> Tensor:
+        if tensor.dtype == dtype:
+            return tensor
+        return self.emit("Cast", [tensor], dtype, tensor.shape, to=element_type(dtype))
+
+    def reshape(self, tensor: Tensor, shape: Shape) -> Tensor:
+        source = self.reshaped.get(tensor.name)
+        if source is not None and self.nodes[-1].output[0] == tensor.name:
+            # Of two in a row the first is not needed.
+            self.nodes.pop()
+            tensor = source
+        if tensor.shape == shape:
+            return tensor
+        made = self.emit("Reshape", [tensor, self.integers(*shape)], tensor.dtype, shape)
+        self.reshaped[made.name] = tensor
+        return made
+
+    def transpose(self, tensor: Tensor, order: Sequence[int]) -> Tensor:
+        """Axis a of the result is axis order[a]; a Reshape if only axes of length 1 change places."""
+        shape = tuple(tensor.shape[a] for a in order)
+        long = [a for a in order if tensor.shape[a] > 1]
+        if long == sorted(long):
+            return self.reshape(tensor, shape)
+        return self.emit("Transpose", [tensor], tensor.dtype, shape, perm=list(order))
+
+    def expand(self, tensor: Tensor, shape: Shape) -> Tensor:
+        if tensor.shape == shape:
+            return tensor
+        return self.emit("Expand", [tensor, self.integers(*shape)], tensor.dtype, shape)
+
+    def pad(self, tensor: Tensor, before: Sequence[int], after: Sequence[int], fill: float = 0.0) -> Tensor:
+        """`fill` around each axis; negative amounts crop."""
+        shape = tuple(b + n + a for b, n, a in zip(before, tensor.shape, after, strict=True))
+        number = self.constant(filling(fill, tensor.dtype))
+        return self.emit("Pad", [tensor, self.integers(*before, *after), number], tensor.dtype, shape)
+
+    def pick(self, tensor: Tensor, axis: int, positions: Any) -> Tensor:
+        """The positions along an axis: a Slice if they are evenly spaced, a Gather otherwise."""
+        count = len(positions)
+        if tensor.shape[axis] == count and numpy.array_equal(positions, numpy.arange(count)):
+            return tensor
+        shape = (*tensor.shape[:axis], count, *tensor.shape[axis + 1 :])
+        steps = set(numpy.diff(positions).tolist()) or {1}
+        if len(steps) == 1 and steps != {0}:
+            step = steps.pop()
+            end = int(positions[-1]) + (1 if step > 0 else -1)
+            bounds = (int(positions[0]), end if end >= 0 else -tensor.shape[axis] - 1, axis, step)
+            inputs = [tensor, *(self.integers(n) for n in bounds)]
+            return self.emit("Slice", inputs, tensor.dtype, shape)
+        return self.emit("Gather", [tensor, self.integers(*positions)], tensor.dtype, shape, axis=axis)
+
+    # Expressions
+
+    def compute(self, expression: Expression, arguments: Sequence[Tensor]) -> Tensor:
+        """The expression of the arguments, parts that are shared once."""
+        done: dict[Expression, Tensor] = {}
+
+        def value(e: Expression) -> Number:
+            if isinstance(e, Literal):
+                return e
+            if isinstance(e, Argument):
+                return arguments[e.number]
+            if e not in done:
+                done[e] = self.apply(e, [value(a) for a in e.arguments])
+            return done[e]
+
+        made = value(expression)
+        return self.typed(made, "float32") if isinstance(made, Literal) else made
+
+    def apply(self, e: Apply, arguments: Sequence[Number]) -> Tensor:
+        number = common(arguments[1:] if e.operation == "where" else arguments)
+        form = OPERATIONS[e.operation].onnx
+        if form.composed and (not form.operator or number == "float32"):
+            tensors = [self.typed(a, "float32") for a in arguments]
+            return self.compute(form.composed(*map(Argument, range(len(tensors)))), tensors)
+        if number == "float32" and (made := self.bounded(e.operation, arguments)):
+            return made
+        kinds = [number if form.takes == NUMBER else form.takes] * len(arguments)
+        if e.operation == "where":
+            kinds[0] = "bool"
+        tensors = [self.typed(a, kind) for a, kind in zip(arguments, kinds, strict=True)]
+        shape = tuple(numpy.broadcast_shapes(*(t.shape for t in tensors)))
+        dtype = number if form.gives == NUMBER else form.gives
+        return self.emit(form.operator, tensors, dtype, shape, **dict(form.attributes))
+
+    def bounded(self, operation: str, arguments: Sequence[Number]) -> Tensor | None:
+        """max(x, 0) as Relu and the min(x, c) of a Relu as Clip, which other engines fuse; None for all else."""
+        tensors = [a for a in arguments if isinstance(a, Tensor)]
+        limits = [a.value for a in arguments if isinstance(a, Literal)]
+        if len(tensors) != 1 or len(limits) != 1:
+            return None
+        (x,), (limit,) = [self.cast(t, "float32") for t in tensors], limits
+        if operation == "maximum" and limit == 0:
+            made = self.emit("Relu", [x], "float32", x.shape)
+            self.relus.add(made.name)
+            return made
+        if operation == "minimum" and limit > 0 and x.name in self.relus:
+            bounds = [self.typed(Literal(number), "float32") for number in (0.0, limit)]
+            return self.emit("Clip", [x, *bounds], "float32", x.shape)
+        return None
+
+    def typed(self, number: Number, dtype: str) -> Tensor:
+        if isinstance(number, Literal):
+            return self.constant(filling(number.value, dtype))
+        return self.cast(number, dtype)
+
+
+def element_type(dtype: str) -> int:
+    return onnx.helper.np_dtype_to_tensor_dtype(numpy.dtype(dtype))
+
+
+def computed(dtype: str) -> str:
+    """What a value of that dtype is computed in."""
+    if dtype == "bool":
+        return dtype
+    return "float32" if dtype.startswith("float") else "int64"
+
+
+def common(numbers: Sequence[Number]) -> str:
+    """int64 if all are whole, float32 otherwise."""
+    whole = [n.value.is_integer() if isinstance(n, Literal) else n.dtype != "float32" for n in numbers]
+    tensors = any(isinstance(n, Tensor) for n in numbers)
+    return "int64" if all(whole) and tensors else "float32"
+
+
+def filling(number: float, dtype: str) -> Any:
+    """The number as an array without axes."""
+    if dtype == "int64":
+        limits = numpy.iinfo(numpy.int64)
+        return numpy.asarray(min(max(int(number), limits.min), limits.max), dtype)
+    with numpy.errstate(over="ignore"):
+        return numpy.asarray(number).astype(dtype)

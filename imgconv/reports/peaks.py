@@ -1,0 +1,133 @@
+"""What a device can do at most, measured with three small kernels: multiply-adds, texture reads and a copy."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from imgconv.cl.device import Context
+from imgconv.cl.image import create_buffer, create_image, download_buffer, upload
+from imgconv.cl.program import Program, build, kernel
+from imgconv.cl.queue import durations, enqueue
+from imgconv.errors import Error
+
+ACCUMULATORS = 8
+ROUNDS = 512
+VECTORS = (4, 16)  # floats of one accumulator: GPUs work on scalars anyway, CPU compilers use what they are given
+READS = 64
+READ_SIZE = 256
+COPY_WIDTH = 4096
+FEWEST_RUNS = 5
+MEASURED_SECONDS = 0.5  # for each kernel; where others use the device too, some of many short runs are undisturbed
+
+SOURCE = f"""
+__constant sampler_t TEXEL = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CLK_FILTER_NEAREST;
+
+#define MULTIPLY_ADD(NAME, VECTOR) \\
+  __kernel void NAME(__global VECTOR *output, const float a, const float b) {{ \\
+    VECTOR sum[{ACCUMULATORS}]; \\
+    for (int n = 0; n < {ACCUMULATORS}; n++) sum[n] = (VECTOR)(get_global_id(0) + n); \\
+    for (int round = 0; round < {ROUNDS}; round++) {{ \\
+      {" ".join(f"sum[{n}] = mad(sum[{n}], (VECTOR)(a), (VECTOR)(b));" for n in range(ACCUMULATORS))} \\
+    }} \\
+    output[get_global_id(0) & 255] = {" + ".join(f"sum[{n}]" for n in range(ACCUMULATORS))}; \\
+  }}
+MULTIPLY_ADD(multiply_add_4, float4)
+MULTIPLY_ADD(multiply_add_16, float16)
+
+__kernel void read_texture(__global float4 *output, read_only image2d_t input) {{
+  const int x = get_global_id(0) & {READ_SIZE - 1}, y = get_global_id(1) & {READ_SIZE - 1};
+  float4 sum = (float4)(0.0f);
+#pragma unroll 8
+  for (int n = 0; n < {READS}; n++) sum += read_imagef(input, TEXEL, (int2)(x + n, y));
+  output[x] = sum;
+}}
+
+__kernel void copy(write_only image2d_t output, read_only image2d_t input) {{
+  const int2 at = (int2)(get_global_id(0), get_global_id(1));
+  write_imagef(output, at, read_imagef(input, TEXEL, at));
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """The highest rates seen, each in units of one a second."""
+
+    operations: float
+    """Float additions and multiplications, two for each multiply-add."""
+    reads: float
+    """Reads of RGBA texels that lie in the cache."""
+    bytes: float
+    """Bytes read and written by a copy of a texture that no cache holds."""
+
+    def least_seconds(self, operations: float, reads: float, moved: float) -> dict[str, float]:
+        """The least time that each of the three allows for a kernel's work."""
+        return {
+            "multiply-adds": operations / self.operations, "texture reads": reads / self.reads,
+            "bandwidth": moved / self.bytes,
+        }
+
+    def to_json(self) -> dict[str, float]:
+        return {"flops": self.operations, "texture_reads_per_second": self.reads, "copy_bytes_per_second": self.bytes}
+
+
+def measure_peaks(context: Context, dtype: str) -> Peaks:
+    """Runs the three kernels. dtype: of the textures. Raises Error where a result is wrong, and DeviceError."""
+    program = build(context, SOURCE, "imgconv/reports/peaks.py")
+    return Peaks(
+        max(_operations(context, program, floats) for floats in VECTORS),
+        _reads(context, program, dtype), _copied(context, program, dtype),
+    )
+
+
+def _operations(context: Context, program: Program, floats: int) -> float:
+    items = 1 << (20 if context.info.kind == "gpu" else 12)
+    output = create_buffer(context, 256 * floats * 4)
+    bound = kernel(program, f"multiply_add_{floats}")
+    bound.set_args(output, numpy.float32(0.5), numpy.float32(1))
+    seconds = _fastest(context, bound, (items,))
+    _check(context, output, 2.0 * ACCUMULATORS)  # x = x / 2 + 1 ends at 2
+    return 2 * items * ROUNDS * ACCUMULATORS * floats / seconds
+
+
+def _reads(context: Context, program: Program, dtype: str) -> float:
+    size = (4096, 1024) if context.info.kind == "gpu" else (READ_SIZE, 64)
+    texels = create_image(context, READ_SIZE + READS, READ_SIZE, 0, dtype)
+    upload(context, texels, numpy.ones((READ_SIZE, READ_SIZE + READS, 4), dtype))
+    output = create_buffer(context, READ_SIZE * 16)
+    bound = kernel(program, "read_texture")
+    bound.set_args(output, texels)
+    seconds = _fastest(context, bound, size)
+    _check(context, output, float(READS))
+    return size[0] * size[1] * READS / seconds
+
+
+def _copied(context: Context, program: Program, dtype: str) -> float:
+    info, texel = context.info, numpy.dtype(dtype).itemsize * 4
+    width = min(COPY_WIDTH, info.max_image_width)
+    rows = 4096 if info.kind == "gpu" else 1024
+    height = min(rows, info.max_image_height, info.max_allocation_bytes // (width * texel))
+    source, target = (create_image(context, width, height, 0, dtype) for _ in range(2))
+    upload(context, source, numpy.ones((height, width, 4), dtype))
+    bound = kernel(program, "copy")
+    bound.set_args(target, source)
+    return 2 * width * height * texel / _fastest(context, bound, (width, height))
+
+
+def _fastest(context: Context, bound: Any, size: tuple[int, ...]) -> float:
+    """The least seconds of as many launches as MEASURED_SECONDS allows, and of FEWEST_RUNS."""
+    start = time.perf_counter()
+    seconds: list[float] = []
+    while len(seconds) < FEWEST_RUNS or time.perf_counter() - start < MEASURED_SECONDS:
+        seconds += durations(context, [enqueue(context, bound, size)])
+    return min(seconds)
+
+
+def _check(context: Context, output: Any, expected: float) -> None:
+    found = download_buffer(context, output, (output.size // 4,), numpy.float32)
+    if not numpy.allclose(found, expected):
+        raise Error(f"{context.info.name}: a kernel that measures the device gave {found[0]:g} instead of {expected:g}")

@@ -1,0 +1,254 @@
+"""Where a model's time goes on its device: every launch timed, beside what the device can do at most."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from imgconv.arrays import Arrays
+from imgconv.cl.device import DeviceInfo, open_device
+from imgconv.compiling.memory import lifetimes
+from imgconv.compiling.plan import Launch, Plan, Storage
+from imgconv.config import Config
+from imgconv.kernels.layout import Texture
+from imgconv.model import Model
+from imgconv.reports.peaks import Peaks, measure_peaks
+from imgconv.running.measuring import Span, Timeline
+from imgconv.running.programs import Progress
+from imgconv.running.session import Session
+from imgconv.running.timing import Timing, after_warm_up, repeated, timed
+
+
+@dataclass(frozen=True)
+class LaunchProfile:
+    """One launch. seconds: the median of the runs; span: when it ran in the run that is shown, in seconds.
+
+    share: of the seconds of all launches. least: the seconds that each of the device's peaks allows for its work.
+    """
+
+    launch: Launch
+    seconds: float
+    span: Span
+    share: float
+    least: Mapping[str, float]
+
+    @property
+    def bound(self) -> str:
+        """Which peak binds: 'multiply-adds' or 'bandwidth'."""
+        return max(self.least, key=lambda name: self.least[name])
+
+    @property
+    def of_peak(self) -> float:
+        """The larger of rate / peak rate and bandwidth / peak bandwidth; 0 where the device's clock saw no time pass.
+
+        Above 1 where the textures lie in a cache, which those of the copy that is the measure do not.
+        """
+        return _rate(self.least[self.bound], self.seconds)
+
+    @property
+    def flops(self) -> float:
+        """Float operations a second, two for each multiply-add."""
+        return _rate(2 * self.launch.multiply_adds, self.seconds)
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second."""
+        return _rate(self.launch.moved_bytes, self.seconds)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the storages, as plain data."""
+        launch = self.launch
+        return {
+            "name": launch.name, "kind": launch.kind, "operation": launch.operation,
+            "description": launch.description, "specialisation": launch.specialisation, "reason": launch.reason,
+            "nodes": launch.origin, "multiply_adds": launch.multiply_adds, "bytes": launch.moved_bytes,
+            "seconds": self.seconds, "share": self.share, "flops": self.flops, "bytes_per_second": self.bandwidth,
+            "of_peak": self.of_peak, "bound": self.bound, "start": self.span[0], "end": self.span[1],
+        }
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The launches of one sort of work together."""
+
+    operation: str
+    launches: int
+    seconds: float
+    share: float
+    multiply_adds: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Timed runs of a plan. wall: Model.run from arrays to arrays, on a queue that records nothing."""
+
+    model: str
+    device: DeviceInfo
+    config: Config
+    plan: Plan
+    peaks: Peaks
+    runs: tuple[Timeline, ...]
+    wall: Timing
+
+    @cached_property
+    def launches(self) -> tuple[LaunchProfile, ...]:
+        """Every launch, in the plan's order."""
+        runs = [[end - start for start, end in run.launches] for run in self.runs]
+        medians = [statistics.median(each) for each in zip(*runs, strict=True)]
+        total = sum(medians)
+        return tuple(
+            LaunchProfile(launch, seconds, span, _rate(seconds, total), self._least(launch))
+            for launch, seconds, span in zip(self.plan.launches, medians, self.shown.launches, strict=True)
+        )
+
+    @property
+    def seconds(self) -> float:
+        """The sum of the launches' medians."""
+        return sum(launch.seconds for launch in self.launches)
+
+    @property
+    def of_peak(self) -> float:
+        """The seconds that the peaks allow for all launches one after another, in parts of those that they take."""
+        return _rate(sum(launch.least[launch.bound] for launch in self.launches), self.seconds)
+
+    @cached_property
+    def shown(self) -> Timeline:
+        """The run whose length is the median one: the timeline that is drawn."""
+        ordered = sorted(self.runs, key=lambda run: run.end)
+        return ordered[(len(ordered) - 1) // 2]
+
+    @cached_property
+    def sums(self) -> tuple[Sum, ...]:
+        """The launches by sort of work, the longest first."""
+        found = []
+        for operation in dict.fromkeys(each.launch.operation for each in self.launches):
+            of = [each for each in self.launches if each.launch.operation == operation]
+            found.append(Sum(
+                operation, len(of), sum(e.seconds for e in of), sum(e.share for e in of),
+                sum(e.launch.multiply_adds for e in of), sum(e.launch.moved_bytes for e in of),
+            ))
+        return tuple(sorted(found, key=lambda each: -each.seconds))
+
+    @cached_property
+    def lives(self) -> dict[Texture, tuple[int, int]]:
+        """The numbers of the first and the last launch of every activation's texture."""
+        held = {*self.plan.slots, *self.plan.regions}
+        return {texture: life for texture, life in lifetimes(self.plan.launches).items() if texture in held}
+
+    @cached_property
+    def places(self) -> dict[Texture, tuple[int, int]]:
+        """First byte, and bytes, of every activation, as if all lay in one row: the workspace, then images by size."""
+        plan = self.plan
+        found = {texture: (region.offset, region.bytes) for texture, region in plan.regions.items()}
+        offset, offsets = plan.workspace_bytes, {}
+        for slot, form in sorted(plan.images.items(), key=lambda pair: -pair[1].bytes):
+            offsets[slot], offset = offset, offset + form.bytes
+        found |= {texture: (offsets[slot], texture.bytes) for texture, slot in plan.slots.items()}
+        return found
+
+    @cached_property
+    def live_bytes(self) -> list[int]:
+        """Bytes of the activations' textures that hold something while each launch runs."""
+        return [
+            sum(texture.bytes for texture, (first, last) in self.lives.items() if first <= number <= last)
+            for number in range(len(self.plan.launches))
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as plain data: seconds, bytes, and numbers of launches; times of the timeline from its start."""
+        plan, device = self.plan, self.device
+        return {
+            "model": self.model,
+            "device": {
+                "name": device.name, "platform": device.platform, "driver": device.driver_version, "kind": device.kind,
+                "opencl": device.opencl_version, "compute_units": device.compute_units,
+            },
+            "settings": {"float16": self.config.float16, "native_explog": self.config.native_explog},
+            "inputs": [asdict(value) for value in plan.inputs],
+            "outputs": [asdict(value) for value in plan.outputs],
+            "runs": len(self.runs),
+            "peaks": self.peaks.to_json(),
+            "totals": self._totals(),
+            "operations": [asdict(each) for each in self.sums],
+            "launches": [
+                {
+                    **each.to_json(), "reads": [self._storage(s) for s in dict.fromkeys(each.launch.reads)],
+                    "writes": self._storage(each.launch.writes),
+                }
+                for each in self.launches
+            ],
+            "textures": [
+                {
+                    "name": texture.name, "shape": texture.shape, "dtype": texture.dtype, "bytes": texture.bytes,
+                    "texels": [*texture.tiling.image_size, texture.tiling.layers], "offset": self.places[texture][0],
+                    "allocated": self.places[texture][1], "image": plan.slots.get(texture), "first": first,
+                    "last": last,
+                }
+                for texture, (first, last) in self.lives.items()
+            ],
+            "uploads": _transfers(self.shown.uploads, plan.input_buffers),
+            "downloads": _transfers(self.shown.downloads, plan.output_buffers),
+        }
+
+    def _totals(self) -> dict[str, Any]:
+        plan = self.plan
+        first, last = (self.shown.launches[0], self.shown.launches[-1]) if plan.launches else ((0.0, 0.0),) * 2
+        return {
+            "launches": len(plan.launches), "seconds": self.seconds, "of_peak": self.of_peak,
+            "timeline_seconds": last[1] - first[0], "wall_seconds": self.wall.median,
+            "multiply_adds": plan.multiply_adds, "bytes": sum(each.launch.moved_bytes for each in self.launches),
+            "weight_bytes": plan.weight_bytes, "activation_bytes": plan.activation_bytes,
+            "workspace_bytes": plan.workspace_bytes, "activation_places": plan.activation_places,
+            "live_bytes": max(self.live_bytes, default=0),
+        }
+
+    def _storage(self, storage: Storage) -> dict[str, Any]:
+        """What a launch reads or writes; of the kind 'texture' are those that `textures` lists."""
+        plan = self.plan
+        kinds = {
+            "constant": plan.content, "input": plan.input_buffers.values(), "output": plan.output_buffers.values(),
+            "state": plan.states,
+        }
+        kind = next((name for name, storages in kinds.items() if storage in storages), "texture")
+        return {"name": storage.name, "kind": kind, "bytes": storage.bytes}
+
+    def _least(self, launch: Launch) -> dict[str, float]:
+        # Texture reads bound a kernel too, but how many it makes stands in its text only.
+        allowed = self.peaks.least_seconds(2 * launch.multiply_adds, 0, launch.moved_bytes)
+        return {name: allowed[name] for name in ("multiply-adds", "bandwidth")}
+
+
+def measure(
+    name: str, model: Model, inputs: Arrays, repeat: int, progress: Progress | None = None
+) -> Profile:
+    """Measures the device's peaks, then `repeat` runs with events after some that only warm up.
+
+    name: of the model, as it is shown. inputs: an array for every input. Raises InputError, DeviceError, ResourceError.
+    """
+    say = progress or (lambda done, total, what: None)
+    say(0, 0, "running")
+    model.run(inputs)
+    wall = repeated(lambda: timed(lambda: model.run(inputs)), repeat)
+    context = open_device(model.device, profile=True)
+    say(0, 0, "measuring the device")
+    peaks = measure_peaks(context, "float16" if model.config.float16 else "float32")
+    session = Session(model.plan, context, progress)
+    known = {value.name for value in model.plan.inputs}
+    arrays = {key: array for key, array in inputs.items() if key in known}
+    say(0, 0, "timing the launches")
+    runs = after_warm_up(lambda: session.timeline(arrays), repeat)
+    return Profile(name, model.device, model.config, model.plan, peaks, tuple(runs), wall)
+
+
+def _rate(amount: float, seconds: float) -> float:
+    return amount / seconds if seconds else 0.0
+
+
+def _transfers(spans: Mapping[str, Span], buffers: Mapping[str, Storage]) -> Sequence[dict[str, Any]]:
+    return [
+        {"name": name, "bytes": buffers[name].bytes, "start": start, "end": end} for name, (start, end) in spans.items()
+    ]

@@ -1,0 +1,173 @@
+"""Layer by layer: what imgconv computes in float and in half, beside what onnxruntime computes.
+
+A layer is a launch that completes a value; what is fused into it is a part of it. onnxruntime gives every tensor that
+the graph still has after the passes, under the same name. Float is compared with onnxruntime, half with float, both
+in parts of the layer's largest magnitude.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy
+import onnx
+
+from imgconv.arrays import Array
+from imgconv.cl.device import Context
+from imgconv.compiling.compiler import Prepared
+from imgconv.compiling.plan import Launch
+from imgconv.config import Precision
+from imgconv.errors import Error
+from imgconv.graph.nodes import Graph
+from imgconv.kernels.limits import HALF_MAX
+from imgconv.running.exchange import check_inputs
+from imgconv.running.precision import Inputs, magnitude, relative_error
+from imgconv.running.programs import Progress
+from imgconv.running.session import Session
+
+# Rounding to half costs 5e-4 and to float 6e-8 at each layer. A network of fifty layers that amplifies nothing stays
+# below these; what is above has lost more than its roundings explain.
+HALF_BOUND = 1e-2
+FLOAT_BOUND = 1e-3
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One value as it was measured.
+
+    largest: its largest magnitude in float. float_difference, float_error: the largest difference from onnxruntime, and
+    that in parts of the largest magnitude there; None where onnxruntime has no such tensor. rounding: the relative
+    error of rounding this value alone to half, inf where it overflows. stored: its dtype in the half plan;
+    half_difference, half_error: what was measured there against float; None where half was not run.
+    problem: what is wrong with it, "" where nothing is.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    operation: str
+    origin: tuple[str, ...]
+    largest: float
+    rounding: float
+    float_difference: float | None = None
+    float_error: float | None = None
+    stored: str = ""
+    half_difference: float | None = None
+    half_error: float | None = None
+    problem: str = ""
+
+
+def check_oracle() -> None:
+    """Raises Error where onnxruntime is not installed."""
+    try:
+        import onnxruntime  # noqa: F401
+    except ImportError as error:
+        raise Error("imgconv verify compares with onnxruntime, which is missing: pip install onnxruntime") from error
+
+
+def verify(
+    path: str | os.PathLike[str], prepared: Prepared, context: Context, inputs: Inputs,
+    bound: float = HALF_BOUND, precision: Precision | None = None, progress: Progress | None = None,
+) -> list[Layer]:
+    """Every layer in order. prepared: the file at `path`; inputs: arrays by input name.
+
+    Its settings' float16: the mode of the half run, 0 for none. precision: what keeps float in it; nothing by default.
+    bound: the relative error of half that counts as a problem; a tenth of it does in float, but for tensors that are
+    half in the file, for onnxruntime rounds those itself. Raises InputError, Error without onnxruntime, and what
+    Session raises.
+    """
+    graph, config = prepared.graph, prepared.config
+    inputs = check_inputs(graph.inputs, inputs)
+    plans = [prepared.plan(replace(config, float16=0))]
+    if config.float16:
+        plans.append(prepared.plan(replace(config, precision=precision or Precision())))
+    sessions = [Session(plan, context, progress) for plan in plans]
+    if progress:
+        progress(0, 0, "running onnxruntime")
+    expected = reference(path, graph, inputs)
+    launches = {name: plans[0].launches[number] for number, name in plans[0].made.items()}
+    stored = {name: place.storage.dtype for name, place in plans[-1].placements.items()}
+    layers: list[Layer] = []
+    for number, names in enumerate(zip(*(session.steps(inputs) for session in sessions), strict=True)):
+        assert len(set(names)) == 1, names
+        if progress:
+            progress(number, len(launches), f"comparing {names[0]}")
+        found, *halves = (session.value(names[0]) for session in sessions)
+        layer = _layer(launches[names[0]], found, expected.get(names[0]))
+        if halves:
+            layer = replace(
+                layer, stored=stored[layer.name], half_difference=difference(halves[0], found),
+                half_error=relative_error({"": halves[0]}, {"": found}),
+            )
+        is_half = layer.name in expected and expected[layer.name].dtype == numpy.float16
+        layers.append(replace(layer, problem=problem_of(layer, bound, bound if is_half else bound / 10)))
+    return layers
+
+
+def _layer(launch: Launch, found: Array, expected: Array | None) -> Layer:
+    """What the float run says of a value; expected: onnxruntime's tensor, or None."""
+    with numpy.errstate(over="ignore"):
+        rounding = relative_error({"": found.astype(numpy.float16)}, {"": found})
+    layer = Layer(launch.name, found.shape, launch.description, launch.origin, magnitude(found), rounding)
+    if expected is None:
+        return layer
+    assert expected.shape == found.shape, f"{launch.name} is {list(found.shape)}, in ONNX {list(expected.shape)}"
+    error = relative_error({"": found}, {"": expected})
+    return replace(layer, float_difference=difference(found, expected), float_error=error)
+
+
+def problem_of(layer: Layer, half_bound: float, float_bound: float) -> str:
+    """What is wrong with a layer in a few words; "" where nothing is."""
+    if layer.float_error is not None and not layer.float_error <= float_bound:
+        return f"differs from onnxruntime by {layer.float_error:.2g} in float, over {float_bound:.2g}"
+    if layer.half_error is None:
+        return ""
+    if layer.stored == "float16" and HALF_MAX < layer.largest < float("inf"):
+        return f"overflows half: {layer.largest:.4g} is over {HALF_MAX:.0f}"
+    if not layer.half_error <= half_bound:
+        what = "is not finite" if layer.half_error == float("inf") else f"is off by {layer.half_error:.2g}"
+        return f"{what} in half, over {half_bound:.2g}" if "off" in what else f"{what} in half"
+    return ""
+
+
+def difference(found: Array, expected: Array) -> float:
+    """The largest difference where `expected` is finite; inf where `found` is not finite there."""
+    wide = numpy.asarray(expected, numpy.float64)
+    gaps = numpy.abs(numpy.asarray(found, numpy.float64) - wide)[numpy.isfinite(wide)]
+    return float(numpy.max(numpy.where(numpy.isnan(gaps), numpy.inf, gaps), initial=0.0))
+
+
+def reference(path: str | os.PathLike[str], graph: Graph, inputs: Inputs) -> dict[str, Array]:
+    """onnxruntime's tensors of the names that the graph has: arrays by name. Raises Error where it cannot run it."""
+    check_oracle()
+    import onnxruntime
+
+    model = onnx.load(os.fspath(path))
+    made = [name for node in model.graph.node for name in node.output if name in graph.values]
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    # Optimised, it would lose the tensors that are asked for, or compute them in another way.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    given = {value.name: numpy.asarray(inputs[value.name], value.dtype) for value in graph.inputs}
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        arrays = session.run(made, given)
+    except Exception as error:
+        # Its exceptions have no common class of their own.
+        raise Error(f"onnxruntime cannot run {os.fspath(path)!r}: {' '.join(str(error).split())}") from error
+    return given | dict(zip(made, arrays, strict=True))
+
+
+def first_problem(layers: Sequence[Layer]) -> Layer | None:
+    """The first layer that has a problem."""
+    return next((layer for layer in layers if layer.problem), None)
+
+
+def as_json(layers: Sequence[Layer]) -> Mapping[str, Any]:
+    """Everything that was measured, as plain data."""
+    first = first_problem(layers)
+    return {"first_problem": first and first.name, "layers": [dict(vars(layer)) for layer in layers]}

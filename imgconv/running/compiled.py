@@ -1,0 +1,176 @@
+"""A model compiled for a device, and where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Union
+
+from imgconv.cl.device import Context, DeviceInfo
+from imgconv.compiling.choose import Chooser, CostModel
+from imgconv.compiling.compiler import Prepared, limited, prepare
+from imgconv.compiling.packings import Packings, Sharing
+from imgconv.compiling.plan import Plan
+from imgconv.config import Config
+from imgconv.graph.nodes import Graph
+from imgconv.running.target import target_of
+from imgconv.stored.precision_file import PrecisionFile
+from imgconv.stored.saved import SavedModel
+from imgconv.stored.tuning import Database, Tuned
+
+if TYPE_CHECKING:
+    from imgconv.pictures.device import PictureStage
+    from imgconv.running.pipeline import Pipeline
+    from imgconv.running.programs import Progress
+    from imgconv.running.session import Session
+
+Shapes = Mapping[str, Union[Sequence[int], int]]
+
+
+def prepare_for(
+    info: DeviceInfo, graph: Graph, config: Config, tuning: Database | None = None, packings: Packings | None = None
+) -> Prepared:
+    """A graph for a device, whose kernels are chosen by what was measured there, else by the cost model.
+
+    packings: those of other plans of the model, which are used again if that costs little. Raises DeviceError.
+    """
+    chooser: Chooser = CostModel()
+    if tuning is not None:
+        chooser = Tuned(tuning, info.key, chooser)
+    if packings is not None:
+        chooser = Sharing(chooser, packings)
+    return prepare(graph, config, target_of(info), chooser)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A model for inputs of certain shapes: its plan, and the plan on a device."""
+
+    make_graph: Callable[[], Graph]
+    plan: Plan
+    config: Config
+    session: Session
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """Frames that are under way together."""
+        from imgconv.running.pipeline import Pipeline
+
+        return Pipeline(self.session)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph after the passes. That of a compiled file is read when it is first asked for."""
+        return self.make_graph()
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model comes from, and everything that was asked for when it was loaded.
+
+    model: a Graph, a path or an onnx ModelProto; shapes: as given to `load`; precision: the file given to it; tuning:
+    what was measured on devices; picture: what is done to a picture before the model, on the device; packings: those of
+    the weights of the plans made so far.
+    """
+
+    model: Any
+    shapes: Shapes
+    config: Config
+    info: DeviceInfo
+    context: Context
+    progress: Progress | None
+    precision: PrecisionFile | None = None
+    tuning: Database | None = None
+    picture: PictureStage | None = None
+    packings: Packings = field(default_factory=dict)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the shapes of the inputs are known once and for all."""
+        return isinstance(self.model, Graph) and self.picture is None
+
+    def declared_inputs(self) -> Mapping[str, Any]:
+        """dtype and dimensions of every input of the model itself; see imgconv.onnx_import.declared_inputs."""
+        if isinstance(self.model, Graph):
+            return {value.name: (value.dtype, value.shape) for value in self.model.inputs}
+        from imgconv.onnx_import import declared_inputs
+
+        return declared_inputs(self.model)
+
+    def input_names(self) -> list[str]:
+        """The names of the arrays that a run takes: the picture stands for the input that is made of it."""
+        from imgconv.pictures.device import PICTURE
+
+        made = {self.picture.target.name: PICTURE} if self.picture else {}
+        return [made.get(name, name) for name in self.declared_inputs()]
+
+    def compile(
+        self, shapes: Shapes, contents: Mapping[str, Any], lenders: Sequence[Session] = (),
+        states: Mapping[str, str] | None = None,
+    ) -> Compiled:
+        """The model for these shapes and known contents; constants that a lender has are not uploaded again."""
+        from imgconv.running.session import Session
+
+        stage, graph = self.picture, self.model
+        inner = stage.shapes_after(shapes) if stage else shapes
+        if not isinstance(graph, Graph):
+            from imgconv.onnx_import import import_onnx
+
+            graph = import_onnx(graph, inner, contents)
+        prepared = prepare_for(self.info, graph, self.config, self.tuning, self.packings)
+        config = self._with_precision(prepared)
+        if stage:
+            after = stage.before(graph, shapes)
+            prepared = prepare_for(self.info, after, self.config, self.tuning, self.packings)
+        plan, optimised = prepared.plan(config, states), prepared.graph
+        return Compiled(lambda: optimised, plan, config, Session(plan, self.context, self.progress, lenders))
+
+    def _with_precision(self, prepared: Prepared) -> Config:
+        """The settings with what keeps float: as the precision file says, else as a check says."""
+        if self.precision:
+            return replace(self.config, precision=self.precision.precision_of(prepared.graph))
+        if not self.config.float16:
+            return self.config
+        from imgconv.running.precision import choose_precision
+
+        chosen = choose_precision(prepared, self.context, self.progress)
+        return replace(self.config, precision=chosen.precision)
+
+
+@dataclass(frozen=True)
+class SavedSource:
+    """A compiled file as the source of a model: its own plan and binaries where they fit the device."""
+
+    saved: SavedModel
+    info: DeviceInfo
+    context: Context
+    progress: Progress | None
+
+    @property
+    def shapes(self) -> Shapes:
+        return {}
+
+    @property
+    def is_fixed(self) -> bool:
+        """A plan is for its own shapes."""
+        return True
+
+    def input_names(self) -> list[str]:
+        """The names of the arrays that a run takes."""
+        return list(self.saved.inputs)
+
+    def compile(
+        self, shapes: Shapes, contents: Mapping[str, Any], lenders: Sequence[Session] = (),
+        states: Mapping[str, str] | None = None,
+    ) -> Compiled:
+        """The saved plan; lowered again from the saved graph for another device, or for a stream."""
+        from imgconv.running.session import Session
+
+        saved = self.saved
+        target = limited(target_of(self.info), saved.config)
+        fits = saved.fits(self.info.key, target) and not states
+        plan = saved.read_plan() if fits else Prepared(saved.read_graph(), saved.config, target).plan(states=states)
+        binaries = saved.read_binaries() if fits else ()
+        session = Session(plan, self.context, self.progress, lenders, binaries)
+        return Compiled(saved.read_graph, plan, saved.config, session)

@@ -1,0 +1,276 @@
+"""What crosses between a caller and the device in one run: arrays, OpenCL buffers and images, checked and converted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy
+
+from imgconv.cl.device import Context
+from imgconv.cl.image import image_dtype, image_shape
+from imgconv.cl.transfer import is_image, is_memory
+from imgconv.compiling.plan import Plan, Storage
+from imgconv.errors import InputError, RangeError
+from imgconv.graph.evaluate import evaluate_graph
+from imgconv.graph.moved import EXACT, WIDE
+from imgconv.graph.nodes import Value
+from imgconv.kernels.layout import LANES, ImageForm, Texels, Texture
+
+# Source, destination, where it begins in the one and in the other, and its width and height, in texels.
+ImageCopy = tuple[Any, Any, Texels, Texels, Texels]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One run's inputs and outputs.
+
+    uploads and downloads: contiguous arrays, of the dtype that is stored, by where they go and come from. copies_in,
+    copies_out: memory that the caller brought, by what it is copied to and from. instead: copies of images in the
+    place of launches that would pack or unpack them, by the launches' numbers. brought: the caller's memory or array
+    for an output, by its name. moved: the outputs of plan.moved.
+    """
+
+    plan: Plan
+    uploads: dict[Storage, Any] = field(default_factory=dict)
+    copies_in: dict[Storage, Any] = field(default_factory=dict)
+    downloads: dict[Storage, Any] = field(default_factory=dict)
+    copies_out: dict[Storage, Any] = field(default_factory=dict)
+    instead: dict[int, list[ImageCopy]] = field(default_factory=dict)
+    brought: dict[str, Any] = field(default_factory=dict)
+    moved: dict[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def of(plan: Plan, context: Context, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Exchange:
+        """Raises InputError naming the input or the output that does not fit."""
+        made = Exchange.to_host(plan, context, outputs)
+        _check_names(plan.inputs, inputs)
+        for value in plan.inputs:
+            made._give(value, inputs[value.name], context)
+        check_exact(plan, inputs)
+        made.moved.update(moved_outputs(plan, inputs))
+        return made
+
+    @staticmethod
+    def to_host(
+        plan: Plan, context: Context, outputs: Mapping[str, Any], moved: Mapping[str, Any] | None = None
+    ) -> Exchange:
+        """An exchange of outputs only, with those of plan.moved. Raises InputError."""
+        made = Exchange(plan, moved=dict(moved or {}))
+        names = [value.name for value in plan.outputs]
+        unknown = [name for name in outputs if name not in names]
+        if unknown:
+            raise InputError(f"no output is called {unknown[0]!r}; the model's outputs are {', '.join(names)}")
+        for value in plan.outputs:
+            made._take(value, outputs.get(value.name), context)
+        return made
+
+    def results(self) -> dict[str, Any]:
+        """Every output by name, once the downloads are over: the caller's own where he brought one.
+
+        Raises RangeError for an output of integers that cannot be told.
+        """
+        found = {}
+        for value in self.plan.outputs:
+            brought = self.brought.get(value.name)
+            if is_memory(brought):
+                found[value.name] = brought
+                continue
+            constant = self.plan.constant_outputs.get(value.name)
+            if value.name in self.moved:
+                made = self.moved[value.name]
+            elif constant is not None:
+                made = constant if brought is not None else constant.copy()
+            else:
+                made = converted(value, self.downloads[self.plan.output_buffers[value.name]])
+            if brought is not None and made is not brought:
+                numpy.copyto(brought, made)
+            found[value.name] = made if brought is None else brought
+        return found
+
+    def _give(self, value: Value, given: Any, context: Context) -> None:
+        place = self.plan.input_buffers[value.name]
+        if not is_memory(given):
+            self.uploads[place] = stored(place, _check_array(value, given))
+            return
+        _check_context("input", value, given, context)
+        if not is_image(given):
+            _check_size("input", value, given, place)
+            self.copies_in[place] = given
+        elif isinstance(place, Texture):
+            _check_image("input", value, given, place)
+            self.copies_in[place] = given
+        else:
+            number, texture = self._packing(value, place)
+            moves = _check_image("input", value, given, texture)
+            self.instead[number] = [(given, texture, outside, inside, size) for outside, inside, size in moves]
+
+    def _take(self, value: Value, wanted: Any, context: Context) -> None:
+        place = self.plan.output_buffers.get(value.name)
+        if is_memory(wanted):
+            if place is None:
+                raise InputError(f"output {value.name!r} is not made on the device: take it as an array")
+            _check_context("output", value, wanted, context)
+            if is_image(wanted):
+                number, texture = self._unpacking(value, place)
+                moves = _check_image("output", value, wanted, texture)
+                self.instead[number] = [(texture, wanted, inside, outside, size) for outside, inside, size in moves]
+            else:
+                _check_size("output", value, wanted, place)
+                self.copies_out[place] = wanted
+        else:
+            _check_destination(value, wanted)
+            if place is not None:
+                fits = wanted is not None and wanted.dtype == place.dtype and wanted.flags.c_contiguous
+                self.downloads[place] = wanted if fits else numpy.empty(place.shape, place.dtype)
+        if wanted is not None:
+            self.brought[value.name] = wanted
+
+    def _packing(self, value: Value, place: Storage) -> tuple[int, Texture]:
+        """The only launch that reads an input's buffer, and the texture that it fills with nothing else."""
+        readers = [n for n, launch in enumerate(self.plan.launches) if place in launch.reads]
+        packed = self.plan.placements.get(value.name)
+        if len(readers) == 1 and packed is not None and packed.is_whole:
+            launch = self.plan.launches[readers[0]]
+            if isinstance(packed.storage, Texture) and launch.writes == packed.storage and launch.kind == "pack":
+                return readers[0], packed.storage
+        raise InputError(f"input {value.name!r} is read from a buffer, not a texture: give a buffer or an array")
+
+    def _unpacking(self, value: Value, place: Storage) -> tuple[int, Texture]:
+        """The launch that writes an output's buffer, and the texture that it reads the whole output from."""
+        packed = self.plan.placements.get(value.name)
+        writers = [n for n, launch in enumerate(self.plan.launches) if launch.writes == place]
+        if len(writers) == 1 and packed is not None and packed.is_whole and isinstance(packed.storage, Texture):
+            return writers[0], packed.storage
+        raise InputError(f"output {value.name!r} is made in a buffer, not a texture: take a buffer or an array")
+
+
+def check_inputs(wanted: tuple[Value, ...], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays by name; InputError for a name, shape or dtype that the model does not take."""
+    _check_names(wanted, given)
+    return {value.name: _check_array(value, given[value.name]) for value in wanted}
+
+
+def _check_names(wanted: tuple[Value, ...], given: Mapping[str, Any]) -> None:
+    names = [value.name for value in wanted]
+    unknown = [name for name in given if name not in names]
+    missing = [name for name in names if name not in given]
+    if unknown or missing:
+        problem = f"no input is called {unknown[0]!r}" if unknown else f"input {missing[0]!r} is missing"
+        raise InputError(f"{problem}; the model's inputs are {', '.join(names)}")
+
+
+def _check_array(value: Value, given: Any) -> Any:
+    array = numpy.asarray(given)
+    if array.shape != value.shape:
+        raise InputError(
+            f"input {value.name!r} has shape {list(array.shape)}, the model takes {list(value.shape)}; "
+            "load it with shapes= for another one"
+        )
+    if not _holds(value.dtype, array):
+        raise InputError(f"input {value.name!r} has dtype {array.dtype}, the model takes {value.dtype}")
+    return array
+
+
+def check_exact(plan: Plan, given: Mapping[str, Any]) -> None:
+    """Raises InputError for an integer that is computed with and that a device's float does not hold for sure."""
+    for value in plan.inputs:
+        if value.dtype not in WIDE or value.name not in plan.exact_inputs or is_memory(given[value.name]):
+            continue
+        array = numpy.asarray(given[value.name])
+        if not array.size or array.dtype.itemsize <= 2:
+            continue
+        low, high = int(array.min()), int(array.max())
+        if max(-low, high) > EXACT:
+            raise InputError(
+                f"input {value.name!r} holds {high if high > EXACT else low}: integers that are computed with are "
+                f"floats on a device, exact to 2**24 = {EXACT}"
+            )
+
+
+def moved_outputs(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The outputs that the host makes, new arrays. Raises InputError for an input of theirs that is on the device."""
+    if plan.moved is None:
+        return {}
+    for value in plan.moved.inputs:
+        if is_memory(given[value.name]):
+            outputs = ", ".join(plan.moved.outputs)
+            raise InputError(f"input {value.name!r} goes to {outputs} by way of the host: give it as an array")
+    made = evaluate_graph(plan.moved, given)
+    return {name: array.copy() for name, array in made.items()}
+
+
+def stored(place: Storage, array: Any) -> Any:
+    """An input's array as it is uploaded: contiguous, of the dtype that is stored."""
+    contiguous = numpy.ascontiguousarray(array, place.dtype)
+    return contiguous.reshape(place.shape[0], -1, LANES) if isinstance(place, Texture) else contiguous
+
+
+def converted(value: Value, array: Any, copy: bool = False) -> Any:
+    """A downloaded array in the output's dtype. copy: always a new one. Raises RangeError for what that cannot hold."""
+    if value.dtype.startswith("float"):
+        return array.astype(value.dtype, copy=copy)
+    low, high = (0, 1) if value.dtype == "bool" else (numpy.iinfo(value.dtype).min, numpy.iinfo(value.dtype).max)
+    whole = numpy.rint(array)
+    # As a float, the largest int32 is 2**31, which is none any more.
+    if array.size and not (low <= whole.min() and (whole.max() < high or whole.max() == high < EXACT)):
+        raise RangeError(
+            f"output {value.name!r} depends on an integer that reached 2**24, where a device's floats are not exact, "
+            f"or on a number that {value.dtype} does not hold"
+        )
+    return whole.astype(value.dtype)
+
+
+def _holds(dtype: str, array: Any) -> bool:
+    """Whether an array may be given for a dtype: any float for a float, and what loses nothing for the others."""
+    if array.dtype == dtype or (array.dtype.kind == "f" and dtype.startswith("float")):
+        return True
+    if array.dtype.kind in "biu" and not dtype.startswith("float"):
+        return bool(numpy.all(array.astype(dtype) == array))
+    return numpy.can_cast(array.dtype, dtype, "safe")
+
+
+def _check_destination(value: Value, wanted: Any) -> None:
+    if wanted is None:
+        return
+    if not isinstance(wanted, numpy.ndarray):
+        raise InputError(f"output {value.name!r} can go to an array, a buffer or an image, not to {type(wanted)}")
+    if (wanted.shape, wanted.dtype) != (value.shape, numpy.dtype(value.dtype)) or not wanted.flags.writeable:
+        raise InputError(f"output {value} does not fit an array {wanted.dtype} {list(wanted.shape)}")
+
+
+def _check_context(what: str, value: Value, memory: Any, context: Context) -> None:
+    if memory.context != context.handle:
+        raise InputError(f"the memory of {what} {value.name!r} is of another context than model.queue.context")
+
+
+def _check_size(what: str, value: Value, buffer: Any, place: Storage) -> None:
+    if buffer.size != max(place.bytes, 4):
+        raise InputError(
+            f"the buffer of {what} {value.name!r} has {buffer.size} bytes; the model takes {max(place.bytes, 4)}, "
+            f"{place.dtype} in row-major order"
+        )
+
+
+def image_form(image: Any) -> ImageForm:
+    """Size and element type of an OpenCL image."""
+    return ImageForm(image.width, image.height, max(1, image.array_size), str(image_dtype(image)))
+
+
+def _check_image(what: str, value: Value, image: Any, texture: Texture) -> list[tuple[Texels, Texels, Texels]]:
+    """The copies between a caller's image and a texture: where each begins in the one, in the other, and its size.
+
+    The image is as the texture lies, or, where that is cut into tiles, as it would without them.
+    """
+    tiling, given = texture.tiling, image_form(image)
+    if given == ImageForm(tiling.width, tiling.height, 1, texture.dtype):
+        return list(tiling.moves())
+    if given == texture.form:
+        return [((0, 0, 0), (0, 0, 0), (given.width, given.height, given.layers))]
+    width, height, layers = *tiling.image_size, tiling.layers
+    wanted = (layers, height, width, LANES) if layers > 1 else (height, width, LANES)
+    raise InputError(
+        f"the image of {what} {value.name!r} is {image_shape(image)} {image_dtype(image)}; the model takes "
+        f"{wanted} {texture.dtype}, as {texture} lies"
+    )

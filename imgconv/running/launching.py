@@ -1,0 +1,119 @@
+"""Launching: a plan's launches with their arguments bound, enqueued one by one or replayed by one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from imgconv.cl.device import Context
+from imgconv.cl.image import copy_region
+from imgconv.cl.queue import Launch, bind, enqueue, enqueue_all
+from imgconv.cl.recording import Recording, distrust, is_trusted, record, trust
+from imgconv.compiling.plan import Storage
+from imgconv.errors import DeviceError
+from imgconv.running.exchange import ImageCopy
+from imgconv.running.memory import DeviceMemory
+from imgconv.running.programs import Programs
+
+LAUNCHES_COMPARED = 4
+
+
+class Lane:
+    """Launches that are bound to the memory of a run's inputs and outputs.
+
+    recording: the launches in the driver's own form; None if they are enqueued one by one.
+    launched: whether they ever were.
+    """
+
+    def __init__(self, context: Context, launches: Sequence[Launch]) -> None:
+        self.context, self.launches = context, launches
+        self._bound = bind(context, launches)
+        self.launched = False
+        self.recording = record(context, launches)
+
+    def enqueue(self) -> None:
+        """Enqueues every launch. The last time must be over. Raises DeviceError, ResourceError."""
+        self.launched = True
+        if self.recording is not None:
+            self.recording.replay()
+        else:
+            enqueue_all(self.context, self._bound)
+
+
+class Launching:
+    """The launches of a plan in its own memory, and in further memory of inputs and outputs.
+
+    lane: those in its own memory.
+    """
+
+    def __init__(self, memory: DeviceMemory, programs: Programs) -> None:
+        """Binds the arguments, and finds out whether the driver replays as it should. Raises DeviceError."""
+        self.plan, self.context = memory.plan, memory.context
+        self._memory, self._programs = memory, programs
+        self._launches = [self._bound(number, {}) for number in range(len(self.plan.launches))]
+        if not is_trusted(self.context.info):
+            self._compare_replay()
+        self.lane = Lane(self.context, self._launches)
+
+    def new_lane(self, memory: Mapping[Storage, Any]) -> Lane:
+        """A lane with further memory; the launches that touch nothing of it are shared. Raises DeviceError."""
+        used = [[argument.storage for argument in launch.source.arguments] for launch in self.plan.launches]
+        launches = [
+            own if memory.keys().isdisjoint(storages) else self._bound(number, memory)
+            for number, (own, storages) in enumerate(zip(self._launches, used, strict=True))
+        ]
+        return Lane(self.context, launches)
+
+    def to_one_output(self, numbers: Sequence[int]) -> list[Launch]:
+        """These launches, by number, bound anew: where their outputs are alike, all write to the first one's."""
+        places = [self.plan.launches[number].writes for number in numbers]
+        alike = {p: self._memory[places[0]] for p in places if replace(p, name=places[0].name) == places[0]}
+        return [self._bound(number, alike) for number in numbers]
+
+    def enqueue_with(self, instead: Mapping[int, Sequence[ImageCopy]]) -> None:
+        """Enqueues the launches, but copies in place of some of them, by their numbers."""
+        self.lane.launched = True
+        for number, launch in enumerate(self._launches):
+            if number in instead:
+                for *between, start, begin, size in instead[number]:
+                    source, destination = (self._memory[b] if b in self._memory else b for b in between)
+                    copy_region(self.context, source, destination, start, begin, size)
+            else:
+                enqueue(self.context, *launch)
+
+    def _bound(self, number: int, memory: Mapping[Storage, Any]) -> Launch:
+        """A launch with its arguments: this memory, and for what it has not the plan's own."""
+        source = self.plan.launches[number].source
+        kernel = self._programs.new_kernel(source.text)
+        used = [argument.storage for argument in source.arguments]
+        kernel.set_args(*(memory[place] if place in memory else self._memory[place] for place in used))
+        return kernel, source.global_size, source.local_size
+
+    def _compare_replay(self) -> None:
+        """Settles whether this driver's recordings are used: by a replay of the first launches."""
+        first = self._launches[:LAUNCHES_COMPARED]
+        recording = record(self.context, first)
+        if recording is None:
+            return
+        try:
+            equal = self._replays_equally(first, recording)
+            reason = f"a replay through {recording.extension} gave other results"
+        except DeviceError as error:
+            equal, reason = False, str(error)
+        if equal:
+            trust(self.context.info)
+        else:
+            distrust(self.context.info, reason)
+
+    def _replays_equally(self, first: Sequence[Launch], recording: Recording) -> bool:
+        """Whether launches write the same when they are replayed."""
+        written = self.plan.launches[len(first) - 1].writes
+        results: list[bytes] = []
+        for seed, replayed in ((0, False), (1, False), (0, True)):
+            self._memory.upload_drawn(seed)
+            recording.replay() if replayed else enqueue_all(self.context, bind(self.context, first))
+            results.append(self._memory.content(written).tobytes())
+            self._memory.clear_states()
+        # The run between leaves its own content for a replay that does nothing.
+        return results[0] == results[2]

@@ -1,0 +1,69 @@
+"""Measuring: how long a plan's launches and copies take on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from imgconv.cl.busy import Busy
+from imgconv.cl.queue import durations, enqueue, finish, spans
+from imgconv.running.exchange import Exchange
+from imgconv.running.launching import Lane
+from imgconv.running.memory import DeviceMemory
+
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """When the device did what in one run: (start, end), in seconds since the first of them started.
+
+    uploads and downloads: of the arrays, by the names of inputs and outputs; launches: in the plan's order.
+    """
+
+    uploads: Mapping[str, Span]
+    launches: tuple[Span, ...]
+    downloads: Mapping[str, Span]
+
+    @property
+    def end(self) -> float:
+        """When the last of them ended."""
+        return max((end for _, end in (*self.uploads.values(), *self.launches, *self.downloads.values())), default=0.0)
+
+
+class Measuring:
+    """Times launches one by one, in a context that was opened with profile=True."""
+
+    def __init__(self, memory: DeviceMemory, lane: Lane) -> None:
+        self.plan, self.context = memory.plan, memory.context
+        self._memory, self._lane = memory, lane
+
+    @cached_property
+    def _busy(self) -> Busy | None:
+        return Busy(self.context) if self.context.info.kind == "gpu" else None
+
+    def keep_busy(self, launches: int) -> None:
+        """Keeps a GPU at work until so many launches that are to be timed are enqueued. Raises as `Busy` does."""
+        if self._busy is not None:
+            self._busy.enqueue(launches)
+
+    def launch_seconds(self) -> list[float]:
+        """Seconds of each launch, in the plan's order, with the inputs of the last run. Raises DeviceError."""
+        self.keep_busy(len(self._lane.launches))
+        return durations(self.context, [enqueue(self.context, *launch) for launch in self._lane.launches])
+
+    def timeline(self, inputs: Mapping[str, Any]) -> Timeline:
+        """When the device did what in one run. Raises InputError naming the input that does not fit, DeviceError."""
+        uploads = self._memory.upload_inputs(inputs)
+        launches = [enqueue(self.context, *launch) for launch in self._lane.launches]
+        finish(self.context)
+        arrays = Exchange.to_host(self.plan, self.context, {}).downloads
+        downloads = dict(zip(self.plan.output_buffers, self._memory.read(arrays), strict=True))
+        found = spans(self.context, [*uploads.values(), *launches, *downloads.values()])
+        first, last = len(uploads), len(uploads) + len(launches)
+        return Timeline(
+            dict(zip(uploads, found[:first], strict=True)), tuple(found[first:last]),
+            dict(zip(downloads, found[last:], strict=True)),
+        )

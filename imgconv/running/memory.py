@@ -1,0 +1,208 @@
+"""DeviceMemory: the images and buffers of a plan, and what lies in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy
+import numpy.typing as npt
+
+from imgconv.cl.device import Context
+from imgconv.cl.image import allocate, allocate_buffer, create_buffer, create_image, create_image_in
+from imgconv.cl.image import download, download_buffer, fill, upload
+from imgconv.cl.queue import Event, finish
+from imgconv.cl.transfer import Port, SharedPort, StagedPort, enqueue_download, enqueue_upload, pinned_array
+from imgconv.compiling.plan import Plan, Storage
+from imgconv.errors import ResourceError
+from imgconv.kernels.layout import HostBuffer, ImageForm, Texture
+from imgconv.running.exchange import Exchange, image_form
+
+Array = npt.NDArray[Any]
+
+
+class DeviceMemory:
+    """What each storage of a plan lies in: `memory[storage]` is an OpenCL image or buffer.
+
+    images: by slot, those that textures take turns in. workspace: the buffer that all activations are parts of, or
+    None.
+    """
+
+    def __init__(self, plan: Plan, context: Context, lenders: Sequence[DeviceMemory] = ()) -> None:
+        """Allocates everything and uploads the constants. Raises ResourceError, DeviceError.
+
+        lenders: memory of the same context. Constants that one of them holds are shared with it, and so is the memory
+        of activations, for the runs of a context take turns.
+        """
+        self.plan, self.context = plan, context
+        self.images: dict[int, Any] = {}
+        self.workspace: Any = None
+        self._memory: dict[Storage, Any] = {}
+        self._pinned: dict[Storage, Array] = {}
+        try:
+            self._allocate(lenders)
+        except ResourceError as error:
+            has = f"{context.info.name} has {context.info.global_memory_bytes} bytes, the plan takes {plan.bytes}"
+            raise ResourceError(f"{error.message}; {has}", error.tensor, error.shape, error.limit) from error
+
+    def __getitem__(self, storage: Storage) -> Any:
+        return self._memory[storage]
+
+    def __contains__(self, storage: object) -> bool:
+        return storage in self._memory
+
+    # What lies in it
+
+    def upload(self, place: Storage, array: Array) -> Event:
+        """Enqueues filling an input from a contiguous array, which may be changed once the event is over or dropped."""
+        if not self.context.info.shares_memory:
+            pinned = self._pinned_for(place)
+            numpy.copyto(pinned, array.reshape(pinned.shape))
+            array = pinned
+        return enqueue_upload(self.context, self[place], array)
+
+    def upload_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Event]:
+        """Fills every input, and waits; the copies' events by name. Raises InputError naming what does not fit."""
+        given = Exchange.of(self.plan, self.context, inputs, {}).uploads
+        events = {name: self.upload(place, given[place]) for name, place in self.plan.input_buffers.items()}
+        finish(self.context)
+        return events
+
+    def upload_drawn(self, seed: int) -> None:
+        """Small numbers for every input: zeros and ones are right for indices too."""
+        random = numpy.random.default_rng(seed)
+        for value in self.plan.inputs:
+            place = self.plan.input_buffers[value.name]
+            drawn = random.random(place.shape)
+            array = (drawn if value.dtype.startswith("float") else drawn > 0.5).astype(place.dtype)
+            enqueue_upload(self.context, self[place], array).wait()
+
+    def read(self, arrays: Mapping[Storage, Array]) -> list[Event]:
+        """Fills arrays from where they lie, and waits; the copies' events. Raises DeviceError."""
+        through = arrays if self.context.info.shares_memory else {place: self._pinned_for(place) for place in arrays}
+        events = [enqueue_download(self.context, array, self[place]) for place, array in through.items()]
+        finish(self.context)
+        for place, array in arrays.items():
+            if through[place] is not array:
+                numpy.copyto(array, through[place])
+        return events
+
+    def content(self, storage: Storage) -> Array:
+        """What lies in a texture, as texels, or in a buffer."""
+        if isinstance(storage, HostBuffer):
+            return download_buffer(self.context, self[storage], storage.shape, storage.dtype)
+        return download(self.context, self[storage], (*storage.tiling.image_size, storage.tiling.layers))
+
+    def value(self, name: str) -> Array:
+        """The array of a value that lies there now, float32 or float16 as it is stored."""
+        place = self.plan.placements[name]
+        storage, axis = place.storage, place.layout.packed
+        if isinstance(storage, HostBuffer):
+            return self.content(storage)
+        texels = storage.tiling.gather(self.content(storage))
+        array: Array = storage.layout.unpack(texels, storage.shape)
+        if axis is None:
+            return array
+        return array.take(range(place.channel_offset, place.channel_offset + place.shape[axis]), axis)
+
+    def round_to_half(self, name: str) -> None:
+        """Rounds the float texture that a value lies in, as if it were half; buffers stay."""
+        storage = self.plan.placements[name].storage
+        if isinstance(storage, Texture) and storage.dtype == "float32":
+            with numpy.errstate(over="ignore"):
+                rounded = download(self.context, self[storage]).astype(numpy.float16)
+            upload(self.context, self[storage], rounded.astype(numpy.float32))
+
+    def clear_states(self) -> None:
+        """Sets every state to zero."""
+        for texture in self.plan.states:
+            fill(self.context, self[texture], (0.0, 0.0, 0.0, 0.0))
+
+    def _pinned_for(self, place: Storage) -> Array:
+        """The memory of the host that the device copies an input from, or an output to, while the host goes on."""
+        if place not in self._pinned:
+            self._pinned[place] = pinned_array(self.context, place.shape, place.dtype)
+        return self._pinned[place]
+
+    # Allocation
+
+    def new_ports(self, shared: bool) -> dict[Storage, Port]:
+        """Further memory for every input and output, with the host's side.
+
+        shared: take buffers that host and device share, where they share memory. Raises ResourceError.
+        """
+        shared = shared and self.context.info.shares_memory
+        places = (*self.plan.input_buffers.values(), *self.plan.output_buffers.values())
+        return {place: self._port(place, shared) for place in places}
+
+    def _port(self, place: Storage, shared: bool) -> Port:
+        if shared and isinstance(place, HostBuffer) and place.bytes:
+            return SharedPort(self.context, place.shape, place.dtype)
+        return StagedPort(self.context, self._exchanged(place), place.shape, place.dtype)
+
+    def _allocate(self, lenders: Sequence[DeviceMemory]) -> None:
+        plan, memory = self.plan, self._memory
+        memory |= {texture: self._image(texture.form, texture.name) for texture in plan.states}
+        for storage, content in plan.content.items():
+            lent = next((m for each in lenders if (m := each._lend(storage, content)) is not None), None)
+            memory[storage] = lent if lent is not None else self._constant(storage, content)
+        self.images = self._slot_images(lenders)
+        memory |= {texture: self.images[slot] for texture, slot in plan.slots.items()}
+        if plan.regions:
+            self.workspace = self._find_workspace(lenders)
+        for texture, region in plan.regions.items():
+            memory[texture] = create_image_in(
+                self.context, self.workspace, region.offset, region.row_bytes, *texture.tiling.image_size,
+                texture.dtype, texture.name,
+            )
+        for place in (*plan.input_buffers.values(), *plan.output_buffers.values()):
+            memory[place] = self._exchanged(place)
+
+    def _lend(self, storage: Storage, content: Array) -> Any:
+        """The memory of a constant that is equal in name, form and content; None if there is none."""
+        own = self.plan.content.get(storage)
+        if own is None or own.shape != content.shape or own.dtype != content.dtype:
+            return None
+        return self[storage] if numpy.array_equal(own, content) else None
+
+    def _constant(self, storage: Storage, content: Array) -> Any:
+        if isinstance(storage, HostBuffer):
+            return create_buffer(self.context, content, storage.name)
+        image = self._image(storage.form, storage.name)
+        upload(self.context, image, content if storage.tiling.layers > 1 else content[0])
+        return image
+
+    def _slot_images(self, lenders: Sequence[DeviceMemory]) -> dict[int, Any]:
+        """The image of each slot: the least of the lenders' that holds all of its textures, else a new one."""
+        # Lenders may share images among themselves: each image is offered once.
+        offered = {id(image): image for each in lenders for image in each.images.values()}
+        images: dict[int, Any] = {}
+        for slot, form in sorted(self.plan.images.items(), key=lambda pair: -pair[1].bytes):
+            textures = [texture for texture, number in self.plan.slots.items() if number == slot]
+            fitting = [i for i in offered.values() if all(map(image_form(i).holds, textures))]
+            if fitting:
+                images[slot] = offered.pop(id(min(fitting, key=lambda i: image_form(i).bytes)))
+                continue
+            images[slot] = self._image(form, textures[0].name)
+            allocate(self.context, images[slot], textures[0].name)
+        return images
+
+    def _find_workspace(self, lenders: Sequence[DeviceMemory]) -> Any:
+        """A lender's buffer if one is large enough, else a new one."""
+        needed = self.plan.workspace_bytes
+        offered = [each.workspace for each in lenders if each.workspace is not None and each.workspace.size >= needed]
+        if offered:
+            return offered[0]
+        workspace = create_buffer(self.context, needed, "the workspace")
+        allocate_buffer(self.context, workspace, "the workspace")
+        return workspace
+
+    def _exchanged(self, place: Storage) -> Any:
+        """Memory for an input or an output."""
+        if isinstance(place, Texture):
+            return self._image(place.form, place.name)
+        return create_buffer(self.context, max(place.bytes, 4), place.name)
+
+    def _image(self, form: ImageForm, tensor: str) -> Any:
+        layers = form.layers if form.layers > 1 else 0
+        return create_image(self.context, form.width, form.height, layers, form.dtype, tensor)

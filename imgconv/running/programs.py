@@ -1,0 +1,60 @@
+"""Programs: the kernels of a plan, compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from imgconv.cl.device import Context
+from imgconv.cl.program import Functions, Kernel, Part, Program, binary, build_all
+from imgconv.compiling.plan import Plan
+from imgconv.kernels.source import COMMON
+
+Progress = Callable[[int, int, str], None]
+KERNELS_IN_A_PROGRAM = 16
+
+
+class Programs:
+    """Program and name of every distinct kernel text of a plan; several texts make one program."""
+
+    def __init__(
+        self, plan: Plan, context: Context, progress: Progress | None = None, lenders: Sequence[Programs] = (),
+        binaries: Sequence[bytes] = (),
+    ) -> None:
+        """Compiles every kernel that no lender has. Raises BuildError.
+
+        progress: called with (kernels built, kernels in all, what comes next). binaries: what `binaries` gave for this
+        plan, device and driver, in place of compiling; nothing is lent then.
+        """
+        offered = {} if binaries else {text: kernel for each in lenders for text, kernel in each._kernels.items()}
+        texts = {launch.source.text: launch.source.path for launch in plan.launches}
+        self._functions = Functions(context)
+        self._programs: list[Program] = []
+        self._kernels: dict[str, tuple[Program, str]] = {text: offered[text] for text in texts if text in offered}
+        self.are_lent = bool(self._kernels)
+        self._build(context, texts, progress or (lambda done, total, what: None), binaries)
+
+    def new_kernel(self, text: str) -> Kernel:
+        """A new kernel object of a kernel text, for arguments of its own. Raises DeviceError."""
+        return self._functions.take(*self._kernels[text])
+
+    def binaries(self) -> tuple[bytes, ...]:
+        """The driver's programs, in the order in which they were built."""
+        return tuple(map(binary, self._programs))
+
+    def _build(self, context: Context, texts: dict[str, str], progress: Progress, binaries: Sequence[bytes]) -> None:
+        """texts: where each kernel text comes from."""
+        common = COMMON.read_text(encoding="utf-8")
+        names = {text: f"k{number}" for number, text in enumerate(texts)}
+        waiting = [text for text in texts if text not in self._kernels]
+        batches = [waiting[at : at + KERNELS_IN_A_PROGRAM] for at in range(0, len(waiting), KERNELS_IN_A_PROGRAM)]
+        parts = []
+        for number, batch in enumerate(batches):
+            source = common + "".join(f"#define NAME {names[text]}\n{text}#undef NAME\n" for text in batch)
+            paths = ", ".join(sorted({texts[text] for text in batch}))
+            parts.append(Part(source, paths, binaries[number] if number < len(binaries) else None))
+        progress(0, len(waiting), "compiling kernels")
+        for batch, program in zip(batches, build_all(context, parts)):
+            self._programs.append(program)
+            self._kernels |= {text: (program, names[text]) for text in batch}
+            progress(len(self._kernels), len(texts), "compiling kernels")
+        progress(len(waiting), len(waiting), "ready")

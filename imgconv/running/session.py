@@ -1,0 +1,155 @@
+"""Session: a Plan bound to a device. Upload, enqueue, download."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from imgconv.cl.device import Context
+from imgconv.cl.ending import driver_use
+from imgconv.cl.queue import Launch, enqueue, finish
+from imgconv.cl.transfer import Port, enqueue_copy, finish_queue
+from imgconv.compiling.plan import Plan, Storage
+from imgconv.running.exchange import Exchange, moved_outputs
+from imgconv.running.launching import Lane, Launching
+from imgconv.running.measuring import Measuring, Timeline
+from imgconv.running.memory import Array, DeviceMemory
+from imgconv.running.programs import Programs, Progress
+
+
+class Session:
+    """A plan with its memory, its programs and its arguments bound; `run` only uploads, enqueues and downloads.
+
+    memory: its images and buffers. programs: its kernels. lane: its launches.
+    """
+
+    def __init__(
+        self, plan: Plan, context: Context, progress: Progress | None = None, lenders: Sequence[Session] = (),
+        binaries: Sequence[bytes] = (),
+    ) -> None:
+        """Builds every kernel and uploads every constant. Raises BuildError, ResourceError, DeviceError.
+
+        progress: called with (kernels built, kernels in all, what comes next). lenders: sessions of the same context;
+        memory and kernels that one of them has are shared with it, see DeviceMemory. binaries: what `binaries` gave
+        for this plan, device and driver, in place of compiling.
+        """
+        self.plan, self.context = plan, context
+        with driver_use:
+            self.memory: DeviceMemory = DeviceMemory(plan, context, [each.memory for each in lenders])
+            self.programs: Programs = Programs(plan, context, progress, [each.programs for each in lenders], binaries)
+            self._launching = Launching(self.memory, self.programs)
+            self.lane = self._launching.lane
+            self._measuring = Measuring(self.memory, self.lane)
+        self._moved: dict[str, Any] = {}
+
+    def run(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Every output by name for an array, an OpenCL buffer or an image for every input.
+
+        outputs: where to put some of them, as Model.run says; the others are new arrays. Threads take turns. Raises
+        InputError naming the input or output that does not fit, and DeviceError.
+        """
+        exchange = Exchange.of(self.plan, self.context, inputs, outputs or {})
+        with driver_use, self.context.lock:
+            try:
+                self._run(exchange)
+            except BaseException:
+                # What was enqueued is over before the launches are enqueued again.
+                finish_queue(self.context.queue)
+                raise
+        return exchange.results()
+
+    def _run(self, exchange: Exchange) -> None:
+        context, memory, self._moved = self.context, self.memory, exchange.moved
+        # An event that is dropped before its copy is over waits for it.
+        events = [memory.upload(place, array) for place, array in exchange.uploads.items()]
+        events += [enqueue_copy(context, memory[place], given) for place, given in exchange.copies_in.items()]
+        if exchange.instead:
+            self._launching.enqueue_with(exchange.instead)
+        else:
+            self.lane.enqueue()
+        events += [enqueue_copy(context, given, memory[place]) for place, given in exchange.copies_out.items()]
+        memory.read(exchange.downloads)
+
+    def outputs(self) -> dict[str, Any]:
+        """Every output of the last run by name, as new arrays."""
+        exchange = Exchange.to_host(self.plan, self.context, {}, self._moved)
+        self.memory.read(exchange.downloads)
+        return exchange.results()
+
+    def clear_states(self) -> None:
+        """Sets every state to zero."""
+        self.memory.clear_states()
+
+    def new_lane(self, shared: bool) -> tuple[Lane, dict[Storage, Port]]:
+        """Further memory for inputs and outputs, bound to launches that share everything else, and the host's side.
+
+        shared: take buffers that host and device share, where they share memory. Raises ResourceError.
+        """
+        with driver_use, self.context.lock:
+            ports = self.memory.new_ports(shared)
+            return self._launching.new_lane({place: port.memory for place, port in ports.items()}), ports
+
+    # Looking at single values
+
+    def steps(self, inputs: Mapping[str, Any]) -> Iterator[str]:
+        """`run` with a pause after each value that a launch completes: gives its name, for `value` and `round_to_half`.
+
+        `outputs` has the outputs after the last step. Raises InputError naming the input that does not fit.
+        """
+        self._moved = moved_outputs(self.plan, inputs)
+        self.memory.upload_inputs(inputs)
+        for number, launch in enumerate(self.lane.launches):
+            enqueue(self.context, *launch)
+            if number in self.plan.made:
+                yield self.plan.made[number]
+        finish(self.context)
+
+    def value(self, name: str) -> Array:
+        """The array of the value that the last step completed, float32 or float16 as it is stored."""
+        return self.memory.value(name)
+
+    def round_to_half(self, name: str) -> None:
+        """Rounds the float texture of the value that the last step completed, as if it were half; buffers stay."""
+        self.memory.round_to_half(name)
+
+    # Measuring, in a context that was opened with profile=True
+
+    def keep_busy(self, launches: int) -> None:
+        """Keeps a GPU at work until so many launches that are to be timed are enqueued. Raises as `Busy` does."""
+        self._measuring.keep_busy(launches)
+
+    def launch_seconds(self) -> list[float]:
+        """Seconds that each launch takes on the device, in the plan's order, with the inputs of the last run.
+
+        Raises DeviceError if the context was not opened with profile=True.
+        """
+        return self._measuring.launch_seconds()
+
+    def timeline(self, inputs: Mapping[str, Any]) -> Timeline:
+        """When the device did what in one run. Raises InputError naming the input that does not fit.
+
+        Raises DeviceError if the context was not opened with profile=True.
+        """
+        return self._measuring.timeline(inputs)
+
+    def to_one_output(self, numbers: Sequence[int]) -> list[Launch]:
+        """These launches, by number, bound anew: where their outputs are alike, all write to the first one's."""
+        return self._launching.to_one_output(numbers)
+
+    # The driver's programs
+
+    def binaries(self) -> tuple[bytes, ...]:
+        """The driver's programs, in the order in which they are built. Runs once if it has not run."""
+        if self.programs.are_lent:
+            return Session(self.plan, self.context).binaries()
+        if not self.lane.launched:
+            self._launch_once()
+        return self.programs.binaries()
+
+    def _launch_once(self) -> None:
+        """Drivers may compile a kernel when it is launched first (PoCL does), and have machine code from then on."""
+        with driver_use, self.context.lock:
+            self.memory.upload_drawn(0)
+            self.lane.enqueue()
+            finish(self.context)
+            self.clear_states()

@@ -1,0 +1,55 @@
+"""Stream: a model frame after frame, with its state kept on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from imgconv.cl.ending import driver_use
+from imgconv.compiling.plan import Plan
+from imgconv.errors import InputError
+
+if TYPE_CHECKING:
+    from imgconv.running.session import Session
+
+
+class Stream:
+    """A model whose state outputs feed its state inputs at the next frame, in textures that never leave the device.
+
+    The state is zero before the first frame.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.reset()
+
+    @property
+    def plan(self) -> Plan:
+        """What runs for each frame."""
+        return self._session.plan
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Every output that is no state, for an array for every input that is no state. Raises InputError."""
+        return self._session.run(inputs)
+
+    def reset(self) -> None:
+        """Sets the state to zero, between two frames where other threads run some."""
+        with driver_use, self._session.context.lock:
+            self._session.clear_states()
+
+
+def check_states(plan: Plan, states: Mapping[str, str]) -> None:
+    """Raises InputError unless the states map outputs of the plan to inputs of the same shape and dtype, each once."""
+    outputs, inputs = ({v.name: v for v in values} for values in (plan.outputs, plan.inputs))
+    for name, target in states.items():
+        if name not in outputs:
+            raise InputError(f"no output is called {name!r}; the model's outputs are {', '.join(outputs)}")
+        if target not in inputs:
+            raise InputError(f"no input is called {target!r}; the model's inputs are {', '.join(inputs)}")
+        made, taken = outputs[name], inputs[target]
+        if (made.shape, made.dtype) != (taken.shape, taken.dtype):
+            raise InputError(f"output {made} cannot feed input {taken}: shapes and dtypes differ")
+    if not states:
+        raise InputError("a stream needs at least one state: {output: input}")
+    if len(set(states.values())) != len(states):
+        raise InputError(f"two outputs feed the same input: {dict(states)}")

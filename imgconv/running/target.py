@@ -1,0 +1,19 @@
+"""An opened driver's device as the compiler sees it."""
+
+from __future__ import annotations
+
+from imgconv.cl.device import DeviceInfo
+from imgconv.kernels.layout import Alignment, ImageLimits
+from imgconv.kernels.limits import Target
+
+
+def target_of(info: DeviceInfo) -> Target:
+    """What the compiler needs to know of a device."""
+    limits = ImageLimits(info.max_image_width, info.max_image_height, info.max_image_layers)
+    kind = "cpu" if info.kind == "cpu" else "gpu"
+    row, base = info.image_row_alignment, info.image_base_alignment
+    return Target(
+        limits, kind, info.compute_units, info.half_images, info.max_read_images, info.fp16_arithmetic,
+        info.byte_images, info.local_memory_bytes, Alignment(row, base, info.max_allocation_bytes) if row else None,
+        info.max_work_group_size,
+    )

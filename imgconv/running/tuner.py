@@ -1,0 +1,218 @@
+"""Measures specialisations on a device, problem after problem of a model, into a database of imgconv.stored.tuning."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy
+
+from imgconv.cl.device import Context
+from imgconv.cl.queue import Launch, durations, enqueue
+from imgconv.compiling.choose import Request
+from imgconv.compiling.compiler import Prepared
+from imgconv.config import Config
+from imgconv.errors import Error
+from imgconv.graph.nodes import Graph, Node, Operand, Value
+from imgconv.kernels.limits import Target
+from imgconv.kernels.step import Choice, Problem
+from imgconv.kernels.templates import template_of
+from imgconv.running.precision import relative_error
+from imgconv.running.session import Session
+from imgconv.stored.tuning import Database, Measured, Specialisation, key
+
+# How often each of many candidates is launched, and all of a few together.
+ROUNDS = 10
+LAUNCHES = 160
+# Which of the seconds of repeated launches count: the least may be luck, the median is other programs' work on a CPU.
+QUANTILE = 0.25
+
+
+def problems_of(prepared: Prepared) -> dict[Problem, tuple[Node, ...]]:
+    """The different problems of a graph's launches, the most work first, each with the nodes of one that has it."""
+    found: dict[Problem, tuple[Node, ...]] = {}
+    for launch in prepared.plan().launches:
+        if launch.choice is not None:
+            nodes = tuple(prepared.graph.producers[name] for name in launch.values)
+            found.setdefault(launch.choice.problem, nodes)
+    return dict(sorted(found.items(), key=lambda item: -item[0].multiply_adds))
+
+
+def ranked(problem: Problem, target: Target) -> list[Specialisation]:
+    """Every candidate, the one that the cost model would choose first."""
+    template = template_of(problem)
+    return sorted(template.candidates(problem, target), key=lambda c: template.cost(problem, c, target))
+
+
+@dataclass(frozen=True)
+class Given:
+    """A chooser that is told the specialisation of each launch, by the name of the value that it makes."""
+
+    choices: Mapping[str, Specialisation]
+
+    def choose(self, request: Request) -> Choice | None:
+        """The launch's own specialisation; None for a template of another kind."""
+        chosen = self.choices[request.name]
+        return request.choice(chosen) if type(chosen) is request.template.specialisation else None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Specialisations of one launch's nodes, built side by side on a device: each with its launch.
+
+    session: holds what the launches read and write. outputs: each one's result for `inputs`.
+    """
+
+    choices: Sequence[Specialisation]
+    launches: Sequence[Launch]
+    session: Session
+    inputs: dict[str, Any]
+    outputs: Sequence[Any]
+
+    @staticmethod
+    def of(
+        prepared: Prepared, nodes: tuple[Node, ...], choices: Sequence[Specialisation], context: Context
+    ) -> Trial:
+        """Builds and runs each choice for nodes of one launch, with their own epilogues, on drawn inputs.
+
+        context: opened with profile=True. Raises Error if two differ in their results: one of them is wrong.
+        """
+        copies = prepare_copies(prepared, nodes, choices)
+        plan = copies.plan()
+        session = Session(plan, context)
+        drawn = numpy.random.default_rng(0)
+        inputs = {v.name: drawn.random(v.shape).astype(v.dtype) for v in copies.graph.inputs}
+        made = session.run(inputs)
+        outputs = [made[name] for name in copies.graph.outputs]
+        _compare(outputs, choices, prepared.config)
+        # One output for all: where memory lies makes a fifth of a short launch's time on an H200.
+        launches = session.to_one_output([n for n, launch in enumerate(plan.launches) if launch.choice])
+        return Trial(choices, launches, session, inputs, outputs)
+
+    def seconds(self, numbers: Sequence[int], rounds: int) -> list[float]:
+        """The lower quartile of the seconds of `rounds` launches of each of the numbered choices.
+
+        They take turns, so that a busy moment of the machine, or a faster one, meets all. Each round has another order:
+        the first launch after a pause waits for threads or clocks to wake, and others find in the caches what the one
+        before left there.
+        """
+        context, order, shuffle = self.session.context, list(numbers), random.Random(0).shuffle
+        seconds: dict[int, list[float]] = {n: [] for n in numbers}
+        for _ in range(rounds):
+            shuffle(order)
+            with context.lock:
+                self.session.keep_busy(len(order))
+                found = durations(context, [enqueue(context, *self.launches[n]) for n in order])
+            for number, taken in zip(order, found, strict=True):
+                seconds[number].append(taken)
+        return [float(numpy.quantile(seconds[n], QUANTILE)) for n in numbers]
+
+    def measure(self, numbers: Sequence[int]) -> list[float]:
+        """What `seconds` finds for each; the faster half is measured anew, with more launches."""
+        seconds: dict[int, float] = {}
+        left = list(numbers)
+        while left:
+            found = self.seconds(left, max(ROUNDS, LAUNCHES // len(left)))
+            seconds |= dict(zip(left, found, strict=True))
+            left = sorted(left, key=lambda n: seconds[n])[: len(left) // 2] if len(left) > 3 else []
+        return [seconds[n] for n in numbers]
+
+
+def prepare_copies(prepared: Prepared, nodes: tuple[Node, ...], choices: Sequence[Specialisation]) -> Prepared:
+    """Copies of nodes side by side, each with a choice of its own."""
+    copies = side_by_side(prepared.graph, nodes, len(choices))
+    return replace(prepared, graph=copies, chooser=Given(dict(zip(copies.outputs, choices, strict=True))))
+
+
+def side_by_side(graph: Graph, nodes: tuple[Node, ...], count: int) -> Graph:
+    """A graph of `count` copies of nodes, the last of which makes its outputs; what other nodes make is an input."""
+    made = [node.output.name for node in nodes]
+    values = {o.value: graph.values[o.value] for node in nodes for o in node.all_operands if o.value not in made}
+    constants = {name: graph.constants[name] for name in values if name in graph.constants}
+    inputs = tuple(Value(v.name, v.shape, v.dtype) for v in values.values() if v.name not in constants)
+    copies, outputs = [], []
+    for number in range(count):
+        names = {name: graph.unused(f"{name}.{number}") for name in made}
+        copies += [_renamed(node, names) for node in nodes]
+        outputs.append(names[made[-1]])
+    return Graph(inputs, tuple(outputs), tuple(copies), constants, graph.name).validate()
+
+
+def _renamed(node: Node, names: Mapping[str, str]) -> Node:
+    """The node with other names for some values."""
+
+    def seen(operands: Sequence[Operand]) -> tuple[Operand, ...]:
+        return tuple(replace(o, value=names.get(o.value, o.value)) for o in operands)
+
+    output = replace(node.output, name=names[node.output.name])
+    return replace(node, output=output, operands=seen(node.operands), epilogue_operands=seen(node.epilogue_operands))
+
+
+def _compare(outputs: Sequence[Any], choices: Sequence[Specialisation], config: Config) -> None:
+    for choice, other in zip(choices[1:], outputs[1:], strict=True):
+        # Choices add in different orders: 2**-24, or 2**-11 in half, of some thousand terms that mostly cancel.
+        if relative_error({"y": other}, {"y": outputs[0]}) > (3e-2 if config.float16 else 1e-3):
+            raise Error(f"two specialisations give different results: {choices[0]} and {choice}")
+
+
+def built(
+    wanted: Sequence[tuple[Prepared, tuple[Node, ...], Sequence[Specialisation]]], context: Context
+) -> Iterator[Future[Trial]]:
+    """A trial of each, as `Trial.of` makes or refuses it, in order.
+
+    For a GPU as many as the host has cores are built at once, the next ones while one that was given is measured. A CPU
+    that measures builds nothing.
+    """
+    cores = 1 if context.info.kind == "cpu" else os.cpu_count() or 1
+    waiting: list[Future[Trial]] = []
+    # Each build changes the process's filters of warnings, and puts back what it found: here in no certain order.
+    with warnings.catch_warnings(), ThreadPoolExecutor(cores) as pool:
+        warnings.simplefilter("ignore")
+        try:
+            for each in wanted:
+                waiting.append(pool.submit(Trial.of, *each, context))
+                if len(waiting) == cores:
+                    wait(waiting[:1])
+                    yield waiting.pop(0)
+            yield from waiting
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def tune(
+    prepared: Prepared, context: Context, database: Database, budget: float, most: int,
+    progress: Callable[[int, int, str], None],
+) -> dict[Problem, list[Measured]]:
+    """Measures up to `most` candidates of each problem, until `budget` seconds have passed, and records them at once.
+
+    What the database knows already is not measured again. The results are of every problem that was reached, the
+    shortest first.
+    """
+    end = time.monotonic() + budget
+    device, config = context.info.key, prepared.config
+    problems = problems_of(prepared)
+    waiting: dict[Problem, tuple[Prepared, tuple[Node, ...], Sequence[Specialisation]]] = {}
+    for problem, nodes in problems.items():
+        done = {m.specialisation for m in database.find(device, key(problem, config))}
+        left = [c for c in ranked(problem, prepared.target)[:most] if c not in done]
+        if left:
+            waiting[problem] = (prepared, nodes, left)
+    if budget > 0:
+        trials = built(list(waiting.values()), context)
+        for number, (problem, (_, nodes, _)) in enumerate(waiting.items()):
+            progress(number, len(waiting), f"measuring {nodes[-1].output.name}")
+            trial = next(trials).result()
+            seconds = trial.measure(range(len(trial.choices)))
+            new = [Measured(c, s) for c, s in zip(trial.choices, seconds, strict=True)]
+            database.record(device, key(problem, config), new)
+            if time.monotonic() > end:
+                break
+    progress(len(waiting), len(waiting), "measured")
+    found = {problem: database.find(device, key(problem, config)) for problem in problems}
+    return {problem: measured for problem, measured in found.items() if measured}

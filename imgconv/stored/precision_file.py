@@ -1,0 +1,108 @@
+"""The file in which `imgconv tune --precision` keeps what it found, and from which `load` takes it.
+
+    {"format": "imgconv precision", "version": 1, "model": "9f86d0...", "float16": 1, "tolerance": 0.01,
+     "error": 0.0031, "float_storage": ["conv1", "relu7"], "float_arithmetic": []}
+
+The names are those of ONNX tensors. `model` is a hash of the graph's nodes, names and weights, but not of its sizes: a
+file serves a model at every size at which the same values are computed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+from imgconv.config import Precision
+from imgconv.errors import ConfigError
+from imgconv.files.disk import check_regular
+from imgconv.graph.expression import operations
+from imgconv.graph.nodes import Graph
+
+FORMAT, VERSION = "imgconv precision", 1
+SUFFIX = ".precision.json"
+
+
+@dataclass(frozen=True)
+class PrecisionFile:
+    """A Precision and what it was measured with: the model's fingerprint, FLOAT16, the tolerance and the error."""
+
+    model: str
+    float16: int
+    tolerance: float
+    error: float
+    precision: Precision
+    path: str = ""
+
+    def to_json(self) -> str:
+        """The file's content."""
+        content = {
+            "format": FORMAT, "version": VERSION, "model": self.model, "float16": self.float16,
+            "tolerance": self.tolerance, "error": self.error, "float_storage": sorted(self.precision.storage),
+            "float_arithmetic": sorted(self.precision.arithmetic),
+        }
+        return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+    def precision_of(self, graph: Graph) -> Precision:
+        """The Precision, for a graph after the passes. Raises ConfigError where it was made for another graph."""
+        again = "make it again with imgconv tune --precision"
+        if self.model != fingerprint(graph):
+            raise ConfigError(f"{self.path!r} was made for another model, or by another imgconv: {again}")
+        unknown = sorted((self.precision.storage | self.precision.arithmetic) - graph.values.keys())
+        if unknown:
+            raise ConfigError(f"{self.path!r} names {unknown[0]!r}, which the model does not compute: {again}")
+        return self.precision
+
+
+def default_path(model: str | os.PathLike[str]) -> Path:
+    """Where the file of a model lies: beside it, model.precision.json for model.onnx."""
+    return Path(model).with_suffix(SUFFIX)
+
+
+def read_precision_file(path: str | os.PathLike[str]) -> PrecisionFile:
+    """The content of a file. Raises ConfigError naming it where it cannot be read, is damaged or of another kind."""
+    name = os.fspath(path)
+    try:
+        check_regular(path)
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {name!r}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ConfigError(f"{name!r} is no precision file, or a damaged one: {error}") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ConfigError(f"{name!r} is no precision file: imgconv tune --precision writes them")
+    if content.get("version") != VERSION:
+        raise ConfigError(f"{name!r} has version {content.get('version')!r}; this imgconv reads version {VERSION}")
+    precision = Precision(_names(content, "float_storage", name), _names(content, "float_arithmetic", name))
+    model, float16, tolerance, error_ = (content.get(key) for key in ("model", "float16", "tolerance", "error"))
+    if not isinstance(model, str) or float16 not in (1, 2):
+        raise ConfigError(f"{name!r} is damaged: model is {model!r}, float16 is {float16!r}")
+    if not all(isinstance(number, (int, float)) for number in (tolerance, error_)):
+        raise ConfigError(f"{name!r} is damaged: tolerance is {tolerance!r}, error is {error_!r}")
+    return PrecisionFile(model, int(float16), float(tolerance), float(error_), precision, name)  # type: ignore[arg-type]
+
+
+def _names(content: dict[str, Any], key: str, path: str) -> frozenset[str]:
+    names = content.get(key)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{path!r} is damaged: {key} is no list of names")
+    return frozenset(names)
+
+
+def fingerprint(graph: Graph) -> str:
+    """SHA-256 of what a graph computes, but for its sizes: names, operations and constants, in hexadecimal."""
+    digest = hashlib.sha256()
+    for value in graph.inputs:
+        digest.update(f"input {value.name} {value.dtype}\n".encode())
+    for node in graph.nodes:
+        reads = " ".join(operand.value for operand in node.all_operands)
+        parts = type(node.operation).__name__, " ".join(operations(node.epilogue)), reads
+        digest.update(f"{node.output.name} {node.output.dtype} {' | '.join(parts)}\n".encode())
+    for name, array in sorted(graph.constants.items()):
+        digest.update(f"{name} {array.dtype} ".encode() + numpy.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

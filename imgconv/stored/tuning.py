@@ -1,0 +1,176 @@
+"""Measured specialisations: a database of how long each took on a device, for the compiler to choose by.
+
+One SQLite file; processes may read and write it at once, and a crash leaves it as it was. Rows name the device with its
+driver, so that what one device measured is never taken for another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from imgconv.compiling.choose import Chooser, CostModel, Request
+from imgconv.config import Config
+from imgconv.errors import ConfigError
+from imgconv.kernels.step import Choice, Problem, Template
+from imgconv.kernels.templates import TEMPLATES, template_of
+
+Specialisation = Any  # a template's own frozen dataclass
+
+VERSION = 1
+SUFFIX = ".tuning"
+PATIENCE = 30.0  # seconds that another process may hold the file
+SCHEMA = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS measured (
+  device TEXT, problem TEXT, specialisation TEXT, seconds REAL, PRIMARY KEY (device, problem, specialisation)
+) WITHOUT ROWID;
+PRAGMA user_version = {VERSION};
+COMMIT
+"""
+RECORD = """
+INSERT INTO measured VALUES (?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET seconds = min(seconds, excluded.seconds)
+"""
+MERGE = """
+INSERT INTO main.measured SELECT * FROM other.measured WHERE true
+ON CONFLICT DO UPDATE SET seconds = min(seconds, excluded.seconds)
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A specialisation of a problem, and the seconds that its launch takes."""
+
+    specialisation: Specialisation
+    seconds: float
+
+
+class Database:
+    """A file of measurements. Rows of specialisations that this imgconv does not have are passed over."""
+
+    def __init__(self, path: str | os.PathLike[str], new: bool = False) -> None:
+        """new: whether it is made where there is none. A file that is there is only read.
+
+        Raises ConfigError where there is no file, or a damaged one, or one of another kind or version.
+        """
+        self.path = Path(path)
+        if self.path.exists() and not self.path.is_file():
+            raise ConfigError(f"{str(path)!r} is no tuning file: it is no regular file")
+        if not new and not self.path.is_file():
+            raise ConfigError(f"there is no tuning file {str(path)!r}")
+        empty = not self.path.exists() or not self.path.stat().st_size
+        with self._open() as connection:
+            if empty:
+                connection.executescript(SCHEMA)
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version != VERSION:
+                raise ConfigError(
+                    f"{str(path)!r} is no tuning file, or of version {version} where this imgconv reads {VERSION}: "
+                    "take it away and tune again"
+                )
+
+    def record(self, device: str, problem: str, measured: Sequence[Measured]) -> None:
+        """Adds measurements; of two of one specialisation the shorter stays."""
+        rows = [(device, problem, _text(m.specialisation), m.seconds) for m in measured]
+        with self._open() as connection:
+            connection.executemany(RECORD, rows)
+
+    def find(self, device: str, problem: str) -> list[Measured]:
+        """Every measurement of a problem on a device, the shortest first."""
+        query = "SELECT specialisation, seconds FROM measured WHERE device = ? AND problem = ? ORDER BY seconds"
+        with self._open() as connection:
+            rows = connection.execute(query, (device, problem)).fetchall()
+        return [Measured(made, seconds) for text, seconds in rows if (made := _specialisation(text)) is not None]
+
+    def best(self, device: str) -> dict[str, Measured]:
+        """The shortest measurement of every problem on a device."""
+        query = "SELECT problem, specialisation, seconds FROM measured WHERE device = ? ORDER BY seconds"
+        with self._open() as connection:
+            rows = connection.execute(query, (device,)).fetchall()
+        found: dict[str, Measured] = {}
+        for problem, text, seconds in rows:
+            if problem not in found and (made := _specialisation(text)) is not None:
+                found[problem] = Measured(made, seconds)
+        return found
+
+    def merge(self, other: str | os.PathLike[str]) -> None:
+        """Adds what another file holds. Raises ConfigError where that is no such file."""
+        Database(other)
+        with self._open() as connection:
+            connection.execute("ATTACH ? AS other", (os.fspath(other),))
+            connection.execute(MERGE)
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(self.path, timeout=PATIENCE)) as connection, connection:
+                yield connection
+        except sqlite3.Error as error:
+            raise ConfigError(f"{str(self.path)!r} is no tuning file, is damaged or cannot be used: {error}") from error
+
+
+def default_path(model: str | os.PathLike[str]) -> Path:
+    """Where a model's measurements are kept: beside it."""
+    return Path(model).with_suffix(SUFFIX)
+
+
+def open_beside(model: Any) -> Database | None:
+    """The measurements beside a model's file, where there are some."""
+    beside = default_path(model) if isinstance(model, (str, os.PathLike)) else None
+    return Database(beside) if beside is not None and beside.is_file() else None
+
+
+def key(problem: Problem, config: Config) -> str:
+    """What a measurement is of: the template's problem, and how its textures are stored."""
+    return f"{template_of(problem).name} {problem} stored as {'half' if config.float16 else 'float'}"
+
+
+class Tuned:
+    """A chooser that takes what was measured fastest on a device, and leaves other problems to another chooser."""
+
+    def __init__(self, database: Database, device: str, otherwise: Chooser = CostModel()) -> None:
+        """device: DeviceInfo.key. Raises ConfigError."""
+        self._best = database.best(device)
+        self._otherwise = otherwise
+
+    def choose(self, request: Request) -> Choice | None:
+        """The other chooser's choice with the measured specialisation, if there is one."""
+        choice = self._otherwise.choose(request)
+        found = self._best.get(key(request.problem, request.config))
+        if choice is None or found is None or not _allowed(request.template, request.problem, found.specialisation):
+            return choice
+        chosen = found.specialisation
+        return replace(choice, specialisation=chosen, predicted=request.cost(chosen), seconds=found.seconds)
+
+
+def _allowed(template: Template, problem: Problem, chosen: Specialisation) -> bool:
+    """A row may be of an older imgconv, whose kernels took other specialisations."""
+    return isinstance(chosen, template.specialisation) and template.allowed(problem, chosen)
+
+
+def _text(specialisation: Specialisation) -> str:
+    kernel = next(t.name for t in TEMPLATES if type(specialisation) is t.specialisation)
+    return json.dumps({"kernel": kernel, **asdict(specialisation)}, sort_keys=True)
+
+
+def _specialisation(text: str) -> Specialisation | None:
+    """What a row names; None for a template or a constant that this imgconv does not have."""
+    content = {name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(text).items()}
+    # Older files say of each convolution whether weights in local memory are with the input there: now they always are.
+    if content.pop("staged_input", None) is False and content.get("weights") == "local":
+        return None
+    kernel = content.pop("kernel", "")
+    for template in TEMPLATES:
+        if template.name == kernel:
+            try:
+                return template.specialisation(**content)
+            except TypeError:
+                return None
+    return None

@@ -1,0 +1,219 @@
+"""imgconv verify and imgconv tune --precision: what they find, what they write, what they refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from command_line import Command, in_folder
+import numpy
+import onnx
+import pytest
+from PIL import Image
+from planted import LAYERS, offset_model, overflow_model, picture
+from support import run_oracle
+
+import imgconv
+from imgconv.cl.device import DeviceInfo
+from imgconv.reports import verify
+from imgconv.reports.verify import Layer, difference, problem_of
+from imgconv.reports.verify_page import page
+
+
+
+@pytest.fixture
+def command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: DeviceInfo
+) -> Command:
+    """Runs one command line on a device, in an empty folder: exit status, stdout, stderr."""
+    return in_folder(tmp_path, capsys, monkeypatch, "--device", device.index)
+
+
+def layers_of(out: str) -> dict[str, dict[str, Any]]:
+    return {layer["name"]: layer for layer in json.loads(out)["layers"]}
+
+
+# verify
+
+
+def test_a_planted_overflow_is_named(command: Command) -> None:
+    onnx.save(overflow_model(), "planted.onnx")
+    status, out, err = command("verify", "planted.onnx")
+    assert status == 1
+    assert re.search(r"planted\.onnx: the first layer with a problem is 'big' \(conv_big\): it overflows half", err)
+    lines = [line.split() for line in out.splitlines() if re.match(r"\s*\d+ ", line)]
+    assert [line[1] for line in lines] == ["x", *LAYERS]
+    assert "overflows" not in out[: out.index(" big ")] and "65504" in out
+    status, out, _ = command("verify", "planted.onnx", "--json")
+    layers = layers_of(out)
+    assert status == 1 and json.loads(out)["first_problem"] == "big"
+    assert layers["first"]["half_error"] < 1e-3 and layers["big"]["half_error"] is None
+    assert layers["big"]["largest"] > 65504 and layers["big"]["rounding"] is None
+    assert all(layer["float_error"] < 1e-5 for layer in layers.values())
+
+
+def test_only_float(command: Command) -> None:
+    onnx.save(overflow_model(), "planted.onnx")
+    status, out, err = command("verify", "planted.onnx", "--no-float16", "--json")
+    assert status == 0, err
+    assert all(layer["half_error"] is None and layer["stored"] == "" for layer in layers_of(out).values())
+
+
+def test_layers_that_lose_digits_and_the_bound(command: Command) -> None:
+    """Half between 1000 and 1001: that layer is exact enough in its own measure, the next one is not."""
+    onnx.save(offset_model(), "offset.onnx")
+    numpy.savez("case.npz", x=picture())
+    status, out, err = command("verify", "offset.onnx", "--case", "case.npz", "--json")
+    assert status == 1 and json.loads(out)["first_problem"] == "y" and "off by" in err
+    layers = layers_of(out)
+    assert layers["high"]["half_error"] < 5e-4 and 0.1 < layers["y"]["half_error"] < 0.6
+    assert layers["y"]["half_difference"] == pytest.approx(0.25, abs=0.03)
+    assert command("verify", "offset.onnx", "--case", "case.npz", "--bound", 0.6)[0] == 0
+    status, _, err = command("verify", "offset.onnx", "--case", "case.npz", "--bound", "1e-4")
+    assert status == 1 and "'x'" in err
+
+
+def test_a_fault_in_float_is_found(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An oracle that is 1 % off in one layer stands for a kernel that is."""
+    onnx.save(overflow_model(1.0), "plain.onnx")
+    assert command("verify", "plain.onnx")[0] == 0
+    right = verify.reference
+
+    def wrong(*arguments: Any) -> dict[str, Any]:
+        arrays = right(*arguments)
+        return arrays | {"back": arrays["back"] * numpy.float32(1.01)}
+
+    monkeypatch.setattr(verify, "reference", wrong)
+    status, _, err = command("verify", "plain.onnx")
+    assert status == 1 and "'back'" in err and "differs from onnxruntime by 0.0099 in float, over 0.001" in err
+
+
+def test_pictures_and_fused_layers(command: Command) -> None:
+    """A layer has the name of the last tensor that is fused into it, and the nodes that it came from."""
+    model = overflow_model(1.0)
+    model.graph.node.append(onnx.helper.make_node("Relu", ["y"], ["z"], name="relu"))
+    model.graph.output[0].name = "z"
+    onnx.save(model, "fused.onnx")
+    Image.fromarray(numpy.random.default_rng(1).integers(0, 255, (20, 30, 3), numpy.uint8)).save("a.png")
+    status, out, err = command("verify", "fused.onnx", "a.png", "--scale", "1/255", "--json")
+    assert status == 0, err
+    layers = layers_of(out)
+    assert list(layers) == ["x", *LAYERS[:-1], "z"] and layers["z"]["origin"] == ["conv_y", "relu"]
+    assert 0.5 < layers["x"]["largest"] <= 1
+
+
+def test_what_verify_refuses(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    onnx.save(overflow_model(), "planted.onnx")
+    Path("broken.npz").write_bytes(b"PK\x03\x04 not really")
+    numpy.save("array.npy", picture())
+    numpy.savez("other.npz", z=picture())
+    numpy.savez("empty.npz")
+    for case, part in (
+        ("none.npz", "cannot read"), ("broken.npz", "not a whole .npz"), ("array.npy", "not a whole .npz"),
+        ("other.npz", "'z'"), ("empty.npz", "input 'x' is missing"),
+    ):
+        status, out, err = command("verify", "planted.onnx", "--case", case)
+        assert status == 1 and out == "" and part in err and "fault" not in err, (case, err)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    status, _, err = command("verify", "planted.onnx")
+    assert status == 1 and "pip install onnxruntime" in err
+
+
+def test_page_is_self_contained(command: Command) -> None:
+    name = '<b> & "big"'
+    onnx.save(overflow_model(middle=name), "planted.onnx")
+    status, _, err = command("verify", "planted.onnx", "--html", "out.html")
+    assert status == 1 and name in err
+    text = Path("out.html").read_text()
+    assert not re.search(r"https?:|<script|<link|<img|url\(|@import", text)
+    assert "<b>" not in text and "&lt;b&gt; &amp; &quot;big&quot;" in text
+    rows = re.findall(r"<tr.*?</tr>", text, re.DOTALL)[1:]
+    assert len(rows) == 5 and all(row.count('class="scale"') == 3 for row in rows)
+    assert ['class="problem"' in row for row in rows] == [False, False, True, True, True]
+    assert "overflows half" in text and command("verify", "planted.onnx", "--html", "no/out.html")[0] == 1
+
+
+def test_bars_are_as_long_as_their_numbers() -> None:
+    layer = Layer("a", (1,), "convolution", (), 65504.0, 1e-4, 0.0, 1e-8, "float16", 0.1, 0.1, "")
+    widths = re.findall(r'class="(bar[ a-z]*)" style="width:([\d.]+)%"', page("t", "", [layer], 1e-2))
+    # From 1e-8 to 1e1 and from 1e-3 to 1e7.
+    assert widths == [("bar", "0.0"), ("bar over", "77.8"), ("bar", "78.2")]
+    endless = Layer("a", (1,), "", (), float("inf"), float("inf"), None, None, "float16", float("inf"), float("inf"))
+    text = page("t", "", [endless], 1e-2)
+    assert text.count('"bar over" style="width:100.0%"') == 2 and "not measured" in text
+
+
+def test_problems() -> None:
+    fine = Layer("a", (1,), "", (), 1.0, 1e-4, 1e-6, 1e-6, "float16", 1e-4, 1e-4)
+    assert problem_of(fine, 1e-2, 1e-3) == ""
+    for change, problem in (
+        ({"float_error": 2e-3}, "in float"), ({"float_error": float("nan")}, "in float"),
+        ({"largest": 7e4}, "overflows half"), ({"half_error": 2e-2}, "off by 0.02"),
+        ({"half_error": float("inf")}, "not finite"),
+    ):
+        assert problem in problem_of(Layer(**{**vars(fine), **change}), 1e-2, 1e-3)
+    kept = {"largest": 7e4, "stored": "float32"}
+    assert problem_of(Layer(**{**vars(fine), **kept}), 1e-2, 1e-3) == ""
+    assert difference(numpy.array([1.0, numpy.nan]), numpy.array([3.0, numpy.inf])) == 2.0
+    assert difference(numpy.array([numpy.nan]), numpy.array([3.0])) == float("inf")
+
+
+# tune --precision
+
+
+def test_tune_keeps_the_overflow_in_float(command: Command, device: DeviceInfo) -> None:
+    onnx.save(overflow_model(), "planted.onnx")
+    status, out, err = command("tune", "--precision", "--tolerance", "1e-2", "planted.onnx")
+    assert status == 0, err
+    content = json.loads(Path("planted.precision.json").read_text())
+    assert content["float_storage"] == ["big"] and content["error"] <= 1e-2
+    assert "1 of 5 values stay float" in out and "planted.precision.json" in out
+    assert [path.name for path in Path().iterdir() if "precision" in path.name] == ["planted.precision.json"]
+    status, _, err = command("verify", "planted.onnx", "--precision", "planted.precision.json")
+    assert status == 0, err
+    x = picture()
+    model = imgconv.load("planted.onnx", device, precision="planted.precision.json")
+    expected = run_oracle(overflow_model(), {"x": x})["y"]
+    assert numpy.abs(model(x) - expected).max() <= 2e-3 * numpy.abs(expected).max()
+    numpy.save("x.npy", x)
+    arguments = ("--input", "x=x.npy", "--save", "y.npz", "--precision", "planted.precision.json")
+    assert command("run", "planted.onnx", *arguments)[0] == 0
+    with numpy.load("y.npz") as saved:
+        numpy.testing.assert_array_equal(saved["y"], model(x))
+
+
+def test_tune_measures_the_pictures_given(command: Command) -> None:
+    """The layer that loses digits on them stays float, and one that is large on 0 .. 255 only does not."""
+    onnx.save(offset_model(), "offset.onnx")
+    for name, seed in (("a.png", 1), ("b.png", 2)):
+        pixels = numpy.random.default_rng(seed).integers(0, 255, (12, 10, 3), numpy.uint8)
+        Image.fromarray(pixels).save(name)
+    arguments = ("tune", "--precision", "offset.onnx", "a.png", "b.png", "--scale", "1/255")
+    status, out, err = command(*arguments, "--json", "--output", "chosen.json")
+    assert status == 0, err
+    assert json.loads(Path("chosen.json").read_text())["float_storage"] == ["high"]
+    result = json.loads(out)
+    assert result["file"] == "chosen.json" and result["error"] <= 1e-2 < 0.1 < result["half_error"]
+    onnx.save(overflow_model(200.0), "large.onnx")
+    for pictures, kept in (((), ["big"]), (("a.png", "--scale", "1/255"), [])):
+        assert command("tune", "--precision", "large.onnx", *pictures)[0] == 0
+        assert json.loads(Path("large.precision.json").read_text())["float_storage"] == kept
+    status, _, _ = command(*arguments, "--output", "loose.json", "--tolerance", 1)
+    assert status == 0 and json.loads(Path("loose.json").read_text())["float_storage"] == []
+
+
+def test_what_tune_refuses(command: Command) -> None:
+    onnx.save(overflow_model(), "planted.onnx")
+    status, _, err = command("tune", "planted.onnx", "a.png")
+    assert status == 1 and "pictures are for --precision" in err
+    for arguments, part in (
+        (("--tolerance", "0"), "--tolerance 0"), (("--output", "no/p.json"), "cannot write"), (("no.png",), "no.png"),
+    ):
+        status, out, err = command("tune", "--precision", "planted.onnx", *arguments)
+        assert status == 1 and out == "" and part in err, err
+    numpy.save("x.npy", picture())
+    status, out, err = command("run", "planted.onnx", "--input", "x=x.npy", "--precision", "none.json")
+    assert status == 1 and out == "" and "cannot read 'none.json'" in err

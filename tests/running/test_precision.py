@@ -1,0 +1,295 @@
+"""What stays float under FLOAT16: measured choices, the file that keeps them, and plans that follow them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy
+import onnx
+import pytest
+from planted import LAYERS, cancelling_model, offset_model, overflow_model, picture
+from support import run_oracle
+
+import imgconv
+from imgconv.cl.device import Context, DeviceInfo
+from imgconv.compiling.compiler import Prepared
+from imgconv.compiling.lower import lower
+from imgconv.compiling.plan import Plan
+from imgconv.compiling.textures import SMALL_WEIGHTS
+from imgconv.config import Config, Precision
+from imgconv.errors import ConfigError, DeviceError
+from imgconv.graph.evaluate import evaluate_graph
+from imgconv.graph.nodes import Graph
+from imgconv.kernels.layout import ImageLimits
+from imgconv.kernels.limits import Target
+from imgconv.onnx_import import import_onnx
+from imgconv.passes import run_passes
+from imgconv.running.precision import Block, choose_precision, drawn_inputs, most_sensitive, relative_error
+from imgconv.running.session import Session
+from imgconv.running.target import target_of
+from imgconv.stored.precision_file import PrecisionFile, default_path, fingerprint, read_precision_file
+from imgconv.tensor import Tensor, build_graph, concatenate
+
+RANDOM = numpy.random.default_rng(8)
+WIDE = Target(ImageLimits(4096, 4096, 8), "cpu", 2)
+
+
+def graph_of(model: onnx.ModelProto) -> Graph:
+    return run_passes(import_onnx(model))
+
+
+def constant(*shape: int) -> Tensor:
+    return Tensor.constant(RANDOM.uniform(-1, 1, shape).astype(numpy.float32))
+
+
+def stored(plan: Plan) -> Mapping[str, str]:
+    """The dtype of every value of a plan by name."""
+    return {name: place.storage.dtype for name, place in plan.placements.items()}
+
+
+# Choosing
+
+
+def test_overflow_keeps_float(device: DeviceInfo, context: Context) -> None:
+    """float16=1 alone is finite and near onnxruntime, where half for everything is not finite."""
+    model, x = overflow_model(), picture()
+    expected = run_oracle(model, {"x": x})
+    graph = graph_of(model)
+    plain = Session(lower(graph, Config(float16=1), target_of(device)), context).run({"x": x})
+    assert not numpy.isfinite(plain["y"]).all()
+    chosen = imgconv.load(model, device, float16=1)
+    kept = chosen.config.precision.storage
+    assert "big" in kept and "first" not in kept
+    assert stored(chosen.plan)["big"] == "float32" and stored(chosen.plan)["first"] == "float16"
+    # Two textures of the chain are half; each rounds by at most 2^-11 of its value.
+    assert relative_error(chosen.run({"x": x}), expected) <= 2e-3
+
+
+def test_a_value_that_comes_near_keeps_float(device: DeviceInfo, context: Context) -> None:
+    """Values of 3e4 on the drawn picture could be over 65504 on another; values of 200 could not."""
+    for factor, kept in ((200.0, {"big"}), (1.0, set())):
+        graph = graph_of(overflow_model(factor))
+        choice = choose_precision(Prepared(graph, Config(float16=1), target_of(device)), context)
+        assert choice.precision.storage == kept and choice.largest["big"] < 65504
+
+
+def test_what_loses_digits_keeps_float(device: DeviceInfo, context: Context) -> None:
+    """Half has 0.5 between 1000 and 1001: only that layer stays float, and the result is right."""
+    graph, x = graph_of(offset_model()), picture()
+    plain = Session(lower(graph, Config(float16=1), target_of(device)), context)
+    assert relative_error(plain.run({"x": x}), evaluate_graph(graph, {"x": x})) > 0.1
+    prepared = Prepared(graph, Config(float16=1), target_of(device))
+    choice = choose_precision(prepared, context, None, [{"x": x}], splits=3)
+    assert choice.precision == Precision(frozenset({"high"}))
+    assert choice.half_error > 0.1 and choice.error <= 1e-3
+    model = imgconv.load(offset_model(), device, float16=1)
+    assert relative_error(model.run({"x": x}), run_oracle(offset_model(), {"x": x})) <= 1e-2
+
+
+def test_a_bound_that_half_cannot_keep_leaves_all_float(device: DeviceInfo, context: Context) -> None:
+    graph = graph_of(overflow_model(1.0))
+    choice = choose_precision(Prepared(graph, Config(float16=1), target_of(device)), context, bound=1e-9)
+    assert choice.precision.storage >= {*LAYERS[:-1], "x"} and choice.error <= 1e-9
+    plan = lower(graph, Config(float16=1, precision=choice.precision), target_of(device))
+    assert set(stored(plan).values()) == {"float32"}
+
+
+def test_half_arithmetic_is_left_where_it_costs(device: DeviceInfo, context: Context) -> None:
+    """float16=2: the layer whose products cancel computes in float, though its values are stored half."""
+    model, x = cancelling_model(), picture()
+    if not device.fp16_arithmetic:
+        with pytest.raises(DeviceError):
+            imgconv.load(model, device, float16=2)
+        return
+    expected, target, graph = run_oracle(model, {"x": x}), target_of(device), graph_of(model)
+    plain = Session(lower(graph, Config(float16=2), target), context)
+    assert relative_error(plain.run({"x": x}), expected) > 0.1
+    choice = choose_precision(Prepared(graph, Config(float16=2), target), context, None, [{"x": x}])
+    assert not choice.precision.storage and "difference" in choice.precision.arithmetic and choice.error <= 1e-2
+    chosen = imgconv.load(model, device, float16=2)
+    assert "difference" in chosen.config.precision.arithmetic
+    assert relative_error(chosen.run({"x": x}), expected) <= 1e-2
+
+
+def test_largest_values_are_those_of_the_inputs(device: DeviceInfo, context: Context) -> None:
+    graph = graph_of(overflow_model())
+    inputs = [{"x": picture(1)}, {"x": 3 * picture(2)}, {"x": picture(3)}]
+    choice = choose_precision(Prepared(graph, Config(float16=1), target_of(device)), context, None, inputs)
+    every = Graph(graph.inputs, tuple(graph.producers), graph.nodes, graph.constants)
+    values = [evaluate_graph(every, each) | each for each in inputs]
+    expected = {name: max(numpy.abs(each[name]).max() for each in values) for name in ("x", *LAYERS)}
+    # float32 sums of 45 products against float64.
+    assert choice.largest == pytest.approx(expected, rel=1e-5)
+
+
+def test_most_sensitive_first() -> None:
+    blocks = [Block(("a", "b"), 0.4), Block(("c",), 0.03), Block(("d",), 0.04)]
+    assert most_sensitive(blocks, 1.0) == set()
+    assert most_sensitive(blocks, 0.051) == {"a", "b"}
+    assert most_sensitive(blocks, 0.05) == {"a", "b", "c"}
+    assert most_sensitive(blocks, 0.0) == {"a", "b", "c", "d"}
+    assert most_sensitive([Block(("a",), float("inf")), Block(("b",), 0.0)], 0.1) == {"a"}
+
+
+def test_relative_error() -> None:
+    one = {"y": numpy.array([1.0, -4.0, numpy.inf, numpy.nan])}
+    assert relative_error({"y": numpy.array([1.0, -3.0, 0.0, 0.0])}, one) == 0.25
+    assert relative_error({"y": numpy.array([numpy.nan, -4.0, 0.0, 0.0])}, one) == float("inf")
+    assert relative_error({"y": numpy.array([0.5])}, {"y": numpy.array([0.0])}) == 0.5
+    assert relative_error({"y": numpy.zeros((0, 2))}, {"y": numpy.zeros((0, 2))}) == 0.0
+
+
+def test_drawn_inputs_fill_their_range() -> None:
+    low, high = drawn_inputs(graph_of(overflow_model()))
+    assert (low["x"].min(), low["x"].max()) == (0, 1) and (high["x"].min(), high["x"].max()) == (0, 255)
+    assert low["x"].dtype == numpy.float32
+
+
+def test_an_input_without_elements_is_drawn() -> None:
+    x = Tensor.input("x", (1, 3, 0, 4))
+    assert [drawn["x"].shape for drawn in drawn_inputs(build_graph({"y": x.sum([2])}))] == [x.shape] * 2
+
+
+# Plans that follow a choice
+
+
+def test_parts_of_a_concatenation_are_of_one_dtype() -> None:
+    """Parts share a texture with the whole: where one must be float, all are."""
+    x = Tensor.input("x", (1, 4, 5, 5))
+    a, b = (x.conv2d(constant(4, 4, 1, 1)).named(name) for name in "ab")
+    y = concatenate([a, b], 1).named("whole").conv2d(constant(4, 8, 1, 1))
+    graph = run_passes(build_graph({"y": y}))
+    half = stored(lower(graph, Config(float16=1), WIDE))
+    assert half["a"] == half["b"] == half["whole"] == half["x"] == "float16"
+    kept = stored(lower(graph, Config(float16=1, precision=Precision(frozenset({"b"}))), WIDE))
+    assert kept["a"] == kept["b"] == kept["whole"] == "float32" and kept["x"] == "float16"
+
+
+def test_weights_of_float_nodes_are_float() -> None:
+    """Weights of a convolution, a matrix and a table: half where their reader is, float where it stays float."""
+    n = int(SMALL_WEIGHTS**0.5) + 2
+    image, row = Tensor.input("image", (1, n, 2, 2)), Tensor.input("row", (2, n))
+    made = {
+        "convolved": image.conv2d(constant(n, n, 1, 1)), "product": row @ constant(n, n),
+        "sum": Tensor.input("table", (n, n)).exp() + constant(n, n),
+    }
+    graph = run_passes(build_graph({name: tensor.named(name) for name, tensor in made.items()}))
+    for name in made:
+        for kept, dtype in ((frozenset({name}), "float32"), (frozenset(set(made) - {name}), "float16")):
+            plan = lower(graph, Config(float16=1, precision=Precision(kept)), WIDE)
+            read = next(launch for launch in plan.launches if launch.name == name).reads
+            assert {storage.dtype for storage in read if storage in plan.content} == {dtype}, (name, kept)
+
+
+# Sessions, step by step
+
+
+@pytest.mark.parametrize("max_image", [None, 8])
+def test_every_value_can_be_read(device: DeviceInfo, context: Context, max_image: int | None) -> None:
+    """Values in textures, in tiles, in parts of a concatenation and in buffers, as numpy computes them."""
+    x = Tensor.input("x", (1, 6, 9, 7))
+    a, b = (x.conv2d(constant(c, 6, 3, 3), padding=1).relu().named(name) for name, c in (("a", 4), ("b", 7)))
+    joined = concatenate([a, b], 1).named("joined").conv2d(constant(5, 11, 1, 1)).named("c")
+    graph = run_passes(build_graph({"y": joined.sum([2, 3]) + 1}))
+    limits = ImageLimits(*(max_image or size for size in (4096, 4096)), 64)
+    session = Session(lower(graph, Config(), Target(limits, "cpu", 2)), context)
+    assert session.plan.placements["b"].channel_offset == 4
+    inputs = {"x": RANDOM.uniform(-1, 1, (1, 6, 9, 7)).astype(numpy.float32)}
+    every = Graph(graph.inputs, tuple(graph.producers), graph.nodes, graph.constants)
+    expected = {**evaluate_graph(every, inputs), **inputs}
+    seen = []
+    for name in session.steps(inputs):
+        seen.append(name)
+        # Sums of 54 products of numbers below 1, in float32.
+        numpy.testing.assert_allclose(session.value(name), expected[name], 0, 1e-4, err_msg=name)
+    assert {"x", "a", "b", "c", "y"} <= set(seen) and len(seen) == len(set(seen))
+    found = session.outputs()
+    assert all((found[name] == array).all() for name, array in session.run(inputs).items())
+
+
+def test_rounding_between_steps(device: DeviceInfo, context: Context) -> None:
+    graph, x = graph_of(offset_model()), picture()
+    session = Session(lower(graph, Config(), target_of(device)), context)
+    for name in session.steps({"x": x}):
+        if name == "high":
+            session.round_to_half(name)
+    first = numpy.pad(x, ((0, 0), (0, 1), (0, 0), (0, 0)))
+    expected = (first + numpy.float32(1000)).astype(numpy.float16).astype(numpy.float32) - 1000
+    numpy.testing.assert_array_equal(session.outputs()["y"], expected)
+    exact = session.run({"x": x})["y"]
+    assert numpy.abs(exact - expected).max() > 0.2
+
+
+# The file
+
+
+def write(path: Path, **changes: Any) -> Path:
+    """A file for the planted model, with changed entries; None leaves one out."""
+    file = PrecisionFile(fingerprint(graph_of(overflow_model())), 1, 1e-2, 1e-3, Precision(frozenset({"big"})))
+    content = json.loads(file.to_json()) | changes
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+    return path
+
+
+def test_file_keeps_the_choice(tmp_path: Path, device: DeviceInfo) -> None:
+    path = write(tmp_path / "model.precision.json")
+    file = read_precision_file(path)
+    assert file.precision == Precision(frozenset({"big"})) and (file.float16, file.tolerance) == (1, 1e-2)
+    x = picture()
+    model = imgconv.load(overflow_model(), device, precision=path)
+    assert model.config.float16 == 1 and model.config.precision == file.precision
+    assert relative_error(model.run({"x": x}), run_oracle(overflow_model(), {"x": x})) <= 2e-3
+    assert default_path("folder/net.onnx") == Path("folder/net.precision.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"format": "another"}, "is no precision file"),
+        ({"version": 2}, "version 2"),
+        ({"model": "0" * 64}, "another model"),
+        ({"model": None}, "damaged: model is None"),
+        ({"float16": 3}, "float16 is 3"),
+        ({"error": "small"}, "error is 'small'"),
+        ({"float_storage": "big"}, "float_storage is no list"),
+        ({"float_arithmetic": [1]}, "float_arithmetic is no list"),
+        ({"float_storage": ["nobody"]}, "'nobody'"),
+    ],
+)
+def test_foreign_and_damaged_files(tmp_path: Path, device: DeviceInfo, changes: dict[str, Any], part: str) -> None:
+    path = write(tmp_path / "p.json", **changes)
+    with pytest.raises(ConfigError, match=part) as caught:
+        imgconv.load(overflow_model(), device, precision=path)
+    assert str(path) in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path, device: DeviceInfo) -> None:
+    path = write(tmp_path / "p.json")
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(ConfigError, match="damaged"):
+        imgconv.load(overflow_model(), device, precision=path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="damaged"):
+        imgconv.load(overflow_model(), device, precision=path)
+    with pytest.raises(ConfigError, match="cannot read"):
+        imgconv.load(overflow_model(), device, precision=tmp_path / "none.json")
+    with pytest.raises(ConfigError, match="float16=1, not for float16=0"):
+        imgconv.load(overflow_model(), device, precision=write(path), float16=0)
+
+
+def test_other_weights_are_another_model() -> None:
+    """One weight, or one operation, changes the fingerprint; the size of the input does not."""
+    same, other = overflow_model(), overflow_model()
+    weights = onnx.numpy_helper.to_array(other.graph.initializer[0]).copy()
+    weights[0, 0, 0, 0] += 1
+    other.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weights, other.graph.initializer[0].name))
+    larger = overflow_model()
+    larger.graph.input[0].type.tensor_type.shape.dim[2].dim_value = 20
+    activated = overflow_model()
+    activated.graph.node.append(onnx.helper.make_node("Relu", ["y"], ["z"]))
+    activated.graph.output[0].name = "z"
+    prints = [fingerprint(graph_of(each)) for each in (overflow_model(), same, other, larger, activated)]
+    assert prints[0] == prints[1] == prints[3] and len(set(prints)) == 3

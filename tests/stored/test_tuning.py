@@ -1,0 +1,259 @@
+"""The database of measurements: what is recorded is chosen, for its own device only, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+from graphs import const, target
+
+from imgconv.cl.device import DeviceInfo
+from imgconv.compiling.choose import Request
+from imgconv.compiling.compiler import Prepared
+from imgconv.config import Config
+from imgconv.errors import ConfigError
+from imgconv.kernels import conv, conv_choice, matmul
+from imgconv.kernels.step import Choice
+from imgconv.kernels.templates import template_of
+from imgconv.onnx_import import import_onnx
+from imgconv.running.compiled import prepare_for
+from imgconv.running.tuner import ranked
+from imgconv.stored.tuning import Database, Measured, Tuned, default_path, key, open_beside
+from imgconv.tensor import Tensor, build_graph
+
+ROOT = Path(__file__).parents[2]
+PROBLEM = conv.Problem(1, 32, (14, 14), 64, (14, 14), (1, 1), (1, 1), (1, 1), (0, 0), 1)
+PRODUCT = matmul.Problem(1, 3, 64, 40)
+SLOW, FAST = conv_choice.candidates(PROBLEM, "gpu")[:2]
+HERE = "Vendor | GPU | OpenCL C 1.2 | driver 1"
+NAME = key(PROBLEM, Config())
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(tmp_path / "m.tuning", new=True)
+
+
+def choice(database: Database, problem: Any, device: str = HERE, config: Config = Config()) -> Choice:
+    """What is chosen for a GPU of eight compute units."""
+    template = template_of(problem)
+    made = Tuned(database, device).choose(Request(template, problem, target(compute_units=8), config, "y"))
+    assert made is not None
+    return made
+
+
+def chosen(database: Database, device: str = HERE, config: Config = Config()) -> conv.Specialisation:
+    made = choice(database, PROBLEM, device, config).specialisation
+    assert isinstance(made, conv.Specialisation)
+    return made
+
+
+def test_the_fastest_is_chosen(database: Database) -> None:
+    default = chosen(database)
+    assert default == conv_choice.default_specialisation(PROBLEM, "gpu", 8)
+    other = next(c for c in conv_choice.candidates(PROBLEM, "gpu") if c != default)
+    database.record(HERE, NAME, [Measured(default, 2e-3), Measured(other, 1e-3)])
+    assert chosen(database) == other
+    assert database.find(HERE, NAME) == [Measured(other, 1e-3), Measured(default, 2e-3)]
+    assert choice(database, PROBLEM).seconds == 1e-3 and choice(database, replace(PROBLEM, batch=2)).seconds is None
+    database.record(HERE, NAME, [Measured(default, 0.5e-3), Measured(other, 9.0)])
+    assert chosen(database) == default, "the shorter of two measurements stays"
+
+
+def test_products_too(database: Database) -> None:
+    fast = matmul.candidates(PRODUCT, "gpu")[-1]
+    database.record(HERE, key(PRODUCT, Config()), [Measured(fast, 1e-3)])
+    assert choice(database, PRODUCT).specialisation == fast
+
+
+@pytest.mark.parametrize("other", ["Vendor | GPU | OpenCL C 1.2 | driver 2", "Vendor | GPU | OpenCL C 3.0 | driver 1"])
+def test_another_device_or_driver_is_not_consulted(database: Database, other: str) -> None:
+    default = chosen(database)
+    database.record(HERE, NAME, [Measured(SLOW if SLOW != default else FAST, 1e-9)])
+    assert chosen(database, other) == default
+    assert chosen(database, HERE, Config(float16=1)) == default, "half textures are another matter"
+
+
+def test_what_the_kernels_no_longer_take_is_not_chosen(database: Database) -> None:
+    database.record(HERE, NAME, [Measured(replace(SLOW, half_quads=4), 1e-9)])
+    assert chosen(database) == conv_choice.default_specialisation(PROBLEM, "gpu", 8)
+    assert choice(database, PROBLEM).seconds is None, "and not said to be"
+    with sqlite3.connect(database.path) as connection:
+        connection.execute("""UPDATE measured SET specialisation = '{"kernel": "convolution", "unheard_of": 1}'""")
+    database.record(HERE, NAME, [Measured(FAST, 2e-9)])
+    assert chosen(database) == FAST and database.find(HERE, NAME) == [Measured(FAST, 2e-9)], "nor in the way"
+
+
+# Rows as imgconv 0.1.0 first wrote them: device, problem, specialisation, seconds.
+OLD_ROWS = [
+    (
+        HERE,
+        "convolution Problem(batch=1, channels=32, input_size=(14, 14), filters=64, output_size=(14, 14), "
+        "window=(1, 1), strides=(1, 1), dilations=(1, 1), pads=(0, 0), groups=1, depthwise=False, phases=(1, 1), "
+        "phase_shift=(0, 0), half=False, integers=False) stored as float",
+        '{"block_columns": 1, "block_quads": 1, "block_rows": 1, "float_coordinates": true, "half_quads": 0, '
+        '"keep": "texel", "kernel": "convolution", "local_size": [2, 32, 2], "parts": 16, "passes": 1, '
+        '"staged_input": false, "vector_quads": 1, "weights": "image", "winograd": 0}',
+        1e-5,
+    ),
+    (
+        HERE, "product Problem(batch=1, rows=3, inner=64, columns=40) stored as half",
+        '{"block_quads": 1, "block_rows": 3, "group_columns": 8, "kernel": "product", "parts": 16}', 2e-5,
+    ),
+]
+
+
+def test_old_files_are_read(database: Database) -> None:
+    """A new field of a problem, or another name of a file of ours, must not lose what users measured."""
+    with sqlite3.connect(database.path) as connection:
+        connection.executemany("INSERT INTO measured VALUES (?, ?, ?, ?)", OLD_ROWS)
+    found = choice(database, PROBLEM)
+    wanted = conv.Specialisation(
+        1, 1, 1, "texel", "image", (2, 32, 2), parts=16, float_coordinates=True
+    )
+    assert (found.specialisation, found.seconds) == (wanted, 1e-5)
+    assert wanted != chosen(database, "elsewhere"), "the cost model would take another one"
+    found = choice(database, PRODUCT, config=Config(float16=1))
+    assert (found.specialisation, found.seconds) == (matmul.Specialisation(3, 1, 16, 8), 2e-5)
+
+
+def test_verify_and_precision_judge_the_plan_that_load_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: DeviceInfo
+) -> None:
+    """Both take the measurements beside the model."""
+    import imgconv
+    from imgconv import cli
+    from imgconv.commands import tune, verify
+
+    model = tmp_path / "m.onnx"
+    x = Tensor.input("x", (1, 8, 9, 9))
+    imgconv.export_onnx(build_graph({"y": x.conv2d(const(8, 8, 3, 3))}, [x]), model)
+    prepared = prepare_for(device, import_onnx(model), Config())
+    (launch,) = (launch for launch in prepared.plan().launches if launch.choice)
+    assert launch.choice is not None
+    other = ranked(launch.choice.problem, prepared.target)[-1]
+    for config in (Config(), Config(float16=1)):
+        made = [Measured(other, 1e-12)]
+        Database(default_path(model), new=True).record(device.key, key(launch.choice.problem, config), made)
+    seen: list[Any] = []
+
+    def look(*arguments: Any, **options: Any) -> Any:
+        seen.extend(each for each in arguments if isinstance(each, Prepared))
+        raise ConfigError("seen")
+
+    monkeypatch.setattr(verify, "verify", look)
+    monkeypatch.setattr(tune, "choose_precision", look)
+    monkeypatch.setenv("IMGCONV_DEVICE", str(device.index))
+    assert cli.main(["verify", str(model)]) == cli.main(["tune", "--precision", str(model)]) == 1
+    expected = imgconv.load(model, device).plan
+    for each in seen:
+        plans = str(each.plan(Config())), str(expected)
+        assert plans[0] == plans[1] and str(other) in plans[0]
+    assert len(seen) == 2
+
+
+def test_merging_keeps_the_shorter(database: Database, tmp_path: Path) -> None:
+    other = Database(tmp_path / "other", new=True)
+    database.record(HERE, NAME, [Measured(SLOW, 3e-3), Measured(FAST, 2e-3)])
+    other.record(HERE, NAME, [Measured(SLOW, 1e-3), Measured(FAST, 9e-3)])
+    other.record("elsewhere", NAME, [Measured(SLOW, 1e-3)])
+    for _ in range(2):
+        database.merge(other.path)
+        assert database.find(HERE, NAME) == [Measured(SLOW, 1e-3), Measured(FAST, 2e-3)]
+        assert database.find("elsewhere", NAME) == [Measured(SLOW, 1e-3)]
+    with pytest.raises(ConfigError, match="no tuning file .*none"):
+        database.merge(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_damaged_and_foreign_files(database: Database, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("this is no database" * 99)
+    with pytest.raises(ConfigError, match="text.* is no tuning file, is damaged"):
+        Database(tmp_path / "text")
+    with sqlite3.connect(database.path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(ConfigError, match="version 99 where this imgconv reads 1: .*tune again"):
+        Database(database.path)
+    with sqlite3.connect(tmp_path / "foreign") as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    before = (tmp_path / "foreign").read_bytes()
+    with pytest.raises(ConfigError, match="foreign' is no tuning file"):
+        database.merge(tmp_path / "foreign")
+    assert (tmp_path / "foreign").read_bytes() == before
+    with pytest.raises(ConfigError, match="there is no tuning file .*none"):
+        Database(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_file_that_is_there_is_only_read(database: Database) -> None:
+    """As it lies beside a model that is installed where nobody may write, or while another process writes to it."""
+    database.record(HERE, NAME, [Measured(SLOW, 1e-3)])
+    before = os.stat(database.path).st_mtime_ns
+    with sqlite3.connect(database.path) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        start = time.monotonic()
+        assert Database(database.path).best(HERE) == {NAME: Measured(SLOW, 1e-3)}
+        assert time.monotonic() - start < 5
+    assert os.stat(database.path).st_mtime_ns == before
+
+
+def test_the_file_beside_a_model(tmp_path: Path) -> None:
+    model = tmp_path / "m.onnx"
+    assert default_path(model) == tmp_path / "m.tuning"
+    assert open_beside(model) is None and open_beside(object()) is None
+    Database(default_path(model), new=True)
+    assert open_beside(str(model)) is not None
+
+
+WRITER = """
+    import sys
+    sys.path[:0] = {path!r}
+    from test_tuning import NAME, SLOW, Measured, Database
+    print("ready", flush=True)
+    for number in range({count}):
+        Database({file!r}).record({device!r}, NAME + str(number), [Measured(SLOW, 1e-3)])
+"""
+
+
+def writer(database: Database, device: str, count: int) -> subprocess.Popen[bytes]:
+    path = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "stored"), str(ROOT / "tests" / "device")]
+    script = textwrap.dedent(WRITER).format(path=path, file=str(database.path), device=device, count=count)
+    return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=ROOT)
+
+
+def test_two_processes_write_at_once(database: Database) -> None:
+    processes = [writer(database, device, 40) for device in ("one", "two")]
+    assert [process.wait() for process in processes] == [0, 0]
+    for process in processes:
+        assert process.stdout is not None
+        process.stdout.close()
+    assert len(database.best("one")) == len(database.best("two")) == 40
+
+
+def test_a_kill_leaves_the_file_whole(database: Database) -> None:
+    database.record(HERE, NAME, [Measured(SLOW, 1e-3)])
+    with writer(database, "one", 10_000) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.1)
+        os.kill(process.pid, signal.SIGKILL)
+    assert database.find(HERE, NAME) == [Measured(SLOW, 1e-3)]
+    with sqlite3.connect(database.path) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_groups_that_stage_the_input_of_a_product_are_two_items_wide() -> None:
+    """Where that leaves none idle."""
+    large = conv.Problem(1, 256, (256, 256), 256, (256, 256), (1, 1), (1, 1), (1, 1), (0, 0), 1)
+    groups = [c.local_size or () for c in conv_choice.candidates(large, "gpu") if c.weights == "local"]
+    assert groups and all(group[0] == 2 and prod(group) == 128 for group in groups)
