@@ -44,7 +44,8 @@ from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.cl.queue import finish
 from imgconv.commands.arguments import positive
 from imgconv.config import read_config
-from imgconv.running.pipeline import Frame, Mapped, Pipeline
+from imgconv.running.mapped import Mapped
+from imgconv.running.pipeline import Frame, Pipeline
 from imgconv.running.session import Session
 from imgconv.running.timing import Timing, timed
 

@@ -29,7 +29,8 @@ from imgconv.stored.tuning import Database, open_beside
 if TYPE_CHECKING:
     from imgconv.onnx_import import Model as OnnxModel
     from imgconv.pictures.preparation import Colors, Filter, Format, Order, Resize
-    from imgconv.running.pipeline import Frame, Mapped
+    from imgconv.running.mapped import Mapped
+    from imgconv.running.pipeline import Frame
     from imgconv.running.programs import Progress
     from imgconv.running.session import Session
 
@@ -132,7 +133,7 @@ class Model:
         phones, nothing is copied; elsewhere the device copies from and to pinned memory. It takes `plan.buffer_bytes`.
         See Mapped. Raises ResourceError, and as `graph` does.
         """
-        from imgconv.running.pipeline import Mapped
+        from imgconv.running.mapped import Mapped
 
         return Mapped(self._last.session)
 

@@ -20,6 +20,7 @@ from imgconv.arrays import Array
 from imgconv.cl.device import Context, refusal
 from imgconv.cl.loader import copy_function
 
+Queue = cl.CommandQueue
 Memory = Union[cl.Buffer, cl.Image]
 Events = Sequence[cl.Event] | None
 

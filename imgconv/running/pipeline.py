@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -18,17 +18,13 @@ from threading import Condition, RLock, Thread
 from time import monotonic, sleep
 from typing import Any
 
-import numpy
-
 from imgconv.cl.ending import driver_use
-from imgconv.cl.queue import Event, enqueue_barrier, enqueue_marker, is_over, span, wait
 from imgconv.cl.transfer import finish_queue, is_memory, new_queue
-from imgconv.compiling.plan import Storage
 from imgconv.errors import Error, InputError
-from imgconv.running.exchange import check_exact, check_inputs, converted, moved_outputs
+from imgconv.running.exchange import check_exact, check_inputs
+from imgconv.running.frame_memory import FrameMemory, Ticks
 from imgconv.running.session import Session
 
-Ticks = tuple[int, int]
 # Bytes of a frame's inputs and outputs under which a copy is the cheapest: a wait for another queue is tens of
 # microseconds of a GPU's time, as the copy of this many bytes is; so is handing shared memory back and forth.
 SMALL_FRAME = 1 << 18
@@ -48,10 +44,10 @@ class Frame(Future[dict[str, Any]]):
     is done and where the context was opened with profile=True.
     """
 
-    def __init__(self, pipeline: Pipeline, slot: _Slot) -> None:
+    def __init__(self, pipeline: Pipeline, memory: FrameMemory) -> None:
         super().__init__()
         self.ticks: Mapping[str, Ticks] = {}
-        self._work: tuple[Pipeline, _Slot] | None = (pipeline, slot)
+        self._work: tuple[Pipeline, FrameMemory] | None = (pipeline, memory)
         self.set_running_or_notify_cancel()
 
     def result(self, timeout: float | None = None) -> dict[str, Any]:
@@ -92,12 +88,12 @@ class Frame(Future[dict[str, Any]]):
             with suppress(Error):
                 work[1].finish()
 
-    def _take_slot(self) -> _Slot:
+    def _take_memory(self) -> FrameMemory:
         """Its memory, which it does not know from here on."""
         assert self._work is not None
-        _, slot = self._work
+        _, memory = self._work
         self._work = None
-        return slot
+        return memory
 
 
 class Pipeline:
@@ -117,8 +113,8 @@ class Pipeline:
         self._queues = context.queue, context.queue
         if not (self._small or context.info.shares_memory):
             self._queues = new_queue(context), new_queue(context)
-        self._free: list[_Slot] = []
-        self._slots = 0
+        self._free: list[FrameMemory] = []
+        self._frames = 0
         self._busy = 0
         self._changed = Condition()
         self._watch = watch = _Watch()
@@ -137,7 +133,7 @@ class Pipeline:
     @property
     def bytes(self) -> int:
         """Device memory of the frames, beside that of the plan."""
-        return self._slots * self._session.plan.buffer_bytes
+        return self._frames * self._session.plan.buffer_bytes
 
     def submit(self, inputs: Mapping[str, Any], depth: int) -> Frame:
         """Starts a frame; waits first while `depth` frames are under way.
@@ -152,18 +148,18 @@ class Pipeline:
             raise InputError("a submitted frame takes arrays; run() takes OpenCL buffers and images")
         arrays = check_inputs(self._session.plan.inputs, inputs)
         check_exact(self._session.plan, arrays)
-        slot = self._acquire(depth)
-        frame = Frame(self, slot)
+        memory = self._acquire(depth)
+        frame = Frame(self, memory)
         try:
-            slot.fill(arrays)
+            memory.fill(arrays)
             with driver_use, context.lock:
-                slot.start(*(self._queues if self._behind else (context.queue, context.queue)))
+                memory.start(*(self._queues if self._behind else (context.queue, context.queue)))
                 self._watch.add(frame)
         except BaseException as error:
             with suppress(ValueError):
                 self._under_way.remove(frame)
-            frame._take_slot()
-            self._drop(slot)
+            frame._take_memory()
+            self._drop(memory)
             frame.set_exception(error)
             if not isinstance(error, Error):
                 raise
@@ -184,18 +180,18 @@ class Pipeline:
         outputs, failure = {}, None
         with driver_use:
             frame = self._under_way.popleft()
-            slot = frame._take_slot()
+            memory = frame._take_memory()
             try:
                 start = monotonic()
-                slot.finish()
+                memory.finish()
                 self._behind = monotonic() - start > BEHIND
-                outputs = slot.results()
-                frame.ticks = slot.ticks()
+                outputs = memory.results()
+                frame.ticks = memory.ticks()
             except BaseException as error:
-                self._drop(slot)
+                self._drop(memory)
                 failure = error
             else:
-                self._release(slot)
+                self._release(memory)
         if failure is None:
             frame.set_result(outputs)
             return
@@ -203,14 +199,14 @@ class Pipeline:
         if not isinstance(failure, Exception):
             raise failure
 
-    def _acquire(self, depth: int) -> _Slot:
-        """A slot; finishes frames while `depth` of them are under way."""
+    def _acquire(self, depth: int) -> FrameMemory:
+        """Memory of a frame; finishes frames while `depth` of them are under way."""
         while True:
             with self._changed:
                 if self._busy < depth:
-                    slot = self._free.pop() if self._free else self._new_slot()
+                    memory = self._free.pop() if self._free else self._new_memory()
                     self._busy += 1
-                    return slot
+                    return memory
                 if not (self._under_way and self._finishing.acquire(blocking=False)):
                     self._changed.wait()  # another thread finishes frames, or is about to start one
                     continue
@@ -222,157 +218,33 @@ class Pipeline:
                 self._wake()
 
     def _wake(self) -> None:
-        """Lets who waits for a slot look again: the thread that finished frames may have ended with the interpreter."""
+        """Lets who waits for memory look again: the thread that finished frames may have ended with the interpreter."""
         with self._changed:
             self._changed.notify_all()
 
-    def _new_slot(self) -> _Slot:
-        slot = _Slot(self._session, not self._small)
-        self._slots += 1
-        return slot
+    def _new_memory(self) -> FrameMemory:
+        memory = FrameMemory(self._session, not self._small)
+        self._frames += 1
+        return memory
 
-    def _release(self, slot: _Slot) -> None:
-        """Lets the next frame have the slot."""
+    def _release(self, memory: FrameMemory) -> None:
+        """Lets the next frame have the memory."""
         with self._changed:
-            self._free.append(slot)
+            self._free.append(memory)
             self._busy -= 1
             self._changed.notify_all()
 
-    def _drop(self, slot: _Slot) -> None:
-        """Takes a slot out of use in which something failed: nobody knows who has its memory, host or device."""
+    def _drop(self, memory: FrameMemory) -> None:
+        """Takes memory out of use in which something failed: nobody knows whose it is, the host's or the device's."""
         try:
             with driver_use:
                 for queue in {self._session.context.queue, *self._queues}:
                     finish_queue(queue)
         finally:
             with self._changed:
-                self._slots -= 1
+                self._frames -= 1
                 self._busy -= 1
                 self._changed.notify_all()
-
-
-class _Slot:
-    """The memory of one frame, and what of it is enqueued."""
-
-    def __init__(self, session: Session, shared: bool) -> None:
-        plan = session.plan
-        self.context = session.context
-        self.lane, self.ports = session.new_lane(shared)
-        self.inputs = [(name, self.ports[place]) for name, place in plan.input_buffers.items()]
-        places = {value: plan.output_buffers.get(value.name) for value in plan.outputs}
-        self.outputs = [(value, None if place is None else self.ports[place]) for value, place in places.items()]
-        self.plan = plan
-        self.moved: dict[str, Any] = {}
-        # A buffer that is shared goes to the device and comes back, whatever it holds.
-        self.sent = [p for place, p in self.ports.items() if p.shares or place in plan.input_buffers.values()]
-        self.fetched = [p for place, p in self.ports.items() if p.shares or place in plan.output_buffers.values()]
-        self.uploads: list[Event] = []
-        self.computing: list[Event] = []
-        self.downloads: list[Event] = []
-
-    def fill(self, arrays: Mapping[str, Any]) -> None:
-        """Copies checked inputs to where the device takes them from, in the dtypes that are stored."""
-        for name, port in self.inputs:
-            array = arrays[name]
-            numpy.copyto(port.array.reshape(array.shape), array, casting="unsafe")
-        self.moved = moved_outputs(self.plan, arrays)
-
-    def results(self) -> dict[str, Any]:
-        """The outputs of a frame that is finished, as new arrays."""
-        made = {v.name: converted(v, port.array, copy=True) for v, port in self.outputs if port is not None}
-        constants = {name: array.copy() for name, array in self.plan.constant_outputs.items()}
-        made |= self.moved | constants
-        return {value.name: made[value.name] for value, _ in self.outputs}
-
-    def start(self, uploading: Any, downloading: Any) -> None:
-        """Enqueues the frame behind the frames before, its copies on these queues."""
-        context = self.context
-        apart = uploading is not context.queue
-        awaited = apart or context.profile
-        self.uploads = [event for port in self.sent for event in port.to_device(context, uploading, awaited)]
-        self.computing = []
-        if apart:
-            uploading.flush()
-        if awaited:
-            self.computing.append(enqueue_barrier(context, self.uploads))
-        self.lane.enqueue()
-        if awaited:
-            self.computing.append(enqueue_marker(context))
-        if apart:
-            context.queue.flush()
-        computed = self.computing[-1:] if apart else None
-        self.downloads = [e for port in self.fetched for e in port.to_host(context, downloading, awaited, computed)]
-        if not awaited:
-            # Intel's CPU driver computes on one core less for a host that waits for a copy.
-            self.computing.append(enqueue_marker(context))
-        downloading.flush()
-
-    def finish(self) -> None:
-        """Waits for the frame. Raises DeviceError, ResourceError."""
-        wait(self.context, [*self.computing, *self.downloads])
-
-    def is_over(self) -> bool:
-        """Whether it was finished, or could be without a wait."""
-        return is_over([*self.computing, *self.downloads])
-
-    def ticks(self) -> dict[str, Ticks]:
-        """See Frame; of a queue that records no times, nothing."""
-        if not self.context.profile:
-            return {}
-        # The barrier ends where the uploads are there, the marker where the launches are over.
-        computed = span(self.computing[:1])[1], span(self.computing[1:])[1]
-        parts = {"upload": self.uploads, "download": self.downloads}
-        return {"compute": computed, **{name: span(events) for name, events in parts.items() if events}}
-
-
-class Mapped:
-    """The memory of a run's inputs and outputs, for a caller who fills and reads it in place.
-
-    On a device that shares the host's memory nothing is copied; others copy from and to pinned memory. The arrays have
-    the dtypes that are stored: those of plan.input_buffers and plan.output_buffers.
-    """
-
-    def __init__(self, session: Session) -> None:
-        """Raises ResourceError; InputError where integers only move, which a device's floats would round."""
-        if session.plan.moved is not None:
-            raise InputError(f"output {session.plan.moved.outputs[0]!r} is not made on the device: use run or submit")
-        self._session = session
-        self._slot = _Slot(session, True)
-
-    @property
-    def inputs(self) -> dict[str, Any]:
-        """An array for each input, to fill. A run ends their use: take them anew for the next."""
-        plan = self._session.plan
-        return {v.name: self._array(plan.input_buffers[v.name]).reshape(v.shape) for v in plan.inputs}
-
-    @property
-    def outputs(self) -> dict[str, Any]:
-        """An array for each output, as the last run left it, until the next run. Constant outputs are constant."""
-        plan = self._session.plan
-        places = {v.name: plan.output_buffers.get(v.name) for v in plan.outputs}
-        return {
-            name: plan.constant_outputs[name] if place is None else self._array(place) for name, place in places.items()
-        }
-
-    def run(self) -> dict[str, Any]:
-        """Runs the model on `inputs`; `outputs`. Threads take turns, but not over one Mapped. Raises DeviceError."""
-        with driver_use:
-            self._run()
-        return self.outputs
-
-    def _run(self) -> None:
-        context = self._session.context
-        try:
-            with context.lock:
-                self._slot.start(context.queue, context.queue)
-            self._slot.finish()
-        except BaseException:
-            finish_queue(context.queue)
-            self._slot = _Slot(self._session, True)
-            raise
-
-    def _array(self, place: Storage) -> Any:
-        return self._slot.ports[place].array
 
 
 class _Watch:
@@ -415,7 +287,7 @@ def _finish_all(watch: _Watch) -> None:
             watch.wake()
 
 
-def _collected(watch: _Watch, at_exit: Any) -> None:
+def _collected(watch: _Watch, at_exit: Callable[[], None]) -> None:
     """The thread ends with the frames that are under way."""
     atexit.unregister(at_exit)
     watch.tokens.put(False)

@@ -24,6 +24,7 @@ from imgconv.cl import program
 from imgconv.cl.device import DeviceInfo
 from imgconv.graph.nodes import Graph
 from imgconv.running import pipeline
+from imgconv.running.frame_memory import FrameMemory
 from imgconv.tensor import Tensor, build_graph, convolution
 
 SHAPE = (1, 5, 12, 9)
@@ -163,10 +164,10 @@ def test_a_finished_frame_submits_the_next(model: imgconv.Model) -> None:
         assert_equal(outputs, expected[number % 3])
 
 
-def test_submit_waits_for_a_free_slot(model: imgconv.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    go, over, finish = threading.Semaphore(0), threading.Event(), pipeline._Slot.finish
-    monkeypatch.setattr(pipeline._Slot, "finish", lambda slot: (go.acquire(), finish(slot)))
-    monkeypatch.setattr(pipeline._Slot, "is_over", lambda slot: over.is_set())
+def test_submit_waits_for_free_memory(model: imgconv.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, over, finish = threading.Semaphore(0), threading.Event(), FrameMemory.finish
+    monkeypatch.setattr(FrameMemory, "finish", lambda memory: (go.acquire(), finish(memory)))
+    monkeypatch.setattr(FrameMemory, "is_over", lambda memory: over.is_set())
     frames = [model.submit(drawn(seed), 2) for seed in range(2)]
     assert model._last.pipeline.bytes == 2 * model.plan.buffer_bytes
     with pytest.raises(TimeoutError):
@@ -194,9 +195,9 @@ def test_what_does_not_fit_is_raised_at_once(model: imgconv.Model) -> None:
 @pytest.mark.parametrize("where", ["start", "finish"])
 def test_a_failure_is_the_frames_own(model: imgconv.Model, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     expected = model.run(drawn(0))
-    for _ in range(4):  # more often than there are slots
+    for _ in range(4):  # more often than frames have memory
         with monkeypatch.context() as broken:
-            broken.setattr(pipeline._Slot, where, fail)
+            broken.setattr(FrameMemory, where, fail)
             frame = model.submit(drawn(1))
             with pytest.raises(imgconv.DeviceError, match="planted"):
                 frame.result(timeout=60)
@@ -219,20 +220,20 @@ def test_the_memory_of_a_failed_frame_is_not_used_again(
         assert_equal(frame.result(timeout=60), expected)
 
 
-def fail(slot: Any, *queues: Any) -> None:
+def fail(memory: Any, *queues: Any) -> None:
     raise imgconv.DeviceError("planted")
 
 
-def test_ctrl_c_gives_the_slot_back(model: imgconv.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    start = pipeline._Slot.start
+def test_ctrl_c_gives_the_memory_back(model: imgconv.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = FrameMemory.start
 
-    def interrupted(slot: Any, *queues: Any) -> None:
-        start(slot, *queues)
+    def interrupted(memory: Any, *queues: Any) -> None:
+        start(memory, *queues)
         raise KeyboardInterrupt
 
     for _ in range(4):
         with monkeypatch.context() as broken:
-            broken.setattr(pipeline._Slot, "start", interrupted)
+            broken.setattr(FrameMemory, "start", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 model.submit(drawn(1))
     assert_equal(model.submit(drawn(0)).result(timeout=60), model.run(drawn(0)))

@@ -1,0 +1,93 @@
+"""FrameMemory: what one frame's inputs and outputs lie in, on the host and on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.cl.queue import Event, enqueue_barrier, enqueue_marker, is_over, span, wait
+from imgconv.cl.transfer import Queue
+from imgconv.running.exchange import converted, moved_outputs
+from imgconv.running.session import Session
+
+Ticks = tuple[int, int]
+
+
+class FrameMemory:
+    """The memory of one frame, and what of it is enqueued.
+
+    ports: by what a launch reads or writes, the device's memory and the host's array beside it.
+    """
+
+    def __init__(self, session: Session, shared: bool) -> None:
+        """shared: take buffers that host and device share, where they share memory. Raises ResourceError."""
+        plan = session.plan
+        self.context = session.context
+        self.lane, self.ports = session.new_lane(shared)
+        self.inputs = [(name, self.ports[place]) for name, place in plan.input_buffers.items()]
+        places = {value: plan.output_buffers.get(value.name) for value in plan.outputs}
+        self.outputs = [(value, None if place is None else self.ports[place]) for value, place in places.items()]
+        self.plan = plan
+        self.moved: dict[str, Array] = {}
+        # A buffer that is shared goes to the device and comes back, whatever it holds.
+        self.sent = [p for place, p in self.ports.items() if p.shares or place in plan.input_buffers.values()]
+        self.fetched = [p for place, p in self.ports.items() if p.shares or place in plan.output_buffers.values()]
+        self.uploads: list[Event] = []
+        self.computing: list[Event] = []
+        self.downloads: list[Event] = []
+
+    def fill(self, arrays: Mapping[str, Array]) -> None:
+        """Copies checked inputs to where the device takes them from, in the dtypes that are stored."""
+        for name, port in self.inputs:
+            array = arrays[name]
+            numpy.copyto(port.array.reshape(array.shape), array, casting="unsafe")
+        self.moved = moved_outputs(self.plan, arrays)
+
+    def results(self) -> dict[str, Array]:
+        """The outputs of a frame that is finished, as new arrays."""
+        made = {v.name: converted(v, port.array, copy=True) for v, port in self.outputs if port is not None}
+        constants = {name: array.copy() for name, array in self.plan.constant_outputs.items()}
+        made |= self.moved | constants
+        return {value.name: made[value.name] for value, _ in self.outputs}
+
+    def start(self, uploading: Queue, downloading: Queue) -> None:
+        """Enqueues the frame behind the frames before, its copies on these queues."""
+        context = self.context
+        apart = uploading is not context.queue
+        awaited = apart or context.profile
+        self.uploads = [event for port in self.sent for event in port.to_device(context, uploading, awaited)]
+        self.computing = []
+        if apart:
+            uploading.flush()
+        if awaited:
+            self.computing.append(enqueue_barrier(context, self.uploads))
+        self.lane.enqueue()
+        if awaited:
+            self.computing.append(enqueue_marker(context))
+        if apart:
+            context.queue.flush()
+        computed = self.computing[-1:] if apart else None
+        self.downloads = [e for port in self.fetched for e in port.to_host(context, downloading, awaited, computed)]
+        if not awaited:
+            # Intel's CPU driver computes on one core less for a host that waits for a copy.
+            self.computing.append(enqueue_marker(context))
+        downloading.flush()
+
+    def finish(self) -> None:
+        """Waits for the frame. Raises DeviceError, ResourceError."""
+        wait(self.context, [*self.computing, *self.downloads])
+
+    def is_over(self) -> bool:
+        """Whether it was finished, or could be without a wait."""
+        return is_over([*self.computing, *self.downloads])
+
+    def ticks(self) -> dict[str, Ticks]:
+        """See Frame; of a queue that records no times, nothing."""
+        if not self.context.profile:
+            return {}
+        # The barrier ends where the uploads are there, the marker where the launches are over.
+        computed = span(self.computing[:1])[1], span(self.computing[1:])[1]
+        parts = {"upload": self.uploads, "download": self.downloads}
+        return {"compute": computed, **{name: span(events) for name, events in parts.items() if events}}
