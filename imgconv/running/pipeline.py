@@ -163,6 +163,7 @@ class Pipeline:
             frame.set_exception(error)
             if not isinstance(error, Error):
                 raise
+        self._wake()
         return frame
 
     def finish_through(self, frame: Frame) -> None:
@@ -218,7 +219,7 @@ class Pipeline:
                 self._wake()
 
     def _wake(self) -> None:
-        """Lets who waits for memory look again: the thread that finished frames may have ended with the interpreter."""
+        """Lets who waits for memory look again: there is a frame to finish, or nobody else who finishes frames."""
         with self._changed:
             self._changed.notify_all()
 

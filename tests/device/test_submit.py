@@ -164,6 +164,35 @@ def test_a_finished_frame_submits_the_next(model: imgconv.Model) -> None:
         assert_equal(outputs, expected[number % 3])
 
 
+def test_a_finished_frame_submits_while_another_thread_does(
+    model: imgconv.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other thread has the memory, but its frame is not under way yet: nobody else could finish that one."""
+    fill, filling, go = FrameMemory.fill, threading.Event(), threading.Event()
+
+    def slow(memory: Any, arrays: Any) -> None:
+        if threading.current_thread() is other:
+            filling.set()
+            go.wait(60)
+        fill(memory, arrays)
+
+    found: list[Any] = []
+    first = model.submit(drawn(0), 2)
+    first.add_done_callback(lambda _: found.append(model.submit(drawn(2), 1).result()))
+    other = threading.Thread(target=lambda: model.submit(drawn(1), 2), daemon=True)
+    monkeypatch.setattr(FrameMemory, "fill", slow)
+    monkeypatch.setattr(FrameMemory, "is_over", lambda memory: False)  # the pipeline's own thread finishes nothing
+    other.start()
+    assert filling.wait(60)
+    waiting = threading.Thread(target=first.result, daemon=True)
+    waiting.start()
+    time.sleep(0.1)
+    go.set()
+    waiting.join(20)
+    assert not waiting.is_alive(), "it waits for ever"
+    assert_equal(found[0], model.run(drawn(2)))
+
+
 def test_submit_waits_for_free_memory(model: imgconv.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     go, over, finish = threading.Semaphore(0), threading.Event(), FrameMemory.finish
     monkeypatch.setattr(FrameMemory, "finish", lambda memory: (go.acquire(), finish(memory)))
