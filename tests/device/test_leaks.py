@@ -146,7 +146,7 @@ import ctypes
 from benchmarks import leaks
 libc, kept = ctypes.CDLL(None), []
 libc.malloc.restype = ctypes.c_void_p
-print(leaks.measure_growth(lambda: {lost}, {MANY_RUNS}).least)"""
+print(leaks.measure_growth(lambda: {lost}, {10 * MANY_RUNS}).least)"""
     assert (float(in_a_new_process("-c", code)) >= leaks.LIMIT) == (lost != "None")
 
 
