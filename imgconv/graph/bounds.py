@@ -1,7 +1,7 @@
 """How large the values of a graph can be: interval arithmetic on its expressions.
 
-Convolutions and matrix products have no bound here, whatever they read. An activation such as Clip, Sigmoid or Tanh
-bounds what comes after it, and a type what comes from bytes.
+The result of a convolution or a matrix product is taken to be unbounded. Activations such as Clip, Sigmoid and Tanh
+bound the values after them. Integer types bound the values of inputs: uint8 is 0 to 255.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FIXED: dict[str, Range] = {"sin": (-1, 1), "cos": (-1, 1)} | dict.fromkeys(
 
 
 def convolutions_of_small(graph: Graph, largest: float) -> frozenset[str]:
-    """The outputs of the convolutions that read no value x with |x| > largest; NaN is not counted."""
+    """The outputs of the convolutions whose input x is known to have |x| <= largest. NaN is ignored."""
     found: set[str] = set()
     bounds = Bounds(graph)
     for node in graph.nodes:
@@ -41,9 +41,10 @@ def convolutions_of_small(graph: Graph, largest: float) -> frozenset[str]:
 
 @dataclass
 class Bounds:
-    """The ranges of a graph's values. known: of those that were asked for, and of nodes as they are put there.
+    """The ranges of a graph's values.
 
-    integers: what 32- and 64-bit integers of inputs are taken to be up to.
+    known: the ranges found so far, by value name. The caller adds those of node outputs.
+    integers: the largest absolute value that is assumed for integer inputs.
     """
 
     graph: Graph
@@ -51,7 +52,7 @@ class Bounds:
     known: dict[str, Range] = field(default_factory=dict)
 
     def of_operand(self, operand: Operand) -> Range:
-        """The range of what is read of a value that is known, an input or a constant."""
+        """The range of the elements that an operand reads. Its value must be in `known`, an input or a constant."""
         name = operand.value
         if name not in self.known:
             constant = self.graph.constants.get(name)
@@ -60,7 +61,7 @@ class Bounds:
         return _union([found, (operand.fill, operand.fill)]) if operand.view.bounds else found
 
     def of_node(self, node: Node) -> Range:
-        """The range of a node's results, from those of what it reads."""
+        """The range of a node's output, from the ranges of its operands."""
         result = _of_operation(node, self.of_operand)
         return _of_expression(node.epilogue, [result, *map(self.of_operand, node.epilogue_operands)])
 
@@ -82,7 +83,7 @@ def _of_array(array: Array) -> Range:
 
 
 def _of_operation(node: Node, of: Callable[[Operand], Range]) -> Range:
-    """What a node's operation gives to its epilogue."""
+    """The range of the operation's result, before the epilogue."""
     operation = node.operation
     if isinstance(operation, (Load, Gather)):
         table = node.operands[0]
@@ -114,7 +115,7 @@ def _of_expression(expression: Expression, arguments: Sequence[Range]) -> Range:
 
 
 def _applied(part: Apply, given: Sequence[Range]) -> Range:
-    """The range of a scalar function of values in the given ranges; ANY for one that is not in here."""
+    """The range of a scalar function of arguments in the given ranges. ANY if the function has no rule here."""
     name, a, b = part.operation, given[0], given[-1]
     if name in _FIXED:
         return _FIXED[name]
@@ -141,7 +142,7 @@ def _applied(part: Apply, given: Sequence[Range]) -> Range:
 
 
 def _times(a: Range, b: Range) -> Range:
-    # 0 times infinity is NaN, which no range counts.
+    # 0 times infinity is NaN, and ranges ignore NaN.
     products = [x * y if x and y else 0.0 for x in a for y in b]
     return min(products), max(products)
 

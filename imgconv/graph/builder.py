@@ -1,4 +1,4 @@
-"""From recorded tensors to a Graph: `build_graph` walks from the outputs, so that what none needs is left out."""
+"""From recorded tensors to a Graph. `build_graph` walks back from the outputs and leaves out everything unused."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from imgconv.graph.nodes import Graph, Load, Node, Value
 
 
 def build_graph(outputs: Mapping[str, Lazy], inputs: Sequence[Lazy] = (), name: str = "model") -> Graph:
-    """The Graph of everything that the named outputs need. `inputs` fixes their order; others follow as they are met.
+    """The Graph that computes the named outputs.
 
-    What depends on no input is computed now and is a constant of the Graph.
+    `inputs` come first and in this order. Other inputs follow in the order in which they are found.
+    Tensors that depend on no input are computed here and become constants of the Graph.
+
+        x = Tensor.input("x", (1, 3, 8, 8))
+        graph = build_graph({"y": x * 2.0}, [x])
     """
     builder = _Builder([_as_input(t) for t in inputs], outputs)
     names = [builder.output(key, tensor) for key, tensor in outputs.items()]
@@ -37,7 +41,7 @@ class _Builder:
         self.kept: list[Lazy] = []
 
     def output(self, key: str, tensor: Lazy) -> str:
-        """The name `key` made an output: an input, a constant or a tensor that already has a name is passed through."""
+        """Makes `key` an output and returns it. A tensor that already has another name gets a Load node named `key`."""
         made = self.visit(tensor)
         if made == key:
             return made
@@ -46,7 +50,7 @@ class _Builder:
         return key
 
     def visit(self, tensor: Lazy) -> str:
-        """The name of the tensor in the graph, after recording all that it needs."""
+        """Adds a tensor and everything that it depends on, and returns its name in the graph."""
         stack = [tensor]
         while stack:
             top = stack[-1]

@@ -1,7 +1,7 @@
-"""What each node means, in numpy: used to fold constants and to check passes.
+"""Reference semantics of every node, in numpy. Used to fold constants and to check passes.
 
-Floats are computed in float64 and integers in int64 (uint64 in uint64); a result is rounded, or wraps around, when it
-is stored.
+Floats are computed in float64, uint64 in uint64 and other integers in int64. A result is then cast to the dtype of the
+node's output: floats are rounded, integers wrap around.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _REDUCE: Mapping[str, Callable[..., Array]] = {
 
 
 def evaluate_graph(graph: Graph, inputs: Arrays) -> dict[str, Array]:
-    """Every output's array, by name. inputs: an array for each of the graph's inputs."""
+    """The array of each output, by name. inputs: one array for each input of the graph."""
     arrays: dict[str, Array] = dict(graph.constants)
     arrays |= {v.name: numpy.asarray(inputs[v.name], v.dtype) for v in graph.inputs}
     for node in graph.nodes:
@@ -29,7 +29,7 @@ def evaluate_graph(graph: Graph, inputs: Arrays) -> dict[str, Array]:
 
 
 def evaluate_node(node: Node, arrays: Arrays) -> Array:
-    """The node's output array, of its own shape and dtype."""
+    """The node's output, as an array of the output's shape and dtype. arrays: the values that the node reads."""
     with numpy.errstate(all="ignore"):
         if isinstance(node.operation, Gather):
             result = _gather(node, arrays)
@@ -41,7 +41,7 @@ def evaluate_node(node: Node, arrays: Arrays) -> Array:
 
 
 def _end_of_range(kind: str, dtype: str) -> float:
-    """What a maximum or minimum of nothing is: the least or the largest number of the type."""
+    """The max or min over no elements: the smallest or the largest number of the type."""
     if dtype == "bool":
         return kind == "min"
     if dtype.startswith("float"):
@@ -98,7 +98,7 @@ def _operate(node: Node, loaded: Sequence[Array]) -> Array:
 def _convolve(operation: Convolution, x: Array, w: Array, size: tuple[int, ...]) -> Array:
     strides, pads = operation.strides, operation.pads
     if operation.transposed:
-        # A transposed convolution is a convolution of the input with zeros between its elements.
+        # A transposed convolution is a convolution over the input with zeros inserted between its elements.
         stretched = numpy.zeros((*x.shape[:2], *((n - 1) * s + 1 for n, s in zip(x.shape[2:], strides))), x.dtype)
         stretched[:, :, :: strides[0], :: strides[1]] = x
         grouped = w.reshape(operation.groups, -1, *w.shape[1:]).swapaxes(1, 2)

@@ -1,7 +1,9 @@
-"""Elementwise expressions: the tree that kernels fuse, its meaning in numpy, its text in OpenCL C and its ONNX form.
+"""Elementwise expressions: the tree that kernels fuse, its meaning in numpy, its OpenCL C and its ONNX form.
 
-`OPERATIONS` is the one table of scalar functions. A tree is made of `Literal`, `Argument` (the n-th operand) and
-`Apply`; it holds no shapes: every argument has already been read at the same position.
+`OPERATIONS` is the table of scalar functions. A tree consists of `Literal`, `Argument` (the n-th operand) and `Apply`.
+It holds no shapes, because every argument is read at the same position. For example, relu(a + b):
+
+    apply("maximum", apply("add", Argument(0), Argument(1)), 0.0)
 """
 
 from __future__ import annotations
@@ -19,18 +21,18 @@ from imgconv.arrays import Array
 
 Expression = Union["Literal", "Argument", "Apply"]
 
-# Characters of an expression's text; an operation whose own is longer shows no arguments.
+# The most characters of an operation's text. If it is longer, its arguments are shown as "...".
 LONGEST_TEXT = 10_000
-# The types of an ONNX operator. NUMBER is int64 if every argument is whole, else float32.
+# The types of an ONNX operator. NUMBER is int64 if every argument is an integer, else float32.
 NUMBER, FLOAT, WHOLE, TRUTH = "number", "float32", "int64", "bool"
 
 
 @dataclass(frozen=True)
 class Onnx:
-    """A scalar function as an ONNX operator of opset 18: what it takes and gives, and its attributes.
+    """A scalar function as an ONNX operator of opset 18: the types of its inputs and its output, and its attributes.
 
-    operator: "" if ONNX has none. composed: the function of floats as an expression of others, if no operator has its
-    meaning there.
+    operator: "" if ONNX has none. composed: the function of floats as a composition of others. It is set if no ONNX
+    operator computes the function of floats.
     """
 
     operator: str
@@ -42,9 +44,10 @@ class Onnx:
 
 @dataclass(frozen=True)
 class Operation:
-    """A scalar function: how numpy computes it, how OpenCL C writes it for float4, and its ONNX form.
+    """A scalar function in numpy, as OpenCL C for float4, and in ONNX.
 
-    native: the text with NATIVE_EXPLOG. to_half: one whose error a rounding to half hides.
+    native: the OpenCL C with NATIVE_EXPLOG. to_half: the OpenCL C for a result that is stored in half. Its error is
+    below the rounding to half.
     """
 
     numpy: Callable[..., Array]
@@ -71,7 +74,7 @@ def _quotient(a: Any, b: Any) -> Any:
 
 
 def _on_integers(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of integers, also if they are held by floats."""
+    """The function with its arguments cast to int64 if they are floats."""
     def call(*arguments: Any) -> Any:
         whole = [a if numpy.asarray(a).dtype.kind in "iu" else numpy.asarray(a).astype(numpy.int64) for a in arguments]
         return function(*whole)
@@ -91,7 +94,7 @@ def _composed(composed: Callable[..., Expression], operator: str = "") -> Onnx:
     return Onnx(operator, composed=composed)
 
 
-# fmod is exact; with a quotient that was rounded, 9 mod 3 can be 3. The sign is the divisor's.
+# fmod is exact. With a rounded quotient, 9 mod 3 can be 3. The result has the sign of the divisor.
 _MODULO = (
     "(fmod({0}, {1}) + select((float4)(0.0f), {1}, "
     "(fmod({0}, {1}) != 0.0f) & ((fmod({0}, {1}) < 0.0f) ^ ({1} < 0.0f))))"
@@ -102,7 +105,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "subtract": Operation(numpy.subtract, "({0} - {1})", Onnx("Sub")),
     "multiply": Operation(numpy.multiply, "({0} * {1})", Onnx("Mul")),
     "divide": Operation(_divide, "({0} / {1})", Onnx("Div"), "({0} * native_recip({1}))"),
-    # fmax and fmin, one instruction instead of four, drop a NaN, and sign makes it 0.
+    # fmax and fmin take one instruction instead of four, but they drop a NaN. sign turns a NaN into 0.
     "maximum": Operation(
         numpy.maximum, "select({0}, {1}, ({0} <= {1}) | isnan({1}))", Onnx("Max"), "fmax({0}, {1})", "fmax({0}, {1})"
     ),
@@ -112,7 +115,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "power": Operation(numpy.power, "pow({0}, {1})", _floats("Pow")),
     "modulo": Operation(
         numpy.mod, _MODULO,
-        # Of floats, ONNX's Mod has the sign of the dividend.
+        # For floats, ONNX's Mod has the sign of the dividend.
         _composed(lambda a, b: apply("subtract", a, apply("multiply", b, apply("floor", apply("divide", a, b)))), "Mod")
     ),
     "remainder": Operation(numpy.fmod, "fmod({0}, {1})", Onnx("Mod", attributes=(("fmod", 1),))),
@@ -143,7 +146,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "reciprocal": Operation(lambda x: 1 / x, "(1.0f / {0})", _floats("Reciprocal"), "native_recip({0})"),
     "sqrt": Operation(numpy.sqrt, "sqrt({0})", _floats("Sqrt")),
     "exp": Operation(numpy.exp, "exp_of({0})", _floats("Exp"), "native_exp({0})", "native_exp({0})"),
-    # Near zero to_half is off by a float's rounding at 1, 2**-24: the distance of the smallest halves.
+    # Near zero, to_half is off by float's rounding error at 1, which is 2**-24: the spacing of the smallest halves.
     "expm1": Operation(
         numpy.expm1, "expm1_of({0})",
         _composed(lambda a: apply("subtract", apply("exp", a), 1)), "native_expm1({0})", "(native_exp({0}) - 1.0f)",
@@ -184,7 +187,7 @@ OPERATIONS: Mapping[str, Operation] = {
 
 @dataclass(frozen=True, eq=False)
 class Literal:
-    """A constant, the same at every position. 0 and -0 are two constants: a division tells them apart."""
+    """A constant, the same at every position. 0.0 and -0.0 are not equal, because 1/x tells them apart."""
 
     value: float
 
@@ -214,9 +217,9 @@ class Argument:
 
 @dataclass(frozen=True, eq=False)
 class Apply:
-    """A scalar function (a key of OPERATIONS) of expressions.
+    """A scalar function (a key of OPERATIONS) applied to expressions.
 
-    Parts are shared: a tree of n operations may have 2**n paths. Equality, hash and text take time for the operations.
+    Subexpressions may be shared: n operations can have 2**n paths. Equality, hash and text visit each operation once.
     """
 
     operation: str
@@ -239,12 +242,12 @@ class Apply:
         return text if len(text) <= LONGEST_TEXT else f"{self.operation}(...)"
 
     def __str__(self) -> str:
-        # Innermost first: a long chain is not a deep recursion.
+        # Innermost first, so that a long chain does not recurse deeply.
         return [part._text for part in parts(self) if isinstance(part, Apply)][-1]
 
 
 def _equal(a: Expression, b: Expression, found: set[tuple[int, int]]) -> bool:
-    """Whether two expressions are the same tree. found: the pairs of parts that are, by their ids."""
+    """Whether two expressions are the same tree. found: the ids of pairs that are known to be equal."""
     if a is b or (id(a), id(b)) in found:
         return True
     if not (isinstance(a, Apply) and isinstance(b, Apply)):
@@ -258,7 +261,10 @@ def _equal(a: Expression, b: Expression, found: set[tuple[int, int]]) -> bool:
 
 
 def apply(operation: str, *arguments: Expression | float) -> Expression:
-    """The operation on expressions or numbers; folded at once if all are numbers, and a product with 1."""
+    """The operation on expressions or numbers. Folds constants, and a product with 1.
+
+        apply("multiply", Argument(0), 2.0)
+    """
     assert operation in OPERATIONS, operation
     expressions = tuple(a if isinstance(a, (Literal, Argument, Apply)) else Literal(float(a)) for a in arguments)
     if all(isinstance(e, Literal) for e in expressions):
@@ -272,17 +278,17 @@ def apply(operation: str, *arguments: Expression | float) -> Expression:
 
 
 def substitute(expression: Expression, arguments: Mapping[int, Expression]) -> Expression:
-    """The expression with every argument replaced."""
+    """The expression with every argument replaced, by the argument's number."""
     return _rebuilt(expression, {Argument(number): arguments[number] for number in argument_numbers(expression)})
 
 
 def replace_part(expression: Expression, part: Expression, new: Expression) -> Expression:
-    """The expression with another one in place of a part of it."""
+    """The expression with each occurrence of `part` replaced by `new`."""
     return _rebuilt(expression, {part: new})
 
 
 def _rebuilt(expression: Expression, known: dict[Expression, Expression]) -> Expression:
-    """The expression with what is known of its parts in their place; a part that is shared is made once."""
+    """The expression with its parts replaced as `known` says. A shared part is rebuilt once."""
     found = known.get(expression)
     if found is None:
         found = expression
@@ -293,7 +299,7 @@ def _rebuilt(expression: Expression, known: dict[Expression, Expression]) -> Exp
 
 
 def parts(expression: Expression) -> tuple[Expression, ...]:
-    """All that the tree is made of, innermost first, shared parts once."""
+    """Every subexpression, innermost first, shared ones once."""
     found: dict[Expression, None] = {}
 
     def walk(e: Expression) -> None:
@@ -307,22 +313,22 @@ def parts(expression: Expression) -> tuple[Expression, ...]:
 
 
 def users(expression: Expression, part: Expression) -> tuple[Apply, ...]:
-    """The operations that take a part directly; none if the expression is the part itself."""
+    """The operations that have `part` as a direct argument. Empty if `part` is the whole expression."""
     return tuple(e for e in parts(expression) if isinstance(e, Apply) and part in e.arguments)
 
 
 def argument_numbers(expression: Expression) -> frozenset[int]:
-    """The operands that the expression reads."""
+    """The numbers of the arguments that the expression reads."""
     return frozenset(e.number for e in parts(expression) if isinstance(e, Argument))
 
 
 def operations(expression: Expression) -> tuple[str, ...]:
-    """The operations of the tree, innermost first, shared parts once."""
+    """The names of the operations, innermost first, shared ones once."""
     return tuple(e.operation for e in parts(expression) if isinstance(e, Apply))
 
 
 def evaluate(expression: Expression, arguments: Sequence[Any]) -> Any:
-    """The numpy value for operand arrays of one shape (or broadcastable), in their own precision."""
+    """The expression's value in numpy, in the precision of the arguments. Their shapes are equal or broadcast."""
     done: dict[Expression, Any] = {}
 
     def value(e: Expression) -> Any:
@@ -339,13 +345,13 @@ def evaluate(expression: Expression, arguments: Sequence[Any]) -> Any:
 
 
 def _weak(number: float, arguments: Sequence[Any]) -> Any:
-    # A Python integer keeps integer tensors integer; a float would turn them into float64.
+    # A Python int keeps integer tensors integer. A float would turn them into float64.
     integers = arguments and all(not numpy.issubdtype(a.dtype, numpy.floating) for a in arguments)
     return int(number) if integers and float(number).is_integer() else number
 
 
 def literal_text(value: float) -> str:
-    """An OpenCL float literal that reads back to exactly the nearest float."""
+    """The nearest float as an OpenCL literal that is parsed to exactly this float."""
     if math.isnan(value):
         return "NAN"
     with numpy.errstate(over="ignore"):
@@ -360,10 +366,10 @@ def literal_text(value: float) -> str:
 def render(
     expression: Expression, arguments: Mapping[int, str], native: bool, prefix: str = "t", half: bool = False
 ) -> tuple[list[str], str]:
-    """OpenCL statements that compute shared parts once, and the text of the result (a float4).
+    """OpenCL C statements, one for each operation, and the text of the result (a float4).
 
-    arguments: the text of each operand; prefix: what the names of the statements' results start with. half: the result
-    is stored in half.
+    arguments: the text of each argument, by its number. native: use the native functions (NATIVE_EXPLOG).
+    prefix: the start of the names of the variables. half: the result is stored in half.
     """
     statements: list[str] = []
     names: dict[Expression, str] = {}

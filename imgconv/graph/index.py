@@ -1,19 +1,23 @@
-"""Integer index expressions: the one arithmetic behind views, texel addresses and bounds tests.
+"""Integer index expressions: the arithmetic of views, texel addresses and bounds tests.
 
-An `Index` is a linear form ``constant + sum(coefficient * atom)`` over atoms: a `Variable`, a floor `Division`, a
+An `Index` is a linear form ``constant + sum(coefficient * atom)``. An atom is a `Variable`, a floor `Division`, a
 `Modulo` or a `Lookup` in a constant table. Every atom knows its range, so that divisions and remainders cancel when an
-expression is built; two expressions that are equal as sums are equal as objects. The same expression is evaluated by
-Python (integers or numpy arrays) and rendered as OpenCL text.
+expression is built. Equal sums are equal objects. An expression is evaluated in Python (integers or numpy arrays) and
+rendered as OpenCL C. For example:
 
-Rules used (floor semantics, k > 0):
+    x = variable("x", 12)
+    (x * 4 + 3) // 4                  gives x
+    str((x + 1) // 4)                 gives "(x + 1)/4"
+
+Rules (floor semantics, k > 0):
 
     (k*a + b) // k      = a + b // k
-    (g*a + r) // (g*k)  = a // k             where 0 <= r < g
-    (g*a + r) % (g*k)   = g*(a % k) + r      where 0 <= r < g
+    (g*a + r) // (g*k)  = a // k             if 0 <= r < g
+    (g*a + r) % (g*k)   = g*(a % k) + r      if 0 <= r < g
     (e // a) // b       = e // (a*b)
-    e // k              = 0                  where 0 <= e < k
+    e // k              = 0                  if 0 <= e < k
     (e % (a*k)) // k    = (e // k) % a
-    e % k               = e                  where 0 <= e < k
+    e % k               = e                  if 0 <= e < k
     k*(e // k) + e % k  = e
 """
 
@@ -28,7 +32,7 @@ from typing import Any, Union
 
 @dataclass(frozen=True, order=True)
 class Variable:
-    """A name that takes the values 0 .. size-1."""
+    """A named variable with the values 0 .. size-1."""
 
     name: str
     size: int
@@ -93,7 +97,7 @@ class Modulo:
 
 @dataclass(frozen=True)
 class Lookup:
-    """``table[value]``: a constant table, for positions that no arithmetic gives."""
+    """``table[value]``: a constant table, for indices that no arithmetic gives."""
 
     table: tuple[int, ...]
     value: Index
@@ -120,7 +124,7 @@ IndexLike = Union["Index", int]
 
 @dataclass(frozen=True)
 class Index:
-    """``constant + sum(coefficient * atom)``; build it with `variable`, `constant` and arithmetic, never directly."""
+    """``constant + sum(coefficient * atom)``. Built with `variable`, `constant` and arithmetic, never directly."""
 
     terms: tuple[tuple[Atom, int], ...]
     constant: int
@@ -134,12 +138,12 @@ class Index:
 
     @cached_property
     def low(self) -> int:
-        """The least value that the expression can take (a bound, not always reached)."""
+        """A lower bound of the expression's value; it may not be reached."""
         return self.constant + sum(k * (a.low if k > 0 else a.high) for a, k in self.terms)
 
     @cached_property
     def high(self) -> int:
-        """The greatest value that the expression can take (a bound, not always reached)."""
+        """An upper bound of the expression's value; it may not be reached."""
         return self.constant + sum(k * (a.high if k > 0 else a.low) for a, k in self.terms)
 
     @property
@@ -199,20 +203,20 @@ class Index:
         return Index(((Modulo(inside, divisor), 1),), 0)
 
     def _split(self, divisor: int) -> tuple[Index, Index]:
-        """(a, b) with self = divisor*a + b, every multiple of the divisor moved to a."""
+        """(a, b) with self = divisor*a + b. The terms that are multiples of the divisor go to a."""
         outside = tuple((a, k // divisor) for a, k in self.terms if k % divisor == 0)
         inside = tuple((a, k) for a, k in self.terms if k % divisor != 0)
         return Index(outside, self.constant // divisor), Index(inside, self.constant % divisor)
 
     def _factors(self, divisor: int) -> Iterator[tuple[int, Index, Index]]:
-        """(g, a, r) with self = g*a + r, g a divisor of `divisor` and 0 <= r < g; the largest g first."""
+        """All (g, a, r) with self = g*a + r and 0 <= r < g, for divisors g of `divisor`, largest g first."""
         for common in sorted({gcd(k, divisor) for _, k in self.terms} - {1}, reverse=True):
             multiple, rest = self._split(common)
             if multiple.terms and rest.low >= 0 and rest.high < common:
                 yield common, multiple, rest
 
     def lookup(self, table: Iterable[int]) -> Index:
-        """``table[self]``, as arithmetic where the table is an arithmetic progression or repeats each entry k times."""
+        """``table[self]``. It becomes arithmetic if the table is a progression, such as 3, 5, 7 or 0, 0, 2, 2, 4, 4."""
         entries = tuple(int(t) for t in table)
         if self.is_constant:
             return constant(_table_entries(entries, self.constant))
@@ -234,15 +238,15 @@ class Index:
 
     @cached_property
     def count(self) -> int:
-        """How many terms the expression has, those inside of its divisions, remainders and look-ups included."""
+        """The number of terms, including those inside divisions, remainders and lookups."""
         return sum(1 if isinstance(atom, Variable) else 1 + atom.value.count for atom, _ in self.terms)
 
     def substitute(self, replacements: Mapping[Variable, Index]) -> Index:
-        """The expression with variables replaced; the others stay."""
+        """The expression with some variables replaced. The others stay."""
         return self._rebuild(lambda v: replacements.get(v, variable_index(v)))
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
-        """The value for integers or integer numpy arrays given by variable name."""
+        """The value. values: an integer or an integer numpy array for each variable, by name."""
         total: Any = self.constant
         for atom, k in self.terms:
             if isinstance(atom, Variable):
@@ -273,7 +277,7 @@ class Index:
         return total
 
     def magnitude(self) -> int:
-        """The largest absolute value of the expression and of every part that is computed on the way."""
+        """The largest absolute value of the expression and of every intermediate result."""
         partial = [abs(self.low), abs(self.high), abs(self.constant)]
         low = high = self.constant
         for atom, k in self.terms:
@@ -281,14 +285,15 @@ class Index:
             high += k * (atom.high if k > 0 else atom.low)
             partial += [abs(low), abs(high), abs(k)]
             if not isinstance(atom, Variable):
-                # What rendering adds to keep a dividend from being negative counts too.
+                # `render` may add to a dividend, so that it is not negative. This counts too.
                 partial.append(atom.value.magnitude() + max(0, -atom.value.low) + getattr(atom, "divisor", 0))
         return max(partial)
 
     def render(self, look_up: Callable[[Lookup, str], str]) -> str:
-        """OpenCL C text. C rounds quotients towards zero: what can be negative is moved up by whole divisors first.
+        """The expression in OpenCL C.
 
-        look_up: the text of a table's entry, from the look-up and the text of its position.
+        C rounds quotients towards zero. A dividend that can be negative is raised by a multiple of the divisor first.
+        look_up: gives the text of a table entry, from the Lookup and the text of its index.
         """
         text, total = "", self.constant
         for atom, k in self.terms:
@@ -328,17 +333,17 @@ def constant(value: int) -> Index:
 
 
 def variable_index(variable: Variable) -> Index:
-    """The expression that is the variable; a variable of one value is the constant 0."""
+    """The variable as an expression. A variable of size 1 is the constant 0."""
     return Index((), 0) if variable.size == 1 else Index(((variable, 1),), 0)
 
 
 def variable(name: str, size: int) -> Index:
-    """A new variable with values 0 .. size-1 as an expression."""
+    """A variable with the values 0 .. size-1, as an expression."""
     return variable_index(Variable(name, size))
 
 
 def flatten(position: Iterable[Index], shape: Iterable[int]) -> Index:
-    """The row-major number of a position in a shape."""
+    """The row-major (flat) index of a position in a shape."""
     flat = constant(0)
     for index, size in zip(position, shape, strict=True):
         flat = flat * size + index
@@ -346,7 +351,7 @@ def flatten(position: Iterable[Index], shape: Iterable[int]) -> Index:
 
 
 def unflatten(flat: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
-    """The position whose row-major number is `flat`."""
+    """The position that has the row-major (flat) index `flat`."""
     position: list[Index] = []
     stride = 1
     for axis in range(len(shape) - 1, -1, -1):

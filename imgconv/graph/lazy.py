@@ -1,8 +1,8 @@
-"""The lazy array: a record of what is to be computed, in the Graph's kernel form, and the operations that need no more.
+"""The lazy array: a record of what is to be computed, in the form of the Graph's nodes, with the basic operations.
 
-A `Lazy` is an input, a constant or the output of one node. Everything that ONNX calls an operator is composed, here and
-in `imgconv.tensor` and `imgconv.ops`, from a load through a view, an elementwise expression, a reduction, a
-convolution, a matrix product, a concatenation and a gather.
+A `Lazy` is an input, a constant or the output of one node. Every ONNX operator is composed, here and in
+`imgconv.tensor` and `imgconv.ops`, from a load through a view, an elementwise expression, a reduction, a convolution,
+a matrix product, a concatenation and a gather.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ _origin: ContextVar[tuple[str, ...]] = ContextVar("origin", default=())
 
 @contextlib.contextmanager
 def origin(name: str) -> Iterator[None]:
-    """Nodes recorded inside are marked as coming from the named ONNX node or module."""
+    """A context in which recorded nodes get `name`, an ONNX node or a module, as their origin.
+
+        with origin("Conv_3"):
+            y = x * 2.0
+    """
     token = _origin.set((name,))
     try:
         yield
@@ -53,7 +57,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a tensor's node will be; see imgconv.graph.nodes.Node."""
+    """The contents of the tensor's node; see imgconv.graph.nodes.Node."""
 
     operation: Operation
     operands: tuple[Read, ...]
@@ -64,26 +68,26 @@ class Recorded:
 
 @dataclass(eq=False)
 class Lazy:
-    """A lazy n-dimensional array. shape: ints; dtype: a numpy dtype name. Operators broadcast as numpy does."""
+    """A lazy n-dimensional array. dtype: the name of a numpy dtype. Operators broadcast as in numpy."""
 
     shape: Shape
     dtype: str
     name: str | None = None
     recorded: Recorded | None = None
     array: Any = None
-    computable: bool = False  # nothing that the record reads depends on an input
-    quantised: tuple[Self, Self] | None = None  # int8 constants and a scale: their product is the content
+    computable: bool = False  # no operand depends on an input
+    quantised: tuple[Self, Self] | None = None  # int8 constants and their scale; the content is their product
 
     # Making tensors
 
     @classmethod
     def input(cls, name: str, shape: Sequence[int], dtype: str = "float32") -> Self:
-        """A tensor that is given at each run."""
+        """A tensor whose content is given at each run: ``Tensor.input("x", (1, 3, 224, 224))``."""
         return cls(tuple(shape), dtype, name)
 
     @classmethod
     def constant(cls, array: Any, name: str | None = None) -> Self:
-        """A tensor of known content."""
+        """A tensor whose content is known: ``Tensor.constant(numpy.ones((2, 3), "float32"))``."""
         array = numpy.asarray(array)
         return cls(array.shape, str(array.dtype), name, array=array)
 
@@ -91,7 +95,7 @@ class Lazy:
         self, shape: Sequence[int], dtype: str, operation: Operation, operands: tuple[Read, ...],
         epilogue: Expression = IDENTITY, epilogue_operands: tuple[Read, ...] = (),
     ) -> Self:
-        """What an operation makes, as a tensor of this class."""
+        """The result of an operation, as a tensor of this class."""
         made = Recorded(operation, operands, epilogue, epilogue_operands, _origin.get())
         computable = all(r.tensor.is_constant for r in operands + epilogue_operands)
         return type(self)(tuple(int(n) for n in shape), dtype, recorded=made, computable=computable)
@@ -109,7 +113,7 @@ class Lazy:
         return self.dtype.startswith("float")
 
     def named(self, name: str) -> Self:
-        """The same tensor under a name of its own, for the Graph's dump and as an output."""
+        """Names the tensor, unless it has a name or is a known array, and returns it."""
         if self.name is None and self.array is None:
             self.name = name
         return self
@@ -118,7 +122,7 @@ class Lazy:
 
     @property
     def is_constant(self) -> bool:
-        """Whether the content depends on no input."""
+        """Whether the content is known, because it depends on no input."""
         return self.array is not None or self.computable
 
     def numpy(self) -> Any:
@@ -134,7 +138,7 @@ class Lazy:
         return self.array
 
     def depends_on(self) -> tuple[Lazy, ...]:
-        """The inputs that the content depends on."""
+        """The inputs that the tensor depends on."""
         found, seen, waiting = [], {id(self)}, [self]
         while waiting:
             tensor = waiting.pop()
@@ -148,7 +152,7 @@ class Lazy:
     # Elementwise
 
     def apply(self, operation: str, *others: Self | Number, dtype: str | None = None) -> Self:
-        """A scalar function (a key of expression.OPERATIONS) at every position; other operands broadcast."""
+        """A scalar function (a key of expression.OPERATIONS) of each element: ``x.apply("maximum", 0.0)``."""
         return elementwise(operation, self, *others, dtype=dtype)
 
     def __add__(self, other: Self | Number) -> Self:
@@ -185,7 +189,7 @@ class Lazy:
         return self.matmul(other)
 
     def cast(self, dtype: str) -> Self:
-        """Another element type: towards zero for integers, != 0 for bool."""
+        """The tensor in another dtype. Floats are truncated to integers; bool is ``x != 0``."""
         if dtype == self.dtype:
             return self
         steps: Expression = Argument(0)
@@ -195,15 +199,15 @@ class Lazy:
             steps = expression.apply("truncate", steps)
         return self.record(self.shape, dtype, Load(), (whole(self),), steps)
 
-    # Movement: addresses, never work
+    # Movement: changes addresses, computes nothing
 
     def through(self, seen: View, fill: float = 0.0) -> Self:
-        """The tensor read through a view of it."""
+        """The tensor read through a view. fill: read outside the view's bounds."""
         assert seen.source == self.shape
         return self if seen.is_identity else self.record(seen.shape, self.dtype, Load(), (Read(self, seen, fill),))
 
     def reshape(self, *shape: int) -> Self:
-        """The same elements under another shape; one size may be -1."""
+        """The same elements in another shape. One size may be -1. Raises ValueError if the sizes differ."""
         if -1 in shape:
             rest = prod(n for n in shape if n != -1)
             shape = tuple(self.size // rest if n == -1 else n for n in shape)
@@ -212,19 +216,19 @@ class Lazy:
         return self.through(view.reshape(self.shape, shape))
 
     def flatten(self) -> Self:
-        """(N, ...) -> (N, all the rest)."""
+        """(N, A, B, ...) to (N, A*B*...)."""
         return self.reshape(self.shape[0], -1)
 
     def transpose(self, *permutation: int) -> Self:
-        """Axes reordered; without arguments, reversed."""
+        """The axes in another order; reversed without arguments. ``x.transpose(0, 2, 3, 1)`` is NCHW to NHWC."""
         return self.through(view.transpose(self.shape, permutation or tuple(reversed(range(self.rank)))))
 
     def expand(self, *shape: int) -> Self:
-        """Broadcast to a shape."""
+        """The tensor broadcast to a shape."""
         return self.through(view.expand(self.shape, shape))
 
     def slice(self, axis: int, start: int, stop: int, step: int = 1) -> Self:
-        """start, start+step, ... before stop along one axis; positions as in range()."""
+        """The elements at ``range(start, stop, step)`` along one axis. Negative positions do not count from the end."""
         count = len(range(start, stop, step))
         starts = [start if a == axis else 0 for a in range(self.rank)]
         sizes = [count if a == axis else n for a, n in enumerate(self.shape)]
@@ -232,11 +236,11 @@ class Lazy:
         return self.through(view.slice_(self.shape, starts, sizes, steps))
 
     def pad(self, before: Sequence[int], after: Sequence[int], fill: float = 0.0) -> Self:
-        """`fill` before and after each axis; negative amounts crop."""
+        """Adds `fill` before and after each axis. Negative amounts crop. before, after: one size for each axis."""
         return self.through(view.pad(self.shape, before, after), fill)
 
     def take(self, axis: int, positions: Sequence[int]) -> Self:
-        """The given positions along an axis, in that order."""
+        """The elements at the given positions along an axis, in this order."""
         if len(positions) == 0:
             return self.slice(axis, 0, 0)
         return self.through(view.take(self.shape, axis, positions))
@@ -247,9 +251,9 @@ class Lazy:
         self, kind: ReductionKind, axes: Sequence[int] | None = None, keepdims: bool = False,
         body: Expression = IDENTITY, epilogue: Expression = IDENTITY,
     ) -> Self:
-        """sum, max, min or product over axes (all of them by default) of `body`; `epilogue` of the result.
+        """The sum, max, min or product of `body` over axes (default: all), then `epilogue` of the result.
 
-        What body and epilogue compute is never rounded to the tensor's dtype on the way.
+        `body` and the reduction are not rounded to the tensor's dtype; only the epilogue's result is.
         """
         chosen = sorted({a % self.rank for a in (range(self.rank) if axes is None else axes)}) if self.rank else []
         if not chosen:
@@ -269,12 +273,12 @@ class Lazy:
         return self.reduce("sum", axes, keepdims)
 
     def argmax(self, axis: int) -> Self:
-        """The position of the first of the largest elements along an axis, which goes; int64."""
+        """The position of the largest element along an axis, the first if several are equal. Drops the axis; int64."""
         last = view.transpose(self.shape, [*(a for a in range(self.rank) if a != axis), axis])
         return self.record(last.shape[:-1], "int64", Reduction("argmax", IDENTITY), (Read(self, last),))
 
     def mean(self, axes: Sequence[int] | None = None, keepdims: bool = False) -> Self:
-        """Their sum / their count: NaN if there are none."""
+        """The mean over axes (default: all). NaN if it is over no elements."""
         count = prod(self.shape[a] for a in (range(self.rank) if axes is None else {a % self.rank for a in axes}))
         factor = 1 / count if count else math.nan
         return self.reduce("sum", axes, keepdims, epilogue=expression.apply("multiply", IDENTITY, factor))
@@ -285,7 +289,10 @@ class Lazy:
     # Products
 
     def matmul(self, other: Self) -> Self:
-        """Matrix product with numpy's rules: batch axes broadcast, vectors gain an axis that is dropped again."""
+        """The matrix product as in numpy: batch axes broadcast, and a vector is a matrix of one row or column.
+
+        Raises ValueError if the inner sizes differ.
+        """
         a = self.reshape(1, *self.shape) if self.rank == 1 else self
         b = other.reshape(*other.shape, 1) if other.rank == 1 else other
         if a.shape[-1] != b.shape[-2]:
@@ -303,14 +310,14 @@ class Lazy:
 
 
 def whole(tensor: Lazy) -> Read:
-    """The tensor as it is."""
+    """A read of the whole tensor, through the identity view."""
     return Read(tensor, view.identity(tensor.shape))
 
 
 def elementwise(operation: str, *operands: T | Number, dtype: str | None = None) -> T:
     """A scalar function (a key of expression.OPERATIONS) of tensors and numbers, broadcast together.
 
-    The result has the first tensor's dtype, or the one given.
+    The result has the dtype `dtype`, by default that of the first tensor (of the second for "where").
     """
     tensors = [o for o in operands if isinstance(o, Lazy)]
     shape = tuple(numpy.broadcast_shapes(*(t.shape for t in tensors)))
@@ -325,16 +332,16 @@ def elementwise(operation: str, *operands: T | Number, dtype: str | None = None)
 
 
 def _number(tensor: T) -> T | Number:
-    """The number itself if the tensor is a constant of one element."""
+    """The element as a number if the tensor is a constant of one element, else the tensor."""
     if not tensor.is_constant or tensor.size != 1:
         return tensor
     value = tensor.numpy().item()
-    # A large integer that no float holds stays a tensor.
+    # An integer that float64 does not represent exactly stays a tensor.
     return tensor if isinstance(value, int) and float(value) != value else value
 
 
 def reads_of(tensor: Lazy) -> tuple[Read, ...]:
-    """What must be recorded before the tensor: nothing if its content is known."""
+    """The tensors that the tensor's node reads. Empty for an input and if the content is known."""
     if tensor.is_constant or tensor.recorded is None:
         return ()
     return tensor.recorded.operands + tensor.recorded.epilogue_operands

@@ -1,4 +1,4 @@
-"""Integers that only move: a device's floats do not hold their bits, so the host moves them from inputs to outputs."""
+"""Integers that are only moved. float32 does not represent them exactly, so the host moves them, not the device."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from dataclasses import replace
 from imgconv.graph.expression import operations
 from imgconv.graph.nodes import IDENTITY, Concatenation, Gather, Graph, Load
 
-# Types with more bits than a float has for a whole number, and up to where that is exact.
+# Integer types that float32 does not represent exactly, and the largest integer up to which it does.
 WIDE = ("int32", "int64", "uint32", "uint64")
 EXACT = 2**24
 
 
 def moved_values(graph: Graph, apart: frozenset[str] = frozenset(), added: bool = False) -> frozenset[str]:
-    """The wide integers that are elements of inputs and constants, in another order; those inputs too.
+    """The values of WIDE types whose elements are copies of elements of inputs and constants, and these inputs.
 
-    What a Gather's indices are may be computed from such integers. apart: inputs that are not counted. added: whether
-    sums count too, because passes have made sums of concatenations, of parts that are zero outside of their places.
+    The indices of a Gather may be computed from such values.
+    apart: inputs that are left out. added: whether sums count. Passes turn a concatenation into a sum of its parts,
+    each padded with zeros.
     """
     found = {v.name for v in graph.inputs if v.dtype in WIDE and v.name not in apart}
     constants = {name for name, array in graph.constants.items() if array.dtype.kind in "iu"}
@@ -37,10 +38,10 @@ def moved_values(graph: Graph, apart: frozenset[str] = frozenset(), added: bool 
 
 
 def split_moved(graph: Graph, states: Mapping[str, str]) -> tuple[Graph, Graph | None]:
-    """The graph without the outputs that are moved by the host, and the graph of those; None where there are none.
+    """The graph without the outputs that the host moves, and the graph of these outputs. None if there are none.
 
-    The graph has been through the passes: sums of other integers that may pass 2**24 are guarded, and so not taken for
-    concatenations. states: outputs that stay on the device, and the inputs that they become.
+    The graph must be one after the passes: they guard the sums of integers that may exceed 2**24, so that such a sum is
+    not mistaken for a concatenation. states: the outputs that stay on the device, and the inputs that they become.
     """
     moved = moved_values(graph, frozenset(states.values()), added=True)
     names = tuple(name for name in graph.outputs if name in moved and name not in states)

@@ -1,11 +1,10 @@
-"""The Graph: named values and nodes in topological order, every node in the one kernel form.
+"""The Graph: named values, and nodes in topological order. Every node has the same form.
 
     output[i] = epilogue(reduce over r of body(load(view(i, r)) ...), load(view(i)) ...)
 
-A node reads its `operands` through views; its `operation` combines them (a plain load, a reduction, a convolution, a
-matrix product, a concatenation, a gather) and its `epilogue` is an elementwise expression in which argument 0 is the
-result of the operation and argument k is the k-th of the `epilogue_operands`. Graphs are frozen; a pass makes a new
-one.
+A node reads its `operands` through views. Its `operation` combines them: a load, a reduction, a convolution, a matrix
+product, a concatenation or a gather. Its `epilogue` is an elementwise expression. There, argument 0 is the operation's
+result and argument k is the k-th of the `epilogue_operands`. Graphs are frozen; a pass returns a new one.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Operand:
-    """A value read through a view; positions outside of the view's bounds read `fill`."""
+    """A value read through a view. Outside the view's bounds it reads `fill`."""
 
     value: str
     view: View
@@ -58,7 +57,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Load:
-    """The result is operand 0: elementwise work (the epilogue) and movements (the view) need no more."""
+    """The result is operand 0. Elementwise operators (in the epilogue) and movements (in the view) are loads."""
 
     def __str__(self) -> str:
         return "load"
@@ -71,9 +70,9 @@ ReductionKind = Literal["sum", "max", "min", "product", "argmax"]
 class Reduction:
     """A `body` of the operands, reduced over the last axes of their views.
 
-    kind: sum, max, min (which on a device pass over NaN), product, or argmax: the row-major position in the window of
-    the first of the largest.
-    Each view has the shape output.shape + window; the reduction runs over the window.
+    Each view has the shape output.shape + window, and the reduction runs over the window.
+    kind: sum, max, min, product, or argmax. On a device, max and min ignore NaN. argmax gives the row-major position in
+    the window of the largest element, the first if several are equal.
     """
 
     kind: ReductionKind
@@ -85,10 +84,11 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Convolution:
-    """operands: x (N, C, H, W) and w (O, C/groups, KH, KW), or (C, O/groups, KH, KW) where transposed; ONNX semantics.
+    """ONNX's Conv or, if transposed, ConvTranspose, without a bias.
 
-    pads are top, left; the output's shape holds what the bottom and right pads give. A third operand, (N, C, 1, 1),
-    is a factor for each channel of x.
+    operands: x (N, C, H, W) and w (O, C/groups, KH, KW), or (C, O/groups, KH, KW) if transposed. A third operand,
+    (N, C, 1, 1), is a factor for each channel of x. pads: top and left. The bottom and right pads follow from the
+    output's shape.
     """
 
     strides: tuple[int, int] = (1, 1)
@@ -108,7 +108,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Product:
-    """Matrix product: operands a (B..., M, K) and b (B..., K, N) with equal batch axes; output (B..., M, N)."""
+    """Matrix product of a (B..., M, K) and b (B..., K, N), with equal batch axes, to (B..., M, N)."""
 
     def __str__(self) -> str:
         return "product"
@@ -116,7 +116,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Concatenation:
-    """The operands one after another along `axis`."""
+    """The operands concatenated along `axis`."""
 
     axis: int
 
@@ -126,11 +126,11 @@ class Concatenation:
 
 @dataclass(frozen=True)
 class Gather:
-    """The elements of operand 0, the table, that the other operands choose at each position.
+    """The elements of operand 0, the table, at the indices that the other operands hold.
 
-    operands: table, index_1 .. index_k. The table's view has the shape output.shape + (K_1, .., K_k), each index's
-    view the output's. The result at i is the table's view at (i, index_1[i], .., index_k[i]), every index rounded to
-    the nearest integer, and the table's fill value where one is not in 0 .. K-1 (NaN included).
+    operands: table, index_1 .. index_k. The table's view has the shape output.shape + (K_1, .., K_k). The view of each
+    index has the output's shape. The result at i is the table's view at (i, index_1[i], .., index_k[i]). Indices are
+    rounded to the nearest integer. If one is NaN or not in 0 .. K-1, the result is the table's fill value.
     """
 
     def __str__(self) -> str:
@@ -143,7 +143,7 @@ IDENTITY = Argument(0)
 
 @dataclass(frozen=True)
 class Node:
-    """One kernel's work: an operation on `operands`, then `epilogue`; `origin` names the ONNX nodes it came from."""
+    """An operation on `operands`, then `epilogue`. origin: the names of the ONNX nodes that it came from."""
 
     output: Value
     operation: Operation
@@ -171,9 +171,9 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """inputs and outputs by name, nodes in an order in which each reads only what is there, constants as arrays.
+    """Inputs, names of outputs, nodes in topological order, and constants as arrays by name.
 
-    reasons: why passes did what they did, by the name of the value that each is about.
+    reasons: why passes changed or kept something, by the name of the value concerned.
     """
 
     inputs: tuple[Value, ...]
@@ -185,19 +185,19 @@ class Graph:
 
     @cached_property
     def values(self) -> dict[str, Value]:
-        """Every value by name: inputs, constants, node outputs."""
+        """Every value by name: inputs, constants and outputs of nodes."""
         found = {v.name: v for v in self.inputs}
         found |= {name: Value(name, array.shape, str(array.dtype)) for name, array in self.constants.items()}
         return found | {n.output.name: n.output for n in self.nodes}
 
     @cached_property
     def producers(self) -> dict[str, Node]:
-        """The node that makes each value; inputs and constants have none."""
+        """The node that computes each value, by the value's name. Inputs and constants have none."""
         return {n.output.name: n for n in self.nodes}
 
     @cached_property
     def consumers(self) -> dict[str, tuple[Node, ...]]:
-        """The nodes that read each value, each once, in order."""
+        """The nodes that read each value, by the value's name, in order and each once."""
         names = (*(v.name for v in self.inputs), *self.constants, *(n.output.name for n in self.nodes))
         found: dict[str, list[Node]] = {name: [] for name in names}
         for node in self.nodes:
@@ -207,13 +207,13 @@ class Graph:
 
     @cached_property
     def order(self) -> dict[str, int]:
-        """A number for each node, by its output's name, that is larger for later nodes."""
+        """A number for each node, by its output's name. Later nodes have larger numbers."""
         return {node.output.name: number for number, node in enumerate(self.nodes)}
 
     def without(self, gone: str, changed: Mapping[str, Node]) -> Graph:
-        """The graph without a node, and with others, by their outputs' names, changed to do its work.
+        """The graph without the node that computes `gone`, and with the nodes in `changed` replaced, by output name.
 
-        What is known of producers and consumers is carried over: passes do this once for each of thousands of nodes.
+        Updates producers and consumers instead of computing them anew: passes call this for thousands of nodes.
         """
         dropped = self.producers[gone]
         instead = {id(self.producers[name]): node for name, node in changed.items()}
@@ -231,13 +231,13 @@ class Graph:
         return graph
 
     def unused(self, name: str) -> str:
-        """The name, with underscores added until no value has it: models may use any name."""
+        """A name that no value has: `name`, with underscores added if it is taken."""
         while name in self.values:
             name += "_"
         return name
 
     def validate(self) -> Graph:
-        """The graph itself, when names, order and shapes are consistent; AssertionError names the node otherwise."""
+        """The graph itself, if names, order and shapes are consistent. Else an AssertionError names the node."""
         known = {v.name: v for v in self.inputs}
         known |= {name: Value(name, array.shape, str(array.dtype)) for name, array in self.constants.items()}
         assert len(known) == len(self.inputs) + len(self.constants), "an input and a constant share a name"
@@ -292,18 +292,18 @@ def _check_shapes(node: Node) -> None:
 
 
 def neutral(kind: ReductionKind, dtype: str) -> float:
-    """What changes nothing in a reduction of that kind, and what a reduction of nothing gives."""
+    """The neutral element of a reduction, such as 0 for a sum. Also the reduction over no elements."""
     kinds = {"sum": 0.0, "max": -numpy.inf, "argmax": -numpy.inf, "min": numpy.inf, "product": 1.0}
     if kind in ("max", "argmax", "min") and not dtype.startswith("float"):
         low, high = (0, 1) if dtype == "bool" else (numpy.iinfo(dtype).min, numpy.iinfo(dtype).max)
         if kind == "argmax":
-            return min(low - 1, -1)  # the type's least number wins over what is outside
+            return min(low - 1, -1)  # less than every number of the type, which then wins
         return high if kind == "min" else low
     return kinds[kind]
 
 
 def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
-    """The graph with some values under other names, which no value has."""
+    """The graph with some values renamed. names: old name to new name, which no value may have."""
     if not names:
         return graph
 
@@ -324,9 +324,9 @@ def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
 
 
 def join(first: Graph, second: Graph) -> Graph:
-    """Both graphs as one: the outputs of the first are inputs of the second, by name.
+    """Both graphs as one. The outputs of the first become inputs of the second that have the same names.
 
-    Inputs keep their names, and all values of the second. The other values of the first get new ones where needed.
+    Inputs and the values of the second keep their names. Other values of the first are renamed if a name is taken.
     """
     fed, given = frozenset(first.outputs), {v.name for v in first.inputs}
     assert fed <= {v.name for v in second.inputs} and not given & second.values.keys()
@@ -343,7 +343,7 @@ def join(first: Graph, second: Graph) -> Graph:
 
 
 def plain(value: Value) -> Operand:
-    """The operand that reads a whole value as it is."""
+    """An operand that reads a whole value, through the identity view."""
     return Operand(value.name, identity(value.shape))
 
 

@@ -1,8 +1,8 @@
-"""Views: how a tensor of one shape is read through another shape, as index algebra.
+"""Views: how a tensor is read in another shape, as index expressions.
 
-A `View` gives, for each axis of its source, the index that is read, written in the variables ``i0, i1, ...`` of the
-view's own axes, and the bounds inside which a read is defined; outside of them the reader takes its fill value.
-Reshape, transpose, expand, slice, pad, flip, take and sliding windows are all views, and so is any composition of them:
+A `View` has one index expression for each axis of its source, in the variables ``i0, i1, ...`` of the view's own axes.
+Its bounds say at which positions there is an element to read. At the others the reader takes its fill value.
+Reshape, transpose, expand, slice, pad, flip, take, sliding windows and their compositions are views. For example:
 
     view of (2, 12):    i0, i1  ->  source (2, 3, 4):  i0, i1/4, i1%4
 """
@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Bound:
-    """``low <= index < high``: a read is defined only where this holds."""
+    """``low <= index < high``: there is an element to read only if this holds."""
 
     index: Index
     low: int
@@ -43,15 +43,15 @@ class Bound:
 
 
 def axis_variables(shape: Shape) -> tuple[Index, ...]:
-    """The variables ``i0, i1, ...`` of a shape's axes; an axis of length 1 is the constant 0."""
+    """The variables ``i0, i1, ...`` of a shape's axes. An axis of size 1 has the constant 0 instead."""
     return tuple(variable(f"i{axis}", size) for axis, size in enumerate(shape))
 
 
 @dataclass(frozen=True)
 class View:
-    """What is read at each position: ``source[index]`` where every bound holds, the reader's fill value elsewhere.
+    """What is read at each position: ``source[index]`` if every bound holds, else the reader's fill value.
 
-    shape: the positions; source: the shape that is read; index: one expression per source axis in ``i0, i1, ...``.
+    shape: of the view. source: the shape of the tensor that is read. index: an expression for each axis of the source.
     """
 
     shape: Shape
@@ -64,7 +64,10 @@ class View:
         return self.shape == self.source and not self.bounds and self.index == axis_variables(self.shape)
 
     def over(self, inner: View) -> View:
-        """The view of `inner`'s source that reads through `inner` first. inner.shape must be self.source."""
+        """The composition: this view of the result of `inner`, as one view of inner.source.
+
+        inner.shape must be self.source: ``expand((4, 1), (4, 3)).over(reshape((2, 2), (4, 1)))``.
+        """
         assert inner.shape == self.source, (inner.shape, self.source)
         if inner.is_identity:
             return self
@@ -76,12 +79,12 @@ class View:
         return View(self.shape, inner.source, index, needed([*self.bounds, *bounds]))
 
     def evaluate(self, array: Array, fill: float = 0) -> Array:
-        """The view of a numpy array of shape `source`: an array of shape `shape` and the same dtype."""
+        """Applies the view to a numpy array of shape `source`. Gives an array of shape `shape` and the same dtype."""
         grids = numpy.meshgrid(*(numpy.arange(n) for n in self.shape), indexing="ij", sparse=True)
         return self.evaluate_at(array, grids, self.shape, fill)
 
     def evaluate_at(self, array: Array, position: Sequence[Array], shape: Shape, fill: float = 0) -> Array:
-        """The view at some positions only. position: an integer array for each axis, broadcast to `shape`."""
+        """The view's elements at some positions. position: an integer array for each axis, broadcast to `shape`."""
         assert array.shape == self.source, (array.shape, self.source)
         values = {f"i{axis}": along for axis, along in enumerate(position)}
         valid = numpy.ones((1,) * len(shape), bool)
@@ -102,12 +105,12 @@ class View:
 
 
 def needed(bounds: Iterable[Bound]) -> tuple[Bound, ...]:
-    """The bounds that may fail, one for each expression."""
+    """The bounds that may fail, merged to one for each expression."""
     kept: dict[Index, Bound] = {}
     for bound in bounds:
         if bound.always:
             continue
-        # The same expression with two ranges is one range; a constant offset is moved to the range.
+        # Bounds whose expressions differ only by a constant are merged: the constant is moved to the range.
         offset = bound.index.constant
         key = bound.index - offset
         low, high = bound.low - offset, bound.high - offset
@@ -118,12 +121,12 @@ def needed(bounds: Iterable[Bound]) -> tuple[Bound, ...]:
 
 
 def identity(shape: Shape) -> View:
-    """The view that reads each position at itself."""
+    """The view that changes nothing."""
     return View(shape, shape, axis_variables(shape))
 
 
 def reshape(source: Shape, shape: Shape) -> View:
-    """The same elements in row-major order under another shape of the same size."""
+    """The same elements, in row-major order, in another shape."""
     assert prod(source) == prod(shape), (source, shape)
     if 0 in shape:
         return View(shape, source, (constant(0),) * len(source))
@@ -138,7 +141,7 @@ def transpose(source: Shape, permutation: Sequence[int]) -> View:
 
 
 def expand(source: Shape, shape: Shape) -> View:
-    """Numpy broadcasting: leading axes are added, axes of length 1 are repeated."""
+    """Broadcasting as in numpy: leading axes are added, axes of size 1 are repeated."""
     lead = len(shape) - len(source)
     assert lead >= 0 and all(s in (1, t) for s, t in zip(source, shape[lead:], strict=True)), (source, shape)
     axes = axis_variables(shape)[lead:]
@@ -146,21 +149,21 @@ def expand(source: Shape, shape: Shape) -> View:
 
 
 def slice_(source: Shape, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int]) -> View:
-    """``start, start+step, ...``: `sizes` elements along each axis; a flip is start n-1, step -1."""
+    """`sizes` elements ``start, start+step, ...`` along each axis. A flip has the start n-1 and the step -1."""
     axes = axis_variables(tuple(sizes))
     index = tuple(a * step + start for a, start, step in zip(axes, starts, steps, strict=True))
     return View(tuple(sizes), source, index)
 
 
 def pad(source: Shape, before: Sequence[int], after: Sequence[int]) -> View:
-    """Positions before and after each axis read the fill value; negative amounts crop."""
+    """Adds positions before and after each axis, which read the fill value. Negative amounts crop."""
     shape = tuple(b + n + a for b, n, a in zip(before, source, after, strict=True))
     index = tuple(v - b for v, b in zip(axis_variables(shape), before, strict=True))
     return View(shape, source, index, needed(Bound(e, 0, n) for e, n in zip(index, source, strict=True)))
 
 
 def take(source: Shape, axis: int, positions: Sequence[int]) -> View:
-    """Position p along `axis` reads ``positions[p]``: a constant gather. The axis keeps its place."""
+    """Position p along `axis` reads ``positions[p]``: a gather with constant indices."""
     shape = (*source[:axis], len(positions), *source[axis + 1 :])
     axes = list(axis_variables(shape))
     axes[axis] = constant(positions[0]) if len(positions) == 1 else axes[axis].lookup(positions)
@@ -168,7 +171,7 @@ def take(source: Shape, axis: int, positions: Sequence[int]) -> View:
 
 
 def samples(source: Shape, axis: int, positions: Sequence[Sequence[int]]) -> View:
-    """Shape (..., outputs, ..., taps): output o along `axis` and tap t read ``positions[o][t]``."""
+    """Shape (..., outputs, ..., taps): output o along `axis` reads ``positions[o][t]`` at tap t."""
     taps = len(positions[0])
     shape = (*source[:axis], len(positions), *source[axis + 1 :], taps)
     axes = list(axis_variables(shape))
@@ -183,9 +186,10 @@ def samples(source: Shape, axis: int, positions: Sequence[Sequence[int]]) -> Vie
 def window_reaching(
     at: Index, tap: Index, stride: int, dilation: int, pad: int, size: int
 ) -> tuple[Index, list[Bound]]:
-    """Of `size` sliding windows, the one whose tap is at position `at`; the bounds hold where there is one.
+    """The sliding window, of `size` windows, that reads position `at` at `tap`. The bounds hold if there is one.
 
-    Window o reads ``o*stride + tap*dilation - pad``, so that o is ``(at + pad - tap*dilation) / stride`` where whole.
+    Window o reads ``o*stride + tap*dilation - pad``. So o is ``(at + pad - tap*dilation) / stride``, if this is an
+    integer.
     """
     reach = at + pad - tap * dilation
     return reach // stride, [Bound(reach, 0, (size - 1) * stride + 1), Bound(reach % stride, 0, 1)]
@@ -197,7 +201,7 @@ def windows(
 ) -> View:
     """Sliding windows over the last axes: shape (leading..., sizes..., window...).
 
-    Output o and tap k read ``o*stride + k*dilation - pad``; outside of the source is the fill value.
+    Output o reads ``o*stride + k*dilation - pad`` at tap k, and the fill value outside the source.
     """
     count = len(sizes)
     lead = len(source) - count
