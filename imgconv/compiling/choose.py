@@ -1,4 +1,4 @@
-"""Which specialisation of its template a launch takes."""
+"""Chooses the specialisation of its template for each step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from imgconv.kernels.step import Choice, Step, Template
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be chosen: for the launch of a template that makes the value `name`."""
+    """A choice to make: the specialisation of a template for the launch that computes the value `name`."""
 
     template: Template
     problem: Any
@@ -23,24 +23,24 @@ class Request:
     name: str
 
     def cost(self, specialisation: Any) -> float:
-        """What the template's cost model expects of it."""
+        """The specialisation's cost, predicted by the template's cost model."""
         return self.template.cost(self.problem, specialisation, self.target)
 
     def choice(self, specialisation: Any) -> Choice:
-        """The choice of this one, whatever it costs."""
+        """The Choice of this specialisation, whatever it costs."""
         return Choice(self.template.name, self.problem, specialisation, self.cost(specialisation))
 
 
 class Chooser(Protocol):
-    """What chooses among a template's candidates."""
+    """Chooses one of a template's candidates."""
 
     def choose(self, request: Request) -> Choice | None:
-        """The choice; None if there is nothing to choose, so that the launch is made in another way."""
+        """The choice. None if the template has no candidate; the steps in `Step.instead` are then taken."""
         ...
 
 
 class CostModel:
-    """Chooses the candidate of the least predicted cost."""
+    """Chooses the candidate with the lowest predicted cost."""
 
     def choose(self, request: Request) -> Choice | None:
         """See Chooser."""
@@ -49,7 +49,7 @@ class CostModel:
 
 @lru_cache(4096)
 def least_cost(template: Template, problem: Any, target: Target) -> Choice | None:
-    """The candidate that a template's cost model likes best, and whether it pays; None if there is no candidate."""
+    """The candidate with the lowest predicted cost, and whether it pays. None if there is no candidate."""
     costs = [(template.cost(problem, each, target), each) for each in template.candidates(problem, target)]
     if not costs:
         return None
@@ -59,7 +59,7 @@ def least_cost(template: Template, problem: Any, target: Target) -> Choice | Non
 
 
 def choose(steps: Sequence[Step], chooser: Chooser, target: Target, config: Config) -> list[Step]:
-    """The steps with their choices; those that do not pay are replaced by the steps that do the same instead."""
+    """The steps with their choices. A step that does not pay is replaced by its `instead` steps."""
     made: list[Step] = []
     for step in steps:
         if step.template is None:

@@ -1,4 +1,4 @@
-"""From a Graph to a Plan for a device: the one way, for every command."""
+"""From a Graph to a Plan for a device. Every command comes through here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from imgconv.passes import run_passes
 
 @dataclass(frozen=True)
 class Prepared:
-    """A graph after the passes, and all that its plans depend on.
+    """A graph after the passes, with everything else that its plans depend on.
 
         prepared = prepare(graph, Config(float16=1), target)
         in_half, in_float = prepared.plan(), prepared.plan(Config())
@@ -30,25 +30,28 @@ class Prepared:
     chooser: Chooser = CostModel()
 
     def plan(self, config: Config | None = None, states: Mapping[str, str] | None = None) -> Plan:
-        """The plan with these settings, by default its own. states: see `lower`. Raises what `lower` raises."""
+        """The plan with the given settings, by default self.config. states: see `lower`. Raises what `lower` raises."""
         return lower(self.graph, config or self.config, self.target, states, self.chooser)
 
 
 def prepare(graph: Graph, config: Config, target: Target, chooser: Chooser = CostModel()) -> Prepared:
-    """The graph after the passes, for a device. Raises DeviceError if it has no half."""
+    """Runs the passes on a graph. Raises DeviceError if `config` asks for half and the device has none."""
     return Prepared(run_passes(graph), config, limited(target, config), chooser)
 
 
 def compile_graph(
     graph: Graph, config: Config, target: Target, chooser: Chooser = CostModel()
 ) -> tuple[Graph, Plan]:
-    """The graph after the passes, and its plan. Raises UnsupportedError, ResourceError and DeviceError."""
+    """The graph after the passes, and its plan. Raises UnsupportedError, ResourceError or DeviceError.
+
+        graph, plan = compile_graph(graph, Config(float16=1), target)
+    """
     prepared = prepare(graph, config, target, chooser)
     return prepared.graph, prepared.plan()
 
 
 def limited(target: Target, config: Config) -> Target:
-    """The target under the configured image limit. Raises DeviceError if half is wanted and not offered."""
+    """The target with the configured image limit. Raises DeviceError if `config` asks for half and it has none."""
     if config.float16 and not target.half_images:
         raise DeviceError("this device has no RGBA half images: run without FLOAT16")
     if config.float16 == 2 and not target.half_arithmetic:

@@ -1,4 +1,4 @@
-"""Chosen steps to launches: kernel texts with their arguments, and the arrays that they read."""
+"""From chosen steps to launches: kernel texts, their arguments, and the constant arrays that they read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from imgconv.kernels.windows import windows_kernel
 class Emitter:
     """Makes the launches of steps. Templates see it as imgconv.kernels.step.Emitting.
 
-    folded: textures that lie otherwise than they were placed, as they lie.
+    folded: the textures whose tiling changed after placing, and the same textures with their new tiling.
     """
 
     placed: Placed
@@ -35,7 +35,7 @@ class Emitter:
     waiting: dict[Storage, Packed] = field(default_factory=dict)
 
     def emit(self, steps: Iterable[Step]) -> Iterator[tuple[Step, Launch]]:
-        """The launch of each step; if a kernel cannot be, those of the steps that do the same instead."""
+        """The launch of each step. If a step's kernel is impossible, the launches of its `instead` steps."""
         for step in steps:
             source = self._source(step)
             if source is None:
@@ -44,7 +44,7 @@ class Emitter:
                 yield step, self._launch(step, source)
 
     def again(self, made: Iterable[tuple[Step, Launch]], folded: Mapping[Texture, Texture]) -> list[Launch]:
-        """The launches with textures folded: those that read or write one anew, for kernels have addresses in them."""
+        """The launches with textures folded. Those that read or write one are made anew: kernels contain addresses."""
         self.folded = folded
         launches = []
         for step, launch in made:
@@ -54,14 +54,14 @@ class Emitter:
         return launches
 
     def packed(self, name: str, weights: Packed) -> Storage:
-        """What holds packed weights; they are packed when the plan is complete."""
+        """The storage of packed weights. `content` packs them when the plan is complete."""
         if weights.key not in self.storages:
             storage = weights.storage(name, self.target.limits)
             self.storages[weights.key], self.waiting[storage] = storage, weights
         return self.storages[weights.key]
 
     def content(self, launches: Iterable[Launch]) -> dict[Storage, Any]:
-        """The arrays of all that launches read and none writes, as they are uploaded: packed weights and constants."""
+        """The arrays to upload, by storage: the packed weights and constants that the launches read."""
         made: dict[Storage, Any] = {}
         for storage in dict.fromkeys(storage for launch in launches for storage in launch.reads):
             if storage in self.waiting:
@@ -72,7 +72,7 @@ class Emitter:
         return made
 
     def where(self, place: Placement) -> Placement:
-        """A placement as it lies after folding."""
+        """A placement after folding."""
         storage = place.storage
         lies = self.folded.get(storage) if isinstance(storage, Texture) else None
         return place if lies is None else replace(place, storage=lies)
@@ -112,7 +112,7 @@ class Emitter:
             )
 
     def _moved_bytes(self, step: Step, source: KernelSource) -> int:
-        """Bytes that a kernel must move; if several values share a texture, those of the values that it reads."""
+        """Bytes that a kernel must move. Of a texture that several values share, only the values read count."""
         found = (self.placed.placements.get(operand.value) for operand in step.reads)
         values = {self.where(place) for place in found if place is not None}
         moved = 0

@@ -1,4 +1,4 @@
-"""Graph to Plan in three steps: what lies where, which kernels, and their texts; then textures that share memory."""
+"""From a Graph to a Plan: place values, choose kernels, emit their texts, then let textures share memory."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def lower(
     graph: Graph, config: Config, target: Target, states: Mapping[str, str] | None = None,
     chooser: Chooser = CostModel(),
 ) -> Plan:
-    """The Plan of a graph that has been through the passes. Raises UnsupportedError and ResourceError.
+    """The Plan of a graph after the passes. Raises UnsupportedError or ResourceError.
 
-    states: outputs that stay on the device and become inputs of the next run, by the names of both.
+    states: outputs that stay on the device and become inputs of the next run. ``{"h_out": "h_in"}`` feeds output h_out
+    to input h_in.
     """
     computed, moved = split_moved(graph, states or {})
     placed = place(computed, config, target, states or {})

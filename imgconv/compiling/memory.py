@@ -1,8 +1,8 @@
-"""Lifetimes to memory: which textures may share an image, or bytes of one workspace.
+"""Memory planning: which textures share an image, or bytes of one workspace.
 
-Where a device makes images from parts of a buffer, each texture is an image of its own size there, and all share the
-buffer. Elsewhere textures take turns in images that are as large as the largest of them. One in a larger image has
-other tensors' texels beside it and below it instead of the zero border: its readers test their position.
+If a device can make images from parts of a buffer, each texture is an image of its own size in one buffer, the
+workspace. Otherwise textures take turns in images, each as large as the largest of its textures. A texture in a larger
+image has no zero border: beside it and below it are texels of other textures. So its readers test their position.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy
 from imgconv.compiling.plan import Launch, Region
 from imgconv.kernels.layout import LANES, Alignment, ImageForm, ImageLimits, Texture, Tiling
 
-# Into how many parts a texture is cut at most to fit an image of another shape.
+# The numbers of parts into which a texture may be cut, so that it fits an image of another shape.
 FOLDS = (2, 3, 4)
 # The numbers of the first and the last launch that need a texture.
 Life = tuple[int, int]
@@ -24,7 +24,10 @@ Life = tuple[int, int]
 def lifetimes(
     launches: Sequence[Launch], lasting: frozenset[Texture] = frozenset()
 ) -> dict[Texture, Life]:
-    """The numbers of the first and last launch that need each texture that launches write and that does not last."""
+    """The numbers of the first and the last launch that use each texture. Only textures that a launch writes.
+
+    lasting: textures to leave out, because they keep their content from run to run.
+    """
     found: dict[Texture, Life] = {}
     for number, launch in enumerate(launches):
         if isinstance(launch.writes, Texture) and launch.writes not in lasting:
@@ -36,7 +39,7 @@ def lifetimes(
 
 
 def most_alive(launches: Sequence[Launch], lasting: frozenset[Texture] = frozenset()) -> int:
-    """The most bytes that textures hold at once: no assignment takes less."""
+    """The most bytes of textures that are alive at once. No assignment of memory needs fewer."""
     changes: dict[int, int] = {}
     for texture, (first, last) in lifetimes(launches, lasting).items():
         changes[first] = changes.get(first, 0) + texture.bytes
@@ -51,13 +54,14 @@ def most_alive(launches: Sequence[Launch], lasting: frozenset[Texture] = frozens
 def assign_slots(
     launches: Sequence[Launch], lasting: frozenset[Texture], limits: ImageLimits
 ) -> dict[Texture, tuple[int, Tiling]]:
-    """The number of the image that holds each texture, and how it lies there; not of those that last from run to run.
+    """The number of each texture's image, and its tiling there. lasting: textures to leave out.
 
-    Textures share an image that is of their layers and element type where the one is last read before the other is
-    first written; one that is bordered only with textures of equal size.
+    Textures can share an image if they have the same layers and element type, and if one is last read before the other
+    is first written. A bordered texture shares only with textures of equal size.
 
-    Greedy: texture after texture goes to the image that grows least, whole or folded. No order is the best one for
-    every network, so that a few are tried; least bytes win, then the least that are folded, which are slower to read.
+    The assignment is greedy: each texture goes to the image that grows least, whole or folded. No order of textures is
+    best for every network, so several are tried. The fewest bytes win, then the fewest folded bytes, because folded
+    textures are slower to read.
     """
     alive = lifetimes(launches, lasting)
     found = []
@@ -70,7 +74,7 @@ def assign_slots(
 
 
 def _orders(alive: Mapping[Texture, Life]) -> Iterator[list[Texture]]:
-    """Orders in which textures may be placed: the largest, longest, widest and last first."""
+    """Orders in which to place textures: the largest, the longest alive, the widest or the last used first."""
     ranks: list[Callable[[Texture], float]] = [
         lambda t: t.bytes,
         lambda t: t.bytes * (alive[t][1] - alive[t][0] + 1),
@@ -83,7 +87,7 @@ def _orders(alive: Mapping[Texture, Life]) -> Iterator[list[Texture]]:
 
 @dataclass
 class _SharedImage:
-    """An image that is being filled. lives: of its textures; bordered: whether it must stay as it is."""
+    """An image to which textures are assigned. lives: their lifetimes. bordered: whether its size is fixed."""
 
     form: ImageForm
     bordered: bool
@@ -95,7 +99,7 @@ class _SharedImage:
         return sum(texture.bytes for texture, tiling in self.textures.items() if texture.tiling != tiling)
 
     def grown(self, life: Life, tiling: Tiling, needed: ImageForm) -> ImageForm | None:
-        """The form with which it holds a texture too that fills a form of its own; None where they cannot share."""
+        """The form that the image needs to hold another texture of form `needed`. None if they cannot share."""
         if (self.form.layers, self.form.dtype) != (needed.layers, needed.dtype):
             return None
         form = self.form.around(needed)
@@ -111,7 +115,7 @@ class _SharedImage:
 
 
 def _fill_images(order: Sequence[Texture], alive: Mapping[Texture, Life], limits: ImageLimits) -> list[_SharedImage]:
-    """Every texture in an image; those that come first decide where the next ones may be."""
+    """Assigns textures to images, one after another in the given order."""
     images: list[_SharedImage] = []
     for texture in order:
         life = alive[texture]
@@ -133,7 +137,7 @@ def _fill_images(order: Sequence[Texture], alive: Mapping[Texture, Life], limits
 
 
 def _foldings(texture: Texture, limits: ImageLimits) -> Iterator[Tiling]:
-    """How a texture may lie in an image that it shares: as it is, or folded to be narrower or lower."""
+    """The tilings with which a texture may share an image: its own, and narrower or lower ones."""
     tiling = texture.tiling
     yield tiling
     if tiling.bordered or tiling.tiles > 1:
@@ -149,12 +153,12 @@ def _foldings(texture: Texture, limits: ImageLimits) -> Iterator[Tiling]:
 def assign_regions(
     launches: Sequence[Launch], lasting: frozenset[Texture], alignment: Alignment
 ) -> dict[Texture, Region]:
-    """Where each texture that is a single image lies in one workspace; those alive together do not overlap.
+    """The region of the workspace of each texture that is a single image. Textures alive together do not overlap.
 
-    Nowhere where the workspace would be larger than a buffer may be.
+    Empty if the workspace would exceed the largest buffer.
 
-    Each in the lowest gap that takes it: the greedy by size of Pisarchyk and Lee, arXiv:2001.03288, and the same in
-    other orders; the least workspace wins.
+    Each texture goes into the lowest gap that is large enough. This is "greedy by size" of Pisarchyk and Lee,
+    arXiv:2001.03288, also tried in other orders. The smallest workspace wins.
     """
     alive = {t: life for t, life in lifetimes(launches, lasting).items() if t.tiling.layers == 1}
 
@@ -168,7 +172,7 @@ def assign_regions(
 def _place_regions(
     order: Sequence[Texture], alive: Mapping[Texture, Life], alignment: Alignment
 ) -> dict[Texture, Region]:
-    """Every texture in the lowest gap that those before it left."""
+    """Puts each texture, in the given order, into the lowest gap that is large enough."""
     placed: list[tuple[Life, Texture, Region]] = []
     for texture in order:
         row_bytes, base, size = _in_buffer(texture, alignment)
@@ -184,7 +188,7 @@ def _place_regions(
 
 
 def _in_buffer(texture: Texture, alignment: Alignment) -> tuple[int, int, int]:
-    """Bytes of a row, that the start is a multiple of, and in all."""
+    """Bytes of a row, the alignment of the start in bytes, and bytes in total."""
     texel = LANES * numpy.dtype(texture.dtype).itemsize
     width, height = texture.tiling.image_size
     row_bytes = -(-width // alignment.row) * alignment.row * texel

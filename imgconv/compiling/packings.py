@@ -1,4 +1,4 @@
-"""Plans of one model for several shapes: one packing of the weights serves them all if it is nearly as fast."""
+"""Plans of one model for several input shapes share one packing of the weights if it is nearly as fast."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from imgconv.compiling.choose import Chooser, Request
 from imgconv.kernels.conv import Problem, Specialisation
 from imgconv.kernels.step import Choice
 
-# A specialisation may cost so many times the best one, or so much more, to read weights that are already there: about
-# what a launch costs, in nanoseconds of a CPU or cycles of a GPU.
+# A specialisation that reads known packings may cost NEARLY times the best one, or LAUNCH more than it. LAUNCH is about
+# the cost of a launch, in nanoseconds of a CPU or cycles of a GPU.
 NEARLY, LAUNCH = 1.25, 10_000.0
-# What packed weights depend on: quads of a block, Winograd's outputs of a tile, whether they are a buffer.
+# What packed weights depend on: output quads of a block, outputs of a Winograd tile, whether a buffer holds them.
 Packing = tuple[int, int, bool]
 Packings = dict[Problem, set[Packing]]
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """A chooser that prefers packings of a convolution's weights that are known, and adds its own to them.
+    """A chooser that prefers packings of a convolution's weights that are already in use.
 
-    A measured choice is not changed.
+    known: these packings, to which it adds the ones that it chooses. A measured choice is not changed.
     """
 
     otherwise: Chooser
     known: Packings
 
     def choose(self, request: Request) -> Choice | None:
-        """The other chooser's choice, or one that costs little more and reads weights that are packed already."""
+        """The other chooser's choice, or one that costs little more and reads a known packing."""
         best, problem = self.otherwise.choose(request), request.problem
         if best is None or not isinstance(problem, Problem):
             return best

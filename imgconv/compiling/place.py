@@ -1,4 +1,4 @@
-"""What lies where, and the steps of a plan: every launch that a graph needs, before its kernel is chosen."""
+"""Where each value is stored, and the steps of a plan: its launches before their kernels are chosen."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from imgconv.kernels.templates import TEMPLATES
 
 @dataclass(frozen=True)
 class Placed:
-    """What `place` decided: the steps in order, and what they need.
+    """The result of `place`: the steps in order, and what they need.
 
-    placements: of every value that has a place; known: the arrays of textures that hold constants; constant_outputs:
-    the arrays of outputs that depend on no input; states: textures that keep their content from run to run.
+    placements: of each stored value. input_buffers, output_buffers: by name. known: the arrays of textures that hold
+    constants. constant_outputs: the arrays of outputs that depend on no input. states: textures that keep their content
+    from run to run.
     """
 
     steps: tuple[Step, ...]
@@ -38,7 +39,7 @@ class Placed:
 
 
 def place(graph: Graph, config: Config, target: Target, states: Mapping[str, str]) -> Placed:
-    """Where everything of a graph lies, and the steps of its plan; see `lower`. Raises what `lower` raises."""
+    """Places the values of a graph and lists the steps of its plan. Arguments and errors: see `lower`."""
     placer = _Placer(graph, config, target, states)
     placer.place_inputs()
     placer.place_nodes()
@@ -50,7 +51,7 @@ def place(graph: Graph, config: Config, target: Target, states: Mapping[str, str
 
 
 class _Placer(Textures):
-    """Goes through a graph and notes its steps. Templates see it as imgconv.kernels.step.Placing."""
+    """Goes through a graph and collects its steps. Templates see it as imgconv.kernels.step.Placing."""
 
     def __init__(self, graph: Graph, config: Config, target: Target, states: Mapping[str, str]) -> None:
         super().__init__(graph, config, target, states)
@@ -63,13 +64,13 @@ class _Placer(Textures):
         self.copies: dict[tuple[Operand, Layout], Operand] = {}
         self.copied = 0
         self.steps: list[Step] = []
-        # By the name of what is written: the templates that can make it, and of which nodes.
+        # By the name of the value written: the templates that can compute it, each with the nodes of the launch.
         self.offers: dict[str, list[tuple[Template, tuple[Node, ...]]]] = {}
 
     # Inputs and outputs
 
     def place_inputs(self) -> None:
-        """The buffers of the inputs; those that hand-written kernels read are packed into textures first."""
+        """Makes the inputs' buffers. Inputs that hand-written kernels read are packed into textures first."""
         for value in self.graph.inputs:
             if value.name in self.states.values():
                 self.placement(value)
@@ -88,7 +89,7 @@ class _Placer(Textures):
             self.generate(node, self.placement(value), {value.name: given}, "pack", f"pack {value.name}")
 
     def place_outputs(self) -> tuple[Texture, ...]:
-        """Launches at the end that write outputs to the host's buffers, and states to their textures: those."""
+        """Adds the last steps, which write outputs to host buffers and states to textures. Returns these textures."""
         values = self.graph.values
         for name in self.graph.outputs:
             if name not in self.states and name not in self.output_buffers and name not in self.constant_outputs:
@@ -113,7 +114,7 @@ class _Placer(Textures):
     # Nodes
 
     def place_nodes(self) -> None:
-        """Every node in order. Those that one launch may compute together wait for the last of them."""
+        """Places every node, in order. Nodes that one launch may compute together are placed with their last one."""
         found = find_rows(self.graph, self.states)
         waiting = {node.output.name for rows in found.values() for node in rows.nodes[:-1]}
         for template in TEMPLATES:
@@ -127,7 +128,7 @@ class _Placer(Textures):
                 self._place_node(node)
 
     def _place_node(self, node: Node, declined: int = 0) -> None:
-        """A node by the first template that takes it, but for so many that were asked before; else generated."""
+        """Places a node with the first template that takes it, else generated. Skips the first `declined` templates."""
         offers = self.offers.get(node.output.name, [])[declined:]
         if not offers:
             self._place_generated(node)
@@ -148,7 +149,7 @@ class _Placer(Textures):
             self.steps.append(step)
 
     def _aside(self, placing: Callable[[], None]) -> tuple[Step, ...]:
-        """The steps that a function places, which may not be taken: no later step reads copies that they make."""
+        """The steps that `placing` adds, as an alternative. It may not run, so later steps do not read its copies."""
         steps, copies = self.steps, dict(self.copies)
         self.steps = []
         placing()
@@ -156,7 +157,7 @@ class _Placer(Textures):
         return made
 
     def _place_rows(self, rows: Rows) -> None:
-        """One launch for all nodes of rows; one for each of them if no kernel can be that."""
+        """Adds one step for all nodes of `rows`. If no kernel can compute them together, adds a step for each."""
 
         def otherwise() -> None:
             for each in rows.nodes:
@@ -202,7 +203,7 @@ class _Placer(Textures):
         self.steps.append(Step((node,), output, places, kind, text, operation_of(node), reason, values))
 
     def copy(self, operand: Operand, layout: Layout, reason: str) -> Operand:
-        """The operand as a texture of its own in the given layout, made by a launch; made once."""
+        """The operand, copied to a texture in the given layout. Each copy is made once."""
         key = (operand, layout)
         if key not in self.copies:
             source = self.graph.values[operand.value]
@@ -216,7 +217,7 @@ class _Placer(Textures):
         return self.copies[key]
 
     def _concatenate(self, node: Node) -> None:
-        """Parts that were not written in place are copied to their places."""
+        """Copies the parts that are not written in place."""
         whole, offset = self.placement(node.output), 0
         for operand in node.operands:
             if self.inside.get(operand.value) != (node.output.name, offset):
@@ -229,7 +230,7 @@ class _Placer(Textures):
 
 
 def _input_storage(graph: Graph, value: Value, limits: ImageLimits) -> Storage:
-    """What an input is uploaded to: bytes as they are, four to a texel if that goes, floats otherwise."""
+    """The storage to which an input is uploaded. uint8 stays bytes, if possible four to a texel; others are floats."""
     if value.dtype != "uint8":
         return host_buffer(value, default_layout(value.shape))
     texture = None if value.name in graph.outputs else byte_texture(value.name, value.shape, limits)
@@ -237,7 +238,7 @@ def _input_storage(graph: Graph, value: Value, limits: ImageLimits) -> Storage:
 
 
 def _seen_as(graph: Graph, value: Value, shape: tuple[int, ...]) -> Graph:
-    """The graph with an input of another shape of the same size, which its readers see as before."""
+    """The graph with an input in another shape of the same size. Its readers see the elements as before."""
     if shape == value.shape:
         return graph
     inputs = tuple(replace(v, shape=shape) if v == value else v for v in graph.inputs)
@@ -252,5 +253,5 @@ def _seen_as(graph: Graph, value: Value, shape: tuple[int, ...]) -> Graph:
 
 
 def _rows(operand: Operand, shape: tuple[int, ...]) -> Operand:
-    """The operand where its value lies in another shape of the same size."""
+    """The operand if its value is stored in another shape of the same size."""
     return replace(operand, view=operand.view.over(reshape(shape, operand.view.source)))

@@ -1,4 +1,4 @@
-"""The Plan: what will run, in what order, on which virtual textures. Plain data; nothing here touches a device."""
+"""The Plan: the launches in order, and the virtual textures that they use. Plain data; nothing here uses a device."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Storage = Texture | HostBuffer
 class Launch:
     """One kernel launch. kind: 'pack' (host buffer to texture), 'unpack', 'copy' or 'compute'.
 
-    description: the operation and what is fused into it; origin: the ONNX nodes it came from; reason: why a launch
-    that only moves elements is there. operation: the sort of work, such as 'depthwise convolution'. moved_bytes: of
-    every value that it reads, once and as a whole, and of what it writes. values: those of the graph that it computes,
-    the one that it writes last. choice: of a template's launch; declined: of one that would have computed other values
-    too, and does not pay.
+    description: the operation and what is fused into it. origin: the ONNX nodes that it came from.
+    reason: why a launch is needed that only moves elements. operation: the kind of work: 'depthwise convolution'.
+    moved_bytes: of every value that it reads, counted once and whole, and of the value that it writes.
+    values: the graph's values that it computes; it writes the last one. choice: the chosen specialisation of a
+    template. declined: the choice for a launch that would have computed more values, but does not pay.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Launch:
 
     @property
     def specialisation(self) -> str:
-        """What was chosen of the template, as text; empty for a generated kernel."""
+        """The chosen specialisation as text. Empty for a generated kernel."""
         return str(self.choice.specialisation) if self.choice else ""
 
     @property
@@ -60,7 +60,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Region:
-    """Where an image lies in the workspace, in bytes."""
+    """The part of the workspace that holds an image, in bytes."""
 
     offset: int
     row_bytes: int
@@ -69,9 +69,9 @@ class Region:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on the device: constants, activations, states, the host buffers of inputs and outputs, and all of these.
+    """Bytes on the device: constants, activations, states, buffers of inputs and outputs, and their sum (peak).
 
-    lower_bound: the most bytes of activations that are alive at once; no plan of these launches holds fewer.
+    lower_bound: the most bytes of activations that are alive at once. No plan of these launches needs fewer.
     """
 
     weights: int
@@ -86,14 +86,16 @@ class Memory:
 class Plan:
     """Launches in order, and everything that they read and write.
 
-    input_buffers, output_buffers: by name; an input of bytes is a texture that takes them as they are, where one can.
-    content: host arrays, as stored, of every storage that is uploaded once. constant_outputs: the arrays of outputs
-    that depend on no input; the device has no part in them. placements: where each input and each node's output lies
-    once it is made. states: textures that keep their content from run to run. slots: for each texture that is written
-    by launches, the number of the image that holds it, from its texel (0, 0) on; textures with one slot are never alive
-    together. regions: instead of a slot, the part of one buffer that is the texture's image, on devices that can.
-    most_alive: bytes of the textures that must be there at once. moved: makes the outputs of integers that only move,
-    from inputs, on the host.
+    input_buffers, output_buffers: by name. A uint8 input is a texture of these bytes if possible.
+    content: the arrays to upload once, by storage, as they are stored.
+    constant_outputs: the arrays of outputs that depend on no input. No launch computes them.
+    placements: where each input and each node's output is stored, by name.
+    states: textures that keep their content from run to run.
+    slots: the number of the image that holds a texture, from texel (0, 0) on. Textures in the same slot are never alive
+    at the same time.
+    regions: instead of a slot, the part of the workspace that is the texture's image, if the device allows this.
+    most_alive: the most bytes of textures that are alive at once.
+    moved: the graph of the integer outputs that the host moves from inputs. None if there are none.
     """
 
     inputs: tuple[Value, ...]
@@ -112,19 +114,19 @@ class Plan:
 
     @cached_property
     def exact_inputs(self) -> frozenset[str]:
-        """The inputs that a launch reads: their integers have to be floats."""
+        """The names of the inputs that a launch reads. Their integers must be exact as floats."""
         read = {a.storage for launch in self.launches for a in launch.source.arguments}
         return frozenset(name for name, place in self.input_buffers.items() if place in read)
 
     @cached_property
     def textures(self) -> tuple[Texture, ...]:
-        """Every texture, constants first."""
+        """Every texture, those of constants first."""
         constant = [s for s in self.content if isinstance(s, Texture)]
         return (*constant, *self.states, *self.slots, *self.regions)
 
     @cached_property
     def images(self) -> dict[int, ImageForm]:
-        """The least image that takes every texture of a slot, by the slot's number."""
+        """The smallest image that holds every texture of a slot, by the slot's number."""
         forms: dict[int, ImageForm] = {}
         for texture, slot in self.slots.items():
             forms[slot] = forms.get(slot, texture.form).around(texture.form)
@@ -132,7 +134,7 @@ class Plan:
 
     @cached_property
     def made(self) -> dict[int, str]:
-        """The value that is complete after a launch, by the launch's number: an input or a node's output."""
+        """The value (an input or a node's output) that is complete after a launch, by the launch's number."""
         last: dict[str, int] = {}
         for number, launch in enumerate(self.launches):
             place = self.placements.get(launch.name)
@@ -147,22 +149,22 @@ class Plan:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes of the buffer that has the regions."""
+        """Bytes of the workspace, the buffer that holds the regions."""
         return max((region.offset + region.bytes for region in self.regions.values()), default=0)
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the textures that last from run to run."""
+        """Bytes of the textures that keep their content from run to run."""
         return sum(texture.bytes for texture in self.states)
 
     @property
     def activation_bytes(self) -> int:
-        """Bytes that hold activations: the workspace, and images, each slot once."""
+        """Bytes of the workspace and of the images, each slot counted once."""
         return sum(form.bytes for form in self.images.values()) + self.workspace_bytes
 
     @property
     def memory(self) -> Memory:
-        """What a session takes of the device, known before it takes anything."""
+        """The device memory that a session will allocate."""
         return Memory(
             self.weight_bytes, self.activation_bytes, self.state_bytes, self.buffer_bytes, self.bytes, self.most_alive
         )
@@ -179,7 +181,7 @@ class Plan:
 
     @property
     def activation_places(self) -> str:
-        """What holds the activations, in words."""
+        """What holds the activations, as text: "one workspace" or "3 images"."""
         images = f"{len(self.images)} images"
         if not self.regions:
             return images

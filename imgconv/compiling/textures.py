@@ -1,4 +1,4 @@
-"""Which layout each value has, what is written in place, and the texture that holds it."""
+"""The layout of each value, the concatenations that are written in place, and the textures."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from imgconv.kernels.layout import HostBuffer, Layout, Placement, Texture, choos
 from imgconv.kernels.limits import HALF_MAX, Target
 
 LONG_SUM = 64
-# Rows of an image begin at multiples of so many texels on most devices: one of few texels is mostly gaps.
+# On most devices, rows of an image begin at multiples of ROW_TEXELS texels: an image of short rows is mostly padding.
 ROW_TEXELS = 64
 NARROW = ROW_TEXELS // 4
 SMALL_WEIGHTS = 1 << 14
 
 
 def default_layout(shape: tuple[int, ...]) -> Layout:
-    """Images for rank 4 and more, matrices below."""
+    """image_layout for rank 4 and more, else matrix_layout."""
     return image_layout(len(shape)) if len(shape) >= 4 else matrix_layout(len(shape))
 
 
 def widened(layout: Layout, shape: tuple[int, ...]) -> Layout:
-    """The layout of a narrow texture with its innermost rows beside each other, to ROW_TEXELS texels or more."""
+    """The layout, or for a narrow texture one with its innermost row axes as columns: at least ROW_TEXELS wide."""
     if layout.grid(shape)[0] > NARROW:
         return layout
     while layout.rows and layout.grid(shape)[0] < ROW_TEXELS:
@@ -39,9 +39,11 @@ def widened(layout: Layout, shape: tuple[int, ...]) -> Layout:
 
 
 def choose_layouts(graph: Graph) -> dict[str, Layout]:
-    """Every value's layout: of the product that makes it, else of what convolves or multiplies it, else by rank.
+    """The layout of each value, by name.
 
-    Narrow textures that only generated kernels make and read are widened: those take any layout.
+    The node that computes a value decides, if it is a convolution, a concatenation or a product. Else such a node that
+    reads the value decides, else the rank. Narrow textures that only generated kernels write and read are widened:
+    these kernels take any layout.
     """
     layouts: dict[str, Layout] = {}
     for node in graph.nodes:
@@ -66,7 +68,7 @@ def choose_layouts(graph: Graph) -> dict[str, Layout]:
 
 
 def values_behind_indices(graph: Graph) -> frozenset[str]:
-    """What the indices of gathers are computed from: coordinates, which half would move by whole elements."""
+    """The values from which the indices of gathers are computed. In half they could be off by whole elements."""
     found: set[str] = set()
     for node in reversed(graph.nodes):
         if isinstance(node.operation, Gather):
@@ -79,11 +81,11 @@ def values_behind_indices(graph: Graph) -> frozenset[str]:
 def concatenations_in_place(
     graph: Graph, layouts: dict[str, Layout], apart: frozenset[str] = frozenset()
 ) -> dict[str, tuple[str, int]]:
-    """For each value that is written where a concatenation wants it: the concatenation and the offset in channels.
+    """The values that are written directly into a concatenation's texture: its name, and the offset in channels.
 
-    Values that must stay `apart` have a texture of their own. A value is left out when a kernel would read and write
-    the same image: when it, or another part, is read by the kernel that makes a part. Among conflicting parts the one
-    with most conflicts is copied instead, the smallest of those.
+    apart: values that need a texture of their own. A kernel cannot read and write the same image. So a part conflicts
+    with another part that is read by the kernel that writes it. The part with the most conflicts (the smallest, if
+    several have as many) is copied instead, until there are no conflicts.
     """
     inside: dict[str, tuple[str, int]] = {}
     for node in graph.nodes:
@@ -105,10 +107,10 @@ def concatenations_in_place(
 
 
 def _drop_conflicts(graph: Graph, node: Node, parts: dict[str, int], inside: dict[str, tuple[str, int]]) -> None:
-    """Remove parts until no kernel that writes into the concatenation, a copy included, reads another part of it."""
+    """Removes parts until no kernel that writes one part, copies included, reads another part."""
 
     def part_of(name: str) -> str | None:
-        """The part that holds a value: itself, or a concatenation that it is written into."""
+        """The part that holds a value: the value itself, or a concatenation into which it is written."""
         while name not in parts and name in inside:
             name = inside[name][0]
         return name if name in parts else None
@@ -135,10 +137,10 @@ def _drop_conflicts(graph: Graph, node: Node, parts: dict[str, int], inside: dic
 
 
 class Textures:
-    """The textures and buffers of a graph's values and constants, made when they are first asked for.
+    """The textures and buffers of a graph's values and constants, made on first use.
 
-    graph: after the passes; placements: where the values are that were asked for; known: the arrays of textures that
-    hold constants; output_buffers: outputs that a kernel writes for the host. states: see `lower`.
+    graph: after the passes. placements: of the values placed so far. known: the arrays of textures that hold constants.
+    output_buffers: of outputs that a kernel writes directly to the host's buffer. states: see `lower`.
     """
 
     def __init__(self, graph: Graph, config: Config, target: Target, states: Mapping[str, str]) -> None:
@@ -154,19 +156,19 @@ class Textures:
         self.constants: dict[tuple[str, Layout], Placement] = {}
 
     def texture(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: str) -> Texture:
-        """A texture under the device's limits. Raises ResourceError naming it."""
+        """A texture, tiled if it exceeds the image limits. A ResourceError names it if it does not fit."""
         width, height = layout.grid(shape)
         return Texture(name, shape, layout, dtype, choose_tiling(width, height, self.target.limits, name, shape))
 
     def shared(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: str) -> Texture:
-        """A texture that may take turns with others in an image."""
+        """A texture that may share an image with others."""
         made = self.texture(name, shape, layout, dtype)
         if self.target.images_in_buffers is None and name not in self.states.values():
             return replace(made, tiling=replace(made.tiling, bordered=False))
         return made
 
     def dtype(self, value: Value) -> str:
-        """Half only if asked for, and never for integers, for reductions of integers or for long sums."""
+        """A value's element type. Half only if configured; float for integers, reductions of them and long sums."""
         if not value.dtype.startswith("float"):
             return "float32"
         node = self.graph.producers.get(value.name)
@@ -178,18 +180,18 @@ class Textures:
         return "float32" if self.keeps_float(value.name) else self.storage_dtype
 
     def keeps_float(self, name: str) -> bool:
-        """Whether a value stays float: it, or a part that is written into it, for those share a texture."""
+        """Whether a value is stored in float, because it must be, or because a part that is written into it must be."""
         if name in self.config.precision.storage or name in self.choosing:
             return True
         return any(self.keeps_float(part) for part, (owner, _) in self.inside.items() if owner == name)
 
     def computes_half(self, name: str) -> bool:
-        """Whether the node that makes a value may compute in half: only if it is stored half too."""
+        """Whether the node that computes a value may do so in half. Only if the value is stored in half too."""
         half = self.config.float16 == 2 and self.placements[name].storage.dtype == "float16"
         return half and name not in self.config.precision.arithmetic
 
     def placement(self, value: Value) -> Placement:
-        """Where a value will be: a texture of its own, or a part of the concatenation that it is written into."""
+        """Where a value is stored: in its own texture, or in that of the concatenation into which it is written."""
         if value.name not in self.placements:
             if value.name in self.inside:
                 owner, offset = self.inside[value.name]
@@ -202,7 +204,7 @@ class Textures:
         return self.placements[value.name]
 
     def result(self, value: Value) -> Placement:
-        """Where a generated kernel writes a value: to the host's buffer if nobody on the device reads it."""
+        """Where a generated kernel writes a value: an output that no node reads goes to its host buffer."""
         name = value.name
         if name not in self.graph.outputs or name in self.states or self.graph.consumers[name]:
             return self.placement(value)
@@ -213,9 +215,10 @@ class Textures:
     # Constants
 
     def weights_dtype(self, array: Any, readers: Sequence[Node]) -> str:
-        """Half only for large float weights: rounding errors of weights are the same at every position and add up.
+        """The element type of weights. Half only for large float arrays.
 
-        What a node reads whose own result stays float, stays float too.
+        Rounding errors of weights are the same at every position, so they add up. Weights stay float if the result of a
+        node that reads them does.
         """
         if self.storage_dtype == "float32" or array.dtype.kind != "f" or array.size <= SMALL_WEIGHTS:
             return "float32"
@@ -223,12 +226,12 @@ class Textures:
         return "float32" if kept or numpy.any(numpy.abs(array) > HALF_MAX) else self.storage_dtype
 
     def constant_of(self, operand: Operand) -> Any:
-        """The array that is read of a constant."""
+        """The array that a constant operand reads, through its view."""
         array = numpy.asarray(self.graph.constants[operand.value])
         return array if operand.view.is_identity else operand.view.evaluate(array, operand.fill)
 
     def place_constant(self, name: str, layout: Layout) -> Placement:
-        """A constant of the graph as a texture."""
+        """The texture of a constant of the graph."""
         key = (name, layout)
         if key not in self.constants:
             array = numpy.asarray(self.graph.constants[name])
@@ -236,13 +239,13 @@ class Textures:
         return self.constants[key]
 
     def place_array(self, name: str, array: Any, layout: Layout, readers: Sequence[Node]) -> Placement:
-        """A known array as a texture."""
+        """The texture of a known array."""
         texture = self.texture(name, array.shape, layout, self.weights_dtype(array, readers))
         self.known[texture] = array
         return Placement(texture, array.shape)
 
     def operand_places(self, node: Node, output: Placement) -> dict[str, Placement]:
-        """Where every operand of a node is; a constant is packed along the axis that runs with the output's lanes."""
+        """Where each operand of a node is stored. A constant is packed along the axis of the output's lanes."""
         places = {}
         packed = output.layout.packed
         for operand in node.all_operands:
@@ -261,5 +264,5 @@ class Textures:
 
 
 def host_buffer(value: Value, layout: Layout) -> HostBuffer:
-    """The buffer in which a value crosses from or to the host."""
+    """The host buffer of an input or an output: float16 if the value is, else float32."""
     return HostBuffer(value.name, value.shape, layout, "float16" if value.dtype == "float16" else "float32")
