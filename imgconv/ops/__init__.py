@@ -1,4 +1,4 @@
-"""The operators: one file per family. Importing this package fills the table that `find` looks in."""
+"""The operators: one file per family. Importing this package fills the operator table, which `find` reads."""
 
 import importlib
 import pkgutil

@@ -16,13 +16,13 @@ def relu(call: Call) -> Tensor:
 
 @operator("LeakyRelu")
 def leaky_relu(call: Call) -> Tensor:
-    """x where x >= 0, alpha*x elsewhere."""
+    """x if x >= 0, else alpha*x."""
     return call.input(0).leaky_relu(call.number("alpha", 0.01))
 
 
 @operator("PRelu")
 def prelu(call: Call) -> Tensor:
-    """x where x >= 0, slope*x elsewhere; the slope broadcasts to x's shape, never x to the slope's."""
+    """x if x >= 0, else slope*x. The slope broadcasts to x's shape; x does not broadcast to the slope's."""
     x, slope = call.input(0), call.input(1)
     call.computes(x)
     result = x.leaky_relu(slope)
@@ -33,14 +33,14 @@ def prelu(call: Call) -> Tensor:
 
 @operator("ThresholdedRelu")
 def thresholded_relu(call: Call) -> Tensor:
-    """x where x > alpha, 0 elsewhere."""
+    """x if x > alpha, else 0."""
     x = call.input(0)
     return where(less(call.number("alpha", 1.0), x), x, 0.0)
 
 
 @operator("Shrink")
 def shrink(call: Call) -> Tensor:
-    """x + bias where x < -lambd, x - bias where x > lambd, 0 elsewhere."""
+    """x + bias if x < -lambd, x - bias if x > lambd, else 0."""
     x = call.input(0)
     call.needs_floats(x)
     lambd, bias = call.number("lambd", 0.5), call.number("bias", 0.0)
@@ -49,7 +49,7 @@ def shrink(call: Call) -> Tensor:
 
 @operator("Elu")
 def elu(call: Call) -> Tensor:
-    """x where x >= 0, alpha*(exp(x) - 1) elsewhere."""
+    """x if x >= 0, else alpha*(exp(x) - 1)."""
     return call.input(0).elu(call.number("alpha", 1.0))
 
 
@@ -88,7 +88,7 @@ def swish(call: Call) -> Tensor:
 
 @operator("Softplus")
 def softplus(call: Call) -> Tensor:
-    """log(1 + exp(x)), as max(x, 0) + log(1 + exp(-|x|)), which never overflows."""
+    """log(1 + exp(x)), computed as max(x, 0) + log(1 + exp(-|x|)), which never overflows."""
     return _softplus(call.input(0))
 
 
@@ -108,7 +108,7 @@ def softsign(call: Call) -> Tensor:
 
 @operator("Gelu")
 def gelu(call: Call) -> Tensor:
-    """x/2 * (1 + erf(x / sqrt(2))), or its approximation with tanh; Hendrycks and Gimpel, arXiv:1606.08415."""
+    """x/2 * (1 + erf(x / sqrt(2))), or the tanh approximation of it; Hendrycks and Gimpel, arXiv:1606.08415."""
     x = call.input(0)
     if call.choice("approximate", "none", ("none", "tanh")) == "none":
         return x * 0.5 * ((x * sqrt(0.5)).apply("erf") + 1)

@@ -1,4 +1,4 @@
-"""Tensors whose content is known when the model is loaded."""
+"""Operators whose result is a constant, known when the model is loaded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from imgconv.tensor import Tensor
 
 @operator("Constant")
 def constant(call: Call) -> Tensor:
-    """One of the value attributes."""
+    """The constant in whichever value attribute the node has."""
     forms = {
         "value": None, "value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64"
     }
@@ -24,7 +24,7 @@ def constant(call: Call) -> Tensor:
 
 @operator("ConstantOfShape")
 def constant_of_shape(call: Call) -> Tensor:
-    """A tensor of one value, 0.0 by default."""
+    """A tensor of the given shape with every element equal to `value`, 0.0 by default."""
     value = numpy.asarray(call.attribute("value", numpy.zeros(1, numpy.float32)))
     shape = call.integers(0, "the shape") or []
     if value.size != 1 or any(n < 0 for n in shape):
@@ -47,7 +47,7 @@ def size(call: Call) -> Tensor:
 
 @operator("Range")
 def range_(call: Call) -> Tensor:
-    """start, start + delta, ... before limit."""
+    """start, start + delta, start + 2*delta, ... up to but not including limit."""
     start, limit, delta = (call.constant(i, name) for i, name in enumerate(("start", "limit", "delta")))
     if any(n is None or n.size != 1 for n in (start, limit, delta)) or delta.item() == 0:
         raise call.wrong("start, limit and delta must be scalars, and delta not zero")
@@ -59,9 +59,9 @@ def range_(call: Call) -> Tensor:
 
 @operator("MelWeightMatrix")
 def mel_weight_matrix(call: Call) -> Tensor:
-    """(dft_length/2 + 1, num_mel_bins): a triangle over the bins of a spectrum for each band of the mel scale.
+    """(dft_length/2 + 1, num_mel_bins): for each band of the mel scale, a triangular weight over the spectrum's bins.
 
-    mel = 2595 * log10(1 + hertz/700); the borders are spaced evenly in mel and rounded down to bins.
+    mel = 2595 * log10(1 + hertz/700). The band edges are spaced evenly in mel and rounded down to bins.
     """
     names = "num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz"
     bands, length, rate, low, high = (call.constant(i, name).item() for i, name in enumerate(names))

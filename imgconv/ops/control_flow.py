@@ -1,4 +1,4 @@
-"""If, Loop and Scan. What decides them is known when the model is loaded: loops are unrolled, node by node."""
+"""If, Loop and Scan. Conditions and trip counts are known when the model is loaded, so loops are unrolled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from imgconv.tensor import Tensor, concatenate
 
 @operator("If")
 def if_(call: Call) -> list[Tensor]:
-    """The outputs of one of two bodies; the condition is known at load, and only the body it chooses is read."""
+    """The outputs of the branch that the condition selects; it is known at load, and the other branch is not read."""
     condition = call.constant(0, "the condition")
     if condition.size != 1:
         raise call.wrong(f"a condition of {condition.size} elements")
@@ -26,9 +26,9 @@ def if_(call: Call) -> list[Tensor]:
 
 @operator("Loop")
 def loop(call: Call) -> list[Tensor]:
-    """The body over and over, at most M times and while its condition holds; both are known at load.
+    """Repeats the body at most M times, as long as the condition holds; both are known at load.
 
-    The body takes the iteration's number, the condition and the carried tensors; it gives the condition, the carried
+    The body takes the iteration number, the condition and the carried tensors. It returns the condition, the carried
     tensors and one element of each stacked output.
     """
     body: Body = call.attribute("body", None)
@@ -55,7 +55,7 @@ def loop(call: Call) -> list[Tensor]:
 def _iterate(
     call: Call, body: Body, number: int, carried: Sequence[Tensor]
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """The condition, the carried tensors and the elements to stack that the body gives."""
+    """The body's outputs: the condition, the carried tensors, and the elements to stack."""
     made = body(Tensor.constant(numpy.array(number)), Tensor.constant(numpy.array(True)), *carried)
     if len(made) != 1 + len(call.outputs):
         raise call.wrong(f"its body gives {len(made)} outputs; a condition and {len(call.outputs)} are needed")
@@ -63,12 +63,12 @@ def _iterate(
 
 
 def _nothing(element: Tensor) -> Tensor:
-    """The stack of no elements."""
+    """The stacked output of a loop that runs zero times."""
     return Tensor.constant(numpy.empty((0, *element.shape), element.dtype))
 
 
 def _stack(call: Call, elements: Sequence[Tensor], axis: int) -> Tensor:
-    """Elements of one shape along a new axis."""
+    """The elements, which have one shape, stacked along a new axis."""
     if len({e.shape for e in elements}) != 1:
         raise call.wrong(f"outputs of shapes {[list(e.shape) for e in elements]} cannot be stacked")
     axis = call.axis(axis, elements[0].rank + 1)
@@ -77,7 +77,7 @@ def _stack(call: Call, elements: Sequence[Tensor], axis: int) -> Tensor:
 
 @operator("Scan")
 def scan(call: Call) -> list[Tensor]:
-    """The body for each element along an axis of the scanned inputs; states are carried, other outputs stacked."""
+    """Runs the body on each element along an axis of the scanned inputs; states are carried, other outputs stacked."""
     if call.version < 9:
         return _batched_scan(call)
     scanned, states = _scanned(call, [call.input(i) for i in range(len(call.inputs))])
@@ -95,9 +95,9 @@ def scan(call: Call) -> list[Tensor]:
 
 
 def _batched_scan(call: Call) -> list[Tensor]:
-    """Opset 8: every tensor has a batch axis before all others, and each picture of it its own sequence length.
+    """Scan of opset 8: every tensor has a batch axis first, and each batch element has its own sequence length.
 
-    Stacked outputs past the length are zero.
+    Stacked outputs are zero past that length.
     """
     scanned, states = _scanned(call, [call.input(i) for i in range(1, len(call.inputs))])
     if any(t.rank < 2 for t in scanned):
@@ -119,7 +119,7 @@ def _batched_scan(call: Call) -> list[Tensor]:
 
 
 def _scanned(call: Call, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """The inputs that are scanned, which come last, and the initial states."""
+    """(scanned inputs, initial states); the scanned inputs are the last num_scan_inputs ones."""
     number = int(call.attribute("num_scan_inputs", 0))
     if not 1 <= number <= len(tensors):
         raise call.wrong(f"num_scan_inputs is {number} with {len(tensors)} inputs")
@@ -128,7 +128,7 @@ def _scanned(call: Call, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[
 
 
 def _numbers(call: Call, name: str, length: int) -> list[int]:
-    """An attribute with one number for each tensor, zeros by default; a direction is 0 or 1."""
+    """An attribute with one number per tensor, zeros by default. A direction must be 0 or 1."""
     numbers = list(call.attribute(name, None) or [0] * length)
     if len(numbers) != length or ("directions" in name and not set(numbers) <= {0, 1}):
         raise call.wrong(f"{name} is {numbers} for {length} tensors")
@@ -138,7 +138,7 @@ def _numbers(call: Call, name: str, length: int) -> list[int]:
 def _scan(
     call: Call, states: list[Tensor], scanned: Sequence[Tensor], axes: Sequence[int], backward: Sequence[int]
 ) -> tuple[list[Tensor], list[list[Tensor]]]:
-    """The final states, and for each output the elements in the order in which they were made."""
+    """The final states, and for each stacked output its elements in the order of the iterations."""
     body: Body = call.attribute("body", None)
     sizes = {t.shape[a] for t, a in zip(scanned, axes, strict=True)}
     if len(sizes) != 1:

@@ -17,13 +17,13 @@ def conv(call: Call) -> Tensor:
     if weight.quantised is not None and x.dtype == "float32":
         integers, scale = weight.quantised
         if scale.size == 1 or scale.shape == (weight.shape[0], *[1] * (weight.rank - 1)):
-            # The integers are the weights, and one byte each; what they are multiplied by comes after the sum.
+            # The weights stay integers of one byte each; the sum is multiplied by their scale.
             return biased(call, compute(x, integers) * scale.reshape(-1, *[1] * (x.rank - 2)))
     return biased(call, compute(x, weight))
 
 
 def convolution_of(call: Call, x: Tensor, weight: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    """What the node's attributes make of an input and weights of these sizes, or of fewer input channels of both."""
+    """The node's convolution as a function of an input and weights: of these shapes, or with fewer input channels."""
     groups = _groups(call, x, weight)
     if weight.shape[1] * groups != x.shape[1] or weight.shape[0] % groups:
         raise call.wrong(f"weight {list(weight.shape)} in {groups} groups does not match input {list(x.shape)}")
@@ -52,7 +52,7 @@ def conv_transpose(call: Call) -> Tensor:
 
 
 def _groups(call: Call, x: Tensor, weight: Tensor) -> int:
-    """The number of groups; ranks and kernel_shape are checked."""
+    """The number of groups. Raises ModelError if the ranks or kernel_shape do not fit."""
     groups = int(call.attribute("group", 1))
     if x.rank < 3 or weight.rank != x.rank:
         raise call.wrong(f"input {list(x.shape)} and weight {list(weight.shape)} need equal ranks of at least 3")
@@ -67,7 +67,7 @@ def _groups(call: Call, x: Tensor, weight: Tensor) -> int:
 
 
 def biased(call: Call, result: Tensor, position: int = 2) -> Tensor:
-    """The result plus a bias by channel, if there is one at that input."""
+    """The result plus a bias per channel, if the node has one at input `position`."""
     bias = call.optional(position)
     if bias is None:
         return result
@@ -89,7 +89,7 @@ def _transposed_sizes(
     auto_pad = call.choice("auto_pad", "NOTSET", AUTO_PADS)
     wanted = call.attribute("output_shape", None)
     if wanted is None and auto_pad.startswith("SAME"):
-        # A kernel shorter than the stride gives less than that; ONNX's shape rule adds nothing then.
+        # A kernel shorter than the stride gives a smaller size; ONNX's shape rule does not enlarge it.
         wanted = [min(n * s, f) for n, s, f in zip(spatial, strides, full, strict=True)]
     if wanted is not None:
         if len(wanted) != count:

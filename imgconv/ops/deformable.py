@@ -1,4 +1,4 @@
-"""DeformConv: a convolution whose window's positions are moved by an input; Dai et al., arXiv:1703.06211."""
+"""DeformConv: a convolution whose taps are displaced by an offset input; Dai et al., arXiv:1703.06211."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from imgconv.tensor import Tensor
 
 @operator("DeformConv")
 def deform_conv(call: Call) -> Tensor:
-    """x (N, C, H, W) with weight (O, C/group, KH, KW), each tap read where the offset moves it, times the mask.
+    """x (N, C, H, W) with weight (O, C/group, KH, KW); each tap reads x at its offset position, times the mask.
 
-    offset: (N, offset_group*KH*KW*2, OH, OW), down and right for each tap; mask: (N, offset_group*KH*KW, OH, OW).
-    Between elements x is interpolated linearly, with zeros around it.
+    offset: (N, offset_group*KH*KW*2, OH, OW), the rows and columns that each tap moves down and right.
+    mask: (N, offset_group*KH*KW, OH, OW). x is interpolated linearly between elements and is zero outside.
     """
     x, weight, offset, mask = call.input(0), call.input(1), call.input(2), call.optional(4)
     groups, parts = int(call.attribute("group", 1)), int(call.attribute("offset_group", 1))
@@ -36,7 +36,7 @@ def deform_conv(call: Call) -> Tensor:
         wanted = (x.shape[0], channels, height, width)
         if tensor is not None and tensor.shape != wanted:
             raise call.wrong(f"{name} {list(tensor.shape)}; {list(wanted)} is needed")
-    # The channels that share offsets are the channels of pictures of their own.
+    # Channels that share offsets become one batch element: (N, C, H, W) -> (N*offset_group, C/offset_group, H, W).
     split = x.reshape(x.shape[0] * parts, x.shape[1] // parts, *x.shape[2:])
     moved = offset.reshape(split.shape[0], 1, taps, 2, height * width)
     indices, weights = [], []
@@ -56,7 +56,7 @@ def deform_conv(call: Call) -> Tensor:
 
 
 def _places(window: Window, axis: int) -> numpy.ndarray:
-    """Where each tap reads at each output along an axis when nothing is moved: (taps, outputs, 1, 1)."""
+    """The position along an axis that each tap reads for each output, before offsets: (taps, outputs, 1, 1)."""
     at = numpy.arange(window.sizes[axis])[None] * window.strides[axis] - window.pads[axis]
     place = numpy.arange(window.kernel[axis])[:, None] * window.dilations[axis] + at
     shape = (*window.kernel, *window.sizes)

@@ -1,4 +1,4 @@
-"""Einsum: sums of products of tensors, by the letters of their axes (numpy.einsum's text form)."""
+"""Einsum: sums of products of tensors, by the letters of their axes, as in numpy.einsum("ij,jk->ik", a, b)."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from math import prod
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import Tensor
 
-# Stands before the number of an axis that an ellipsis covers, as in "...ij".
+# Prefix of the labels of axes that an ellipsis covers, such as those before "ij" in "...ij".
 _COVERED = "."
 
 
 @dataclass(frozen=True)
 class Term:
-    """A tensor and the label of each of its axes, all different."""
+    """A tensor with a label for each axis; no label occurs twice."""
 
     tensor: Tensor
     labels: tuple[str, ...]
 
     def size(self, label: str) -> int:
-        """The length of an axis; 1 where the tensor has none of that label."""
+        """The length of the axis with this label; 1 if the tensor has no such axis."""
         return self.tensor.shape[self.labels.index(label)] if label in self.labels else 1
 
     def arranged(self, labels: Sequence[str]) -> Tensor:
-        """The tensor with exactly these axes in this order; those that it lacks have length 1."""
+        """The tensor with exactly these axes in this order; axes that it does not have get length 1."""
         own = [label for label in labels if label in self.labels]
         moved = self.tensor.transpose(*(self.labels.index(label) for label in own)) if own else self.tensor
         return moved.reshape(*(self.size(label) for label in labels))
@@ -33,7 +33,7 @@ class Term:
 
 @operator("Einsum")
 def einsum(call: Call) -> Tensor:
-    """The operands are multiplied two at a time, from the left; a letter is summed as soon as no other needs it."""
+    """Multiplies the operands two at a time from the left; sums a letter once no later operand or output needs it."""
     operands = [call.input(i) for i in range(len(call.inputs))]
     call.needs_floats(*operands)
     inputs, output = _parse(call, [t.rank for t in operands])
@@ -73,7 +73,7 @@ def _parse(call: Call, ranks: Sequence[int]) -> tuple[list[tuple[str, ...]], tup
     if arrow:
         output = _labels(call, right, max(covered))
     else:
-        # Without an output: what the ellipsis covers, then the letters that occur once, sorted.
+        # An equation without "->" gives the ellipsis axes, then the letters that occur once, sorted.
         output = _labels(call, "..." + "".join(sorted(c for c in set(letters) if letters.count(c) == 1)), max(covered))
     unknown = [label for label in output if not any(label in labels for labels in inputs)]
     if unknown or len(set(output)) != len(output):
@@ -82,7 +82,7 @@ def _parse(call: Call, ranks: Sequence[int]) -> tuple[list[tuple[str, ...]], tup
 
 
 def _labels(call: Call, term: str, covered: int) -> tuple[str, ...]:
-    """The letters, and a label for each axis that the ellipsis covers; those are counted from the right."""
+    """The letters of a term, and a label for each axis that its ellipsis covers, numbered from the right."""
     before, dots, after = term.partition("...")
     if not (before + after).isalpha() and before + after:
         raise call.wrong(f"term {term!r} of equation {call.attribute('equation', '')!r} is not of letters and '...'")
@@ -91,7 +91,7 @@ def _labels(call: Call, term: str, covered: int) -> tuple[str, ...]:
 
 
 def _diagonal(term: Term, sizes: dict[str, int]) -> Term:
-    """A letter that an operand repeats reads the diagonal of its axes."""
+    """The term with each repeated letter replaced by one axis, the diagonal: "ii" becomes "i"."""
     tensor, labels = term.tensor, list(term.labels)
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
@@ -107,13 +107,13 @@ def _diagonal(term: Term, sizes: dict[str, int]) -> Term:
 
 
 def _product(a: Term, b: Term, needed: set[str]) -> Term:
-    """a times b, summed over the letters that nobody needs any more: a matrix product with batch axes."""
+    """a times b, summed over the letters that are not needed afterwards: a matrix product with batch axes."""
     a, b = (_summed(term, other, needed) for term, other in ((a, b), (b, a)))
     batch = [label for label in a.labels if label in b.labels and label in needed]
     inner = [label for label in a.labels if label in b.labels and label not in needed]
     rows = [label for label in a.labels if label not in b.labels]
     columns = [label for label in b.labels if label not in a.labels]
-    # An axis of length 1 stands for one of any length.
+    # An axis of length 1 broadcasts to any length.
     length = {label: max(a.size(label), b.size(label)) for label in (*batch, *inner)}
     left, right = a.arranged([*batch, *rows, *inner]), b.arranged([*batch, *inner, *columns])
     many, summed = [length[label] for label in batch], [length[label] for label in inner]
@@ -127,7 +127,7 @@ def _product(a: Term, b: Term, needed: set[str]) -> Term:
 
 
 def _summed(term: Term, other: Term, needed: set[str]) -> Term:
-    """The term without the letters that neither the other nor anybody else needs."""
+    """The term summed over the letters that are neither in the other term nor needed afterwards."""
     kept = [label for label in term.labels if label in needed or label in other.labels]
     gone = [axis for axis, label in enumerate(term.labels) if label not in kept]
     return Term(term.tensor.sum(gone), tuple(kept)) if gone else term

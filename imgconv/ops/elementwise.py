@@ -27,7 +27,7 @@ _LOGIC = {"And": "and", "Or": "or", "Xor": "xor"}
 
 @operator(*_UNARY)
 def unary(call: Call) -> Tensor:
-    """A scalar function of one tensor."""
+    """A scalar function of each element."""
     result = call.input(0).apply(_UNARY[call.op_type])
     return wrapped(result) if call.op_type in ("Neg", "Abs") else result
 
@@ -109,19 +109,19 @@ def negate(call: Call) -> Tensor:
 
 @operator("Where")
 def choose(call: Call) -> Tensor:
-    """X where the condition holds, Y elsewhere; the three broadcast."""
+    """X if the condition is true, else Y, element by element; the three inputs broadcast."""
     return where(call.input(0), call.input(1), call.input(2))
 
 
 @operator("IsNaN")
 def is_nan(call: Call) -> Tensor:
-    """Whether each element is not a number."""
+    """Whether each element is NaN."""
     return call.input(0).apply("isnan", dtype="bool")
 
 
 @operator("IsInf")
 def is_infinite(call: Call) -> Tensor:
-    """Whether each element is an infinity of a wanted sign."""
+    """Whether each element is infinite, with a sign that detect_positive or detect_negative selects."""
     x = call.input(0)
     signs = [sign for sign in ("negative", "positive") if call.flag(f"detect_{sign}", True)]
     if len(signs) == 2:
@@ -151,7 +151,7 @@ def _scalar(call: Call, limit: Tensor) -> Tensor:
 
 @operator("Cast", "CastLike")
 def cast(call: Call) -> Tensor:
-    """Another element type. 8 and 16 bits wrap around; signed numbers become no unsigned ones of 32 or 64 bits."""
+    """Converts the element type. Integers of 8 and 16 bits wrap around; signed to uint32 or uint64 is refused."""
     x = call.input(0)
     target = call.input(1).dtype if call.op_type == "CastLike" else str(call.attribute("to", ""))
     if target not in _CASTS and not (x.is_constant and target == "float64"):

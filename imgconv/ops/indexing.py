@@ -1,4 +1,4 @@
-"""Reading and writing where indices say; the indices are constant or depend on an input."""
+"""Gather, Scatter and their relatives; the indices are constants or depend on an input."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def along(source: Shape, shape: Shape, axis: int) -> View:
 
 
 def take_along(x: Tensor, axis: int, index: Tensor, shape: Shape) -> Tensor:
-    """x at the index along an axis, at the same position along the others; the index broadcasts to `shape`."""
+    """Reads x at the index along an axis and at the same position along the others; the index broadcasts to `shape`."""
     return gather(x, along(x.shape, shape, axis), [index])
 
 
 def counted_from_front(call: Call, index: Tensor, size: int) -> Tensor:
-    """The indices into an axis of that size, negative ones counted from the end. Constant ones are checked."""
+    """The indices with negative ones replaced by index + size. Raises ModelError if a constant one is out of range."""
     if size > EXACT:
         raise call.unsupported(f"an axis of {size} elements, more than 2**24: indices are floats on a device")
     if index.size and not size:
@@ -60,7 +60,7 @@ def gather_(call: Call) -> Tensor:
 
 @operator("GatherElements")
 def gather_elements(call: Call) -> Tensor:
-    """x at the index along an axis and at the index's own position along the others."""
+    """Reads x at the index along one axis and at the index's own position along the others."""
     x, index = call.input(0), call.input(1)
     axis = _checked_axis(call, x, index)
     return take_along(x, axis, counted_from_front(call, index, x.shape[axis]), index.shape)
@@ -89,7 +89,7 @@ def gather_nd(call: Call) -> Tensor:
 
 @operator("ScatterElements", "Scatter")
 def scatter_elements(call: Call) -> Tensor:
-    """x with the updates at the index along an axis and at the index's own position along the others."""
+    """x with the updates written at the index along one axis and at the index's own position along the others."""
     x, index, updates = call.input(0), call.input(1), call.input(2)
     axis = _checked_axis(call, x, index)
     if updates.shape != index.shape:
@@ -98,7 +98,7 @@ def scatter_elements(call: Call) -> Tensor:
     after = [0 if a == axis else n - m for a, (n, m) in enumerate(zip(x.shape, index.shape, strict=True))]
 
     def rows(tensor: Tensor, fill: float = 0) -> Tensor:
-        """(axis, all others), with a fill value past the index's end along the others."""
+        """The tensor as (axis, all others), padded with the fill value up to x's size along the other axes."""
         padded = tensor.pad([0] * x.rank, after, fill) if any(after) and tensor is not x else tensor
         moved = padded.transpose(*order)
         return moved.reshape(moved.shape[0], prod(moved.shape[1:]))
@@ -109,7 +109,7 @@ def scatter_elements(call: Call) -> Tensor:
 
 @operator("ScatterND")
 def scatter_nd(call: Call) -> Tensor:
-    """x with the updates at x[indices[...]]: the last axis of the indices is a position along x's first axes."""
+    """x with the updates written at x[indices[...]]: the last axis of the indices is a position in x's first axes."""
     x, indices, updates = call.input(0), call.input(1), call.input(2)
     count = indices.shape[-1] if indices.rank else 0
     if not 1 <= count <= x.rank or updates.shape != (*indices.shape[:-1], *x.shape[count:]):
@@ -128,9 +128,10 @@ def scatter_nd(call: Call) -> Tensor:
 
 
 def _scattered(call: Call, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
-    """x (P, R) with updates (U, R) in the rows that index (U, R) or (U, 1) names. Of several, the last wins.
+    """x (P, R) with updates (U, R) written to the rows that index (U, R) or (U, 1) names.
 
-    A device's kernel writes each element once, so each row looks for the updates that name it.
+    If several updates name one row, the last wins, or the reduction combines them. A kernel writes each element once,
+    so each row searches the index for the updates that name it.
     """
     reduction = call.choice("reduction", "none", ("none", *_REDUCTIONS))
     count = index.shape[0]
@@ -153,7 +154,7 @@ def _scattered(call: Call, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
 
 
 def _last_hits(index: numpy.ndarray, rows: int) -> numpy.ndarray:
-    """For each row and column the number of the last update that names it, -1 where none does."""
+    """For each row and column the number of the last update that names it; -1 if none does."""
     winner = numpy.full((rows + 1, index.shape[1]), -1)
     for number, named in enumerate(index):
         winner[named, numpy.arange(index.shape[1])] = number  # -1 names the row past the end, which is dropped
@@ -179,7 +180,7 @@ def reverse_sequence(call: Call) -> Tensor:
 
 @operator("Compress")
 def compress(call: Call) -> Tensor:
-    """The slices along an axis, or the elements, whose condition is true; the condition is constant."""
+    """The slices along an axis, or without an axis the elements, whose condition is true; the condition is constant."""
     x, condition = call.input(0), call.constant(1, "the condition")
     axis = call.attribute("axis", None)
     flat = x.reshape(-1) if axis is None else x
@@ -195,7 +196,7 @@ def _component(indices: Tensor, number: int) -> Tensor:
 
 
 def _checked_axis(call: Call, x: Tensor, index: Tensor) -> int:
-    """The axis, where the index fits along all others."""
+    """The axis counted from the front. Raises ModelError if the index does not fit x along the other axes."""
     axis = call.axis(int(call.attribute("axis", 0)), x.rank)
     others = [a for a in range(x.rank) if a != axis]
     if index.rank != x.rank or any(index.shape[a] > x.shape[a] for a in others):

@@ -1,4 +1,4 @@
-"""Integers on a device: they are floats there, exact to 2**24, and 8 and 16 bits are made to wrap around."""
+"""Integer arithmetic in a device's floats, exact to 2**24; results of 8 and 16 bits wrap around as in ONNX."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ EXPONENT_BITS = 5  # |base| >= 2 has powers up to 2**24
 
 
 def wrapped(x: Tensor) -> Tensor:
-    """An 8 or 16 bit result brought back into its type's range, as ONNX's integers wrap around; others as they are."""
+    """An 8- or 16-bit result wrapped around into its type's range, as ONNX asks; any other tensor unchanged."""
     if x.dtype not in NARROW or x.is_constant:
         return x
     return _signed(x.apply("modulo", 1 << numpy.iinfo(x.dtype).bits), x.dtype)
 
 
 def _signed(x: Tensor, dtype: str) -> Tensor:
-    """Bits read as an unsigned number, as the number of the type."""
+    """The bits of an unsigned number read as a number of the given dtype: 255 becomes -1 for int8."""
     limits = numpy.iinfo(dtype)
     return where(less(int(limits.max), x), x - (1 << limits.bits), x) if limits.min else x
 
 
 def multiplied(a: Tensor, b: Tensor) -> Tensor:
-    """a * b, wrapped. 16-bit factors are multiplied byte by byte: every partial product is below 2**24."""
+    """a * b, wrapped around. 16-bit factors are multiplied byte by byte: each partial product is below 2**24."""
     if a.dtype not in ("int16", "uint16") or (a.is_constant and b.is_constant):
         return wrapped(a * b)
     wide, other = (x.cast("int32").apply("modulo", 1 << 16) for x in (a, b))
@@ -36,14 +36,14 @@ def multiplied(a: Tensor, b: Tensor) -> Tensor:
 
 
 def integer_power(call: Call, base: Tensor, exponent: Tensor) -> Tensor:
-    """base ** exponent of integers, by squaring; negative exponents give 0 but for bases 1 and -1."""
+    """base ** exponent of integers, by squaring; a negative exponent gives 0 unless the base is 1 or -1."""
     if exponent.is_float:
         known = call.known(exponent, "a float exponent of an integer")
         if numpy.any(known != numpy.rint(known)):
             raise call.unsupported("an integer to a broken power; Cast it to float")
         exponent = Tensor.constant(known.astype(numpy.int64))
     size = exponent.apply("absolute")
-    # Past 24 only 0, 1 and -1 have exact powers, and whether the exponent is odd decides.
+    # If the exponent is above 24, only 0, 1 and -1 have exact powers, which depend on whether it is odd.
     size = where(less(24, size), size.apply("modulo", 2) + 24, size)
     power: TensorLike = 1
     square = base
@@ -66,14 +66,14 @@ def integer_root(x: Tensor) -> Tensor:
 
 
 def _needs_every_bit(call: Call, *tensors: Tensor) -> None:
-    """Refuses 32 and 64 bits that depend on an input: a device's float holds 24 of them."""
+    """Raises UnsupportedError for 32- and 64-bit integers that depend on an input: a device's float holds 24 bits."""
     if tensors[0].dtype not in NARROW and not all(t.is_constant for t in tensors):
         raise call.unsupported(f"the bits of {tensors[0].dtype} tensors that depend on a model input; Cast them")
 
 
 @operator(*_BITWISE)
 def bitwise(call: Call) -> Tensor:
-    """And, or, exclusive or of the bits in two's complement."""
+    """And, or, exclusive or of the bits, in two's complement."""
     a, b = call.input(0), call.input(1)
     _needs_every_bit(call, a, b)
     return elementwise(_BITWISE[call.op_type], a, b)
@@ -81,7 +81,7 @@ def bitwise(call: Call) -> Tensor:
 
 @operator("BitwiseNot")
 def bitwise_not(call: Call) -> Tensor:
-    """Every bit inverted: -x - 1, or the largest number minus x."""
+    """Every bit inverted: -x - 1 if the type is signed, else the type's largest number minus x."""
     x = call.input(0)
     _needs_every_bit(call, x)
     if x.is_constant:
@@ -91,13 +91,13 @@ def bitwise_not(call: Call) -> Tensor:
 
 @operator("BitShift")
 def bit_shift(call: Call) -> Tensor:
-    """Bits moved to larger or to smaller digits."""
+    """Bits shifted left or right, as `direction` says."""
     x, distance = call.input(0), call.input(1)
     left = call.choice("direction", "", ("LEFT", "RIGHT")) == "LEFT"
     if x.is_constant and distance.is_constant:
         return Tensor.constant((numpy.left_shift if left else numpy.right_shift)(x.numpy(), distance.numpy()))
     _needs_every_bit(call, x, distance)
-    # What is shifted by more bits than there are, or by a negative number of them, is shifted out.
+    # A shift by more bits than the type has, or by a negative number, gives 0.
     distance = where(less(distance, 0), 64, distance.minimum(64))
     if not left:
         return x.apply("shift_right", distance)

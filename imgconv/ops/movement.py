@@ -1,4 +1,4 @@
-"""Operators that only move elements: views, and Concat."""
+"""Operators that only move elements: those that become views, and Concat."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def identity(call: Call) -> Tensor:
 
 @operator("Reshape")
 def reshape(call: Call) -> Tensor:
-    """Another shape; 0 copies the input's size unless allowzero, one -1 takes what is left."""
+    """The elements in another shape; a 0 copies the input's size unless allowzero is set, one -1 takes what is left."""
     x, wanted = call.input(0), call.integers(1, "the shape")
     if wanted is None:
         raise call.wrong("input 1 is missing")
@@ -39,7 +39,7 @@ def reshape(call: Call) -> Tensor:
 
 @operator("Flatten")
 def flatten(call: Call) -> Tensor:
-    """Two axes: the product of those before `axis`, and of the others."""
+    """The elements as a matrix: (product of the axes before `axis`, product of the others)."""
     x, axis = call.input(0), int(call.attribute("axis", 1))
     if not -x.rank <= axis <= x.rank:
         raise call.wrong(f"there is no axis {axis} in a tensor of rank {x.rank}")
@@ -49,7 +49,7 @@ def flatten(call: Call) -> Tensor:
 
 @operator("Squeeze")
 def squeeze(call: Call) -> Tensor:
-    """Axes of length 1 dropped: the stated ones, or all."""
+    """Axes of length 1 removed: the given ones, or all."""
     x = call.input(0)
     stated = _axes(call, 1)
     if stated == []:
@@ -62,7 +62,7 @@ def squeeze(call: Call) -> Tensor:
 
 @operator("Unsqueeze")
 def unsqueeze(call: Call) -> Tensor:
-    """Axes of length 1 put in at the stated places of the result."""
+    """Axes of length 1 inserted at the given positions of the result."""
     x, stated = call.input(0), _axes(call, 1)
     if stated is None:
         raise call.wrong("axes are missing")
@@ -73,7 +73,7 @@ def unsqueeze(call: Call) -> Tensor:
 
 @operator("Transpose")
 def transpose(call: Call) -> Tensor:
-    """Axes reordered; reversed by default."""
+    """Axes permuted; reversed by default."""
     x = call.input(0)
     permutation = list(call.attribute("perm", None) or reversed(range(x.rank)))
     if sorted(permutation) != list(range(x.rank)):
@@ -83,7 +83,7 @@ def transpose(call: Call) -> Tensor:
 
 @operator("Expand")
 def expand(call: Call) -> Tensor:
-    """Broadcast with a shape, in both directions."""
+    """Broadcasts with a shape, in both directions: (3, 1) with (2, 1, 4) is (2, 3, 4)."""
     x, wanted = call.input(0), call.integers(1, "the shape")
     return x.expand(*(int(n) for n in numpy.broadcast_shapes(x.shape, tuple(wanted or ()))))
 
@@ -112,7 +112,7 @@ def concat(call: Call) -> Tensor:
 
 @operator("Split")
 def split(call: Call) -> list[Tensor]:
-    """Pieces along an axis: of the stated sizes, else equal (the last smaller, where num_outputs allows it)."""
+    """Pieces along an axis: of the given sizes, else equal; with num_outputs the last one may be smaller."""
     x, count = call.input(0), len(call.outputs)
     axis = call.axis(int(call.attribute("axis", 0)), x.rank)
     stated = call.attribute("split", None) if call.version < 13 else call.integers(1, "split")
@@ -134,7 +134,7 @@ def _equal_sizes(call: Call, size: int, count: int) -> list[int]:
 
 @operator("Slice")
 def slice_(call: Call) -> Tensor:
-    """starts, ends, axes, steps with Python's meaning; attributes before opset 10, inputs since."""
+    """starts, ends, axes, steps as in Python slices; attributes before opset 10, inputs since."""
     x = call.input(0)
     if call.version < 10:
         starts, ends, axes, steps = call.attribute("starts", None), call.attribute("ends", None), _axes(call, 3), None
@@ -176,7 +176,7 @@ def pad(call: Call) -> Tensor:
 
 
 def _pad_from_inside(call: Call, x: Tensor, before: Sequence[int], after: Sequence[int], mode: str) -> Tensor:
-    """What is cropped is cropped first; then positions repeat as numpy.pad repeats them."""
+    """Crops first, if an amount is negative; then repeats positions as numpy.pad does in the same mode."""
     x = x.pad([min(b, 0) for b in before], [min(a, 0) for a in after])
     for axis, (b, a) in enumerate(zip(before, after, strict=True)):
         if b > 0 or a > 0:
@@ -189,7 +189,7 @@ def _pad_from_inside(call: Call, x: Tensor, before: Sequence[int], after: Sequen
 
 @operator("CenterCropPad")
 def center_crop_pad(call: Call) -> Tensor:
-    """Each axis cropped or padded with zeros around its middle, to the stated length."""
+    """Each axis cropped or zero-padded around its middle to the given length."""
     x, wanted, stated = call.input(0), call.integers(1, "the shape") or [], call.attribute("axes", None)
     axes = call.axes(range(x.rank) if stated is None else stated, x.rank)
     if len(wanted) != len(axes) or any(n < 0 for n in wanted):
@@ -197,7 +197,7 @@ def center_crop_pad(call: Call) -> Tensor:
     before, after = [0] * x.rank, [0] * x.rank
     for axis, size in zip(axes, wanted, strict=True):
         more = size - x.shape[axis]
-        # The odd element is at the end, whether it is added or cut off.
+        # If the difference is odd, the extra element is added or removed at the end.
         before[axis] = more // 2 if more > 0 else -(-more // 2)
         after[axis] = more - before[axis]
     return x.pad(before, after)
@@ -205,7 +205,7 @@ def center_crop_pad(call: Call) -> Tensor:
 
 @operator("DepthToSpace")
 def depth_to_space(call: Call) -> Tensor:
-    """(N, C*b*b, H, W) -> (N, C, H*b, W*b). mode: the block (DCR) or the channel (CRD) is outermost in C*b*b."""
+    """(N, C*b*b, H, W) -> (N, C, H*b, W*b). mode: DCR if the block is outermost in C*b*b, CRD if the channel is."""
     x, block = call.input(0), int(call.attribute("blocksize", 0))
     mode = call.choice("mode", "DCR", ("DCR", "CRD"))
     if x.rank != 4 or block < 1 or x.shape[1] % block**2:
@@ -231,5 +231,5 @@ def space_to_depth(call: Call) -> Tensor:
 
 
 def _axes(call: Call, position: int) -> list[int] | None:
-    """The axes: an attribute before opset 13, an input at `position` since; None where they are not stated."""
+    """The axes: an attribute before opset 13, an input at `position` since; None if the node has neither."""
     return call.attribute("axes", None) if call.version < 13 else call.integers(position, "axes")

@@ -1,4 +1,4 @@
-"""Normalisations. Means and variances are float32 in half models too, and a variance is mean((x - mean)**2)."""
+"""Normalisations. Means and variances are float32 also in half models; a variance is mean((x - mean)**2)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from imgconv.tensor import Tensor, elementwise, where
 
 @operator("BatchNormalization")
 def batch_normalization(call: Call) -> Tensor:
-    """x*scale' + shift' with scale' = scale / sqrt(var + epsilon) and shift' = bias - mean*scale', by channel.
+    """x*scale' + shift' with scale' = scale / sqrt(var + epsilon) and shift' = bias - mean*scale', per channel.
 
-    scale' and shift' are computed in float64 before anything is rounded to half: a variance may be too small or too
-    large for it.
+    scale' and shift' are computed in float64 and rounded once: a variance may be too small or too large for half.
     """
     if call.flag("training_mode") or any(call.wants(i) for i in range(1, 5)):
         raise call.unsupported("training mode; export the model for inference")
@@ -49,7 +48,7 @@ def _wide(tensor: Tensor) -> Any:
 
 @operator("InstanceNormalization")
 def instance_normalization(call: Call) -> Tensor:
-    """(x - mean) / sqrt(var + epsilon) * scale + bias over the spatial axes of each channel of each picture."""
+    """(x - mean) / sqrt(var + epsilon) * scale + bias over the spatial axes, for each batch element and channel."""
     x, scale, bias = call.input(0), call.input(1), call.input(2)
     if x.rank < 3:
         raise call.wrong(f"input of shape {list(x.shape)} has no spatial axis")
@@ -89,7 +88,7 @@ def rms_normalization(call: Call) -> Tensor:
 
 @operator("GroupNormalization")
 def group_normalization(call: Call) -> Tensor:
-    """(x - mean) / sqrt(var + epsilon) * scale + bias over each group of channels of each picture.
+    """(x - mean) / sqrt(var + epsilon) * scale + bias over each group of channels, for each batch element.
 
     scale and bias have one element per group before opset 21 and one per channel since. Wu and He, arXiv:1803.08494.
     """
@@ -121,7 +120,7 @@ def mean_variance_normalization(call: Call) -> Tensor:
 
 @operator("LpNormalization")
 def lp_normalization(call: Call) -> Tensor:
-    """x / norm of x along `axis`, with the norm sum(|x|) for p=1 and sqrt(sum(x**2)) for p=2; 0 where the norm is 0."""
+    """x / norm of x along `axis`, with the norm sum(|x|) for p=1 and sqrt(sum(x**2)) for p=2; 0 if the norm is 0."""
     x, p = call.input(0), call.attribute("p", 2)
     axis = call.axis(call.attribute("axis", -1), x.rank)
     if p not in (1, 2):
@@ -146,7 +145,7 @@ def local_response_normalization(call: Call) -> Tensor:
 
 
 def _standardise(x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
-    """x - mean, 1 / sqrt(var + epsilon) and mean, in float32; the reduced axes stay with length 1."""
+    """x - mean, 1 / sqrt(var + epsilon) and mean, in float32; reduced axes keep length 1."""
     wide = x.cast("float32")
     mean = wide.mean(axes, keepdims=True)
     centred = wide - mean

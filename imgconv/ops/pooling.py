@@ -1,4 +1,4 @@
-"""Pooling: the largest element or the mean of sliding windows, or of a whole picture."""
+"""Pooling: the maximum, mean or p-norm of sliding windows, or of all spatial axes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from imgconv.tensor import EXACT, Tensor
 
 @operator("MaxPool")
 def max_pool(call: Call) -> list[Tensor]:
-    """The largest element of each window, and its place in the flattened input; padding never wins."""
+    """The largest element of each window, and its index in the flattened input; padding is never the largest."""
     x = call.input(0)
     window = _window(call, x)
     largest = x.pool("max", window.kernel, window.strides, window.pads, window.dilations, window.sizes)
@@ -21,9 +21,9 @@ def max_pool(call: Call) -> list[Tensor]:
 
 
 def _places(call: Call, x: Tensor, window: Window) -> Tensor:
-    """The place of each window's first largest element in the flattened input.
+    """The index of each window's first largest element in the flattened input.
 
-    storage_order 1 counts the spatial axes of a channel in reverse order, the first one fastest.
+    With storage_order 1 the spatial axes of a channel are flattened in column-major order: the first varies fastest.
     """
     if x.size > EXACT:
         raise call.unsupported(f"Indices of {x.size} elements, more than 2**24: integers are floats on a device")
@@ -57,14 +57,14 @@ def average_pool(call: Call) -> Tensor:
 
 @operator("GlobalAveragePool")
 def global_average_pool(call: Call) -> Tensor:
-    """The mean over all spatial axes, which stay with length 1."""
+    """The mean over all spatial axes, which keep length 1."""
     x = _picture(call)
     return x.mean(range(2, x.rank), keepdims=True)
 
 
 @operator("GlobalMaxPool")
 def global_max_pool(call: Call) -> Tensor:
-    """The largest element over all spatial axes, which stay with length 1."""
+    """The largest element over all spatial axes, which keep length 1."""
     x = _picture(call)
     return x.max(range(2, x.rank), keepdims=True)
 
@@ -80,7 +80,7 @@ def lp_pool(call: Call) -> Tensor:
 
 @operator("GlobalLpPool")
 def global_lp_pool(call: Call) -> Tensor:
-    """(sum of |x|^p)^(1/p) over all spatial axes, which stay with length 1."""
+    """(sum of |x|^p)^(1/p) over all spatial axes, which keep length 1."""
     x, p = _picture(call), int(call.attribute("p", 2))
     return _root(_power(x, p).sum(range(2, x.rank), keepdims=True), p).cast(x.dtype)
 
@@ -108,7 +108,7 @@ def _window(call: Call, x: Tensor) -> Window:
 
 
 def _counts(window: Window, spatial: tuple[int, ...], with_padding: bool) -> numpy.ndarray:
-    """How many elements each output is the mean of; what ceil_mode adds past the padding never counts."""
+    """How many elements each output is the mean of. Positions that ceil_mode adds past the padding do not count."""
     counts = numpy.ones((1,) * len(spatial))
     for i, size in enumerate(spatial):
         before, after = window.pads[i], window.pads[len(spatial) + i]

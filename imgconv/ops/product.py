@@ -10,7 +10,7 @@ LARGEST_DETERMINANT = 4
 
 @operator("MatMul")
 def matmul(call: Call) -> Tensor:
-    """numpy.matmul: batch axes broadcast, a vector gains an axis that is dropped again."""
+    """numpy.matmul: batch axes broadcast; a vector gets an axis of length 1, which the result does not have."""
     a, b = call.input(0), call.input(1)
     call.needs_floats(a, b)
     if not a.rank or not b.rank:
@@ -20,7 +20,7 @@ def matmul(call: Call) -> Tensor:
 
 @operator("Det")
 def determinant(call: Call) -> Tensor:
-    """The determinant of each matrix (..., n, n), by cofactors of its first row."""
+    """The determinant of each matrix (..., n, n), by cofactor expansion along its first row."""
     x = call.input(0)
     if x.rank < 2 or x.shape[-1] != x.shape[-2] or not x.shape[-1]:
         raise call.wrong(f"{list(x.shape)} is no square matrix")
@@ -45,7 +45,7 @@ def _determinant(x: Tensor) -> Tensor:
 
 @operator("Gemm")
 def gemm(call: Call) -> Tensor:
-    """alpha * A' B' + beta * C, where A' and B' may be transposed and C broadcasts."""
+    """alpha * A' B' + beta * C; A' is A, or its transpose if transA is set; B' likewise; C broadcasts."""
     a, b, c = call.input(0), call.input(1), call.optional(2)
     call.needs_floats(a, b)
     if a.rank != 2 or b.rank != 2:

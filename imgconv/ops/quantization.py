@@ -1,8 +1,8 @@
 """Quantised tensors: integers of 8 and 16 bits with a scale and a zero point, and convolutions and products of them.
 
-A device computes with floats, which hold integers up to 2**24 exactly. A sum of products of integers that may pass
-that is split into sums that do not; ONNX's int32 accumulator is then rounded once, as a runtime does that converts it
-to float to scale it.
+A device computes with floats, which hold integers up to 2**24 exactly. If a sum of products of integers may exceed
+2**24, it is split into partial sums that cannot. Their total, ONNX's int32 accumulator, is then rounded once, as in a
+runtime that converts the accumulator to float and scales it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SPLIT = 4096.0
 
 @operator("QuantizeLinear")
 def quantize_linear(call: Call) -> Tensor:
-    """saturate(round(x / scale) + zero_point), ties to even; scale by tensor, by axis or by block of an axis."""
+    """saturate(round(x / scale) + zero_point), ties to even; one scale per tensor, per axis position or per block."""
     x, zero = call.input(0), call.optional(2)
     dtype = call.attribute("output_dtype", None) or (zero.dtype if zero is not None else "uint8")
     if zero is not None and zero.dtype != dtype:
@@ -37,7 +37,7 @@ def quantize_linear(call: Call) -> Tensor:
 
 @operator("DequantizeLinear")
 def dequantize_linear(call: Call) -> Tensor:
-    """(x - zero_point) * scale; scale by tensor, by axis or by block of an axis."""
+    """(x - zero_point) * scale; one scale per tensor, per axis position or per block of an axis."""
     x, scale, zero = call.input(0), call.input(1), call.optional(2)
     dtype = call.attribute("output_dtype", None) or scale.dtype
     if dtype not in ("float32", "float16"):
@@ -51,7 +51,7 @@ def dequantize_linear(call: Call) -> Tensor:
 
 
 def _spread(call: Call, by: Tensor, x: Tensor) -> Tensor:
-    """A scale or zero point that broadcasts to x."""
+    """The scale or zero point in a shape that broadcasts to x."""
     block = int(call.attribute("block_size", 0))
     if not block and by.size == 1 and by.rank <= 1:
         return by.reshape()
@@ -76,14 +76,14 @@ def _quantised(x: Tensor, zero: Tensor | None, dtype: str) -> Tensor:
 
 @operator("ConvInteger")
 def conv_integer(call: Call) -> Tensor:
-    """Convolution of x - x_zero_point with w - w_zero_point, in int32."""
+    """The convolution of x - x_zero_point with w - w_zero_point, in int32."""
     parts, bound = _convolve(call, call.input(0), call.optional(2), call.input(1), call.optional(3))
     return _exact(call, parts, bound)
 
 
 @operator("MatMulInteger")
 def matmul_integer(call: Call) -> Tensor:
-    """Matrix product of a - a_zero_point and b - b_zero_point, in int32."""
+    """The matrix product of a - a_zero_point and b - b_zero_point, in int32."""
     parts, bound = _multiply(call, call.input(0), call.optional(2), call.input(1), call.optional(3))
     return _exact(call, parts, bound)
 
@@ -118,7 +118,7 @@ def qlinear_matmul(call: Call) -> Tensor:
 
 
 def _scale(call: Call, position: int) -> Tensor:
-    """A scale or zero point: a scalar, or a vector by channel."""
+    """A scale or zero point: a scalar, or a vector with one element per channel."""
     found = call.input(position)
     if found.rank > 1:
         raise call.wrong(f"input {position} of shape {list(found.shape)} is neither a scalar nor a vector")
@@ -126,7 +126,7 @@ def _scale(call: Call, position: int) -> Tensor:
 
 
 def _by_row(call: Call, by: Tensor, a: Tensor) -> Tensor:
-    """A scale or zero point of a matrix's rows: a scalar, a vector or as many axes as the matrix."""
+    """A scale or zero point of a matrix's rows: a scalar, a vector, or a tensor of the matrix's rank."""
     if by.size == 1:
         return by.reshape()
     if a.rank < 2 or by.size != a.size // a.shape[-1] or by.shape not in ((a.shape[-2],), (*a.shape[:-1], 1)):
@@ -135,7 +135,7 @@ def _by_row(call: Call, by: Tensor, a: Tensor) -> Tensor:
 
 
 def _by_column(call: Call, by: Tensor, b: Tensor) -> Tensor:
-    """A scale or zero point of a matrix's columns."""
+    """A scale or zero point of a matrix's columns: a scalar, a vector, or a tensor of the matrix's rank."""
     if by.size == 1:
         return by.reshape()
     if b.rank < 2 or by.shape not in ((b.shape[-1],), (*b.shape[:-2], 1, b.shape[-1])):
@@ -143,13 +143,13 @@ def _by_column(call: Call, by: Tensor, b: Tensor) -> Tensor:
     return by
 
 
-# Sums of products of integers: parts that are exact each, and a bound of their sum
+# Sums of products of integers: (partial sums that are each exact, a bound of their total)
 
 
 def _convolve(
     call: Call, x: Tensor, x_zero: Tensor | None, weight: Tensor, w_zero: Tensor | None
 ) -> tuple[list[Tensor], int]:
-    """Convolutions of a few input channels each."""
+    """The convolution as partial sums, each over some of the input channels, and a bound of their total."""
     if x_zero is not None and x_zero.size != 1:
         raise call.wrong(f"x_zero_point {list(x_zero.shape)} is no scalar")
     if w_zero is not None and w_zero.size != 1:
@@ -175,7 +175,7 @@ def _convolve(
 def _multiply(
     call: Call, a: Tensor, a_zero: Tensor | None, b: Tensor, b_zero: Tensor | None
 ) -> tuple[list[Tensor], int]:
-    """Products of a few columns of a with as many rows of b."""
+    """The matrix product as partial sums, each over some columns of a and rows of b, and a bound of their total."""
     if not a.rank or not b.rank:
         raise call.wrong("a scalar has no matrix product")
     low, high = _span(a, a_zero)
@@ -191,14 +191,14 @@ def _multiply(
 
 
 def _centred(x: Tensor, zero: Tensor | None) -> Tensor:
-    """x - zero, as int32; as int8, which a device keeps in a byte each, where it is known to be within -127 .. 127."""
+    """x - zero as int32, or as int8 (one byte an element on the device) if it is a constant within -127 .. 127."""
     wide = x.cast("int32") if zero is None else x.cast("int32") - zero.cast("int32")
     fits = wide.is_constant and x.dtype != "int32" and numpy.abs(wide.numpy()).max(initial=0) <= 127
     return wide.cast("int8") if fits else wide
 
 
 def _span(x: Tensor, zero: Tensor | None) -> tuple[int, int]:
-    """Between which numbers x - zero is, whatever x holds; 0 is always between them."""
+    """(low, high) of x - zero for any content of x, with low <= 0 <= high."""
     limits, shift = numpy.iinfo(x.dtype), numpy.zeros(1, numpy.int64)
     if zero is not None:
         known = zero.is_constant
@@ -207,19 +207,19 @@ def _span(x: Tensor, zero: Tensor | None) -> tuple[int, int]:
 
 
 def _terms(weight: Tensor, low: int, high: int) -> Any:
-    """The most that each weight, times a number from low to high, adds above zero and below: (2, *weight.shape)."""
+    """Bounds of weight * n for n from low to high: how far above 0, and how far below: (2, *weight.shape)."""
     if weight.is_constant:
         content = weight.numpy().astype(numpy.int64)
         ends = content * low, content * high
     else:
-        # Differences of two 8-bit integers.
+        # Each weight is the difference of two 8-bit integers.
         most = numpy.full(weight.shape, 255 * max(-low, high), numpy.int64)
         ends = -most, most
     return numpy.stack([numpy.maximum(0, numpy.maximum(*ends)), -numpy.minimum(0, numpy.minimum(*ends))])
 
 
 def _split(call: Call, terms: Any, part: Callable[[int, int], Tensor]) -> tuple[list[Tensor], int]:
-    """Parts of the sum over the first axis, as few as are exact each, and a bound of all of them together."""
+    """As few partial sums over the first axis as keep each of them exact, and a bound of their total."""
     parts, start = [], 0
     reached = numpy.zeros(terms.shape[1:], numpy.int64)
     for position, row in enumerate(terms):
@@ -234,14 +234,14 @@ def _split(call: Call, terms: Any, part: Callable[[int, int], Tensor]) -> tuple[
 
 
 def _exact(call: Call, parts: list[Tensor], bound: int) -> Tensor:
-    """The sum as int32."""
+    """The total as int32. Raises UnsupportedError if it may exceed 2**24."""
     if bound > EXACT:
         raise call.unsupported(f"sums that may reach {bound}; a device's floats hold integers up to 2**24")
     return parts[0]
 
 
 def _total(parts: list[Tensor], bound: int, bias: Tensor | None) -> Tensor:
-    """The sum in float, rounded once: of multiples of 4096 and of rests, both exact, where it may pass 2**24."""
+    """The total in float, rounded once. If it may exceed 2**24, multiples of 4096 and remainders are summed apart."""
     if bias is not None:
         parts = [*parts, bias]
         bound += int(numpy.abs(bias.numpy().astype(numpy.int64)).max()) if bias.is_constant else EXACT

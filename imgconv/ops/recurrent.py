@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM, unrolled over time: one product of the input for all steps, one or two of the state for each."""
+"""RNN, GRU and LSTM, unrolled: one matrix product of the input for all steps, one or two of the state for each step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from imgconv.ops.registry import Call, operator
 from imgconv.tensor import Tensor, concatenate, less, where
 
 Function = Callable[[Tensor], Tensor]
-# One step: the input's product of that step and the states before it to the states after it.
+# One step: (the input's product with w at that step, the states before it) -> the states after it.
 Step = Callable[[Tensor, "list[Tensor]"], "list[Tensor]"]
 
 
@@ -22,9 +22,9 @@ def _softplus(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Activation:
-    """A scalar function of x, alpha and beta, and the values that alpha and beta have by default.
+    """A scalar function of x, alpha and beta, and the defaults of alpha and beta.
 
-    None: it is not used; NaN: it has no default, as ONNX's operator of that name has none.
+    None means that the function does not use it; NaN that it has no default, as in ONNX's operator of that name.
     """
 
     function: Callable[[Tensor, float, float], Tensor]
@@ -49,7 +49,7 @@ _ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class Direction:
-    """What one direction computes with. w (G*H, I), r (G*H, H); wb and rb (G*H); p (3*H), LSTM's peepholes."""
+    """The weights of one direction: w (G*H, I), r (G*H, H), wb and rb (G*H), and LSTM's peepholes p (3*H)."""
 
     w: Tensor
     r: Tensor
@@ -112,8 +112,8 @@ def gru(call: Call) -> list[Tensor]:
 def lstm(call: Call) -> list[Tensor]:
     """i, o, f = f(..), c = g(..), C = f*C + i*c, H = o*h(C); gates in the order i, o, f, c.
 
-    Peepholes add Pi*C and Pf*C to the gates' inputs, and Po times the new C. input_forget makes f = 1 - i. clip bounds
-    what f and g are given, and not C, as in onnxruntime.
+    Peepholes add Pi*C and Pf*C to the inputs of gates i and f, and Po times the new C to that of o. input_forget makes
+    f = 1 - i. clip bounds the arguments of f and g, but not C, as in onnxruntime.
     """
     coupled = call.flag("input_forget")
 
@@ -142,14 +142,14 @@ def _total(a: Tensor | None, b: Tensor | None) -> Tensor | None:
 
 
 def _gate(x: Tensor, number: int, hidden: int) -> Tensor:
-    """One gate's part of the last axis."""
+    """The slice of the last axis that belongs to one gate."""
     return x.slice(x.rank - 1, number * hidden, (number + 1) * hidden)
 
 
 def _unrolled(
     call: Call, gates: int, names: Sequence[str], begin: Callable[[Direction], tuple[Tensor | None, Step]]
 ) -> list[Tensor]:
-    """Y, Y_h and, with two states, Y_c, for one or both directions. begin: a direction to its bias and its step."""
+    """Y, Y_h and, with two states, Y_c, for one or both directions. begin(direction) gives its bias and its step."""
     by_batch = call.flag("layout")
     x = call.input(0).transpose(1, 0, 2) if by_batch else call.input(0)
     flows = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
@@ -173,10 +173,10 @@ def _unrolled(
 def _run(
     call: Call, x: Tensor, of: Direction, states: list[Tensor], flip: bool, bias: Tensor | None, step: Step
 ) -> tuple[Tensor, list[Tensor]]:
-    """The first state after every step, (steps, batch, H), and the last states.
+    """The first state after every step, (steps, batch, H), and the final states.
 
-    A sequence that is shorter than x keeps its states and gives zeros past its length; backwards it begins at its
-    own end, since its states stay the initial ones until there.
+    Past the end of a sequence shorter than x, the states stay unchanged and the outputs are zero. A backward run
+    therefore starts at the end of each sequence with its initial states.
     """
     steps, batch, size = x.shape
     product = x.reshape(steps * batch, size).matmul(of.w.transpose(1, 0))
@@ -197,7 +197,7 @@ def _run(
 
 
 def _lengths(call: Call, steps: int, batch: int) -> Tensor | None:
-    """sequence_lens as (batch, 1); None where every sequence is as long as x."""
+    """sequence_lens as (batch, 1); None if every sequence is as long as x."""
     lengths = call.optional(4)
     if lengths is None:
         return None
@@ -247,7 +247,7 @@ def _initial(
 
 
 def _functions(call: Call, defaults: Sequence[str], count: int) -> list[list[Function]]:
-    """The activation functions of each direction; alphas and betas go in order to those that use them."""
+    """The activation functions of each direction; those that use alpha or beta take the next of the list."""
     names = [str(n).lower() for n in call.attribute("activations", None) or [*defaults] * count]
     unknown = [n for n in names if n not in _ACTIVATIONS]
     if unknown or len(names) != len(defaults) * count:
@@ -266,6 +266,6 @@ def _functions(call: Call, defaults: Sequence[str], count: int) -> list[list[Fun
         return lambda x: kind.function(x.clip(-limit, limit) if clips else x, alpha, beta)
 
     each = len(defaults)
-    # LSTM's third function is given the cell, which is not clipped.
+    # The argument of LSTM's third function is the cell, which is not clipped.
     made = [function(name, limit is not None and i % each < 2) for i, name in enumerate(names)]
     return [made[i * each : (i + 1) * each] for i in range(count)]

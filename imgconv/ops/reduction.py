@@ -13,7 +13,7 @@ from imgconv.tensor import Tensor
 _ITSELF = Argument(0)
 _SQUARE = apply("multiply", _ITSELF, _ITSELF)
 
-# kind of reduction, what is reduced, what is done with the result
+# (kind of reduction, function of each element before it, function of the result)
 _REDUCTIONS: Mapping[str, tuple[ReductionKind, Expression, Expression]] = {
     "ReduceSum": ("sum", _ITSELF, _ITSELF),
     "ReduceProd": ("product", _ITSELF, _ITSELF),
@@ -24,13 +24,13 @@ _REDUCTIONS: Mapping[str, tuple[ReductionKind, Expression, Expression]] = {
     "ReduceSumSquare": ("sum", _SQUARE, _ITSELF),
     "ReduceLogSum": ("sum", _ITSELF, apply("log", _ITSELF)),
 }
-# The first opset in which the axes are an input.
+# The first opset whose axes are an input instead of an attribute.
 _AXES_INPUT = {"ReduceSum": 13}
 
 
 @operator(*_REDUCTIONS)
 def reduction(call: Call) -> Tensor:
-    """A sum, product, maximum or minimum of the elements or of a function of them."""
+    """The sum, product, maximum or minimum of the elements, or of a function of each element."""
     x, axes, keepdims = _read(call)
     kind, body, epilogue = _REDUCTIONS[call.op_type]
     if call.op_type == "ReduceL2" and not x.is_float:
@@ -71,7 +71,7 @@ def log_softmax(call: Call) -> Tensor:
 
 
 def _normalise(call: Call, finish: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-    """Along one axis since opset 13; before, over all axes from `axis` on."""
+    """Normalises along `axis` since opset 13; before, over all axes from `axis` on."""
     x = call.input(0)
     if call.version >= 13:
         axes = [call.axis(call.attribute("axis", -1), x.rank)]
@@ -84,7 +84,7 @@ def _normalise(call: Call, finish: Callable[[Tensor, Tensor, Tensor], Tensor]) -
 
 
 def _read(call: Call) -> tuple[Tensor, list[int], bool]:
-    """The input, the axes to reduce and whether they stay with length 1."""
+    """(the input, the axes to reduce, whether they keep length 1)."""
     x = call.input(0)
     if call.op_type in ("ReduceLogSum", "ReduceLogSumExp"):
         call.needs_floats(x)

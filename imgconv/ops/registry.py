@@ -1,4 +1,4 @@
-"""The operator table: an ONNX op type -> the function that composes it from primitives."""
+"""The operator table: from an ONNX op type to the function that builds it from primitives."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from imgconv.errors import ContentError, ModelError, UnsupportedError
 from imgconv.tensor import Tensor
 
 NARROW = ("int8", "uint8", "int16", "uint16")
-# A body of If, Loop or Scan: the outputs for its inputs; each call composes its nodes once more.
+# A body of If, Loop or Scan as a function from its inputs to its outputs; each call adds its nodes once more.
 Body = Callable[..., "list[Tensor]"]
 
 
 @dataclass(frozen=True)
 class Call:
-    """One ONNX node: everything that an operator may know.
+    """One ONNX node, as the function of its operator sees it.
 
-    node: its name; version: the model's opset; inputs: None where an optional one is absent; attributes: those that
-    the node states, strings as str, tensors as arrays and graphs as Body; outputs: their names, "" where nobody reads
-    one.
+    node: its name. version: the model's opset. inputs: None if an optional one is absent. attributes: those that the
+    node has; strings are str, tensors are arrays and graphs are Body. outputs: their names, "" if nothing reads one.
     """
 
     node: str
@@ -33,14 +32,14 @@ class Call:
     outputs: tuple[str, ...] = ("",)
 
     def input(self, position: int) -> Tensor:
-        """An input that must be there."""
+        """A required input. Raises ModelError if it is absent."""
         found = self.optional(position)
         if found is None:
             raise self.wrong(f"input {position} is missing")
         return found
 
     def optional(self, position: int) -> Tensor | None:
-        """An input, or None where it is absent."""
+        """An input; None if it is absent."""
         return self.inputs[position] if position < len(self.inputs) else None
 
     def wants(self, position: int) -> bool:
@@ -48,7 +47,7 @@ class Call:
         return position < len(self.outputs) and bool(self.outputs[position])
 
     def attribute(self, name: str, default: Any) -> Any:
-        """An attribute's value, or ONNX's default for it."""
+        """An attribute's value, or `default`, which is ONNX's, if the node does not have it."""
         return self.attributes.get(name, default)
 
     def number(self, name: str, default: float) -> float:
@@ -56,21 +55,21 @@ class Call:
         return float(self.attribute(name, default))
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """An attribute that is 0 or 1."""
+        """An attribute that is 0 or 1, as a bool."""
         value = self.attribute(name, int(default))
         if value not in (0, 1):
             raise self.wrong(f"{name} is {value}, which is neither 0 nor 1")
         return bool(value)
 
     def choice(self, name: str, default: str, allowed: Iterable[str]) -> str:
-        """A string attribute that has one of a few values."""
+        """A string attribute. Raises ModelError if its value is not among the allowed ones."""
         value = str(self.attribute(name, default))
         if value not in (names := tuple(allowed)):
             raise self.wrong(f"{name} is {value!r}, which is none of {', '.join(names)}")
         return value
 
     def constant(self, position: int, what: str) -> Any:
-        """The content of an input that must not depend on the model's inputs; None where it is absent."""
+        """The content of an input that must not depend on the model's inputs; None if it is absent."""
         tensor = self.optional(position)
         return None if tensor is None else self.known(tensor, what)
 
@@ -81,42 +80,42 @@ class Call:
             names = tuple(sorted({t.name or "" for t in inputs}))
             message = f"{self.op_type}: unsupported: {what} must be constant, but depends on input {', '.join(names)}"
             if all(t.rank <= 1 for t in inputs):
-                # A shape, pads, scales, a trip count: small enough to compile the model for.
+                # A shape, pads, scales or a trip count: small enough to load the model again for each content.
                 raise ContentError(message, node=self.node, inputs=names)
             raise UnsupportedError(message, node=self.node)
         return tensor.numpy()
 
     def integers(self, position: int, what: str) -> list[int] | None:
-        """A constant input as a list of ints; None where it is absent."""
+        """A constant input as a list of ints; None if it is absent."""
         content = self.constant(position, what)
         return None if content is None else [int(n) for n in numpy.ravel(content)]
 
     def axis(self, value: int, rank: int) -> int:
-        """An axis counted from the front. Raises ModelError where the tensor has no such axis."""
+        """An axis counted from the front: -1 is rank - 1. Raises ModelError if the tensor has no such axis."""
         if not -rank <= value < rank:
             raise self.wrong(f"there is no axis {value} in a tensor of rank {rank}")
         return value % rank
 
     def axes(self, values: Sequence[int], rank: int) -> list[int]:
-        """Axes counted from the front, each at most once."""
+        """Axes counted from the front. Raises ModelError if one occurs twice or does not exist."""
         found = [self.axis(int(v), rank) for v in values]
         if len(set(found)) != len(found):
             raise self.wrong(f"axes {list(values)} name an axis twice")
         return found
 
     def computes(self, *tensors: Tensor) -> None:
-        """Refuses what is not exact in the floats that a device computes with.
+        """Raises UnsupportedError for tensors on which a device's float arithmetic is not exact.
 
-        Integers of 32 and 64 bits are floats on a device: exact to 2**24, past which a pass makes them NaN. Integers of
-        8 and 16 bits wrap around in ONNX and not in floats: an operator that does arithmetic on them wraps by itself
-        (`integers.wrapped`) or refuses them here.
+        Integers of 32 and 64 bits are floats on a device, exact to 2**24; a pass turns larger results into NaN.
+        Integers of 8 and 16 bits wrap around in ONNX, but not in floats: an operator that does arithmetic on them wraps
+        its result (`integers.wrapped`), or refuses them here.
         """
         for tensor in tensors:
             if tensor.dtype in NARROW and not tensor.is_constant:
                 raise self.unsupported(f"{tensor.dtype} tensors that depend on a model input; Cast them to int32")
 
     def needs_floats(self, *tensors: Tensor) -> None:
-        """Refuses all integers that depend on an input, where 24 bits are soon exceeded or a float is rounded."""
+        """Raises UnsupportedError for integers that depend on an input: results exceed 24 bits or need rounding."""
         for tensor in tensors:
             if not tensor.is_float and not tensor.is_constant:
                 raise self.unsupported(f"{tensor.dtype} tensors that depend on a model input; Cast them to float")
@@ -126,7 +125,7 @@ class Call:
         return ModelError(f"{self.op_type}: {message}", node=self.node)
 
     def unsupported(self, message: str) -> UnsupportedError:
-        """The error for a node that ONNX allows and imgconv does not do."""
+        """The error for a node that ONNX allows but imgconv does not support."""
         return UnsupportedError(f"{self.op_type}: unsupported: {message}", node=self.node)
 
 
@@ -147,7 +146,7 @@ def operator(*op_types: str) -> Callable[[Operator], Operator]:
 
 
 def find(op_type: str) -> Operator | None:
-    """The function for an ONNX op type, or None."""
+    """The function for an ONNX op type; None if the table has none."""
     return _OPERATORS.get(op_type)
 
 

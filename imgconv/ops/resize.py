@@ -1,7 +1,7 @@
 """Resize and Upsample: per axis, each output is a weighted sum of a few positions (ONNX's Resize text, opset 10 to 19).
 
-Coordinates are computed in float32, as other runtimes do, so that a coordinate that falls on the border between two
-positions falls on the same side of it.
+Coordinates are computed in float32, as in other runtimes. So a coordinate halfway between two positions is rounded to
+the same one.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _Single = numpy.float32
 
 @dataclass(frozen=True)
 class Method:
-    """How an output is made of positions; the fields are Resize's attributes.
+    """How outputs are interpolated; the fields are Resize's attributes.
 
-    nearest_mode "by_scale" is that of opset 10 and Upsample: down for an enlargement, up for a reduction.
+    nearest_mode "by_scale" is the rule of opset 10 and Upsample: floor for an enlargement, ceil for a reduction.
     """
 
     mode: str
@@ -52,7 +52,7 @@ class Axis:
 
 @operator("Upsample")
 def upsample(call: Call) -> Tensor:
-    """Enlargement by `scales`: an attribute in opset 7, an input in opset 9."""
+    """Resizes by `scales`, an attribute in opset 7 and an input in opset 9."""
     if call.version > 9:
         raise call.wrong("removed from ONNX in opset 10; use Resize")
     x = call.input(0)
@@ -65,7 +65,7 @@ def upsample(call: Call) -> Tensor:
 
 @operator("Resize")
 def resize(call: Call) -> Tensor:
-    """Another size by `scales` or `sizes`; every mode and every coordinate transformation."""
+    """Resizes by `scales` or to `sizes`, in every mode and with every coordinate transformation."""
     x = call.input(0)
     if call.version < 11:
         mode = call.choice("mode", "nearest", ("nearest", "linear"))
@@ -83,7 +83,7 @@ def resize(call: Call) -> Tensor:
 
 
 def _read_axes(call: Call, x: Tensor, crops: bool) -> list[Axis]:
-    """The axes with their new sizes, from `scales` or `sizes`, whichever is there and not empty."""
+    """The axes with their new sizes, from `scales` or `sizes`: the one that is present and not empty."""
     stated = call.attribute("axes", None)
     numbers = call.axes(range(x.rank) if stated is None else stated, x.rank)
     regions, scales, sizes = (call.constant(i, name) for i, name in enumerate(("roi", "scales", "sizes"), 1))
@@ -152,7 +152,7 @@ def _resize(call: Call, x: Tensor, axes: Sequence[Axis], method: Method, extrapo
 
 
 def _original(axis: Axis, coordinates: str) -> Any:
-    """The coordinate in the input of each output position."""
+    """The input coordinate of each output position."""
     x, half, n = numpy.arange(axis.after, dtype=_Single), _Single(0.5), _Single(axis.before)
     scale, resized = axis.scale, _Single(axis.after)
     if coordinates == "asymmetric":
@@ -170,7 +170,7 @@ def _original(axis: Axis, coordinates: str) -> Any:
         return x * 0
     centred = (x + half) / scale - half
     if coordinates == "half_pixel_symmetric":
-        # An output size that was rounded down leaves a margin, which is split between both ends.
+        # If the output size was rounded down, half of the remaining margin lies at each end.
         return n / 2 * (1 - resized / (scale * n)) + centred
     return centred
 

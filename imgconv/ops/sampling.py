@@ -10,14 +10,14 @@ from imgconv.graph.view import View, axis_variables
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import Tensor, elementwise, gather, less, where
 
-CUBIC = -0.75  # Keys' coefficient, as ONNX's text has it
+CUBIC = -0.75  # Keys' coefficient in ONNX's text
 _TAPS = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
 _OLD_MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
 
 @operator("GridSample")
 def grid_sample(call: Call) -> Tensor:
-    """x (N, C, D1, .., Dr) at the positions that the grid (N, out1, .., outr, r) gives in -1 .. 1, last axis first."""
+    """x (N, C, D1, .., Dr) at the positions in grid (N, out1, .., outr, r): -1 .. 1, the last axis of x first."""
     x, grid = call.input(0), call.input(1)
     count = x.rank - 2
     given = str(call.attribute("mode", "linear"))
@@ -46,14 +46,14 @@ def grid_sample(call: Call) -> Tensor:
 
 
 def _inside(position: Tensor, padding: str, limit: tuple[float, float], size: int) -> Tensor:
-    """The element that stands for one outside; a gather reads zero for what stays outside."""
+    """The position after border or reflection padding; a gather reads zero at a position that stays outside."""
     if padding == "reflection":
         position = _reflected(position, limit)
     return position if padding == "zeros" else position.clip(0, size - 1)
 
 
 def _reflected(position: Tensor, limit: tuple[float, float]) -> Tensor:
-    """Mirrored at the limits as often as needed."""
+    """The position mirrored at the limits until it lies between them."""
     low, length = limit[0], limit[1] - limit[0]
     if not length:
         return position * 0 + low
@@ -62,7 +62,7 @@ def _reflected(position: Tensor, limit: tuple[float, float]) -> Tensor:
 
 
 def tap_weight(distance: Tensor, mode: str) -> Tensor:
-    """What a tap at that distance counts; Keys, 1981, for cubic."""
+    """The interpolation weight of a tap at that distance; Keys, 1981, for cubic."""
     if mode != "cubic":
         return elementwise("subtract", 1, distance)
     a, d = CUBIC, distance
@@ -72,9 +72,9 @@ def tap_weight(distance: Tensor, mode: str) -> Tensor:
 
 
 def weighted(x: Tensor, indices: list[Tensor], weights: list[Tensor]) -> Tensor:
-    """The sum over taps of x at the indices times the weights.
+    """The sum over taps of weight times x at the indices.
 
-    indices and weights: by spatial axis (N, 1, out.., taps..), with taps along that axis' own.
+    indices and weights: for each spatial axis a tensor (N, 1, out.., taps..), whose taps vary along that axis only.
     """
     count = x.rank - 2
     lead = numpy.broadcast_shapes(*(i.shape for i in indices))
@@ -91,7 +91,7 @@ def weighted(x: Tensor, indices: list[Tensor], weights: list[Tensor]) -> Tensor:
 
 @operator("AffineGrid")
 def affine_grid(call: Call) -> Tensor:
-    """theta (N, r, r + 1) times every position (x, y, .., 1) of the stated size: (N, D1, .., Dr, r)."""
+    """theta (N, r, r + 1) times every position (x, y, .., 1) of the given size: (N, D1, .., Dr, r)."""
     theta, size = call.input(0), call.integers(1, "the size") or []
     spatial = size[2:]
     count = len(spatial)
@@ -110,7 +110,7 @@ def affine_grid(call: Call) -> Tensor:
 def roi_align(call: Call) -> Tensor:
     """The mean or maximum of samples in each bin of each region: (regions, C, output_height, output_width).
 
-    He et al., arXiv:1703.06870. The maximum is that of the weighted elements, as in ONNX's own examples.
+    He et al., arXiv:1703.06870. Mode max takes the maximum of the weighted elements, as in ONNX's own examples.
     """
     x, rois, batch = call.input(0), call.input(1), call.input(2)
     if x.rank != 4 or rois.shape[1:] != (4,) or batch.shape != rois.shape[:1]:
@@ -149,15 +149,15 @@ def roi_align(call: Call) -> Tensor:
 
 
 def _number_of_sample(positions: Tensor) -> Tensor:
-    """(1, 1, samples, 1): the number of each sample of a bin."""
+    """(1, 1, samples, 1): the number of each sample within its bin, from 0."""
     return Tensor.constant(numpy.arange(positions.shape[2], dtype=numpy.float32).reshape(1, 1, -1, 1))
 
 
 def _samples(
     call: Call, corners: Tensor, axis: int, bins: int, size: int, half: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Along one axis: the elements (regions, bins, samples, 2) next to each sample, their weights, and how many
-    samples a bin has (regions, 1, 1, 1)."""
+    """Along one axis: the two elements beside each sample (regions, bins, samples, 2), their weights, and the number
+    of samples in a bin (regions, 1, 1, 1)."""
     start, end = (corners.slice(1, column, column + 1).reshape(-1, 1, 1, 1) for column in (1 - axis, 3 - axis))
     length = end - start if half else (end - start).maximum(1)
     width = length * (1 / bins)
@@ -179,9 +179,9 @@ def _samples(
 
 @operator("MaxRoiPool")
 def max_roi_pool(call: Call) -> Tensor:
-    """The largest element in each bin of each region (batch, x1, y1, x2, y2); 0 where a bin is empty.
+    """The largest element in each bin of each region (batch, x1, y1, x2, y2); 0 if a bin is empty.
 
-    Girshick, arXiv:1504.08083. Bins have whole borders, so that neighbours may overlap.
+    Girshick, arXiv:1504.08083. Bin borders are rounded outwards to whole elements, so neighbouring bins may overlap.
     """
     x, rois = call.input(0), call.input(1)
     pooled = tuple(call.attribute("pooled_shape", ()))

@@ -1,4 +1,4 @@
-"""Choosing elements by their value or place: positions of extremes, sorting, running sums, masks."""
+"""Selection by value or position: positions of extremes, sorting, running sums, masks, non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from imgconv.ops.indexing import take_along
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import Tensor, elementwise, less, neutral, where
 
-RUN = 128  # longer running sums are made of the sums of runs
+RUN = 128  # an axis longer than this is split into runs of this length, whose sums are added
 
 
 @operator("ArgMax", "ArgMin")
@@ -30,7 +30,7 @@ def arg_extreme(call: Call) -> Tensor:
 
 @operator("Hardmax")
 def hardmax(call: Call) -> Tensor:
-    """1 at the first largest element, 0 elsewhere: along one axis since opset 13, before over all from `axis` on."""
+    """1 at the first largest element, 0 elsewhere: along `axis` since opset 13, before over all axes from `axis` on."""
     x = call.input(0)
     if call.version >= 13:
         axis, flat = call.axis(int(call.attribute("axis", -1)), x.rank), x
@@ -44,9 +44,9 @@ def hardmax(call: Call) -> Tensor:
 
 @operator("TopK")
 def top_k(call: Call) -> list[Tensor]:
-    """The k largest or smallest elements along an axis, in order, and their positions; of equal ones the first.
+    """The k largest or smallest elements along an axis, in order, and their positions; equal ones in order of position.
 
-    An element's place is the number of elements that go before it.
+    An element's place in the order is the number of elements that sort before it.
     """
     x = call.input(0)
     axis = call.axis(int(call.attribute("axis", -1)), x.rank)
@@ -68,7 +68,7 @@ def top_k(call: Call) -> list[Tensor]:
 
 
 def _places(x: Tensor, largest: bool) -> Tensor:
-    """How many elements of the last axis go before each one, when sorted."""
+    """Each element's place in the order of its last axis: how many elements sort before it."""
     lead, size = x.shape[:-1], x.shape[-1]
     this, other = x.reshape(*lead, size, 1), x.reshape(*lead, 1, size)
     here, there = (Tensor.constant(numpy.arange(size).reshape(shape)) for shape in ((-1, 1), (1, -1)))
@@ -92,14 +92,14 @@ def one_hot(call: Call) -> Tensor:
 
 
 def _is_at(found: Tensor, axis: int, size: int) -> Tensor:
-    """Whether each position along an axis is the one found; found has length 1 there."""
+    """Whether each position along an axis equals `found`, which has length 1 there."""
     shape = [-1 if a == axis else 1 for a in range(found.rank)]
     return elementwise("equal", found, Tensor.constant(numpy.arange(size).reshape(shape)), dtype="bool")
 
 
 @operator("CumSum", "CumProd")
 def cumulative(call: Call) -> Tensor:
-    """The sum or product of all elements up to each one along an axis; exclusive: before it; reverse: from the end."""
+    """The running sum or product along an axis; exclusive leaves out the element itself, reverse starts at the end."""
     x = call.input(0)
     call.computes(x)
     axis = call.axis(int(call.constant(1, "the axis").item()), x.rank)
@@ -115,7 +115,7 @@ def _reversed(call: Call, x: Tensor) -> Tensor:
 
 
 def _running(x: Tensor, kind: ReductionKind, exclusive: bool) -> Tensor:
-    """The reduction of all elements of the last axis up to each one, or before it."""
+    """The running reduction along the last axis; exclusive leaves out the element itself."""
     size = x.shape[-1]
     if size <= RUN:
         return x.pool(kind, [size], pads=[size - 1 + exclusive, 0], sizes=[size])
@@ -131,7 +131,7 @@ def _running(x: Tensor, kind: ReductionKind, exclusive: bool) -> Tensor:
 
 @operator("Trilu")
 def triangle(call: Call) -> Tensor:
-    """The upper or lower triangle of matrices, from the k-th diagonal; zeros elsewhere."""
+    """The upper or lower triangle of each matrix, bounded by the k-th diagonal; zeros elsewhere."""
     x, k = call.input(0), call.constant(1, "k")
     offset = 0 if k is None else int(k.item())
     if x.rank < 2:
@@ -154,13 +154,13 @@ def eye_like(call: Call) -> Tensor:
 
 @operator("NonZero")
 def non_zero(call: Call) -> Tensor:
-    """The positions of all elements that are not zero, an axis to a row; the input is constant."""
+    """The positions of all nonzero elements, (rank, count): one row per axis; the input is constant."""
     return Tensor.constant(numpy.array(numpy.nonzero(call.constant(0, "the input")), numpy.int64))
 
 
 @operator("Unique")
 def unique(call: Call) -> list[Tensor]:
-    """The different elements, or slices along an axis, with first positions, places and counts; of a constant."""
+    """The distinct elements or slices of a constant, their first positions, the inverse indices and the counts."""
     x = call.constant(0, "the input")
     axis = call.attribute("axis", None)
     axis = None if axis is None else call.axis(int(axis), x.ndim)
@@ -175,7 +175,7 @@ def unique(call: Call) -> list[Tensor]:
 
 @operator("NonMaxSuppression")
 def non_max_suppression(call: Call) -> Tensor:
-    """(batch, class, box) of the boxes that overlap no better one of their class too much; all inputs are constant."""
+    """(batch, class, box) of each box that overlaps no better kept one by more than the limit; of constant inputs."""
     names = ("boxes", "scores", "max_output_boxes_per_class", "iou_threshold", "score_threshold")
     boxes, scores, most, overlap, least = (call.constant(i, name) for i, name in enumerate(names))
     count = 0 if most is None else int(most.item())
@@ -202,7 +202,7 @@ def _corners(boxes: numpy.ndarray, centred: bool) -> numpy.ndarray:
 
 
 def _overlap(a: numpy.ndarray, b: numpy.ndarray) -> float:
-    """Intersection over union of two boxes; 0 where one has no area."""
+    """Intersection over union of two boxes; 0 if one has no area."""
     both = numpy.prod(numpy.maximum(numpy.minimum(a[2:], b[2:]) - numpy.maximum(a[:2], b[:2]), 0))
     areas = [numpy.prod(box[2:] - box[:2]) for box in (a, b)]
     return float(both / (areas[0] + areas[1] - both)) if min(areas) > 0 else 0.0

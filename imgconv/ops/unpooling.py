@@ -1,4 +1,4 @@
-"""The inverses of sliding windows: every output position gathers from the windows that reach it."""
+"""The inverses of sliding windows: every output position gathers from the windows that cover it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from imgconv.tensor import EXACT, Tensor, elementwise, less, where
 
 @operator("Col2Im")
 def col2im(call: Call) -> Tensor:
-    """(N, C*block, L) -> (N, C, image): each block put at its place, overlapping ones added."""
+    """(N, C*block, L) -> (N, C, image): each block placed at its position; overlapping elements are added."""
     x, image, block = call.input(0), call.integers(1, "image_shape") or [], call.integers(2, "block_shape") or []
     call.computes(x)
     count = len(image)
@@ -38,9 +38,9 @@ def col2im(call: Call) -> Tensor:
 
 @operator("MaxUnpool")
 def max_unpool(call: Call) -> Tensor:
-    """The inverse of MaxPool: each element at its place in the flattened output, zeros elsewhere.
+    """The inverse of MaxPool: each element placed at its index in the flattened output, zeros elsewhere.
 
-    As with MaxPool, an element's place lies in its own window. output_shape puts zeros after the result.
+    An element's index must lie in its own window, as MaxPool gives it. output_shape appends zeros to the result.
     """
     x, places, wanted = call.input(0), call.input(1), call.integers(2, "output_shape")
     kernel = tuple(call.attribute("kernel_shape", ()))
@@ -72,6 +72,6 @@ def _reached(
     at: tuple[Index, ...], taps: tuple[Index, ...], strides: tuple[int, ...], dilations: tuple[int, ...],
     pads: tuple[int, ...], sizes: list[int] | tuple[int, ...],
 ) -> tuple[list[Index], tuple[Bound, ...]]:
-    """By axis the window that has its tap at a position, and the bounds inside which there is one."""
+    """For each axis the window whose given tap lies at a position, and the bounds within which one exists."""
     found = [window_reaching(*row) for row in zip(at, taps, strides, dilations, pads, sizes)]
     return [place for place, _ in found], tuple(b for _, bounds in found for b in bounds if not b.always)

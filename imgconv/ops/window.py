@@ -1,4 +1,4 @@
-"""Sliding windows: what the attributes of convolutions and pooling mean, axis by axis."""
+"""Sliding windows: kernel_shape, strides, dilations, pads, auto_pad and ceil_mode of convolutions and pooling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 @dataclass(frozen=True)
 class Window:
-    """kernel, strides and dilations by axis; pads: befores, then afters; sizes: those of the output."""
+    """kernel, strides, dilations: one per axis; pads: all before, then all after, as in ONNX; sizes: the output's."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -22,7 +22,7 @@ class Window:
 
 
 def read_numbers(call: Call, name: str, count: int, default: int, low: int) -> tuple[int, ...]:
-    """A list attribute with one number for each axis, each at least `low`."""
+    """A list attribute with one number per axis. Raises ModelError if one is below `low`."""
     numbers = tuple(call.attribute(name, None) or [default] * count)
     if len(numbers) != count or min(numbers) < low:
         raise call.wrong(f"{name} is {list(numbers)}; it needs {count} numbers, none below {low}")
@@ -30,7 +30,7 @@ def read_numbers(call: Call, name: str, count: int, default: int, low: int) -> t
 
 
 def read_window(call: Call, spatial: Sequence[int], kernel: Sequence[int]) -> Window:
-    """The window that slides over axes of the sizes `spatial`. Raises ModelError where no position is left."""
+    """The window that slides over axes of the sizes `spatial`. Raises ModelError if it fits nowhere."""
     count = len(spatial)
     if len(kernel) != count or min(kernel) < 1:
         raise call.wrong(f"kernel_shape is {list(kernel)} for {count} spatial axes")
@@ -59,7 +59,7 @@ def read_window(call: Call, spatial: Sequence[int], kernel: Sequence[int]) -> Wi
 
 
 def split_padding(totals: Sequence[int], odd_first: bool) -> tuple[int, ...]:
-    """Befores and afters of total amounts; the larger half comes first or last."""
+    """Each total split into pads before and after; odd_first puts the larger half of an odd total before."""
     before = [(t + 1) // 2 if odd_first else t // 2 for t in totals]
     return (*before, *(t - b for t, b in zip(totals, before, strict=True)))
 
@@ -69,5 +69,5 @@ def _positions(size: int, before: int, after: int, reach: int, stride: int, roun
     if not rounds_up:
         return room // stride + 1
     count = -(-room // stride) + 1
-    # A window that would start in the padding after the last element is left out.
+    # A window that would start in the padding behind the last element is left out.
     return count - 1 if (count - 1) * stride >= size + before else count
