@@ -1,4 +1,4 @@
-"""The passes, in order. Each is a function from Graph to Graph in a file of its own, with Given and Result."""
+"""The passes, in order. Each is a function from Graph to Graph, with a Given and Result example in its docstring."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ PIPELINE: tuple[Pass, ...] = (
 
 
 def run_passes(graph: Graph, passes: tuple[Pass, ...] = PIPELINE) -> Graph:
-    """The graph after every pass; it is validated after each, and an inconsistency names the pass."""
+    """The graph after all passes. It is validated after each; the error for an invalid graph names the pass."""
     graph.validate()
     for step in passes:
         names = graph.inputs, graph.outputs

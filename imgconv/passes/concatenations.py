@@ -14,10 +14,11 @@ MOST_OPERANDS = 12
 
 
 def place_concatenations(graph: Graph) -> Graph:
-    """Cut a concatenation of channels where a cut falls on a whole texel; add up what lies between two cuts.
+    """Group the parts of a channel concatenation so that each group starts at a texel boundary.
 
-    A concatenation that stays has parts that each begin at a whole texel, so that their kernels can write in place.
-    Others become one load: the sum of the parts, each read through a view that is zero outside of its own place.
+    The parts of such a concatenation are written in place by their own kernels. The parts within one group, and of a
+    concatenation along another axis, become one load: their sum, each read through a view that is zero outside of
+    its own position.
 
     Given:   y = concatenation axis 1(a: [1, 8, 4, 4], b: [1, 3, 4, 4], c: [1, 5, 4, 4])
     Result:  s = load(b[0, i1, ..] where i1 < 3) then add($0, $1), $1=c[0, i1 - 3, ..] where 3 <= i1
@@ -38,7 +39,7 @@ def _rewrite(graph: Graph, node: Node) -> list[Node]:
     offset = 0
     for number, operand in enumerate(node.operands):
         if operand.view.bounds and operand.fill != 0:
-            # A sum reads zero outside of each part, so that another fill value needs a tensor of its own.
+            # The sum needs zero outside of each part, so a part with another fill value gets a tensor of its own.
             name = graph.unused(f"{node.output.name}.filled{number}")
             value = Value(name, operand.view.shape, node.output.dtype)
             made.append(Node(value, Load(), (operand,), origin=node.origin))
@@ -66,7 +67,7 @@ def _rewrite(graph: Graph, node: Node) -> list[Node]:
 
 
 def _sum(node: Node, output: Value, parts: list[Operand], axis: int) -> Node:
-    """The load that adds the parts up, each zero outside of its own place."""
+    """The load that adds the parts, each read as zero outside of its own position."""
     operands = []
     offset = 0
     for part in parts:

@@ -1,4 +1,4 @@
-"""Compute what depends on constants only."""
+"""Compute values that depend on constants only."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SMALL = 1 << 16
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """Replace nodes that read constants only by their value, unless that is much larger than what they read.
+    """Replace each node that reads only constants by its value, unless the value is much larger than those constants.
 
-    A value of no elements is known too.
+    A value without elements is a constant too.
 
     Given:   constant w: [8];  s = load(w) then sqrt($0);  y = load(x) then multiply($0, $1), $1=s
     Result:  constant s: [8];  y = load(x) then multiply($0, $1), $1=s

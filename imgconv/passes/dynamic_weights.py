@@ -1,4 +1,4 @@
-"""Turn convolutions whose weights are computed into plain reductions."""
+"""Turn convolutions whose weights are not constants into reductions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from imgconv.graph.view import Bound, View, axis_variables, window_reaching
 
 
 def reduce_dynamic_weights(graph: Graph) -> Graph:
-    """conv.cl takes packed constants; a convolution with other weights is the sum of products that defines it.
+    """Write a convolution with computed weights as a sum of products, since conv.cl takes only packed constants.
 
     Given:   y = convolution(x, w)                                 w an input or computed
     Result:  y = sum of multiply($0, $1)(x[i0, i4, i2 + i5, i3 + i6], w[i1, i4, i5, i6])
@@ -23,7 +23,7 @@ def reduce_dynamic_weights(graph: Graph) -> Graph:
         operands = []
         for number, operand in enumerate(node.operands):
             if operand.view.bounds and operand.fill != 0:
-                # The convolution's own padding is zero: what is padded with another value is made first.
+                # The views below pad with zero, so an operand with another fill value becomes a tensor first.
                 name = graph.unused(f"{node.output.name}.operand{number}")
                 padded = Value(name, operand.view.shape, graph.values[operand.value].dtype)
                 nodes.append(Node(padded, Load(), (operand,), origin=node.origin))

@@ -1,4 +1,4 @@
-"""Merge elementwise work into the elementwise work or the reduction that reads it."""
+"""Merge elementwise work into the loads and reductions that read it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from imgconv.passes.concatenations import MOST_OPERANDS
 from imgconv.passes.views import read_through
 
 
-# Costs in texel reads. A launch is worth its microseconds; exp, a division and their like are worth a read.
+# Costs in texel reads: a launch costs LAUNCH, an operation in CHEAP a quarter, any other (exp, a division) one.
 LAUNCH = 10_000
-# Operations of one expression: a longer chain, as of a loop without products, is several kernels.
+# Most operations of one expression. A longer chain, such as an unrolled loop without products, is several kernels.
 MOST_OPERATIONS = 128
 CHEAP = {"add", "subtract", "multiply", "maximum", "minimum", "negative", "absolute", "where", "less", "equal"}
 
 
 def merge_elementwise(graph: Graph) -> Graph:
-    """A load with an epilogue joins the loads and reductions that read it, where recomputing it costs less.
+    """Merge a load with an epilogue into the loads and reductions that read it, if recomputing it costs less.
 
     Keeping it costs its operands' reads, its operations and a write at each of its positions, a read at each position
-    of its readers, and a launch. Recomputing costs its reads and operations at each position of its readers.
-    Work that a convolution or product before it can do in its epilogue stays there unless it is moved for free.
-    Through a view with zeros outside, the merge needs f(0, ..., 0) = 0.
+    of its readers, and a launch. Recomputing it costs its reads and operations at each position of its readers.
+    A load that can be the epilogue of the kernel before it is left to that epilogue, unless its one reader reads it
+    at the same positions. If a reader's view is zero outside of bounds, the merge needs f(0, ..., 0) = 0.
 
     Given:   e = load(x) then exp($0);  s = sum(e[i0, i2]);  y = load(e) then divide($0, $1), $1=s[i0, 0]
     Result:  s = sum of exp($0)(x[i0, i2]);  y = load(x) then divide(exp($0), $1), $1=s[i0, 0]
@@ -57,7 +57,7 @@ def _merge_into_readers(graph: Graph, node: Node, reasons: dict[str, str]) -> Gr
 
 
 def recomputing_pays(graph: Graph, node: Node) -> tuple[bool, str]:
-    """Whether the readers of a load should each compute it themselves, and why."""
+    """(Whether each reader of a load should recompute it, the reason in words)."""
     name, size = node.output.name, node.output.size / LANES
     readers = graph.consumers[name]
     reads_of_it = {(r.output.name, o) for r in readers for o in r.all_operands if o.value == name}
@@ -75,7 +75,7 @@ def recomputing_pays(graph: Graph, node: Node) -> tuple[bool, str]:
 
 
 def _joins_a_kernel(graph: Graph, node: Node) -> bool:
-    """Whether the node can be in the epilogue of a kernel other than a load: its only reader, at the same positions."""
+    """Whether the node can become the epilogue of a kernel other than a load, as its only reader at equal positions."""
     waiting = [node]
     while waiting:
         for operand in waiting.pop().all_operands:
@@ -89,7 +89,7 @@ def _joins_a_kernel(graph: Graph, node: Node) -> bool:
 
 
 def _merge(graph: Graph, node: Node, reader: Node) -> Node | None:
-    """The reader with the node's work in it; None where it does not fit or does not pay."""
+    """The reader with the node's work merged into it; None if the two cannot be merged."""
     name = node.output.name
     if not short_enough(node, reader):
         return None
@@ -103,7 +103,7 @@ def _merge(graph: Graph, node: Node, reader: Node) -> Node | None:
         return Argument(operands.index(operand))
 
     def inline(operand: Operand) -> Expression:
-        """The operand as an expression of the collected operands."""
+        """The operand as an expression of the collected operands; the node's expression replaces its value."""
         if operand.value != name:
             return collected(operand)
         arguments: dict[int, Expression] = {}
@@ -133,17 +133,17 @@ def _merge(graph: Graph, node: Node, reader: Node) -> Node | None:
 
 
 def short_enough(first: Node, second: Node) -> bool:
-    """Whether the expressions of two nodes together are of a length that a kernel should have."""
+    """Whether the expressions of two nodes together have at most MOST_OPERATIONS operations."""
     bodies = [n.operation.body for n in (first, second) if isinstance(n.operation, Reduction)]
     return sum(map(len, map(operations, (first.epilogue, second.epilogue, *bodies)))) <= MOST_OPERATIONS
 
 
 class _CannotCompose(Exception):
-    """Two views do not make one: they have different fill values, or the one would be too long."""
+    """Two views cannot be composed: their fill values differ, or the composed indices would be too long."""
 
 
 def _can_recompute(node: Node, operand: Operand) -> bool:
-    """Whether reading the node's operands through the view, then computing, gives what the view reads."""
+    """Whether computing from the node's operands, read through the view, gives what the view reads of its result."""
     if not operand.view.bounds:
         return True
     if operand.fill != 0 or any(o.fill != 0 for o in node.all_operands):

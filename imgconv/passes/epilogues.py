@@ -1,4 +1,4 @@
-"""Fuse elementwise work into the kernel that makes its operand."""
+"""Fuse elementwise work into the kernel that computes its operand."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from imgconv.passes.literals import compact
 
 
 def fuse_epilogues(graph: Graph) -> Graph:
-    """Elementwise work becomes the epilogue of the convolution, product or reduction that it alone reads, whole.
+    """Make elementwise work the epilogue of a convolution, product or reduction whose only reader it is.
 
-    Where it reads several such results (a residual addition), the one made last takes it: the others are there by then.
+    It must read the whole result. If it reads several such results, as a residual addition does, it joins the one
+    computed last, since the others exist by then.
 
     Given:   c = convolution(x, w);  y = load(c) then maximum(add($0, $1), 0), $1=bias[i1, 0, 0]
     Result:  y = convolution(x, w) then maximum(add($0, $1), 0), $1=bias[i1, 0, 0]

@@ -1,4 +1,4 @@
-"""Find out where integers leave what a device's floats hold exactly."""
+"""Mark integers that a device's floats may not hold exactly."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Gr
 from imgconv.graph.nodes import Value
 from imgconv.graph.nodes import plain
 
-# Their results are whole numbers of a float's 24 bits where their operands are.
+# If their operands are integers of at most 24 bits, so are their results.
 _PRESERVING = frozenset(
     ("maximum", "minimum", "absolute", "negative", "where", "floor", "ceil", "round", "truncate", "sign", "modulo",
      "remainder", "less", "less_equal", "equal", "not", "and", "or", "xor", "isnan", "isinf")
 )
-# What makes a number of NaN, on some devices or settings; `where` of its condition only.
+# Operations that may give a number for NaN, on some devices or build options; `where` only for its condition.
 _SILENT = frozenset(
     ("less", "less_equal", "equal", "not", "and", "or", "xor", "isnan", "isinf", "where", "maximum", "minimum", "sign",
      "bit_and", "bit_or", "bit_xor", "shift_left", "shift_right")
@@ -29,11 +29,11 @@ _SILENT = frozenset(
 
 
 def guard_integers(graph: Graph) -> Graph:
-    """A result of 32- or 64-bit integers that may reach 2**24 is NaN where it does, and so is what is made of it.
+    """Replace each element of a 32- or 64-bit integer result that reaches 2**24 by NaN, which later nodes pass on.
 
-    Whoever reads an output of integers finds the NaN. Inputs of these types are taken to be up to 2**24, which is
-    checked when they are given. What interval arithmetic shows to be less is left alone; so is what only chooses among
-    exact numbers. Raises UnsupportedError for other work with constants that a float does not hold.
+    Reading an integer output then detects the NaN. Inputs of these types are at most 2**24, which is checked when they
+    are given. A node is unchanged if interval arithmetic shows that its results are at most 2**24, or if it only
+    selects among exact numbers. Raises UnsupportedError for arithmetic with constants that a float does not hold.
 
     Given:   p = load(x) then multiply($0, $1), $1=y;  c = load(p) then less($0, 5)
     Result:  p = load(x) then where(less(absolute(multiply($0, $1)), 2**24), multiply($0, $1), nan), $1=y;
@@ -51,7 +51,7 @@ class _Guarding:
     bounds: Bounds
     moved: frozenset[str]
     nodes: list[Node] = field(default_factory=list)
-    # Values that may be NaN, and those of which a float does not hold all.
+    # poisoned: values that may be NaN; rounded: values with elements that a float does not hold exactly.
     poisoned: set[str] = field(default_factory=set)
     rounded: set[str] = field(default_factory=set)
     changed: bool = False
@@ -77,7 +77,7 @@ class _Guarding:
         self.nodes.append(made)
 
     def _range(self, node: Node) -> Range:
-        """Between which numbers the results are; those of convolutions and products of integers by their weights."""
+        """Bounds of the results; those of integer convolutions and products are computed from their weights."""
         if node.output.dtype.startswith("float") or not isinstance(node.operation, (Convolution, Product)):
             return self.bounds.of_node(node)
         (low, high), w = self.bounds.of_operand(node.operands[0]), node.operands[1]
@@ -95,15 +95,15 @@ class _Guarding:
         return float(least.min(initial=0)), float(most.max(initial=0))
 
     def _preserves(self, node: Node) -> bool:
-        """Whether the result is one of the operands, or a whole number that a float holds as they are."""
+        """Whether the results are exact if the operands are: elements of them, positions, or small integers."""
         kept = _chooses(node) and set(expression.operations(node.epilogue)) <= _PRESERVING
         read = {self.graph.values[name].dtype for name in node.reads} - {node.output.dtype}
         return kept and read.isdisjoint(WIDE) and self._reads_exact(node)
 
     def _reads_exact(self, node: Node) -> bool:
-        """Whether all wide integers that a node reads are floats: inputs and results are, not all constants.
+        """Whether floats hold all wide integers that a node reads; constants are those that they may not hold.
 
-        The largest number of a type is rounded up, past all others: it stays the largest, and an output cannot hold it.
+        The largest number of a type may be rounded up: it stays above all others, and no output can hold it.
         """
         known = [self.graph.constants[o.value] for o in node.all_operands if o.value in self.graph.constants]
         wide = [array for array in known if array.dtype in WIDE]
@@ -114,19 +114,19 @@ class _Guarding:
         return not node.reads & self.rounded and all(_is_exact(n, largest) for n in (*numbers, *wide))
 
     def _guarded(self, node: Node) -> Node:
-        """The node with NaN where its result, or a sum on the way to it, may not be exact."""
+        """The node with NaN for each result that may not be exact, or that has a partial sum that may not be."""
         operation = node.operation
         size: Expression = expression.apply("absolute", node.epilogue)
         if isinstance(operation, Reduction) and operation.kind == "sum":
             if operation.body != IDENTITY or self.bounds.of_operand(node.operands[0])[0] < 0:
-                # Terms of both signs may leave the exact numbers on the way and come back.
+                # With terms of both signs, a partial sum may exceed 2**24 although the sum does not.
                 node, number = self._beside(node, expression.apply("absolute", operation.body))
                 size = Argument(number)
         within = expression.apply("less", size, EXACT)
         return replace(node, epilogue=expression.apply("where", within, node.epilogue, float("nan")))
 
     def _spread(self, node: Node) -> Node:
-        """The node with NaN where it reads one and would make a number of it."""
+        """The node with NaN for each result that has a NaN operand, also if the operation alone would give a number."""
         if node.output.dtype.startswith("float") or not node.reads & self.poisoned:
             return node
         operands = (node.operands[0], *node.epilogue_operands)
@@ -141,7 +141,7 @@ class _Guarding:
         return node if made == node.epilogue else replace(node, epilogue=made)
 
     def _beside(self, node: Node, body: Expression) -> tuple[Node, int]:
-        """The node with the sum of a body over its own window as an argument, and the number of that."""
+        """(The node with one more epilogue operand, the sum of `body` over its window; that argument's number)."""
         value = Value(self.graph.unused(f"{node.output.name}.sum{len(self.nodes)}"), node.output.shape, "float32")
         self.nodes.append(Node(value, Reduction("sum", body), node.operands, origin=node.origin))
         made = replace(node, epilogue_operands=(*node.epilogue_operands, plain(value)))
@@ -149,7 +149,7 @@ class _Guarding:
 
 
 def _tested(steps: Expression) -> set[Expression]:
-    """The arguments that an operation turns into a number whatever they are."""
+    """The arguments inside operations that may give a number for NaN."""
     found: set[Expression] = set()
     for step in expression.parts(steps):
         if isinstance(step, Apply) and step.operation in _SILENT:
@@ -163,19 +163,19 @@ def _within(found: Range) -> bool:
 
 
 def _chooses(node: Node) -> bool:
-    """Whether a node's operation gives elements of what it reads, or positions."""
+    """Whether a node's operation gives elements of its operands, or positions."""
     if isinstance(node.operation, Reduction):
         return node.operation.kind in ("max", "min", "argmax") and node.operation.body == IDENTITY
     return isinstance(node.operation, (Load, Concatenation, Gather))
 
 
 def _selects(node: Node) -> bool:
-    """Whether the results are elements of what the node reads: what is rounded among them is found in the results."""
+    """Whether the results are elements of the node's operands, so that a rounded operand shows in the results."""
     return _chooses(node) and set(expression.operations(node.epilogue)) <= {"maximum", "minimum", "where"}
 
 
 def _is_exact(numbers: Any, largest: list[Any]) -> bool:
-    """Whether floats hold the integers, but for those that may be rounded up."""
+    """Whether floats hold the integers; those in `largest` may be rounded up."""
     wide = numpy.asarray(numbers)
     with numpy.errstate(over="ignore", invalid="ignore"):
         single = wide.astype(numpy.float32)

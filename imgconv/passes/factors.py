@@ -10,10 +10,10 @@ from imgconv.graph.view import View
 
 
 def multiply_inputs(graph: Graph) -> Graph:
-    """A product of a tensor and one computed factor for each channel is left to the 1x1 convolutions that read it.
+    """Move the product of a tensor and a computed factor per channel into the 1x1 convolutions that read it.
 
-    This is squeeze-and-excite's last step. A 1x1 convolution reads each texel of its input once for all that a work
-    item makes, so that the product costs one read of a factor for each input quad, and saves a launch and a texture.
+    This is squeeze-and-excite's last step. In a 1x1 convolution a work item reads each texel of its input once, so
+    the product costs one more read for each four input channels, and saves a launch and a texture.
 
     Given:   m = load(x) then multiply($0, $1), $1=s[i0, i1];  y = convolution(m, w)
     Result:  y = convolution(x, w, s[i0, i1])
@@ -36,7 +36,7 @@ def multiply_inputs(graph: Graph) -> Graph:
 
 
 def _factors(graph: Graph, node: Node) -> tuple[Operand, Operand] | None:
-    """The tensor and the factors (N, C, 1, 1) of its channels, where the node is their product."""
+    """(The tensor, the factors (N, C, 1, 1) of its channels) if the node is their product, else None."""
     expression = node.epilogue
     if not isinstance(node.operation, Load) or len(node.output.shape) != 4 or node.output.name in graph.outputs:
         return None
@@ -54,7 +54,7 @@ def _factors(graph: Graph, node: Node) -> tuple[Operand, Operand] | None:
 
 
 def _takes_factors(reader: Node, name: str) -> bool:
-    """Whether the reader is a 1x1 convolution of the whole named value and reads it nowhere else."""
+    """Whether the reader is a 1x1 convolution whose input is the whole named value and which reads it only there."""
     operation, operands = reader.operation, reader.operands
     return (
         isinstance(operation, Convolution) and not operation.transposed and operation.groups == 1

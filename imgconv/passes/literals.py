@@ -1,4 +1,4 @@
-"""Write constants that are the same everywhere into the expressions."""
+"""Write constants whose elements are all equal into the expressions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from imgconv.graph.nodes import Graph, Node, Operand
 
 
 def literal_constants(graph: Graph) -> Graph:
-    """An epilogue operand whose elements are all equal becomes a literal.
+    """Replace an epilogue operand whose elements are all equal by a literal.
 
     Given:   constant c: [1] = 0.5;  y = load(x) then multiply($0, $1), $1=c[0]
     Result:  y = load(x) then multiply($0, 0.5)
@@ -47,7 +47,7 @@ def _rewrite(node: Node, uniform: dict[str, float]) -> Node:
 
 
 def compact(node: Node) -> Node:
-    """The node without epilogue operands that its expression does not read or that it reads twice."""
+    """The node without unused epilogue operands and with each repeated operand only once."""
     used = argument_numbers(node.epilogue) - {0}
     kept: list[Operand] = []
     arguments: dict[int, Expression] = {0: Argument(0)}

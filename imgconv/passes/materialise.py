@@ -1,4 +1,4 @@
-"""Give hand-written kernels the tensors that they can read."""
+"""Copy operands that the convolution kernels cannot read through their view."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from imgconv.graph.nodes import Convolution, Graph, Load, Node, Operand, Value, 
 
 
 def materialise_operands(graph: Graph) -> Graph:
-    """What a convolution reads in another order than it is made becomes a node, which elementwise work can join.
+    """Insert a load before a convolution that reads its input in another order; elementwise work can join the load.
 
     Given:   e = load(x) then multiply($0, 2);  y = convolution(e[0, i1, table[i2], i3], w)
     Result:  e = load(x) then multiply($0, 2);  e.moved = load(e[0, i1, table[i2], i3]);  y = convolution(e.moved, w)
@@ -28,7 +28,7 @@ def materialise_operands(graph: Graph) -> Graph:
 
 
 def _is_moved(operand: Operand) -> bool:
-    """Whether rows, columns or channels are not those of the value: reshapes that keep them are read as they are."""
+    """Whether the view changes rows, columns or channels; one that only adds or removes axes of length 1 does not."""
     view = operand.view
     if view.bounds:
         return True

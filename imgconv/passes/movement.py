@@ -1,4 +1,4 @@
-"""Let movements sink below elementwise work, so that the work can join the kernel before it."""
+"""Move elementwise work before movements, so that it can join the kernel before them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from imgconv.passes.views import is_movement
 
 
 def sink_movement(graph: Graph) -> Graph:
-    """Elementwise work on one moved tensor is done before the movement. The movement must read no fill value.
+    """Exchange a movement and the elementwise work on its result, if the movement reads no fill value.
 
     Given:   m = load(conv[0, i2, i1]);  y = load(m) then relu
     Result:  y_still = load(conv) then relu;  y = load(y_still[0, i2, i1])
@@ -24,7 +24,7 @@ def sink_movement(graph: Graph) -> Graph:
             node = replace(node, operands=(Operand(still.name, moved.view),), epilogue=IDENTITY)
         nodes.append(node)
         view = node.operands[0].view
-        # A load of another dtype through no view moves nothing.
+        # A load through the identity view, such as a change of dtype, moves nothing.
         if is_movement(node) and not view.is_identity and not view.bounds and node.output.name not in graph.outputs:
             movements[node.output.name] = node.operands[0]
     return replace(graph, nodes=tuple(nodes))

@@ -1,4 +1,4 @@
-"""Concatenations that begin with all parts of an earlier one read that one instead."""
+"""Let a concatenation that begins with all parts of an earlier one read that one instead."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from imgconv.kernels.layout import LANES
 
 
 def nest_concatenations(graph: Graph) -> Graph:
-    """Densely connected layers: a part is made in its place in one concatenation, and so in all that hold that one.
+    """Replace the first parts of a concatenation by an earlier concatenation of the same parts.
 
-    Only where every part is whole texels, so that all can be made in place.
+    In densely connected layers, each part is then written in place once, in the innermost concatenation. The pass
+    needs parts whose channels fill whole texels, since only these are written in place.
 
     Given:   y = concatenation axis 1(a: [1, 8, 4, 4], b: [1, 4, 4, 4])
              z = concatenation axis 1(a, b, c: [1, 4, 4, 4])

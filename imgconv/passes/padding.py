@@ -9,7 +9,7 @@ from imgconv.graph.view import Bound, View, axis_variables, identity
 
 
 def fold_padding(graph: Graph) -> Graph:
-    """A convolution of a tensor with zeros around it reads the tensor and pads by itself.
+    """Let a convolution of a zero-padded tensor read the tensor itself and do the padding.
 
     Given:   y = convolution(x[0, i1, i2 - 1, i3 - 1 where 1 <= i2 < 9 and 1 <= i3 < 9], w)
     Result:  y = convolution pads 1x1(x, w)
@@ -30,7 +30,7 @@ def _rewrite(node: Node) -> Node:
 
 
 def _zeros_before(view: View) -> tuple[int, int] | None:
-    """The zeros above and to the left where the view is its source with zeros around the last two axes."""
+    """(Zeros above, zeros to the left) if the view is its source with zeros around the last two axes, else None."""
     if not view.bounds or len(view.source) != 4 or view.shape[:2] != view.source[:2]:
         return None
     axes = axis_variables(view.shape)
@@ -39,7 +39,7 @@ def _zeros_before(view: View) -> tuple[int, int] | None:
     offsets = [view.index[a] - axes[a] for a in (2, 3)]
     if not all(o.is_constant for o in offsets):
         return None
-    # What a crop cuts off must stay invisible to the convolution's own padding.
+    # A crop does not fit: with its own padding, the convolution would read the elements that are cropped.
     if any(o.constant > 0 or view.shape[a] + o.constant < view.source[a] for a, o in zip((2, 3), offsets, strict=True)):
         return None
     expected = []

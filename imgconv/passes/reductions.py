@@ -1,4 +1,4 @@
-"""Split long reductions in two, so that more than a handful of work groups has something to do."""
+"""Split long reductions with few outputs in two, so that more than a handful of work groups has something to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_OUTPUTS = 1 << 10
 
 
 def split_reductions(graph: Graph) -> Graph:
-    """A reduction over LONG positions or more first reduces all window axes but the longest, then that one.
+    """Split a reduction over LONG positions or more: first all window axes but the longest, then the longest.
 
     Given:   s: [1, 8, 1, 1] = sum of multiply($0, $0)(x[0, i1, i4, i5])        window 720x720
     Result:  s.rows: [1, 8, 1, 1, 720] = sum of multiply($0, $0)(x[0, i1, i4, i5])
@@ -30,12 +30,12 @@ def _split(graph: Graph, node: Node) -> list[Node]:
     assert isinstance(node.operation, Reduction)
     shape, rank = node.output.shape, len(node.output.shape)
     window = node.operands[0].view.shape[rank:]
-    if node.operation.kind == "argmax":  # a position in the whole window cannot be put together from parts
+    if node.operation.kind == "argmax":  # the position in the whole window does not follow from positions in parts
         return [node]
     if prod(window) < LONG or node.output.size > MOST_OUTPUTS or max(window) == prod(window):
         return [node]
     kept = window.index(max(window))
-    # The kept window axis becomes an axis of the first result: it changes places with those before it.
+    # The kept window axis becomes the last axis of the first result, before the other window axes.
     order = [*range(rank), rank + kept, *(rank + a for a in range(len(window)) if a != kept)]
     partial = Value(graph.unused(f"{node.output.name}.rows"), (*shape, window[kept]), "float32")
     first = replace(

@@ -1,4 +1,4 @@
-"""Compute once what is computed twice."""
+"""Share nodes and constants that occur twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from imgconv.graph.nodes import Graph, Operand
 
 
 def share_repeated(graph: Graph) -> Graph:
-    """Nodes that are equal in all but name, and constants of equal content, become one.
+    """Merge nodes that differ only in name, and constants of equal content.
 
     Given:   a = load(x) then exp($0);  b = load(x) then exp($0);  y = load(a) then add($0, $1), $1=b
     Result:  a = load(x) then exp($0);  y = load(a) then add($0, $1), $1=a

@@ -1,4 +1,4 @@
-"""Fold constant scales and shifts by channel into the weights and the bias, in float64."""
+"""Fold constant scales and shifts per channel into the weights and the bias, in float64."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from imgconv.passes.literals import compact
 
 
 def fold_scales(graph: Graph) -> Graph:
-    """What multiplies the sum by a constant of its channel goes into the weights; what is added becomes one bias.
+    """Multiply the weights by constant factors of the epilogue, one per channel; add up constant addends as one bias.
 
-    BatchNormalization after a convolution disappears here. Weights and bias are rounded once, after the fold.
+    This removes BatchNormalization after a convolution. Weights and bias are rounded once, at the end.
 
     Given:   y = convolution(x, w) then relu(add(multiply(add($0, $1), $2), $3)), $1=b[i1], $2=s[i1], $3=t[i1]
     Result:  y = convolution(x, w*s) then relu(add($0, $1)), $1=(b*s + t)[i1]
@@ -60,7 +60,7 @@ def _rewrite(graph: Graph, node: Node, constants: dict[str, Array]) -> Node:
 
 
 def _peel(node: Node, axis: int, constants: dict[str, Array]) -> tuple[Array, Array, Expression, int]:
-    """(scale, shift, what remains of the epilogue, steps taken): the innermost steps are sum*scale + shift."""
+    """(scale, shift, rest of the epilogue, steps removed): the removed innermost steps compute sum*scale + shift."""
     size = node.output.shape[axis]
     scale, shift, rest, steps = numpy.ones(size), numpy.zeros(size), node.epilogue, 0
     while True:
@@ -88,7 +88,7 @@ def _peel(node: Node, axis: int, constants: dict[str, Array]) -> tuple[Array, Ar
 
 
 def _by_channel(node: Node, expression: Expression, axis: int, constants: dict[str, Array]) -> Array | None:
-    """The constant as a float64 vector along the axis; None where it is no constant or varies along another axis."""
+    """The constant as a float64 vector along the axis; None if it is not constant or varies along another axis."""
     size = node.output.shape[axis]
     if isinstance(expression, Literal):
         return numpy.full(size, expression.value)
@@ -123,5 +123,5 @@ def _scaled(node: Node, weights: Array, view: View, scale: Array) -> tuple[Array
 
 
 def _along(shape: Shape, axis: int) -> View:
-    """The view of a vector that is repeated along all other axes."""
+    """The view that reads a vector along `axis` and repeats it along all other axes."""
     return View(shape, (shape[axis],), (axis_variables(shape)[axis],))

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from imgconv.graph.nodes import IDENTITY, Gather, Graph, Load, Node, Operand
 
-# Terms of one view's indices: reshapes and transposes by turns double them, and a longer chain is several kernels.
+# Most terms of one view's indices. Alternating reshapes and transposes double them; a longer chain is several kernels.
 MOST_TERMS = 64
 
 
 def push_views(graph: Graph) -> Graph:
-    """A reader of a movement reads the movement's source through the composed view.
+    """Let each reader of a movement read the movement's source through the composed view.
 
     Given:   t = load(x[0, i1, i3, i2]);  y = load(t) then exp($0)
     Result:  t = load(x[0, i1, i3, i2]);  y = load(x[0, i1, i3, i2]) then exp($0)       (t is dead)
@@ -39,7 +39,7 @@ def is_movement(node: Node) -> bool:
 
 
 def _fills(node: Node, table: Operand, movements: dict[str, Operand]) -> bool:
-    """Whether a gather's table would lose its own fill value, which counts where an index is outside."""
+    """Whether a gather's table would lose its own fill value, which the gather reads for an index outside."""
     inner = movements.get(table.value)
     return isinstance(node.operation, Gather) and inner is not None and inner.view.bounds != () and (
         inner.fill != table.fill
@@ -52,7 +52,7 @@ def _through(operand: Operand, movements: dict[str, Operand]) -> Operand:
 
 
 def compose(outer: Operand, inner: Operand) -> Operand | None:
-    """What `outer` reads where its value is `inner`; None where two different fill values would be needed."""
+    """What `outer` reads if its value is what `inner` reads; None if that needs two different fill values."""
     if outer.view.bounds and inner.view.bounds and outer.fill != inner.fill:
         return None
     fill = inner.fill if inner.view.bounds else outer.fill
@@ -60,11 +60,11 @@ def compose(outer: Operand, inner: Operand) -> Operand | None:
 
 
 def read_through(outer: Operand, inner: Operand) -> Operand | None:
-    """What `compose` gives; None too where its indices are more arithmetic than a read should have."""
+    """The same as `compose`, but None also if the composed indices have more than MOST_TERMS terms."""
     made = compose(outer, inner)
     return made if made is None or _terms(made) <= MOST_TERMS else None
 
 
 def _terms(operand: Operand) -> int:
-    """How many terms the indices of an operand's view and of its bounds have."""
+    """The number of terms in the indices of an operand's view and of its bounds."""
     return sum(e.count for e in (*operand.view.index, *(bound.index for bound in operand.view.bounds)))

@@ -10,14 +10,14 @@ from imgconv.graph.nodes import IDENTITY, Graph, Node, Operand, Reduction, Value
 from imgconv.graph.view import View, windows
 from imgconv.kernels.layout import LANES
 
-KINDS = ("max", "min")  # their results do not change where one in between is rounded
-LAUNCH = 200_000  # a launch is worth its microseconds, also on a GPU: in texel reads
+KINDS = ("max", "min")  # rounding the result of the first step does not change their results
+LAUNCH = 200_000  # the cost of a launch in texel reads
 BLOCK = 8  # neighbouring outputs that share their reads: imgconv/kernels/windows.py
 
 
 @dataclass(frozen=True)
 class Sliding:
-    """Windows over the last axes: by axis their length, their stride, their dilation and the padding before."""
+    """Sliding windows over the last axes: length, stride, dilation and padding before, each by axis."""
 
     window: tuple[int, ...]
     strides: tuple[int, ...]
@@ -25,12 +25,12 @@ class Sliding:
     pads: tuple[int, ...]
 
     def reads(self, axis: int) -> float:
-        """Of each output along an axis, where neighbours share them."""
+        """Reads per output along an axis, if BLOCK neighbouring outputs share theirs."""
         taps, spread = self.window[axis], (self.window[axis] - 1) * self.dilations[axis]
         return min(taps, ((BLOCK - 1) * self.strides[axis] + spread + 1) / BLOCK)
 
     def only(self, start: int, stop: int) -> Sliding:
-        """Windows along some of the axes; along the others they are as long as one step."""
+        """The windows along axes `start` to `stop` only; along the others they have length 1 and stride 1."""
         def chosen(numbers: tuple[int, ...], other: int) -> tuple[int, ...]:
             return tuple(n if start <= axis < stop else other for axis, n in enumerate(numbers))
 
@@ -39,13 +39,13 @@ class Sliding:
         )
 
     def view(self, source: tuple[int, ...], shape: tuple[int, ...]) -> View:
-        """What a tensor of shape `shape` is a reduction of."""
+        """The view of the source whose reduction over the windows has shape `shape`."""
         sizes = shape[len(shape) - len(self.window) :]
         return windows(source, sizes, self.window, self.strides, self.dilations, self.pads)
 
 
 def separate_windows(graph: Graph) -> Graph:
-    """A maximum or minimum over large windows is taken along the last axis first, then along the others.
+    """Take the maximum or minimum over large windows along the last axis first, then along the others.
 
     Given:   y: [1, 64, 80, 80] = max(x[0, i1, i2 + i4 - 6, i3 + i5 - 6])            window 13x13
     Result:  y.rows: [1, 64, 80, 80] = max(x[0, i1, i2, i3 + i5 - 6])                window 1x13
@@ -75,7 +75,7 @@ def _separate(graph: Graph, node: Node) -> list[Node]:
 
 
 def _sliding(view: View, shape: tuple[int, ...]) -> Sliding | None:
-    """The windows that a view slides over the last axes of its source; None where it does something else."""
+    """The windows that a view slides over the last axes of its source; None if it is no such view."""
     rank, window = len(shape), view.shape[len(shape) :]
     axes = range(rank - len(window), rank)
     if len(view.source) != rank or len(window) > rank:
@@ -91,7 +91,7 @@ def _sliding(view: View, shape: tuple[int, ...]) -> Sliding | None:
 
 
 def _pays(sliding: Sliding, source: tuple[int, ...], node: Node) -> bool:
-    """Whether two launches read less than one, and by how much: a write counts as two reads."""
+    """Whether two launches cost less than one, counted in reads: a write counts as two, a launch as LAUNCH texels."""
     *outer, last = range(len(sliding.window))
     long = [axis for axis in outer if sliding.window[axis] > 1]
     if not long:
