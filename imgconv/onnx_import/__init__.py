@@ -24,15 +24,20 @@ def import_onnx(model: Model, shapes: Shapes | None = None, contents: Mapping[st
     """The Graph of an ONNX file or ModelProto.
 
     shapes gives sizes to symbolic dimensions: by input, ``{"images": (1, 3, 224, 224)}``, or by the dimension's name,
-    ``{"height": 224}``. A first dimension (the batch) that is not given is 1; every other one must be given.
-    Dimensions of one name have one size; those without a name, or called "?", "-1" or "None", each their own.
-    An initializer that is also listed as an input is a constant. What depends on no input is computed here.
-    Loops are unrolled, to UNROLLED_NODES nodes at most.
-    contents: arrays for inputs whose content becomes part of the Graph, which then has no such input.
+    ``{"height": 224}``. A first dimension (the batch) without a size is 1; every other one must be given.
+    Dimensions of one name have one size. Dimensions without a name, or called "?", "-1" or "None", are independent.
+    contents: arrays for inputs that become constants of the Graph, which then does not have these inputs.
 
-    Raises ModelError for a file that is missing, broken or no valid ONNX, UnsupportedError for what imgconv does not
-    do, with every unsupported operator at once, and InputError if `shapes` does not fit the model; ContentError and
-    ShapeError are those that `contents` and `shapes` mend.
+    An initializer that is also listed as an input is a constant. Tensors that depend on no input are computed during
+    the import. Loops are unrolled to at most UNROLLED_NODES nodes.
+
+    Raises ModelError if the file is missing, broken or not valid ONNX; UnsupportedError if imgconv does not support
+    the model, with a list of all unsupported operators; InputError if `shapes` does not fit the model; ShapeError if
+    `shapes` lacks a size; ContentError if an input must be constant, which `contents` can make it.
+
+    Example:
+
+        graph = import_onnx("detector.onnx", {"images": (1, 3, 640, 640)})
     """
     file = "" if isinstance(model, onnx.ModelProto) else os.fspath(model)
     with _naming(file):
@@ -41,10 +46,10 @@ def import_onnx(model: Model, shapes: Shapes | None = None, contents: Mapping[st
 
 
 def declared_inputs(model: Model) -> dict[str, tuple[str, list[int | str] | None]]:
-    """dtype and dimensions of every input of an ONNX file or ModelProto, before any symbolic dimension has a size.
+    """dtype and dimensions of every input of an ONNX file or ModelProto, as the file declares them.
 
-    A dimension is a size, a name, or "" if it has neither; None stands for all if the file gives no shape.
-    Raises ModelError and UnsupportedError as `import_onnx` does.
+    A dimension is a size, a name, or "" if it has neither. The dimensions are None if the file gives no shape.
+    Example: {"images": ("float32", ["batch", 3, 640, 640])}. Raises ModelError and UnsupportedError as `import_onnx`.
     """
     file = "" if isinstance(model, onnx.ModelProto) else os.fspath(model)
     with _naming(file):
@@ -54,7 +59,7 @@ def declared_inputs(model: Model) -> dict[str, tuple[str, list[int | str] | None
 
 @contextlib.contextmanager
 def _naming(file: str) -> Iterator[None]:
-    """Errors of the model raised inside name the file."""
+    """Adds the file's name to each ModelError raised inside."""
     try:
         yield
     except ModelError as error:
@@ -63,7 +68,7 @@ def _naming(file: str) -> Iterator[None]:
 
 
 class _Importer:
-    """One import: the model and what was given with it."""
+    """One import: the model with the given shapes and contents."""
 
     def __init__(
         self, proto: onnx.ModelProto, folder: Path | None, shapes: Shapes, contents: Mapping[str, Any]
@@ -83,7 +88,7 @@ class _Importer:
             self.scope.define(tensor.name or "", tensor if known is None else with_content(tensor, known), "")
         inputs = [t for t in inputs if t.name not in self.contents]
         self.scope.define_all(self.scope.initializers(self.graph, needed), "")
-        # An input without elements is a constant to the nodes that read it; as an output it is the input all the same.
+        # An input without elements becomes a constant for the nodes that read it; as an output it stays the input.
         outputs = dict(zip(names, self.scope.run(steps, needed, names)))
         outputs |= {t.name: t for t in inputs if t.name in outputs}
         return build_graph(outputs, inputs, self.graph.name or "model")

@@ -1,4 +1,4 @@
-"""ONNX files, made ready: in an opset that imgconv reads, without functions of their own."""
+"""Reads ONNX files, converts them to an opset that imgconv supports, and inlines the functions that they define."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_file(path: Path) -> onnx.ModelProto:
 
 
 def prepared(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model in an opset that imgconv reads, its own functions put in place of the nodes that call them."""
+    """The model in an opset that imgconv supports, with its own functions inlined."""
     if not proto.HasField("graph") or not proto.graph.output:
         raise ModelError("this is not an ONNX model, or a truncated one: it has no graph with outputs")
     if opset_of(proto) < OLDEST_OPSET:
@@ -48,11 +48,11 @@ def prepared(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _modernised(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A model older than what imgconv reads, converted by the onnx package."""
+    """A model with an opset before OLDEST_OPSET, converted by the onnx package."""
     old = f"opset {opset_of(proto)}; imgconv reads {OLDEST_OPSET} and newer, and onnx cannot convert it"
     for node in proto.graph.node:
         if node.op_type == "PRelu":
-            # Its slope was along axis 1 and is along the last since; onnx 1.23 converts it without a word.
+            # The slope is along axis 1 before opset 7, along the last since; onnx 1.23 converts it without a check.
             raise UnsupportedError(f"{old}: PRelu has another meaning since opset 7", node=node.name)
     try:
         return onnx.version_converter.convert_version(proto, OLDEST_OPSET)
@@ -61,7 +61,7 @@ def _modernised(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def said(error: Exception) -> str:
-    """What the onnx package says, which may be of several lines, in one."""
+    """The onnx package's message on one line."""
     return " ".join(str(error).split())
 
 

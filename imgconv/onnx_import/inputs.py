@@ -1,4 +1,4 @@
-"""A model's inputs: what the file declares, and the sizes that are given to its open dimensions."""
+"""A model's inputs: their declarations in the file, and the sizes given to symbolic dimensions."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from imgconv.onnx_import.schema import ELEMENT_TYPES, dtype_name
 from imgconv.tensor import Tensor
 
 Shapes = Mapping[str, Sequence[int] | int]
-# What exporters write for a size that they do not know: Paddle2ONNX "?" and "-1", Keras and MMdnn "None". Numbered
-# names are symbols: tf2onnx ("unk__12") and Paddle2ONNX ("p2o.DynamicDimension.0") give each unknown size a name of its
-# own, and ONNX's shape inference ("unk__0") the same one to what is equal.
+# Names that exporters write for an unknown size: Paddle2ONNX "?" and "-1", Keras and MMdnn "None". Numbered names are
+# symbols: tf2onnx ("unk__12") and Paddle2ONNX ("p2o.DynamicDimension.0") give each unknown size its own name, ONNX's
+# shape inference ("unk__0") gives equal sizes one name.
 _NO_SYMBOLS = ("?", "-1", "None")
 
 
 def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
-    """The inputs that no initializer fills."""
+    """The inputs that have no initializer."""
     constants = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
     return [value for value in graph.input if value.name not in constants]
 
 
 def read_inputs(values: Sequence[onnx.ValueInfoProto], shapes: Shapes) -> Iterator[Tensor]:
-    """The model's inputs as tensors, symbolic dimensions replaced as `import_onnx` says."""
+    """The model's inputs as tensors, with sizes for symbolic dimensions as `import_onnx` says."""
     declared = {value.name: declaration(value) for value in values}
     symbols = {d for _, dimensions in declared.values() for d in dimensions or () if isinstance(d, str) and d}
     for key, given in shapes.items():
@@ -55,7 +55,7 @@ def _check_key(key: str, is_shape: bool, inputs: Sequence[str], symbols: Sequenc
 
 
 def declaration(value: onnx.ValueInfoProto) -> tuple[str, list[int | str] | None]:
-    """dtype and dimensions of an input: a size, a name, or "" for an unnamed one; None if there is no shape."""
+    """(dtype, dimensions) of an input. A dimension is a size, a name or ""; dimensions is None if there is no shape."""
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         raise UnsupportedError(f"input {value.name!r} is no tensor but a {kind or 'value of no type'}")
@@ -78,9 +78,9 @@ def _size(name: str, value: Any, smallest: int = 1) -> int:
 def _given_shape(
     name: str, dimensions: list[int | str] | None, shape: Any, sizes: dict[str, int], givers: dict[str, str]
 ) -> Shape:
-    """The shape that was given for an input, checked; names of dimensions that it fixes are added to `sizes`.
+    """The shape given for an input, checked. Adds the sizes of named dimensions to `sizes`.
 
-    givers: what gave each of the sizes, in words.
+    givers: for each name in `sizes`, what gave its size, for error messages.
     """
     found = tuple(_size(name, n, 0) for n in shape)
     if dimensions is None:
@@ -127,7 +127,7 @@ def _shown(dimensions: Sequence[int | str]) -> str:
 
 
 def with_content(tensor: Tensor, known: Any) -> Tensor:
-    """An input as a constant: any float for a float, and what loses nothing for the others. Raises InputError."""
+    """An input as a constant of its dtype. Raises InputError unless it is exact or from float to float."""
     content = known.astype(tensor.dtype)
     if not (tensor.is_float and known.dtype.kind == "f") and not numpy.array_equal(content, known):
         raise InputError(f"input {tensor.name!r} has dtype {known.dtype}, the model takes {tensor.dtype}")

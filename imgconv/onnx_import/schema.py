@@ -1,4 +1,4 @@
-"""What ONNX says of operators: the types they take, and the functions that some are."""
+"""ONNX's operator schemas: the types that operators take, and the functions that define some of them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _TYPE_NAMES = {"float32": "tensor(float)", "float64": "tensor(double)"}
 
 
 def function_versions(op_type: str, version: int) -> list[int]:
-    """The opsets up to `version` for which ONNX defines the operator as a function of others; newest last."""
+    """The opsets up to `version` in which ONNX defines the operator as a function of others, newest last."""
     try:
-        schema: Any = onnx.defs.get_schema(op_type, version, "")  # the stubs lack what it says of functions
+        schema: Any = onnx.defs.get_schema(op_type, version, "")  # the stubs lack its function attributes
     except onnx.defs.SchemaError:
         return []
     versions = (*schema.function_opset_versions, *schema.context_dependent_function_opset_versions)
@@ -30,7 +30,7 @@ def function_versions(op_type: str, version: int) -> list[int]:
 
 
 def function_of(node: onnx.NodeProto, version: int, inputs: Sequence[Tensor | None]) -> onnx.FunctionProto:
-    """ONNX's own function for a node with inputs of these types and shapes."""
+    """The function by which ONNX defines a node with inputs of these types and shapes."""
     schema: Any = onnx.defs.get_schema(node.op_type, version, "")
     of = function_versions(node.op_type, version)[-1]
     if schema.has_context_dependent_function:
@@ -50,7 +50,7 @@ def _type_of(tensor: Tensor) -> onnx.TypeProto:
 
 
 def bound_nodes(function: onnx.FunctionProto, node: onnx.NodeProto, version: int) -> list[onnx.NodeProto]:
-    """The function's nodes with the attributes of the node that calls it, or their defaults, put in."""
+    """The function's nodes, with attribute references replaced by the calling node's attributes or their defaults."""
     schema = onnx.defs.get_schema(node.op_type, version, "")
     given = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.name}
     given |= {a.name: a for a in function.attribute_proto} | {a.name: a for a in node.attribute}
@@ -78,7 +78,7 @@ def bound_nodes(function: onnx.FunctionProto, node: onnx.NodeProto, version: int
 
 
 def dtype_name(element_type: int) -> str:
-    """numpy's name of an ONNX element type; ONNX's if numpy has none."""
+    """numpy's name of an ONNX element type; ONNX's name if numpy has none."""
     try:
         dtype = numpy.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type))
     except (KeyError, ValueError):
@@ -88,7 +88,7 @@ def dtype_name(element_type: int) -> str:
 
 
 def type_problem(schema: onnx.defs.OpSchema, inputs: Sequence[Tensor | None]) -> str:
-    """What is wrong with the types of a node's inputs, in words; "" if nothing is."""
+    """What is wrong with the types of a node's inputs, as text; "" if they are valid."""
     allowed = {c.type_param_str: tuple(c.allowed_type_strs) for c in schema.type_constraints}
     bound: dict[str, str] = {}
     for position, tensor in enumerate(inputs):

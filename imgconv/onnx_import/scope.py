@@ -1,4 +1,4 @@
-"""The nodes of one graph, composed in order: of a model, of a body of If, Loop or Scan, or of a function."""
+"""Imports the nodes of one graph in order: of a model, of a body of If, Loop or Scan, or of a function."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from imgconv.onnx_import.schema import (
 )
 from imgconv.tensor import Tensor, origin
 
-# Each node of an unrolled loop is a launch or a part of one: more of them would not run in useful time.
+# Each node of an unrolled loop is a launch or a part of one; more of them would take too long to run.
 UNROLLED_NODES = 10_000
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
 
 
 @dataclass(frozen=True)
 class Step:
-    """A node that an output needs, under the name that errors give it."""
+    """A node that an output needs, with its name in error messages."""
 
     name: str
     proto: onnx.NodeProto
@@ -40,7 +40,7 @@ class Step:
 def needed_steps(
     nodes: Sequence[onnx.NodeProto], outputs: Iterable[str], prefix: str = ""
 ) -> tuple[list[Step], set[str]]:
-    """The nodes that an output needs, in the file's order, and the names of all that they read."""
+    """(The nodes that an output needs, in the file's order; the outputs and all names that these nodes read)."""
     needed, found = set(outputs), []
     for number, node in reversed(list(enumerate(nodes))):
         if any(name in needed for name in node.output if name):
@@ -50,7 +50,7 @@ def needed_steps(
 
 
 def _reads(node: onnx.NodeProto) -> set[str]:
-    """The names that a node reads, those that its bodies take from around them included."""
+    """The names that a node reads, including those that its bodies read from outer graphs."""
     names = {name for name in node.input if name}
     for body in (a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH):
         own = {v.name for v in body.input} | {t.name for t in body.initializer}
@@ -61,7 +61,7 @@ def _reads(node: onnx.NodeProto) -> set[str]:
 
 @dataclass
 class Source:
-    """What all graphs of a model share. unrolled: how many nodes of bodies were composed so far."""
+    """State shared by all graphs of a model. unrolled: the number of nodes imported from bodies so far."""
 
     folder: Path | None
     ir_version: int
@@ -69,9 +69,9 @@ class Source:
 
 
 class Scope:
-    """The tensors of one graph by ONNX's names: of a model, of a body of If, Loop or Scan, or of a function.
+    """The tensors of one graph by name: of a model, of a body of If, Loop or Scan, or of a function.
 
-    A body also sees the names of the graphs around it (`outer`); its own come first.
+    A body also sees the names of the graph around it (`outer`); its own names hide those.
     """
 
     def __init__(self, source: Source, version: int, outer: Scope | None = None) -> None:
@@ -85,7 +85,7 @@ class Scope:
         self.context.opset_imports = {"": version}
 
     def run(self, steps: Iterable[Step], needed: set[str], outputs: Iterable[str]) -> list[Tensor]:
-        """Composes the nodes and gives the tensors of the named outputs."""
+        """Imports the nodes; returns the tensors of the named outputs."""
         self.needed = needed
         for step in steps:
             self.add(step)
@@ -99,20 +99,20 @@ class Scope:
         return name in self.tensors or (self.outer is not None and self.outer.knows(name))
 
     def find(self, name: str) -> Tensor | None:
-        """The tensor of that name here or around; None for an input that a function's caller left out."""
+        """The tensor of that name, here or in an outer graph; None for an absent optional input of a function."""
         if name in self.tensors or self.outer is None:
             return self.tensors.get(name)
         return self.outer.find(name)
 
     def initializers(self, graph: onnx.GraphProto, needed: set[str]) -> dict[str, Tensor]:
-        """The graph's stored tensors that its nodes need."""
+        """The graph's initializers that its nodes need, by name."""
         for sparse in graph.sparse_initializer:
             if sparse.values.name in needed:
                 raise UnsupportedError(f"initializer {sparse.values.name!r} is sparse")
         return {t.name: Tensor.constant(self.array(t), t.name) for t in graph.initializer if t.name in needed}
 
     def refuse_unsupported(self, steps: Iterable[Step]) -> None:
-        """Raises one UnsupportedError that lists every operator that is neither in the table nor a function."""
+        """Raises one UnsupportedError that lists all operators which are neither in the table nor functions."""
         missing: dict[str, list[str]] = {}
         for step in steps:
             own = step.proto.domain in OWN_DOMAINS
@@ -124,7 +124,7 @@ class Scope:
             raise UnsupportedError(f"unsupported operators: {listed}", node=next(iter(missing.values()))[0])
 
     def add(self, step: Step) -> None:
-        """Composes one node and defines its outputs."""
+        """Imports one node and defines its outputs."""
         node = step.proto
         unknown = [name for name in node.input if name and not self.knows(name)]
         if unknown:
@@ -145,7 +145,7 @@ class Scope:
             raise call.wrong(str(error)) from error
 
     def expand(self, step: Step, inputs: Sequence[Tensor | None]) -> None:
-        """Composes a node whose operator ONNX defines as a function: the function's nodes, in a scope of their own."""
+        """Imports a node whose operator ONNX defines as a function: the function's nodes, in a scope of their own."""
         function = function_of(step.proto, self.version, inputs)
         version = next(entry.version for entry in function.opset_import if entry.domain in OWN_DOMAINS)
         inner = Scope(self.source, version)
@@ -156,7 +156,7 @@ class Scope:
         self.define_all(dict(zip(wanted, inner.run(steps, needed, wanted.values()))), step.name)
 
     def body(self, graph: onnx.GraphProto, node: str) -> ops.Body:
-        """A graph attribute as a function of its inputs: each call composes its nodes once more."""
+        """A graph attribute as a Python function of its inputs; each call imports its nodes once more."""
         inputs, outputs = [v.name for v in real_inputs(graph)], [v.name for v in graph.output]
         steps, needed = needed_steps(graph.node, outputs, f"{node}/")
         stored: dict[str, Tensor] = {}
@@ -178,13 +178,13 @@ class Scope:
         return run
 
     def define_all(self, tensors: Mapping[str, Tensor], node: str) -> None:
-        """Gives tensors ONNX's names; "" is a name for what nobody reads."""
+        """Defines each tensor under its name; "" is the name of an output that nothing reads."""
         for name, tensor in tensors.items():
             if name:
                 self.define(name, tensor, node)
 
     def define(self, name: str, tensor: Tensor, node: str) -> None:
-        """Gives a tensor ONNX's name; what is known is computed at once."""
+        """Defines a tensor under its ONNX name; one that depends on no input is computed at once."""
         if name in self.tensors:
             raise ModelError(f"the name {name!r} is given to two tensors", node=node)
         if tensor.is_constant or not tensor.size:
@@ -201,7 +201,7 @@ class Scope:
         node.domain = ""
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                # A body reads names from around it, which the checker does not know: its nodes are checked one by one.
+                # A body may read outer names, which the checker does not know; its nodes are checked one by one.
                 attribute.g.CopyFrom(onnx.GraphProto(name="body"))
         try:
             schema = onnx.defs.get_schema(node.op_type, self.version, "")
@@ -216,7 +216,7 @@ class Scope:
     def attributes(self, step: Step) -> dict[str, Any]:
         """The node's attributes as Python values: strings decoded, tensors as arrays, bodies as functions.
 
-        Attributes that name an element type, such as Cast's `to`, have numpy's name of it.
+        The value of an attribute that is an element type, such as Cast's `to`, is numpy's name of it.
         """
         found: dict[str, Any] = {}
         for attribute in step.proto.attribute:
@@ -235,7 +235,7 @@ class Scope:
         return found
 
     def array(self, tensor: onnx.TensorProto) -> Any:
-        """A stored tensor's content."""
+        """The content of a stored tensor, also from an external file."""
         dtype = dtype_name(tensor.data_type)
         if dtype not in (*ELEMENT_TYPES, "float64"):
             raise UnsupportedError(f"tensor {tensor.name!r} is of type {dtype}")
