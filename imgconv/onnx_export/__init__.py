@@ -1,13 +1,13 @@
-"""Graph -> ONNX file, so that any other engine can run what a pass made, or what the lazy front end recorded.
+"""Graph -> ONNX file, so that another engine can run the graph after a pass, or one written with the lazy front end.
 
-Every node becomes standard operators of opset 18 that keep the names of the Graph's values; ``doc_string`` holds the
-node's origin. Floats are computed in float32 and integers in int64, whatever a value is stored as, with a Cast where a
-value is read and where it is written. Along axes that a view only repeats, tensors keep the length 1 for as long as
-operators broadcast.
+Every node becomes standard operators of opset 18. Values keep their names in the Graph; ``doc_string`` holds a node's
+origin. Floats are computed in float32 and integers in int64, whatever dtype a value is stored in: a Cast follows each
+read and precedes each write. Axes along which a view only repeats have length 1 as long as operators broadcast.
 
-A view becomes a Pad, or at most: Transpose and Reshape (axes that are read together side by side), a Slice or a Gather
-of constant positions for each such group, Reshape and Transpose again, and a Where for each bound. Windows that ONNX
-has a pooling for become that pooling; sums and extrema of whole axes become a reduction of these axes.
+If possible, a view becomes one Pad. Otherwise it becomes Transpose and Reshape (which group the axes that are read
+together), a Slice or a Gather of constant positions for each group, Reshape and Transpose, and a Where for each bound.
+Sliding windows become MaxPool or AveragePool if ONNX allows it; sums and extrema of whole axes become ReduceSum,
+ReduceMax and the like.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ IR_VERSION = 8
 def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onnx.ModelProto:
     """The Graph as an ONNX model with its inputs, outputs and value names; also written to `path` if one is given.
 
-    The file appears whole or not at all. Raises InputError if it cannot be written.
+    The file is written whole or not at all. Raises InputError if it cannot be written.
+    Example: export_onnx(graph, "after.onnx").
     """
     writer = Writer(graph.values)
     nodes = Nodes(graph, writer)
@@ -46,7 +47,7 @@ def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onn
 
 
 def _model(graph: Graph, writer: Writer) -> onnx.ModelProto:
-    """Everything that was written, between the graph's inputs and outputs."""
+    """The ONNX model of the writer's nodes and initializers, with the Graph's inputs and outputs."""
     known = graph.values
     arrays = writer.initializers | {name: array for name, array in graph.constants.items() if name in graph.outputs}
     read = {name for node in writer.nodes for name in node.input} | set(graph.outputs)

@@ -1,4 +1,4 @@
-"""Each form of node as ONNX operators."""
+"""Each kind of node as ONNX operators."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _A, _B = Argument(0), Argument(1)
 
 
 class Nodes:
-    """Writes what the nodes of a graph compute."""
+    """Writes the nodes of a graph as ONNX operators."""
 
     def __init__(self, graph: Graph, writer: Writer) -> None:
         self.graph = graph
         self.writer = writer
 
     def load(self, operand: Operand, fixed: int, moved_only: bool = False) -> Tensor:
-        """What the operand reads. Of its axes all but the last `fixed` have length 1 if they only repeat."""
+        """What the operand reads. Axes along which it only repeats get length 1, but not the last `fixed`."""
         rank = len(operand.view.shape)
         indices = [*operand.view.index, *(b.index for b in operand.view.bounds)]
         loose = replace(operand.view, shape=cut(operand.view.shape, axes_of(indices)))
@@ -80,7 +80,7 @@ class Nodes:
         return self.writer.emit("MatMul", inputs, dtype, (*batch, a.shape[-2], b.shape[-1]))
 
     def convolution(self, operation: Convolution, node: Node) -> Tensor:
-        """Conv or ConvTranspose with the pads that give exactly the output's size; Pad cuts what they cannot."""
+        """Conv or ConvTranspose with pads that give the output's size; a Pad crops if pads cannot express it."""
         x, w, *factors = (self.writer.cast(self.load(o, 4), "float32") for o in node.operands)
         for factor in factors:
             x = self.writer.emit("Mul", [x, factor], "float32", x.shape)
@@ -89,7 +89,7 @@ class Nodes:
         reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], operation.dilations, strict=True)]
         sizes = list(zip(x.shape[2:], shape[2:], strides, reach, before, strict=True))
         if operation.transposed:
-            # What is cut off after the whole result; zeros follow if it is too short.
+            # The elements to crop at the end of the full result; a negative number of them means zeros to append.
             after = [(n - 1) * s + r - b - out for n, out, s, r, b in sizes]
             if min(before) < 0 or any(a <= -s for a, s in zip(after, strides, strict=True)):
                 whole = (*shape[:2], *((n - 1) * s + r for n, _, s, r, _ in sizes))
@@ -106,7 +106,7 @@ class Nodes:
         return self.writer.emit("Conv", [x, w], "float32", shape, pads=[*before, *after], **attributes)
 
     def pooling(self, operation: Reduction, node: Node) -> Tensor | None:
-        """MaxPool, or AveragePool times the window's size; None if the reduction is neither."""
+        """MaxPool, or AveragePool times the window's size; None if neither can express the reduction."""
         view, fill = node.operands[0].view, node.operands[0].fill
         if operation not in (Reduction("max", IDENTITY), Reduction("sum", IDENTITY)) or len(node.output.shape) != 4:
             return None
@@ -116,10 +116,10 @@ class Nodes:
         if found is None or not self.graph.values[node.operands[0].value].dtype.startswith("float"):
             return None
         window, dilated = view.shape[4:], found["dilations"] != [1, 1]
-        # What ONNX refuses: pads as large as the window, and sums of dilated ones.
+        # ONNX does not allow pads as large as the window, nor dilated windows in AveragePool of opset 18.
         if any(p >= k for p, k in zip(found["pads"], (*window, *window))) or (dilated and operation.kind == "sum"):
             return None
-        # Where a window holds nothing but padding onnxruntime's MaxPool gives the least float, not -inf.
+        # If a window lies in the padding only, onnxruntime's MaxPool gives the least finite float, not -inf.
         if operation.kind == "max" and only_padding(view, **found):
             return None
         x = self.load(Operand(node.operands[0].value, views.identity(view.source)), 4)
@@ -137,7 +137,7 @@ class Nodes:
         axes, whole = list(range(len(shape), len(view.shape))), view.shape
         source_axes = reduced_axes(view, len(shape)) if len({o.view for o in operands}) == 1 else []
         if source_axes:
-            # Whole axes, in their order: the reduction of the source itself.
+            # The window is whole axes of the source: reduce the source itself along them.
             axes, whole, kept = source_axes, view.source, 1
             operands = tuple(replace(o, view=views.identity(whole)) for o in operands)
         body = self.writer.compute(operation.body, [self.load(o, 0) for o in operands])
@@ -148,7 +148,7 @@ class Nodes:
         return self.writer.reshape(made, shape)
 
     def argmax(self, operation: Reduction, node: Node) -> Tensor:
-        """The window as one axis, whose first largest element is looked for."""
+        """ArgMax along the window, reshaped to one axis."""
         shape, seen = node.output.shape, node.operands[0].view.shape
         body = self.writer.compute(operation.body, [self.load(o, 0) for o in node.operands])
         body = self.writer.expand(self.writer.cast(body, "int64") if body.dtype == "bool" else body, seen)
@@ -156,7 +156,7 @@ class Nodes:
         return self.writer.emit("ArgMax", [flat], "int64", shape, axis=len(shape), keepdims=0)
 
     def choose(self, node: Node) -> Tensor:
-        """A Gather of the flattened table at the row-major numbers that the indices give, and a Where for the fill."""
+        """A Gather from the flattened table at row-major positions, and a Where for each test that selects the fill."""
         table, *indices = node.operands
         view, rank = table.view, len(node.output.shape)
         counted = grid_arrays(view.shape[:rank], range(rank))
@@ -190,7 +190,7 @@ class Nodes:
         return self.writer.expand(read, node.output.shape)
 
     def whole_number(self, index: Index, values: Mapping[str, Tensor]) -> Tensor:
-        """An index of variables that tensors hold."""
+        """The value of an index expression, given tensors for its variables."""
         total: Expression = Literal(float(index.constant))
         tensors = []
         for atom, factor in index.terms:

@@ -1,4 +1,4 @@
-"""What a view reads, as ONNX operators: Transpose, Reshape, Slice, Gather, Pad and Where."""
+"""Views as ONNX operators: Transpose, Reshape, Slice, Gather, Pad and Where."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from imgconv.onnx_export.writer import Tensor, Writer, filling
 
 
 def through(writer: Writer, tensor: Tensor, view: View, fill: float) -> Tensor:
-    """The tensor read through a view that repeats nothing along a whole axis."""
+    """The tensor read through a view. Axes along which the view only repeats must have length 1."""
     if view.is_identity:
         return tensor
     if 0 in view.source or 0 in view.shape:
@@ -36,7 +36,7 @@ def through(writer: Writer, tensor: Tensor, view: View, fill: float) -> Tensor:
 
 
 def _gathered(writer: Writer, tensor: Tensor, view: View) -> Tensor:
-    """What a view without bounds reads, by groups of axes that are read together."""
+    """The tensor read through a view without bounds, one group of axes after another."""
     groups = _groups(view)
     made = writer.transpose(tensor, [a for source, _ in groups for a in source])
     wanted = [_positions(view, source, axes) for source, axes in groups]
@@ -56,12 +56,12 @@ def axes_of(indices: Sequence[Index]) -> frozenset[int]:
 
 
 def cut(shape: Shape, axes: frozenset[int]) -> Shape:
-    """The shape with length 1 along all other axes."""
+    """The shape with all axes but the given ones set to length 1."""
     return tuple(n if a in axes else 1 for a, n in enumerate(shape))
 
 
 def grid_arrays(shape: Shape, axes: Sequence[int]) -> dict[str, Any]:
-    """The variables of some axes as arrays that broadcast to the lengths of these axes."""
+    """The variables i<axis> of some axes as arrays; together they broadcast to the lengths of these axes."""
     arrays = numpy.meshgrid(*(numpy.arange(shape[a]) for a in axes), indexing="ij", sparse=True)
     return {f"i{a}": array for a, array in zip(axes, arrays, strict=True)}
 
@@ -97,7 +97,7 @@ def windows(view: View) -> dict[str, list[int]] | None:
 
 
 def only_padding(view: View, strides: list[int], dilations: list[int], pads: list[int]) -> bool:
-    """Whether some of the windows that `windows` found lie outside of the source."""
+    """Whether some of the windows that `windows` found lie entirely outside of the source."""
     axes = zip(view.source[2:], view.shape[2:4], view.shape[4:], strides, dilations, pads)
     return any(
         not any(0 <= o * stride - pad + k * dilation < size for k in range(window))
@@ -107,7 +107,7 @@ def only_padding(view: View, strides: list[int], dilations: list[int], pads: lis
 
 
 def reduced_axes(view: View, rank: int) -> list[int]:
-    """The axes of the source that the axes from `rank` on are; none if they are not whole, or change places."""
+    """The source axes that the view's axes from `rank` on read; [] if these are not whole or the rest change order."""
     own = [str(e) for e in view.index]
     long = [axis for axis, n in enumerate(view.source) if n > 1]
     if view.bounds or sorted(own[a] for a in long) != sorted(f"i{a}" for a, n in enumerate(view.shape) if n > 1):
@@ -119,9 +119,9 @@ def reduced_axes(view: View, rank: int) -> list[int]:
 
 
 def _groups(view: View) -> list[tuple[list[int], list[int]]]:
-    """(axes of the source, axes of the view) that are read together, in the order of the source.
+    """Groups (axes of the source, axes of the view) that depend on each other, in the order of the source.
 
-    An axis of the source that is read at one position goes with an axis of length 1 of the view while there is one.
+    A source axis read at one position is grouped with an axis of length 1 of the view, as long as there is one left.
     """
     groups: list[tuple[set[int], set[int]]] = []
     for axis, index in enumerate(view.index):
@@ -138,7 +138,7 @@ def _groups(view: View) -> list[tuple[list[int], list[int]]]:
 
 
 def _positions(view: View, source: Sequence[int], axes: Sequence[int]) -> Any:
-    """The row-major position in the source axes for each position of the view axes, as a vector."""
+    """For each position of the view axes the row-major position in the source axes, as a vector."""
     grids = grid_arrays(view.shape, axes)
     flat: Any = 0
     for axis in source:
@@ -147,6 +147,6 @@ def _positions(view: View, source: Sequence[int], axes: Sequence[int]) -> Any:
 
 
 def _is_whole(positions: Any, view: View, source: Sequence[int]) -> bool:
-    """Whether the positions are those of the source axes, each once and in order."""
+    """Whether the positions are all positions of the source axes, each once and in order."""
     size = prod(view.source[a] for a in source)
     return len(positions) == size and numpy.array_equal(positions, numpy.arange(size))

@@ -1,4 +1,4 @@
-"""The ONNX operators that are written, one after another: elementwise expressions and the simplest movements."""
+"""Writes ONNX operators one after another: elementwise expressions and the simplest movements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from imgconv.graph.view import Shape
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of the ONNX graph; dtype is float32, int64 or bool, unless elements are only moved."""
+    """A tensor of the ONNX graph. dtype is float32, int64 or bool; any other if its elements are only moved."""
 
     name: str
     dtype: str
@@ -28,20 +28,20 @@ Number = Union[Tensor, Literal]
 
 
 class Writer:
-    """The nodes and initializers of an ONNX graph in the making. used: the names that are taken already."""
+    """The nodes and initializers of the ONNX graph being written. used: the names already taken."""
 
     def __init__(self, used: Iterable[str]) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: dict[str, Any] = {}
         self.contents: dict[Any, str] = {}
         self.used = set(used)
-        self.relus: set[str] = set()  # what cannot be negative
-        self.reshaped: dict[str, Tensor] = {}  # what each Reshape reads
-        self.value = Value("", (), "float32")  # what is being made, and where it comes from
+        self.relus: set[str] = set()  # names of tensors that cannot be negative
+        self.reshaped: dict[str, Tensor] = {}  # by a Reshape's output, its input
+        self.value = Value("", (), "float32")  # the value being written; `origin` is its node's origin
         self.origin = ""
 
     def emit(self, operator: str, inputs: Sequence[Tensor], dtype: str, shape: Shape, **attributes: Any) -> Tensor:
-        """One more operator; its result has a name of its own."""
+        """Appends an operator; returns its result under a new name."""
         name = self.unused(f"{self.value.name}.{operator.lower()}")
         node = onnx.helper.make_node(
             operator, [t.name for t in inputs], [name], name, doc_string=self.origin or None, **attributes
@@ -57,7 +57,7 @@ class Writer:
         return name
 
     def constant(self, array: Any) -> Tensor:
-        """A tensor of known content; equal ones are stored once."""
+        """A constant tensor; equal ones are stored once."""
         key = (str(array.dtype), array.shape, array.tobytes())
         if key not in self.contents:
             self.contents[key] = self.unused(f"{self.value.name}.constant")
@@ -68,7 +68,7 @@ class Writer:
         return self.constant(numpy.asarray(numbers, numpy.int64))
 
     def finish(self, result: Tensor, before: int) -> None:
-        """Give the value that is being made its shape, dtype and name. before: how many operators came before it."""
+        """Gives the value being written its shape, dtype and name. before: the number of operators before it."""
         result = self.cast(self.expand(result, self.value.shape), self.value.dtype)
         if len(self.nodes) == before or self.nodes[-1].output[0] != result.name:
             result = self.emit("Identity", [result], result.dtype, result.shape)
@@ -84,7 +84,7 @@ class Writer:
     def reshape(self, tensor: Tensor, shape: Shape) -> Tensor:
         source = self.reshaped.get(tensor.name)
         if source is not None and self.nodes[-1].output[0] == tensor.name:
-            # Of two in a row the first is not needed.
+            # Of two Reshapes in a row, the first is not needed.
             self.nodes.pop()
             tensor = source
         if tensor.shape == shape:
@@ -130,7 +130,7 @@ class Writer:
     # Expressions
 
     def compute(self, expression: Expression, arguments: Sequence[Tensor]) -> Tensor:
-        """The expression of the arguments, parts that are shared once."""
+        """The result of an expression of the arguments; shared parts are written once."""
         done: dict[Expression, Tensor] = {}
 
         def value(e: Expression) -> Number:
@@ -162,7 +162,7 @@ class Writer:
         return self.emit(form.operator, tensors, dtype, shape, **dict(form.attributes))
 
     def bounded(self, operation: str, arguments: Sequence[Number]) -> Tensor | None:
-        """max(x, 0) as Relu and the min(x, c) of a Relu as Clip, which other engines fuse; None for all else."""
+        """max(x, 0) as Relu and min(Relu, c) as Clip, since other engines fuse these; None for anything else."""
         tensors = [a for a in arguments if isinstance(a, Tensor)]
         limits = [a.value for a in arguments if isinstance(a, Literal)]
         if len(tensors) != 1 or len(limits) != 1:
@@ -188,21 +188,21 @@ def element_type(dtype: str) -> int:
 
 
 def computed(dtype: str) -> str:
-    """What a value of that dtype is computed in."""
+    """The dtype in which a value stored as `dtype` is computed."""
     if dtype == "bool":
         return dtype
     return "float32" if dtype.startswith("float") else "int64"
 
 
 def common(numbers: Sequence[Number]) -> str:
-    """int64 if all are whole, float32 otherwise."""
+    """int64 if at least one tensor is given and all are integers, else float32."""
     whole = [n.value.is_integer() if isinstance(n, Literal) else n.dtype != "float32" for n in numbers]
     tensors = any(isinstance(n, Tensor) for n in numbers)
     return "int64" if all(whole) and tensors else "float32"
 
 
 def filling(number: float, dtype: str) -> Any:
-    """The number as an array without axes."""
+    """The number as an array of rank 0; clipped to the type's range for int64."""
     if dtype == "int64":
         limits = numpy.iinfo(numpy.int64)
         return numpy.asarray(min(max(int(number), limits.min), limits.max), dtype)
