@@ -1,12 +1,12 @@
 """Pictures prepared on the device: from the bytes of a picture to a model's input, as a graph before the model's own.
 
 A picture is a uint8 array (see `array_shape`), which is uploaded as it is. The graph resizes it, first its rows, then
-its columns, converts its colors, pads and normalises it; the passes fuse what they can into the model's first layers.
+its columns, converts its colors, pads and normalises it. Passes fuse parts of this into the model's first layers.
 
-The result is that of `preprocess.to_array`, but for the rounding of float sums. It is that of Pillow within 1 of 255
-before it is normalised, for Pillow rounds to 8 bits after each direction, and nothing is rounded here. A cubic, whose
-weights are partly negative, may be another 1/8 off, and more if it overshoots black or white: Pillow clips after
-each direction.
+The result equals that of `host.to_array` up to the rounding of float sums. Before normalisation it differs from
+Pillow's by at most 1 of 255, because Pillow rounds to 8 bits after each direction and nothing is rounded here. A
+cubic filter has negative weights: its result may differ by another 1/8, and by more if it overshoots black or white,
+because Pillow clips after each direction.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ _CHANNELS = {"rgb": 3, "rgba": 4, "grey": 1}
 def array_shape(format: Format, size: Size) -> tuple[int, ...]:
     """The shape of the uint8 array of a picture of this width and height.
 
-    (height, width, 3) for 'rgb', (height, width, 4) for 'rgba', (height, width) for 'grey'; (height * 3/2, width) for
-    'nv12': rows of Y, then rows of U and V by turns, a pair for 2x2 pixels. Raises InputError for an odd size there.
+    (height, width, 3) for 'rgb', (height, width, 4) for 'rgba', (height, width) for 'grey', (height * 3/2, width) for
+    'nv12': rows of Y, then rows of alternating U and V, one pair for 2x2 pixels. Raises InputError if the format is
+    'nv12' and the width or height is odd. Example: array_shape("nv12", (640, 480)) is (720, 640).
     """
     width, height = size
     if format != "nv12":
@@ -47,7 +48,7 @@ def array_shape(format: Format, size: Size) -> tuple[int, ...]:
 
 
 def size_of_array(format: Format, shape: Sequence[int]) -> Size:
-    """Width and height of the picture in an array of that shape. Raises InputError if it is none of the format."""
+    """Width and height of the picture in an array of this shape. Raises InputError if the format has no such shape."""
     height, width = (*shape, 0, 0)[:2]
     size = width, height // 3 * 2 if format == "nv12" else height
     even = format != "nv12" or not (height % 3 or width % 2)
@@ -58,13 +59,13 @@ def size_of_array(format: Format, shape: Sequence[int]) -> Size:
 
 @dataclass(frozen=True)
 class PictureStage:
-    """What is done to a picture before a model: the input that it becomes, and how."""
+    """The preparation of a picture before a model: the input that it becomes (`target`), and the settings (`how`)."""
 
     target: PictureInput
     how: Preparation
 
     def shapes_after(self, shapes: Mapping[str, Any]) -> dict[str, Any]:
-        """The shapes of the model's own inputs. Raises ShapeError if that of the picture is not given."""
+        """The shapes of the model's own inputs. Raises ShapeError if the picture's shape is not given."""
         if PICTURE not in shapes:
             raise ShapeError(
                 f"the picture's size is not known yet: give size=(height, width), or run the model: "
@@ -77,7 +78,7 @@ class PictureStage:
     def before(self, model: Graph, shapes: Mapping[str, Any]) -> Graph:
         """The model's graph with a uint8 input "picture" of the given shape in place of its own.
 
-        Raises InputError if the shape is none of the format, or if another input or an output has that name.
+        Raises InputError if the format has no such shape, or if another input or an output is called "picture".
         """
         target = self.target
         if PICTURE in {*model.outputs, *(v.name for v in model.inputs if v.name != target.name)}:
@@ -100,10 +101,11 @@ class PictureStage:
 def picture_stage(
     declared: Declared, shapes: Mapping[str, Any], how: Mapping[str, Any], name: str | None = None
 ) -> PictureStage:
-    """The stage for the one input that takes a picture, or the named one.
+    """The stage for the named input, or for the one input that takes a picture.
 
-    declared and shapes: see `picture_inputs`; how: the fields of a Preparation, of which order may be None: it
-    is then 'rgb', or 'y' if the model takes one channel. Raises InputError if no input fits, or a setting does not.
+    declared and shapes: see `picture_inputs`. how: the fields of a Preparation. If its order is None, the order is
+    'y' if the model takes one channel, else 'rgb'. Raises InputError if no input, or more than one, takes a picture,
+    or if a setting does not fit.
     """
     found = [target for target in picture_inputs(declared, shapes) if name in (None, target.name)]
     if len(found) != 1:
@@ -135,7 +137,7 @@ def prepared(picture: Tensor, size: Size, how: Preparation) -> Tensor:
 
 
 def _from_channels(pixels: Tensor, own: Size, size: Size, box: Box, how: Preparation) -> Tensor:
-    """(1, C, height, width) of a picture that has a value for each channel of each pixel."""
+    """(1, C, height, width) from a picture with interleaved channels: 'rgb', 'rgba' or 'grey'."""
     count, is_luma = _CHANNELS[how.format], how.order == "y"
     wanted = [2, 1, 0] if how.order == "bgr" else [0, 1, 2]
     if count == 1:
@@ -145,10 +147,10 @@ def _from_channels(pixels: Tensor, own: Size, size: Size, box: Box, how: Prepara
 
 
 def _from_nv12(pixels: Tensor, own: Size, size: Size, box: Box, how: Preparation) -> Tensor:
-    """(1, C, height, width) of NV12. A color lies in the middle of its 2x2 pixels; it is resized for itself.
+    """(1, C, height, width) from NV12. A color sample lies in the middle of its 2x2 pixels; Y and UV are resized apart.
 
-    R = Y + 2(1 - Kr)V, B = Y + 2(1 - Kb)U, and G such that Y is Kr R + Kg G + Kb B; BT.601-7, 2.5.1. As bytes, Y is
-    16 .. 235 and U and V 128 - 112 .. 128 + 112, or 0 .. 255 and 128 - 127.5 .. 128 + 127.5 if the range is full.
+    R = Y + 2(1 - Kr)V, B = Y + 2(1 - Kb)U, and G follows from Y = Kr R + Kg G + Kb B; BT.601-7, 2.5.1. As bytes, Y is
+    16 .. 235 and U and V are 128 - 112 .. 128 + 112; in full range 0 .. 255 and 128 - 127.5 .. 128 + 127.5.
     """
     standard, _, full = how.colors.partition("-")
     low, luma_gain, color_gain = (0, 1.0, 1.0) if full else (16, 255 / 219, 255 / 224)
@@ -165,12 +167,12 @@ def _from_nv12(pixels: Tensor, own: Size, size: Size, box: Box, how: Preparation
     u_and_v = _scaled(colors, [0, 1], size, (half[0], half[1], half[2], half[3]), how.filter)
     parts = [u_and_v.slice(1, n, n + 1) * _column(gains[:, n]) for n in range(2)]
     offset = _column(-low * luma_gain - 128 * gains.sum(axis=1))
-    # Every channel sums Y for itself: it is then the epilogue of that sum which adds the colors.
+    # Each channel resizes Y again, so that adding the colors becomes the epilogue of that sum.
     return (_scaled(luma, [0, 0, 0], size, box, how.filter) * luma_gain + parts[0] + parts[1] + offset).clip(0, 255)
 
 
 def _normalised(planes: Tensor, how: Preparation) -> Tensor:
-    """(planes * scale - mean) / std."""
+    """(planes * scale - mean) / std, channel by channel."""
     gain = numpy.broadcast_to(how.scale / numpy.array(how.std), planes.shape[1])
     offset = numpy.broadcast_to(-numpy.array(how.mean) / numpy.array(how.std), planes.shape[1])
     if numpy.any(gain != 1):
@@ -179,7 +181,7 @@ def _normalised(planes: Tensor, how: Preparation) -> Tensor:
 
 
 def _column(numbers: Any) -> Tensor | float:
-    """A number for each channel; the number itself if all are equal."""
+    """The numbers, one per channel, as (C, 1, 1); a float if all are equal."""
     array = numpy.asarray(numbers, numpy.float32)
     return float(numbers[0]) if numpy.all(array == array[0]) else Tensor.constant(array.reshape(-1, 1, 1))
 
@@ -188,9 +190,9 @@ def _column(numbers: Any) -> Tensor | float:
 
 
 def _scaled(pixels: Tensor, channels: Sequence[int], size: Size, box: Box, how: Filter) -> Tensor:
-    """Some channels of the part in `box` of (height, width, C) at exactly `size`: (1, channels, height, width).
+    """The given channels of (height, width, C), cropped to `box`, resized to `size`: (1, channels, height, width).
 
-    Rows first: they are whole texels, whatever their pixels are made of.
+    Rows are resized first, because a row of interleaved channels fills whole texels.
     """
     height, width, count = pixels.shape
     flat = pixels.reshape(height, width * count)
@@ -198,5 +200,5 @@ def _scaled(pixels: Tensor, channels: Sequence[int], size: Size, box: Box, how: 
     planes = rows.reshape(size[1], width, count).transpose(2, 0, 1).take(0, channels)
     across = planes.reshape(1, len(channels), size[1], width)
     made = across.resample(3, *taps(width, size[0], box[0], box[2], how))
-    # Only a cubic overshoots.
+    # Only a cubic filter overshoots.
     return made.clip(0, 255) if how == "bicubic" and (made is not across or rows is not flat) else made

@@ -15,7 +15,7 @@ from imgconv.pictures.preparation import Order, PictureInput, Preparation, Size,
 
 
 def read_picture(path: str | os.PathLike[str]) -> Image.Image:
-    """The picture in a file as RGB, turned upright as its EXIF data says. Raises InputError naming the file."""
+    """The picture in a file as RGB, rotated as its EXIF data says. Raises InputError with the file's name."""
     try:
         check_regular(path)
         with Image.open(path) as image:
@@ -29,22 +29,22 @@ def read_picture(path: str | os.PathLike[str]) -> Image.Image:
         raise InputError(f"{os.fspath(path)!r} is not a picture that Pillow can read") from error
     except InputError:
         raise
-    # Pillow's decoders raise nearly anything on a broken file: SyntaxError, ValueError, struct.error, zlib.error ...
+    # Pillow's decoders raise almost any error on a broken file: SyntaxError, ValueError, struct.error, zlib.error ...
     except Exception as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InputError(f"cannot read picture {os.fspath(path)!r}: {reason}") from error
 
 
 def resized(picture: Image.Image, size: Size, preparation: Preparation) -> Image.Image:
-    """The picture at exactly `size`, as the preparation's resize, filter and pad say, rounded to 8 bits at the end."""
+    """The picture at exactly `size`, by the preparation's resize, filter and pad; rounded to 8 bits at the end."""
     return Image.fromarray(numpy.rint(_framed(picture, size, preparation)).astype(numpy.uint8))
 
 
 def to_array(picture: Image.Image, preparation: Preparation, size: Size | None = None) -> Array:
-    """The picture as float32 (1, C, H, W), at `size` (width, height) or as large as it is; C is 3, or 1 for order 'y'.
+    """The picture as float32 (1, C, H, W), at `size` (width, height) or its own size; C is 3, or 1 for order 'y'.
 
-    Nothing is rounded to 8 bits on the way: this is what `Model.preprocess` computes on a device, within the rounding
-    of float sums. Example: to_array(read_picture("a.jpg"), Preparation("crop"), (224, 224)) is (1, 3, 224, 224).
+    No step rounds to 8 bits. `Model.preprocess` computes the same on a device, up to the rounding of float sums.
+    Example: to_array(read_picture("a.jpg"), Preparation("crop"), (224, 224)) has shape (1, 3, 224, 224).
     """
     pixels = _framed(picture, size or picture.size, preparation)
     if preparation.order == "y":
@@ -56,7 +56,7 @@ def to_array(picture: Image.Image, preparation: Preparation, size: Size | None =
 
 
 def input_array(picture: Image.Image, target: PictureInput, preparation: Preparation) -> Array:
-    """The array of a model's input for a picture; rounded and clipped if the model takes integers."""
+    """The input array of a model for a picture; rounded and clipped if the model takes integers."""
     array = to_array(picture, preparation, target.picture_size(picture.size))
     array = array.transpose(0, 2, 3, 1) if target.channels_last else array
     if target.dtype.startswith("float"):
@@ -73,7 +73,7 @@ def _framed(picture: Image.Image, size: Size, preparation: Preparation) -> Array
     columns = rows.swapaxes(0, 1)
     scaled = _weighed(columns, *taps(pixels.shape[1], width, box[0], box[2], preparation.filter)).swapaxes(0, 1)
     framed = numpy.full((size[1], size[0], 3), preparation.pad, numpy.float32)
-    framed[:height, :width] = scaled.clip(0, 255)  # only a cubic overshoots
+    framed[:height, :width] = scaled.clip(0, 255)  # only a cubic filter overshoots
     return framed
 
 
@@ -86,18 +86,18 @@ def _weighed(pixels: Array, positions: Array, weights: Array) -> Array:
 
 
 def guess_range(array: Array) -> tuple[float, float]:
-    """The values of black and white: 0 and 255 for bytes, and if the largest value is above 4; else 0 and 1.
+    """(black, white): (0, 255) if the array is uint8 or its largest value is above 4, else (0, 1).
 
-    Networks overshoot, so that values a little above 1 do not mean 0 to 255; and a picture of 0 to 255 with nothing
-    above 4 would be black.
+    The limit is 4, not 1, because networks overshoot; a picture in 0 .. 255 without a value above 4 would be black.
     """
     return (0.0, 255.0) if array.dtype == numpy.uint8 or numpy.nanmax(array, initial=0) > 4 else (0.0, 1.0)
 
 
 def to_picture(array: Array, order: Order = "rgb", value_range: tuple[float, float] | None = None) -> Image.Image:
-    """The picture in a (C, H, W) array of one or three channels. `value_range`: black and white, guessed by default.
+    """The picture in a (C, H, W) array of one or three channels.
 
-    Values outside of the range are clipped, NaN is black.
+    value_range: the values of black and white; see `guess_range` for the default. Values outside of the range are
+    clipped; NaN becomes black. Example: to_picture(output[0], value_range=(0, 1)).
     """
     low, high = guess_range(array) if value_range is None else value_range
     scaled = (numpy.nan_to_num(array.astype(numpy.float64), nan=low) - low) * (255 / (high - low))
@@ -108,13 +108,13 @@ def to_picture(array: Array, order: Order = "rgb", value_range: tuple[float, flo
 
 
 def with_color(luma: Image.Image, picture: Image.Image) -> Image.Image:
-    """RGB of a grey picture and the colors of another, which is enlarged with bicubic interpolation."""
+    """An RGB picture with the luma of one picture and the colors of another, resized to it with Pillow's BICUBIC."""
     _, blue, red = picture.convert("YCbCr").resize(luma.size, Image.Resampling.BICUBIC).split()
     return Image.merge("YCbCr", (luma, blue, red)).convert("RGB")
 
 
 def save_picture(picture: Image.Image, path: str | os.PathLike[str]) -> None:
-    """Writes a picture file, in the format of the path's ending. Raises InputError naming the path."""
+    """Writes a picture file in the format of the path's suffix. Raises InputError with the path."""
     kind = Image.registered_extensions().get(Path(path).suffix.lower())
     if kind not in Image.SAVE:
         raise InputError(f"cannot write {os.fspath(path)!r}: Pillow writes no such format; use .png")

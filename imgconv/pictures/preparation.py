@@ -1,7 +1,7 @@
-"""What a preparation means: how a picture becomes a model's input, on the host and on the device alike.
+"""The preparation of a picture as a model's input: its settings, shared by the host and the device.
 
 Both resize with the weights of `taps`, which are Pillow's, and keep floats until the end. Pillow itself rounds to 8
-bits after each direction, so that its result is off by up to 1 of 255.
+bits after each direction, so its result may differ by 1 of 255.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMATS, RESIZES, FILTERS, ORDERS, COLORS = map(get_args, (Format, Resize, Filte
 # The weights of red and blue in luma: ITU-R BT.601-7, 2.5.1, and BT.709-6, 3.2.
 _LUMA = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722)}
 Declared = Mapping[str, tuple[str, "Sequence[int | str] | None"]]
-Size = tuple[int, int]  # width, height in pixels, as Pillow has it
+Size = tuple[int, int]  # width, height in pixels, as in Pillow
 Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 
 
@@ -32,12 +32,13 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 class Preparation:
     """How a picture becomes a model's input: x = (pixel * scale - mean) / std, with pixels from 0 to 255.
 
-    resize: 'stretch' fills the model's size, without keeping the aspect; 'crop' scales the picture until it covers the
-    size and keeps the middle; 'letterbox' scales it until it fits, puts it at the top left, and fills with `pad`.
-    order: 'rgb', 'bgr' or 'y' (the luma of JPEG, BT.601: one channel). mean and std: one value, or one for each channel
-    in that order. filter: 'antialias' weighs all pixels that fall into one with a triangle, as Pillow and torchvision
-    do, 'area' weighs them alike, 'bicubic' with a cubic; 'bilinear' looks at the four nearest only, as OpenCV does.
-    format and colors are those of a picture given as bytes to `Model.preprocess`, which says more.
+    resize: 'stretch' scales to the model's size without keeping the aspect ratio; 'crop' scales the picture until it
+    covers the size and keeps the middle; 'letterbox' scales it until it fits, puts it at the top left, and fills the
+    rest with `pad`. order: 'rgb', 'bgr' or 'y' (the luma of JPEG, BT.601: one channel). mean and std: one value, or one
+    for each channel in that order. filter: 'antialias' is a triangle over all source pixels of an output pixel, as in
+    Pillow and torchvision; 'area' weighs these pixels equally; 'bicubic' is a cubic over them; 'bilinear' reads only
+    the four nearest pixels, as OpenCV does. format and colors describe a picture given as bytes: see
+    `Model.preprocess`. Example: Preparation("crop", order="bgr", mean=(104, 117, 123)).
     """
 
     resize: Resize = "stretch"
@@ -51,7 +52,7 @@ class Preparation:
     colors: Colors = "bt601"
 
     def __post_init__(self) -> None:
-        """Raises InputError for a setting that fits no picture."""
+        """Raises InputError for an invalid setting."""
         choices = (
             ("resize", self.resize, RESIZES), ("order", self.order, ORDERS), ("filter", self.filter, FILTERS),
             ("format", self.format, FORMATS), ("colors", self.colors, COLORS),
@@ -74,7 +75,7 @@ class Preparation:
 
 @dataclass(frozen=True)
 class PictureInput:
-    """The input that takes the picture. dimensions: a size, or a name or "" if the picture gives the size."""
+    """The input that takes the picture. A dimension is a size; or a name or "", if the picture determines the size."""
 
     name: str
     dtype: str
@@ -87,13 +88,13 @@ class PictureInput:
 
     @property
     def channels(self) -> int | None:
-        """1 or 3; None if the model does not say."""
+        """1 or 3; None if the model leaves it open."""
         found = self.dimensions[3 if self.channels_last else 1]
         return found if isinstance(found, int) else None
 
     @property
     def takes_one(self) -> bool:
-        """Whether the batch is 1, or may be."""
+        """Whether the batch size is 1 or open."""
         return self.dimensions[0] == 1 or isinstance(self.dimensions[0], str)
 
     def picture_size(self, own: Size) -> Size:
@@ -107,10 +108,10 @@ class PictureInput:
         return (1, height, width, channels) if self.channels_last else (1, channels, height, width)
 
 def picture_inputs(declared: Declared, shapes: Mapping[str, Any]) -> list[PictureInput]:
-    """The inputs that take one picture of one or three channels, in numbers: one of bool is a mask.
+    """The inputs that take one picture of one or three channels. An input of bool is taken to be a mask.
 
-    declared: dtype and dimensions by name, a dimension without a size as a name or "", None for all; shapes: shapes of
-    inputs and sizes of named dimensions.
+    declared: (dtype, dimensions) by input; a dimension without a size is a name or ""; dimensions is None without a
+    shape. shapes: shapes of inputs and sizes of named dimensions, as in `import_onnx`.
     """
     found = []
     for name, (dtype, dimensions) in declared.items():
@@ -122,7 +123,7 @@ def picture_inputs(declared: Declared, shapes: Mapping[str, Any]) -> list[Pictur
 
 
 def with_sizes(name: str, dimensions: Sequence[int | str] | None, shapes: Mapping[str, Any]) -> Sequence[int | str]:
-    """An input's dimensions with the sizes that are given; four open ones if the model has no shape."""
+    """An input's dimensions with the given sizes filled in; four open ones if the model gives no shape."""
     given = shapes.get(name)
     if given is not None and not isinstance(given, int):
         return tuple(given)
@@ -134,18 +135,18 @@ def with_sizes(name: str, dimensions: Sequence[int | str] | None, shapes: Mappin
 
 
 def letterbox_scale(picture: Size, size: Size) -> float:
-    """Pixels of the letterboxed picture for one pixel of the original."""
+    """The scale factor of 'letterbox': pixels of the result for one pixel of the original."""
     return min(size[0] / picture[0], size[1] / picture[1])
 
 
 def placed(picture: Size, size: Size, resize: Resize) -> tuple[Size, Box]:
-    """The size in which a picture is shown at the top left of `size`, and the part of it that is shown.
+    """(The size of the resized picture, which stands at the top left of `size`; the part of the picture it shows).
 
-    Sizes are compared and divided as integers: the rounding of a scale would place edges outside of the picture.
+    Sizes are compared and divided as integers, because a rounded scale could place edges outside of the picture.
     Example: placed((500, 387), (224, 224), "crop") is (224, 224), (56.5, 0.0, 443.5, 387.0).
     """
     (before_x, before_y), (after_x, after_y) = picture, size
-    is_wide = after_x * before_y <= after_y * before_x  # wider for its height than `size`
+    is_wide = after_x * before_y <= after_y * before_x  # whether its aspect ratio is at least that of `size`
     if resize == "letterbox":
         inner = (after_x, before_y * after_x // before_x) if is_wide else (before_x * after_y // before_y, after_y)
         return (max(1, inner[0]), max(1, inner[1])), (0, 0, *picture)
@@ -157,7 +158,7 @@ def placed(picture: Size, size: Size, resize: Resize) -> tuple[Size, Box]:
 
 
 def luma_weights(standard: str = "bt601") -> tuple[float, float, float]:
-    """What red, green and blue weigh in luma, by 'bt601' or 'bt709'."""
+    """The weights of red, green and blue in luma, by 'bt601' or 'bt709'."""
     red, blue = _LUMA[standard]
     return red, 1 - red - blue, blue
 
@@ -171,13 +172,13 @@ def _triangle(distance: Array) -> Array:
 
 
 def _cubic(distance: Array) -> Array:
-    """Keys, 1981, doi:10.1109/TASSP.1981.1163711, with a = -1/2, as Pillow has it."""
+    """Keys, 1981, doi:10.1109/TASSP.1981.1163711, with a = -1/2, as in Pillow."""
     t = numpy.abs(distance)
     near, far = (1.5 * t - 2.5) * t * t + 1, ((-0.5 * t + 2.5) * t - 4) * t + 2
     return numpy.where(t < 1, near, numpy.where(t < 2, far, 0))
 
 
-# A filter's reach in pixels, and its weight at a distance.
+# By filter: its radius in pixels, and its weight as a function of the distance.
 _FILTERS: Mapping[Filter, tuple[float, Callable[[Array], Array]]] = {
     "antialias": (1, _triangle), "area": (0.5, _box), "bicubic": (2, _cubic), "bilinear": (1, _triangle),
 }
@@ -186,8 +187,9 @@ _FILTERS: Mapping[Filter, tuple[float, Callable[[Array], Array]]] = {
 def taps(before: int, after: int, start: float, stop: float, how: Filter) -> tuple[Array, Array]:
     """Positions and weights, each (after, taps), that resize the part from `start` to `stop` of `before` pixels.
 
-    A reduction stretches the filter by its factor, save 'bilinear'. Weights are normalised over the pixels that there
-    are. The same sums as Pillow's (Resample.c, precompute_coeffs).
+    A reduction stretches the filter by its factor, except for 'bilinear'. Weights are normalised over the pixels
+    inside the picture. The weights are Pillow's (Resample.c, precompute_coeffs). Example: taps(4, 2, 0, 4, "area") is
+    [[0, 1], [2, 3]], [[0.5, 0.5], [0.5, 0.5]].
     """
     scale = (stop - start) / after
     stretch = 1.0 if how == "bilinear" else max(scale, 1.0)
@@ -197,7 +199,7 @@ def taps(before: int, after: int, start: float, stop: float, how: Filter) -> tup
     last = numpy.minimum((centre + reach * stretch + 0.5).astype(int), before)
     positions = first[:, None] + numpy.arange((last - first).max())
     weights = weight((positions - centre[:, None] + 0.5) * (1 / stretch)) * (positions < last[:, None])
-    # Zeros at both ends are left out, and rows of equal length stay inside: one that would not begins earlier.
+    # Zero weights at both ends are dropped. All rows have equal length; one that would end outside begins earlier.
     used = weights != 0
     begin, end = used.argmax(axis=1), used.shape[1] - used[:, ::-1].argmax(axis=1)
     count = int((end - begin).max())
