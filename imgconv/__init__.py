@@ -1,7 +1,7 @@
 """imgconv: convolutional vision models on OpenCL GPUs, through RGBA textures.
 
     model = imgconv.load("model.onnx")
-    outputs = model.run({"input": array})
+    outputs = model.run({"input": array})       # both: numpy arrays by name
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ else:
     _MODULES = {"Model": "imgconv.model", "load": "imgconv.model", "export_onnx": "imgconv.onnx_export"}
 
     def __getattr__(name: str) -> Any:
-        """These are imported when they are first asked for, so that the command line is there at once."""
+        """Imports these at their first use, so that the command line starts at once."""
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(_MODULES[name]), name)

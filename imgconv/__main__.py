@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> int:
-    """imgconv.cli.main, whose imports take most of a second: Ctrl-C ends those as it ends the work."""
+    """Runs imgconv.cli.main. Its imports take most of a second: Ctrl-C ends them as it ends the work."""
     try:
         from imgconv import cli
 

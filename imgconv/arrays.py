@@ -1,4 +1,4 @@
-"""The types of numpy arrays. What an array's dtype and shape are, the functions say that take it."""
+"""The types of numpy arrays. A function that takes an array says which dtype and shape it has."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ import numpy.typing
 
 Array = numpy.typing.NDArray[Any]
 Arrays = Mapping[str, Array]
-"""By the name of the input, output or tensor."""
+"""Arrays by the name of the input, output or tensor: {"x": array}."""

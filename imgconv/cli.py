@@ -1,7 +1,7 @@
 """The command line: imgconv run | inspect | profile | verify | tune | compile | devices.
 
-Exit status: 0 where all went well, 1 where the model, the input or the device is at fault, 2 for a wrong command line,
-130 after Ctrl-C.
+Exit status: 0 if all went well, 1 if the model, the input or the device is at fault, 2 for a wrong command line, 130
+after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -38,10 +38,13 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options of a command line; exits with a wrong one. Pictures may stand anywhere behind MODEL."""
+    """The options of a command line. Pictures may stand anywhere after MODEL. A wrong command line ends the process.
+
+    parse(["run", "model.onnx", "a.jpg"]).pictures      # ["a.jpg"]
+    """
     parser = build_parser()
     options, rest = parser.parse_known_args(arguments)
-    # argparse takes pictures where MODEL is, and leaves those behind a further option.
+    # argparse takes the pictures beside MODEL, and leaves those after a further option.
     for text in rest:
         if text.startswith("-") or not _add_picture(options, text):
             parser.error(f"unrecognized arguments: {text}")
@@ -49,7 +52,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def _add_picture(options: argparse.Namespace, path: str) -> bool:
-    """Adds a picture to the options of a command; whether it takes one more."""
+    """Adds a picture to the options of a command; returns whether the command took it."""
     if hasattr(options, "pictures"):
         options.pictures.append(path)
         return True
@@ -60,7 +63,10 @@ def _add_picture(options: argparse.Namespace, path: str) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command line (default: the process's own) and returns its exit status. argparse exits by itself."""
+    """Runs one command line (default: the process's own) and returns its exit status. argparse exits by itself.
+
+    main(["inspect", "model.onnx"])      # 0
+    """
     options = parse(arguments)
     try:
         options.execute(options)

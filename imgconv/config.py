@@ -11,10 +11,12 @@ from imgconv.errors import ConfigError
 
 @dataclass(frozen=True)
 class Precision:
-    """What keeps float where float16 is asked for: names of inputs and of nodes' outputs, after the passes.
+    """The values that keep float under float16, by the names of inputs and of nodes' outputs after the passes.
 
     storage: values in float textures; their nodes keep float weights and compute in float. arithmetic: values in half
-    textures whose nodes compute in float all the same, which float16=1 always does.
+    textures whose nodes compute in float; under float16=1 all nodes do.
+
+    Precision(storage=frozenset({"conv1"}))
     """
 
     storage: frozenset[str] = frozenset()
@@ -31,6 +33,8 @@ class Config:
     max_image: an upper limit for image width and height in texels, below the device's own (IMGCONV_MAX_IMAGE).
     device: index or part of the name of the device to use (IMGCONV_DEVICE).
     precision: what keeps float under float16; imgconv.running.precision chooses it, or reads it from a file.
+
+    Config(float16=1, device="Adreno")
     """
 
     float16: int = 0
@@ -47,7 +51,13 @@ def read_config(
     device: str | int | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Config:
-    """The settings given as arguments, else by the environment, else the defaults. Raises ConfigError."""
+    """Each setting from its argument, else from the environment, else its default. Raises ConfigError.
+
+    environment: os.environ by default.
+
+    read_config(environment={"FLOAT16": "2"}).float16                   # 2
+    read_config(float16=1, environment={"FLOAT16": "2"}).float16        # 1
+    """
     env = os.environ if environment is None else environment
     if float16 is None:
         float16 = _integer(env, "FLOAT16", 0)
@@ -68,7 +78,11 @@ def read_config(
 
 
 def read_device(device: str | int | None = None, environment: Mapping[str, str] | None = None) -> str | None:
-    """Index or part of the name of the device to use; None where neither the argument nor the environment has one."""
+    """Index or part of the name of the device to use; None if neither the argument nor the environment has one.
+
+    read_device(0)                                              # "0"
+    read_device(environment={"IMGCONV_DEVICE": "Adreno"})       # "Adreno"
+    """
     env = os.environ if environment is None else environment
     return env.get("IMGCONV_DEVICE") or None if device is None else str(device)
 

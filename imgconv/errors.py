@@ -4,41 +4,55 @@
     ├── ConfigError          a setting has a value that it cannot have: an environment variable or an argument
     ├── ModelError           the model file is broken, or is not what it claims to be: .file, .node
     │   └── UnsupportedError the model is fine, but uses something that imgconv does not do
-    │       └── ContentError it could, if it knew what an input holds: .inputs
+    │       └── ContentError a node needs to know at load what an input holds: .inputs
     ├── InputError           an array given to a model has the wrong name, shape or dtype
-    │   └── ShapeError       the model does not say how large an input is, and nobody else did
-    ├── RangeError           an output of integers cannot be told: a number on the way to it is not exact
+    │   └── ShapeError       the size of an input is not known: neither the model nor the caller gives it
+    ├── RangeError           an output of integers is not known: an integer that it depends on is not exact
     └── DeviceError          no driver, no such device, or the driver refused
-        ├── ResourceError    a texture or memory that cannot be had: .tensor, .shape, .limit
+        ├── ResourceError    a texture or memory cannot be allocated: .tensor, .shape, .limit
         └── BuildError       the driver cannot compile a kernel: .source, .log
 
-A message says what is wrong, where, and what to do about it, in one line; only those of DeviceError and BuildError may
-have several, with the devices there are and with a driver's log.
+A message says in one line what is wrong, in which place, and what to do about it. Only those of DeviceError and
+BuildError may have several lines: the list of devices, or a driver's log.
+
+    try:
+        model = imgconv.load("model.onnx")
+    except imgconv.UnsupportedError as error:
+        print(error.file, error.node)
+    except imgconv.Error as error:
+        print(error)
 """
 
 from __future__ import annotations
 
 
 def one_line(text: str) -> str:
-    """The text with what is no printable character escaped, as repr does: a node may be called "a\\nb"."""
+    """The text on one line, its unprintable characters escaped as repr does: a node's name may hold a line feed.
+
+    one_line("a" + chr(10) + "b") == r"a\\nb"
+    """
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 class Error(Exception):
-    """Whatever imgconv refuses or cannot do: the parent of every error here."""
+    """Whatever imgconv refuses or cannot do: the parent of every error here.
+
+    `except imgconv.Error` catches all that imgconv raises on purpose.
+    """
 
     def __str__(self) -> str:
         return one_line(super().__str__())
 
 
 class ConfigError(Error):
-    """A setting has a value that it cannot have."""
+    """A setting has a value that it cannot have, as in load("model.onnx", float16=3)."""
 
 
 class ModelError(Error):
     """The model is broken.
 
     ``file`` is the model's path and ``node`` the name of the operator at fault; each is empty if it is not known.
+    For a text file that is called broken.onnx, load raises it with file == "broken.onnx" and node == "".
     """
 
     def __init__(self, message: str, file: str = "", node: str = "") -> None:
@@ -53,11 +67,18 @@ class ModelError(Error):
 
 
 class UnsupportedError(ModelError):
-    """The model is fine, but uses something that imgconv does not do."""
+    """The model is fine, but uses something that imgconv does not do.
+
+    Example: NonZero of an input, whose output's shape depends on data; ``node`` is the name of that node.
+    """
 
 
 class ContentError(UnsupportedError):
-    """A node needs to know at load what depends on ``inputs`` of the model: a shape, pads, a trip count."""
+    """A node needs to know at load what depends on ``inputs`` of the model: a shape, pads, a trip count.
+
+    Example: a Reshape whose shape is the input "shape". `Model.run` compiles the model for the content given; before
+    the first run `Model.plan` raises this, with inputs == ("shape",).
+    """
 
     def __init__(self, message: str, file: str = "", node: str = "", inputs: tuple[str, ...] = ()) -> None:
         super().__init__(message, file, node)
@@ -66,29 +87,40 @@ class ContentError(UnsupportedError):
 
 
 class InputError(Error):
-    """An array given to a model has the wrong name, shape or dtype."""
+    """An array given to a model has the wrong name, shape or dtype: model.run({"z": x}) if the input's name is "x"."""
 
 
 class ShapeError(InputError):
-    """The model does not say how large an input is, and nobody else did."""
+    """The size of an input is not known: neither the model nor the caller gives it.
+
+    Example: `Model.plan` of a model with the input (1, 3, "height", "width"), before its first run. Remedy:
+    load("model.onnx", shapes={"height": 480, "width": 640}).
+    """
 
 
 class RangeError(Error):
-    """An output of integers cannot be told: a number on the way to it is not exact in a device's floats."""
+    """An output of integers is not known: an integer that it depends on is not exact in a device's floats.
+
+    Example: x * x of int32 with an element 5000, because 25000000 is above 2**24.
+    """
 
 
 class DeviceError(Error):
-    """No OpenCL driver, no such device, or the driver refused."""
+    """No OpenCL driver, no such device, or the driver refused.
+
+    Example: load("model.onnx", device="no such name"); the message lists the devices.
+    """
 
     def __str__(self) -> str:
         return Exception.__str__(self)
 
 
 class ResourceError(DeviceError):
-    """A texture or memory that cannot be had.
+    """A texture or memory cannot be allocated.
 
     ``tensor`` is the name of the tensor it was for (empty if it is not known), ``shape`` what was asked for
-    (its unit is in the message), and ``limit`` what the device allows, in words.
+    (its unit is in the message), and ``limit`` what the device allows, in words: "1x1 to 16384x16384 texels, 2048
+    layers".
     """
 
     def __init__(self, message: str, tensor: str = "", shape: tuple[int, ...] = (), limit: str = "") -> None:
@@ -108,7 +140,8 @@ class BuildError(DeviceError):
     """The driver cannot compile a kernel.
 
     ``source`` names the kernel's source (the path of its .cl file), ``log`` is what the driver said, and ``excerpt``
-    holds the numbered source lines near each error (empty if the log names no line).
+    holds the numbered source lines near each error (empty if the log names no line). It names a fault in imgconv or
+    in the driver, not in the model: report it with the log.
     """
 
     def __init__(self, source: str, log: str, excerpt: str = "") -> None:

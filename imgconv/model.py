@@ -39,15 +39,18 @@ DEPTH = 3
 
 
 class Model:
-    """A model compiled for a device. `graph` and `plan` show what runs; `run` runs it.
+    """A model compiled for a device; `load` makes it. `graph` and `plan` show what runs; `run` runs it.
 
-    A file may leave sizes open, or take shapes, pads or a trip count as an input. Such a model is compiled again when
-    `run` is given other shapes, or other content where it must be known; the last eight plans are kept, and share the
+        model = imgconv.load("squeezenet.onnx")
+        model.inputs    # {'data_0': Value(name='data_0', shape=(1, 3, 224, 224), dtype='float32')}
+
+    A file may leave sizes open, or take shapes, pads or a trip count as an input. `run` compiles such a model again for
+    other shapes, and for other content of the inputs in `needs_content`. The last eight plans are kept and share the
     weights. `graph`, `plan`, `inputs` and `outputs` are those of the last run, or of the sizes that `load` was given.
     """
 
     def __init__(self, source: Union[Source, SavedSource], lenders: Sequence[Session] = ()) -> None:
-        """lenders: sessions on the same device whose constants and kernels are shared where they are equal."""
+        """lenders: sessions on the same device; constants and kernels that equal theirs are shared."""
         self.device = source.info
         self._source = source
         self._plans: OrderedDict[Any, Compiled] = OrderedDict()
@@ -73,12 +76,12 @@ class Model:
 
     @property
     def graph(self) -> Graph:
-        """The graph after the passes. Before the first run, raises what was not known at load."""
+        """The graph after the passes. Before the first run it may raise ShapeError or ContentError."""
         return self._last.graph
 
     @property
     def plan(self) -> Plan:
-        """What runs, in what order, on which textures. Raises as `graph` does."""
+        """What runs, in what order, on which textures: print(model.plan). Raises as `graph` does."""
         return self._last.plan
 
     @property
@@ -97,31 +100,37 @@ class Model:
         return {value.name: value for value in self.plan.outputs}
 
     def run(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Every output by name, as a new numpy array, for an array for every input.
+        """Every output by name, as a new numpy array. inputs: an array for every input.
 
-        An input may be an OpenCL buffer or image of `queue.context` too: it is copied on the device, and has the shape
-        that the input had in the last run. outputs: an array, a buffer or an image for some of the outputs, which is
-        filled, and given back under the output's name. A buffer holds the row-major tensor, in
-        `plan.input_buffers[name].dtype` or `plan.output_buffers[name].dtype`; an image lies as
-        `plan.placements[name]` says. What other queues do with either must be over.
+            model.run({"x": array})["y"]                    # array: float32 (1, 3, 32, 32)
+            model.run({"x": array}, {"y": mine})            # fills the array `mine`
 
-        Compiles a further plan for shapes, or for content of `needs_content`, that it has none for. Several threads
-        may call it: they take turns. Raises InputError, RangeError, DeviceError, and what `load` raises.
+        An input may also be an OpenCL buffer or image of `queue.context`: it is copied on the device, and has the shape
+        that the input had in the last run. outputs: an array, a buffer or an image for some of the outputs; it is
+        filled and returned under the output's name. A buffer holds the row-major tensor, in
+        `plan.input_buffers[name].dtype` or `plan.output_buffers[name].dtype`; `plan.placements[name]` is the layout of
+        an image. Work of other queues on either must be over.
+
+        Compiles a further plan for new shapes, or new content of `needs_content`. Several threads may call it: they
+        take turns. Raises InputError, RangeError, DeviceError, and what `load` raises.
         """
         compiled, given = self._prepared(inputs)
         return compiled.session.run(given, outputs)
 
     def compile_for(self, inputs: Mapping[str, Any]) -> None:
-        """What `run` does before it runs: a plan for these inputs, where there is none yet. Raises what that raises."""
+        """Makes the plan that `run` needs for these inputs, unless it is there. Raises what `run` raises."""
         self._prepared(inputs)
 
     def submit(self, inputs: Mapping[str, Any], depth: int = DEPTH) -> Frame:
-        """Starts a run with an array for every input; the Future of its outputs, as `run` gives them.
+        """Starts a run; returns the Future of its outputs, as `run` gives them. inputs: an array for every input.
+
+            frames = [model.submit({"x": array}) for array in arrays]
+            results = [frame.result()["y"] for frame in frames]
 
         Upload, compute and download of successive frames overlap. With `depth` frames under way it waits until the
         first of them is done. The arrays may be changed once it returns. A frame takes `plan.buffer_bytes` on the
-        device beside `plan.bytes`, and as many of the host's pinned memory. Raises what `run` raises, save what
-        fails on the device: that is raised by result().
+        device beside `plan.bytes`, and as many of the host's pinned memory. Raises what `run` raises, except for
+        failures on the device: result() raises those.
         """
         compiled, given = self._prepared(inputs)
         return compiled.pipeline.submit(given, depth)
@@ -129,9 +138,9 @@ class Model:
     def mapped(self) -> Mapped:
         """Memory for one run's inputs and outputs that is filled and read in place, for the sizes of the last run.
 
-        `mapped.inputs["x"][...] = picture`, then `mapped.run()["y"]`: where host and device share their memory, as on
-        phones, nothing is copied; elsewhere the device copies from and to pinned memory. It takes `plan.buffer_bytes`.
-        See Mapped. Raises ResourceError, and as `graph` does.
+        `mapped.inputs["x"][...] = picture`, then `mapped.run()["y"]`. If host and device share their memory, as on
+        phones, nothing is copied; else the device copies from and to pinned memory. It takes `plan.buffer_bytes`.
+        See Mapped. Raises ResourceError, and what `graph` raises.
         """
         from imgconv.running.mapped import Mapped
 
@@ -144,7 +153,7 @@ class Model:
 
     @property
     def needs_content(self) -> tuple[str, ...]:
-        """The inputs whose content the model is compiled for, as far as runs have shown."""
+        """The inputs whose content the model is compiled for, as known from the runs so far, such as ("shape",)."""
         return tuple(sorted(self._contents))
 
     def preprocess(
@@ -153,17 +162,20 @@ class Model:
         mean: float | Sequence[float] = 0.0, std: float | Sequence[float] = 1.0, pad: int = 114,
         colors: Colors = "bt601", input: str | None = None,
     ) -> Model:
-        """The model with an input "picture" of bytes, which the device makes its own input of, and the same outputs.
+        """The model with an input "picture" of bytes, from which the device makes the model's own input.
+
+            seen = model.preprocess((1080, 1920), "nv12", scale=1 / 255)
+            seen.run({"picture": frame})                    # frame: uint8 (1620, 1920); the outputs of the model
 
         x = (pixel * scale - mean) / std, with pixels from 0 to 255; see imgconv.preprocess.Preparation for resize,
         filter, order, mean, std and pad. The picture is a uint8 array: (height, width, 3) for format 'rgb', (height,
         width, 4) for 'rgba' (alpha is ignored), (height, width) for 'grey', (height * 3/2, width) for 'nv12', the rows
-        of Y followed by those of U and V by turns. colors: what these mean, 'bt601', 'bt601-full', 'bt709' or
-        'bt709-full'; full: black is 0 and white 255, and not 16 and 235.
+        of Y, then rows of U and V interleaved. colors: the standard of nv12's colors, 'bt601', 'bt601-full', 'bt709' or
+        'bt709-full'; full: black is 0 and white 255, not 16 and 235.
 
-        size: height and width of the picture; where there is none, and for any other, the model is compiled at the
-        first run with it. order: by default 'rgb', or 'y' where the model takes one channel. input: which input, where
-        several could take it. An open size of the model is the picture's own. Shares the weights.
+        size: height and width of the picture; for any other size the model is compiled at the first run with it. order:
+        by default 'rgb', or 'y' if the model takes one channel. input: the name of the input, if several can take a
+        picture. An open size of the model is the picture's own. Shares the weights.
         Raises InputError for a setting that does not fit, ConfigError for a compiled file, and what `load` raises.
         """
         from imgconv.pictures.device import PICTURE, array_shape, picture_stage
@@ -178,16 +190,19 @@ class Model:
         if self._source.picture:
             shapes.pop(PICTURE, None)
         stage = picture_stage(self._source.declared_inputs(), shapes, how, input)
-        shapes.pop(PICTURE, None)  # where the model's own input has the name, the stage has its sizes
+        shapes.pop(PICTURE, None)  # if the model's own input has the name, the stage has its sizes
         if size:
             shapes[PICTURE] = array_shape(format, (size[1], size[0]))
         source = replace(self._source, shapes=shapes, picture=stage)
         return Model(source, self._sessions)
 
     def stream(self, states: Mapping[str, str]) -> Stream:
-        """The model with outputs that feed inputs at the next frame: ``{"state_out": "state_in"}``; see Stream.
+        """The model with outputs that feed inputs at the next frame; see Stream.
 
-        It has images of its own for the sizes of the last run, and shares the weights. Raises InputError where a name,
+            stream = model.stream({"state_out": "state_in"})
+            mask = stream.run({"frame": frame})["mask"]     # the state stays on the device
+
+        It has images of its own for the sizes of the last run, and shares the weights. Raises InputError if a name,
         shape or dtype does not match.
         """
         last = self._last
@@ -200,17 +215,23 @@ class Model:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the plan of the last run, its weights and the driver's programs: `load` takes the file as a model.
 
-        Loading it needs no onnx package and compiles nothing on the same device and driver; on another device it makes
+            model.save("model.imgconv")
+            model = imgconv.load("model.imgconv")
+
+        Loading it needs no onnx package. On the same device and driver it compiles nothing; on another device it makes
         the plan anew. Other shapes need the ONNX file. A model that has not run is run once, for drivers that compile
-        at the first launch. Raises InputError where the file cannot be written, and what `run` raises.
+        at the first launch. Raises InputError if the file cannot be written, and what `run` raises.
         """
         last = self._last
         target = limited(target_of(self.device), last.config)
         save_model(path, last.graph, last.plan, last.config, self.device.key, target, last.session.binaries())
 
     def __call__(self, array: Any) -> Any:
-        """The only output for the only input; a dict of outputs where there are several. Raises InputError."""
-        # Before the first run of open sizes there is no plan, and what is known as content is no input of a plan.
+        """The only output for the only input, model(array); a dict of the outputs if there are several.
+
+        Raises InputError if the model has several inputs, and what `run` raises.
+        """
+        # Before the first run of open sizes there is no plan; compiled content is no input of a plan.
         names = [*self.inputs, *self.needs_content] if self._plans else self._source.input_names()
         if len(names) != 1:
             raise InputError(f"the model has {len(names)} inputs ({', '.join(names)}): use run({{name: array}})")
@@ -218,7 +239,7 @@ class Model:
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
     def _prepared(self, inputs: Mapping[str, Any]) -> tuple[Compiled, dict[str, Any]]:
-        """The plan for the inputs, and those of them that it takes."""
+        """The plan for the inputs, and the inputs that it takes."""
         from imgconv.cl.transfer import is_memory
 
         given = {name: each if is_memory(each) else numpy.asarray(each) for name, each in inputs.items()}
@@ -234,7 +255,7 @@ class Model:
         return numpy.broadcast_to(numpy.float32(0), self.inputs[name].shape)
 
     def _compiled_for(self, arrays: Mapping[str, Any]) -> Compiled:
-        """The plan for the arrays' shapes and contents, compiled where there is none yet."""
+        """The plan for the arrays' shapes and contents, compiled if there is none yet."""
         while not self._source.is_fixed:
             key = _key(arrays, self._contents)
             if key in self._plans:
@@ -264,13 +285,13 @@ class Model:
             if self._plans:
                 from imgconv.running.exchange import check_inputs
 
-                # What the last plan would take says more than what the file allows.
+                # An error about the last plan's inputs says more than one about what the file allows.
                 check_inputs(self.plan.inputs, {n: a for n, a in arrays.items() if n not in self._contents})
             raise
 
 
 def _key(arrays: Mapping[str, Any], contents: frozenset[str]) -> frozenset[tuple[Any, ...]]:
-    """What a plan is made for: the shape of every input, and its content where that must be known."""
+    """What a plan is made for: the shape of every input, and the content of some."""
     return frozenset(
         (name, tuple(array.shape), (array.dtype.str, array.tobytes()) if name in contents else ())
         for name, array in arrays.items()
@@ -283,17 +304,21 @@ def load(
     progress: Progress | None = None, precision: str | Path | None = None, tuning: str | Path | None = None,
     workspace: Model | None = None,
 ) -> Model:
-    """Compile an ONNX file, an onnx ModelProto or a Graph for a device, or take a file of `Model.save`.
+    """Compiles an ONNX file, an onnx ModelProto or a Graph for a device, or loads a file of `Model.save`.
 
-    device: index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU). float16: 1 stores half, save
-    where that would cost more than imgconv.running.precision allows (FLOAT16). native_explog: native_exp and friends
-    (NATIVE_EXPLOG). shapes: sizes of symbolic dimensions, by input or dimension name; a batch is 1 and every other
-    size is that of the first run where none is given. max_image: a lower image limit than the device's
-    (IMGCONV_MAX_IMAGE). progress: called with (kernels built, kernels in all, text). precision: a file that
-    `imgconv tune --precision` wrote; it says what is half, and float16 too. tuning: a file that `imgconv tune` wrote
-    (default: the one beside the model, where there is one); measurements of other devices are left alone. workspace:
-    a model whose device and memory for activations this one shares, as far as it suffices: the runs of the two take
-    turns. Load the larger model first.
+        load("model.onnx", shapes={"height": 480, "width": 640})    # symbolic dimensions by name
+        load("model.onnx", shapes={"x": (1, 3, 480, 640)})          # an input's whole shape
+        load("model.onnx", device="Adreno", float16=1)
+
+    device: index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU). float16: 1 stores half, except
+    for values whose rounding changes the outputs by more than imgconv.running.precision allows; 2 computes in half too
+    (FLOAT16). native_explog: the device's native_exp, native_log and native_recip (NATIVE_EXPLOG). shapes: sizes of
+    symbolic dimensions, by input or dimension name. A batch that is not given is 1; any other size is that of the first
+    run. max_image: a lower image limit than the device's, in texels (IMGCONV_MAX_IMAGE). progress: called with (kernels
+    built, kernels in all, text). precision: a file of `imgconv tune --precision`, which says what is half, and sets
+    float16. tuning: a file of `imgconv tune` (default: the one beside the model, if it exists); only measurements of
+    this device count. workspace: a model whose device this one uses, and whose memory for activations it shares as far
+    as that is large enough; the runs of the two take turns. Load the larger model first.
     Raises ConfigError, ModelError, UnsupportedError, InputError, DeviceError, ResourceError or BuildError.
     """
     settings = Settings(device, float16, native_explog, shapes or {}, max_image, progress, precision, tuning)
@@ -308,7 +333,7 @@ def load(
 
 @dataclass(frozen=True)
 class Settings:
-    """What is asked of `load`, whose arguments have the same names and meanings."""
+    """The arguments of `load`, with the same names and meanings: Settings(float16=1)."""
 
     device: str | int | DeviceInfo | None = None
     float16: int | bool | None = None
@@ -321,7 +346,10 @@ class Settings:
 
 
 def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedSource:
-    """What `load` compiles: the model and its settings, on an opened device. Raises as `load` does."""
+    """What `load` compiles: the model and its settings, on an opened device. Raises what `load` raises.
+
+        open_source("model.onnx", Settings(float16=1)).config.float16      # 1
+    """
     device = settings.device
     if isinstance(model, (str, os.PathLike)) and is_archive(model):
         return _open_saved(SavedModel.open(model), os.fspath(model), settings)

@@ -1,7 +1,10 @@
-"""ONNX's backend interface, so that what drives other runtimes, such as onnx.backend.test, drives imgconv.
+"""ONNX's backend interface: programs that drive other runtimes through it, such as onnx.backend.test, drive imgconv.
 
-    import imgconv.onnx_backend
-    outputs = imgconv.onnx_backend.run_model(onnx.load("model.onnx"), [array])
+    from imgconv import onnx_backend
+
+    outputs = onnx_backend.run_model(onnx.load("model.onnx"), [array])     # a named tuple: outputs.y, outputs[0]
+    prepared = onnx_backend.prepare(onnx.load("model.onnx"), "CPU")        # compiled once, for several runs
+    outputs = prepared.run([array])
 """
 
 from __future__ import annotations
@@ -20,12 +23,12 @@ from imgconv.config import read_config
 from imgconv.errors import DeviceError, InputError, ModelError
 from imgconv.model import Model, load
 
-# ONNX knows two names of devices: the kind of OpenCL device that each stands for.
+# ONNX has two names of devices. The values are the kinds of OpenCL devices that they stand for.
 _KINDS = {"CPU": "cpu", "CUDA": "gpu"}
 
 
 class Representation(onnx.backend.base.BackendRep):
-    """A prepared model."""
+    """A prepared model: `prepare` makes it, `run` runs it. `model` is the imgconv.Model."""
 
     def __init__(self, model: Model, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         self.model = model
@@ -33,7 +36,10 @@ class Representation(onnx.backend.base.BackendRep):
         self._outputs = outputs
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Every output, in the model's order. inputs: arrays in that order, or by name. Raises InputError."""
+        """Every output as a named tuple, in the model's order. inputs: arrays in that order, or by name.
+
+        prepared.run({"x": array}).y equals prepared.run([array]).y. Raises InputError, and what Model.run raises.
+        """
         if not isinstance(inputs, Mapping):
             arrays = inputs if isinstance(inputs, (list, tuple)) else [inputs]
             if len(arrays) != len(self._inputs):
@@ -48,7 +54,7 @@ class Backend(onnx.backend.base.Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether there is such an OpenCL device."""
+        """Whether there is such an OpenCL device: supports_device("CUDA") is False on a machine without a GPU."""
         try:
             return _device(device) is not None
         except DeviceError:
@@ -56,7 +62,10 @@ class Backend(onnx.backend.base.Backend):
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
-        """Whether imgconv runs the model, as far as that is known without its inputs."""
+        """Whether imgconv runs the model, as far as known without inputs: False for NonZero of an input.
+
+        Raises DeviceError for a device that is not there.
+        """
         try:
             cls.prepare(model, device, **kwargs)
         except ModelError:
@@ -65,7 +74,10 @@ class Backend(onnx.backend.base.Backend):
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Representation:
-        """The model, compiled; kwargs: those of `imgconv.load`. Raises as `load` does."""
+        """The model, compiled; kwargs: those of `imgconv.load`. Raises what `load` raises.
+
+        prepare(onnx.load("model.onnx"), "CPU", float16=1).run([array])
+        """
         onnx.checker.check_model(model)
         constants = {tensor.name for tensor in model.graph.initializer}
         inputs = [value.name for value in model.graph.input if value.name not in constants]
@@ -75,7 +87,11 @@ class Backend(onnx.backend.base.Backend):
     def run_node(
         cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """One node's outputs for its inputs, in order. opset_version: the newest by default. Raises as `load` does."""
+        """One node's outputs for its inputs, in order. opset_version: the newest by default. Raises what `load` raises.
+
+        node = onnx.helper.make_node("Relu", ["x"], ["y"])
+        run_node(node, [numpy.float32([-1, 2])]).y      # [0, 2], float32
+        """
         super().run_node(node, inputs, device, outputs_info, **kwargs)
         version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
         arrays = dict(zip((name for name in node.input if name), map(numpy.asarray, inputs)))
@@ -93,7 +109,7 @@ class Backend(onnx.backend.base.Backend):
 
 
 def _device(name: str) -> Any:
-    """The device that a name of ONNX's stands for: the configured one where it is of that kind, else the first."""
+    """The device that a name of ONNX's stands for: the configured one if it is of that kind, else the first."""
     kind = _KINDS.get(name.partition(":")[0])
     if kind is None:
         return select(name)

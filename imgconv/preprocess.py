@@ -1,6 +1,10 @@
-"""Pictures as a program uses them on the host: read, prepared for a model, made of its outputs, written.
+"""Pictures on the host: read a file, prepare it for a model, make a picture of an output, write it.
 
-    array = to_array(read_picture("a.jpg"), Preparation("crop", scale=1 / 255), (224, 224))
+    picture = read_picture("a.jpg")                                 # a PIL image, RGB
+    how = Preparation("crop", scale=1 / 255)                        # InputError for an unknown setting
+    array = to_array(picture, how, (224, 224))                      # float32 (1, 3, 224, 224), 0 to 1
+    save_picture(to_picture(array[0]), "out.png")                   # InputError if it cannot be written
+    letterbox_scale((1920, 1080), (416, 416))                       # 0.2167: pixels of the model to one of the picture
 
 `Model.preprocess` makes the same arrays on the device.
 """

@@ -1,9 +1,12 @@
-"""The lazy front end: operations on Tensors record what is to be computed; nothing runs until `run`.
+"""The lazy front end: operations on Tensors record what is to be computed; nothing runs until `Model.run`.
 
     x = Tensor.input("x", (1, 3, 224, 224))
-    graph = build_graph({"y": x.conv2d(Tensor.constant(weights), stride=2, padding=1).relu()})
+    weight = Tensor.constant(numpy.ones((8, 3, 3, 3), numpy.float32))
+    graph = build_graph({"y": x.conv2d(weight, stride=2, padding=1).relu()})
+    imgconv.load(graph).run({"x": array})["y"]                      # float32 (1, 8, 112, 112)
 
-What no output needs is never recorded in the Graph.
+The Graph holds only what an output needs. Values in the examples below stand for Tensors of them: [1, 2].exp() for
+Tensor.constant(numpy.float32([1, 2])).exp(), and (1, 8, 4, 4) for a Tensor of that shape.
 """
 
 from __future__ import annotations
@@ -30,65 +33,76 @@ TensorLike = Union["Tensor", Number]
 class Tensor(Lazy):
     """A lazy n-dimensional array, with the functions and layers that networks are written with.
 
-    shape: ints; dtype: a numpy dtype name. Operators broadcast as numpy does. See Lazy for arithmetic, movement and
+    shape: ints; dtype: a numpy dtype name. Operators broadcast as numpy does, and raise ValueError if shapes do not
+    broadcast. `numpy()` is the content of a Tensor that depends on no input. See Lazy for arithmetic, movement and
     reductions.
     """
 
     # Elementwise
 
     def exp(self) -> Tensor:
+        """e**x: [0, 1].exp() is [1, 2.7182817]."""
         return self.apply("exp")
 
     def log(self) -> Tensor:
+        """The natural logarithm: [1, 10].log() is [0, 2.3025851]."""
         return self.apply("log")
 
     def sqrt(self) -> Tensor:
+        """The square root: [4, 9].sqrt() is [2, 3]."""
         return self.apply("sqrt")
 
     def tanh(self) -> Tensor:
+        """The hyperbolic tangent: [0, 1].tanh() is [0, 0.7615942]."""
         return self.apply("tanh")
 
     def sigmoid(self) -> Tensor:
+        """1 / (1 + exp(-x)): [0, 2].sigmoid() is [0.5, 0.8807971]."""
         return self.apply("sigmoid")
 
     def maximum(self, other: TensorLike) -> Tensor:
+        """The larger of both: [1, 5].maximum(3) is [3, 5]."""
         return self.apply("maximum", other)
 
     def minimum(self, other: TensorLike) -> Tensor:
+        """The smaller of both: [1, 5].minimum(3) is [1, 3]."""
         return self.apply("minimum", other)
 
     def relu(self) -> Tensor:
-        """max(x, 0)."""
+        """max(x, 0): [-1, 2].relu() is [0, 2]."""
         return self.maximum(0)
 
     def clip(self, low: float, high: float) -> Tensor:
-        """min(max(x, low), high)."""
+        """min(max(x, low), high): [-1, 2, 9].clip(0, 6) is [0, 2, 6]."""
         return self.maximum(low).minimum(high)
 
     def leaky_relu(self, slope: TensorLike) -> Tensor:
-        """x where x > 0, slope*x elsewhere."""
+        """x if x > 0, else slope*x: [-1, 2].leaky_relu(0.5) is [-0.5, 2]."""
         return where(less(self, 0), self * slope, self)
 
     def elu(self, alpha: float = 1.0) -> Tensor:
-        """x where x > 0, alpha*(exp(x) - 1) elsewhere; Clevert et al., arXiv:1511.07289."""
+        """x if x > 0, else alpha*(exp(x) - 1): [-1, 2].elu() is [-0.63212055, 2]. Clevert et al., arXiv:1511.07289."""
         return where(less(self, 0), self.apply("expm1") * alpha, self)
 
     def hardsigmoid(self) -> Tensor:
-        """clip(x/6 + 1/2, 0, 1); Howard et al., arXiv:1905.02244."""
+        """clip(x/6 + 1/2, 0, 1): [-3, 0, 3].hardsigmoid() is [0, 0.5, 1]. Howard et al., arXiv:1905.02244."""
         return (self * (1 / 6) + 0.5).clip(0, 1)
 
     def hardswish(self) -> Tensor:
-        """x * hardsigmoid(x)."""
+        """x * hardsigmoid(x): [-3, 1, 3].hardswish() is [0, 0.6666667, 3]."""
         return self * self.hardsigmoid()
 
     def silu(self) -> Tensor:
-        """x * sigmoid(x); Ramachandran et al., arXiv:1710.05941."""
+        """x * sigmoid(x): [0, 2].silu() is [0, 1.7615942]. Ramachandran et al., arXiv:1710.05941."""
         return self * self.sigmoid()
 
     # Movement and resizing
 
     def resample(self, axis: int, positions: Any, weights: Any) -> Tensor:
-        """Along one axis, output o is the sum over taps t of weights[o][t] * self[positions[o][t]]."""
+        """Along one axis, output o is the sum over taps t of weights[o][t] * self[positions[o][t]].
+
+        [1, 2, 4].resample(0, [[0, 1], [1, 2]], [[0.5, 0.5], [0.5, 0.5]]) is [1.5, 3].
+        """
         used = numpy.flatnonzero(numpy.any(numpy.asarray(weights) != 0, axis=0))
         where_, factors = numpy.asarray(positions)[:, used], numpy.asarray(weights, numpy.float32)[:, used]
         if where_.shape[1] == 1 and numpy.all(factors == 1):
@@ -101,12 +115,15 @@ class Tensor(Lazy):
         return self.record(seen.shape[:-1], self.dtype, Reduction("sum", body), reads)
 
     def upsample(self, factor: int) -> Tensor:
-        """Nearest-neighbour enlargement of the last two axes."""
+        """Nearest-neighbour enlargement of the last two axes: (1, 8, 4, 4).upsample(2) is (1, 8, 8, 8)."""
         rows = self.take(self.rank - 2, [i // factor for i in range(self.shape[-2] * factor)])
         return rows.take(self.rank - 1, [i // factor for i in range(self.shape[-1] * factor)])
 
     def depth_to_space(self, block: int) -> Tensor:
-        """(N, C*block*block, H, W) -> (N, C, H*block, W*block), as PyTorch's PixelShuffle and ONNX's CRD mode."""
+        """(N, C*block*block, H, W) -> (N, C, H*block, W*block), as PyTorch's PixelShuffle and ONNX's CRD mode.
+
+        (1, 8, 4, 4).depth_to_space(2) is (1, 2, 8, 8). Raises ValueError if the channels do not divide.
+        """
         n, c, h, w = self.shape
         split = self.reshape(n, c // block**2, block, block, h, w).transpose(0, 1, 4, 2, 5, 3)
         return split.reshape(n, c // block**2, h * block, w * block)
@@ -114,7 +131,7 @@ class Tensor(Lazy):
     # Windows
 
     def softmax(self, axis: int) -> Tensor:
-        """exp(x - max) / sum of the same, along one axis."""
+        """exp(x - max) / sum of the same, along one axis: [0, 0].softmax(0) is [0.5, 0.5]."""
         powers = (self - self.max([axis], keepdims=True)).exp()
         return powers / powers.sum([axis], keepdims=True)
 
@@ -125,9 +142,9 @@ class Tensor(Lazy):
     ) -> Tensor:
         """sum, max, min, product or argmax over sliding windows of the last axes. pads: befores then afters (ONNX).
 
-        Positions outside of the tensor never win: they count as the kind's neutral element. argmax gives int64
-        row-major positions in the window. `sizes` gives the output's
-        sizes if they are not those of rounding down. The results are multiplied by `scale` before they are rounded.
+        Positions outside of the tensor count as the kind's neutral element. argmax gives int64 row-major positions in
+        the window. sizes: of the output, if they are not those of rounding down. The results are multiplied by `scale`
+        before they are rounded. (1, 8, 4, 4).pool("sum", [2, 2], [2, 2], scale=0.25) is the average, (1, 8, 2, 2).
         """
         d = len(window)
         steps, spread, pads = strides or [1] * d, dilations or [1] * d, pads or [0] * (2 * d)
@@ -152,6 +169,7 @@ class Tensor(Lazy):
         """Largest value in square windows of the last two axes.
 
         round_up: windows may reach past the end, but not begin there, as with PyTorch's ceil_mode.
+        (1, 8, 5, 5).max_pool(2, 2) is (1, 8, 2, 2); with round_up=True it is (1, 8, 3, 3).
         """
         sizes = None
         if round_up:
@@ -169,26 +187,39 @@ class Tensor(Lazy):
         self, weight: Tensor, bias: Tensor | None = None, stride: int = 1, padding: int = 0, dilation: int = 1,
         groups: int = 1,
     ) -> Tensor:
-        """Convolution of (N, C, H, W) with weight (O, C/groups, KH, KW), plus bias (O)."""
+        """Convolution of (N, C, H, W) with weight (O, C/groups, KH, KW), plus bias (O).
+
+        (1, 3, 224, 224).conv2d of a weight (8, 3, 3, 3) with stride=2, padding=1 is (1, 8, 112, 112). That the channels
+        of both fit is not checked.
+        """
         result = convolution(self, weight, [stride] * 2, [padding] * 4, [dilation] * 2, groups)
         return result if bias is None else result + bias.reshape(-1, 1, 1)
 
     def depthwise(
         self, weight: Tensor, bias: Tensor | None = None, stride: int = 1, padding: int = 0, dilation: int = 1
     ) -> Tensor:
-        """conv2d with a window of its own for each channel: weight (O, 1, KH, KW), O a multiple of C."""
+        """conv2d with a window of its own for each channel: weight (O, 1, KH, KW), O a multiple of C.
+
+        (1, 8, 4, 4).depthwise of a weight (8, 1, 3, 3) with padding=1 is (1, 8, 4, 4).
+        """
         return self.conv2d(weight, bias, stride, padding, dilation, groups=self.shape[1])
 
     def conv_transpose2d(
         self, weight: Tensor, bias: Tensor | None = None, stride: int = 1, padding: int = 0, groups: int = 1
     ) -> Tensor:
-        """Transposed convolution of (N, C, H, W) with weight (C, O/groups, KH, KW), plus bias (O)."""
+        """Transposed convolution of (N, C, H, W) with weight (C, O/groups, KH, KW), plus bias (O).
+
+        (1, 8, 4, 4).conv_transpose2d of a weight (8, 3, 2, 2) with stride=2 is (1, 3, 8, 8).
+        """
         sizes = [(n - 1) * stride + k - 2 * padding for n, k in zip(self.shape[2:], weight.shape[2:], strict=True)]
         result = convolution(self, weight, [stride] * 2, [padding] * 4, [1] * 2, groups, sizes, transposed=True)
         return result if bias is None else result + bias.reshape(-1, 1, 1)
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """(..., C) times the transpose of weight (O, C), plus bias (O)."""
+        """(..., C) times the transpose of weight (O, C), plus bias (O): (1, 8).linear of (10, 8) is (1, 10).
+
+        Raises ValueError if C differs.
+        """
         result = self.matmul(weight.transpose(1, 0))
         return result if bias is None else result + bias
 
@@ -197,7 +228,8 @@ class Tensor(Lazy):
     ) -> Tensor:
         """(x - mean) / sqrt(variance + epsilon) * scale + bias by channel of axis 1.
 
-        Ioffe and Szegedy, arXiv:1502.03167. The parameters, each (C), are constants; they are combined in float64.
+        Ioffe and Szegedy, arXiv:1502.03167. The parameters, each (C), are combined in float64. Raises ValueError if
+        one of them depends on an input.
         """
         wide = [t.numpy().astype(numpy.float64) for t in (scale, bias, mean, variance)]
         factor = wide[0] / numpy.sqrt(wide[3] + epsilon)
@@ -207,19 +239,22 @@ class Tensor(Lazy):
 
 
 def less(a: TensorLike, b: TensorLike) -> Tensor:
-    """Whether a < b, as bool."""
+    """Whether a < b, as bool: less([1, 2], 2) is [True, False]."""
     return elementwise("less", a, b, dtype="bool")
 
 
 def where(condition: Tensor, a: TensorLike, b: TensorLike) -> Tensor:
-    """a where the condition holds, b elsewhere."""
+    """a if the condition holds, else b; at least one is a Tensor: where(less(x, 2), x, 0) is [1, 0] for x = [1, 2]."""
     chosen = a if isinstance(a, Tensor) else b
     assert isinstance(chosen, Tensor)
     return elementwise("where", condition, a, b, dtype=chosen.dtype)
 
 
 def concatenate(tensors: Sequence[Tensor], axis: int) -> Tensor:
-    """The tensors one after another along an axis."""
+    """The tensors one after another along an axis: two of (1, 8, 4, 4) along axis 1 are (1, 16, 4, 4).
+
+    That their other axes are equal is not checked.
+    """
     parts = [t for t in tensors if t.shape[axis]] or list(tensors[:1])
     if len(parts) == 1:
         return parts[0]
@@ -235,6 +270,10 @@ def gather(table: Tensor, seen: View, indices: Sequence[Tensor], fill: float = 0
     seen: a view of the table of shape output + (K_1, .., K_k). indices: k tensors that broadcast to the output's
     shape, rounded to the nearest integer. fill: what is read if an index is not in 0 .. K-1 or seen has no element.
     Raises ValueError if an axis is longer than 2**24: a device keeps indices as floats.
+
+    table, indices = Tensor.constant(numpy.float32([10, 20, 30])), Tensor.constant(numpy.float32([2, 0]))
+    seen = View((2, 3), (3,), view.axis_variables((2, 3))[1:])
+    gather(table, seen, [indices]).numpy()      # [30, 10]
     """
     count = len(seen.shape) - len(indices)
     shape, sizes = seen.shape[:count], seen.shape[count:]
@@ -251,7 +290,11 @@ def convolution(
     """ONNX's Conv or ConvTranspose without bias, for one, two or three spatial axes. pads: befores, then afters.
 
     x: (N, C, spatial...); weight: (O, C/groups, window...), or (C, O/groups, window...) if transposed. `output`:
-    the spatial sizes if the rounded-down ones are not wanted (needed if transposed).
+    the spatial sizes if they are not those of rounding down (needed if transposed). Raises ValueError if no window
+    meets the input in three axes.
+
+    (1, 4, 10) with weight (6, 4, 3): convolution(x, weight, [1], [1, 1], [1]) is (1, 6, 10).
+    (1, 4, 6, 8, 8) with weight (6, 4, 3, 3, 3): convolution(x, weight, [1] * 3, [1] * 6, [1] * 3) is (1, 6, 6, 8, 8).
     """
     d = x.rank - 2
     if d == 1:
