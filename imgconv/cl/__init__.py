@@ -5,4 +5,9 @@ image.py           RGBA images and buffers: create, upload, download, fill, copy
 program.py         compile OpenCL C, look kernels up
 program_cache.py   built programs on disk
 queue.py           enqueue, finish, time
+recording.py       launches that one call replays
+transfer.py        copies that do not block, pinned and shared memory
+loader.py          functions of the OpenCL library that pyopencl lacks
+ending.py          daemon threads and the end of the interpreter
+busy.py            work that keeps a GPU busy before timed launches
 """

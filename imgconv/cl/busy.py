@@ -1,4 +1,4 @@
-"""Keeps a GPU busy while the launches that are to be timed are enqueued behind it."""
+"""Keeps a GPU busy while the launches to be timed are enqueued after it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __kernel void keep_busy(__global float *number, int steps) {
   number[0] = value;
 }
 """
-# 46 us on an H200, whose driver and pyopencl take 15 to enqueue a launch with images and an event.
+# 46 us on an H200; its driver and pyopencl take 15 us to enqueue a launch with images and an event.
 STEPS_OF_LAUNCH = 20000
 
 
 class Busy:
     """Work for a GPU that takes about as long as a host needs to enqueue launches.
 
-    NVIDIA's driver (580, H200) counts to a launch what it takes to be set up, some 4 us that come and go with the
-    host's pace; behind other work that is done before the launch starts.
+    NVIDIA's driver (580, H200) counts the setup of a launch as part of it: some 4 us, which vary with the host's pace.
+    If other work runs before, the setup is done before the launch starts.
     """
 
     def __init__(self, context: Context) -> None:
@@ -36,6 +36,6 @@ class Busy:
         self._number = create_buffer(context, numpy.zeros(1, numpy.float32))
 
     def enqueue(self, launches: int) -> Event:
-        """Keeps the device busy until so many launches are enqueued. Raises DeviceError, ResourceError."""
+        """Keeps the device busy while the host enqueues `launches` launches. Raises DeviceError, ResourceError."""
         self._kernel.set_args(self._number, numpy.int32(STEPS_OF_LAUNCH * launches))
         return enqueue(self._context, self._kernel, (1,), (1,))

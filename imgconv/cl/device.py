@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 IMAGE_PITCH_ALIGNMENT = 0x104A
 IMAGE_BASE_ADDRESS_ALIGNMENT = 0x104B
 # Properties of clCreateContext in Qualcomm's cl_ext_qcom.h. Without the hint the clocks of a phone's GPU fall between
-# frames; the priority is left to the system, for a higher one delays what the screen shows.
+# frames. The priority is left to the system: a higher one delays what the screen shows.
 PERFORMANCE_HINTS = {"cl_qcom_perf_hint": (0x40C2, 0x40C3)}  # CL_CONTEXT_PERF_HINT_QCOM, CL_PERF_HINT_HIGH_QCOM
 CONTEXT_PLATFORM = 0x1084
 NVIDIA_DRIVER = "libnvidia-opencl.so.1"
-# Each says where all drivers are. OCL_ICD_FILENAMES does not: Khronos's loader adds the drivers that it names to the
-# others, and ocl-icd, which pyopencl's wheels bring, does not know it.
+# Each names the folder of all drivers. OCL_ICD_FILENAMES does not: Khronos's loader adds the drivers that it names to
+# the others, and ocl-icd, which pyopencl's wheels contain, does not know it.
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")
 
 DeviceKind = Literal["gpu", "accelerator", "cpu"]  # the best first
@@ -76,17 +76,17 @@ class DeviceInfo:
     byte_images: bool = False
     """RGBA of normalised signed bytes can be read and written, as image2d and as image2d_array."""
     image_row_alignment: int = 0
-    """Texels that a row's length is a multiple of in an image that is part of a buffer; 0 where there are none."""
+    """Rows of an image that is part of a buffer have a multiple of so many texels; 0 if there are no such images."""
     image_base_alignment: int = 0
-    """Texels that the start of such an image is a multiple of."""
+    """The start of such an image is a multiple of this, in texels."""
     shares_memory: bool = False
     """Its memory is the host's: CL_DEVICE_HOST_UNIFIED_MEMORY."""
 
     @property
     def key(self) -> str:
-        """One line that tells this device and driver from others: for stored tuning and caches.
+        """One line that identifies device and driver, for stored tuning and caches.
 
-        All Adrenos share one name and differ in their OpenCL C version only, so that is part of it.
+        All Adrenos share one name and differ only in their OpenCL C version, so that is part of it.
         """
         return " | ".join((self.platform, self.name, self.opencl_c_version, self.driver_version))
 
@@ -104,28 +104,28 @@ class Context:
     profile: bool
     """Whether the queue records when each launch starts and ends."""
     lock: Lock = field(default_factory=Lock)
-    """Held by the thread whose work is being enqueued: what one run enqueues stays together."""
+    """The thread that enqueues a run holds it, so that the launches of one run stay together."""
 
 
-# Held while the loader looks for drivers: its variable is the process's.
+# Held while the loader looks for drivers, because it reads a variable of the whole process.
 _looking = Lock()
-# By the driver's handle of the device. Programs belong to a context, and drivers that keep some memory of each program
-# that was ever built (Intel's for CPUs, 25 KB) would grow with every model that is loaded again.
+# By the driver's handle of the device. Programs belong to a context. Some drivers keep memory for each program ever
+# built (Intel's for CPUs, 25 KB): with a new context for each model, they would grow with every model that is loaded.
 _handles: dict[int, cl.Context] = {}
 
 
 def list_devices() -> tuple[DeviceInfo, ...]:
     """Every OpenCL device of every driver, sorted by platform name; empty without a driver.
 
-    Raises DeviceError where pyopencl itself cannot be imported.
+    Raises DeviceError if pyopencl itself cannot be imported.
     """
     return tuple(_describe(index, device) for index, device in enumerate(_find_devices()))
 
 
 def default_device(devices: tuple[DeviceInfo, ...]) -> DeviceInfo:
-    """The device to use when nobody chose one: with float images, then a GPU, then an accelerator, then the first.
+    """The default device. Devices with float images come first, then GPUs before accelerators before CPUs.
 
-    Raises DeviceError where there is none.
+    Raises DeviceError if there is none.
     """
     if not devices:
         raise DeviceError(no_driver_message(sys.platform, platform.machine(), _on_android()))
@@ -136,9 +136,11 @@ def default_device(devices: tuple[DeviceInfo, ...]) -> DeviceInfo:
 def select(choice: str | int | None = None, devices: tuple[DeviceInfo, ...] | None = None) -> DeviceInfo:
     """The device that ``choice`` means: an index, a part of its name in any case, or None for the default.
 
-    The part is looked for in ``DeviceInfo.key``: platform, name, and OpenCL C version (the only place where "pocl" or
-    "Adreno(TM) 640" stands). ``devices`` are the candidates: by default every device there is. Raises DeviceError,
-    listing the candidates, where none or more than one fits, or where there is no driver.
+    The part is looked for in ``DeviceInfo.key``: platform, name, and OpenCL C version (the only place of "pocl" and
+    "Adreno(TM) 640"). ``devices`` are the candidates: by default every device. Raises DeviceError if there is no
+    driver, or, with a list of the candidates, if none or more than one fits.
+
+    select("Adreno"), select(0), select()
     """
     candidates = list_devices() if devices is None else devices
     if choice is None or not candidates:
@@ -158,8 +160,8 @@ def select(choice: str | int | None = None, devices: tuple[DeviceInfo, ...] | No
 def open_device(info: DeviceInfo, profile: bool = False) -> Context:
     """Opens the device. With ``profile`` its queue records when each launch starts and ends.
 
-    A process has one OpenCL context of a device, and a queue for each time that it is opened.
-    Raises DeviceError where the device is gone, has no RGBA float images, or the driver refuses.
+    A process has one OpenCL context for each device, and a new queue for each call.
+    Raises DeviceError if the device is gone, has no RGBA float images, or the driver refuses.
     """
     import pyopencl as cl
 
@@ -181,32 +183,32 @@ def open_device(info: DeviceInfo, profile: bool = False) -> Context:
 
 
 def _leave_out_caches(pyopencl: ModuleType) -> None:
-    """As PYOPENCL_NO_CACHE=1 does, which pyopencl reads only when it is imported.
+    """Switches pyopencl's caches off, as PYOPENCL_NO_CACHE=1 does; pyopencl reads that only when it is imported.
 
-    Its caches hold pickles: who can write there runs code here. If they cannot be written, it makes no kernels.
-    program_cache.py takes their place.
+    The caches hold pickles: anyone who can write them can run code here. If they cannot be written, pyopencl makes no
+    kernels. program_cache.py takes their place.
     """
     vars(pyopencl)["_PYOPENCL_NO_CACHE"] = True
 
 
 def environment_options() -> list[str]:
-    """The compiler's options that pyopencl adds to those of every build."""
+    """The compiler options that pyopencl adds to every build."""
     return os.environ.get("PYOPENCL_BUILD_OPTIONS", "").split()
 
 
 def _new_handle(device: cl.Device) -> cl.Context:
-    """A context of the device alone, with the hints that its driver has."""
+    """A context of this device only, with the performance hints that its driver knows."""
     import pyopencl as cl
 
     extensions = device.extensions.split()
     hints = [hint for name, hint in PERFORMANCE_HINTS.items() if name in extensions]
-    # pyopencl refuses properties that it does not know.
+    # pyopencl refuses context properties that it does not know.
     hinted = new_context(device, [(CONTEXT_PLATFORM, device.platform.int_ptr), *hints]) if hints else 0
     return cl.Context.from_int_ptr(hinted, retain=False) if hinted else cl.Context([device])
 
 
 def refusal(info: DeviceInfo, what: str, error: cl.Error, tensor: str = "", shape: tuple[int, ...] = ()) -> DeviceError:
-    """Our error for one of pyopencl's: ResourceError where the device lacks the memory or room, else DeviceError."""
+    """imgconv's error for one of pyopencl's: ResourceError if the device lacks memory, else DeviceError."""
     import pyopencl as cl
 
     shortages = (
@@ -223,7 +225,7 @@ def refusal(info: DeviceInfo, what: str, error: cl.Error, tensor: str = "", shap
 
 
 def no_driver_message(system: str, machine: str, android: bool) -> str:
-    """What to install where there is no OpenCL driver; takes sys.platform, platform.machine(), and if it is Android."""
+    """What to install if there is no OpenCL driver. system is sys.platform, machine is platform.machine()."""
     x86 = machine.lower() in ("x86_64", "amd64")
     if android:
         advice = (
@@ -263,7 +265,7 @@ def _find_devices() -> list[cl.Device]:
         except cl.Error:
             return []
     devices: list[cl.Device] = []
-    # The loader's own order changes with the order of files in a folder; an index should not.
+    # The loader's own order depends on the order of files in a folder; a device's index must not.
     for found in sorted(platforms, key=lambda each: (each.name, each.version)):
         try:
             devices += found.get_devices()
@@ -276,9 +278,9 @@ def _find_devices() -> list[cl.Device]:
 def _unregistered_drivers_visible() -> Iterator[None]:
     """Lets OpenCL's loader see drivers that are installed but registered in no folder that it reads.
 
-    The loader looks once, at the first OpenCL call of the process, so its variable is set for that call only and
-    nothing stays behind; in a process that used OpenCL before, this changes nothing. The variables are the loader's,
-    not imgconv's, which is why config.py does not read them: a user who set one is left alone.
+    The loader looks once, at the first OpenCL call of the process, so its variable is set for that call only. In a
+    process that used OpenCL before, this changes nothing. The variables are the loader's, not imgconv's, so config.py
+    does not read them. If the user set one, it stays as it is.
     """
     chosen_by_user = any(os.environ.get(name) for name in LOADER_VARIABLES)
     folders = [Path(root, "etc/OpenCL/vendors") for root in dict.fromkeys(("/", sys.prefix, sys.base_prefix))]
@@ -299,13 +301,13 @@ def _unregistered_drivers_visible() -> Iterator[None]:
 
 
 def _registered_drivers(folders: Iterable[Path]) -> list[str]:
-    """The libraries named by the .icd files of ``folders``, less the paths where there is no file.
+    """The libraries that the .icd files of ``folders`` name, without paths at which there is no file.
 
-    The wheel of Intel's CPU driver brings an .icd file whose path nobody filled in.
+    The wheel of Intel's CPU driver contains an .icd file with an unfilled path.
     """
     lines = []
     for file in (file for folder in folders for file in sorted(folder.glob("*.icd"))):
-        with suppress(OSError):  # what cannot be read, the loader does not read either
+        with suppress(OSError):  # the loader cannot read it either
             lines.append(file.read_text(encoding="utf-8", errors="replace").strip())
     return [line for line in dict.fromkeys(lines) if line and (not os.path.isabs(line) or os.path.exists(line))]
 
@@ -364,7 +366,7 @@ def _describe(index: int, device: cl.Device) -> DeviceInfo:
 
 
 def _image_alignment(device: cl.Device, extensions: tuple[str, ...]) -> dict[str, int]:
-    """cl_khr_image2d_from_buffer."""
+    """The alignments of cl_khr_image2d_from_buffer."""
     if "cl_khr_image2d_from_buffer" not in extensions:
         return {}
     row, base = (device_number(device, number) for number in (IMAGE_PITCH_ALIGNMENT, IMAGE_BASE_ADDRESS_ALIGNMENT))
@@ -399,7 +401,7 @@ def _image_formats(device: cl.Device) -> frozenset[str]:
             for image_type in (cl.mem_object_type.IMAGE2D, cl.mem_object_type.IMAGE2D_ARRAY)
         ]
     except cl.Error:
-        # A device that cannot even be opened is listed as having no images, and refused when somebody opens it.
+        # A device that cannot be opened is listed without images; open_device refuses it.
         return frozenset()
     return frozenset(
         name

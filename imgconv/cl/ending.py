@@ -1,7 +1,7 @@
-"""Daemon threads in the driver when the interpreter ends.
+"""Keeps daemon threads out of the driver when the interpreter ends.
 
-A thread that comes back from pyopencl while the interpreter is finalised is unwound through C++ code, which ends the
-process by SIGABRT; and a driver must not be at work when its library is unloaded.
+Python unwinds a thread that returns from pyopencl while the interpreter is finalised. That goes through C++ code and
+ends the process by SIGABRT. Also, a driver must not be at work when its library is unloaded.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from threading import Condition, Lock, get_ident
 class DriverUse:
     """`with driver_use:` around work with the driver that a thread may do while the interpreter ends.
 
-    Once it ends, those inside come out first, and a thread that goes in is ended by SystemExit, as at a call of
-    sys.exit: without a word, and with what it holds given back. Only the thread that ends the interpreter may go in.
+    The end of the interpreter waits until every thread has left the block. A thread that enters it afterwards gets
+    SystemExit, which ends it without a message and releases its locks; only the thread that ends the interpreter may
+    enter.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._left = Condition(self._lock)
-        # How often each thread is inside: what runs inside may go in again.
+        # How often each thread is inside: code inside may enter again.
         self._inside: dict[int, int] = {}
         self._ended_by: int | None = None
         self._registered = False
@@ -45,7 +46,7 @@ class DriverUse:
                     self._left.notify_all()
 
     def end(self) -> None:
-        """Waits until no other thread is inside; no other one goes in from here on."""
+        """Waits until no other thread is inside, and lets no other thread enter."""
         thread = get_ident()
         with self._lock:
             self._ended_by = thread

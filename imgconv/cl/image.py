@@ -5,7 +5,7 @@ of shape (height, width, 4). A kernel reads an int8 as itself / 127 and a uint8 
 ``layers`` of them: (layers, height, width, 4). Origins and regions are counted in texels, in OpenCL's order: (x, y) and
 (width, height), with the layer third in an image array.
 
-Everything goes through the context's in-order queue; what moves data to or from the host waits for it.
+Everything goes through the context's in-order queue; copies to or from the host wait for it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ def create_image(
 ) -> cl.Image:
     """An image2d (``layers`` 0 or 1) or an image2d_array of RGBA texels, readable and writable.
 
-    Its content is not defined. ``tensor`` is the name that errors give. Raises ResourceError where the size is past the
-    device's limits, the dtype is not offered, or there is no memory. Most drivers allocate at the first use only: see
-    ``allocate``.
+    Its content is undefined. ``tensor`` is the name in errors. Raises ResourceError if the size is past the device's
+    limits, the device lacks the dtype, or there is no memory. Most drivers allocate at the first use: see ``allocate``.
     """
     info = context.info
     size = (width, height, layers) if layers > 1 else (width, height)
@@ -54,12 +53,12 @@ def create_image_in(
 ) -> cl.Image:
     """An image2d whose memory is a part of a buffer, from `offset` on, with `row_bytes` from row to row.
 
-    Offset and rows are aligned as DeviceInfo says. Raises ResourceError where the driver refuses it.
+    DeviceInfo has the alignment of offset and rows. Raises ResourceError if the driver refuses it.
     """
     shape = (height, width, 4)
     what = f"an image of {width}x{height} texels, {np.dtype(dtype)}, in a buffer"
     with _driver_errors(context, what, tensor, shape):
-        # The description does not keep its buffer alive.
+        # The image description does not keep its buffer alive.
         part = buffer[offset : offset + row_bytes * height]
         description = cl.ImageDescriptor()
         description.image_type = cl.mem_object_type.IMAGE2D
@@ -71,7 +70,7 @@ def create_image_in(
 
 
 def allocate_buffer(context: Context, buffer: cl.Buffer, tensor: str = "") -> None:
-    """As `allocate`, for a buffer."""
+    """Like `allocate`, for a buffer."""
     with _driver_errors(context, f"a buffer of {buffer.size} bytes", tensor, (buffer.size,)):
         cl.enqueue_fill_buffer(context.queue, buffer, np.uint32(0), 0, buffer.size - buffer.size % 4)
         context.queue.finish()
@@ -100,9 +99,9 @@ def image_dtype(image: cl.Image) -> np.dtype[Any]:
 
 
 def upload(context: Context, image: cl.Image, array: Array) -> cl.Event:
-    """Copies a host array to the whole image. Raises InputError unless it has the image's own shape and dtype.
+    """Copies a host array to the whole image; the event is for ``spans``.
 
-    The event is for ``spans``.
+    Raises InputError unless the array has the image's shape and dtype.
     """
     shape, dtype = image_shape(image), image_dtype(image)
     if array.shape != shape or array.dtype != dtype:
@@ -114,7 +113,7 @@ def upload(context: Context, image: cl.Image, array: Array) -> cl.Event:
 
 
 def download(context: Context, image: cl.Image, region: Texels | None = None) -> Array:
-    """The texels from (0, 0) on of ``region`` (default: the whole image) as a new host array.
+    """The texels of ``region``, which starts at (0, 0), as a new host array (default: the whole image).
 
     Its shape is (height, width, 4), or (layers, height, width, 4).
     """
@@ -151,7 +150,7 @@ def copy_region(
     destination_origin: Texels,
     region: Texels,
 ) -> None:
-    """Enqueues a copy of texels between two images of the same dtype, or within one if the regions are apart."""
+    """Enqueues a copy of texels between two images of the same dtype, or within one if the regions do not overlap."""
     with _driver_errors(context, f"a copy to an image of {_size_text(destination)}", "", image_shape(destination)):
         cl.enqueue_copy(
             context.queue,
@@ -167,8 +166,8 @@ def copy_region(
 def mapped(context: Context, image: cl.Image, write: bool = False) -> Iterator[Array]:
     """The image's memory as a host array, valid inside the ``with`` block only; read-only unless ``write``.
 
-    Rows may be further apart than their length: do not assume that the array is contiguous. With ``write``, what the
-    block stores is in the image after the block, and texels that it leaves alone keep their values.
+    Rows may be further apart than their length: do not assume that the array is contiguous. With ``write``, the image
+    holds the new values after the block; texels that the block does not write keep theirs.
     """
     shape, dtype = image_shape(image), image_dtype(image)
     flags = cl.map_flags.READ | cl.map_flags.WRITE if write else cl.map_flags.READ
@@ -187,9 +186,9 @@ def mapped(context: Context, image: cl.Image, write: bool = False) -> Iterator[A
 
 
 def create_buffer(context: Context, content: int | Array, tensor: str = "") -> cl.Buffer:
-    """A buffer of ``content`` bytes with no defined content, or one that holds a copy of the array ``content``.
+    """A buffer of ``content`` bytes of undefined content, or one that holds a copy of the array ``content``.
 
-    Raises ResourceError where there is no such memory.
+    Raises ResourceError if there is no such memory.
     """
     size = content if isinstance(content, int) else content.nbytes
     limit = context.info.max_allocation_bytes
@@ -205,7 +204,7 @@ def create_buffer(context: Context, content: int | Array, tensor: str = "") -> c
 
 
 def download_buffer(context: Context, buffer: cl.Buffer, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-    """The start of the buffer as a new array. Raises InputError where the array would be longer than the buffer."""
+    """The start of the buffer as a new array. Raises InputError if the array is longer than the buffer."""
     array = np.empty(shape, dtype)
     if array.nbytes > buffer.size:
         raise InputError(f"an array of {array.nbytes} bytes cannot be read from a buffer of {buffer.size} bytes")
@@ -219,7 +218,7 @@ def _texel_format(info: DeviceInfo, dtype: np.dtype[Any], shape: tuple[int, ...]
         np.dtype(np.float32): (cl.channel_type.FLOAT, info.float_images),
         np.dtype(np.float16): (cl.channel_type.HALF_FLOAT, info.half_images),
         np.dtype(np.int8): (cl.channel_type.SNORM_INT8, info.byte_images),
-        np.dtype(np.uint8): (cl.channel_type.UNORM_INT8, True),  # every device with images has to offer it
+        np.dtype(np.uint8): (cl.channel_type.UNORM_INT8, True),  # OpenCL requires it of every device with images
     }
     channel_type, offered = channels.get(dtype, (0, False))
     if not offered:
@@ -242,7 +241,7 @@ def _size_text(image: cl.Image) -> str:
 
 
 def _is_array(image: cl.Image) -> bool:
-    """By its type: Mesa's rusticl answers CL_IMAGE_ARRAY_SIZE with 1 for a plain image, OpenCL says 0."""
+    """Asks for the type: CL_IMAGE_ARRAY_SIZE of a plain image is 0 in OpenCL, but 1 in Mesa's rusticl."""
     return bool(image.type == cl.mem_object_type.IMAGE2D_ARRAY)
 
 

@@ -21,14 +21,14 @@ CONTEXT = (_POINTER, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _POINTER)
 
 
 class Function(Protocol):
-    """A function of the OpenCL library, which takes what its C types say and gives a status or a handle."""
+    """A function of the OpenCL library: takes arguments of its C types, returns a status or a handle."""
 
     def __call__(self, *arguments: object) -> int: ...
 
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The OpenCL library that pyopencl uses, which its wheels bring along; None where it is not found."""
+    """The OpenCL library that pyopencl uses, which its wheels contain; None if it is not found."""
     for name in (*_loaded(), *NAMES, ctypes.util.find_library("OpenCL")):
         try:
             if name:
@@ -50,7 +50,7 @@ def _loaded() -> tuple[str, ...]:
 
 @cache
 def launch_function() -> Function | None:
-    """clEnqueueNDRangeKernel, which returns at once: other threads do not run meanwhile. None without the library."""
+    """clEnqueueNDRangeKernel, called with the GIL held because it returns at once. None without the library."""
     opencl = library()
     return None if opencl is None else ctypes.PYFUNCTYPE(*LAUNCH)(("clEnqueueNDRangeKernel", opencl))
 
@@ -63,7 +63,7 @@ def copy_function(name: str) -> Function | None:
 
 
 def new_context(device: Any, properties: Sequence[tuple[int, int]]) -> int:
-    """A context that clCreateContext makes for a device with these (name, value) pairs; 0 where the driver refuses."""
+    """A context that clCreateContext makes for a device with these (name, value) pairs; 0 if the driver refuses."""
     opencl, status = library(), _STATUS()
     if opencl is None:
         return 0
@@ -75,7 +75,7 @@ def new_context(device: Any, properties: Sequence[tuple[int, int]]) -> int:
 
 
 def device_number(device: Any, parameter: int) -> int:
-    """An unsigned number that clGetDeviceInfo knows by a parameter of cl_ext.h; 0 where it does not."""
+    """The unsigned number of a clGetDeviceInfo parameter of cl_ext.h; 0 if the driver does not know it."""
     found, opencl = ctypes.c_uint(0), library()
     if opencl is None:
         return 0

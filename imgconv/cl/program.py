@@ -23,13 +23,13 @@ from imgconv.errors import BuildError, DeviceError
 Kernel = cl.Kernel
 
 LINES_AROUND_ERROR = 2
-# Programs of some models: a megabyte or two each on a CPU's driver.
+# The programs of some models; one takes a megabyte or two on a CPU's driver.
 PROGRAMS_KEPT = 32
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A built program. ``name`` is the path of its .cl file, or whatever tells a reader where its source came from."""
+    """A built program. ``name`` is the path of its .cl file, or other text that names the origin of its source."""
 
     name: str
     handle: cl.Program
@@ -38,8 +38,8 @@ class Program:
 def build(context: Context, source: str, name: str, options: Sequence[str] = ()) -> Program:
     """Compiles OpenCL C text for the context's device. ``options`` are the compiler's own, such as "-cl-mad-enable".
 
-    Binaries are kept on disk (program_cache.py): a second build is quick. Raises BuildError with ``name``, the driver's
-    log and the source lines near each error.
+    Binaries are kept on disk (program_cache.py), so a second build is quick. Raises BuildError with ``name``, the
+    driver's log and the source lines near each error.
     """
     with _without_warnings():
         return _build(context, source, name, options)
@@ -47,7 +47,7 @@ def build(context: Context, source: str, name: str, options: Sequence[str] = ())
 
 @dataclass(frozen=True)
 class Part:
-    """One of several programs: its source, its name as in ``build``, and what ``binary`` gave for it, where known."""
+    """One of several programs: its source, its name as in ``build``, and, if known, its ``binary``."""
 
     source: str
     name: str
@@ -55,10 +55,10 @@ class Part:
 
 
 def build_all(context: Context, parts: Sequence[Part]) -> Iterator[Program]:
-    """The programs in order, each as soon as it is there; several are built at once where the driver can.
+    """Yields the programs in order, each as soon as it is built; builds several at once if the driver can.
 
-    The last PROGRAMS_KEPT programs of the process are not built again. A binary that the driver does not want is built
-    from source. Raises BuildError as ``build`` does.
+    The last PROGRAMS_KEPT programs of the process are not built again. If the driver refuses a binary, the program is
+    built from source. Raises BuildError as ``build`` does.
     """
     build_part = partial(_build_part, context)
     if context.info.platform in ONE_AT_A_TIME:
@@ -72,8 +72,8 @@ def build_all(context: Context, parts: Sequence[Part]) -> Iterator[Program]:
             pool.shutdown(cancel_futures=True)
 
 
-# Intel's CPU driver (2026.22) crashes, or never comes to an end, where two threads build at once; most of its work is
-# under a lock of its own in any case. Oclgrind (21.10) crashes too.
+# Intel's CPU driver (2026.22) crashes or hangs if two threads build at once; most of its work is under a lock of its
+# own in any case. Oclgrind (21.10) crashes too.
 ONE_AT_A_TIME = ("Intel(R) OpenCL", "Oclgrind")
 _compiler = Lock()
 
@@ -127,7 +127,7 @@ def _compile(context: Context, source: str, name: str, options: Sequence[str]) -
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    # Some drivers log a line for every successful build, and pyopencl warns of each.
+    # Some drivers log a line for every successful build, and pyopencl turns each into a warning.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cl.CompilerWarning)
         yield
@@ -139,9 +139,9 @@ def binary(program: Program) -> bytes:
 
 
 def build_binary(context: Context, content: bytes, name: str, options: Sequence[str] = ()) -> Program | None:
-    """The program that `binary` was taken from, which was built with the same options.
+    """The program whose `binary` this is. options: those of its build.
 
-    None if the driver does not want it.
+    None if the driver refuses it.
     """
     try:
         with _turn(context):
@@ -151,13 +151,13 @@ def build_binary(context: Context, content: bytes, name: str, options: Sequence[
         return None
 
 
-# NVIDIA's driver (580, H200) takes 2 to 3 us longer, on the host and on the device, for a launch of a function whose
-# last launch had other arguments.
+# NVIDIA's driver (580, H200) takes 2 to 3 us longer, on the host and on the device, if the last launch of the same
+# function had other arguments.
 OWN_FUNCTIONS = "NVIDIA CUDA"
 
 
 class Functions:
-    """Kernels for launches that are kept: of a function of its own each, where launches are faster then."""
+    """Kernels for launches that are kept: each of its own function, on drivers that launch faster then."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -165,7 +165,7 @@ class Functions:
         self._copies: dict[Program, list[Program]] = {}
 
     def take(self, program: Program, name: str) -> cl.Kernel:
-        """What `kernel` gives, or the same of a copy of the program. Raises as it does."""
+        """The result of `kernel`, for the program or a copy of it. Raises what `kernel` raises."""
         number = self._taken[program, name] if self._context.info.platform == OWN_FUNCTIONS else 0
         self._taken[program, name] += 1
         copies = self._copies.setdefault(program, [program])
@@ -178,7 +178,7 @@ class Functions:
 def kernel(program: Program, name: str) -> cl.Kernel:
     """A new kernel object of the built program, with arguments of its own: make one for each launch, and keep it.
 
-    Raises DeviceError, naming the kernels that there are, where the program has none of that name.
+    Raises DeviceError, naming the program's kernels, if none has that name.
     """
     try:
         return cl.Kernel(program.handle, name)
@@ -188,7 +188,7 @@ def kernel(program: Program, name: str) -> cl.Kernel:
 
 
 def source_near_errors(source: str, log: str) -> str:
-    """The numbered source lines around each line that a build log reports an error in; empty where it names none.
+    """The numbered source lines around each line in which a build log reports an error; empty if it names none.
 
     Understands "name:line:column: error: text" (most drivers) and "error: name:line:column: text" (PoCL).
     """
@@ -205,5 +205,5 @@ def source_near_errors(source: str, log: str) -> str:
 
 
 def _build_log(message: str) -> str:
-    # pyopencl gives the log only inside its message, after a heading that names the device.
+    # pyopencl has the log only inside its message, after a heading that names the device.
     return message.partition("Build on ")[2].partition(":\n\n")[2].strip() or message

@@ -1,13 +1,13 @@
 """Built programs on disk, so that the next process does not compile them again.
 
-A cache is a help: if its folder or an entry is of no use, a build takes longer, and the first trouble is a warning.
+If the folder or an entry cannot be used, a build takes longer; the first such problem is a warning.
 
     <the user's cache folder>/imgconv/programs/      mode 0700
         <key>       MAGIC, BLAKE2b of key and binary, the binary
 
-An entry appears whole, by a rename, so that processes need no lock. Nobody else can plant one: folder and entries are
-used only if they are this user's and nobody else can write to them. Those that were used longest ago are deleted when
-all together are larger than LIMIT bytes.
+An entry appears whole, by a rename, so processes need no lock. No other user can plant one: folder and entries are
+used only if they belong to this user and nobody else can write to them. If all entries together are larger than LIMIT
+bytes, the least recently used are deleted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _troubles: list[OSError] = []
 
 
 def program_key(info: DeviceInfo, source: str, options: Sequence[str]) -> str:
-    """The name of a program's entry: its source, the compiler's options, device and driver decide."""
+    """The name of a program's entry: a hash of source, compiler options, device and driver."""
     about = [info.key, info.vendor, info.opencl_version, *options]
     return _digest(json.dumps(about).encode(), source.encode()).hex()
 
@@ -59,7 +59,7 @@ def read_binary(key: str) -> bytes | None:
 
 
 def write_binary(key: str, binary: bytes) -> None:
-    """Stores a binary in the place of what is there."""
+    """Stores a binary under the key, replacing an older one."""
     try:
         folder = _folder()
         number, part = tempfile.mkstemp(prefix=".", suffix=".part", dir=folder)
@@ -77,7 +77,7 @@ def write_binary(key: str, binary: bytes) -> None:
 
 
 def _folder() -> Path:
-    """The folder, made if it is not there. Raises OSError if it cannot be made, or is not this user's alone."""
+    """The folder, made if it does not exist. Raises OSError if it cannot be made, or others can write to it."""
     try:
         folder = platformdirs.user_cache_path("imgconv") / "programs"
     except RuntimeError as error:  # a user without a home
@@ -90,7 +90,7 @@ def _folder() -> Path:
 
 
 def _check_ours(path: Path, kind: int) -> None:
-    """Raises OSError unless the path is of the kind (S_IFDIR, S_IFREG), this user's, and writable for nobody else."""
+    """Raises OSError unless the path is of the kind (S_IFDIR, S_IFREG), owned and only writable by this user."""
     status = path.lstat()
     if stat.S_IFMT(status.st_mode) != kind:
         raise OSError(f"{path} is not a {'folder' if kind == stat.S_IFDIR else 'plain file'}; delete it")
@@ -99,11 +99,11 @@ def _check_ours(path: Path, kind: int) -> None:
 
 
 def _make_room(folder: Path) -> None:
-    """Deletes what was used longest ago, and what ended processes left, until LIMIT is kept."""
+    """Deletes leftovers of ended processes, and the least recently used entries until the rest is within LIMIT."""
     files = []
     with os.scandir(folder) as found:
         for each in found:
-            with suppress(FileNotFoundError):  # another process deletes, too
+            with suppress(FileNotFoundError):  # another process deleted it
                 status = each.stat(follow_symlinks=False)
                 files.append((status.st_mtime, status.st_size, each.path))
     total = sum(size for _, size, _ in files)
@@ -128,7 +128,7 @@ def _digest(*parts: bytes) -> bytes:
 
 
 def _say(error: OSError) -> None:
-    """Warns of the first trouble of the process."""
+    """Warns of the first problem in the process."""
     _troubles.append(error)
     if len(_troubles) == 1:
         message = f"compiled programs cannot be kept for the next load, which takes longer: {error}"

@@ -13,9 +13,9 @@ from imgconv.cl.loader import launch_function
 from imgconv.errors import DeviceError
 
 Event = cl.Event
-# A kernel whose arguments are set, its global size, and its local size where the driver is not to choose it.
+# A kernel whose arguments are set, its global size, and its local size (None: the driver chooses).
 Launch = tuple[cl.Kernel, tuple[int, ...], tuple[int, ...] | None]
-# A launch, and what enqueues it and gives the driver's status.
+# A launch, and a function that enqueues it and returns the driver's status.
 Bound = tuple[Callable[[], int], Launch]
 
 
@@ -25,8 +25,8 @@ def enqueue(
     """Enqueues one launch of a kernel whose arguments are set, and returns without waiting.
 
     Sizes are in work items; without ``local_size`` the driver chooses. Launches run one after another in the order of
-    the calls. The event is for ``durations``. Raises ResourceError where the driver has no memory for the launch,
-    DeviceError where it refuses it.
+    the calls. The event is for ``durations``. Raises ResourceError if the driver has no memory for the launch,
+    DeviceError if it refuses the launch.
     """
     try:
         return cl.enqueue_nd_range_kernel(context.queue, kernel, global_size, local_size)
@@ -35,12 +35,12 @@ def enqueue(
 
 
 def bind(context: Context, launches: Iterable[Launch]) -> list[Bound]:
-    """Launches for `enqueue_all`, with everything that the driver is given made ready once."""
+    """Launches for `enqueue_all`, with the driver's arguments converted once."""
     function, queue = launch_function(), ctypes.c_void_p(context.queue.int_ptr)
     bound: list[Bound] = []
     for launch in launches:
         kernel, *sizes = launch
-        # There is no event: nothing waits for one launch, and making one takes a driver as long as pyopencl's call.
+        # No event: nothing waits for one launch, and making an event takes a driver as long as pyopencl's call.
         pointers = [None if size is None else (ctypes.c_size_t * len(size))(*size) for size in sizes]
         arguments = (queue, ctypes.c_void_p(kernel.int_ptr), len(launch[1]), None, *pointers, 0, None, None)
         bound.append((partial(function, *arguments) if function else lambda: 1, launch))
@@ -48,15 +48,15 @@ def bind(context: Context, launches: Iterable[Launch]) -> list[Bound]:
 
 
 def enqueue_all(context: Context, bound: Iterable[Bound]) -> None:
-    """Enqueues launches one after another, with nothing between them. Raises as `enqueue` does."""
+    """Enqueues launches one after another, with nothing between them. Raises what `enqueue` raises."""
     for call, launch in bound:
         if call():
-            # pyopencl collects garbage and tries again where memory is short, and says what is wrong.
+            # pyopencl collects garbage and tries again if memory is short, and its error says what is wrong.
             enqueue(context, *launch)
 
 
 def finish(context: Context) -> None:
-    """Waits for everything enqueued. Raises ResourceError or DeviceError where something enqueued failed."""
+    """Waits for everything enqueued. Raises ResourceError or DeviceError if something enqueued failed."""
     try:
         context.queue.finish()
     except cl.Error as error:
@@ -64,7 +64,7 @@ def finish(context: Context) -> None:
 
 
 def enqueue_barrier(context: Context, wait_for: Sequence[Event]) -> Event:
-    """Lets what is enqueued from here on wait for events of other queues. Raises DeviceError, ResourceError."""
+    """Makes later commands of the queue wait for events of other queues. Raises DeviceError, ResourceError."""
     try:
         return cl.enqueue_barrier(context.queue, wait_for=list(wait_for))
     except cl.Error as error:
@@ -72,7 +72,7 @@ def enqueue_barrier(context: Context, wait_for: Sequence[Event]) -> Event:
 
 
 def enqueue_marker(context: Context) -> Event:
-    """An event that ends where everything enqueued before has ended. Raises DeviceError, ResourceError."""
+    """An event that ends when everything enqueued before it has ended. Raises DeviceError, ResourceError."""
     try:
         return cl.enqueue_marker(context.queue)
     except cl.Error as error:
@@ -80,7 +80,7 @@ def enqueue_marker(context: Context) -> Event:
 
 
 def wait(context: Context, events: Sequence[Event]) -> None:
-    """Waits for events. Raises ResourceError or DeviceError where what one of them stands for failed."""
+    """Waits for events. Raises ResourceError or DeviceError if the command of one failed."""
     try:
         cl.wait_for_events(list(events))
     except cl.Error as error:
@@ -88,7 +88,7 @@ def wait(context: Context, events: Sequence[Event]) -> None:
 
 
 def is_over(events: Sequence[Event]) -> bool:
-    """Whether everything that events stand for has ended, well or badly."""
+    """Whether the commands of all events have ended, with or without an error."""
     return all(event.command_execution_status <= cl.command_execution_status.COMPLETE for event in events)
 
 
@@ -110,7 +110,7 @@ def spans(context: Context, events: Iterable[cl.Event]) -> list[tuple[float, flo
     if not context.profile:
         raise DeviceError(f"{context.info.name} was opened without profile=True: launches are not timed")
     finish(context)
-    # The device's clock counts nanoseconds since some point in the past: too many for the digits of a float.
+    # The device's clock counts nanoseconds since some time in the past: too many for the digits of a float.
     ticks = [(event.profile.start, event.profile.end) for event in events]
     first = min((start for start, _ in ticks), default=0)
     return [((start - first) * 1e-9, (end - first) * 1e-9) for start, end in ticks]

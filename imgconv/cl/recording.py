@@ -1,8 +1,8 @@
 """Launches that the driver replays by one call: cl_khr_command_buffer, and cl_qcom_recordable_queues on Adreno.
 
-pyopencl wraps neither, so their functions are called where the driver has them. Their C types are those of the OpenCL
-registry (cl_khr_command_buffer, section "New Functions") and of Qualcomm's cl_ext_qcom.h. What is used of the command
-buffer is the same in its provisional versions (PoCL 3.1 has 0.9.0) and in 1.0.0.
+pyopencl wraps neither, so their functions are called through ctypes. Their C types are those of the OpenCL registry
+(cl_khr_command_buffer, section "New Functions") and of Qualcomm's cl_ext_qcom.h. The functions used here are the same
+in the provisional versions of command buffers (PoCL 3.1 has 0.9.0) and in 1.0.0.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ QUEUE_RECORDABLE = 1 << 30
 _POINTER, _STATUS, _COUNT, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32, ctypes.c_size_t
 _SIZES = ctypes.POINTER(ctypes.c_size_t)
 
-# Intel's CPU driver (2026.22) keeps 2 KB of each launch that it replays, and 10 KB of each that it records, until the
-# process ends, whatever is released. Launches one by one lose nothing there, and take as long.
+# Intel's CPU driver (2026.22) leaks 2 KB for each launch that it replays, and 10 KB for each that it records. Launches
+# one by one leak nothing there, and take as long.
 # `python -m benchmarks.leaks --replay` shows whether a version leaks.
 LEAKING_PLATFORM = "Intel(R) OpenCL"
 
@@ -63,7 +63,7 @@ RECORDABLE_QUEUES = {
 
 
 class CommandBuffer:
-    """Launches in a buffer of cl_khr_command_buffer. It must not be replayed again before its last replay is over."""
+    """Launches in a cl_khr_command_buffer. Its last replay must be over before the next one."""
 
     extension: ClassVar[str] = "cl_khr_command_buffer"
 
@@ -78,7 +78,7 @@ class CommandBuffer:
             1, ctypes.byref(ctypes.c_void_p(queue)), None, ctypes.byref(status)
         )
         _check(self._info, "clCreateCommandBufferKHR", status.value)
-        # The kernels and the queue outlive the buffer, whatever the driver retains.
+        # The kernels and the queue must outlive the buffer; not every driver retains them.
         _release_with(self, functions["clReleaseCommandBufferKHR"], handle, context, list(launches))
         self._handle = ctypes.c_void_p(handle)
         for kernel, global_size, local_size in launches:
@@ -97,7 +97,7 @@ class CommandBuffer:
 
 
 class RecordedQueue:
-    """Launches in recordings of cl_qcom_recordable_queues, as many in each as the device takes."""
+    """Launches in recordings of cl_qcom_recordable_queues, each as long as the device allows."""
 
     extension: ClassVar[str] = "cl_qcom_recordable_queues"
 
@@ -108,7 +108,7 @@ class RecordedQueue:
         longest = device_number(context.handle.devices[0], RECORDING_MAX_SIZE)
         if longest < 1:
             raise DeviceError("its recordings hold no launches")
-        # Together with any other property the driver refuses the queue.
+        # The driver refuses the queue if it has any other property too.
         properties: Any = QUEUE_RECORDABLE
         recorder = cl.CommandQueue(context.handle, context.handle.devices[0], properties=properties)
         self._handles = []
@@ -143,15 +143,15 @@ Recording = Union[CommandBuffer, RecordedQueue]
 WAYS: tuple[tuple[type[CommandBuffer] | type[RecordedQueue], Mapping[str, tuple[Any, ...]]], ...] = (
     (CommandBuffer, COMMAND_BUFFER), (RecordedQueue, RECORDABLE_QUEUES),
 )
-# By DeviceInfo.key: whose recordings gave the results of the plain launches, and whose are not used, and why.
+# By DeviceInfo.key: devices whose replays gave the results of plain launches; and those whose are not used, with why.
 _trusted: set[str] = set()
 _distrusted: dict[str, str] = {}
 
 
 def record(context: Context, launches: Sequence[Launch]) -> Recording | None:
-    """The launches in the driver's own form; None if it has no way, if it leaks or failed, or if launches are timed.
+    """The launches as a recording; None if the driver has none, leaks or failed, or if launches are timed.
 
-    A driver that fails is told once, by a RuntimeWarning; the launches are then enqueued one by one.
+    The first failure of a driver is a RuntimeWarning; its launches are then enqueued one by one.
     """
     info = context.info
     way = next((each for each in WAYS if each[0].extension in info.extensions), None)
@@ -168,17 +168,17 @@ def record(context: Context, launches: Sequence[Launch]) -> Recording | None:
 
 
 def is_trusted(info: DeviceInfo) -> bool:
-    """Whether a replay on this device and driver was compared with the plain launches, and equal."""
+    """Whether a replay on this device and driver was found to equal the plain launches."""
     return info.key in _trusted
 
 
 def trust(info: DeviceInfo) -> None:
-    """A replay gave the results of the plain launches."""
+    """Notes that a replay gave the results of the plain launches."""
     _trusted.add(info.key)
 
 
 def distrust(info: DeviceInfo, reason: str) -> None:
-    """From here on `record` gives None for this device and driver; the first call warns."""
+    """Makes `record` return None for this device and driver; the first call warns."""
     if info.key not in _distrusted:
         _distrusted[info.key] = reason
         message = f"{info.name}, driver {info.driver_version}: launches are enqueued one by one, because {reason}"
@@ -208,7 +208,7 @@ def _sizes(sizes: tuple[int, ...] | None) -> Any:
 
 
 def _required_properties(context: Context, functions: Functions) -> int:
-    """What a queue must have to be recorded on: bits of cl_command_queue_properties."""
+    """The cl_command_queue_properties that a queue needs for command buffers."""
     bits = ctypes.c_uint64()
     device = context.handle.devices[0].int_ptr
     size = ctypes.sizeof(bits)
@@ -223,9 +223,9 @@ def _check(info: DeviceInfo, function: str, status: int) -> None:
 
 
 def _release_with(owner: object, function: Function, handle: int, *kept: Any) -> None:
-    """Releases a recording once its owner is collected, and keeps until then what it uses.
+    """Releases a recording when its owner is collected, and keeps the objects that it uses until then.
 
-    Not when the interpreter ends: another thread may still replay it.
+    It is not released when the interpreter ends: another thread may still replay it.
     """
     weakref.finalize(owner, _release, function, handle, *kept).atexit = False
 

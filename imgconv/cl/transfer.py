@@ -1,7 +1,7 @@
-"""Copies between the host and the device that nothing waits for, and memory of the device that a caller brings.
+"""Copies between host and device that do not block, pinned and shared memory, and a caller's own buffers and images.
 
-Whoever enqueues a copy keeps its event until it is over: the event keeps the host's array alive, and waits where it
-is dropped earlier.
+The code that enqueues a copy keeps its event until the copy is over: the event keeps the host's array alive. If it is
+dropped earlier, dropping it waits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Events = Sequence[cl.Event] | None
 
 
 def new_queue(context: Context) -> cl.CommandQueue:
-    """A further in-order queue of the context, timed where the context's own is. Raises DeviceError."""
+    """A further in-order queue of the context, which records times if the context's own does. Raises DeviceError."""
     properties = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if context.profile else {}
     try:
         return cl.CommandQueue(context.handle, context.handle.devices[0], **properties)
@@ -35,7 +35,7 @@ def new_queue(context: Context) -> cl.CommandQueue:
 
 
 def finish_queue(queue: cl.CommandQueue) -> None:
-    """Waits for a queue, whatever became of what is in it."""
+    """Waits for a queue, even if a command in it failed."""
     with suppress(cl.Error):
         queue.finish()
 
@@ -73,9 +73,9 @@ def enqueue_copy(context: Context, destination: Memory, source: Memory) -> cl.Ev
 
 
 def pinned_array(context: Context, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-    """An array, of undefined content, in memory that the device copies from and to without the host's help.
+    """An array of undefined content in memory that the device copies from and to without the host's help.
 
-    Raises ResourceError where there is no such memory.
+    Raises ResourceError if there is no such memory.
     """
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     if not size:
@@ -83,7 +83,7 @@ def pinned_array(context: Context, shape: tuple[int, ...], dtype: npt.DTypeLike)
     flags: Any = cl.map_flags.READ | cl.map_flags.WRITE
     try:
         buffer = cl.Buffer(context.handle, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size)
-        # It stays mapped for as long as there is a reference to the array.
+        # It stays mapped as long as a reference to the array exists.
         array: Array = cl.enqueue_map_buffer(context.queue, buffer, flags, 0, shape, np.dtype(dtype))[0]
     except cl.Error as error:
         raise refusal(context.info, f"{size} bytes of pinned memory", error, "", shape) from error
@@ -91,10 +91,7 @@ def pinned_array(context: Context, shape: tuple[int, ...], dtype: npt.DTypeLike)
 
 
 class StagedPort:
-    """Memory on the device with pinned memory of the host beside it, between which the device copies.
-
-    memory: the device's. array: the host's.
-    """
+    """Memory of the device, and an array in pinned memory of the host; the device copies between them."""
 
     shares = False
 
@@ -105,7 +102,7 @@ class StagedPort:
         self._read = _bound_copy(context, "clEnqueueReadBuffer", memory, self.array)
 
     def to_device(self, context: Context, queue: cl.CommandQueue, awaited: bool) -> list[cl.Event]:
-        """Enqueues giving the device what is in the array; its event, where that is awaited. Raises DeviceError."""
+        """Enqueues the copy of the array to the device. Its event, if `awaited`. Raises DeviceError."""
         if self._write is not None and queue is context.queue and not awaited and self._write() == 0:
             return []
         return [enqueue_upload(context, self.memory, self.array, queue)]
@@ -113,16 +110,16 @@ class StagedPort:
     def to_host(
         self, context: Context, queue: cl.CommandQueue, awaited: bool, wait_for: Events = None
     ) -> list[cl.Event]:
-        """Enqueues filling the array; its event, where that is awaited. Raises DeviceError."""
+        """Enqueues the copy to the array. Its event, if `awaited`. Raises DeviceError."""
         if self._read is not None and queue is context.queue and not awaited and self._read() == 0:
             return []
         return [enqueue_download(context, self.array, self.memory, queue, wait_for)]
 
 
 class SharedPort:
-    """A buffer that host and device take turns to use: nothing is copied where their memory is the same.
+    """A buffer that host and device use in turn: nothing is copied if their memory is the same.
 
-    memory: the buffer. array: its content as long as it is the host's, which it is at first.
+    memory: the buffer. array: its content while the host has it, as at first.
     """
 
     shares = True
@@ -138,7 +135,7 @@ class SharedPort:
             raise refusal(context.info, f"{size} bytes of shared memory", error, "", shape) from error
 
     def to_device(self, context: Context, queue: cl.CommandQueue, awaited: bool) -> list[cl.Event]:
-        """Enqueues giving the buffer to the device: the array must not be used any more. Raises DeviceError."""
+        """Enqueues the unmap: the buffer goes to the device, and the array must not be used. Raises DeviceError."""
         memory_map = self.array.base
         assert isinstance(memory_map, cl.MemoryMap)
         try:
@@ -149,7 +146,7 @@ class SharedPort:
     def to_host(
         self, context: Context, queue: cl.CommandQueue, awaited: bool, wait_for: Events = None
     ) -> list[cl.Event]:
-        """Enqueues giving the buffer to the host, in a new array; its event. Raises DeviceError."""
+        """Enqueues the map: the buffer goes to the host, as a new array. Its event. Raises DeviceError."""
         flags: Any = cl.map_flags.READ | cl.map_flags.WRITE
         try:
             self.array, event = cl.enqueue_map_buffer(
@@ -164,9 +161,9 @@ Port = Union[StagedPort, SharedPort]
 
 
 def _bound_copy(context: Context, name: str, memory: Memory, array: Array) -> Callable[[], int] | None:
-    """A copy between a buffer and an array on the context's queue, by the driver's own function, with everything ready.
+    """A copy between a buffer and an array on the context's queue: the driver's function with its arguments converted.
 
-    It makes no event, and gives the driver's status. None for an image, or without that function.
+    It makes no event, and returns the driver's status. None for an image, or without that function.
     """
     function = copy_function(name)
     if function is None or not isinstance(memory, cl.Buffer) or not array.nbytes:
@@ -189,7 +186,7 @@ def _enqueue(
 
 
 def _extent(destination: Memory, source: Memory) -> dict[str, Any]:
-    """What pyopencl wants to know of a copy, by the sorts of memory."""
+    """The arguments that pyopencl needs for a copy between these kinds of memory."""
     start = (0, 0, 0)
     if isinstance(source, cl.Image):
         if isinstance(destination, cl.Image):
