@@ -51,11 +51,11 @@ WORK_GROUP __kernel void NAME(
     , read_only FACTORS_IMAGE factors
 #endif
     EPILOGUE_PARAMETERS) {
-  const INDEX item_x = get_global_id(0), quad = get_global_id(1), item_z = get_global_id(2);
+  const INDEX item_x = get_global_id(0), item_y = get_global_id(1), item_z = get_global_id(2);
 #if GUARD
-  if (item_x >= COLUMN_BLOCKS || quad >= OUTPUT_QUADS || item_z >= BATCH * ROW_BLOCKS) return;
+  if (item_x >= COLUMN_BLOCKS || item_y >= QUAD_BLOCKS || item_z >= BATCH * ROW_BLOCKS) return;
 #endif
-  const INDEX first_column = item_x * BLOCK_COLUMNS;
+  const INDEX first_column = item_x * BLOCK_COLUMNS, quad = item_y * BLOCK_QUADS;
 #if BATCH > 1
   const INDEX image = item_z / ROW_BLOCKS, first_row = item_z % ROW_BLOCKS * BLOCK_ROWS;
 #else
@@ -64,13 +64,14 @@ WORK_GROUP __kernel void NAME(
   const INDEX phase_x = 0, phase_y = 0;
   // Where the window of the block's first position starts.
   const INDEX start_x = first_column * STRIDE_X - PAD_X, start_y = first_row * STRIDE_Y - PAD_Y;
-  const COORDINATE first_x = start_x * INPUT_PITCH + INPUT_OFFSET + quad + TEXEL_CENTRE;
-  const int first_weight = WEIGHTS_IN_IMAGE ? quad : quad * (WINDOW_WIDTH * WINDOW_HEIGHT);
-  const QUAD factor = READ_FACTORS(image, quad);
 
+  // The sums before the coordinates: after them Mesa's Adreno code is a few instructions longer.
   START_LOADS(quad)
   float4 sum[BLOCK_ROWS][BLOCK_COLUMNS];
   FOR_EACH sum[row][column] = (float4)(START);
+  const COORDINATE first_x = start_x * INPUT_PITCH + INPUT_OFFSET + quad + TEXEL_CENTRE;
+  const int first_weight = WEIGHTS_IN_IMAGE ? quad : quad * (WINDOW_WIDTH * WINDOW_HEIGHT);
+  const QUAD factor = READ_FACTORS(image, quad);
 #if HALF_QUADS
   half4 partial[BLOCK_ROWS][BLOCK_COLUMNS];
   FOR_EACH partial[row][column] = (half4)(0.0h);

@@ -53,8 +53,10 @@
 
 // Writes a texel at a column and a row of the texture. Lanes past the last channel become zero.
 inline void write_texel(write_only OUTPUT_IMAGE output, float4 texel, int column, int row, int quad) {
+  // Ahead of the lanes: after them Mesa's Adreno code selects with more instructions.
+  const int x = column * OUTPUT_PITCH + OUTPUT_OFFSET + quad;
 #if LAST_LANES < 4
   if (quad == OUTPUT_QUADS - 1) texel = keep_lanes(texel, LAST_LANES);
 #endif
-  WRITE_OUTPUT(column * OUTPUT_PITCH + OUTPUT_OFFSET + quad, row, texel);
+  WRITE_OUTPUT(x, row, texel);
 }
