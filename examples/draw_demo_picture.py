@@ -222,6 +222,41 @@ def draw_roof(pen: Pen, x0: float, x1: float, eaves: float, ridge: float, color:
             pen.line(scallop, mix(color, INK, 0.55), 0.6)
 
 
+def draw_cafe(pen: Pen) -> None:
+    """The second house of the town, with an awning of red and cream stripes."""
+    pen.box(54, 190, 98, 236, (236, 200, 142))
+    draw_roof(pen, 54, 98, 190, 166, (172, 70, 58))
+    for x in (59, 72, 85):
+        draw_window(pen, x, 196, 8, 11, lit=x != 72)
+    pen.box(57, 212, 95, 220, (40, 74, 92))
+    pen.text(76, 216.2, "CAFE", 8, CREAM)
+    for k in range(8):
+        color = RED if k % 2 == 0 else CREAM
+        top, bottom = 57 + 4.75 * k, 55.4 + 5.05 * k
+        pen.polygon([(top, 220), (top + 4.75, 220), (bottom + 5.2, 226), (bottom, 226)], color)
+    pen.box(60, 226, 74, 236, (255, 222, 140))
+    pen.box(80, 226, 90, 236, (90, 54, 44))
+
+
+def draw_gabled_house(pen: Pen) -> None:
+    """The third house of the town: wooden boards, and a round window in its gable."""
+    pen.box(100, 160, 130, 236, (104, 142, 150))
+    for k in range(25):
+        pen.line([(100, 161 + 3 * k), (130, 161 + 3 * k)], (70, 104, 118), 0.5)
+    pen.polygon([(97, 162), (115, 132), (133, 162)], (74, 60, 96))
+    pen.line([(97, 162), (115, 132), (133, 162)], CREAM, 1.2)
+    pen.disc(115, 152, 4.6, CREAM)
+    pen.disc(115, 152, 3.6, (255, 214, 112))
+    pen.line([(111, 152), (119, 152)], CREAM, 0.6)
+    pen.line([(115, 148), (115, 156)], CREAM, 0.6)
+    for y in (169, 191):
+        for x in (105, 117):
+            draw_window(pen, x, y, 8, 13, lit=(x + y) % 2 == 0)
+    pen.round_box(109, 214, 121, 237, 1, (160, 60, 62))
+    pen.box(111, 217, 114.4, 225, (255, 222, 140))
+    pen.box(115.6, 217, 119, 225, (255, 222, 140))
+
+
 def draw_town(pen: Pen, rng: np.random.Generator) -> None:
     """Four houses on a stone quay at the left."""
     pen.polygon([(0, 236), (172, 236), (184, 262), (0, 276)], (112, 92, 106))
@@ -244,34 +279,8 @@ def draw_town(pen: Pen, rng: np.random.Generator) -> None:
     pen.round_box(34, 209, 46, 237, 5.5, (48, 92, 96))
     pen.disc(43.5, 224, 0.9, (255, 218, 120))
 
-    pen.box(54, 190, 98, 236, (236, 200, 142))
-    draw_roof(pen, 54, 98, 190, 166, (172, 70, 58))
-    for x in (59, 72, 85):
-        draw_window(pen, x, 196, 8, 11, lit=x != 72)
-    pen.box(57, 212, 95, 220, (40, 74, 92))
-    pen.text(76, 216.2, "CAFE", 8, CREAM)
-    for k in range(8):
-        color = RED if k % 2 == 0 else CREAM
-        top, bottom = 57 + 4.75 * k, 55.4 + 5.05 * k
-        pen.polygon([(top, 220), (top + 4.75, 220), (bottom + 5.2, 226), (bottom, 226)], color)
-    pen.box(60, 226, 74, 236, (255, 222, 140))
-    pen.box(80, 226, 90, 236, (90, 54, 44))
-
-    pen.box(100, 160, 130, 236, (104, 142, 150))
-    for k in range(25):
-        pen.line([(100, 161 + 3 * k), (130, 161 + 3 * k)], (70, 104, 118), 0.5)
-    pen.polygon([(97, 162), (115, 132), (133, 162)], (74, 60, 96))
-    pen.line([(97, 162), (115, 132), (133, 162)], CREAM, 1.2)
-    pen.disc(115, 152, 4.6, CREAM)
-    pen.disc(115, 152, 3.6, (255, 214, 112))
-    pen.line([(111, 152), (119, 152)], CREAM, 0.6)
-    pen.line([(115, 148), (115, 156)], CREAM, 0.6)
-    for y in (169, 191):
-        for x in (105, 117):
-            draw_window(pen, x, y, 8, 13, lit=(x + y) % 2 == 0)
-    pen.round_box(109, 214, 121, 237, 1, (160, 60, 62))
-    pen.box(111, 217, 114.4, 225, (255, 222, 140))
-    pen.box(115.6, 217, 119, 225, (255, 222, 140))
+    draw_cafe(pen)
+    draw_gabled_house(pen)
 
     draw_bricks(pen, 132, 196, 166, 236, (198, 148, 110), rng)
     draw_roof(pen, 132, 166, 196, 176, (92, 78, 110))
