@@ -29,7 +29,7 @@
 // A transposed convolution with stride S is S*S ordinary ones, one for each phase of the output position modulo S, each
 // with its own weights: output column = PHASES_X * column + phase. The work items of all phases are one launch.
 //
-// Each name below is defined by the engine (imgconv/kernels/conv.py); the defaults make this file compile alone:
+// Each name below is defined by the engine (imgconv/kernels/conv_text.py); the defaults make this file compile alone:
 // a 3x3 convolution, 64 to 64 channels, 56x56.
 
 #include "cl/common.cl"

@@ -13,7 +13,7 @@
 //     kernels/output.cl    the output and the epilogue       kernels/operands.cl  texels that are read and kept
 //     kernels/window.cl    the input and its window          kernels/store.cl     blocks of outputs
 //
-// Each name below is defined by the engine (imgconv/kernels/conv.py); the defaults make this file compile alone:
+// Each name below is defined by the engine (imgconv/kernels/conv_text.py); the defaults make this file compile alone:
 // a 3x3 convolution of 64 channels, 56x56.
 
 #include "cl/common.cl"

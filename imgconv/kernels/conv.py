@@ -1,28 +1,24 @@
-"""The twin of conv.cl and depthwise.cl: a convolution's problem, specialisations, packed weights and kernel."""
+"""A convolution's problem, and what of conv.cl's and depthwise.cl's constants is free: their specialisations."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, gcd, prod
 
-from imgconv.graph.index import Index, Variable, constant, variable, variable_index
-from imgconv.graph.nodes import Convolution, Node, Operand
-from imgconv.kernels.access import LANE, SHORT_LIMIT, KernelArgument, image_type, index_text, read_text, write_text
-from imgconv.kernels.epilogue import Epilogue, build_epilogue
-from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texture, Tiling
-from imgconv.kernels.source import KernelSource, group_attribute, round_up
-from imgconv.kernels.specialise import specialise
+from imgconv.graph.nodes import Convolution
+from imgconv.kernels.layout import LANES
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A convolution as conv.cl sees it. Sizes are those of one image of the batch and, transposed, of one phase.
+    """A convolution as conv.cl sees it.
 
-    groups: merged so that each begins at a whole quad. phases: the stride of a transposed convolution. half: whether
-    multiply-adds are in half. integers: whether the weights or the input are integers, whose sums stay exact. small:
-    whether no value of the input is known to be over SMALL; not in the text, by which measurements are found.
+    Sizes are those of one image of the batch. If the convolution is transposed, the window is that of one phase.
+
+    groups: merged so that each begins at a whole quad. phases: the stride of a transposed convolution, else 1. half:
+    whether multiply-adds are in half. integers: whether the weights or the input are integers, whose sums stay exact.
+    small: whether every value of the input is known to be at most SMALL. `small` is left out of repr, because
+    measurements are filed under that text.
     """
 
     batch: int
@@ -48,7 +44,7 @@ class Problem:
 
     @property
     def input_lanes(self) -> int:
-        """Channels of each input quad that need be summed."""
+        """Channels of an input quad that are summed: 4, or fewer if the group has a single quad."""
         return min(LANES, self.channels // self.groups) if self.group_input_quads == 1 else LANES
 
     @property
@@ -77,24 +73,25 @@ class Problem:
 BYTE_SCALE = 127.0
 # Values up to here may meet in a tile of F(4, 3): those of bytes, and of activations that are bounded.
 SMALL = 256.0
-# How long a texel of the input is kept once it was read, as in conv.cl.
+# How long a texel of the input is kept after it is read: KEEP in conv.cl.
 KEEP = ("texel", "line", "window", "input")
-# Where a work item reads weights: an image, a buffer, or local memory, into which its work group copies them from a
-# buffer, and the input's texels too.
+# Where a work item reads weights from: an image, a buffer, or local memory. For local memory the work group copies the
+# weights from a buffer first, and the input's texels too.
 WEIGHTS = ("image", "buffer", "local")
-# Texels that a work item fetches for its group at once, and bytes of local memory that every device has.
+# The most texels that a work item copies for its group at once, and bytes of local memory that every device has.
 MOST_FETCHED, LOCAL_BYTES = 4, 1 << 15
 
 
 @dataclass(frozen=True)
 class Specialisation:
-    """What of conv.cl's and depthwise.cl's constants is free.
+    """The constants of conv.cl and depthwise.cl that can be chosen freely.
 
-    block_columns, block_rows, block_quads: the outputs of a work item, and passes: how many such blocks it makes along
-    the quads. keep: how long an input texel is kept, one of KEEP. vector_quads: output quads in one vector. parts: work
+    block_columns, block_rows, block_quads: the outputs of a work item; passes: how many such blocks it makes along the
+    quads. keep: how long an input texel is kept, one of KEEP. weights: where they are read from, one of WEIGHTS.
+    local_size: the work group; None leaves it to the driver. vector_quads: output quads in one vector. parts: work
     items that share a sum. half_quads: input quads that are summed in half before they are added in float.
-    float_coordinates: where a read may be outside of the image, its coordinates are computed in float. weights: one of
-    WEIGHTS. winograd: outputs of a tile of Winograd's minimal filtering along the rows, 2 or 4; 0 without it.
+    float_coordinates: if a read may be outside of the image, its coordinates are computed in float. winograd: outputs
+    in a tile of Winograd's minimal filtering along a row, 2 or 4; 0 without it.
     """
 
     block_columns: int = 4
@@ -125,8 +122,13 @@ class Specialisation:
         """Whether the packed weights are a buffer."""
         return self.weights != "image"
 
+    @property
+    def waits(self) -> bool:
+        """Whether the items of a group wait for each other: those without outputs too, which must not return early."""
+        return self.parts > 1 or self.weights == "local"
+
     def allowed(self, problem: Problem) -> bool:
-        """Whether conv.cl computes the problem with it."""
+        """Whether conv.cl can compute the problem with these constants."""
         blocks = self.block_quads * self.passes
         inside = blocks == 1 if problem.depthwise else problem.groups == 1 or problem.group_output_quads % blocks == 0
         kept = not problem.depthwise if self.keep == "input" else self.passes == 1
@@ -141,7 +143,7 @@ class Specialisation:
         return inside and kept and vectors and shared and half and self._stages(problem) and self._transforms(problem)
 
     def _stages(self, problem: Problem) -> bool:
-        """Whether weights and input are not in local memory, or can be."""
+        """Whether nothing is staged in local memory, or it is possible to."""
         one_block = self.parts == self.vector_quads == 1 and self.keep != "input" and self.local_size is not None
         one_image = problem.batch == problem.groups == 1 and problem.phases == (1, 1)
         return self.weights != "local" or (
@@ -150,14 +152,14 @@ class Specialisation:
         )
 
     def _transforms(self, problem: Problem) -> bool:
-        """Whether Winograd's filtering is not used, or can be.
+        """Whether Winograd's filtering is not used, or it is possible to.
 
-        F(2, 3) makes each output of the three columns that its window meets, and nothing else: F(4, 3) of the other
-        three of its tile too, which cancel but for their rounding. With n terms in the sum of a tap, w the largest
-        weight and M the largest value of the tile, about 5.5 n w M 2**-24 of one such value is left (5.5: the largest
-        element of |A| |B| |G| that is 0 without the bars), and NaN of an infinity. So F(4, 3) needs an input whose
-        values are known to be small: M is then no more than SMALL. Both are for float, and for texels that are kept for
-        all of a window's rows or staged.
+        F(2, 3) computes an output from the three columns in its window. F(4, 3) also uses the other three columns of
+        its tile, and they cancel except for rounding. Let n be the terms in the sum of a tap, w the largest weight and
+        M the largest value of the tile. Each of those three columns then leaves an error of about 5.5 n w M 2**-24, and
+        an infinity leaves NaN. (5.5 is the largest element of |A| |B| |G| whose element of A B G is 0.) So F(4, 3)
+        needs an input whose values are known to be small, which bounds M by SMALL. Both tiles need sums in float, and
+        texels that are kept for all rows of a window or staged.
         """
         steps = problem.strides[1], problem.dilations[1], *problem.phases
         kept = self.keep == "input" or (self.keep == "line" and self.weights == "local")
@@ -188,32 +190,27 @@ def problem_of(operation: Convolution, x: tuple[int, ...], w: tuple[int, ...], o
 
 
 def _merged(groups: int, channels: int, filters: int) -> int:
-    """How many groups to treat as one, with zero weights between them, so that groups begin at whole quads."""
+    """How many groups become one, with zero weights between them, so that each group begins at a whole quad."""
     each_in, each_out = channels // groups, filters // groups
     need = [LANES // gcd(LANES, each) for each in (each_in, each_out)]
     merge = max(need)
     return merge if groups % merge == 0 and groups > 1 else groups
 
 
-def _waits(chosen: Specialisation) -> bool:
-    """Whether the items of a group wait for each other: those without outputs too, which must not return early."""
-    return chosen.parts > 1 or chosen.weights == "local"
-
-
 def taps_of(problem: Problem, chosen: Specialisation) -> int:
-    """What an input quad has weights for: positions of the window, or of its rows Winograd's taps."""
+    """Weights of a filter for one input channel: the window's positions, or Winograd's taps of each of its rows."""
     return problem.window[0] * (chosen.winograd + 2 if chosen.winograd else problem.window[1])
 
 
 def sums_of(chosen: Specialisation) -> int:
-    """Texels of sums of a work item: Winograd's are of taps."""
+    """Texels of sums that a work item holds: one for each position and output quad; with Winograd, for each tap."""
     columns = chosen.block_columns
     columns += columns // chosen.winograd * 2 if chosen.winograd else 0
     return columns * chosen.block_rows * chosen.block_quads
 
 
 def staged_quads(problem: Problem, chosen: Specialisation) -> int:
-    """How many input quads' weights a group copies at once; 0 where it copies none."""
+    """Input quads whose weights a work group copies at once; 0 if it copies none."""
     if chosen.weights != "local":
         return 0
     assert chosen.local_size is not None
@@ -223,13 +220,13 @@ def staged_quads(problem: Problem, chosen: Specialisation) -> int:
 
 
 def kept_size(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
-    """Rows and columns of what is kept of them: texels, or Winograd's taps."""
+    """Rows and columns that are kept of an input quad: of texels, or of Winograd's taps."""
     rows, columns = tile_size(problem, chosen)
     return rows, chosen.block_columns // chosen.winograd * (chosen.winograd + 2) if chosen.winograd else columns
 
 
 def staged_texels(problem: Problem, chosen: Specialisation) -> int:
-    """Texels of local memory for one input quad."""
+    """Texels of local memory that one input quad takes, with its weights."""
     assert chosen.local_size is not None
     # One more for each row of quad blocks, as conv.cl has for all input quads together.
     texels = chosen.local_size[1] * (chosen.block_quads * taps_of(problem, chosen) * LANES + 1)
@@ -244,174 +241,25 @@ def staged_texels(problem: Problem, chosen: Specialisation) -> int:
 
 
 def tile_size(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
-    """Rows and columns of the texels of one quad that are kept together."""
+    """Rows and columns of the texels of an input quad that a work item keeps together."""
     kept = KEEP.index(chosen.keep)
     sizes = []
     for axis, block, whole in ((0, chosen.block_rows, kept >= 2), (1, chosen.block_columns, kept >= 1)):
         reach = (block - 1) * problem.strides[axis] + (problem.window[axis] - 1) * problem.dilations[axis]
-        sizes.append(reach // _step(problem, chosen, axis) + 1 if whole else block)
+        sizes.append(reach // read_step(problem, chosen, axis) + 1 if whole else block)
     return sizes[0], sizes[1]
 
 
-def factor_texel(factors: Operand, place: Placement) -> tuple[Index, Index] | None:
-    """Texel x and y of the factors (N, C, 1, 1) of (image, quad); None where they do not lie four to a texel."""
-    if factors.view.bounds or not isinstance(place.storage, Texture):
-        return None
-    n, c = factors.view.shape[:2]
-    channel = variable("quad", ceil(c / LANES)) * LANES + variable_index(LANE)
-    axes = {Variable("i0", n): variable("image", n), Variable("i1", c): channel}
-    x, y, lane = place.address([e.substitute(axes) for e in factors.view.index])
-    lanes = lane == variable_index(LANE) or (c == 1 and lane == constant(0))
-    return (x, y) if lanes and not any(LANE in e.variables() for e in (x, y)) else None
+def read_step(problem: Problem, chosen: Specialisation, axis: int) -> int:
+    """Input rows (axis 0) or columns (axis 1) from one read to the next, so that no output of a block misses one.
 
-
-def convolution_kernel(
-    node: Node, problem: Problem, chosen: Specialisation, output: Placement, placements: Mapping[str, Placement],
-    weights: Texture | HostBuffer, native: bool, exact: bool = False,
-) -> KernelSource:
-    """conv.cl specialised: the node's output and operands at their placements, `weights` packed for the block.
-
-    exact: weights of bytes are read as the integers that they are; without it the epilogue is `scaled` for them.
+    For example, a block of several columns with stride 2 and dilation 4 reads every second column.
     """
-    x = placements[node.operands[0].value]
-    starts = chosen.parts == chosen.vector_quads == 1 and not (chosen.winograd or problem.integers)
-    epilogue = build_epilogue(node, output, placements, native, starts=starts)
-    helpers: list[str] = []
-    constants = _output_access(output, epilogue, helpers) | _geometry(problem, chosen) | _each_position(chosen)
-    constants |= _input_access(node, x, problem, chosen, helpers)
-    constants |= _weight_access(weights, problem, chosen, exact, helpers)
-    constants |= _factor_access(node, placements, problem.half, helpers)
-    assert isinstance(x.storage, Texture) and isinstance(output.storage, Texture)
-    constants["INDEX"] = _index_type(problem, chosen, x.storage.tiling, output.storage.tiling)
-    blocks, local = work_items(problem, chosen), chosen.local_size
-    width, height, depth = local or (1, chosen.parts, 1)
-    size = (round_up(blocks[0], width), round_up(blocks[1], height), round_up(blocks[2], depth))
-    constants |= {"WORK_GROUP": group_attribute(local), "GUARD": int(size != blocks) * (2 if _waits(chosen) else 1)}
-    if not problem.depthwise:
-        constants |= _dense(problem, chosen) | {
-            "WORK_GROUP_WIDTH": width, "WORK_GROUP_HEIGHT": height // chosen.parts, "WORK_GROUP_DEPTH": depth,
-        }
-    factors = [KernelArgument("factors", placements[o.value].storage) for o in node.operands[2:]]
-    arguments = (
-        KernelArgument("output", output.storage, written=True), KernelArgument("input", x.storage),
-        KernelArgument("weights", weights), *factors, *epilogue.arguments,
-    )
-    file = "depthwise.cl" if problem.depthwise else "conv.cl"
-    return KernelSource(
-        specialise(file, constants, "".join(helpers) + epilogue.functions), file, arguments, size, local
-    )
-
-
-def _output_access(output: Placement, epilogue: Epilogue, helpers: list[str]) -> dict[str, str | int]:
-    """The constants of kernels/output.cl and those of START in kernels/store.cl."""
-    assert isinstance(output.storage, Texture)
-    return {
-        "OUTPUT_IMAGE": image_type(output.storage.tiling),
-        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage.tiling, helpers),
-        "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "OUTPUT_OFFSET": output.channel_offset // LANES,
-        "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_LOADS(quad)": epilogue.loads,
-        "EPILOGUE_PARAMETERS": epilogue.parameters, "START": epilogue.start,
-        "START_LOADS(quad)": epilogue.start_loads,
-    }
-
-
-def _geometry(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
-    """Sizes of the tensors, the window and the block."""
-    return {
-        "BATCH": problem.batch, "INPUT_HEIGHT": problem.input_size[0],
-        "OUTPUT_WIDTH": problem.output_size[1], "OUTPUT_HEIGHT": problem.output_size[0],
-        "OUTPUT_QUADS": problem.output_quads, "LAST_LANES": (problem.filters - 1) % LANES + 1,
-        "WINDOW_WIDTH": problem.window[1], "WINDOW_HEIGHT": problem.window[0],
-        "STRIDE_X": problem.strides[1], "STRIDE_Y": problem.strides[0],
-        "DILATION_X": problem.dilations[1], "DILATION_Y": problem.dilations[0],
-        "PAD_X": problem.pads[1], "PAD_Y": problem.pads[0],
-        "PHASES_X": problem.phases[1], "PHASES_Y": problem.phases[0],
-        "BLOCK_COLUMNS": chosen.block_columns, "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads,
-        "COLUMN_STEP": _step(problem, chosen, 1), "ROW_STEP": _step(problem, chosen, 0),
-        "KEEP": KEEP.index(chosen.keep), "HALF_QUADS": chosen.half_quads,
-    }
-
-
-def _dense(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
-    """What conv.cl has beside depthwise.cl."""
-    return {
-        "INPUT_QUADS": problem.group_input_quads, "INPUT_LANES": problem.input_lanes,
-        "GROUP_QUADS": problem.group_output_quads,
-        "PHASE_SHIFT_X": problem.phase_shift[1], "PHASE_SHIFT_Y": problem.phase_shift[0],
-        "EACH_QUAD(act)": " ".join(f"act({o})" for o in range(chosen.block_quads)),
-        "WINOGRAD": chosen.winograd, "PASSES": chosen.passes, "PARTS": chosen.parts,
-        "VECTOR_QUADS": chosen.vector_quads, "STAGED_QUADS": staged_quads(problem, chosen),
-    }
-
-
-def _each_position(chosen: Specialisation) -> dict[str, str | int]:
-    """The text that acts on each position of a block."""
-    positions = itertools.product(range(chosen.block_rows), range(chosen.block_columns))
-    return {"EACH_POSITION(act, o)": " ".join(f"act({row}, {column}, o)" for row, column in positions)}
-
-
-def _input_access(
-    node: Node, x: Placement, problem: Problem, chosen: Specialisation, helpers: list[str]
-) -> dict[str, str | int]:
-    assert isinstance(x.storage, Texture)
-    inside, tiling = _reads_inside(problem, chosen), x.storage.tiling
-    centre = chosen.float_coordinates and tiling.tiles == 1 and not inside
-    past = _reads_past(problem, chosen)
-    return {
-        "INPUT_IMAGE": image_type(tiling), "INPUT_PITCH": x.layout.quads(x.storage.shape),
-        "INPUT_OFFSET": _first_quad(node, x),
-        "COORDINATE": "float" if centre else "int", "TEXEL_CENTRE": "0.5f" if centre else 0,
-        "READ_INPUT(x, y)": read_text("input", tiling, helpers, inside, problem.half, centre, past),
-    }
-
-
-def _first_quad(node: Node, place: Placement) -> int:
-    """The quad of the storage at which the input's channel 0 is, for an operand that `reads_directly`."""
-    zeros = {Variable(f"i{axis}", size): constant(0) for axis, size in enumerate(node.operands[0].view.shape)}
-    return place.address([e.substitute(zeros) for e in node.operands[0].view.index])[0].constant
-
-
-def _weight_access(
-    weights: Texture | HostBuffer, problem: Problem, chosen: Specialisation, exact: bool, helpers: list[str]
-) -> dict[str, str | int]:
-    name = "READ_WEIGHT(first, step)"
-    if isinstance(weights, HostBuffer):
-        size = LANES * chosen.vector_quads
-        where = "(first) + (step)" if problem.depthwise else "(first) + (step) * WEIGHTS_OF_STEP"
-        if weights.dtype == "float16":
-            load = f"vload4({where}, weights)" if chosen.half_quads else f"vload_half{size}({where}, weights)"
-            return {"WEIGHTS": "__global const half *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
-        if weights.dtype == "int8":
-            load = f"convert_{'half' if chosen.half_quads else 'float'}{size}(vload{size}({where}, weights))"
-            return {"WEIGHTS": "__global const char *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
-        load = f"convert_half4(weights[{where}])" if chosen.half_quads else f"weights[{where}]"
-        return {"WEIGHTS": f"__global const float{size} *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
-    declaration = f"read_only {image_type(weights.tiling)} weights"
-    read = read_text("weights", weights.tiling, helpers, inside=chosen.parts == 1, half=chosen.half_quads > 0)
-    if chosen.vector_quads > 1:
-        quads = ", ".join(read.replace("x, y)", f"step, (first) * {chosen.vector_quads} + {n})") for n in range(4))
-        text = f"(float16)({quads})"
-    else:
-        text = read.replace("x, y)", "step, first)")
-    # The product with 127 is an integer within a rounding.
-    whole = weights.dtype == "int8" and exact
-    return {"WEIGHTS": declaration, "WEIGHTS_IN_IMAGE": 1, name: f"rint({BYTE_SCALE}f * {text})" if whole else text}
-
-
-def _factor_access(
-    node: Node, placements: Mapping[str, Placement], half: bool, helpers: list[str]
-) -> dict[str, str | int]:
-    name = "READ_FACTORS(image, quad)"
-    if len(node.operands) < 3:
-        return {"FACTORS": 0, "FACTORS_IMAGE": "image2d_t", name: "((QUAD)(1.0f))"}
-    place = placements[node.operands[2].value]
-    texel = factor_texel(node.operands[2], place)
-    assert texel is not None and isinstance(place.storage, Texture), node
-    read = read_text("factors", place.storage.tiling, helpers, half=half, past=(False, False))
-    x, y = (index_text(e, helpers) for e in texel)
-    return {
-        "FACTORS": 1, "FACTORS_IMAGE": image_type(place.storage.tiling), name: read.replace("x, y)", f"{x}, {y})"),
-    }
+    stride, dilation = problem.strides[axis], problem.dilations[axis]
+    several = (chosen.block_rows, chosen.block_columns)[axis] > 1
+    if problem.window[axis] == 1:
+        return stride
+    return gcd(stride, dilation) if several else dilation
 
 
 def work_items(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]:
@@ -422,55 +270,3 @@ def work_items(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]
         ceil(columns / chosen.block_columns) * problem.phases[1], passes * chosen.parts,
         problem.batch * ceil(rows / chosen.block_rows) * problem.phases[0],
     )
-
-
-def _reads_inside(problem: Problem, chosen: Specialisation) -> bool:
-    """Whether no work item reads outside of the input: there is no padding, and blocks end where the output does."""
-    fits = []
-    for axis, block in ((0, chosen.block_rows), (1, chosen.block_columns)):
-        last = (problem.phase_size[axis] - 1) * problem.strides[axis]
-        last += (problem.window[axis] - 1) * problem.dilations[axis] - problem.pads[axis]
-        whole = problem.phase_size[axis] % block == 0
-        fits.append(whole and problem.pads[axis] <= 0 and last < problem.input_size[axis])
-    return all(fits) and problem.phases == (1, 1) and not _waits(chosen)
-
-
-def _reads_past(problem: Problem, chosen: Specialisation) -> tuple[bool, bool]:
-    """Whether an output needs zeros past the last column, or below the last row of the input's texture."""
-    past = []
-    for axis in (1, 0):
-        # The outputs of one of Winograd's tiles are made of all that it reads.
-        outputs = round_up(problem.phase_size[axis], max(1, chosen.winograd if axis else 1))
-        last = (outputs - 1) * problem.strides[axis] - problem.pads[axis]
-        last += (problem.phases[axis] - 1 + problem.phase_shift[axis]) // problem.phases[axis]
-        past.append(last + (problem.window[axis] - 1) * problem.dilations[axis] >= problem.input_size[axis])
-    # In a batch conv.cl tests the rows itself.
-    return past[0], past[1] and problem.batch == 1
-
-
-def _step(problem: Problem, chosen: Specialisation, axis: int) -> int:
-    """Input columns (axis 1) or rows (0) from one that is read to the next: all that any output of a block needs."""
-    stride, dilation = problem.strides[axis], problem.dilations[axis]
-    several = (chosen.block_rows, chosen.block_columns)[axis] > 1
-    if problem.window[axis] == 1:
-        return stride
-    return gcd(stride, dilation) if several else dilation
-
-
-def _index_type(problem: Problem, chosen: Specialisation, input_tiling: Tiling, output_tiling: Tiling) -> str:
-    """short where every position that the kernel keeps in an INDEX fits."""
-    # Items that only fill up a work group have positions too.
-    groups = chosen.local_size or (1, 1, 1)
-    reach = max(
-        problem.window[axis] * problem.dilations[axis] + group * block * problem.strides[axis]
-        for axis, group, block in ((1, groups[0], chosen.block_columns), (0, groups[2], chosen.block_rows))
-    )
-    largest = max(
-        input_tiling.width + reach * LANES, input_tiling.height + reach, output_tiling.width, output_tiling.height,
-        output_tiling.height * problem.phases[0] + chosen.block_rows, problem.channels, problem.filters,
-        problem.phases[0] * problem.phases[1] * ceil(problem.output_quads / chosen.block_quads) * chosen.parts,
-        problem.group_input_quads + chosen.parts * max(1, chosen.half_quads),
-    )
-    return "short" if largest <= SHORT_LIMIT else "int"
-
-

@@ -15,10 +15,9 @@ from imgconv.graph.index import Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Convolution, Graph, Node, Operand
 from imgconv.graph.view import View
 from imgconv.kernels.access import LANE
-from imgconv.kernels.conv import (
-    BYTE_SCALE, Problem, Specialisation, convolution_kernel, factor_texel, problem_of,
-)
+from imgconv.kernels.conv import BYTE_SCALE, Problem, Specialisation, problem_of
 from imgconv.kernels.conv_choice import candidates, predicted_cost
+from imgconv.kernels.conv_text import convolution_kernel, factor_texel
 from imgconv.kernels.conv_weights import PackedWeights, Weights
 from imgconv.kernels.layout import LANES, Placement, Texture, image_layout
 from imgconv.kernels.limits import HALF_MAX
