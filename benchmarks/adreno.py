@@ -46,7 +46,7 @@ from imgconv.compiling.compiler import prepare
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.config import read_config
 from imgconv.kernels.layout import Alignment, ImageLimits
-from imgconv.kernels.limits import Target
+from imgconv.kernels.target import Target
 
 LIMITS = ImageLimits(16384, 16384, 2048)
 # Adreno has images that are parts of buffers, in rows of multiples of 64 texels.

@@ -49,8 +49,8 @@ from imgconv.config import Config, read_config
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Node
 from imgconv.kernels import conv, matmul
-from imgconv.kernels.limits import Target
 from imgconv.kernels.step import Problem
+from imgconv.kernels.target import Target
 from imgconv.kernels.templates import template_of
 from imgconv.running.target import target_of
 from imgconv.running.tuner import Trial, built, problems_of, ranked, side_by_side

@@ -38,7 +38,7 @@ from benchmarks.measure import run_main
 from benchmarks.measurements import TEMPLATES, Measurement, read_measurements
 from imgconv.commands.arguments import positive
 from imgconv.errors import Error
-from imgconv.kernels import conv, conv_choice, matmul
+from imgconv.kernels import conv, conv_candidates, matmul
 from imgconv.kernels.costs import CPU, LARGE, SMALL, CpuCosts, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
 
 FOLDER = Path(__file__).parent / "measured"
@@ -126,7 +126,7 @@ def predicted(row: Measurement, costs: DeviceCosts) -> float:
     """The cost of a row, and what `measured` shows besides."""
     if isinstance(row.problem, conv.Problem):
         assert isinstance(row.specialisation, conv.Specialisation)
-        cost = conv_choice.predicted_cost(row.problem, row.specialisation, row.kind, row.compute_units, costs)
+        cost = conv_candidates.predicted_cost(row.problem, row.specialisation, row.kind, row.compute_units, costs)
         return cost + (START * CLOCK if isinstance(costs, LargeGpuCosts) else 0.0)
     assert isinstance(row.specialisation, matmul.Specialisation)
     return matmul.predicted_cost(row.problem, row.specialisation, row.kind, row.compute_units, costs)

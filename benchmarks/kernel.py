@@ -38,7 +38,7 @@ from imgconv.compiling.compiler import compile_graph, prepare
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config, read_config
 from imgconv.graph.nodes import Convolution, Graph, Node, Product
-from imgconv.kernels.limits import Target
+from imgconv.kernels.target import Target
 from imgconv.reports.peaks import Peaks, measure_peaks
 from imgconv.running.session import Session
 from imgconv.running.target import target_of

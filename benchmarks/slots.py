@@ -30,7 +30,7 @@ from imgconv.commands.arguments import positive
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config, read_config
 from imgconv.kernels import conv, matmul
-from imgconv.kernels.limits import Target
+from imgconv.kernels.target import Target
 from imgconv.running.tuner import prepare_copies
 from imgconv.stored.tuning import Specialisation
 

@@ -22,8 +22,8 @@ from imgconv.graph.nodes import Graph, Value
 from imgconv.running.compiled import Compiled, SavedSource, Shapes, Source
 from imgconv.running.stream import Stream, check_states
 from imgconv.running.target import target_of
+from imgconv.stored.compiled_file import SavedModel, save_model
 from imgconv.stored.precision_file import read_precision_file
-from imgconv.stored.saved import SavedModel, save_model
 from imgconv.stored.tuning import Database, open_beside
 
 if TYPE_CHECKING:

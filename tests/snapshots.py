@@ -27,7 +27,7 @@ from imgconv.compiling.plan import Plan, Storage
 from imgconv.config import Config
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import Alignment, ImageLimits
-from imgconv.kernels.limits import Target
+from imgconv.kernels.target import Target
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.tensor import Tensor, build_graph, concatenate, convolution

@@ -25,10 +25,10 @@ from imgconv.config import Config
 from imgconv.errors import Error, InputError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Convolution, Graph
-from imgconv.kernels import conv_choice
+from imgconv.kernels import conv_candidates
 from imgconv.kernels.conv import Problem, Specialisation
 from imgconv.kernels.layout import ImageLimits
-from imgconv.kernels.limits import Target
+from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
 from imgconv.reports.peaks import Peaks
 from imgconv.running import timing
@@ -162,8 +162,8 @@ def test_loops_trips_reads_and_multiply_adds() -> None:
 
 def one_by_one(problem: Problem, kind: str, units: int) -> Specialisation:
     """The best that multiplies by each weight of the window, not by Winograd's taps."""
-    made = [c for c in conv_choice.candidates(problem, kind) if not c.winograd]
-    return min(made, key=lambda c: conv_choice.predicted_cost(problem, c, kind, units))
+    made = [c for c in conv_candidates.candidates(problem, kind) if not c.winograd]
+    return min(made, key=lambda c: conv_candidates.predicted_cost(problem, c, kind, units))
 
 
 @pytest.mark.parametrize("target", [GPU, CPU], ids=["gpu", "cpu"])
@@ -402,7 +402,7 @@ def test_every_problem_is_asked_once_with_the_default_first() -> None:
     assert len({asked.problem for asked in found}) == len(found) > 10
     for asked in found:
         assert isinstance(asked.problem, Problem)
-        assert asked.candidates[0] == conv_choice.default_specialisation(asked.problem, "cpu", 2)
+        assert asked.candidates[0] == conv_candidates.default_specialisation(asked.problem, "cpu", 2)
         assert asked.networks == ("squeezenet", "squeezenet")
     assert choice.describe(found[0].problem) == "1x1 512->1000 at 13x13"
 

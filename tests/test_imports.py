@@ -110,6 +110,25 @@ def test_imports_point_downward(name: str) -> None:
         assert same_package or level(other) < level(name), f"{name} imports {other}, which is not below it"
 
 
+# What a folder's __init__.py says that a line in it may know: the others of imgconv that it imports.
+KNOWS = {
+    "files": {"errors"},
+    "graph": {"arrays"},
+    "kernels": {"config", "errors", "graph"},
+    "passes": {"arrays", "errors", "graph", "kernels"},
+    "compiling": {"config", "errors", "graph", "kernels", "passes"},
+    "stored": {"compiling", "config", "errors", "files", "graph", "kernels", "version"},
+    "pictures": {"arrays", "errors", "files", "graph", "tensor"},
+}
+
+
+@pytest.mark.parametrize("folder", KNOWS)
+def test_a_folder_knows_what_it_says(folder: str) -> None:
+    inside = [name for name in modules() if name.partition(".")[0] == folder]
+    found = {other.partition(".")[0] for name in inside for other in imported_modules(name)} - {folder}
+    assert found == KNOWS[folder]
+
+
 def test_no_cycles() -> None:
     done: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""Arguments that several commands take: the model, its sizes, and how it is compiled."""
+"""Arguments that several commands take: the model, its sizes, how it is compiled, how pictures become its input."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 
 from imgconv.errors import InputError
+from imgconv.pictures.preparation import FILTERS, ORDERS, RESIZES
 
 Declared = Mapping[str, tuple[str, list[int | str] | None]]
 Shapes = dict[str, tuple[int, ...] | int]
@@ -110,3 +111,25 @@ def check_sizes(declared: Declared, shapes: Mapping[str, object]) -> None:
 def shown(dimensions: Sequence[int | str] | None) -> str:
     """Dimensions as text: [1, 3, height, ?]."""
     return "of no stated shape" if dimensions is None else f"[{', '.join(str(d) or '?' for d in dimensions)}]"
+
+
+def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
+    """How a picture becomes the array of an input, and arrays for the other inputs."""
+    before = parser.add_argument_group("preparing a picture")
+    before.add_argument(
+        "--resize", choices=RESIZES, default="stretch",
+        help="stretch: fill the model's size (default); crop: cover it, keep the middle; letterbox: fit in, top left",
+    )
+    before.add_argument(
+        "--filter", choices=FILTERS, default="antialias",
+        help="antialias: weigh all pixels that fall into one with a triangle (default), area: all alike, bicubic: with "
+        "a cubic; bilinear: the four nearest only, as OpenCV does",
+    )
+    before.add_argument("--pad", type=int, default=114, metavar="PIXEL", help="fills a letterbox (default: 114)")
+    before.add_argument("--order", choices=ORDERS, help="channels (default: rgb, or y, the luma, if there is one)")
+    before.add_argument("--scale", type=number, default=1.0, help="a number or a fraction such as 1/255 (default: 1)")
+    before.add_argument("--mean", type=numbers, default=(0.0,), metavar="MEAN", help="one value, or three: 104,117,123")
+    before.add_argument("--std", type=numbers, default=(1.0,), metavar="STD", help="one value, or three")
+    before.add_argument(
+        "--input", type=named, action="append", default=[], metavar="NAME=FILE.npy", help="the array of another input"
+    )

@@ -11,39 +11,15 @@ import numpy
 from PIL import Image
 
 from imgconv.arrays import Array, Arrays
-from imgconv.commands.arguments import Declared, Shapes, check_sizes, named, number, numbers, read_shapes, shown
+from imgconv.commands.arguments import Declared, Shapes, check_sizes, read_shapes, shown
 from imgconv.errors import InputError
 from imgconv.files.archive import is_archive
 from imgconv.files.disk import check_regular
 from imgconv.onnx_import import declared_inputs
 from imgconv.pictures.device import PICTURE
-from imgconv.pictures.preparation import (
-    FILTERS, ORDERS, RESIZES, Order, PictureInput, Preparation, picture_inputs,
-)
+from imgconv.pictures.preparation import Order, PictureInput, Preparation, picture_inputs
 from imgconv.preprocess import input_array, read_picture
-from imgconv.stored.saved import SavedModel
-
-
-def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
-    """How a picture becomes the array of an input, and arrays for the other inputs."""
-    before = parser.add_argument_group("preparing a picture")
-    before.add_argument(
-        "--resize", choices=RESIZES, default="stretch",
-        help="stretch: fill the model's size (default); crop: cover it, keep the middle; letterbox: fit in, top left",
-    )
-    before.add_argument(
-        "--filter", choices=FILTERS, default="antialias",
-        help="antialias: weigh all pixels that fall into one with a triangle (default), area: all alike, bicubic: with "
-        "a cubic; bilinear: the four nearest only, as OpenCV does",
-    )
-    before.add_argument("--pad", type=int, default=114, metavar="PIXEL", help="fills a letterbox (default: 114)")
-    before.add_argument("--order", choices=ORDERS, help="channels (default: rgb, or y, the luma, if there is one)")
-    before.add_argument("--scale", type=number, default=1.0, help="a number or a fraction such as 1/255 (default: 1)")
-    before.add_argument("--mean", type=numbers, default=(0.0,), metavar="MEAN", help="one value, or three: 104,117,123")
-    before.add_argument("--std", type=numbers, default=(1.0,), metavar="STD", help="one value, or three")
-    before.add_argument(
-        "--input", type=named, action="append", default=[], metavar="NAME=FILE.npy", help="the array of another input"
-    )
+from imgconv.stored.compiled_file import SavedModel
 
 
 @dataclass(frozen=True)

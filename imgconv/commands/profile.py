@@ -10,8 +10,9 @@ from rich import box
 from rich.table import Table
 
 from imgconv.arrays import Array
-from imgconv.commands.arguments import Shapes, add_model_arguments, add_precision_argument, check_sizes, positive
-from imgconv.commands.inputs import add_picture_arguments, read_given
+from imgconv.commands.arguments import Shapes, add_model_arguments, add_picture_arguments, add_precision_argument
+from imgconv.commands.arguments import check_sizes, positive
+from imgconv.commands.inputs import read_given
 from imgconv.files.disk import check_folder, written_whole
 from imgconv.model import load
 from imgconv.preprocess import read_picture

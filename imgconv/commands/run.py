@@ -14,8 +14,9 @@ import numpy
 from PIL import Image
 
 from imgconv.arrays import Arrays
-from imgconv.commands.arguments import Shapes, add_model_arguments, add_precision_argument, count, shown
-from imgconv.commands.inputs import Given, add_picture_arguments, read_given
+from imgconv.commands.arguments import Shapes, add_model_arguments, add_picture_arguments, add_precision_argument, count
+from imgconv.commands.arguments import shown
+from imgconv.commands.inputs import Given, read_given
 from imgconv.errors import InputError
 from imgconv.files.disk import check_folder, written_whole
 from imgconv.model import Model, Settings, open_source

@@ -11,13 +11,13 @@ from rich import box
 from rich.table import Table
 
 from imgconv.cl.device import open_device, select
-from imgconv.commands.arguments import add_model_arguments, number, positive
-from imgconv.commands.inputs import add_picture_arguments, read_cases
+from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, number, positive
+from imgconv.commands.inputs import read_cases
 from imgconv.config import Config, read_config
 from imgconv.errors import ConfigError
 from imgconv.files.disk import check_folder, written_whole
-from imgconv.kernels.limits import HALF_MAX, Target
 from imgconv.kernels.step import Problem
+from imgconv.kernels.target import HALF_MAX, Target
 from imgconv.onnx_import import import_onnx
 from imgconv.reports import terminal
 from imgconv.running.compiled import prepare_for

@@ -9,8 +9,8 @@ from rich import box
 from rich.table import Table
 
 from imgconv.cl.device import DeviceInfo, open_device, select
-from imgconv.commands.arguments import add_model_arguments, add_precision_argument, number
-from imgconv.commands.inputs import add_picture_arguments, read_cases
+from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument, number
+from imgconv.commands.inputs import read_cases
 from imgconv.config import Config, read_config
 from imgconv.errors import Error
 from imgconv.files.disk import check_folder, written_whole

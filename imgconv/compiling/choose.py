@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from imgconv.config import Config
-from imgconv.kernels.limits import Target
 from imgconv.kernels.step import Choice, Step, Template
+from imgconv.kernels.target import Target
 
 
 @dataclass(frozen=True)

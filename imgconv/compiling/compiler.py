@@ -12,7 +12,7 @@ from imgconv.config import Config
 from imgconv.errors import DeviceError
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import ImageLimits
-from imgconv.kernels.limits import Target
+from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
 
 

@@ -13,11 +13,11 @@ from imgconv.config import Config
 from imgconv.errors import ResourceError
 from imgconv.kernels import generated
 from imgconv.kernels.layout import Placement, Texture
-from imgconv.kernels.limits import Target
 from imgconv.kernels.rows import Rows
 from imgconv.kernels.rows_text import rows_kernel
 from imgconv.kernels.source import KernelSource
 from imgconv.kernels.step import Packed, Step
+from imgconv.kernels.target import Target
 from imgconv.kernels.windows import windows_kernel
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from imgconv.compiling.choose import Chooser, CostModel, choose
 from imgconv.compiling.emit import Emitter
-from imgconv.compiling.memory import assign_regions, assign_slots, most_alive
+from imgconv.compiling.memory_planning import assign_regions, assign_slots, most_alive
 from imgconv.compiling.place import place
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.graph.moved import split_moved
 from imgconv.graph.nodes import Graph
-from imgconv.kernels.limits import Target
+from imgconv.kernels.target import Target
 
 
 def lower(

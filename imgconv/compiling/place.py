@@ -14,9 +14,9 @@ from imgconv.config import Config
 from imgconv.graph.nodes import IDENTITY, Concatenation, Gather, Graph, Load, Node, Operand, Reduction, Value, plain
 from imgconv.graph.view import reshape
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture, byte_texture
-from imgconv.kernels.limits import Target
 from imgconv.kernels.rows import Rows, find_rows
 from imgconv.kernels.step import Step, Template, describe, operation_of
+from imgconv.kernels.target import Target
 from imgconv.kernels.templates import TEMPLATES
 
 

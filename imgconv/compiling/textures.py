@@ -10,12 +10,12 @@ from typing import Any
 import numpy
 
 from imgconv.config import Config
-from imgconv.graph.bounds import convolutions_of_small
 from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Product, Reduction
 from imgconv.graph.nodes import Value
+from imgconv.graph.value_ranges import convolutions_of_small
 from imgconv.kernels.conv import SMALL
 from imgconv.kernels.layout import HostBuffer, Layout, Placement, Texture, choose_tiling, image_layout, matrix_layout
-from imgconv.kernels.limits import HALF_MAX, Target
+from imgconv.kernels.target import HALF_MAX, Target
 
 LONG_SUM = 64
 # On most devices, rows of an image begin at multiples of ROW_TEXELS texels: an image of short rows is mostly padding.

@@ -16,13 +16,13 @@ from imgconv.graph.nodes import Convolution, Graph, Node, Operand
 from imgconv.graph.view import View
 from imgconv.kernels.access import LANE
 from imgconv.kernels.conv import BYTE_SCALE, Problem, Specialisation, problem_of
-from imgconv.kernels.conv_choice import candidates, predicted_cost
+from imgconv.kernels.conv_candidates import candidates, predicted_cost
 from imgconv.kernels.conv_text import convolution_kernel, factor_texel
 from imgconv.kernels.conv_weights import PackedWeights, Weights
 from imgconv.kernels.layout import LANES, Placement, Texture, image_layout
-from imgconv.kernels.limits import HALF_MAX
 from imgconv.kernels.source import KernelSource
 from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_of
+from imgconv.kernels.target import HALF_MAX
 
 
 @dataclass(frozen=True, eq=False)

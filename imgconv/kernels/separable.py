@@ -9,17 +9,17 @@ from functools import lru_cache
 from math import ceil, gcd, prod
 
 from imgconv.graph.nodes import Convolution, Graph, Node
-from imgconv.kernels import conv, conv_choice
+from imgconv.kernels import conv, conv_candidates
 from imgconv.kernels.access import SHORT_LIMIT, KernelArgument, image_type, read_text, write_text
 from imgconv.kernels.conv_template import is_direct
 from imgconv.kernels.conv_weights import PackedWeights, Weights
 from imgconv.kernels.costs import LARGE, LARGE_GPU, LargeGpuCosts
 from imgconv.kernels.epilogue import build_epilogue
 from imgconv.kernels.layout import LANES, Placement, Texture, choose_tiling, image_layout
-from imgconv.kernels.limits import Target
 from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.kernels.specialise import specialise
 from imgconv.kernels.step import Emitting, Placing, Step, Template, describe
+from imgconv.kernels.target import Target
 
 # Columns and output quads of a block; blocks along and across a tile; work groups that share a tile's output quads.
 BLOCKS = ((1, 1), (2, 1), (4, 1), (7, 1), (1, 2), (2, 2), (4, 2))
@@ -118,8 +118,8 @@ def default_specialisation(
 def cost_of_two(problem: Problem, kind: str, compute_units: int) -> float:
     """The predicted cost of both convolutions by conv.cl, and of the second launch, in cycles of a compute unit."""
     both = (problem.depthwise, problem.pointwise)
-    chosen = (conv_choice.default_specialisation(p, kind, compute_units) for p in both)
-    costs = (conv_choice.predicted_cost(p, c, kind, compute_units) for p, c in zip(both, chosen, strict=True))
+    chosen = (conv_candidates.default_specialisation(p, kind, compute_units) for p in both)
+    costs = (conv_candidates.predicted_cost(p, c, kind, compute_units) for p, c in zip(both, chosen, strict=True))
     return LARGE.launch + sum(costs)
 
 

@@ -16,8 +16,8 @@ from imgconv.config import Config
 from imgconv.graph.expression import operations
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Load, Node, Operand, Value
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture
-from imgconv.kernels.limits import Target
 from imgconv.kernels.source import KernelSource
+from imgconv.kernels.target import Target
 
 
 class Problem(Protocol):

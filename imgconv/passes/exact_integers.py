@@ -9,12 +9,12 @@ import numpy
 
 from imgconv.errors import UnsupportedError
 from imgconv.graph import expression
-from imgconv.graph.bounds import Bounds, Range
 from imgconv.graph.expression import Apply, Argument, Expression, Literal
 from imgconv.graph.moved import EXACT, WIDE, moved_values
 from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Product, Reduction
 from imgconv.graph.nodes import Value
 from imgconv.graph.nodes import plain
+from imgconv.graph.value_ranges import Bounds, Range
 
 # If their operands are integers of at most 24 bits, so are their results.
 _PRESERVING = frozenset(

@@ -10,7 +10,7 @@ from typing import Any
 
 from imgconv.arrays import Arrays
 from imgconv.cl.device import DeviceInfo, open_device
-from imgconv.compiling.memory import lifetimes
+from imgconv.compiling.memory_planning import lifetimes
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config
 from imgconv.kernels.layout import Texture

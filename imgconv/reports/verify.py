@@ -22,7 +22,7 @@ from imgconv.compiling.plan import Launch
 from imgconv.config import Precision
 from imgconv.errors import Error
 from imgconv.graph.nodes import Graph
-from imgconv.kernels.limits import HALF_MAX
+from imgconv.kernels.target import HALF_MAX
 from imgconv.running.exchange import check_inputs
 from imgconv.running.precision import Inputs, magnitude, relative_error
 from imgconv.running.programs import Progress

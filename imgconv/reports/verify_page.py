@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from math import log10
 
-from imgconv.kernels.limits import HALF_MAX
+from imgconv.kernels.target import HALF_MAX
 from imgconv.reports.verify import Layer, first_problem
 
 # The powers of ten that the left and the right end of a bar stand for.

@@ -1,10 +1,13 @@
-"""A Plan on an opened device. A line in here may call imgconv.cl; nothing is decided that a plan could say.
+"""A model on an opened device: its plans, what they allocate and enqueue, and what only a run can find out.
 
-session.py      Session: a plan with its memory.py, programs.py, launching.py and measuring.py
-exchange.py     the arrays, buffers and images of a caller
-pipeline.py     frames in flight; stream.py: states between frames
-compiled.py     a model's plans for the shapes that come
-target.py       an opened device as the compiler sees it
-precision.py    which values keep float, found by running
-tuner.py        which specialisation is fastest, found by running; timing.py
+A line in here may call imgconv.cl. What a graph and a device's numbers decide is decided in compiling/.
+
+session.py         Session: a plan with its device_memory.py, programs.py, launching.py and measuring.py
+exchange.py        the arrays, buffers and images of a caller
+pipeline.py        frames in flight; frame_memory.py is that of one frame, mapped.py gives it to the caller
+stream.py          states between frames
+compiled.py        a model's plans for the shapes that come
+target.py          an opened device as the compiler sees it
+precision.py       which values keep float, found by running
+tuner.py           which specialisation is fastest, found by running; timing.py
 """

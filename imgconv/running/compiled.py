@@ -15,8 +15,8 @@ from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.graph.nodes import Graph
 from imgconv.running.target import target_of
+from imgconv.stored.compiled_file import SavedModel
 from imgconv.stored.precision_file import PrecisionFile
-from imgconv.stored.saved import SavedModel
 from imgconv.stored.tuning import Database, Tuned
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from imgconv.cl.queue import Launch, bind, enqueue, enqueue_all
 from imgconv.cl.recording import Recording, distrust, is_trusted, record, trust
 from imgconv.compiling.plan import Storage
 from imgconv.errors import DeviceError
+from imgconv.running.device_memory import DeviceMemory
 from imgconv.running.exchange import ImageCopy
-from imgconv.running.memory import DeviceMemory
 from imgconv.running.programs import Programs
 
 LAUNCHES_COMPARED = 4

@@ -9,9 +9,9 @@ from typing import Any
 
 from imgconv.cl.busy import Busy
 from imgconv.cl.queue import durations, enqueue, finish, spans
+from imgconv.running.device_memory import DeviceMemory
 from imgconv.running.exchange import Exchange
 from imgconv.running.launching import Lane
-from imgconv.running.memory import DeviceMemory
 
 Span = tuple[float, float]
 

@@ -31,7 +31,7 @@ from imgconv.compiling.compiler import Prepared
 from imgconv.compiling.plan import Plan
 from imgconv.config import Precision
 from imgconv.graph.nodes import Graph, Value
-from imgconv.kernels.limits import HALF_MAX
+from imgconv.kernels.target import HALF_MAX
 from imgconv.running.programs import Progress
 from imgconv.running.session import Session
 

@@ -10,10 +10,10 @@ from imgconv.cl.ending import driver_use
 from imgconv.cl.queue import Launch, enqueue, finish
 from imgconv.cl.transfer import Port, enqueue_copy, finish_queue
 from imgconv.compiling.plan import Plan, Storage
+from imgconv.running.device_memory import Array, DeviceMemory
 from imgconv.running.exchange import Exchange, moved_outputs
 from imgconv.running.launching import Lane, Launching
 from imgconv.running.measuring import Measuring, Timeline
-from imgconv.running.memory import Array, DeviceMemory
 from imgconv.running.programs import Programs, Progress
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from imgconv.cl.device import DeviceInfo
 from imgconv.kernels.layout import Alignment, ImageLimits
-from imgconv.kernels.limits import Target
+from imgconv.kernels.target import Target
 
 
 def target_of(info: DeviceInfo) -> Target:

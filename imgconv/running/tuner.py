@@ -20,8 +20,8 @@ from imgconv.compiling.compiler import Prepared
 from imgconv.config import Config
 from imgconv.errors import Error
 from imgconv.graph.nodes import Graph, Node, Operand, Value
-from imgconv.kernels.limits import Target
 from imgconv.kernels.step import Choice, Problem
+from imgconv.kernels.target import Target
 from imgconv.kernels.templates import template_of
 from imgconv.running.precision import relative_error
 from imgconv.running.session import Session

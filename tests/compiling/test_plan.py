@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from imgconv.compiling.compiler import compile_graph
 from imgconv.compiling.emit import Emitter
 from imgconv.compiling.lower import lower
-from imgconv.compiling.memory import assign_regions, assign_slots, lifetimes, most_alive
+from imgconv.compiling.memory_planning import assign_regions, assign_slots, lifetimes, most_alive
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.compiling.textures import choose_layouts, concatenations_in_place, widened
 from imgconv.config import Config
@@ -27,13 +27,13 @@ from imgconv.graph.view import View, axis_variables
 from imgconv.kernels import conv_weights
 from imgconv.kernels.access import KernelArgument
 from imgconv.kernels.conv import Specialisation
-from imgconv.kernels.conv_choice import default_specialisation
+from imgconv.kernels.conv_candidates import default_specialisation
 from imgconv.kernels.conv_template import TEMPLATE
 from imgconv.kernels.layout import (
     Alignment, HostBuffer, ImageLimits, Layout, Texture, choose_tiling, image_layout, matrix_layout,
 )
-from imgconv.kernels.limits import Target
 from imgconv.kernels.source import KernelSource
+from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
 from imgconv.tensor import Tensor, build_graph, concatenate, convolution, gather
 

@@ -19,7 +19,7 @@ from imgconv.compiling.compiler import Prepared, limited
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.config import Config
 from imgconv.graph.nodes import Graph
-from imgconv.kernels.limits import Target
+from imgconv.kernels.target import Target
 from imgconv.passes import PIPELINE, run_passes
 from imgconv.passes.elementwise import merge_elementwise
 from imgconv.passes.epilogues import fuse_epilogues

@@ -15,7 +15,7 @@ from support import assert_close, make_model, run_oracle
 
 from imgconv.cl.device import Context
 from imgconv.config import Config
-from imgconv.kernels import conv, conv_choice
+from imgconv.kernels import conv, conv_candidates
 from imgconv.kernels.layout import HostBuffer, Texture
 from imgconv.onnx_import import import_onnx
 
@@ -54,8 +54,8 @@ def keeping(context: Context, place: str, **changes: Any) -> Wanted:
     """The device, with the weights of every convolution in one place: a buffer or an image."""
 
     def choose(problem: conv.Problem, kind: str, units: int) -> conv.Specialisation:
-        made = [c for c in conv_choice.candidates(problem, kind) if c.weights_in_buffer == (place == "buffer")]
-        return min(made, key=lambda c: conv_choice.predicted_cost(problem, c, kind, units))
+        made = [c for c in conv_candidates.candidates(problem, kind) if c.weights_in_buffer == (place == "buffer")]
+        return min(made, key=lambda c: conv_candidates.predicted_cost(problem, c, kind, units))
 
     return choosing(target(context, "gpu", **changes), convolution=choose)
 

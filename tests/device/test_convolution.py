@@ -18,7 +18,7 @@ from imgconv.config import Config
 from imgconv.errors import DeviceError
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.conv import Problem, Specialisation
-from imgconv.kernels.conv_choice import candidates, predicted_cost
+from imgconv.kernels.conv_candidates import candidates, predicted_cost
 from imgconv.kernels.layout import Texture
 from imgconv.tensor import Tensor, build_graph, convolution
 

@@ -13,7 +13,7 @@ from running import Choose, check, choosing, device_settings, run_tensors, targe
 
 from imgconv.cl.device import Context
 from imgconv.config import Config
-from imgconv.kernels import conv_choice
+from imgconv.kernels import conv_candidates
 from imgconv.kernels.matmul import Problem, as_convolution
 from imgconv.tensor import Tensor, concatenate
 
@@ -156,5 +156,5 @@ def test_a_product_by_a_known_matrix_is_made_in_blocks_of_rows() -> None:
     """As the convolution of one column: what is read of the matrix serves several rows."""
     problem = as_convolution(Problem(1, 196, 192, 768))
     for units in (2, 132):
-        chosen = conv_choice.default_specialisation(problem, "gpu", units)
+        chosen = conv_candidates.default_specialisation(problem, "gpu", units)
         assert chosen.block_rows > 2 and chosen.block_columns == 1, (units, chosen)

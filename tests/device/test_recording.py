@@ -91,7 +91,7 @@ def test_a_run_after_one_that_stopped_half_way(recorder: DeviceInfo, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
-        broken.setattr("imgconv.running.memory.enqueue_download", interrupted)
+        broken.setattr("imgconv.running.device_memory.enqueue_download", interrupted)
         model.run(inputs)
     numpy.testing.assert_array_equal(model.run(inputs)["y"], expected)
 

@@ -25,7 +25,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.running.launching import LAUNCHES_COMPARED
-from imgconv.stored import saved
+from imgconv.stored import compiled_file
 from imgconv.tensor import Tensor, build_graph, concatenate
 
 ROOT = Path(__file__).parent.parent.parent
@@ -125,7 +125,7 @@ def test_a_binary_that_the_driver_refuses(device: DeviceInfo, tmp_path: Path, mo
 
 
 def test_another_version_of_imgconv(device: DeviceInfo, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved, "VERSION", "99.0")
+    monkeypatch.setattr(compiled_file, "VERSION", "99.0")
     with pytest.raises(imgconv.ModelError, match=r"file '.*m.imgconv': imgconv .* compiled it, this is 99.0: compile"):
         imgconv.load(path, device=device)
 

@@ -19,8 +19,8 @@ from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.kernels.layout import ImageLimits, Texture
-from imgconv.kernels.limits import Target
 from imgconv.kernels.separable import Problem, Specialisation, candidates, default_specialisation, predicted_cost
+from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
 from imgconv.tensor import Tensor, build_graph, concatenate
 from models import build

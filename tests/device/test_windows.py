@@ -13,7 +13,7 @@ from running import check, device_settings, target
 from imgconv.cl.device import Context
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config
-from imgconv.kernels.limits import Target
+from imgconv.kernels.target import Target
 from imgconv.passes import windows
 
 P = PoolingProblem

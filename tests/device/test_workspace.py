@@ -19,10 +19,10 @@ from imgconv.config import Config
 from imgconv.errors import ResourceError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
-from imgconv.kernels import conv, conv_choice
+from imgconv.kernels import conv, conv_candidates
 from imgconv.kernels.layout import Texture
 from imgconv.passes import run_passes
-from imgconv.running import memory as device_memory
+from imgconv.running import device_memory as device_memory
 from imgconv.running.session import Session
 from imgconv.running.target import target_of
 from imgconv.tensor import Tensor, build_graph
@@ -148,8 +148,8 @@ def test_winograd_reads_no_stale_texels(device: DeviceInfo) -> None:
 
     def choose(problem: conv.Problem, kind: str, units: int) -> conv.Specialisation:
         small = replace(problem, small=True)  # what of the input is in the sums is
-        tiles = [c for c in conv_choice.candidates(small, kind) if c.winograd == 4]
-        return tiles[0] if tiles else conv_choice.default_specialisation(problem, kind, units)
+        tiles = [c for c in conv_candidates.candidates(small, kind) if c.winograd == 4]
+        return tiles[0] if tiles else conv_candidates.default_specialisation(problem, kind, units)
 
     apart = replace(target_of(device), images_in_buffers=None)
     plan = lower(graph, Config(), apart, chooser=Taking(convolution=choose))

@@ -30,7 +30,7 @@ from imgconv.config import Config
 from imgconv.errors import DeviceError
 from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.layout import Alignment
-from imgconv.kernels.limits import Target
+from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
 from imgconv.reports.peaks import Peaks
 from imgconv.reports.profile import Profile

@@ -24,7 +24,7 @@ from imgconv.errors import ConfigError, DeviceError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import ImageLimits
-from imgconv.kernels.limits import Target
+from imgconv.kernels.target import Target
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.running.precision import Block, choose_precision, drawn_inputs, most_sensitive, relative_error

@@ -22,7 +22,7 @@ from imgconv.compiling.choose import Request
 from imgconv.compiling.compiler import Prepared
 from imgconv.config import Config
 from imgconv.errors import ConfigError
-from imgconv.kernels import conv, conv_choice, matmul
+from imgconv.kernels import conv, conv_candidates, matmul
 from imgconv.kernels.step import Choice
 from imgconv.kernels.templates import template_of
 from imgconv.onnx_import import import_onnx
@@ -34,7 +34,7 @@ from imgconv.tensor import Tensor, build_graph
 ROOT = Path(__file__).parents[2]
 PROBLEM = conv.Problem(1, 32, (14, 14), 64, (14, 14), (1, 1), (1, 1), (1, 1), (0, 0), 1)
 PRODUCT = matmul.Problem(1, 3, 64, 40)
-SLOW, FAST = conv_choice.candidates(PROBLEM, "gpu")[:2]
+SLOW, FAST = conv_candidates.candidates(PROBLEM, "gpu")[:2]
 HERE = "Vendor | GPU | OpenCL C 1.2 | driver 1"
 NAME = key(PROBLEM, Config())
 
@@ -60,8 +60,8 @@ def chosen(database: Database, device: str = HERE, config: Config = Config()) ->
 
 def test_the_fastest_is_chosen(database: Database) -> None:
     default = chosen(database)
-    assert default == conv_choice.default_specialisation(PROBLEM, "gpu", 8)
-    other = next(c for c in conv_choice.candidates(PROBLEM, "gpu") if c != default)
+    assert default == conv_candidates.default_specialisation(PROBLEM, "gpu", 8)
+    other = next(c for c in conv_candidates.candidates(PROBLEM, "gpu") if c != default)
     database.record(HERE, NAME, [Measured(default, 2e-3), Measured(other, 1e-3)])
     assert chosen(database) == other
     assert database.find(HERE, NAME) == [Measured(other, 1e-3), Measured(default, 2e-3)]
@@ -86,7 +86,7 @@ def test_another_device_or_driver_is_not_consulted(database: Database, other: st
 
 def test_what_the_kernels_no_longer_take_is_not_chosen(database: Database) -> None:
     database.record(HERE, NAME, [Measured(replace(SLOW, half_quads=4), 1e-9)])
-    assert chosen(database) == conv_choice.default_specialisation(PROBLEM, "gpu", 8)
+    assert chosen(database) == conv_candidates.default_specialisation(PROBLEM, "gpu", 8)
     assert choice(database, PROBLEM).seconds is None, "and not said to be"
     with sqlite3.connect(database.path) as connection:
         connection.execute("""UPDATE measured SET specialisation = '{"kernel": "convolution", "unheard_of": 1}'""")
@@ -255,5 +255,5 @@ def test_a_kill_leaves_the_file_whole(database: Database) -> None:
 def test_groups_that_stage_the_input_of_a_product_are_two_items_wide() -> None:
     """Where that leaves none idle."""
     large = conv.Problem(1, 256, (256, 256), 256, (256, 256), (1, 1), (1, 1), (1, 1), (0, 0), 1)
-    groups = [c.local_size or () for c in conv_choice.candidates(large, "gpu") if c.weights == "local"]
+    groups = [c.local_size or () for c in conv_candidates.candidates(large, "gpu") if c.weights == "local"]
     assert groups and all(group[0] == 2 and prod(group) == 128 for group in groups)

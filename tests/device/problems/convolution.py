@@ -10,7 +10,7 @@ import numpy
 from hypothesis import strategies as st
 from problems import Array, Instance, Pair, Shape, half_rounding, numbers, rounding, source
 
-from imgconv.kernels import conv as convolution_kernel, conv_choice
+from imgconv.kernels import conv as convolution_kernel, conv_candidates
 from imgconv.tensor import Tensor, convolution
 
 
@@ -190,7 +190,7 @@ def convolution_specialisations(problem: convolution_kernel.Problem) -> list[con
     The numbers of problems are small.
     """
     problem = replace(problem, small=True)
-    made = [c for kind in ("cpu", "gpu") for c in conv_choice.candidates(problem, kind)]
+    made = [c for kind in ("cpu", "gpu") for c in conv_candidates.candidates(problem, kind)]
     half = max((c.half_quads for c in made), default=0)
     for columns, rows, quads, keep in itertools.product((1, 3, 5), (1, 2, 3), (1, 2, 3, 4), convolution_kernel.KEEP):
         for weights, parts, passes, vector, local in (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy
 import pytest
 
-from imgconv.graph.bounds import convolutions_of_small
+from imgconv.graph.value_ranges import convolutions_of_small
 from imgconv.graph.view import samples
 from imgconv.passes import run_passes
 from imgconv.tensor import Tensor, build_graph, concatenate, gather, where

@@ -19,8 +19,8 @@ from imgconv.config import Config
 from imgconv.errors import ModelError
 from imgconv.files.archive import Archive, write_archive
 from imgconv.graph.nodes import Graph
-from imgconv.kernels.limits import Target
 from imgconv.kernels.source import COMMON
+from imgconv.kernels.target import Target
 from imgconv.stored import serial
 from imgconv.version import VERSION
 
