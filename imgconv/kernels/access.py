@@ -1,8 +1,8 @@
 """Loads and stores as OpenCL text, shared by every kernel.
 
 An `Emitter` collects the statements of one kernel or epilogue function. `load` reads an operand through its view for
-the four lanes of one output texel: one texel read where the four lanes are the four lanes of one texel, one read and a
-splat where they are all the same element, single elements otherwise.
+the four lanes of one output texel. It reads one texel if these lanes are the lanes of one input texel, or if they all
+are the same element, and single elements otherwise.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texture, Tiling
 LANE = Variable("lane", LANES)
 COMPONENTS = "xyzw"
 SHORT_LIMIT = 32767
-ELEMENTS = {"float16": "half", "uint8": "uchar"}  # what a buffer holds, where it is not float
+ELEMENTS = {"float16": "half", "uint8": "uchar"}  # the element types of buffers, except float
 
 
 @dataclass(frozen=True)
 class KernelArgument:
-    """An image or buffer that a kernel takes."""
+    """An image or buffer argument of a kernel."""
 
     name: str
     storage: Texture | HostBuffer
@@ -41,15 +41,15 @@ class KernelArgument:
 
 
 def image_type(tiling: Tiling) -> str:
-    """The OpenCL type of the image that holds a tiling."""
+    """The OpenCL type of the image of a tiling."""
     return "image2d_array_t" if tiling.layers > 1 else "image2d_t"
 
 
 def index_text(index: Index, helpers: list[str]) -> str:
-    """The text of an index; the tables that it looks up are added to `helpers`.
+    """The text of an index. Adds the tables that it uses to `helpers`.
 
-    A position outside of a table reads the entry at its nearer end, as `Index.evaluate` does. There are such positions
-    where what is read is not used: past the last channel, and where a bound of the view does not hold.
+    A position outside a table reads the nearest entry, as in `Index.evaluate`. Such an entry is not used: the position
+    is past the last channel, or a bound of the view does not hold.
     """
 
     def look_up(lookup: Lookup, position: str) -> str:
@@ -65,7 +65,7 @@ def index_text(index: Index, helpers: list[str]) -> str:
 
 
 def _table(table: tuple[int, ...]) -> tuple[str, str]:
-    """Name and definition of a table."""
+    """The name and the definition of a table."""
     kind = "short" if max(map(abs, table)) <= SHORT_LIMIT else "int"
     name = "table_" + hashlib.sha256(repr(table).encode()).hexdigest()[:12]
     entries = ", ".join(map(str, table))
@@ -75,13 +75,13 @@ def _table(table: tuple[int, ...]) -> tuple[str, str]:
 
 
 def coordinates(tiling: Tiling) -> str:
-    """The OpenCL coordinates, in x and y, of a texel of the grid."""
+    """The image coordinates, as OpenCL text, of the grid's texel at (x, y)."""
     x, y, layer = (index_text(e, []) for e in tiling.texel)
     return f"(int4)({x}, {y}, {layer}, 0)" if tiling.layers > 1 else f"(int2)({x}, {y})"
 
 
 def read_function(tiling: Tiling) -> tuple[str, str]:
-    """Name and definition of the function that reads a texel of a tiled grid; zero outside of the grid."""
+    """The name and the definition of the function that reads a texel of a tiled grid, zero outside the grid."""
     name = f"read_tiled_{_signature(tiling)}"
     return name, (
         f"#ifndef HAVE_{name}\n#define HAVE_{name}\n"
@@ -92,7 +92,7 @@ def read_function(tiling: Tiling) -> tuple[str, str]:
 
 
 def write_function(tiling: Tiling) -> tuple[str, str]:
-    """Name and definition of the function that writes a texel of a tiled grid."""
+    """The name and the definition of the function that writes a texel of a tiled grid."""
     name = f"write_tiled_{_signature(tiling)}"
     return name, (
         f"#ifndef HAVE_{name}\n#define HAVE_{name}\n"
@@ -105,15 +105,15 @@ def read_text(
     image: str, tiling: Tiling, helpers: list[str], inside: bool = False, half: bool = False, centre: bool = False,
     past: tuple[bool, bool] = (True, True),
 ) -> str:
-    """The text that reads texel (x, y) of an image's grid; a helper that it calls is added to `helpers`.
+    """The text that reads texel (x, y) of an image's grid. Adds a helper function that it calls to `helpers`.
 
-    inside: no read is outside of the grid, so that none needs the sampler's border. half: the text is a half4.
-    centre: x and y are floats, of the texel's centre, and the image is one tile. past: whether a read with x, or y,
-    past the end of the grid has to give zero.
+    inside: every read is inside the grid, so that none needs the sampler's border. half: the result is a half4.
+    centre: x and y are floats, the texel's centre; the image must be one tile. past: for x and for y, whether a read
+    past the end of the grid must give zero.
     """
     if tiling.tiles == 1:
         sampler, where = "" if inside else "TEXEL, ", "float2" if centre else "int2"
-        # Before the first column and row the image gives zero in any case.
+        # Before the first column and row the image always gives zero.
         x, y = (
             f"(({name}) < {size} ? ({name}) : -1)" if tested and not (tiling.bordered or inside) else name
             for name, size, tested in (("x", tiling.width, past[0]), ("y", tiling.height, past[1]))
@@ -125,7 +125,7 @@ def read_text(
 
 
 def write_text(image: str, tiling: Tiling, helpers: list[str]) -> str:
-    """The text that writes `texel` at (x, y) of an image's grid; a helper that it calls is added to `helpers`."""
+    """The text that writes `texel` at (x, y) of an image's grid. Adds a helper function that it calls to `helpers`."""
     if tiling.tiles == 1:
         return f"write_imagef({image}, (int2)(x, y), texel)"
     name, definition = write_function(tiling)
@@ -136,7 +136,8 @@ def write_text(image: str, tiling: Tiling, helpers: list[str]) -> str:
 def coordinate(index: Index, text: str) -> str:
     """The text of a texel's coordinate.
 
-    NVIDIA's compiler (580) reads zero where it is a constant less a variable, of which it makes an offset of the read.
+    If it is a constant minus a variable, NVIDIA's compiler (580) makes it an offset of the read and reads zero. The max
+    prevents this.
     """
     return f"max({text}, -1)" if any(factor < 0 for _, factor in index.terms) else text
 
@@ -148,7 +149,7 @@ def _signature(tiling: Tiling) -> str:
 
 @dataclass
 class Emitter:
-    """The statements of one function body, the helper functions and tables it needs and the arguments it takes."""
+    """The statements of one function body, with its helper functions, tables and arguments."""
 
     native: bool
     prefix: str = ""
@@ -163,7 +164,7 @@ class Emitter:
     # Arguments
 
     def argument(self, storage: Texture | HostBuffer) -> str:
-        """The name of the read-only argument that is this storage."""
+        """The name of the read-only argument for a storage, added on first use."""
         for known in self.arguments:
             if known.storage == storage and not known.written:
                 return known.name
@@ -174,12 +175,12 @@ class Emitter:
     # Text
 
     def index(self, expression: Index) -> str:
-        """The text of an index; the largest magnitude decides between short and int."""
+        """The text of an index. Notes its magnitude, which decides between short and int."""
         self.largest = max(self.largest, expression.magnitude())
         return index_text(expression, self.helpers)
 
     def name(self, kind: str, text: str) -> str:
-        """A constant of the given type holding `text`; the same text is computed once."""
+        """The name of a constant of type `kind` that holds `text`. The same text is computed once."""
         key = f"{kind} {text}"
         if key not in self._names:
             self._names[key] = f"{self.prefix}v{self._count}"
@@ -188,12 +189,12 @@ class Emitter:
         return self._names[key]
 
     def forget(self) -> None:
-        """Names made so far are out of scope from here on (a loop body has ended)."""
+        """Forgets the names made so far, because the loop body that holds them has ended."""
         self._names.clear()
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """Names made inside, in a loop's body, are out of scope from its end on."""
+        """A context for a loop's body. Names made inside are forgotten at its end."""
         outer = dict(self._names)
         yield
         self._names = outer
@@ -201,11 +202,11 @@ class Emitter:
     # Loads
 
     def load(self, operand: Operand, placement: Placement, axes: Mapping[Variable, Index]) -> str:
-        """The name of a float4 with the operand at the four lanes. axes: the view's variables, in kernel variables."""
+        """The name of a float4 with the operand at the four lanes. axes: the view's variables as kernel expressions."""
         position = [e.substitute(axes) for e in operand.view.index]
         bounds = [Bound(b.index.substitute(axes), b.low, b.high) for b in operand.view.bounds]
         if isinstance(placement.storage, HostBuffer):
-            # Nothing lies past a buffer's end: lanes past the last channel must not be read.
+            # A buffer has no padding: lanes past the last channel must not be read.
             bounds += [Bound(e, 0, n) for e, n in zip(position, placement.storage.shape, strict=True)]
             return self._gather(operand, placement, position, bounds)
         bounds = [b for b in bounds if not b.always]
@@ -224,7 +225,7 @@ class Emitter:
         return texel
 
     def texel(self, storage: Texture, x: Index, y: Index) -> str:
-        """The name of a float4 holding a texel of the grid."""
+        """The name of a float4 that holds a texel of the grid."""
         where_x, where_y = (coordinate(e, self.index(e)) for e in (x, y))
         image = self.argument(storage)
         if storage.tiling.tiles > 1:
@@ -233,15 +234,15 @@ class Emitter:
             return self.name("float4", f"{function}({image}, {where_x}, {where_y})")
         inside = 0 <= x.low and x.high < storage.tiling.width and 0 <= y.low and y.high < storage.tiling.height
         read = f"read_imagef({image}, {'' if inside else 'TEXEL, '}(int2)({where_x}, {where_y}))"
-        # A byte reads as a number from 0 to 1, which drivers may round.
+        # A byte is read as a number from 0 to 1, which drivers may round.
         return self.name("float4", f"rint({read} * 255.0f)" if storage.dtype == "uint8" else read)
 
     def choose(
         self, operand: Operand, placement: Placement, axes: Mapping[Variable, Index], indices: Mapping[Variable, str]
     ) -> str:
-        """The name of a float4 with the operand at the indices that each lane has; its fill where one is outside.
+        """The name of a float4 with the operand at each lane's own indices. Fill if an index is out of range.
 
-        axes: the view's other variables; indices: the float4 that holds each variable's value for the four lanes.
+        axes: the view's other variables. indices: for each index variable, the float4 with its value in each lane.
         """
         parts = []
         for number in range(LANES):
@@ -276,7 +277,7 @@ class Emitter:
         self, operand: Operand, placement: Placement, position: list[Index], bounds: list[Bound],
         tests: Sequence[str] = (),
     ) -> str:
-        """The text of one element; the fill value where a bound or a test does not hold."""
+        """The text of one element. It is the fill value if a bound or a test does not hold."""
         limits = needed(bounds)
         fill = literal_text(operand.fill)
         if any(b.never for b in limits):
@@ -304,7 +305,7 @@ class Emitter:
         return f"component({texel}, {self.index(lane)})"
 
     def condition(self, bounds: Sequence[Bound]) -> str:
-        """The text of the test that every bound holds."""
+        """The text of a condition: whether every bound holds."""
         tests = []
         for bound in bounds:
             text = self.index(bound.index)
@@ -328,7 +329,7 @@ class Emitter:
     # Stores
 
     def store(self, placement: Placement, position: list[Index], value: str) -> None:
-        """Write a float4 at the four lanes of a position; lanes past the packed axis' end become zero."""
+        """Writes a float4 to the four lanes of a position. Lanes past the end of the packed axis become zero."""
         storage, packed = placement.storage, placement.layout.packed
         channel = constant(0) if packed is None else position[packed]
         size = placement.layout.channels(placement.shape)
@@ -367,7 +368,7 @@ class Emitter:
 
 
 def _without_border(bound: Bound, position: list[Index], placement: Placement) -> Bound:
-    """What is left to test of a bound where the image's border gives zero past the grid, or at least before it."""
+    """What remains to be tested of a bound, given that the image reads zero before the grid, or on both sides of it."""
     if not _is_zero_border(bound, position, placement):
         return bound
     assert isinstance(placement.storage, Texture)
@@ -376,10 +377,9 @@ def _without_border(bound: Bound, position: list[Index], placement: Placement) -
 
 
 def _is_zero_border(bound: Bound, position: list[Index], placement: Placement) -> bool:
-    """Whether a position is outside of the grid wherever the bound fails, and the image's own border is beside it.
+    """Whether every position at which the bound fails is outside the grid of an untiled texture.
 
-    That is so for the column axis, and for the outermost row axis, of an untiled texture: a position before the first
-    or past the last one is then outside of the grid.
+    This is so for a bound on the outermost column axis or the outermost row axis, if it is exactly the axis' range.
     """
     storage = placement.storage
     assert isinstance(storage, Texture)

@@ -1,4 +1,4 @@
-"""Which specialisations of conv.cl are worth measuring for a problem, and which is likely to be the fastest."""
+"""The specialisations of conv.cl that are worth measuring for a problem, and the cost model that ranks them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from imgconv.kernels.costs import CpuCosts, DeviceCosts, LargeGpuCosts, SmallGpu
 from imgconv.kernels.layout import LANES
 from imgconv.kernels.source import round_up
 
-# Most bytes of input that a work item keeps in private memory, which is a core's cache on the CPU drivers.
+# The most bytes of input that a work item keeps in private memory. CPU drivers hold it in a core's cache.
 PRIVATE_BYTES = 1 << 17
-# Columns, rows and quads of the blocks for GPUs.
+# Blocks for GPUs: columns, rows and output quads.
 BLOCKS_ON_GPU = (
     (1, 1, 1), (2, 1, 1), (4, 1, 1), (2, 1, 2), (4, 1, 2), (2, 2, 2), (4, 2, 1), (7, 1, 1), (4, 2, 2), (7, 1, 2),
     (8, 1, 2), (4, 1, 4), (2, 2, 4), (7, 2, 1), (4, 4, 1), (4, 2, 4), (8, 2, 2), (4, 1, 3), (7, 1, 3), (4, 2, 3),
     (8, 1, 3),
 )
-# Those of work groups that stage weights and input in local memory, by what is kept of the input there.
+# Blocks of work groups that stage weights and input in local memory, by what they keep of the input there.
 STAGED_BLOCKS = {
     "texel": ((4, 1, 1), (4, 1, 2), (8, 1, 1), (4, 2, 1), (4, 4, 1), (8, 2, 1)),
     "line": ((4, 1, 1), (4, 1, 2), (4, 2, 1), (4, 2, 2), (4, 1, 4), (8, 1, 4)),
 }
 WINOGRAD_TILES = (2, 4)
-# Texels in a row that every device's images take; a longer row of weights is cut into tiles, which cost at each read.
+# An image width that every device allows. Longer rows of weights are cut into tiles, which make each read slower.
 SAFE_WIDTH = 1 << 14
 
 
@@ -40,17 +40,17 @@ def candidates(problem: Problem, kind: str) -> list[Specialisation]:
 
 
 def default_specialisation(problem: Problem, kind: str, compute_units: int) -> Specialisation:
-    """The candidate of the least predicted cost."""
+    """The candidate with the lowest predicted cost."""
     return min(candidates(problem, kind), key=lambda c: predicted_cost(problem, c, kind, compute_units))
 
 
 def predicted_cost(
     problem: Problem, chosen: Specialisation, kind: str, compute_units: int, costs: DeviceCosts | None = None
 ) -> float:
-    """How long a launch is expected to take, to compare specialisations of one problem with.
+    """The predicted time of a launch, to compare specialisations of one problem.
 
-    kind: 'cpu' or 'gpu'. costs: the numbers of that kind of device, by default those in use. The cost is in
-    nanoseconds by CpuCosts, in cycles of a compute unit by LargeGpuCosts, in issue slots by SmallGpuCosts.
+    kind: 'cpu' or 'gpu'. costs: by default those of `costs_of`. They decide the unit: nanoseconds (CpuCosts), cycles of
+    a compute unit (LargeGpuCosts) or issue slots (SmallGpuCosts).
     """
     costs = costs or costs_of(kind, compute_units)
     if isinstance(costs, CpuCosts):
@@ -62,7 +62,7 @@ def predicted_cost(
 
 
 def _on_cpu(problem: Problem) -> Iterator[Specialisation]:
-    """Vectors of 16 floats, weights in a buffer, every input texel read once for as many outputs as there are."""
+    """Candidates for CPUs: vectors of up to 16 floats, weights in a buffer, few reads of each input texel."""
     rows, columns = problem.phase_size
     lengths = sorted({min(columns, n) for n in (4, 5, 6, 7, 8)})
     half = _half_quads(problem)
@@ -79,7 +79,7 @@ def _on_cpu(problem: Problem) -> Iterator[Specialisation]:
         for length, height, (each, vector) in itertools.product(lengths, heights, blocks)
         if length * height * each // vector <= 16
     ]
-    # Wider than the row too: Winograd's tile is worth the columns that it wastes.
+    # Also blocks wider than the row: Winograd's tile is worth the wasted columns.
     shapes += [
         Specialisation(length, height, each, "line", "buffer", vector_quads=vector, winograd=tile)
         for tile, length, height, (each, vector) in itertools.product(WINOGRAD_TILES, (4, 8), (1, 2, 4), blocks[:1])
@@ -89,18 +89,18 @@ def _on_cpu(problem: Problem) -> Iterator[Specialisation]:
         total = ceil(problem.group_output_quads / made.block_quads)
         yield made
         for passes in {ceil(total / n) for n in (1, 2, 4, 8)}:
-            # Alone in its group: a driver may put the private memory of a whole group on a thread's stack.
+            # One work item a group: a driver may put the private memory of a whole group on one thread's stack.
             whole = replace(made, keep="input", passes=passes, local_size=(1, 1, 1))
             if problem.group_input_quads * prod(kept_size(problem, whole)) * 16 <= PRIVATE_BYTES:
                 yield whole
 
 
 def _on_gpu(problem: Problem) -> Iterator[Specialisation]:
-    """Blocks of up to 32 sums; sums of few outputs shared by work items; every group is whole waves."""
+    """Candidates for GPUs: blocks of up to 32 sums, small blocks whose sums work items share, groups of whole waves."""
     rows, columns = problem.phase_size
     half = _half_quads(problem)
     kept = ("texel",) if problem.window == (1, 1) else ("texel", "line", "window")
-    # Of one column, as a matrix product is: blocks of rows.
+    # An output of one column, as of a matrix product, is cut into blocks of rows.
     shapes = [(1, length * height, quads) if columns == 1 else (length, height, quads)
               for length, height, quads in BLOCKS_ON_GPU]
     blocks = [
@@ -116,17 +116,17 @@ def _on_gpu(problem: Problem) -> Iterator[Specialisation]:
 
 
 def _alone_and_shared(problem: Problem, made: Specialisation) -> Iterator[Specialisation]:
-    """The specialisation with its work group, and with sums that 4 and 16 work items share."""
+    """The specialisation with a work group, alone and with each sum shared by 4 or 16 work items."""
     yield replace(made, local_size=_work_group(problem, made))
-    # Work items that wait for each other must all have their registers at once.
+    # Only small blocks: work items that wait for each other all need their registers at the same time.
     for parts in (4, 16) if made.block_columns * made.block_rows * made.block_quads <= 8 else ():
-        # Compilers unroll the few steps that are left of a sum, and those in half with all of their reads ahead.
+        # Compilers unroll the few remaining steps of a sum. In half they also move all reads to the front.
         shared = replace(made, parts=parts, half_quads=min(1, made.half_quads))
         yield replace(shared, local_size=_work_group(problem, shared))
 
 
 def _staged(problem: Problem) -> Iterator[Specialisation]:
-    """Work groups that put weights and input in local memory."""
+    """Candidates whose work groups stage weights and input in local memory."""
     rows, columns = problem.phase_size
     keep = "texel" if problem.window[1] == 1 else "line"
     tiles = (0, *WINOGRAD_TILES) if problem.window[1] == 3 else (0,)
@@ -139,7 +139,7 @@ def _staged(problem: Problem) -> Iterator[Specialisation]:
 
 
 def _staging_group(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]:
-    """A group of 128 that leaves few items idle, and stages little for each input quad."""
+    """A work group of 128 items with few idle ones, which stages few texels for each input quad."""
     blocks = work_items(problem, chosen)
 
     def started(group: tuple[int, int, int]) -> int:
@@ -148,11 +148,11 @@ def _staging_group(problem: Problem, chosen: Specialisation) -> tuple[int, int, 
     def rank(group: tuple[int, int, int]) -> tuple[int, ...]:
         staged = staged_texels(problem, replace(chosen, local_size=group))
         if chosen.keep == "texel":
-            # Local memory serves neighbours at once that read the same: in a wave two items wide, both its texels and
-            # its weights. Weights come from a buffer, faster than texels. A tenth more items, or half a texel more
-            # for each, make less of a difference.
+            # Local memory serves items that read the same address at once. In a wave two items wide, these are reads
+            # of texels and of weights. Weights come from a buffer, faster than texels. A tenth more items, or half a
+            # texel more for each item, matter less.
             return 10 * started(group) // fewest, staged // 64, abs(group[0] - 2), -group[1]
-        # Narrower groups read the same bank of local memory from several rows.
+        # In narrower groups, several rows read the same bank of local memory.
         return started(group), group[0] < 4, staged // 8, abs(group[0] - 8)
 
     sizes = (1, 2, 4, 8, 16, 32) if chosen.keep == "texel" else (1, 2, 4, 8, 16)
@@ -162,7 +162,7 @@ def _staging_group(problem: Problem, chosen: Specialisation) -> tuple[int, int, 
 
 
 def _half_quads(problem: Problem) -> int:
-    """How many input quads are summed in half: at most 32 terms, and a divisor of all."""
+    """The number of input quads that are summed in half: at most 32 terms, and a divisor of all input quads."""
     if not problem.half:
         return 0
     taps = 1 if problem.depthwise else problem.window[0] * problem.window[1] * LANES
@@ -171,17 +171,17 @@ def _half_quads(problem: Problem) -> int:
 
 
 def _work_group(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]:
-    """The work group's size, parts along y."""
+    """The work group's size. Work items that share a sum lie along y."""
     width, height, depth = _least_idle(work_items(problem, replace(chosen, parts=1)), chosen.parts)
     return width, height * chosen.parts, depth
 
 
 @lru_cache(1024)
 def _least_idle(blocks: tuple[int, int, int], parts: int) -> tuple[int, int, int]:
-    """A group of 128 work items, a whole wave of the largest, that leaves as few idle as possible; parts not counted.
+    """The work group of 128 items, Adreno's largest wave, with the fewest idle items. Its y does not include `parts`.
 
-    Among equals about eight quad blocks, which read the same texels, and the longest rows. (A630: 468 GFLOPS in float
-    with 128 to a wave, 346 with fewer; tinygrad#16229.)
+    Among equals, one of about eight quad blocks, which read the same texels, and of the longest rows. (An A630 reaches
+    468 GFLOPS in float with waves of 128, and 346 with smaller ones; tinygrad#16229.)
     """
 
     def rank(group: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -212,18 +212,18 @@ def _cost_on_cpu(problem: Problem, chosen: Specialisation, compute_units: int, c
     """Nanoseconds on the core with the most work."""
     item = _item_of_depthwise(problem, chosen, costs) if problem.depthwise else _item_of_dense(problem, chosen, costs)
     item += 0.0 if chosen.weights_in_buffer else weight_reads(problem, chosen) * costs.weight_of_image
-    # The runtime makes a group of a whole row of work items where it is free to.
+    # If the runtime chooses the group, it is a whole row of work items.
     width, height, depth = work_items(problem, chosen)
     groups, each = (height * depth, width * item) if chosen.local_size is None else (width * height * depth, item)
-    # Cores that share a launch must wake, and at its end wait for each other.
+    # Cores that share a launch must wake up, and wait for each other at its end.
     shares = max(ceil(groups / compute_units), groups / compute_units + costs.share)
     return each if groups == 1 else each * shares + costs.wake
 
 
 def _item_of_depthwise(problem: Problem, chosen: Specialisation, costs: CpuCosts) -> float:
-    """Nanoseconds of a work item. Its sums stay in registers."""
+    """Nanoseconds of a work item of a depthwise convolution. Its sums stay in registers."""
     sums, steps = chosen.block_columns * chosen.block_rows, weight_reads(problem, chosen)
-    # Where blocks reach past the last column, each position is tested.
+    # If blocks reach past the last column, each position is tested.
     tested = problem.phase_size[1] % chosen.block_columns > 0
     read = costs.depthwise_read_tested if tested else costs.depthwise_read
     spilled = costs.depthwise_spill * max(0, sums - costs.depthwise_registers)
@@ -234,19 +234,19 @@ def _item_of_depthwise(problem: Problem, chosen: Specialisation, costs: CpuCosts
 
 
 def _item_of_dense(problem: Problem, chosen: Specialisation, costs: CpuCosts) -> float:
-    """Nanoseconds of a work item: what it reads and writes, and its arithmetic or the weights that come meanwhile."""
+    """Nanoseconds of a work item: reads, writes, and the slower of its arithmetic and its weights from memory."""
     sums, vectors = chosen.block_columns * chosen.block_rows, chosen.block_quads // chosen.vector_quads
     stores, steps = sums * chosen.block_quads * chosen.passes, weight_reads(problem, chosen) // chosen.block_quads
-    # Each of Winograd's taps adds to a sum of its own in every tile, and waits for no other.
+    # Each of Winograd's taps adds to its own sum in every tile, so that no tap waits for another.
     added = sums // max(1, chosen.winograd)
-    # A line of a window is shifted through registers at each of its columns; what is kept for passes is stored.
+    # A line of a window is shifted through registers at each column. Input that is kept for passes is stored.
     shifted = costs.shift if chosen.keep == "line" and problem.window != (1, 1) and not chosen.winograd else 0.0
     rows = costs.rows_of_passes if chosen.passes > 1 else costs.rows
     rows = rows if chosen.block_rows > 1 and problem.window == (1, 1) else 0.0
     read = costs.read_and_keep if chosen.keep == "input" else costs.read
     start = costs.step_of_winograd if chosen.winograd else costs.step
     arithmetic = steps * (start + ((costs.multiply_add + shifted) * vectors + rows) * added)
-    # Weights that a core's own cache does not hold come past it for each item.
+    # Weights that exceed a core's own cache are loaded again for each work item.
     used = 16 * weight_reads(problem, chosen)
     whole = used * ceil(problem.output_quads / chosen.block_quads / chosen.passes)
     byte = costs.byte_of_shared_cache if whole < costs.shared_cache_bytes else costs.byte_of_memory
@@ -261,23 +261,23 @@ def _multiply_adds_of(problem: Problem, chosen: Specialisation) -> int:
 
 
 def _kept_texels(problem: Problem, chosen: Specialisation) -> int:
-    """Texels of input and of sums that a work item on a GPU keeps."""
+    """Texels of input and of sums that a work item on a GPU keeps in registers."""
     return prod(kept_size(problem, chosen)) + sums_of(chosen)
 
 
 def _groups_of(problem: Problem, chosen: Specialisation) -> int:
-    """Work groups of a launch on a GPU. Items that only fill one up cost as much as the others."""
+    """Work groups of a launch on a GPU. Idle work items cost as much as the others."""
     blocks, local = work_items(problem, chosen), chosen.local_size or (1, 1, 1)
     return prod(ceil(n / size) for n, size in zip(blocks, local, strict=True))
 
 
 def _rows_of_weights_are_cut(problem: Problem, chosen: Specialisation) -> bool:
-    """Whether the steps of the weights are more than an image's row takes: it is cut into tiles."""
+    """Whether the weights have more steps than a row of an image holds, so that they are cut into tiles."""
     return problem.group_input_quads * taps_of(problem, chosen) > SAFE_WIDTH
 
 
 def _cost_on_large_gpu(problem: Problem, chosen: Specialisation, compute_units: int, costs: LargeGpuCosts) -> float:
-    """Cycles of a compute unit."""
+    """Cycles of a compute unit of a large GPU."""
     registers = LANES * _kept_texels(problem, chosen) + costs.registers_besides
     items = prod(chosen.local_size or (1, 1, 1))
     resident = max(1, min(costs.groups, costs.registers // (registers * items)))
@@ -288,12 +288,12 @@ def _cost_on_large_gpu(problem: Problem, chosen: Specialisation, compute_units: 
 
 
 def _cycles_of_group(problem: Problem, chosen: Specialisation, costs: LargeGpuCosts) -> tuple[float, float]:
-    """Cycles for which a work group keeps a large GPU's compute unit busy, and which it takes if it is alone there."""
+    """Cycles of a work group on a large GPU: those in which the compute unit is busy, and its latency alone there."""
     width, height, _ = chosen.local_size or (1, 1, 1)
     items, texels, sums = prod(chosen.local_size or (1, 1, 1)), texel_reads(problem, chosen), sums_of(chosen)
     weights = weight_reads(problem, chosen)
     different_weights, different_texels = _read_by_group(problem, chosen)
-    # Items of a wave of 32 that differ in y read quads beside each other.
+    # Work items of a wave of 32 that differ in y read adjacent quads.
     beside = min(height, max(1, ceil(32 / width)))
     texel = costs.read * (1 + costs.read_apart / (beside if problem.depthwise else min(chosen.parts, beside)))
     arithmetic = _multiply_adds_of(problem, chosen) * items / costs.multiply_adds
@@ -319,7 +319,7 @@ def _cycles_of_group(problem: Problem, chosen: Specialisation, costs: LargeGpuCo
 
 
 def _read_by_group(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
-    """How many different texels of weights and of input a work group reads."""
+    """The numbers of different texels of weights and of input that a work group reads."""
     width, height, depth = chosen.local_size or (1, 1, 1)
     texels = 1
     for axis, items in ((0, depth * chosen.block_rows), (1, width * chosen.block_columns)):
@@ -335,16 +335,16 @@ def _read_by_group(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
 
 
 def _cost_on_small_gpu(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:
-    """Issue slots of all work items of a launch."""
+    """Issue slots of all work items of a launch on a small GPU."""
     items = _groups_of(problem, chosen) * prod(chosen.local_size or (1, 1, 1))
     return items * _slots_of_item(problem, chosen, costs)
 
 
 def _slots_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:
-    """Issue slots of a work item on a small GPU, as Mesa's compiler makes Adreno code.
+    """Issue slots of a work item on a small GPU, with Mesa's compiler for Adreno.
 
-    It unrolls the window's columns and merges the reads of one texel, so that `texel` reads as often as `line`, in an
-    order that needs fewer registers; a depthwise window it unrolls whole.
+    The compiler unrolls the window's columns and merges reads of one texel. So keep='texel' has as many reads as
+    'line', in an order that needs fewer registers. A depthwise window is unrolled completely.
     """
     merged = replace(chosen, keep="window" if problem.depthwise else "line") if chosen.keep != "window" else chosen
     weights = weight_reads(problem, chosen) * (costs.tiles if _rows_of_weights_are_cut(problem, chosen) else 1)
@@ -354,26 +354,26 @@ def _slots_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCost
         taps = problem.group_input_quads * problem.window[0] * prod(kept_size(problem, chosen)) // chosen.parts
         multiply_adds += LANES * (taps + sums)
     slots = multiply_adds + costs.read * reads + costs.sum * sums * chosen.parts + costs.item
-    # Few work items are enough to fill it: shared sums only cost the reads that smaller blocks repeat.
+    # Few work items fill a small GPU. So sharing sums only adds the reads that smaller blocks repeat.
     spills = chosen.weights_in_buffer or _spills(problem, chosen, costs)
     return slots * (costs.spill if spills else costs.shared if chosen.parts > 1 else 1)
 
 
 def _spills(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> bool:
-    """Whether Mesa's Adreno code has too few registers: it reads all that an unrolled loop needs before it starts."""
+    """Whether Mesa's Adreno code runs out of registers: it reads all data of an unrolled loop before the loop."""
     taps, sums, kept = prod(problem.window), sums_of(chosen), _kept_texels(problem, chosen)
     if problem.depthwise:
         line, window = (prod(tile_size(problem, replace(chosen, keep=keep))) for keep in ("line", "window"))
-        if 4 * taps * sums + 3 * window > costs.depthwise_unrolled:  # it leaves the loop over rows
+        if 4 * taps * sums + 3 * window > costs.depthwise_unrolled:  # the loop over rows is not unrolled
             return chosen.keep != "line" or line + sums > costs.depthwise_line
         return chosen.keep != "line" or window > costs.depthwise_window or sums > costs.depthwise_sums
     if taps == 1:
-        # Rows further apart than two have coordinates of their own.
+        # With more than two rows, each row needs a register for its coordinate.
         rows = chosen.block_rows if chosen.block_rows > 2 else 0
         return kept + LANES * chosen.block_quads + rows > costs.held_by_1x1
     in_loop = sums == costs.sums_in_loop and chosen.keep == "texel" and chosen.block_rows > 1
     if in_loop and problem.input_lanes == LANES:
-        return problem.half  # it leaves the loop over columns, with half sums beside the others
+        return problem.half  # the loop over columns is not unrolled; half adds more sums
     line = prod(tile_size(problem, replace(chosen, keep="line")))
     held = line + sums + problem.input_lanes * chosen.block_quads
     return sums > costs.sums or held > costs.held or (chosen.keep != "texel" and kept > costs.kept)

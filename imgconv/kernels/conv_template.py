@@ -1,4 +1,4 @@
-"""conv.cl as a template: which nodes it computes, how their operands must lie, and what is chosen of it."""
+"""conv.cl as a template: the nodes that it computes, how it reads their operands, and its choices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from imgconv.kernels.target import HALF_MAX
 
 @dataclass(frozen=True, eq=False)
 class Details:
-    """exact: sums are of integers. weights: before they are packed."""
+    """weights: before they are packed. exact: the sums are of integers and must be exact."""
 
     weights: Weights
     exact: bool
@@ -39,7 +39,10 @@ def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
 
 
 def place(placing: Placing, given: tuple[Node, ...]) -> Step:
-    """A convolution by known weights; what it cannot read as it lies is copied. Raises UnsupportedError."""
+    """The Step of a convolution. Operands that conv.cl cannot read are copied.
+
+    Raises UnsupportedError if the weights depend on an input.
+    """
     (node,) = given
     operation = node.operation
     assert isinstance(operation, Convolution)
@@ -59,7 +62,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step:
 
 
 def step_of(placing: Placing, node: Node, problem: Problem, operation: Convolution, array: Any) -> Step:
-    """The Step of a node whose operands, but for the second, lie as conv.cl reads them. array: its weights."""
+    """The Step of a node whose operands are placed as conv.cl reads them. array: the weights."""
     x, w, *factors = node.operands
     output = placing.placement(node.output)
     # Sums of integers must stay exact.
@@ -78,12 +81,12 @@ def step_of(placing: Placing, node: Node, problem: Problem, operation: Convoluti
 
 
 def kernel(step: Step, emitting: Emitting) -> KernelSource:
-    """conv.cl for a chosen Step, with packed weights."""
+    """The kernel of a Step with its choice: conv.cl, with packed weights."""
     assert step.choice is not None
     (node,), chosen, weights, exact = step.nodes, step.choice.specialisation, step.details.weights, step.details.exact
     bytes_ = weights.array.dtype == numpy.int8 and (chosen.weights_in_buffer or emitting.target.byte_images)
     dtype = "int8" if bytes_ else weights.dtype
-    # Bytes of an image are read as parts of 127. For exact sums each weight is made whole again, else the sum is.
+    # A byte b of an image is read as b / 127. For exact sums the kernel scales each weight, else the epilogue does.
     if bytes_ and not chosen.weights_in_buffer and not exact:
         node = replace(node, epilogue=scaled(node.epilogue))
     packed = PackedWeights(
@@ -106,20 +109,20 @@ def reads_directly(view: View, place: Placement) -> bool:
     x, y, lane = place.address([e.substitute(axes) for e in view.index])
     pitch = place.layout.quads(place.storage.shape)
     lanes = lane == variable_index(LANE) or (c == 1 and lane == constant(0))
-    # A part of a wider tensor starts at some quad of it; what lies beside it is met only past the last channel.
+    # A slice of channels starts at a quad of a wider tensor. Only reads past the last channel meet its neighbours.
     offset = x.constant
     texels = x == column * pitch + quad + offset and y == image * h + row
     return lanes and texels and (c % LANES == 0 or offset + quads == pitch)
 
 
 def scaled(epilogue: Expression) -> Expression:
-    """The epilogue of a sum with weights from an image of bytes, which are read as themselves / 127."""
+    """The epilogue of a sum whose weights come from an image of bytes: a byte b is read as b / 127."""
     arguments: dict[int, Expression] = {n: Argument(n) for n in argument_numbers(epilogue)}
     return substitute(epilogue, arguments | {0: apply("multiply", Argument(0), BYTE_SCALE)})
 
 
 def is_direct(placing: Placing, operand: Operand) -> bool:
-    """Whether conv.cl can read an operand as it lies."""
+    """Whether conv.cl can read an operand without a copy."""
     place = placing.placements.get(operand.value)
     return place is not None and reads_directly(operand.view, place)
 

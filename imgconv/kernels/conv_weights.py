@@ -1,4 +1,4 @@
-"""A convolution's weights as conv.cl and separable.cl read them."""
+"""Packs a convolution's weights as conv.cl and separable.cl read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from imgconv.kernels.conv import Problem
 from imgconv.kernels.layout import LANES, HostBuffer, ImageLimits, Texture, choose_tiling, matrix_layout
 
 
-# G of Winograd's filtering in conv.cl, by the outputs of a tile: how a row of the window becomes taps.
+# The matrix G of Winograd's algorithm in conv.cl, by the outputs of a tile: it turns a row of the window into taps.
 _NEAR, _FAR = 0.5**0.5, 2**0.5
 TO_TAPS = {
     2: ((1, 0, 0), (0.25, 0.25, 0.25), (0.25, -0.25, 0.25), (0, 0, 1)),
@@ -25,7 +25,7 @@ TO_TAPS = {
 
 
 def pack_weights(problem: Problem, operation: Convolution, block_quads: int, weights: Any, winograd: int = 0) -> Any:
-    """The weights as conv.cl reads them: (phase and quad block, step, n, 4 output lanes), float32."""
+    """The weights as conv.cl reads them: float32, (phases * blocks, steps, texels of a step, 4 output lanes)."""
     dense = weights.astype(numpy.float64)
     if operation.transposed:
         rows, columns = problem.phases
@@ -39,14 +39,14 @@ def pack_weights(problem: Problem, operation: Convolution, block_quads: int, wei
 
 
 def _phase(problem: Problem, operation: Convolution, weights: Any, phase_y: int, phase_x: int) -> Any:
-    """The ordinary weights (O, C/groups, ...) that make the outputs of one phase of a transposed convolution."""
+    """The weights (O, C/groups, ...) of the ordinary convolution that gives one phase of a transposed convolution."""
     groups, (channels, each) = operation.groups, weights.shape[:2]
     ordinary = weights.reshape(groups, channels // groups, each, *weights.shape[2:]).swapaxes(1, 2)
     ordinary = ordinary.reshape(groups * each, channels // groups, *weights.shape[2:])
     picked = numpy.zeros((*ordinary.shape[:2], *problem.window))
     for ty in range(problem.window[0]):
         for tx in range(problem.window[1]):
-            # Window position t, from the far end, is the filter's tap `first + stride * t` of the stretched filter.
+            # Counted from the far end, window position t is tap `first + stride * t` of the dilated filter.
             tap = [
                 (phase + shift) % stride + stride * (length - 1 - t)
                 for phase, shift, stride, length, t in zip(
@@ -68,7 +68,7 @@ def _pack_phase(problem: Problem, block_quads: int, weights: Any, groups: int) -
         padded = numpy.zeros((problem.output_quads * LANES, rows * columns))
         padded[: problem.filters] = weights.reshape(problem.filters, -1)
         return padded.reshape(problem.output_quads, 1, LANES, -1).transpose(0, 3, 1, 2)
-    # Blocks of merged groups: (group, output, input) with zeros where the model's own groups do not meet.
+    # Merged groups: (group, output, input), with zeros between different groups of the model.
     merge, (each_out, each_in) = groups // problem.groups, (weights.shape[0] // groups, weights.shape[1])
     merged = numpy.zeros((problem.groups, merge, each_out, merge, each_in, rows, columns))
     for part in range(merge):
@@ -86,9 +86,9 @@ def _pack_phase(problem: Problem, block_quads: int, weights: Any, groups: int) -
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """What a convolution multiplies with: an array (O, C/groups, window...), or (C, O/groups, ...) if transposed.
+    """A convolution's weights: an array (O, C/groups, window...), or (C, O/groups, window...) if transposed.
 
-    operand: the constant that the array is read from. dtype: what it is stored in.
+    operand: the constant from which the array is read. dtype: the element type in which it is stored.
     """
 
     operand: Operand
@@ -99,7 +99,7 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class PackedWeights:
-    """Weights for the blocks of a specialisation. in_buffer: a buffer holds them; else an image."""
+    """Weights packed for the blocks of a specialisation. in_buffer: they are in a buffer, else in an image."""
 
     weights: Weights
     problem: Problem
@@ -110,14 +110,14 @@ class PackedWeights:
 
     @property
     def key(self) -> Any:
-        """Layers that share weights, as the heads of a detector do and the steps of a loop, share their packing."""
+        """Layers with equal keys share one packing: heads of a detector, or steps of a loop, that share weights."""
         anywhere = replace(self.problem, batch=1, input_size=(0, 0), output_size=(0, 0))
         packing = self.block_quads, self.winograd, self.in_buffer
         return self.weights.operand, self.weights.array.shape, self.weights.operation, anywhere, packing, self.dtype
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Blocks, steps, and texels of a step."""
+        """The numbers of blocks, of steps, and of texels of a step."""
         problem = self.problem
         taps = problem.window[0] * (self.winograd + 2 if self.winograd else problem.window[1])
         if problem.depthwise:
@@ -127,7 +127,7 @@ class PackedWeights:
         return blocks, problem.group_input_quads * taps, LANES * self.block_quads
 
     def storage(self, name: str, limits: ImageLimits) -> Texture | HostBuffer:
-        """The texture, or the buffer, that holds them. Raises ResourceError if no tiling fits."""
+        """The texture or the buffer of the weights. Raises ResourceError if no tiling fits."""
         blocks, steps, texels = self.shape
         if self.in_buffer:
             return HostBuffer(name, (blocks, steps * texels * LANES), matrix_layout(2), self.dtype)
@@ -135,7 +135,7 @@ class PackedWeights:
         return Texture(name, shape, matrix_layout(2), self.dtype, choose_tiling(steps, height, limits, name, shape))
 
     def content(self, storage: Texture | HostBuffer) -> Any:
-        """The array that the storage is uploaded with."""
+        """The array to upload to the storage."""
         blocks, steps, texels = self.shape
         packed = pack_weights(
             self.problem, self.weights.operation, self.block_quads, self.weights.array, self.winograd

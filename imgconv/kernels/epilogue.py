@@ -1,8 +1,8 @@
 """The epilogue: the elementwise expression that follows a kernel's sum, as one OpenCL function.
 
-The function takes the sum and the texel's place (column, row and quad of the output) and reads its other operands
-through their views, with the same loads as every generated kernel. What depends on the quad alone is loaded before:
-once for all positions that a work item makes of it. A bias can be what the sum starts with: that saves an addition.
+The function takes the sum and the position of the output texel (column, row and quad). It reads its other operands
+through their views, with the same loads as the generated kernels. Operands that depend only on the quad are loaded once
+for all positions of a work item, before the calls. A sum can start with the bias, which saves an addition.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from imgconv.kernels.layout import Placement
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What a template needs: function definitions, the call, the parameters' text and the arguments they stand for.
+    """What a template needs: function definitions, the call, the text of the parameters, and the arguments.
 
-    loads: statements that stand where `quad` is known, before the calls for it. start: what a sum starts with, and
-    start_loads: statements before that.
+    loads: statements to run once for each `quad`, before the calls. start: the initial value of a sum. start_loads:
+    statements to run before `start`.
     """
 
     functions: str
@@ -41,7 +41,7 @@ def build_epilogue(
 ) -> Epilogue:
     """The epilogue of a node whose kernel defines EPILOGUE(sum, column, row, quad).
 
-    prefix: of the arguments' names, where a kernel has two epilogues. starts: whether a sum can start with a bias.
+    prefix: of the arguments' names, if a kernel has two epilogues. starts: whether a sum may start with the bias.
     """
     if node.epilogue == IDENTITY:
         return Epilogue("", "(sum)", "", ())
@@ -84,13 +84,13 @@ def build_epilogue(
 
 
 def _variables(operand: Operand, axes: Mapping[Variable, Index]) -> set[str]:
-    """What of the texel's place an operand's element depends on."""
+    """The variables of the texel's position on which an operand's element depends."""
     indices = (*operand.view.index, *(bound.index for bound in operand.view.bounds))
     return {v.name for index in indices for v in index.substitute(axes).variables()}
 
 
 def _split_bias(epilogue: Expression, candidates: Set[int]) -> tuple[int | None, Expression]:
-    """The operand that is added to the sum before anything else, and the rest of the epilogue; None if none is."""
+    """The operand that is added to the sum first, and the rest of the epilogue. None if there is no such operand."""
     found = users(epilogue, IDENTITY)
     if len(found) == 1 and found[0].operation == "add":
         numbers = [a.number for a in found[0].arguments if isinstance(a, Argument) and a.number in candidates]

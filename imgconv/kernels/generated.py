@@ -1,11 +1,11 @@
-"""The generated kernel form: elementwise work, movement, reduction, pooling, resize and copies.
+"""Generated kernels: elementwise operators, movement, reduction, pooling, resize and copies.
 
     output[i] = epilogue(reduce over r of body(load(view(i, r)) ...))
 
-A work item makes one texel: it walks the window r, reads four lanes at a time and reduces them. A reduction along the
-packed axis takes its four lanes from the window instead of from the output. Where there are few output texels and a
-long window, a work group makes a few neighbouring texels: each item reduces a part of one texel's window, in steps
-along its axes, then the parts meet in local memory.
+A work item computes one texel: it loops over the window r, reads four lanes at a time and reduces them. In a reduction
+along the packed axis, the four lanes are elements of the window, not of the output. If there are few output texels and
+a long window, a work group computes a few neighbouring texels: each item reduces a part of one texel's window, then the
+parts are combined in local memory.
 
     group of 2 texels, a window of 4x6 in parts of 2x3     texel 0:  a b c a b c      texel 1:  g h i g h i
                                                                      d e f d e f                j k l j k l
@@ -32,20 +32,20 @@ from imgconv.kernels.source import KernelSource, group_attribute, round_up
 NEUTRAL = {"sum": 0.0, "max": float("-inf"), "argmax": float("-inf"), "min": float("inf"), "product": 1.0}
 COMBINE = {"sum": "{0} + {1}", "max": "fmax({0}, {1})", "min": "fmin({0}, {1})", "product": "{0} * {1}"}
 FEWEST_PARTS, PARTS_OF_CPU = 16, 64
-MOST_STEPS = 8  # of an item, where more items are of use
-ITEMS_OF_A_UNIT, ITEMS_OF_A_GPU = 64, 2048  # that keep it busy
-# Work items of a group, and texels side by side that are rather in one group than apart: they lie in a line of a cache.
+MOST_STEPS = 8  # of a work item, if more work items would help
+ITEMS_OF_A_UNIT, ITEMS_OF_A_GPU = 64, 2048  # work items that keep it busy
+# Work items of a group, and adjacent texels to put into one group, because they share a line of the cache.
 GROUP, LARGEST_GROUP, NEIGHBOURS = 128, 256, 4
 UNROLLED = 16
-QUADS_OF_AN_ITEM = 4  # that an item makes where their addresses and tests are known beforehand then
-WAVE = 128  # lanes: Adreno's, and a multiple of other GPUs'
+QUADS_OF_AN_ITEM = 4  # that one work item computes, if this makes addresses and tests constant
+WAVE = 128  # work items: Adreno's wave, and a multiple of other GPUs' waves
 
 
 @dataclass(frozen=True)
 class Group:
-    """A work group that makes `texels` neighbours, and the parts of their windows along each of the windows' axes.
+    """A work group that computes `texels` neighbouring texels. parts: of each window, along each of its axes.
 
-    along: whether they are neighbours in x (0) or y (1), of which the grid has `count`.
+    along: whether the texels are neighbours in x (0) or y (1). count: texels of the grid along this axis.
     """
 
     texels: int
@@ -60,7 +60,7 @@ class Group:
 
     @property
     def ends(self) -> list[str]:
-        """Where items end that have nothing to write, once parts have met."""
+        """Statements that end the work items that have nothing to write, after the parts are combined."""
         past = [f"if (get_global_id(0) >= {self.count}) return;"] if self.count % self.texels else []
         return [*past, "if (item != 0) return;"]
 
@@ -70,8 +70,8 @@ def generate(
 ) -> KernelSource:
     """The kernel of a node with a Load, a Reduction or a Gather.
 
-    output: where the result goes; placements: where each operand is. compute_units: of the device, to decide whether
-    a work group shares a texel. gpu: whether to fix local sizes, or leave them to the driver.
+    placements: of each operand, by name. compute_units: of the device, to decide whether a work group shares a texel.
+    gpu: whether to set the local size; else the driver chooses it.
     """
     emitter = Emitter(native, half=output.storage.dtype == "float16")
     window = window_of(node) if isinstance(node.operation, Reduction) else ()
@@ -101,14 +101,14 @@ def generate(
 
 
 def _reads_buffer(node: Node, placements: Mapping[str, Placement]) -> bool:
-    """Whether single elements are read, each behind its own test, for which GPUs branch."""
+    """Whether the node reads a buffer: single elements, each with a test, for which GPUs branch."""
     return any(isinstance(placements[operand.value].storage, HostBuffer) for operand in node.all_operands)
 
 
 def grid_of(layout: Layout, shape: Shape, split: bool) -> tuple[tuple[Variable, ...], Index, Index]:
-    """The global size as variables, by dimension, and with them x and y of the texel that a work item makes.
+    """A variable for each dimension of the global size, and x and y of a work item's texel in these variables.
 
-    split: columns and their quads are dimensions of their own: Mesa's a630 code takes some twenty slots to divide.
+    split: whether columns and quads are separate dimensions. A division takes about twenty slots in Mesa's a630 code.
     """
     width, height = layout.grid(shape)
     quads, y = layout.quads(shape), Variable("y", height)
@@ -122,7 +122,7 @@ def grid_of(layout: Layout, shape: Shape, split: bool) -> tuple[tuple[Variable, 
 def _choose(
     emitter: Emitter, node: Node, placements: Mapping[str, Placement], axes: Mapping[Variable, Index]
 ) -> str:
-    """Emit a gather's loads; returns the name of the float4."""
+    """Emits the loads of a gather. Returns the name of the float4."""
     table, *operands = node.operands
     rank = len(node.output.shape)
     indices = {
@@ -138,10 +138,10 @@ def window_of(node: Node) -> Shape:
 
 
 def group_for(grid: Shape, steps: Sequence[int], compute_units: int, gpu: bool) -> Group | None:
-    """How work groups share the windows of output texels; None where the texels alone keep the device busy.
+    """How work groups share the windows of output texels. None if one work item a texel keeps the device busy.
 
-    grid: output texels along x and y; steps: of a window along its axes. Each item has at least two steps; more items
-    than MOST_STEPS asks for only wait for each other.
+    grid: output texels along x and y. steps: of a window along its axes. Each work item has at least two steps. It has
+    up to MOST_STEPS if possible: more work items would only wait for each other.
     """
     (width, height), total = grid, prod(steps)
     fewest, enough = PARTS_OF_CPU, compute_units
@@ -155,7 +155,7 @@ def group_for(grid: Shape, steps: Sequence[int], compute_units: int, gpu: bool) 
         return Group(1, _parts(steps, PARTS_OF_CPU, PARTS_OF_CPU), along, count)
 
     def texels(most: int) -> int:
-        """The most neighbours in a group that leave no unit without one, and few places without a texel."""
+        """The most neighbours in a group such that every compute unit has a group and few work items are idle."""
         most = min(most, width * height // compute_units)
         return max(n for n in (1, 2, 4, 8) if n == 1 or (n <= most and round_up(count, n) <= 1.15 * count))
 
@@ -166,7 +166,7 @@ def group_for(grid: Shape, steps: Sequence[int], compute_units: int, gpu: bool) 
 
 
 def _parts(steps: Sequence[int], wanted: int, most: int) -> tuple[int, ...]:
-    """About as many parts of a window as wanted, along the first axes."""
+    """The parts along each axis of the window: about `wanted` in total, first axes first."""
     parts: list[int] = []
     for count in steps:
         rest = min(round(wanted / prod(parts)), most // prod(parts))
@@ -178,7 +178,7 @@ def _parts(steps: Sequence[int], wanted: int, most: int) -> tuple[int, ...]:
 def _packed_axis(
     node: Node, output: Placement, placements: Mapping[str, Placement]
 ) -> int | None:
-    """The window axis that runs along the lanes of the operands' texels, where the output does not."""
+    """The window axis along the operands' lanes. None if there is none or the output has several channels."""
     if output.layout.channels(output.shape) > 1:
         return None
     window, rank = window_of(node), len(node.output.shape)
@@ -199,14 +199,14 @@ def _reduce(
     emitter: Emitter, node: Node, reduction: Reduction, placements: Mapping[str, Placement],
     axes: Mapping[Variable, Index], steps: list[int], folded: int | None, group: Group | None,
 ) -> str:
-    """Emit the walk over the window; returns the name of the reduced float4."""
+    """Emits the loops over the window. Returns the name of the reduced float4."""
     window, rank = window_of(node), len(node.output.shape)
     neutral = literal_text(NEUTRAL[reduction.kind])
     emitter.lines.append(f"float4 sum = (float4)({neutral});")
     if reduction.kind == "argmax":
         emitter.lines.append("float4 at = (float4)(0.0f);")
     walk = _walk(emitter, steps, group)
-    emitter.largest = max(emitter.largest, *steps)  # the operands' addresses need not depend on every step
+    emitter.largest = max(emitter.largest, *steps)  # addresses need not depend on every loop variable
     places = {Variable(f"i{rank + a}", n): walk[a] for a, n in enumerate(window)}
     if folded is not None:
         places[Variable(f"i{rank + folded}", window[folded])] = walk[folded] * LANES + variable_index(LANE)
@@ -238,7 +238,7 @@ def _reduce(
 
 
 def combine_lanes(emitter: Emitter, kind: str, total: str) -> str:
-    """The name of a float4 whose lanes all hold the four lanes of `total` combined; of argmax, of their places `at`."""
+    """The name of a float4 that holds the four lanes of `total` combined, in each lane. For argmax, the position."""
     if kind == "argmax":
         emitter.lines.append("float2 sum2 = sum.xy, at2 = at.xy;")
         emitter.lines += _keep("argmax", "sum2", "at2", "sum.zw", "at.zw")
@@ -250,7 +250,7 @@ def combine_lanes(emitter: Emitter, kind: str, total: str) -> str:
 
 
 def _keep(kind: str, best: str, at: str, value: str, position: str) -> list[str]:
-    """Combine a value, found at a position, with the best so far; of equal ones the first is kept."""
+    """Statements that combine a value with the best so far. For argmax, the first of equal values is kept."""
     if kind != "argmax":
         return [f"{best} = {COMBINE[kind].format(best, value)};"]
     better = f"({value} > {best}) | (({value} == {best}) & ({position} < {at}))"
@@ -258,7 +258,7 @@ def _keep(kind: str, best: str, at: str, value: str, position: str) -> list[str]
 
 
 def _walk(emitter: Emitter, steps: Sequence[int], group: Group | None) -> list[Index]:
-    """Open a loop for each window axis, over an item's own steps where items share it; returns the loop variables."""
+    """Opens a loop for each window axis, with own steps for each item of a group. Returns the loop variables."""
     parts = group.parts if group else (1,) * len(steps)
     first = unflatten(variable("item", prod(parts)), parts)
     walk = []
@@ -271,7 +271,7 @@ def _walk(emitter: Emitter, steps: Sequence[int], group: Group | None) -> list[I
         if axis == len(steps) - 1 and ceil(count / step) <= UNROLLED:
             emitter.lines.append("#pragma unroll")
         if step > 1 and count % step == 0:
-            # The number of trips is known: the loop can be unrolled.
+            # The number of iterations is constant, so that the loop can be unrolled.
             emitter.lines.append(f"for (INDEX s{axis} = 0; s{axis} < {count}; s{axis} += {step}) {{")
             emitter.lines.append(f"const INDEX r{axis} = s{axis} + {start};")
         else:
@@ -280,10 +280,10 @@ def _walk(emitter: Emitter, steps: Sequence[int], group: Group | None) -> list[I
 
 
 def meet(kind: str, items: int, texels: int = 1, total: str = "sum") -> list[str]:
-    """Combine the items' parts, `total`, in the local array `parts`, halving the number of items at each step.
+    """Statements that combine the work items' parts, `total`, in the local array `parts`: a tree reduction.
 
-    The array has a row of `texels` for each item; `item` and `texel` say which the work item is. All items have the
-    result. argmax: the places are `at`, combined in the local array `places`.
+    The array has a row of `texels` for each item; `item` and `texel` are the work item's indices. Every item gets the
+    result. For argmax, the positions `at` are combined in the local array `places`.
     """
     places = kind == "argmax"
     here = f"item * {texels} + texel" if texels > 1 else "item"
@@ -303,12 +303,12 @@ def meet(kind: str, items: int, texels: int = 1, total: str = "sum") -> list[str
 def on_grid(
     emitter: Emitter, output: Placement, grid: tuple[Variable, ...], group: Group | None, gpu: bool
 ) -> KernelSource:
-    """The kernel of what was emitted, for a work item, or a group that shares windows, at each point of a grid."""
+    """The kernel of the emitted statements: for each point of a grid a work item, or with `group` several."""
     size: tuple[int, ...] = tuple(v.size for v in grid)
     local: tuple[int, ...] | None = None
     head = [f"const INDEX {v.name} = get_global_id({d});" for d, v in enumerate(grid)]
     if group is not None:
-        # Items that share a texel lie along the second dimension, and all of them meet: none may return before.
+        # Work items that share a texel lie along the second dimension. All reach the barriers: none may return before.
         beside, other = grid[group.along], grid[1 - group.along]
         local, size = (group.texels, group.items, 1), (round_up(beside.size, group.texels), group.items, other.size)
         head = ["const INDEX texel = get_local_id(0), item = get_local_id(1);"]
@@ -323,7 +323,7 @@ def on_grid(
 
 
 def bounded_id(dimension: int, count: int, size: int) -> str:
-    """A work item's place in a dimension of `size` items; those past the first `count` take the last one's."""
+    """A work item's index in a dimension of `size` items, clamped to `count` - 1."""
     place = f"get_global_id({dimension})"
     return place if size == count else f"min((int){place}, {count - 1})"
 
@@ -332,7 +332,7 @@ def assemble(
     emitter: Emitter, output: Placement, head: Sequence[str], size: tuple[int, ...], local: tuple[int, ...] | None,
     meets: bool,
 ) -> KernelSource:
-    """The kernel of what was emitted after the lines of `head`. meets: whether the items of a group share something."""
+    """The kernel of the `head` lines and the emitted statements. meets: whether the group's items share data."""
     arguments = (KernelArgument("output", output.storage, written=True), *emitter.arguments)
     kind = "short" if emitter.largest <= SHORT_LIMIT else "int"
     attribute = group_attribute(local) + " " if meets else ""
@@ -347,7 +347,7 @@ def assemble(
 
 @lru_cache(1024)
 def local_size(size: tuple[int, ...]) -> tuple[int, ...]:
-    """A work group for a grid of texels: of up to GROUP items, few lanes idle, and long runs of texels side by side."""
+    """A work group for a grid of texels: at most GROUP items, few idle ones, and long runs of adjacent texels."""
     if len(size) == 2:
         width, height = size
         across = min(16, width)
@@ -360,7 +360,7 @@ def local_size(size: tuple[int, ...]) -> tuple[int, ...]:
             items = each * across * rows
             groups = ceil(quads / each) * ceil(columns / across) * ceil(height / rows)
             run = each * across if each == quads else min(each, quads)
-            # A line of a cache holds 4 texels of a row, and windows of neighbouring rows share theirs.
+            # A cache line holds 4 texels of a row. Windows of neighbouring rows share cache lines.
             worth = 1 + 4 / run + 0.5 / rows
             found.append((groups * round_up(items, WAVE) * worth, -items, (each, across, rows)))
     return min(found)[-1]

@@ -1,6 +1,6 @@
-"""Where each element of a tensor lives: the only place with address arithmetic.
+"""Where each element of a tensor is stored. All address arithmetic is in this file.
 
-A tensor's axes are split in three: rows, columns and one packed axis, four of whose elements share an RGBA texel.
+A tensor's axes are split in three: rows, columns and one packed axis. Four elements of the packed axis share a texel.
 
     texel x = column * C4 + c // 4      lane = c % 4      C4 = ceil(C / 4)
     texel y = row
@@ -13,12 +13,12 @@ For NCHW the rows are (N, H), the columns (W) and the packed axis is C:
         h=1 [rgba][rgba] [rgba][rgba] ...
     n=1 h=0 ...
 
-A texel grid larger than the device's image limit is cut into tiles that are stored side by side in one image (wide
-grids: below each other; tall grids: beside each other) and, where one image is too small, in the layers of an image
-array. `Tiling.locate` is that mapping. Every formula is an `Index`, evaluated by Python and rendered as OpenCL text.
+A texel grid above the device's image limit is cut into tiles. They are stored in one image, those of a wide grid below
+each other and those of a tall grid beside each other. If one image is too small, they are stored in the layers of an
+image array. `Tiling.locate` is this mapping. Every formula is an `Index`: evaluated in Python and rendered as OpenCL C.
 
-Where textures take turns in an image, a grid is cut the same way to fit the image that there is, and the image may be
-larger than the tiles: they begin at its texel (0, 0), and what lies beside and below them are other textures' texels.
+If textures share an image, a grid is cut in the same way to fit it. The image may be larger than the tiles: they start
+at its texel (0, 0), and beside and below them are texels of other textures.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Texels = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ImageLimits:
-    """The largest image that a device takes, in texels, and the layers of its image arrays."""
+    """The largest image of a device, in texels, and the most layers of its image arrays."""
 
     width: int
     height: int
@@ -51,9 +51,9 @@ class ImageLimits:
 
 @dataclass(frozen=True)
 class Alignment:
-    """What an image in a buffer must be aligned to, in texels: the start of a row, and that of the image.
+    """The alignment of an image in a buffer, in texels. row: of the start of a row. base: of the start of the image.
 
-    limit: bytes that one buffer may have.
+    limit: the most bytes of one buffer.
     """
 
     row: int
@@ -63,7 +63,10 @@ class Alignment:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which axes of a tensor are rows, columns and packed four to a texel (None for a scalar)."""
+    """The axes of a tensor that are rows and columns, and the one packed four to a texel (None for a scalar).
+
+        image_layout(4)    NCHW: rows (0, 2), columns (3,), packed 1
+    """
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
@@ -73,7 +76,7 @@ class Layout:
         return 1 if self.packed is None else shape[self.packed]
 
     def quads(self, shape: Shape) -> int:
-        """Texels that hold the packed axis: ceil(C / 4)."""
+        """The number of texels along the packed axis: ceil(C / 4)."""
         return ceil(self.channels(shape) / LANES)
 
     def grid(self, shape: Shape) -> tuple[int, int]:
@@ -88,7 +91,7 @@ class Layout:
         return column * self.quads(shape) + channel // LANES, row, channel % LANES
 
     def position(self, shape: Shape, x: Index, y: Index, lane: Index) -> tuple[Index, ...]:
-        """The position that is stored at texel (x, y) and lane: the inverse of `address`."""
+        """The position that is stored at a lane of texel (x, y). The inverse of `address`."""
         quads = self.quads(shape)
         position = [constant(0)] * len(shape)
         for axes, flat in ((self.columns, x // quads), (self.rows, y)):
@@ -101,7 +104,7 @@ class Layout:
         return tuple(position)
 
     def pack(self, array: Any) -> Any:
-        """A numpy array as texels: (height, width, 4), zero in the lanes past C."""
+        """The texels (height, width, 4) of a numpy array. Lanes past C are zero."""
         rows = [array.shape[a] for a in self.rows]
         columns = [array.shape[a] for a in self.columns]
         channels = self.channels(array.shape)
@@ -113,7 +116,7 @@ class Layout:
         return padded.reshape(prod(rows), prod(columns) * quads, LANES)
 
     def unpack(self, texels: Any, shape: Shape) -> Any:
-        """The array of a shape from its texels: the inverse of `pack`."""
+        """The array of a given shape from its texels. The inverse of `pack`."""
         order = [*self.rows, *self.columns, *([] if self.packed is None else [self.packed])]
         columns = prod(shape[a] for a in self.columns)
         padded = texels.reshape(texels.shape[0], columns, -1)[..., : self.channels(shape)]
@@ -121,7 +124,7 @@ class Layout:
 
 
 def image_layout(rank: int) -> Layout:
-    """Axis 1 packed, the last axis as columns: NCHW and its relatives, for convolution and pooling."""
+    """The layout of images, such as NCHW: axis 1 packed, the last axis as columns, the others as rows."""
     if rank < 2:
         return Layout((), (), 0 if rank else None)
     if rank == 2:
@@ -130,7 +133,7 @@ def image_layout(rank: int) -> Layout:
 
 
 def matrix_layout(rank: int) -> Layout:
-    """The last axis packed, all others as rows: matrices, for products."""
+    """The layout of matrices: the last axis packed, the others as rows."""
     return Layout(tuple(range(rank - 1)), (), rank - 1 if rank else None)
 
 
@@ -138,9 +141,9 @@ def matrix_layout(rank: int) -> Layout:
 class Tiling:
     """How a texel grid of width x height is stored in one image, or in the layers of one image array.
 
-    Tile t holds the texels of tile column t // tile_rows and tile row t % tile_rows; `per_layer` tiles are stacked in
-    one layer, along y (wide grids) or along x (tall ones). bordered: whether the image ends where the tiles end, so
-    that it gives zero past the grid; else a reader that needs zeros there tests its position.
+    Tile t is in tile column t // tile_rows and tile row t % tile_rows. A layer holds `per_layer` tiles, stacked along y
+    (for wide grids) or along x (for tall ones). bordered: whether the image ends at the last tile, so that reads past
+    the grid give zero. If not, a kernel that needs zeros there tests its position.
     """
 
     width: int
@@ -172,7 +175,7 @@ class Tiling:
         return self.tile_width * stacked, self.tile_height
 
     def locate(self, x: Index, y: Index) -> tuple[Index, Index, Index]:
-        """Image x, image y and layer of a texel of the grid."""
+        """Image x, image y and layer of the grid's texel (x, y)."""
         tile = (x // self.tile_width) * self.tile_rows + y // self.tile_height
         slot, layer = tile % self.per_layer, tile // self.per_layer
         inside_x, inside_y = x % self.tile_width, y % self.tile_height
@@ -182,30 +185,30 @@ class Tiling:
 
     @cached_property
     def texel(self) -> tuple[Index, Index, Index]:
-        """`locate` of the variables x and y."""
+        """`locate(x, y)` with x and y as variables."""
         return self.locate(variable("x", self.width), variable("y", self.height))
 
     def scatter(self, texels: Any) -> Any:
-        """Texels (height, width, 4) as the image's content: (layers, image height, image width, 4)."""
+        """The image's content (layers, image height, image width, 4) from texels (height, width, 4)."""
         width, height = self.image_size
         image = numpy.zeros((self.layers, height, width, LANES), texels.dtype)
         image[self._where()] = texels
         return image
 
     def gather(self, image: Any) -> Any:
-        """The grid's texels from the image's content: the inverse of `scatter`."""
+        """The grid's texels from the image's content. The inverse of `scatter`."""
         width, height = self.image_size
         return image.reshape(self.layers, height, width, LANES)[self._where()]
 
     def folded(self, parts: int, stacked_along: str) -> Tiling:
-        """The grid in at most so many equal tiles, beside each other ("x": cut rows) or below each other ("y")."""
+        """The grid in at most `parts` equal tiles: of fewer rows, side by side ("x"), or of fewer columns ("y")."""
         width, height = self.width, self.height
         if stacked_along == "x":
             return replace(self, tile_width=width, tile_height=ceil(height / parts), per_layer=parts, stacked_along="x")
         return replace(self, tile_width=ceil(width / parts), tile_height=height, per_layer=parts, stacked_along="y")
 
     def moves(self) -> Iterator[tuple[Texels, Texels, Texels]]:
-        """For each tile: where it begins in the grid, where in the image (x, y, layer), and its width and height."""
+        """For each tile: its origin in the grid (x, y) and in the image (x, y, layer), and its width and height."""
         for x in range(0, self.width, self.tile_width):
             for y in range(0, self.height, self.tile_height):
                 image_x, image_y, layer = (e.constant for e in self.locate(constant(x), constant(y)))
@@ -220,7 +223,7 @@ class Tiling:
 
 
 def choose_tiling(width: int, height: int, limits: ImageLimits, tensor: str, shape: Shape) -> Tiling:
-    """The tiling of a texel grid under a device's limits. Raises ResourceError where nothing fits."""
+    """The tiling of a texel grid under a device's limits. Raises ResourceError if no tiling fits."""
     columns, rows = ceil(width / limits.width), ceil(height / limits.height)
     tile_width, tile_height = ceil(width / columns), ceil(height / rows)
     if rows == 1:
@@ -240,7 +243,7 @@ def choose_tiling(width: int, height: int, limits: ImageLimits, tensor: str, sha
 
 @dataclass(frozen=True)
 class ImageForm:
-    """An image's width and height in texels, its layers (1: it is no array) and its element type."""
+    """An image's width and height in texels, its layers (1 if it is not an array) and its element type."""
 
     width: int
     height: int
@@ -252,7 +255,7 @@ class ImageForm:
         return self.width * self.height * self.layers * LANES * numpy.dtype(self.dtype).itemsize
 
     def holds(self, texture: Texture) -> bool:
-        """Whether a texture can lie in it: nothing is left beside one that is bordered."""
+        """Whether the image can hold a texture. A bordered texture must fill it."""
         form = texture.form
         if texture.tiling.bordered:
             return self == form
@@ -260,13 +263,13 @@ class ImageForm:
         return fits and (form.layers, form.dtype) == (self.layers, self.dtype)
 
     def around(self, other: ImageForm) -> ImageForm:
-        """The least form that both fit in, of this one's layers and element type."""
+        """The smallest form that holds both, with this form's layers and element type."""
         return replace(self, width=max(self.width, other.width), height=max(self.height, other.height))
 
 
 @dataclass(frozen=True)
 class Texture:
-    """A virtual texture: a tensor's shape and layout, its element type and its tiling. It has no memory yet."""
+    """A virtual texture: a tensor's shape, layout, element type and tiling. It has no memory yet."""
 
     name: str
     shape: Shape
@@ -276,12 +279,12 @@ class Texture:
 
     @property
     def form(self) -> ImageForm:
-        """The image that it fills."""
+        """The image that the texture fills."""
         return ImageForm(*self.tiling.image_size, self.tiling.layers, self.dtype)
 
     @property
     def bytes(self) -> int:
-        """Of the image that it fills."""
+        """Bytes of the image that the texture fills."""
         return self.form.bytes
 
     def __str__(self) -> str:
@@ -292,10 +295,10 @@ class Texture:
 
 
 def byte_texture(name: str, shape: Shape, limits: ImageLimits) -> Texture | None:
-    """The texture that holds a row-major array of bytes just as it lies, four to a texel; None where none can.
+    """The texture that holds a row-major array of bytes unchanged, four to a texel. None if there is none.
 
-    Its shape is (rows, bytes of a row): a row is the array's last axes, as few of them as make whole texels and an
-    image that needs no tiles.
+    Its shape is (rows, bytes of a row). A row is the fewest last axes of the array that give whole texels and an image
+    without tiles.
     """
     size = prod(shape)
     for axis in reversed(range(len(shape) if size else 0)):
@@ -309,7 +312,7 @@ def byte_texture(name: str, shape: Shape, limits: ImageLimits) -> Texture | None
 
 @dataclass(frozen=True)
 class HostBuffer:
-    """A plain row-major buffer, where a tensor crosses from or to the host. `layout` only orders the work items."""
+    """A row-major buffer, for tensors that come from or go to the host. `layout` only orders the work items."""
 
     name: str
     shape: Shape
@@ -323,7 +326,7 @@ class HostBuffer:
 
 @dataclass(frozen=True)
 class Placement:
-    """A tensor inside a texture or buffer: `channel_offset` elements along the packed axis, a multiple of four."""
+    """A tensor in a texture or a buffer. channel_offset: where it starts along the packed axis, a multiple of four."""
 
     storage: Texture | HostBuffer
     shape: Shape
@@ -335,7 +338,7 @@ class Placement:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the texels, or of the buffer's elements, that hold the tensor."""
+        """Bytes of the texels, or of the buffer, that hold the tensor."""
         if isinstance(self.storage, HostBuffer):
             return self.storage.bytes
         width, height = self.layout.grid(self.shape)
@@ -346,7 +349,7 @@ class Placement:
         return self.shape == self.storage.shape
 
     def address(self, position: Sequence[Index]) -> tuple[Index, Index, Index]:
-        """Texel x, texel y and lane of the tensor's position in the storage's texel grid."""
+        """Texel x, texel y and lane of a position of the tensor, in the storage's texel grid."""
         moved = list(position)
         if self.layout.packed is not None:
             moved[self.layout.packed] = moved[self.layout.packed] + self.channel_offset

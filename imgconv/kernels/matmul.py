@@ -1,4 +1,4 @@
-"""matmul.cl's twin: a matrix product's problem, its specialisations and the kernel they make."""
+"""matmul.cl as a template: the problem of a matrix product, its specialisations, cost model and kernel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, op
 
 @dataclass(frozen=True)
 class Problem:
-    """`batch` products of (rows x inner) by (inner x columns)."""
+    """The sizes of `batch` products of (rows x inner) by (inner x columns)."""
 
     batch: int
     rows: int
@@ -43,7 +43,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Specialisation:
-    """What of matmul.cl's constants is free: the block of a work item and how many items share a sum."""
+    """The free constants of matmul.cl: the block of a work item, and how many work items share a sum (parts)."""
 
     block_rows: int = 1
     block_quads: int = 1
@@ -78,17 +78,16 @@ def candidates(problem: Problem, kind: str) -> list[Specialisation]:
 
 
 def default_specialisation(problem: Problem, kind: str, compute_units: int) -> Specialisation:
-    """The candidate of the least predicted cost."""
+    """The candidate with the lowest predicted cost."""
     return min(candidates(problem, kind), key=lambda c: predicted_cost(problem, c, kind, compute_units))
 
 
 def predicted_cost(
     problem: Problem, chosen: Specialisation, kind: str, compute_units: int, costs: DeviceCosts | None = None
 ) -> float:
-    """What a launch is expected to take, in texture reads of a compute unit; kind: 'cpu' or 'gpu'.
+    """The predicted time of a launch, in texture reads of a compute unit. kind: 'cpu' or 'gpu'.
 
-    costs: the numbers of that kind of device, by default those in use. On a GPU an item alone waits for each of its
-    reads.
+    costs: by default those of `costs_of`. On a GPU with few work items, each of them waits for its reads.
     """
     costs = costs or costs_of(kind, compute_units)
     steps = ceil(ceil(problem.inner / LANES) / chosen.parts)
@@ -104,9 +103,9 @@ def predicted_cost(
 
 
 def texel_of(operand: Operand, placement: Placement, which: str) -> tuple[Index, Index] | None:
-    """Texel x and y of an operand whose last axis runs along the lanes; None where it does not.
+    """Texel x and y of an operand whose last axis is along the lanes. None if it is not.
 
-    which: 'a' (batch, row, quad of k) or 'b' (batch, inner, quad of n). The lanes of A past K must be zero.
+    which: 'a' (batch, row, quad of k) or 'b' (batch, inner, quad of n). A's lanes past K must be zero.
     """
     if operand.view.bounds or not isinstance(placement.storage, Texture):
         return None
@@ -125,7 +124,7 @@ def texel_of(operand: Operand, placement: Placement, which: str) -> tuple[Index,
 
 
 def reads_rows(a: Operand, placement: Placement) -> bool:
-    """Whether the left operand lies row below row, so that a known right side makes the product a 1x1 convolution."""
+    """Whether the left operand's rows are rows of texels. Its product with a constant is then a 1x1 convolution."""
     texel, view = texel_of(a, placement, "a"), a.view.shape
     if texel is None:
         return False
@@ -134,7 +133,7 @@ def reads_rows(a: Operand, placement: Placement) -> bool:
 
 
 def as_convolution(problem: Problem) -> conv.Problem:
-    """The product by one known matrix as the 1x1 convolution of an image of one column."""
+    """The product with a constant matrix, as a 1x1 convolution of an image of one column."""
     size = (problem.batch * problem.rows, 1)
     return conv.Problem(
         1, problem.inner, size, problem.columns, size, (1, 1), (1, 1), (1, 1), (0, 0), 1,
@@ -142,7 +141,7 @@ def as_convolution(problem: Problem) -> conv.Problem:
 
 
 def _ends_with_tensor(operand: Operand, placement: Placement) -> bool:
-    """Whether the lanes past the operand's last axis are those past its tensor's packed axis: zeros, not neighbours."""
+    """Whether the operand's last axis ends with its tensor's packed axis, so that the lanes past it are zero."""
     packed = placement.layout.packed
     if packed is None:
         return True
@@ -154,7 +153,7 @@ def product_kernel(
     node: Node, problem: Problem, chosen: Specialisation, output: Placement, placements: Mapping[str, Placement],
     padded_inner: bool, native: bool, group_sizes: bool,
 ) -> KernelSource:
-    """matmul.cl specialised. padded_inner: rows of B past K hold zeros, or K is a multiple of four."""
+    """The kernel of a product: matmul.cl. padded_inner: whether K is a multiple of four or B has zero rows past K."""
     a, b = (placements[o.value] for o in node.operands)
     where_a, where_b = texel_of(node.operands[0], a, "a"), texel_of(node.operands[1], b, "b")
     assert where_a is not None and where_b is not None, node
@@ -203,7 +202,7 @@ def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
 
 
 def place(placing: Placing, given: tuple[Node, ...]) -> Step:
-    """A product; one by a known matrix of rows that lie below each other is a 1x1 convolution of one column."""
+    """The Step of a product. A product with a constant matrix is a 1x1 convolution if `reads_rows` allows it."""
     (node,) = given
     a, b = node.operands
     problem = problem_of(node)
@@ -235,7 +234,7 @@ def _without_batch(array: Any) -> Any:
 
 
 def _readable(placing: Placing, operand: Operand, which: str) -> Operand:
-    """The operand, or a copy of it if it does not lie four of k or n to a texel. which: 'a' or 'b'."""
+    """The operand, or a copy of it if its texels do not hold four of k ('a') or n ('b')."""
     if operand.value in placing.graph.constants:
         layout = matrix_layout(len(operand.view.source))
         placing.placements[operand.value] = placing.place_constant(operand.value, layout)
@@ -246,7 +245,7 @@ def _readable(placing: Placing, operand: Operand, which: str) -> Operand:
 
 
 def _padded_matrix(placing: Placing, node: Node, operand: Operand, array: Any) -> Operand:
-    """A constant right-hand side as a texture with rows of zeros below K, so that K is whole quads."""
+    """A constant right operand as a texture, with zero rows after K up to a multiple of four."""
     *lead, inner, columns = array.shape
     padded = numpy.zeros((*lead, -(-inner // LANES) * LANES, columns), array.dtype)
     padded[..., :inner, :] = array
@@ -258,7 +257,7 @@ def _padded_matrix(placing: Placing, node: Node, operand: Operand, array: Any) -
 
 
 def kernel(step: Step, emitting: Emitting) -> KernelSource:
-    """matmul.cl for a chosen Step."""
+    """The kernel of a Step with its choice."""
     assert step.choice is not None
     return product_kernel(
         step.nodes[0], step.problem, step.choice.specialisation, step.output, step.places, step.details,

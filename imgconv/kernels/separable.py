@@ -1,4 +1,4 @@
-"""separable.cl's twin: depthwise and 1x1 convolution in one launch, where that is expected to be faster than two."""
+"""separable.cl as a template: a depthwise and a 1x1 convolution in one launch, if this is faster than two."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from imgconv.kernels.specialise import specialise
 from imgconv.kernels.step import Emitting, Placing, Step, Template, describe
 from imgconv.kernels.target import Target
 
-# Columns and output quads of a block; blocks along and across a tile; work groups that share a tile's output quads.
+# BLOCKS: columns and output quads of a block. TILES: blocks of a tile, along columns and rows. SPLITS: the work groups
+# among which a tile's output quads are split. PARTS: work items that share a sum.
 BLOCKS = ((1, 1), (2, 1), (4, 1), (7, 1), (1, 2), (2, 2), (4, 2))
 TILES = ((1, 1), (1, 2), (2, 1), (1, 4), (2, 2), (4, 1), (2, 4), (4, 4))
 SPLITS = (1, 2, 3, 4, 6, 8, 10, 16)
 PARTS = (1, 2, 4, 8, 12, 16, 24, 32)
-TEXEL_BYTES = 4 * LANES  # of local memory, which holds floats
+TEXEL_BYTES = 4 * LANES  # in local memory, as floats
 
 
 @dataclass(frozen=True)
@@ -38,16 +39,16 @@ class Problem:
 
     @property
     def multiply_adds(self) -> int:
-        """Multiply-adds of both, as the model states them."""
+        """Multiply-adds of both convolutions, as in the model."""
         return self.depthwise.multiply_adds + self.pointwise.multiply_adds
 
 
 @dataclass(frozen=True)
 class Specialisation:
-    """What of separable.cl's constants is free.
+    """The free constants of separable.cl.
 
     block_columns, block_quads: the outputs of a work item. group_columns, group_rows: blocks of positions in a work
-    group's tile; group_quads: blocks of output quads that it makes. parts: work items that share a sum.
+    group's tile. group_quads: blocks of output quads of a work group. parts: work items that share a sum.
     """
 
     block_columns: int
@@ -73,15 +74,15 @@ class Specialisation:
         return self.group_quads, self.group_columns * self.group_rows, self.parts
 
     def local_bytes(self, problem: Problem) -> int:
-        """Local memory of a work group: the depthwise result of its tile, and later the parts of its sums."""
+        """Local memory of a work group: first the depthwise result of its tile, later the parts of its sums."""
         sums = prod(self.local_size) * self.block_columns * self.block_quads if self.parts > 1 else 0
         return TEXEL_BYTES * max(self.positions * problem.depthwise.output_quads, sums)
 
 
 def candidates(problem: Problem, kind: str, local_memory_bytes: int) -> list[Specialisation]:
-    """The specialisations worth measuring for a problem; none for kind 'cpu', which has no local memory of its own.
+    """The specialisations worth measuring for a problem, with work groups of 96 to 256 work items.
 
-    Every work group is of 96 to 256 work items.
+    kind: 'cpu' or 'gpu'. None for a CPU, which has no local memory of its own.
     """
     if kind == "cpu":
         return []
@@ -101,10 +102,10 @@ def candidates(problem: Problem, kind: str, local_memory_bytes: int) -> list[Spe
 def default_specialisation(
     problem: Problem, kind: str, compute_units: int, local_memory_bytes: int
 ) -> Specialisation | None:
-    """The candidate of the least predicted cost; None where two launches are expected to be faster.
+    """The candidate with the lowest predicted cost. None if two launches are expected to be faster.
 
-    Only GPUs of computers win. An H200 takes 8 to 25 us for pairs that take 17 to 54 in two launches. On Adrenos,
-    Mesa's code for a630 takes 1.1 to 2 times the issue slots of two launches: more than the saved traffic and launch.
+    Only computers' GPUs gain. An H200 takes 8 to 25 us for pairs that take 17 to 54 us in two launches. On Adreno,
+    Mesa's a630 code takes 1.1 to 2 times the issue slots of two launches. The saved traffic and launch are worth less.
     """
     if compute_units < LARGE_GPU:
         return None
@@ -116,7 +117,7 @@ def default_specialisation(
 
 
 def cost_of_two(problem: Problem, kind: str, compute_units: int) -> float:
-    """The predicted cost of both convolutions by conv.cl, and of the second launch, in cycles of a compute unit."""
+    """The predicted cost of two launches of conv.cl, in cycles of a compute unit, with the second launch's overhead."""
     both = (problem.depthwise, problem.pointwise)
     chosen = (conv_candidates.default_specialisation(p, kind, compute_units) for p in both)
     costs = (conv_candidates.predicted_cost(p, c, kind, compute_units) for p, c in zip(both, chosen, strict=True))
@@ -126,7 +127,7 @@ def cost_of_two(problem: Problem, kind: str, compute_units: int) -> float:
 def predicted_cost(
     problem: Problem, chosen: Specialisation, compute_units: int, costs: LargeGpuCosts = LARGE
 ) -> float:
-    """Cycles of a compute unit of a large GPU."""
+    """The predicted time of a launch, in cycles of a compute unit of a large GPU."""
     depthwise, items = problem.depthwise, prod(chosen.local_size)
     taps, sums = prod(depthwise.window), chosen.block_columns * chosen.block_quads
     tasks = chosen.group_columns * chosen.group_rows * depthwise.output_quads
@@ -139,7 +140,7 @@ def predicted_cost(
     groups = ceil(prod(_groups(problem, chosen)) / compute_units)
     # Work groups that a compute unit runs at once.
     waves = ceil(groups / max(1, costs.separable_items // items))
-    # An item alone waits for its windows one after another, for the weights of each of its steps, and for other parts.
+    # A work item that is alone waits for each of its windows, for the weights of each step, and for the other parts.
     alone = costs.separable_wait + costs.separable_wait_window * ceil(tasks / items) * taps / 9
     alone += steps * (costs.separable_wait_step + costs.separable_wait_weights * chosen.block_quads)
     alone += costs.separable_wait_parts * chosen.parts * ceil(sums / chosen.parts)
@@ -149,7 +150,7 @@ def predicted_cost(
 
 
 def follows(graph: Graph, depthwise: Node) -> Node | None:
-    """The 1x1 convolution that is all that reads a depthwise convolution's result; None where there is none."""
+    """The 1x1 convolution that is the only reader of a depthwise convolution's result. None if there is none."""
     name = depthwise.output.name
     readers = graph.consumers[name]
     if name in graph.outputs or len(readers) != 1 or not _is_plain(graph, depthwise):
@@ -165,7 +166,7 @@ def follows(graph: Graph, depthwise: Node) -> Node | None:
 
 
 def _is_plain(graph: Graph, node: Node) -> bool:
-    """Whether a node is an ordinary convolution of floats by known floats, without factors."""
+    """Whether a node is an ordinary convolution of floats with constant float weights, without factors."""
     if not isinstance(node.operation, Convolution) or node.operation.transposed or len(node.operands) != 2:
         return False
     floats = all(graph.values[o.value].dtype.startswith("float") for o in node.operands)
@@ -173,7 +174,7 @@ def _is_plain(graph: Graph, node: Node) -> bool:
 
 
 def problem_of(depthwise: Node, pointwise: Node) -> Problem:
-    """The problem of two nodes that convolve."""
+    """The problem of a depthwise and a 1x1 convolution."""
     return Problem(_problem_of(depthwise), _problem_of(pointwise))
 
 
@@ -187,7 +188,7 @@ def separable_kernel(
     depthwise: Node, pointwise: Node, problem: Problem, chosen: Specialisation, output: Placement,
     placements: Mapping[str, Placement], windows: Texture, weights: Texture, native: bool,
 ) -> KernelSource:
-    """separable.cl specialised. windows, weights: of the two convolutions, packed as conv.cl reads them."""
+    """The kernel of a pair: separable.cl. windows, weights: the packed weights of the depthwise and the 1x1."""
     first, second = problem.depthwise, problem.pointwise
     x = placements[depthwise.operands[0].value]
     between = placements[depthwise.output.name]
@@ -245,7 +246,7 @@ def _groups(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]:
 
 
 def _index_type(problem: Problem, chosen: Specialisation, x: Texture, output: Texture) -> str:
-    """short where every position that the kernel keeps in an INDEX fits."""
+    """The type INDEX: short if it holds every position, else int."""
     rows, columns = problem.pointwise.output_size
     largest = max(
         output.tiling.width, output.tiling.height, problem.depthwise.batch * rows + chosen.group_rows,
@@ -263,18 +264,18 @@ def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
 
 
 def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
-    """One launch for a pair; None if its input must be copied, or it reads too many images or what it writes."""
+    """The Step of a pair. None if its input needs a copy, it reads too many images, or it reads what it writes."""
     depthwise, pointwise = given
     x, between = depthwise.operands[0], depthwise.output
     beside = depthwise.epilogue_operands + pointwise.epilogue_operands
     output = placing.placement(pointwise.output)
-    # Parts of one concatenation share an image, which a kernel cannot both read and write.
+    # Parts of a concatenation share an image, and a kernel cannot both read and write an image.
     read = [placing.placements[o.value].storage for o in (x, *beside) if o.value in placing.placements]
     if not (x.view.is_identity and is_direct(placing, x)) or output.storage in read:
         return None
     if len(beside) + 3 > placing.target.max_read_images:
         return None
-    # Where the epilogue of what stays in local memory reads from: as if that were a texture.
+    # The depthwise result stays in local memory. Its epilogue is built as if it were a texture.
     layout = image_layout(4)
     tiling = choose_tiling(*layout.grid(between.shape), placing.target.limits, between.name, between.shape)
     place = Placement(Texture(between.name, between.shape, layout, "float32", tiling), between.shape)
@@ -296,7 +297,7 @@ def _weights(placing: Placing, node: Node) -> Weights:
 
 
 def kernel(step: Step, emitting: Emitting) -> KernelSource:
-    """separable.cl for a chosen Step, with both convolutions' packed weights."""
+    """The kernel of a Step with its choice, with the packed weights of both convolutions."""
     assert step.choice is not None
     (depthwise, pointwise), problem, chosen = step.nodes, step.problem, step.choice.specialisation
     parts = zip(
@@ -314,7 +315,7 @@ def kernel(step: Step, emitting: Emitting) -> KernelSource:
 
 
 def _offered(problem: Problem, target: Target) -> list[Specialisation]:
-    """The candidates on GPUs of computers; see `default_specialisation`."""
+    """The candidates, on computers' GPUs only; see `default_specialisation`."""
     large = target.kind == "gpu" and target.compute_units >= LARGE_GPU
     return candidates(problem, target.kind, target.local_memory_bytes) if large else []
 

@@ -1,4 +1,4 @@
-"""What a kernel is before it meets a device: its text, arguments and sizes."""
+"""A kernel before it is built for a device: its text, arguments and sizes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ COMMON = Path(__file__).parent.parent / "cl" / "common.cl"
 
 @dataclass(frozen=True)
 class KernelSource:
-    """OpenCL text with `NAME` standing for the kernel's name; equal texts are one kernel.
+    """A kernel's OpenCL text, in which `NAME` is the placeholder of its name. Equal texts are one kernel.
 
-    path: the template that the text comes from, for error messages. arguments: in the kernel's order. global_size and
-    local_size: in work items; local None leaves the choice to the driver.
+    path: the template of the text, for error messages. arguments: in the kernel's order. global_size, local_size: in
+    work items. If local_size is None, the driver chooses it.
     """
 
     text: str
@@ -26,7 +26,7 @@ class KernelSource:
 
 
 def group_attribute(local_size: tuple[int, ...] | None) -> str:
-    """What tells the driver's compiler the size of a kernel's work groups; empty where the driver chooses it."""
+    """The attribute that gives a kernel's local size to the compiler. Empty if the driver chooses it."""
     if local_size is None:
         return ""
     width, height, depth = (*local_size, 1, 1)[:3]
@@ -34,5 +34,5 @@ def group_attribute(local_size: tuple[int, ...] | None) -> str:
 
 
 def round_up(value: int, multiple: int) -> int:
-    """The least multiple that is not below the value."""
+    """The smallest multiple of `multiple` that is at least `value`: round_up(5, 4) is 8."""
     return -(-value // multiple) * multiple

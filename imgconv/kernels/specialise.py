@@ -1,10 +1,10 @@
-"""Specialise a kernel template: a .cl file whose constants each stand as ``#ifndef NAME / #define NAME default``.
+"""Specialises a kernel template: a .cl file that declares each constant as ``#ifndef NAME / #define NAME default``.
 
-A template includes other .cl files of the package by their path in it: ``#include "kernels/output.cl"``. Each is put in
-once, where it is first asked for. ``cl/common.cl`` is left out: it stands once before all kernels of a program.
+A template includes other .cl files of the package by their path: ``#include "kernels/output.cl"``. Each file is
+inserted once, at its first include. ``cl/common.cl`` is left out, because a program has it once, before all kernels.
 
-What a template defines is its own, though many stand in one program: its functions get names of their own, and all of
-its definitions end after it.
+A program has many templates, so their definitions must not collide. Each function gets a unique name, and all macros
+are undefined at the end of the template.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ COMMON = "cl/common.cl"
 
 @lru_cache
 def template_text(file: str) -> str:
-    """The text of a template in this folder, with what it includes. Raises ValueError where that is no such file."""
+    """The text of a template with its includes. Raises ValueError if an included file is not in the package."""
     return _expanded(file, {COMMON})
 
 
 def _expanded(file: str, done: set[str]) -> str:
-    """The text of a file with its includes, but for those in `done`, to which they are added."""
+    """The text of a file with its includes, except those in `done`. Adds the inserted ones to `done`."""
 
     def included(match: re.Match[str]) -> str:
         name = match[1]
@@ -47,22 +47,22 @@ def _expanded(file: str, done: set[str]) -> str:
 
 @lru_cache
 def template_files() -> frozenset[str]:
-    """Every .cl file of the package, by its path in it."""
+    """The paths of the package's .cl files, relative to the package."""
     return frozenset(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.cl"))
 
 
 @lru_cache
 def template_names(file: str) -> frozenset[str]:
-    """The names that a template wants defined. The kernel's own NAME is given when programs are put together."""
+    """The names of a template's constants, except NAME, which is defined when a program is assembled."""
     return frozenset(_DEFAULT.findall(template_text(file))) - {"NAME"}
 
 
 def specialise(file: str, constants: Mapping[str, str | int], functions: str = "") -> str:
-    """The template with every name defined: helper functions, definitions, the file, and the names undefined again.
+    """The text of a kernel: helper functions, a #define for each constant, the template, and an #undef for each name.
 
-    constants: text or integer by name; a name with parameters is written with them, as ``READ_INPUT(x, y)``. A function
-    of the template, ``inline float4 f(...)``, is called f_ and a hash of all this in the program.
-    Raises ValueError for a name that the template does not have, and for one of its names that is not given.
+    constants: a text or an integer for each name. A macro's name has its parameters: ``READ_INPUT(x, y)``.
+    functions: the helper functions. A function of the template, ``inline float4 f(...)``, is renamed to f_ and a hash.
+    Raises ValueError for a name that the template does not have, and for a name that is missing.
     """
     given = {re.match(r"\w+", name)[0]: f"{name} {value}" for name, value in constants.items()}  # type: ignore[index]
     wanted, text = template_names(file), template_text(file)

@@ -1,8 +1,8 @@
-"""The seam between a graph and its kernels: what a launch is to do, the template that does it, what was chosen of it.
+"""The interface between a graph and its kernels: Step (the work of a launch), Template (a kernel) and Choice.
 
-A hand-written kernel is one Template, a row of TEMPLATES in templates.py. Three steps go through it: `place` decides
-where everything lies and makes a Step for each launch, a chooser takes one of the template's candidates, and `kernel`
-makes the text. Steps without a template are generated kernels.
+A hand-written kernel is a Template, listed in TEMPLATES of templates.py. It is used in three stages: `place` decides
+where operands are stored and makes a Step for each launch, a chooser takes one of the template's candidates, and
+`kernel` makes the text. A Step without a template is a generated kernel.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from imgconv.kernels.target import Target
 
 
 class Problem(Protocol):
-    """What of a node its kernel depends on: a frozen dataclass of sizes."""
+    """The properties of a node on which its kernel depends: a frozen dataclass of sizes."""
 
     @property
     def multiply_adds(self) -> int:
-        """Multiply-adds, as the model states them."""
+        """Multiply-adds, as in the model."""
         ...
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen for a launch of a template.
+    """The specialisation chosen for a launch of a template.
 
-    predicted: by the template's cost model, in its unit, and `without`: the same of the launches that it replaces, inf
-    if there are none; pays: whether it is expected to be faster than those. seconds: what was measured, None if it
-    was not.
+    predicted: the cost, in the unit of the template's cost model. without: the cost of the launches that it replaces,
+    inf if there are none. pays: whether it is expected to be faster than these. seconds: the measured time, None if it
+    was not measured.
     """
 
     template: str
@@ -54,12 +54,13 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What one launch is to do.
+    """The work of one launch.
 
-    nodes: what it computes, in order; their operands lie as the kernel reads them, at `places`. The result of the last
-    one is written to `output`; those before it have no texture. kind, description, reason, operation: see plan.Launch.
-    values: the graph's values that it computes. details: what `place` found out for the kernel. instead: steps that do
-    the same, if the chooser or the kernel declines; declined: what such a chooser would have taken.
+    nodes: the nodes that it computes, in order. places: where their operands are stored, as the kernel reads them.
+    output: where the last node's result is written; the results of the others have no texture.
+    kind, description, reason, operation: see plan.Launch. values: the graph's values that it computes.
+    details: data from the template's `place` for its `kernel`. instead: steps that compute the same, if the chooser
+    or the kernel declines. declined: the choice of a larger step that did not pay and was replaced by this one.
     """
 
     nodes: tuple[Node, ...]
@@ -79,41 +80,41 @@ class Step:
 
     @property
     def name(self) -> str:
-        """The value that is written."""
+        """The name of the value that is written."""
         return self.nodes[-1].output.name
 
     @property
     def origin(self) -> tuple[str, ...]:
-        """The ONNX nodes that it comes from."""
+        """The names of the ONNX nodes that it comes from."""
         return tuple(dict.fromkeys(name for node in self.nodes for name in node.origin))
 
     @property
     def reads(self) -> tuple[Operand, ...]:
-        """The operands that it does not compute itself."""
+        """The operands that the launch does not compute itself."""
         made = {node.output.name for node in self.nodes[:-1]}
         return tuple(o for node in self.nodes for o in node.all_operands if o.value not in made)
 
 
 class Packed(Protocol):
-    """Known numbers as a kernel reads them. Those of equal keys are stored once."""
+    """Constant weights in the form that a kernel reads. Those with equal keys are stored once."""
 
     @property
     def key(self) -> Any: ...
 
     def storage(self, name: str, limits: ImageLimits) -> Texture | HostBuffer:
-        """What holds them."""
+        """The texture or the buffer of the weights."""
         ...
 
     def content(self, storage: Any) -> Any:
-        """The array that the storage is uploaded with; asked for once, when the plan is complete."""
+        """The array to upload to the storage. Called once, when the plan is complete."""
         ...
 
 
 class Placing(Protocol):
-    """What a template's `place` may ask.
+    """What a template's `place` may use.
 
-    graph: after the passes; placements: where the values made so far lie; of_small: the outputs of convolutions whose
-    input's values are known to be small.
+    graph: after the passes. placements: of the values placed so far. of_small: the outputs of convolutions whose inputs
+    are known to be small.
     """
 
     graph: Graph
@@ -123,46 +124,46 @@ class Placing(Protocol):
     placements: dict[str, Placement]
 
     def placement(self, value: Value) -> Placement:
-        """Where a value of the graph will be; see imgconv.compiling.place."""
+        """Where a value of the graph is stored; see imgconv.compiling.place."""
         ...
 
     def copy(self, operand: Operand, layout: Layout, reason: str) -> Operand:
-        """The operand as a texture of its own, made by a launch before."""
+        """The operand, copied to a texture of its own by an earlier launch."""
         ...
 
     def constant_of(self, operand: Operand) -> Any:
-        """The array that is read of a constant."""
+        """The array that a constant operand reads."""
         ...
 
     def place_constant(self, name: str, layout: Layout) -> Placement:
-        """A constant of the graph as a texture."""
+        """The texture of a constant of the graph."""
         ...
 
     def place_array(self, name: str, array: Any, layout: Layout, readers: Sequence[Node]) -> Placement:
-        """An array that `place` made as a texture under a new name."""
+        """The texture of an array that `place` made, under a new name."""
         ...
 
     def operand_places(self, node: Node, output: Placement) -> dict[str, Placement]:
-        """Where every operand of a node is, constants too."""
+        """Where every operand of a node is stored, constants included."""
         ...
 
     def weights_dtype(self, array: Any, readers: Sequence[Node]) -> str:
-        """The element type that weights are stored in."""
+        """The element type in which weights are stored."""
         ...
 
     def computes_half(self, name: str) -> bool:
-        """Whether the node that makes a value may compute in half."""
+        """Whether the node that computes a value may do so in half."""
         ...
 
 
 class Emitting(Protocol):
-    """What a template's `kernel` may ask."""
+    """What a template's `kernel` may use."""
 
     config: Config
     target: Target
 
     def packed(self, name: str, weights: Packed) -> Texture | HostBuffer:
-        """What holds packed weights: under this name, if none of the same key are there yet."""
+        """The storage of packed weights. It gets this name, unless weights with the same key already have one."""
         ...
 
 
@@ -178,14 +179,14 @@ def _nothing(problem: Any, target: Target) -> float:
 class Template:
     """A hand-written kernel.
 
-    name: what measurements are filed under, so that it stays when files are renamed. file: its text. problem,
-    specialisation: frozen dataclasses; candidates: the specialisations worth measuring, none if the template is not
-    for that device; allowed: whether a stored specialisation is still one of a problem; cost: what a launch is
-    expected to take, in a unit of the template's own; without: the cost of the launches that it replaces.
+    name: the key of stored measurements, so it must not change. file: the .cl file.
+    problem, specialisation: frozen dataclasses. candidates: the specialisations worth measuring for a problem, none if
+    the template is not for that device. allowed: whether a stored specialisation is valid for a problem.
+    cost: the predicted time of a launch, in a unit of the template. without: the cost of the launches that it replaces.
 
-    nodes: the nodes of a graph that it computes, those of one launch together, the last one written; place: their
-    Step, None if it cannot be; kernel: the text of a chosen Step. `imgconv tune` measures copies of a launch's nodes
-    side by side, each with a specialisation of its own.
+    nodes: the groups of nodes of a graph that one launch can compute; it writes the last one's result.
+    place: the Step of such a group, None if there is none. kernel: the text of a Step with its choice.
+    `imgconv tune` measures copies of a launch's nodes side by side, each with another specialisation.
     """
 
     name: str
@@ -202,7 +203,7 @@ class Template:
 
 
 def operation_of(node: Node) -> str:
-    """The sort of work that a node is, in a word or two."""
+    """The kind of work of a node, such as "depthwise convolution"."""
     operation = node.operation
     if isinstance(operation, Load):
         return "movement" if node.epilogue == IDENTITY else "elementwise"
@@ -212,7 +213,7 @@ def operation_of(node: Node) -> str:
 
 
 def describe(node: Node) -> str:
-    """The operation and, after it, what is fused into its store."""
+    """A node's operation and the scalar functions that are fused into its store."""
     fused = " ".join(operations(node.epilogue))
     body = str(node.operation)
     if isinstance(node.operation, Load):

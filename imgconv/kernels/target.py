@@ -1,4 +1,4 @@
-"""A device as the compiler sees it: numbers."""
+"""A device as the compiler sees it: a set of numbers."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 from imgconv.kernels.layout import Alignment, ImageLimits
 
-# The largest number that half holds.
+# The largest finite half.
 HALF_MAX = 65504.0
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the compiler needs to know of a device. kind: 'cpu' or 'gpu'.
+    """The properties of a device that the compiler needs. kind: 'cpu' or 'gpu'.
 
-    images_in_buffers: what images that are parts of a buffer are aligned to; None if the device has no such images.
-    half_arithmetic: whether kernels may compute in half. local_memory_bytes: of a work group; max_work_group: the most
-    work items of one.
+    half_images: whether there are RGBA half images. half_arithmetic: whether kernels may compute in half.
+    byte_images: whether images may hold signed bytes. local_memory_bytes: of a work group. max_work_group: the most
+    work items of a work group. images_in_buffers: the alignment of images in a buffer; None if the device has none.
     """
 
     limits: ImageLimits

@@ -1,4 +1,4 @@
-"""The hand-written kernels: one row each. A node goes to the first that takes it."""
+"""The hand-written kernels. A node goes to the first template that takes it."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ TEMPLATES: tuple[Template, ...] = (separable.TEMPLATE, conv_template.TEMPLATE, m
 
 
 def template_of(problem: Any) -> Template:
-    """The template that a problem is one of."""
+    """The template of a problem, by the problem's type."""
     return next(template for template in TEMPLATES if type(problem) is template.problem)

@@ -1,10 +1,10 @@
-"""Reductions over windows that overlap: pooling. A work item makes several neighbouring outputs from the same reads.
+"""Reductions over overlapping windows: pooling. A work item computes several neighbouring outputs from shared reads.
 
     outputs of an item     0   1   2   3           window of 3 taps, stride 1
     columns read         0   1   2   3   4   5
 
-For each position in the other axes of the window the item reads the columns once, and keeps each one's maximum (sum
-...) so far. An output is the maximum of its columns: rows first, then columns, in one kernel.
+The work item loops over the other axes of the window. At each position it reads the columns once and updates the
+maximum (or sum ...) of each column. An output is the maximum of its columns.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ BLOCKS = (2, 4, 8)
 MOST_COLUMNS = 20  # each is a float4 in registers
 MOST_TAPS = 16
 ITEMS_OF_A_UNIT = {"gpu": 64, "cpu": 4}  # work items that keep a compute unit busy
-WORTH_IT = 0.85  # reads in parts of those without sharing
+WORTH_IT = 0.85  # the most reads, as a fraction of those without sharing
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """`block` outputs along an axis share the columns that a window axis takes them through."""
+    """`block` outputs along `axis` share `columns` reads along `window_axis`."""
 
     axis: int
     window_axis: int
@@ -42,7 +42,7 @@ class Sharing:
 def windows_kernel(
     node: Node, output: Placement, placements: Mapping[str, Placement], native: bool, compute_units: int, kind: str
 ) -> KernelSource | None:
-    """The kernel of a reduction whose windows overlap; None where no reads are shared, or too few outputs are made."""
+    """The kernel of a reduction over overlapping windows. None if sharing reads does not pay."""
     sharing = find_sharing(node, output, compute_units, kind)
     if sharing is None:
         return None
@@ -73,7 +73,7 @@ def windows_kernel(
 
 
 def find_sharing(node: Node, output: Placement, compute_units: int, kind: str) -> Sharing | None:
-    """The sharing with the fewest reads; None where none is worth it."""
+    """The sharing with the fewest reads. None if none pays, or if too few work items would be left."""
     if not isinstance(node.operation, Reduction) or node.operation.kind not in COMBINE:
         return None
     shape, window = output.shape, window_of(node)
@@ -94,7 +94,7 @@ def find_sharing(node: Node, output: Placement, compute_units: int, kind: str) -
 
 
 def _columns(node: Node, axis: int, number: int, block: int) -> dict[tuple[int, int], tuple[Index, ...]]:
-    """For each output of a block and each tap, what is read: equal expressions are equal reads."""
+    """The indices read for each output of a block and each tap. Equal expressions are equal reads."""
     rank, shape, window = len(node.output.shape), node.output.shape, window_of(node)
     first = variable(f"i{axis}", ceil(shape[axis] / block)) * block
     along, across = Variable(f"i{axis}", shape[axis]), Variable(f"i{rank + number}", window[number])
@@ -109,7 +109,7 @@ def _emit_columns(
     emitter: Emitter, node: Node, placements: Mapping[str, Placement], axes: list[dict[Variable, Index]],
     sharing: Sharing,
 ) -> dict[tuple[int, int], str]:
-    """Emit the walk over the other window axes; returns the name of the column for each output and tap."""
+    """Emits the loops over the other window axes. Returns the column's name for each output and tap."""
     assert isinstance(node.operation, Reduction)
     rank, window = len(node.output.shape), window_of(node)
     start, opened = len(emitter.lines), 0
