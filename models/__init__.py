@@ -3,8 +3,8 @@
     graph = build("mobilenet_v2", size=192)
     model = imgconv.load(graph)
 
-Every network in MODELS takes `width` (a factor on the channels), `size` (of the input), `batch` and `weights`, by
-default as published and drawn from a seed.
+Every network in MODELS takes `width` (a factor on the channels), `size` (of the input), `batch` and `weights`. The
+defaults are the published sizes and weights drawn from a seed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MODELS: Mapping[str, Callable[..., Graph]] = {
 
 
 def build(name: str, **arguments: Any) -> Graph:
-    """The Graph of a network in MODELS; `arguments` are its builder's. Raises ModelError for another name."""
+    """The Graph of a network in MODELS. `arguments` go to its function. Raises ModelError for any other name."""
     if name not in MODELS:
         raise ModelError(f"no model is called {name!r}; there are {', '.join(MODELS)}")
     return MODELS[name](**arguments)

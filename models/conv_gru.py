@@ -1,7 +1,7 @@
-"""A recurrent segmenter of video: an encoder, a convolutional GRU between frames, and a decoder.
+"""Recurrent segmentation of video: an encoder, a convolutional GRU between frames, and a decoder.
 
-The cell is that of Ballas et al., "Delving Deeper into Convolutional Networks for Learning Video Representations",
-ICLR 2016, arXiv:1511.06432, as robust video matting uses it (Lin et al., arXiv:2108.11515):
+The cell comes from Ballas et al., "Delving Deeper into Convolutional Networks for Learning Video Representations",
+ICLR 2016, arXiv:1511.06432, in the form of robust video matting (Lin et al., arXiv:2108.11515):
 
     z, r = sigmoid(W * [x, h])      n = tanh(V * [x, r h])      h' = (1 - z) h + z n
 
@@ -23,9 +23,9 @@ REDUCTION = 4
 
 def conv_gru(width: float = 1.0, size: int = 256, batch: int = 1, weights: Weights | None = None) -> Graph:
     """Inputs frame (batch, 3, size, size) and state_in (batch, 32, size/4, size/4), outputs mask (batch, 1, size, size)
-    of 0..1 and state_out of state_in's shape; `width` scales the 32 channels.
+    in 0..1 and state_out with state_in's shape; `width` scales the 32 channels.
 
-    Raises ModelError where size is no multiple of 4.
+    Raises ModelError if size is not a multiple of 4.
     """
     if size % REDUCTION:
         raise ModelError(f"conv_gru: size {size} is no multiple of {REDUCTION}")
@@ -45,7 +45,7 @@ def conv_gru(width: float = 1.0, size: int = 256, batch: int = 1, weights: Weigh
 
 
 def _cell(net: Layers, x: Tensor, state: Tensor, name: str) -> Tensor:
-    """The state after x, both (N, C, H, W)."""
+    """The next state; x and the state are (N, C, H, W)."""
     channels = state.shape[1]
     gates = net.convolution(concatenate([x, state], 1), f"{name}.gates", 2 * channels, 3).sigmoid()
     update, reset = gates.slice(1, 0, channels), gates.slice(1, channels, 2 * channels)

@@ -34,7 +34,7 @@ def efficientnet_b0(
 
 
 def _block(net: Layers, x: Tensor, name: str, expansion: int, window: int, stride: int, channels: int) -> Tensor:
-    """Expand, filter each channel, squeeze and excite, project without activation; add the input where shapes agree."""
+    """Expand, filter each channel, squeeze and excite, project without activation; add the input if shapes agree."""
     wide, part, expanded = x, 0, scaled(x.shape[1] * expansion)
     if expansion != 1:
         wide = net.unit(x, f"{name}.0", expanded, activation=Tensor.silu)

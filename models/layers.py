@@ -1,14 +1,14 @@
 """Layers with named parameters, for networks written with the lazy front end.
 
-A layer makes its parameters from the shape of what it is given, so that a network is one function from tensors to
-tensors. Names are PyTorch's: `<layer>.weight`, `<layer>.bias`, `<layer>.running_mean`, `<layer>.running_var`.
+A layer takes the shapes of its parameters from its input, so a network is one function from tensors to tensors.
+Parameters have PyTorch's names: `<layer>.weight`, `<layer>.bias`, `<layer>.running_mean`, `<layer>.running_var`.
 
 How parameters are drawn. Weights are normal with variance 2/(inputs of one output), which keeps the mean square through
 a ReLU at any depth (He et al., arXiv:1502.01852); biases and running means are within 0.1 of 0, scales within
-0.1 of 1. A running variance is, with a tenth of noise, the mean square of what it divides, measured on one small random
-input whose edges are joined, so that padding does not lower it where maps are small: what training would store, but for
-the means. So values stay near 1 behind every normalisation, whatever the activation, and half precision neither
-overflows nor loses them.
+0.1 of 1. A running variance is the mean square of the normalised tensor, with 10 % of noise, measured on one small
+random input. In this measurement tensors wrap around at their edges, since zero padding would lower the mean square of
+small maps. Except for the means, this is what training would store. So values stay near 1 after every normalisation,
+with any activation, and half precision neither overflows nor underflows.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def build_network(
     name: str, network: Network, inputs: Mapping[str, Sequence[int]], weights: Weights | None = None,
     epsilon: float = 1e-5, scale: float = 1.0, output: str = "output",
 ) -> Graph:
-    """The Graph of `network(layers, *inputs)`, one tensor or several by name, for inputs by name and shape.
+    """The Graph of `network(layers, *inputs)`, which returns one tensor or several by name; inputs: shapes by name.
 
-    output: the name of the one tensor. epsilon: of every BatchNormalization. scale: how large a usual input is, for
-    drawing parameters.
+    output: the name of the output if it is one tensor. epsilon: of every BatchNormalization. scale: the standard
+    deviation of a usual input, for drawing parameters.
     """
     weights = weights or Weights()
     if weights.loaded is None and not weights.arrays:
@@ -47,9 +47,9 @@ def build_network(
 def _measured_variances(
     network: Network, inputs: Mapping[str, Sequence[int]], scale: float, seed: int
 ) -> dict[str, Any]:
-    """Running variances by name, from the network of constant inputs: its layers can ask for the values they get.
+    """Running variances by name, measured by building the network on constant inputs: its layers see their values.
 
-    Each other parameter depends on its name and seed only, so that it is the same here and in the network itself.
+    All other parameters depend only on their name and the seed, so they are the same here and in the network itself.
     """
     generator = numpy.random.default_rng(seed)
     samples = []
@@ -73,7 +73,7 @@ def identity(x: Tensor) -> Tensor:
 
 
 def scaled(channels: float, divisor: int = 8) -> int:
-    """The multiple of `divisor` nearest to a number of channels, at most a tenth below it; arXiv:1801.04381's rule."""
+    """The multiple of `divisor` nearest to `channels`, but at most a tenth below it; the rule of arXiv:1801.04381."""
     nearest = max(divisor, int(channels + divisor / 2) // divisor * divisor)
     return nearest + divisor if nearest < 0.9 * channels else nearest
 
@@ -89,7 +89,7 @@ class Layers:
         self, x: Tensor, name: str, filters: int, window: int = 1, stride: int = 1, groups: int = 1, bias: bool = True,
         padding: int | None = None,
     ) -> Tensor:
-        """(N, C, H, W) -> (N, filters, ...), a square window; padding: so that stride 1 keeps H and W, if not given."""
+        """(N, C, H, W) -> (N, filters, ...) with a square window; by default, padding keeps H and W at stride 1."""
         shape = (filters, x.shape[1] // groups, window, window)
         with origin(name):
             weight = self.weights.get(f"{name}.weight", shape, _normal(shape[1] * window**2))
@@ -121,20 +121,20 @@ class Layers:
         self, x: Tensor, name: str, filters: int, window: int = 1, stride: int = 1, groups: int = 1,
         activation: Activation = identity, parts: tuple[str, str] = ("0", "1"),
     ) -> Tensor:
-        """Convolution without bias, BatchNormalization, activation. parts: the names of the first two inside `name`."""
+        """Convolution without bias, BatchNormalization, activation. parts: the names of the first two after `name`."""
         prefix = f"{name}." if name else ""
         x = self.convolution(x, prefix + parts[0], filters, window, stride, groups, bias=False)
         return activation(self.normalisation(x, prefix + parts[1]))
 
     def linear(self, x: Tensor, name: str, features: int, window: Sequence[int] = ()) -> Tensor:
-        """(N, C) -> (N, features), fully connected. window: (1, 1) where the weight is named as a 1x1 convolution's."""
+        """(N, C) -> (N, features), fully connected. window: (1, 1) if the weight is stored as a 1x1 convolution's."""
         shape = (features, x.shape[1])
         with origin(name):
             weight = self.weights.get(f"{name}.weight", (*shape, *window), _normal(x.shape[1]))
             return x.linear(weight.reshape(*shape), self.weights.get(f"{name}.bias", (features,), _around(0.0)))
 
     def squeeze_excite(self, x: Tensor, name: str, squeezed: int, activation: Activation, gate: Activation) -> Tensor:
-        """x times a factor for each channel, computed from all channels' means; Hu et al., arXiv:1709.01507."""
+        """x times one factor per channel, computed from the means of all channels; Hu et al., arXiv:1709.01507."""
         few = activation(self.linear(x.global_average_pool().flatten(), f"{name}.fc1", squeezed, (1, 1)))
         factors = gate(self.linear(few, f"{name}.fc2", x.shape[1], (1, 1)))
         return x * factors.reshape(*factors.shape, 1, 1)
@@ -155,7 +155,7 @@ class Layers:
 
 
 def _wrapped(x: Tensor, padding: int) -> Tensor:
-    """The tensor with rows and columns of its other end on each side."""
+    """The tensor padded by wrapping around: rows and columns of the opposite edge on each side."""
     for axis in (2, 3) if padding else ():
         x = x.take(axis, [i % x.shape[axis] for i in range(-padding, x.shape[axis] + padding)])
     return x

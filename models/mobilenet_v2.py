@@ -33,7 +33,7 @@ def mobilenet_v2(
 
 
 def _block(net: Layers, x: Tensor, name: str, expansion: int, channels: int, stride: int) -> Tensor:
-    """Inverted residual: expand, filter each channel, project without activation; add the input where shapes agree."""
+    """Inverted residual: expand, filter each channel, project without activation; add the input if shapes agree."""
     wide, part = x, 0
     if expansion != 1:
         wide = net.unit(x, f"{name}.0", x.shape[1] * expansion, activation=relu6)

@@ -54,7 +54,7 @@ def mobilenet_v3_small(
 
 
 def _block(net: Layers, x: Tensor, name: str, block: Block, width: float) -> Tensor:
-    """Expand, filter each channel, squeeze and excite, project; add the input where shapes agree."""
+    """Expand, filter each channel, squeeze and excite, project; add the input if shapes agree."""
     expanded, channels = scaled(block.expanded * width), scaled(block.channels * width)
     wide, part = x, 0
     if expanded != x.shape[1]:

@@ -1,6 +1,6 @@
 """ResNet: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, arXiv:1512.03385.
 
-As in torchvision, a bottleneck's stride is in its 3x3 convolution; the paper has it in the first 1x1. The parameters
+As in torchvision, a bottleneck's stride is in its 3x3 convolution; in the paper it is in the first 1x1. The parameters
 are the same.
 """
 
@@ -62,7 +62,7 @@ def _bottleneck(net: Layers, x: Tensor, name: str, channels: int, stride: int) -
 
 
 def _shortcut(net: Layers, x: Tensor, name: str, channels: int, stride: int) -> Tensor:
-    """The input itself, or its projection where shapes differ."""
+    """The input itself, or its projection if shapes differ."""
     same = stride == 1 and channels == x.shape[1]
     return x if same else net.unit(x, f"{name}.downsample", channels, 1, stride)
 
@@ -70,5 +70,5 @@ def _shortcut(net: Layers, x: Tensor, name: str, channels: int, stride: int) -> 
 def _unit(
     net: Layers, x: Tensor, name: str, number: int, channels: int, window: int = 1, stride: int = 1
 ) -> Tensor:
-    """conv<number> and bn<number>."""
+    """A convolution and its BatchNormalization, called conv<number> and bn<number>."""
     return net.unit(x, name, channels, window, stride, parts=(f"conv{number}", f"bn{number}"))

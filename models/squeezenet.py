@@ -9,7 +9,7 @@ from imgconv.tensor import Tensor, concatenate
 from models.layers import Layers, build_network, scaled
 from models.weights import Weights
 
-# Squeezed channels and those of each of the two expansions, by torchvision's layer number; None is a pooling.
+# (Squeezed channels, channels of each of the two expansions) by torchvision's layer number; None is a pooling.
 FIRES = {
     2: None, 3: (16, 64), 4: (16, 64), 5: None, 6: (32, 128), 7: (32, 128), 8: None, 9: (48, 192), 10: (48, 192),
     11: (64, 256), 12: (64, 256),

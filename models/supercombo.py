@@ -1,7 +1,7 @@
-"""A driving model in the shape of openpilot's supercombo: cameras, intentions and a memory in, a plan for the road out.
+"""A driving model with the interface of openpilot's supercombo: camera frames, desire and state in, a driving plan out.
 
-Comma.ai has published no paper on it; inputs, state and the 6472 numbers of the output are those of openpilot 0.8
-(github.com/commaai/openpilot, selfdrive/modeld/models). The layers between are ours: the MBConv blocks of
+Comma.ai has published no paper on it. The inputs, the state and the 6472 numbers of the output are openpilot 0.8's
+(github.com/commaai/openpilot, selfdrive/modeld/models). The layers between are our own: the MBConv blocks of
 EfficientNet-B0 (Tan and Le, arXiv:1905.11946) without squeeze-and-excite and with ELU (Clevert et al.,
 arXiv:1511.07289), fully connected heads and a GRU cell (Cho et al., arXiv:1406.1078). 0.28 G multiply-adds a frame.
 """
@@ -17,7 +17,7 @@ from models.weights import Weights
 CAMERAS = ("input_imgs", "big_input_imgs")
 STATE, HIDDEN = 512, 64
 
-# Each head's numbers: openpilot 0.8's layout. Five plans of 33 points, 15 means and 15 deviations each, and so on.
+# Numbers per head, in openpilot 0.8's layout: the first is 5 plans of 33 points with 15 means and 15 deviations each.
 HEADS = {
     "plan": 5 * (2 * 33 * 15 + 1), "lane_lines": 4 * 2 * 33 * 2, "lane_line_probabilities": 8,
     "road_edges": 2 * 2 * 33 * 2, "leads": 2 * (2 * 6 * 4 + 3), "lead_probabilities": 3, "desire_state": 8, "meta": 80,
@@ -28,10 +28,10 @@ HEADS = {
 def supercombo(
     width: float = 1.0, size: int = 128, batch: int = 1, weights: Weights | None = None, cameras: int = 2
 ) -> Graph:
-    """Two frames of each camera, YUV 4:2:0 in 6 planes each: input_imgs and, with two cameras, big_input_imgs.
+    """Each camera gives two frames, each YUV 4:2:0 in 6 planes: input_imgs and, with two cameras, big_input_imgs.
 
     Inputs: (batch, 12, size, 2 size) for each camera, desire (batch, 8), traffic_convention (batch, 2), initial_state
-    (batch, 512). Output: (batch, 6472), the heads one after another, then the state to give back with the next frame.
+    (batch, 512). Output: (batch, 6472), the heads one after another, then the state, which is the next initial_state.
     """
 
     def network(net: Layers, *inputs: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ def supercombo(
 
 
 def _features(net: Layers, x: Tensor, width: float) -> Tensor:
-    """What the cameras show, (N, features): 32 numbers at each of the last map's places."""
+    """The cameras' features (N, features): 32 channels at each position of the last feature map."""
     x = net.unit(x, "stem", scaled(24 * width), 3, 2, activation=Tensor.elu)
     for stage, (expansion, window, stride, channels, blocks) in enumerate(STAGES):
         for block in range(blocks):
@@ -60,7 +60,7 @@ def _features(net: Layers, x: Tensor, width: float) -> Tensor:
 
 
 def _block(net: Layers, x: Tensor, name: str, expansion: int, window: int, stride: int, channels: int) -> Tensor:
-    """Expand, filter each channel, project without activation; add the input where shapes agree."""
+    """Expand, filter each channel, project without activation; add the input if shapes agree."""
     wide, expanded = x, x.shape[1] * expansion
     if expansion != 1:
         wide = net.unit(x, f"{name}.expand", expanded, activation=Tensor.elu)

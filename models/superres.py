@@ -1,4 +1,4 @@
-"""The demo's network: pictures of twice the size, written with the lazy front end.
+"""The demo's network: 2x super-resolution, written with the lazy front end.
 
 `train_superres.py` describes and trains it; `superres_x2.npz` holds the weights.
 """
@@ -19,9 +19,9 @@ FACTOR = 2
 
 
 def build(height: int, width: int, batch: int = 1, weights: Path = WEIGHTS) -> Graph:
-    """The graph for pictures of one size: input (batch, 3, height, width), output (batch, 3, 2 height, 2 width).
+    """The Graph for pictures of one size: input (batch, 3, height, width), output (batch, 3, 2 height, 2 width).
 
-    Both are RGB, 0 to 1; the output may be a little outside of that.
+    Both are RGB in 0 to 1; the output may be slightly outside of that range.
     """
     with numpy.load(weights) as stored:
         network = Network(dict(stored))
@@ -42,16 +42,16 @@ class Network:
         for block in range(BLOCKS):
             inner = self.prelu(self.convolution(state, f"block{block}_a"), f"block{block}_slope")
             state = (state + self.convolution(inner, f"block{block}_b")).named(f"block{block}")
-        # What is learned is the difference to the picture with its pixels repeated.
+        # The layers compute the difference to the picture with its pixels repeated.
         repeated = picture.take(1, [channel // FACTOR**2 for channel in range(3 * FACTOR**2)])
         return (self.convolution(state, "tail") + repeated).named("tail").depth_to_space(FACTOR)
 
     def convolution(self, x: Tensor, name: str) -> Tensor:
-        """3x3, stride 1, one row of zeros around."""
+        """A 3x3 convolution with stride 1 and one row of zeros around."""
         with origin(name):
             return x.conv2d(self.weights[f"{name}.weight"], self.weights[f"{name}.bias"], padding=1)
 
     def prelu(self, x: Tensor, slope: str) -> Tensor:
-        """x where x > 0, else x times the channel's slope; He et al., arXiv:1502.01852."""
+        """x if x > 0, else x times the channel's slope; He et al., arXiv:1502.01852."""
         with origin(slope):
             return x.leaky_relu(self.weights[slope].reshape(-1, 1, 1))

@@ -1,4 +1,4 @@
-"""Train the demo's 2x super-resolution network on pictures that this script draws itself.
+"""Train the demo's 2x super-resolution network on pictures that this script draws.
 
 No picture is downloaded: shapes, lettering, patterns, textures and strokes are drawn with numpy and Pillow, larger than
 needed, and averaged down. The low-resolution input is Pillow's BICUBIC downscale by two (which widens its filter, so it
@@ -15,8 +15,8 @@ Usage::
     pip install torch numpy pillow
     python models/train_superres.py [--steps 8000] [--seed 1] [--output models/superres_x2.npz]
 
-torch is needed by this script only: the result is a plain ``.npz`` file. The carried weights come from the defaults
-(torch 2.13.0, 14 minutes on one CPU core); on ``examples/demo.png`` they reach 28.46 dB where bicubic reaches 25.64 dB.
+Only this script needs torch: the result is a plain ``.npz`` file. The weights in the repository come from the defaults
+(torch 2.13.0, 14 minutes on one CPU core); on ``examples/demo.png`` they reach 28.46 dB, bicubic reaches 25.64 dB.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ def draw_picture(rng: np.random.Generator) -> Image.Image:
         image = ImageChops.multiply(image, Image.merge("RGB", [Image.fromarray(light)] * 3))
     if rng.uniform() < 0.4:
         image = ImageEnhance.Color(image).enhance(rng.uniform(0.1, 0.9))
-    # Photographs are rarely as crisp as line art: without soft pictures the network would sharpen everything it sees.
+    # Photographs are rarely as crisp as line art: without soft pictures the network would sharpen everything.
     if rng.uniform() < 0.3:
         image = image.filter(ImageFilter.GaussianBlur(rng.uniform(0.2, 1.0) * OVERSAMPLING))
     how = Image.Resampling.BOX if rng.uniform() < 0.6 else Image.Resampling.LANCZOS
@@ -322,7 +322,7 @@ def sample_batch(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Cut random patches; turn, mirror and invert them and swap their color channels.
 
-    All of these commute with a symmetric linear downscale, so the pairs stay true pairs.
+    All of these commute with a symmetric linear downscale, so each low picture stays the downscale of its high one.
 
     Args:
         low: (n, 3, h, w) uint8; high: (n, 3, 2h, 2w) uint8.
@@ -352,7 +352,7 @@ def make_network() -> torch.nn.Module:
     """Build the network: (n, 3, h, w) in 0..1 -> (n, 3, 2h, 2w), about 0..1 but not clipped.
 
     head    3x3 convolution 3 -> 32, PReLU
-    block k 3x3 convolution 32 -> 32, PReLU, 3x3 convolution 32 -> 32, plus what came in
+    block k 3x3 convolution 32 -> 32, PReLU, 3x3 convolution 32 -> 32, plus the block's input
     tail    3x3 convolution 32 -> 12, plus the input with every channel repeated four times; pixel shuffle
 
     All convolutions have stride 1 and one row of zero padding; every PReLU has one slope per channel.
@@ -373,7 +373,7 @@ def make_network() -> torch.nn.Module:
                 self.register_parameter(f"block{k}_slope", nn.Parameter(torch.full((CHANNELS,), 0.2)))
                 self.add_module(f"block{k}_b", convolution(CHANNELS, CHANNELS))
             self.tail = convolution(CHANNELS, 3 * SCALE**2)
-            # Training starts from plain pixel repetition, a sensible picture, instead of from noise.
+            # The untrained network repeats pixels: training starts from a sensible picture instead of noise.
             for parameter in self.tail.parameters():
                 nn.init.zeros_(parameter)
 
@@ -419,13 +419,13 @@ def report(network: torch.nn.Module, images: list[Image.Image]) -> str:
 
 
 def train(options: argparse.Namespace) -> None:
-    """Draw the pictures, train, save the weights now and then and at the end, print the figures."""
+    """Draw the pictures, train, save the weights at intervals and at the end, print loss and PSNR."""
     import torch
 
     torch.manual_seed(options.seed)
     torch.set_num_threads(options.threads)
     rng = np.random.default_rng(options.seed)
-    # Far apart, so that no training seed draws a picture that another run is judged on.
+    # The seeds are far apart, so that no training set contains a picture on which another run is judged.
     judged = draw_pairs(24, 1_000_000, "held-out")[1]
     held_out = [Image.fromarray(picture.transpose(1, 2, 0)) for picture in judged]
     low, high = draw_pairs(options.pictures, options.seed, "training")

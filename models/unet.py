@@ -1,9 +1,9 @@
-"""U-Net, a segmenter: Ronneberger et al., "U-Net: Convolutional Networks for Biomedical Image Segmentation",
+"""U-Net for segmentation: Ronneberger et al., "U-Net: Convolutional Networks for Biomedical Image Segmentation",
 MICCAI 2015, arXiv:1505.04597.
 
-Channels, depth and 2x2 transposed convolutions are the paper's, and so is the number of parameters; convolutions pad
-with zeros, as most later versions do, so that the map of scores has the picture's size and nothing is cropped. The
-paper's pictures are 512x512: 192 G multiply-adds where the default size takes 48.
+Channels, depth, 2x2 transposed convolutions and the number of parameters are the paper's. Convolutions pad with zeros,
+as in most later versions, so that the scores have the picture's size and nothing is cropped. The paper's pictures are
+512x512, which takes 192 G multiply-adds; the default size takes 48 G.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def unet(
 ) -> Graph:
     """Input (batch, channels, size, size), output (batch, classes, size, size) before softmax.
 
-    Raises ModelError where size is no multiple of 16.
+    Raises ModelError if size is not a multiple of 16.
     """
     if size % 2**LEVELS:
         raise ModelError(f"unet: size {size} is no multiple of {2**LEVELS}")

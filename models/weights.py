@@ -17,21 +17,23 @@ STATISTICS = ("running_mean", "running_var")
 
 
 class Weights:
-    """What a network asks for by name and shape. `arrays` holds all that has been asked for.
+    """Parameters that a network requests by name and shape. `arrays` holds those requested so far.
 
-    Without `loaded`, each parameter is drawn when it is first asked for, from a generator of its own that depends on
-    the seed and the name: the same network always gets the same weights. With `loaded`, nothing is drawn.
+    Without `loaded`, each parameter is drawn at its first request, from a generator that depends on the seed and the
+    name: the same network always gets the same weights. With `loaded`, nothing is drawn. Example:
+
+        graph = build("resnet18", weights=Weights.load("resnet18.safetensors"))
     """
 
     def __init__(self, loaded: Mapping[str, Any] | None = None, seed: int = 0) -> None:
-        """loaded: an array by name; names that the network does not ask for are ignored."""
+        """loaded: arrays by name; names that the network does not request are ignored."""
         self.loaded = loaded
         self.seed = seed
         self.arrays: dict[str, Any] = {}
 
     @staticmethod
     def load(path: str | Path) -> Weights:
-        """The arrays of an .npz or .safetensors file, or the initializers of an .onnx file. Raises ModelError."""
+        """The arrays of an .npz or .safetensors file or the initializers of an .onnx file. Raises ModelError."""
         path = Path(path)
         readers: dict[str, Callable[[Path], dict[str, Any]]] = {
             ".npz": _read_npz, ".safetensors": _read_safetensors, ".onnx": _read_onnx
@@ -44,11 +46,11 @@ class Weights:
             raise ModelError(f"{path}: cannot read the weights: {error}") from error
 
     def save(self, path: str | Path) -> None:
-        """Write every parameter that was asked for to an .npz file."""
+        """Write every parameter requested so far to an .npz file."""
         numpy.savez(path, **self.arrays)
 
     def get(self, name: str, shape: Sequence[int], draw: Draw) -> Tensor:
-        """The parameter as a constant tensor. Raises ModelError where what was loaded lacks it or has another shape."""
+        """The parameter as a constant tensor. Raises ModelError if `loaded` lacks it or has it in another shape."""
         if name not in self.arrays:
             self.arrays[name] = self._drawn(name, shape, draw) if self.loaded is None else self._loaded(name)
         array = self.arrays[name]
@@ -58,7 +60,7 @@ class Weights:
 
     @property
     def count(self) -> int:
-        """Trainable numbers, as papers and torchvision count them: without BatchNormalization's running statistics."""
+        """The number of trainable parameters, as in papers: without BatchNormalization's running statistics."""
         return sum(array.size for name, array in self.arrays.items() if not name.endswith(STATISTICS))
 
     def _drawn(self, name: str, shape: Sequence[int], draw: Draw) -> Any:

@@ -1,8 +1,8 @@
 """YOLOX-Nano, a detector with its decoding in the graph: Ge et al., "YOLOX: Exceeding YOLO Series in 2021",
-arXiv:2107.08430. width, depth and depthwise give the others: YOLOX-Tiny is 0.375, 0.33, False; YOLOX-S is 0.5, 0.33,
+arXiv:2107.08430. width, depth and depthwise select the variant: YOLOX-Tiny is 0.375, 0.33, False; YOLOX-S is 0.5, 0.33,
 False.
 
-The backbone is YOLOv4's CSPDarknet (Bochkovskiy et al., arXiv:2004.10934) with a Focus stem, the neck a path
+The backbone is YOLOv4's CSPDarknet (Bochkovskiy et al., arXiv:2004.10934) with a Focus stem; the neck is a path
 aggregation pyramid (Liu et al., arXiv:1803.01534). Parameters have the names of the authors' code,
 github.com/Megvii-BaseDetection/YOLOX.
 """
@@ -26,11 +26,11 @@ def yolo(
     width: float = 0.25, size: int = 416, batch: int = 1, classes: int = 80, weights: Weights | None = None,
     depth: float = 0.33, depthwise: bool = True,
 ) -> Graph:
-    """Input (batch, 3, size, size) of 0 to 255, output (batch, boxes, 5 + classes).
+    """Input (batch, 3, size, size) in 0 to 255, output (batch, boxes, 5 + classes).
 
-    A box is its centre x and y, width and height in pixels, then the probabilities that it holds anything and each of
-    the classes. There are (size/8)**2 boxes row by row of the grid with stride 8, then those with 16 and 32.
-    Raises ModelError where size is no multiple of 32.
+    A box is its centre x and y, width and height in pixels, then the probability that it holds an object, and one for
+    each class. The (size/8)**2 boxes of the grid with stride 8 come first, row by row, then those with 16 and 32.
+    Raises ModelError if size is not a multiple of 32.
     """
     if size % STRIDES[-1]:
         raise ModelError(f"yolo: size {size} is no multiple of {STRIDES[-1]}")
@@ -67,7 +67,7 @@ class _Detector:
         return found[1], found[2], found[3]
 
     def pyramid(self, fine: Tensor, middle: Tensor, coarse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The features after coarse ones were added to fine ones and fine ones to coarse ones again."""
+        """The features of three levels, combined from coarse to fine and then from fine to coarse."""
         few, mid, many = (int(n * self.width) for n in (256, 512, 1024))
         count = round(3 * self.depth)
         lateral = self.unit(coarse, "backbone.lateral_conv0", mid)
@@ -101,14 +101,14 @@ class _Detector:
         return self.net.unit(x, name, filters, window, stride, groups, Tensor.silu, ("conv", "bn"))
 
     def filter(self, x: Tensor, name: str, filters: int, stride: int = 1) -> Tensor:
-        """A 3x3 unit, or a depthwise one and a 1x1 one."""
+        """A 3x3 unit; if depthwise, a 3x3 depthwise unit and a 1x1 unit."""
         if not self.depthwise:
             return self.unit(x, name, filters, 3, stride)
         x = self.unit(x, f"{name}.dconv", x.shape[1], 3, stride, groups=x.shape[1])
         return self.unit(x, f"{name}.pconv", filters)
 
     def partial(self, x: Tensor, name: str, filters: int, count: int, shortcut: bool = False) -> Tensor:
-        """Cross-stage partial layer: `count` blocks on one half, none on the other, then both; arXiv:1911.11929."""
+        """Cross-stage partial layer: `count` blocks on one half of the channels, then both halves; arXiv:1911.11929."""
         hidden = filters // 2
         inner, other = self.unit(x, f"{name}.conv1", hidden), self.unit(x, f"{name}.conv2", hidden)
         for number in range(count):
@@ -117,14 +117,14 @@ class _Detector:
         return self.unit(concatenate([inner, other], 1), f"{name}.conv3", filters)
 
     def pools(self, x: Tensor, name: str) -> Tensor:
-        """Spatial pyramid pooling: the features beside their largest values in windows of three sizes."""
+        """Spatial pyramid pooling: the features and their maxima over windows of three sizes, concatenated."""
         few = self.unit(x, f"{name}.conv1", x.shape[1] // 2)
         parts = [few, *(few.max_pool(window, 1, window // 2) for window in (5, 9, 13))]
         return self.unit(concatenate(parts, 1), f"{name}.conv2", x.shape[1])
 
 
 def _focus(x: Tensor) -> Tensor:
-    """(N, 3, H, W) -> (N, 12, H/2, W/2): pixels at even and odd rows and columns beside each other."""
+    """(N, 3, H, W) -> (N, 12, H/2, W/2): the pixels at even and odd rows and columns as channels."""
     rows, columns = x.shape[2:]
     corners = ((0, 0), (1, 0), (0, 1), (1, 1))
     return concatenate([x.slice(2, top, rows, 2).slice(3, left, columns, 2) for top, left in corners], 1)
