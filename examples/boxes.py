@@ -1,4 +1,4 @@
-"""Boxes that a detector found: keep the best of those that overlap, and draw them."""
+"""Detected boxes: non-maximum suppression and drawing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLORS = ("red", "lime", "deepskyblue", "gold", "magenta", "cyan", "orange", "sp
 
 @dataclass(frozen=True)
 class Box:
-    """corners: left, top, right, bottom in pixels of the picture."""
+    """A detected object. corners: left, top, right, bottom in pixels of the picture."""
 
     corners: tuple[float, ...]
     score: float
@@ -27,8 +27,8 @@ class Box:
 def suppress(corners: Any, scores: Any, most_overlap: float) -> list[int]:
     """Greedy non-maximum suppression: the numbers of the boxes that are kept, best first.
 
-    corners: (n, 4) left, top, right, bottom; scores: (n). A box goes where its intersection over union with a better
-    one that is kept is more than most_overlap.
+    corners: (n, 4) left, top, right, bottom; scores: (n). A box is removed if its intersection over union with a
+    better kept box is more than most_overlap.
     """
     areas = numpy.prod(corners[:, 2:] - corners[:, :2], axis=1)
     waiting = numpy.argsort(-scores, kind="stable")
@@ -44,7 +44,7 @@ def suppress(corners: Any, scores: Any, most_overlap: float) -> list[int]:
 
 
 def draw(picture: Image.Image, boxes: list[Box]) -> Image.Image:
-    """The picture with the boxes and their labels in it; each label has its own color."""
+    """The picture with the boxes and their labels drawn on it; each label has its own color."""
     drawn = picture.copy()
     pen = ImageDraw.Draw(drawn)
     labels = sorted({box.label for box in boxes})

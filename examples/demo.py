@@ -1,7 +1,7 @@
-"""Enlarge a picture with the super-resolution network of models/, and say how well it went.
+"""Enlarge a picture with the super-resolution network of models/, and print how close it is to the original.
 
-The picture is made half its size, the network enlarges it again, and both the network's and a bicubic enlargement are
-compared with the original. From the checkout:
+The picture is reduced to half its size and the network enlarges it again. The result and a bicubic enlargement are
+both compared with the original. Run it in the checkout:
 
     python -m examples.demo [PICTURE] [--device DEVICE] [--output FILE.png]
 """
@@ -30,7 +30,7 @@ RAMP = " .:-=+*#%@"
 
 
 def main() -> int:
-    """Runs the demo; the exit status."""
+    """Runs the demo; returns the exit status."""
     parser = argparse.ArgumentParser(description="Enlarge a picture and compare with bicubic interpolation.")
     parser.add_argument("picture", nargs="?", default=PICTURE, help="(default: examples/demo.png)")
     parser.add_argument("--device", help="index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU)")
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def demonstrate(path: str | Path, device: str | None, output: str) -> None:
-    """Enlarges the picture, prints what there is to say, writes the result. Raises imgconv.Error."""
+    """Enlarges the picture, prints quality and time, writes the result. Raises imgconv.Error."""
     original = read_picture(path)
     original = original.crop((0, 0, original.width // 2 * 2, original.height // 2 * 2))
     small = downscale(original)
@@ -77,14 +77,14 @@ def demonstrate(path: str | Path, device: str | None, output: str) -> None:
 
 
 def timed(model: imgconv.Model, array: object) -> float:
-    """Seconds of one run, upload and download included."""
+    """The seconds of one run, including upload and download."""
     start = time.perf_counter()
     model(array)
     return time.perf_counter() - start
 
 
 def as_text(picture: Image.Image, columns: int, in_color: bool) -> Text:
-    """A picture as text: two colored pixels to a character, or one character of growing brightness for each."""
+    """A picture as text: two colored pixels per character, or without color one character per pixel, by brightness."""
     rows = max(1, round(columns * picture.height / picture.width / 2))
     if not in_color:
         small = picture.convert("L").resize((columns, rows), Image.Resampling.BOX)

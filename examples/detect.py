@@ -1,10 +1,10 @@
-"""Find the 80 kinds of objects of COCO with YOLOX (Ge et al., arXiv:2107.08430). From the checkout:
+"""Find objects of COCO's 80 classes with YOLOX (Ge et al., arXiv:2107.08430). Run it in the checkout:
 
     python -m examples.detect yolox_nano.onnx PICTURE [--output FILE.png]
 
-The model takes a letterboxed picture as BGR, 0 to 255. For each cell of grids with a stride of 8, 16 and 32 pixels it
-gives a box, a score that there is an object, and a score for each class. Centres are relative to the cell in strides,
-sizes the logarithm of strides.
+The model takes a letterboxed picture as BGR, 0 to 255. For each cell of grids with strides of 8, 16 and 32 pixels it
+gives a box, a score that there is an object, and a score for each class. A centre is relative to its cell, in strides;
+width and height are logarithms of their number of strides.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CLASSES = (
 
 
 def main() -> int:
-    """Finds, prints and draws; the exit status."""
+    """Finds, prints and draws the objects; returns the exit status."""
     parser = argparse.ArgumentParser(description="Find objects with a YOLOX model.")
     parser.add_argument("model", help="yolox_nano.onnx, or a larger one")
     parser.add_argument("picture")
@@ -67,7 +67,7 @@ def main() -> int:
 def decode(output: Any, size: tuple[int, int], scale: float, least_score: float) -> list[Box]:
     """The objects, best first.
 
-    output: (cells, 5 + classes); size: the width and height that the model takes; scale: see letterbox_scale.
+    output: (cells, 5 + classes); size: the width and height of the model's input; scale: see letterbox_scale.
     """
     cells, strides = grid(size)
     centre, extent = (output[:, :2] + cells) * strides, numpy.exp(output[:, 2:4]) * strides
@@ -83,7 +83,7 @@ def decode(output: Any, size: tuple[int, int], scale: float, least_score: float)
 
 
 def grid(size: tuple[int, int]) -> tuple[Any, Any]:
-    """Column and row of every cell (cells, 2), and its stride (cells, 1), in the order of the model's output."""
+    """(Column and row of every cell (cells, 2), its stride (cells, 1)), in the order of the model's output."""
     cells, strides = [], []
     for stride in STRIDES:
         columns, rows = numpy.meshgrid(numpy.arange(size[0] // stride), numpy.arange(size[1] // stride))

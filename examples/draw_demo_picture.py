@@ -2,7 +2,7 @@
 
 The scene is a postcard from Texel Bay: a sunset, a harbour town, a lighthouse, a sailing boat and a robot that fishes.
 The network was not trained on it: it shares no code and no scene with the training pictures of
-``models/train_superres.py``. One thing is common to both, the font of the lettering (Pillow's own).
+``models/train_superres.py``. Only the font of the lettering, Pillow's own, is the same.
 
 Usage::
 
@@ -41,7 +41,7 @@ class Pen:
     """ImageDraw in units of the finished picture."""
 
     def __init__(self, image: Image.Image) -> None:
-        """Draw on `image`, in place; it has OVERSAMPLING pixels to the unit."""
+        """Draw on `image`, in place; it has OVERSAMPLING pixels per unit."""
         self.image = image
         self.draw = ImageDraw.Draw(image, "RGBA")
 
@@ -50,11 +50,11 @@ class Pen:
         return [(x * OVERSAMPLING, y * OVERSAMPLING) for x, y in points]
 
     def polygon(self, points: Sequence[Point], color: Color, alpha: int = 255) -> None:
-        """Fill a polygon; `alpha` is 0 (invisible) to 255 (opaque), as in all the methods here."""
+        """Fill a polygon; `alpha` is 0 (invisible) to 255 (opaque), as in all methods of this class."""
         self.draw.polygon(self._scale(points), fill=(*color, alpha))
 
     def box(self, x0: float, y0: float, x1: float, y1: float, color: Color, alpha: int = 255) -> None:
-        """Fill the rectangle from (x0, y0) up to, without, (x1, y1)."""
+        """Fill the rectangle from (x0, y0) up to, but not including, (x1, y1)."""
         scaled = (x0 * OVERSAMPLING, y0 * OVERSAMPLING, x1 * OVERSAMPLING - 1, y1 * OVERSAMPLING - 1)
         self.draw.rectangle(scaled, fill=(*color, alpha))
 
@@ -456,7 +456,7 @@ def draw_picture(seed: int = 2) -> Image.Image:
     pen = Pen(gradient([*sky, *sea]))
     draw_sky(pen, rng)
     draw_hills(pen)
-    # The sun and the hills are drawn whole, so the sea has to cover what hangs below the horizon.
+    # The sun and the hills are drawn whole; the sea covers their parts below the horizon.
     cut = round(HORIZON * OVERSAMPLING)
     full = (0, cut, WIDTH * OVERSAMPLING, HEIGHT * OVERSAMPLING)
     pen.image.paste(gradient([*sky, *sea]).crop(full), full)

@@ -1,8 +1,8 @@
-"""Find faces with the Ultra-Light-Fast-Generic-Face-Detector (Linzaer, version RFB-320). From the checkout:
+"""Find faces with the Ultra-Light-Fast-Generic-Face-Detector (Linzaer, version RFB-320). Run it in the checkout:
 
     python -m examples.faces ultraface_rfb320.onnx PICTURE [--output FILE.png]
 
-The model takes a picture stretched to 320x240 as (RGB - 127) / 128 and gives for each of 4420 places the scores of
+The model takes a picture stretched to 320x240 as (RGB - 127) / 128. For each of 4420 positions it gives the scores of
 background and face, and a box whose corners are fractions of the picture's size.
 """
 
@@ -24,7 +24,7 @@ MOST_OVERLAP = 0.3
 
 
 def main() -> int:
-    """Finds, prints and draws; the exit status."""
+    """Finds, prints and draws the faces; returns the exit status."""
     parser = argparse.ArgumentParser(description="Find faces with an UltraFace model.")
     parser.add_argument("model", help="ultraface_rfb320.onnx")
     parser.add_argument("picture")
