@@ -1,7 +1,8 @@
-"""Compiled models in files: `Model.save` and what `load` reads of it.
+"""Compiled models in files: `Model.save` writes them, `load` reads them.
 
-The sections of the file (see archive.py): "about"; "plan" and "graph", each with its arrays; "binary 0" and so on, the
-driver's programs. The plan fits one device; from the graph another device's is made.
+The sections of the file (see files/archive.py): "about"; "plan" and "graph", each with its arrays; "binary 0" and so
+on, the driver's programs. The plan fits one device; for another device a plan is made from the graph. Kernel texts and
+binaries run on the device as they are: load a file only if you trust its source. Checksums find damage, not intent.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def save_model(
 
 @dataclass(frozen=True)
 class SavedModel:
-    """An opened file of `save_model`; its parts are read, and checked, when they are asked for."""
+    """An opened file of `save_model`; each part is read and checked at its first use."""
 
     archive: Archive
     about: dict[str, Any]
@@ -96,11 +97,11 @@ class SavedModel:
 
 
 def _described(target: Target) -> list[str]:
-    """Everything that a plan depends on, save what chooses its kernels."""
+    """Everything that a plan depends on, except the chooser of its kernels."""
     return [f"{field.name} {getattr(target, field.name)}" for field in fields(target)]
 
 
 @cache
 def _kernel_version() -> str:
-    """Kernel texts call functions of common.cl."""
+    """A hash of common.cl, whose functions the kernel texts call."""
     return blake2b(COMMON.read_bytes(), digest_size=16).hexdigest()

@@ -1,10 +1,10 @@
-"""The file in which `imgconv tune --precision` keeps what it found, and from which `load` takes it.
+"""The file that `imgconv tune --precision` writes and `load` reads: which values keep float.
 
     {"format": "imgconv precision", "version": 1, "model": "9f86d0...", "float16": 1, "tolerance": 0.01,
      "error": 0.0031, "float_storage": ["conv1", "relu7"], "float_arithmetic": []}
 
-The names are those of ONNX tensors. `model` is a hash of the graph's nodes, names and weights, but not of its sizes: a
-file serves a model at every size at which the same values are computed.
+The names are those of ONNX tensors. `model` is a hash of the graph's nodes, names and weights, but not of its sizes:
+one file is for every size of the model at which the same values are computed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SUFFIX = ".precision.json"
 
 @dataclass(frozen=True)
 class PrecisionFile:
-    """A Precision and what it was measured with: the model's fingerprint, FLOAT16, the tolerance and the error."""
+    """A Precision, with its model's fingerprint, FLOAT16, the tolerance and the measured error."""
 
     model: str
     float16: int
@@ -49,7 +49,7 @@ class PrecisionFile:
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
     def precision_of(self, graph: Graph) -> Precision:
-        """The Precision, for a graph after the passes. Raises ConfigError where it was made for another graph."""
+        """The Precision, for a graph after the passes. Raises ConfigError if it was made for another graph."""
         again = "make it again with imgconv tune --precision"
         if self.model != fingerprint(graph):
             raise ConfigError(f"{self.path!r} was made for another model, or by another imgconv: {again}")
@@ -60,12 +60,12 @@ class PrecisionFile:
 
 
 def default_path(model: str | os.PathLike[str]) -> Path:
-    """Where the file of a model lies: beside it, model.precision.json for model.onnx."""
+    """The path of a model's file, beside the model: model.precision.json for model.onnx."""
     return Path(model).with_suffix(SUFFIX)
 
 
 def read_precision_file(path: str | os.PathLike[str]) -> PrecisionFile:
-    """The content of a file. Raises ConfigError naming it where it cannot be read, is damaged or of another kind."""
+    """The content of a file. Raises ConfigError naming it if it cannot be read, is damaged or of another kind."""
     name = os.fspath(path)
     try:
         check_regular(path)
@@ -95,7 +95,7 @@ def _names(content: dict[str, Any], key: str, path: str) -> frozenset[str]:
 
 
 def fingerprint(graph: Graph) -> str:
-    """SHA-256 of what a graph computes, but for its sizes: names, operations and constants, in hexadecimal."""
+    """SHA-256 in hexadecimal of a graph's names, operations and constants, without its sizes."""
     digest = hashlib.sha256()
     for value in graph.inputs:
         digest.update(f"input {value.name} {value.dtype}\n".encode())

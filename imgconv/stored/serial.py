@@ -1,7 +1,9 @@
-"""Frozen values to JSON and back: what a compiled file keeps of a graph and a plan.
+"""Frozen values to JSON and back: the graph and the plan of a compiled file.
 
-Every dataclass of graph/nodes.py, compiling/plan.py and what they are made of can be written, and nothing else can be
-read. Equal objects stay one object, and arrays go to a blob of their own.
+The dataclasses of graph/nodes.py and compiling/plan.py, and those of their fields, can be written. Reading makes only
+these, and numbers, text and arrays: it runs no code, unlike a pickle. But a plan holds kernel texts, and the compiled
+file holds driver binaries beside it (saved.py); the device runs both. An object that occurs several times is written
+once, and arrays go to a blob of their own.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ def dump(value: Any) -> tuple[bytes, list[memoryview | bytes]]:
 
 
 def parse(text: bytes, blob: bytes) -> Any:
-    """The value that `dump` was given. Raises ModelError where the text is of another version of imgconv."""
+    """The value that `dump` was given. Raises ModelError if another version of imgconv wrote the text."""
     try:
         root, objects, arrays = json.loads(text)
         return _Reader(objects, arrays, blob).decode(root)

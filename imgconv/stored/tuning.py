@@ -1,7 +1,7 @@
-"""Measured specialisations: a database of how long each took on a device, for the compiler to choose by.
+"""Measured specialisations: a database of how long each took on a device, from which the compiler chooses.
 
-One SQLite file; processes may read and write it at once, and a crash leaves it as it was. Rows name the device with its
-driver, so that what one device measured is never taken for another.
+One SQLite file. Several processes may read and write it at once, and a crash leaves it as it was. Rows name the device
+with its driver, so that a measurement counts for its own device only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from imgconv.errors import ConfigError
 from imgconv.kernels.step import Choice, Problem, Template
 from imgconv.kernels.templates import TEMPLATES, template_of
 
-Specialisation = Any  # a template's own frozen dataclass
+Specialisation = Any  # the template's frozen dataclass
 
 VERSION = 1
 SUFFIX = ".tuning"
@@ -53,12 +53,12 @@ class Measured:
 
 
 class Database:
-    """A file of measurements. Rows of specialisations that this imgconv does not have are passed over."""
+    """A file of measurements. Rows of specialisations that this imgconv does not have are ignored."""
 
     def __init__(self, path: str | os.PathLike[str], new: bool = False) -> None:
-        """new: whether it is made where there is none. A file that is there is only read.
+        """new: make the file if there is none. Opening only reads a file that exists.
 
-        Raises ConfigError where there is no file, or a damaged one, or one of another kind or version.
+        Raises ConfigError if there is no file, or if it is damaged or of another kind or version.
         """
         self.path = Path(path)
         if self.path.exists() and not self.path.is_file():
@@ -77,13 +77,13 @@ class Database:
                 )
 
     def record(self, device: str, problem: str, measured: Sequence[Measured]) -> None:
-        """Adds measurements; of two of one specialisation the shorter stays."""
+        """Adds measurements; if a specialisation has two, the shorter one stays."""
         rows = [(device, problem, _text(m.specialisation), m.seconds) for m in measured]
         with self._open() as connection:
             connection.executemany(RECORD, rows)
 
     def find(self, device: str, problem: str) -> list[Measured]:
-        """Every measurement of a problem on a device, the shortest first."""
+        """Every measurement of a problem on a device, shortest first."""
         query = "SELECT specialisation, seconds FROM measured WHERE device = ? AND problem = ? ORDER BY seconds"
         with self._open() as connection:
             rows = connection.execute(query, (device, problem)).fetchall()
@@ -101,7 +101,7 @@ class Database:
         return found
 
     def merge(self, other: str | os.PathLike[str]) -> None:
-        """Adds what another file holds. Raises ConfigError where that is no such file."""
+        """Adds the rows of another file. Raises ConfigError if that is no such file."""
         Database(other)
         with self._open() as connection:
             connection.execute("ATTACH ? AS other", (os.fspath(other),))
@@ -117,23 +117,23 @@ class Database:
 
 
 def default_path(model: str | os.PathLike[str]) -> Path:
-    """Where a model's measurements are kept: beside it."""
+    """The path of a model's measurements, beside the model."""
     return Path(model).with_suffix(SUFFIX)
 
 
 def open_beside(model: Any) -> Database | None:
-    """The measurements beside a model's file, where there are some."""
+    """The measurements beside a model's file, or None."""
     beside = default_path(model) if isinstance(model, (str, os.PathLike)) else None
     return Database(beside) if beside is not None and beside.is_file() else None
 
 
 def key(problem: Problem, config: Config) -> str:
-    """What a measurement is of: the template's problem, and how its textures are stored."""
+    """The text by which a measurement is found: the template's problem, and the storage of its textures."""
     return f"{template_of(problem).name} {problem} stored as {'half' if config.float16 else 'float'}"
 
 
 class Tuned:
-    """A chooser that takes what was measured fastest on a device, and leaves other problems to another chooser."""
+    """A chooser that takes the fastest measured specialisation, and asks another chooser for unmeasured problems."""
 
     def __init__(self, database: Database, device: str, otherwise: Chooser = CostModel()) -> None:
         """device: DeviceInfo.key. Raises ConfigError."""
@@ -151,7 +151,7 @@ class Tuned:
 
 
 def _allowed(template: Template, problem: Problem, chosen: Specialisation) -> bool:
-    """A row may be of an older imgconv, whose kernels took other specialisations."""
+    """Whether the kernels take it: a row may be of an older imgconv with other specialisations."""
     return isinstance(chosen, template.specialisation) and template.allowed(problem, chosen)
 
 
@@ -161,9 +161,9 @@ def _text(specialisation: Specialisation) -> str:
 
 
 def _specialisation(text: str) -> Specialisation | None:
-    """What a row names; None for a template or a constant that this imgconv does not have."""
+    """The specialisation of a row; None for a template or a constant that this imgconv does not have."""
     content = {name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(text).items()}
-    # Older files say of each convolution whether weights in local memory are with the input there: now they always are.
+    # Older files say whether the input is in local memory too; today's kernels with local weights always have it there.
     if content.pop("staged_input", None) is False and content.get("weights") == "local":
         return None
     kernel = content.pop("kernel", "")
