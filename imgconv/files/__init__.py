@@ -1,5 +1,5 @@
-"""Bytes on disk. A line in here knows no graph and no plan.
+"""Bytes on disk. Code in here knows no graph and no plan.
 
-disk.py         files that are written whole or not at all
-archive.py      a file of named parts with checksums
+disk.py         files that appear whole or not at all
+archive.py      a file of named sections with checksums
 """

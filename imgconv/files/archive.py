@@ -6,7 +6,8 @@
           48    the directory: JSON, [[name, offset from its end, length, BLAKE2b in hex], ...]
           ...   the sections, each at a multiple of 64 bytes
 
-A section is read and checked when it is asked for, so that opening a file costs nothing but its directory.
+Opening a file reads its directory only; each section is read and checked at its first use. The checksums find damage.
+They do not show who wrote the file.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Section = Sequence[Union[bytes, memoryview]]
 
 
 def is_archive(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as an archive does; False if there is none."""
+    """Whether a file begins like an archive; False if there is no file."""
     try:
         check_regular(path)
         with open(path, "rb") as file:
@@ -41,7 +42,11 @@ def is_archive(path: str | os.PathLike[str]) -> bool:
 
 
 def write_archive(path: str | os.PathLike[str], sections: Mapping[str, Section]) -> None:
-    """Writes a file of these sections, whole or not at all. Raises InputError if it cannot be written."""
+    """Writes a file of these sections, whole or not at all. Raises InputError if it cannot be written.
+
+    write_archive("model.imgconv", {"about": [b"{}"]})
+    Archive("model.imgconv").section("about")       # b"{}"
+    """
     entries, offset = [], 0
     for name, parts in sections.items():
         length = sum(len(part) for part in parts)
@@ -56,7 +61,7 @@ def write_archive(path: str | os.PathLike[str], sections: Mapping[str, Section])
 
 
 class Archive:
-    """An archive that was opened. Every problem with the file is a ModelError that names it."""
+    """An opened archive. Every problem with the file is a ModelError that names it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Reads and checks the directory."""

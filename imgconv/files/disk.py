@@ -1,4 +1,4 @@
-"""Files that are read only if they are files, and that appear whole or not at all."""
+"""Reading regular files only, and writing files that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ except ImportError:  # Windows
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Raises OSError for what is neither a file nor a folder: to open or read a pipe can take for ever."""
+    """Raises OSError for a path that is neither a file nor a folder: opening a pipe may never return."""
     mode = os.stat(path).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
@@ -29,11 +29,14 @@ def check_regular(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def written_whole(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file to write that takes the place of `path` once it is complete; nothing stays behind otherwise.
+    """A file to write that replaces `path` at the end of the `with` block; after an error nothing is left of it.
 
-    Until then it has a name of its own, so that a crash leaves what was there before. What a process that was killed
-    left of a file at this path is removed. Several threads and processes may write one path: the last one stays. Raises
-    InputError naming the path if it cannot be written.
+        with written_whole("out.bin") as file:
+            file.write(content)
+
+    Until then it has a temporary name, so that a crash leaves the older file. Leftovers of killed processes for this
+    path are removed. Several threads and processes may write one path: the last one stays. Raises InputError naming the
+    path if it cannot be written.
     """
     path = Path(path)
     try:
@@ -44,7 +47,7 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
                 file.flush()
                 os.fsync(file.fileno())
                 if fcntl is None:
-                    file.close()  # Windows renames no open file
+                    file.close()  # Windows cannot rename an open file
                 os.replace(file.name, path)
             except BaseException:
                 file.close()
@@ -59,16 +62,16 @@ def _open_partial(path: Path) -> IO[bytes]:
     """A new file beside `path`, locked for as long as it is open."""
     while True:
         file = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part").open("xb")
-        # A file system without locks keeps what a killed process left.
+        # On a file system without locks the leftovers of killed processes stay.
         with suppress(OSError):
             _lock(file, wait=True)
         if os.fstat(file.fileno()).st_nlink:
             return file
-        file.close()  # another writer found it before it was locked, and removed it
+        file.close()  # another writer removed it before it was locked
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Removes the files of `_open_partial` that nobody writes any more."""
+    """Removes the files of `_open_partial` whose writers have ended."""
     for partial in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with suppress(OSError), partial.open("rb") as file:
             _lock(file, wait=False)
@@ -76,14 +79,14 @@ def _remove_abandoned(path: Path) -> None:
 
 
 def _lock(file: IO[bytes], wait: bool) -> None:
-    """Raises OSError if the file system has no locks, or if it does not wait and the file is locked."""
+    """Raises OSError if the file system has no locks, or if `wait` is False and the file is locked."""
     if fcntl is None:
         raise OSError("no locks")
     fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def check_folder(*paths: str | os.PathLike[str] | None) -> None:
-    """Raises InputError for the first path that no file can have, before there is work to lose."""
+    """Raises InputError for the first path whose folder does not exist, before long work starts. None is skipped."""
     for path in paths:
         if path and not Path(path).absolute().parent.is_dir():
             raise InputError(f"cannot write {os.fspath(path)!r}: there is no folder {str(Path(path).parent)!r}")
