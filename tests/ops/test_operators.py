@@ -59,7 +59,7 @@ def test_every_operator_has_a_case() -> None:
     for file in ("deformable", "einsum", "quantization", "recurrent"):
         families.append(importlib.import_module(f"test_{file}").FAMILIES)
     compared = {case.op_type for each in families for cases in each.values() for case in cases}
-    # tests/test_control_flow.py has models of more than one node.
+    # tests/ops/test_control_flow.py has models of more than one node.
     assert set(ops.supported()) - compared == {"Swish", "CumProd", "If", "Loop", "Scan"}
 
 
