@@ -1,11 +1,12 @@
-"""From a Graph to a Plan. A line in here knows a device as numbers only; nothing is allocated, built or run.
+"""From a Graph to a Plan. A device is a set of numbers here; nothing is allocated, built or run.
 
-compiler.py          the one way from a graph to a plan
-place.py             what lies where, and the steps of the plan; textures.py has the textures and which are half
-choose.py            which specialisation of its template each step takes
+compiler.py          the entry point: from a graph to a plan
+place.py             where each value is stored, and the steps of the plan
+textures.py          layouts and textures, and which of them are half
+choose.py            chooses each step's specialisation
 emit.py              kernel texts and packed weights
-lower.py             these three in order
-plan.py              Plan and Launch: the result
-memory_planning.py   lifetimes of textures, and which of them share memory
-packings.py          weights that are on the device already are used again
+lower.py             runs place, choose and emit in order
+plan.py              Plan and Launch, the result
+memory_planning.py   lifetimes of textures, and which textures share memory
+packings.py          plans for several input shapes share packed weights
 """

@@ -1,12 +1,12 @@
-"""Graph forms: what a model computes, as frozen values. A line in here knows no device, no texture and no launch.
+"""The Graph: what a model computes, as frozen values. Nothing in this folder knows a device, a texture or a launch.
 
-nodes.py          Value, Operand, Node, Graph: one form for every operation
-view.py           which element a node reads: reshape, transpose, slice, pad, composed
-index.py          integer expressions of positions, and their OpenCL text
-expression.py     elementwise expressions, and the one table of scalar functions: numpy, OpenCL C, ONNX
-evaluate.py       what every node means, in numpy
-value_ranges.py   how large values can be
-moved.py          integers that only move
-lazy.py           operations that are recorded; imgconv/tensor.py is what users import
-builder.py        recorded operations to a Graph
+nodes.py          Value, Operand, Node, Graph: the same form for every operation
+view.py           which elements a node reads: reshape, transpose, slice, pad and their compositions
+index.py          integer expressions for indices and addresses, and their OpenCL text
+expression.py     elementwise expressions, and the table of scalar functions: numpy, OpenCL C, ONNX
+evaluate.py       reference semantics of every node, in numpy
+value_ranges.py   range analysis: how large values can be
+moved.py          integers that are moved and not computed with
+lazy.py           lazy tensors that record operations; users import imgconv/tensor.py
+builder.py        from recorded operations to a Graph
 """
