@@ -1,4 +1,4 @@
-"""A model compiled for a device, and where it came from."""
+"""A model compiled for a device, and its source: an ONNX file, a Graph or a compiled file."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Shapes = Mapping[str, Union[Sequence[int], int]]
 def prepare_for(
     info: DeviceInfo, graph: Graph, config: Config, tuning: Database | None = None, packings: Packings | None = None
 ) -> Prepared:
-    """A graph for a device, whose kernels are chosen by what was measured there, else by the cost model.
+    """Prepares a graph for a device. Measurements on the device choose its kernels, else the cost model.
 
-    packings: those of other plans of the model, which are used again if that costs little. Raises DeviceError.
+    packings: those of other plans of the model; they are preferred if that costs little. Raises DeviceError.
     """
     chooser: Chooser = CostModel()
     if tuning is not None:
@@ -45,7 +45,7 @@ def prepare_for(
 
 @dataclass(frozen=True)
 class Compiled:
-    """A model for inputs of certain shapes: its plan, and the plan on a device."""
+    """A model for inputs of certain shapes: its plan, and its session on a device."""
 
     make_graph: Callable[[], Graph]
     plan: Plan
@@ -54,24 +54,24 @@ class Compiled:
 
     @cached_property
     def pipeline(self) -> Pipeline:
-        """Frames that are under way together."""
+        """The frames in flight."""
         from imgconv.running.pipeline import Pipeline
 
         return Pipeline(self.session)
 
     @cached_property
     def graph(self) -> Graph:
-        """The graph after the passes. That of a compiled file is read when it is first asked for."""
+        """The graph after the passes. A compiled file's graph is read at the first use."""
         return self.make_graph()
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model comes from, and everything that was asked for when it was loaded.
+    """The model and the arguments of `load`.
 
-    model: a Graph, a path or an onnx ModelProto; shapes: as given to `load`; precision: the file given to it; tuning:
-    what was measured on devices; picture: what is done to a picture before the model, on the device; packings: those of
-    the weights of the plans made so far.
+    model: a Graph, a path or an onnx ModelProto; shapes and precision: as given to `load`; tuning: measurements of
+    devices; picture: the preparation of a picture before the model, on the device; packings: those of the weights of
+    the plans made so far.
     """
 
     model: Any
@@ -87,7 +87,7 @@ class Source:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the shapes of the inputs are known once and for all."""
+        """Whether the shapes of the inputs never change."""
         return isinstance(self.model, Graph) and self.picture is None
 
     def declared_inputs(self) -> Mapping[str, Any]:
@@ -99,7 +99,7 @@ class Source:
         return declared_inputs(self.model)
 
     def input_names(self) -> list[str]:
-        """The names of the arrays that a run takes: the picture stands for the input that is made of it."""
+        """The names of the arrays that a run takes: the picture's name in place of the input made from it."""
         from imgconv.pictures.device import PICTURE
 
         made = {self.picture.target.name: PICTURE} if self.picture else {}
@@ -109,7 +109,7 @@ class Source:
         self, shapes: Shapes, contents: Mapping[str, Any], lenders: Sequence[Session] = (),
         states: Mapping[str, str] | None = None,
     ) -> Compiled:
-        """The model for these shapes and known contents; constants that a lender has are not uploaded again."""
+        """The model for these shapes and known contents. Constants that a lender has are not uploaded again."""
         from imgconv.running.session import Session
 
         stage, graph = self.picture, self.model
@@ -127,7 +127,7 @@ class Source:
         return Compiled(lambda: optimised, plan, config, Session(plan, self.context, self.progress, lenders))
 
     def _with_precision(self, prepared: Prepared) -> Config:
-        """The settings with what keeps float: as the precision file says, else as a check says."""
+        """The settings with the values that keep float: those of the precision file, else of a measurement."""
         if self.precision:
             return replace(self.config, precision=self.precision.precision_of(prepared.graph))
         if not self.config.float16:
@@ -140,7 +140,7 @@ class Source:
 
 @dataclass(frozen=True)
 class SavedSource:
-    """A compiled file as the source of a model: its own plan and binaries where they fit the device."""
+    """A compiled file as the source of a model: its own plan and binaries if they fit the device."""
 
     saved: SavedModel
     info: DeviceInfo
@@ -153,7 +153,7 @@ class SavedSource:
 
     @property
     def is_fixed(self) -> bool:
-        """A plan is for its own shapes."""
+        """True: the plan in a file is for one set of shapes."""
         return True
 
     def input_names(self) -> list[str]:
@@ -164,7 +164,7 @@ class SavedSource:
         self, shapes: Shapes, contents: Mapping[str, Any], lenders: Sequence[Session] = (),
         states: Mapping[str, str] | None = None,
     ) -> Compiled:
-        """The saved plan; lowered again from the saved graph for another device, or for a stream."""
+        """The saved plan. For another device or for a stream, a plan from the saved graph."""
         from imgconv.running.session import Session
 
         saved = self.saved

@@ -1,4 +1,4 @@
-"""DeviceMemory: the images and buffers of a plan, and what lies in them."""
+"""DeviceMemory: the images and buffers of a plan, and their content."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ Array = npt.NDArray[Any]
 
 
 class DeviceMemory:
-    """What each storage of a plan lies in: `memory[storage]` is an OpenCL image or buffer.
+    """The memory of a plan: `memory[storage]` is an OpenCL image or buffer.
 
-    images: by slot, those that textures take turns in. workspace: the buffer that all activations are parts of, or
+    images: by slot, the images that textures share in turn. workspace: the buffer whose parts are all activations, or
     None.
     """
 
     def __init__(self, plan: Plan, context: Context, lenders: Sequence[DeviceMemory] = ()) -> None:
         """Allocates everything and uploads the constants. Raises ResourceError, DeviceError.
 
-        lenders: memory of the same context. Constants that one of them holds are shared with it, and so is the memory
-        of activations, for the runs of a context take turns.
+        lenders: memory of the same context. Their constants are shared, and their memory of activations too, because
+        the runs of a context take turns.
         """
         self.plan, self.context = plan, context
         self.images: dict[int, Any] = {}
@@ -51,10 +51,10 @@ class DeviceMemory:
     def __contains__(self, storage: object) -> bool:
         return storage in self._memory
 
-    # What lies in it
+    # Content
 
     def upload(self, place: Storage, array: Array) -> Event:
-        """Enqueues filling an input from a contiguous array, which may be changed once the event is over or dropped."""
+        """Enqueues the upload of an input. The contiguous array may change once the event is over or dropped."""
         if not self.context.info.shares_memory:
             pinned = self._pinned_for(place)
             numpy.copyto(pinned, array.reshape(pinned.shape))
@@ -62,14 +62,14 @@ class DeviceMemory:
         return enqueue_upload(self.context, self[place], array)
 
     def upload_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Event]:
-        """Fills every input, and waits; the copies' events by name. Raises InputError naming what does not fit."""
+        """Fills every input, and waits; the copies' events by name. Raises InputError naming one that does not fit."""
         given = Exchange.of(self.plan, self.context, inputs, {}).uploads
         events = {name: self.upload(place, given[place]) for name, place in self.plan.input_buffers.items()}
         finish(self.context)
         return events
 
     def upload_drawn(self, seed: int) -> None:
-        """Small numbers for every input: zeros and ones are right for indices too."""
+        """Fills every input with drawn zeros and ones, which are valid indices too."""
         random = numpy.random.default_rng(seed)
         for value in self.plan.inputs:
             place = self.plan.input_buffers[value.name]
@@ -78,7 +78,7 @@ class DeviceMemory:
             enqueue_upload(self.context, self[place], array).wait()
 
     def read(self, arrays: Mapping[Storage, Array]) -> list[Event]:
-        """Fills arrays from where they lie, and waits; the copies' events. Raises DeviceError."""
+        """Fills arrays from their storages, and waits; the copies' events. Raises DeviceError."""
         through = arrays if self.context.info.shares_memory else {place: self._pinned_for(place) for place in arrays}
         events = [enqueue_download(self.context, array, self[place]) for place, array in through.items()]
         finish(self.context)
@@ -88,13 +88,13 @@ class DeviceMemory:
         return events
 
     def content(self, storage: Storage) -> Array:
-        """What lies in a texture, as texels, or in a buffer."""
+        """The content of a buffer, or the texels of a texture."""
         if isinstance(storage, HostBuffer):
             return download_buffer(self.context, self[storage], storage.shape, storage.dtype)
         return download(self.context, self[storage], (*storage.tiling.image_size, storage.tiling.layers))
 
     def value(self, name: str) -> Array:
-        """The array of a value that lies there now, float32 or float16 as it is stored."""
+        """The array of a value that is in memory now, float32 or float16 as it is stored."""
         place = self.plan.placements[name]
         storage, axis = place.storage, place.layout.packed
         if isinstance(storage, HostBuffer):
@@ -106,7 +106,7 @@ class DeviceMemory:
         return array.take(range(place.channel_offset, place.channel_offset + place.shape[axis]), axis)
 
     def round_to_half(self, name: str) -> None:
-        """Rounds the float texture that a value lies in, as if it were half; buffers stay."""
+        """Rounds the numbers in a value's float texture to half; buffers stay as they are."""
         storage = self.plan.placements[name].storage
         if isinstance(storage, Texture) and storage.dtype == "float32":
             with numpy.errstate(over="ignore"):
@@ -119,7 +119,7 @@ class DeviceMemory:
             fill(self.context, self[texture], (0.0, 0.0, 0.0, 0.0))
 
     def _pinned_for(self, place: Storage) -> Array:
-        """The memory of the host that the device copies an input from, or an output to, while the host goes on."""
+        """Pinned memory of the host for an input or an output; the device copies while the host goes on."""
         if place not in self._pinned:
             self._pinned[place] = pinned_array(self.context, place.shape, place.dtype)
         return self._pinned[place]
@@ -129,7 +129,7 @@ class DeviceMemory:
     def new_ports(self, shared: bool) -> dict[Storage, Port]:
         """Further memory for every input and output, with the host's side.
 
-        shared: take buffers that host and device share, where they share memory. Raises ResourceError.
+        shared: use buffers that host and device share, if they share memory. Raises ResourceError.
         """
         shared = shared and self.context.info.shares_memory
         places = (*self.plan.input_buffers.values(), *self.plan.output_buffers.values())
@@ -173,7 +173,7 @@ class DeviceMemory:
         return image
 
     def _slot_images(self, lenders: Sequence[DeviceMemory]) -> dict[int, Any]:
-        """The image of each slot: the least of the lenders' that holds all of its textures, else a new one."""
+        """The image of each slot: the smallest of the lenders' that holds all its textures, else a new one."""
         # Lenders may share images among themselves: each image is offered once.
         offered = {id(image): image for each in lenders for image in each.images.values()}
         images: dict[int, Any] = {}

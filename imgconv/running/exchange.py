@@ -1,4 +1,4 @@
-"""What crosses between a caller and the device in one run: arrays, OpenCL buffers and images, checked and converted."""
+"""One run's inputs and outputs between caller and device: arrays, OpenCL buffers and images, checked and converted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from imgconv.graph.moved import EXACT, WIDE
 from imgconv.graph.nodes import Value
 from imgconv.kernels.layout import LANES, ImageForm, Texels, Texture
 
-# Source, destination, where it begins in the one and in the other, and its width and height, in texels.
+# Source, destination, the origin in each, and width and height, in texels.
 ImageCopy = tuple[Any, Any, Texels, Texels, Texels]
 
 
@@ -26,9 +26,9 @@ ImageCopy = tuple[Any, Any, Texels, Texels, Texels]
 class Exchange:
     """One run's inputs and outputs.
 
-    uploads and downloads: contiguous arrays, of the dtype that is stored, by where they go and come from. copies_in,
-    copies_out: memory that the caller brought, by what it is copied to and from. instead: copies of images in the
-    place of launches that would pack or unpack them, by the launches' numbers. brought: the caller's memory or array
+    uploads and downloads: contiguous arrays of the stored dtype, by the storage that they go to or come from.
+    copies_in, copies_out: the caller's memory, by the storage that it is copied to or from. instead: copies of images
+    in place of launches that would pack or unpack them, by the launches' numbers. brought: the caller's memory or array
     for an output, by its name. moved: the outputs of plan.moved.
     """
 
@@ -43,7 +43,7 @@ class Exchange:
 
     @staticmethod
     def of(plan: Plan, context: Context, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Exchange:
-        """Raises InputError naming the input or the output that does not fit."""
+        """Checks inputs and outputs. Raises InputError naming the one that does not fit."""
         made = Exchange.to_host(plan, context, outputs)
         _check_names(plan.inputs, inputs)
         for value in plan.inputs:
@@ -67,9 +67,9 @@ class Exchange:
         return made
 
     def results(self) -> dict[str, Any]:
-        """Every output by name, once the downloads are over: the caller's own where he brought one.
+        """Every output by name, once the downloads are over: the caller's own memory or array, if given.
 
-        Raises RangeError for an output of integers that cannot be told.
+        Raises RangeError for an output of integers that is not exact.
         """
         found = {}
         for value in self.plan.outputs:
@@ -128,7 +128,7 @@ class Exchange:
             self.brought[value.name] = wanted
 
     def _packing(self, value: Value, place: Storage) -> tuple[int, Texture]:
-        """The only launch that reads an input's buffer, and the texture that it fills with nothing else."""
+        """The only launch that reads an input's buffer, and the texture that it fills from that buffer alone."""
         readers = [n for n, launch in enumerate(self.plan.launches) if place in launch.reads]
         packed = self.plan.placements.get(value.name)
         if len(readers) == 1 and packed is not None and packed.is_whole:
@@ -174,7 +174,7 @@ def _check_array(value: Value, given: Any) -> Any:
 
 
 def check_exact(plan: Plan, given: Mapping[str, Any]) -> None:
-    """Raises InputError for an integer that is computed with and that a device's float does not hold for sure."""
+    """Raises InputError for an integer that the device computes with and that a float may not hold exactly."""
     for value in plan.inputs:
         if value.dtype not in WIDE or value.name not in plan.exact_inputs or is_memory(given[value.name]):
             continue
@@ -190,7 +190,7 @@ def check_exact(plan: Plan, given: Mapping[str, Any]) -> None:
 
 
 def moved_outputs(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The outputs that the host makes, new arrays. Raises InputError for an input of theirs that is on the device."""
+    """The outputs that the host makes, as new arrays. Raises InputError if one needs an input that is on the device."""
     if plan.moved is None:
         return {}
     for value in plan.moved.inputs:
@@ -202,18 +202,18 @@ def moved_outputs(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stored(place: Storage, array: Any) -> Any:
-    """An input's array as it is uploaded: contiguous, of the dtype that is stored."""
+    """An input's array as it is uploaded: contiguous, of the stored dtype."""
     contiguous = numpy.ascontiguousarray(array, place.dtype)
     return contiguous.reshape(place.shape[0], -1, LANES) if isinstance(place, Texture) else contiguous
 
 
 def converted(value: Value, array: Any, copy: bool = False) -> Any:
-    """A downloaded array in the output's dtype. copy: always a new one. Raises RangeError for what that cannot hold."""
+    """A downloaded array in the output's dtype. copy: always a new one. Raises RangeError for values outside of it."""
     if value.dtype.startswith("float"):
         return array.astype(value.dtype, copy=copy)
     low, high = (0, 1) if value.dtype == "bool" else (numpy.iinfo(value.dtype).min, numpy.iinfo(value.dtype).max)
     whole = numpy.rint(array)
-    # As a float, the largest int32 is 2**31, which is none any more.
+    # As a float, the largest int32 rounds to 2**31, which is no int32.
     if array.size and not (low <= whole.min() and (whole.max() < high or whole.max() == high < EXACT)):
         raise RangeError(
             f"output {value.name!r} depends on an integer that reached 2**24, where a device's floats are not exact, "
@@ -223,7 +223,7 @@ def converted(value: Value, array: Any, copy: bool = False) -> Any:
 
 
 def _holds(dtype: str, array: Any) -> bool:
-    """Whether an array may be given for a dtype: any float for a float, and what loses nothing for the others."""
+    """Whether an array may be given for a dtype: any float for a float, else any dtype that loses nothing."""
     if array.dtype == dtype or (array.dtype.kind == "f" and dtype.startswith("float")):
         return True
     if array.dtype.kind in "biu" and not dtype.startswith("float"):
@@ -259,9 +259,9 @@ def image_form(image: Any) -> ImageForm:
 
 
 def _check_image(what: str, value: Value, image: Any, texture: Texture) -> list[tuple[Texels, Texels, Texels]]:
-    """The copies between a caller's image and a texture: where each begins in the one, in the other, and its size.
+    """The copies between a caller's image and a texture: the origin of each in both, and its size.
 
-    The image is as the texture lies, or, where that is cut into tiles, as it would without them.
+    The image has the layout of the texture. For a texture in tiles, it may also have the layout without tiles.
     """
     tiling, given = texture.tiling, image_form(image)
     if given == ImageForm(tiling.width, tiling.height, 1, texture.dtype):

@@ -1,4 +1,4 @@
-"""FrameMemory: what one frame's inputs and outputs lie in, on the host and on the device."""
+"""FrameMemory: the memory of one frame's inputs and outputs, on the host and on the device."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Ticks = tuple[int, int]
 
 
 class FrameMemory:
-    """The memory of one frame, and what of it is enqueued.
+    """The memory of one frame, and the events of its commands.
 
-    ports: by what a launch reads or writes, the device's memory and the host's array beside it.
+    ports: by storage, the device's memory and the host's array for it.
     """
 
     def __init__(self, session: Session, shared: bool) -> None:
-        """shared: take buffers that host and device share, where they share memory. Raises ResourceError."""
+        """shared: use buffers that host and device share, if they share memory. Raises ResourceError."""
         plan = session.plan
         self.context = session.context
         self.lane, self.ports = session.new_lane(shared)
@@ -31,7 +31,7 @@ class FrameMemory:
         self.outputs = [(value, None if place is None else self.ports[place]) for value, place in places.items()]
         self.plan = plan
         self.moved: dict[str, Array] = {}
-        # A buffer that is shared goes to the device and comes back, whatever it holds.
+        # Every shared buffer is unmapped and mapped again, be it an input or an output.
         self.sent = [p for place, p in self.ports.items() if p.shares or place in plan.input_buffers.values()]
         self.fetched = [p for place, p in self.ports.items() if p.shares or place in plan.output_buffers.values()]
         self.uploads: list[Event] = []
@@ -39,21 +39,21 @@ class FrameMemory:
         self.downloads: list[Event] = []
 
     def fill(self, arrays: Mapping[str, Array]) -> None:
-        """Copies checked inputs to where the device takes them from, in the dtypes that are stored."""
+        """Copies checked inputs to the host's side of the ports, in the stored dtypes."""
         for name, port in self.inputs:
             array = arrays[name]
             numpy.copyto(port.array.reshape(array.shape), array, casting="unsafe")
         self.moved = moved_outputs(self.plan, arrays)
 
     def results(self) -> dict[str, Array]:
-        """The outputs of a frame that is finished, as new arrays."""
+        """The outputs of a finished frame, as new arrays."""
         made = {v.name: converted(v, port.array, copy=True) for v, port in self.outputs if port is not None}
         constants = {name: array.copy() for name, array in self.plan.constant_outputs.items()}
         made |= self.moved | constants
         return {value.name: made[value.name] for value, _ in self.outputs}
 
     def start(self, uploading: Queue, downloading: Queue) -> None:
-        """Enqueues the frame behind the frames before, its copies on these queues."""
+        """Enqueues the frame after the earlier ones, its copies on these queues."""
         context = self.context
         apart = uploading is not context.queue
         awaited = apart or context.profile
@@ -71,7 +71,7 @@ class FrameMemory:
         computed = self.computing[-1:] if apart else None
         self.downloads = [e for port in self.fetched for e in port.to_host(context, downloading, awaited, computed)]
         if not awaited:
-            # Intel's CPU driver computes on one core less for a host that waits for a copy.
+            # While a host waits for a copy, Intel's CPU driver computes on one core less.
             self.computing.append(enqueue_marker(context))
         downloading.flush()
 
@@ -80,14 +80,14 @@ class FrameMemory:
         wait(self.context, [*self.computing, *self.downloads])
 
     def is_over(self) -> bool:
-        """Whether it was finished, or could be without a wait."""
+        """Whether `finish` would return at once."""
         return is_over([*self.computing, *self.downloads])
 
     def ticks(self) -> dict[str, Ticks]:
-        """See Frame; of a queue that records no times, nothing."""
+        """Frame.ticks; empty for a queue that records no times."""
         if not self.context.profile:
             return {}
-        # The barrier ends where the uploads are there, the marker where the launches are over.
+        # The barrier ends with the uploads, the marker with the launches.
         computed = span(self.computing[:1])[1], span(self.computing[1:])[1]
         parts = {"upload": self.uploads, "download": self.downloads}
         return {"compute": computed, **{name: span(events) for name, events in parts.items() if events}}

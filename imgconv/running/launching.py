@@ -22,8 +22,8 @@ LAUNCHES_COMPARED = 4
 class Lane:
     """Launches that are bound to the memory of a run's inputs and outputs.
 
-    recording: the launches in the driver's own form; None if they are enqueued one by one.
-    launched: whether they ever were.
+    recording: the launches as a recording of the driver; None if they are enqueued one by one.
+    launched: whether they were ever enqueued.
     """
 
     def __init__(self, context: Context, launches: Sequence[Launch]) -> None:
@@ -33,7 +33,7 @@ class Lane:
         self.recording = record(context, launches)
 
     def enqueue(self) -> None:
-        """Enqueues every launch. The last time must be over. Raises DeviceError, ResourceError."""
+        """Enqueues every launch. Those of the last call must be over. Raises DeviceError, ResourceError."""
         self.launched = True
         if self.recording is not None:
             self.recording.replay()
@@ -48,7 +48,7 @@ class Launching:
     """
 
     def __init__(self, memory: DeviceMemory, programs: Programs) -> None:
-        """Binds the arguments, and finds out whether the driver replays as it should. Raises DeviceError."""
+        """Binds the arguments, and tests whether the driver replays correctly. Raises DeviceError."""
         self.plan, self.context = memory.plan, memory.context
         self._memory, self._programs = memory, programs
         self._launches = [self._bound(number, {}) for number in range(len(self.plan.launches))]
@@ -57,7 +57,7 @@ class Launching:
         self.lane = Lane(self.context, self._launches)
 
     def new_lane(self, memory: Mapping[Storage, Any]) -> Lane:
-        """A lane with further memory; the launches that touch nothing of it are shared. Raises DeviceError."""
+        """A lane with further memory; launches that do not use it are shared. Raises DeviceError."""
         used = [[argument.storage for argument in launch.source.arguments] for launch in self.plan.launches]
         launches = [
             own if memory.keys().isdisjoint(storages) else self._bound(number, memory)
@@ -66,13 +66,13 @@ class Launching:
         return Lane(self.context, launches)
 
     def to_one_output(self, numbers: Sequence[int]) -> list[Launch]:
-        """These launches, by number, bound anew: where their outputs are alike, all write to the first one's."""
+        """These launches, by number, bound anew: those whose outputs are alike all write to the first one's."""
         places = [self.plan.launches[number].writes for number in numbers]
         alike = {p: self._memory[places[0]] for p in places if replace(p, name=places[0].name) == places[0]}
         return [self._bound(number, alike) for number in numbers]
 
     def enqueue_with(self, instead: Mapping[int, Sequence[ImageCopy]]) -> None:
-        """Enqueues the launches, but copies in place of some of them, by their numbers."""
+        """Enqueues the launches. instead: copies in place of some of them, by their numbers."""
         self.lane.launched = True
         for number, launch in enumerate(self._launches):
             if number in instead:
@@ -83,7 +83,7 @@ class Launching:
                 enqueue(self.context, *launch)
 
     def _bound(self, number: int, memory: Mapping[Storage, Any]) -> Launch:
-        """A launch with its arguments: this memory, and for what it has not the plan's own."""
+        """A launch with its arguments: from `memory` if it has them, else from the plan's own memory."""
         source = self.plan.launches[number].source
         kernel = self._programs.new_kernel(source.text)
         used = [argument.storage for argument in source.arguments]
@@ -91,7 +91,7 @@ class Launching:
         return kernel, source.global_size, source.local_size
 
     def _compare_replay(self) -> None:
-        """Settles whether this driver's recordings are used: by a replay of the first launches."""
+        """Replays the first launches once, to decide whether this driver's recordings are used."""
         first = self._launches[:LAUNCHES_COMPARED]
         recording = record(self.context, first)
         if recording is None:
@@ -107,7 +107,7 @@ class Launching:
             distrust(self.context.info, reason)
 
     def _replays_equally(self, first: Sequence[Launch], recording: Recording) -> bool:
-        """Whether launches write the same when they are replayed."""
+        """Whether the launches write the same values if they are replayed."""
         written = self.plan.launches[len(first) - 1].writes
         results: list[bytes] = []
         for seed, replayed in ((0, False), (1, False), (0, True)):
@@ -115,5 +115,5 @@ class Launching:
             recording.replay() if replayed else enqueue_all(self.context, bind(self.context, first))
             results.append(self._memory.content(written).tobytes())
             self._memory.clear_states()
-        # The run between leaves its own content for a replay that does nothing.
+        # The run in the middle leaves other content, so that a replay that does nothing is found.
         return results[0] == results[2]

@@ -1,4 +1,4 @@
-"""Mapped: the memory of a run's inputs and outputs, in place."""
+"""Mapped: the memory of a run's inputs and outputs, filled and read in place."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from imgconv.running.session import Session
 
 
 class Mapped:
-    """The memory of a run's inputs and outputs, for a caller who fills and reads it in place.
+    """The memory of a run's inputs and outputs, for a caller who fills and reads it in place; Model.mapped makes it.
 
-    On a device that shares the host's memory nothing is copied; others copy from and to pinned memory. The arrays have
-    the dtypes that are stored: those of plan.input_buffers and plan.output_buffers.
+        mapped = model.mapped()
+        mapped.inputs["x"][...] = picture       # float32 (1, 3, 32, 32)
+        y = mapped.run()["y"]                   # valid until the next run
+
+    A device that shares the host's memory copies nothing; others copy from and to pinned memory. The arrays have the
+    stored dtypes: those of plan.input_buffers and plan.output_buffers.
     """
 
     def __init__(self, session: Session) -> None:
-        """Raises ResourceError; InputError if integers only move, which a device's floats would round."""
+        """Raises ResourceError; InputError for an output of integers that only move, which floats would round."""
         if session.plan.moved is not None:
             raise InputError(f"output {session.plan.moved.outputs[0]!r} is not made on the device: use run or submit")
         self._session = session
@@ -27,13 +31,13 @@ class Mapped:
 
     @property
     def inputs(self) -> dict[str, Array]:
-        """An array for each input, to fill. A run ends their use: take them anew for the next."""
+        """An array for each input, to fill. After a run they are invalid: get them anew for the next one."""
         plan = self._session.plan
         return {v.name: self._array(plan.input_buffers[v.name]).reshape(v.shape) for v in plan.inputs}
 
     @property
     def outputs(self) -> dict[str, Array]:
-        """An array for each output, as the last run left it, until the next run. Constant outputs are constant."""
+        """An array for each output of the last run, valid until the next run. Constant outputs stay valid."""
         plan = self._session.plan
         places = {v.name: plan.output_buffers.get(v.name) for v in plan.outputs}
         return {
@@ -41,7 +45,10 @@ class Mapped:
         }
 
     def run(self) -> dict[str, Array]:
-        """Runs the model on `inputs`; `outputs`. Threads take turns, but not over one Mapped. Raises DeviceError."""
+        """Runs the model on `inputs` and returns `outputs`. Threads take turns, each with its own Mapped.
+
+        Raises DeviceError.
+        """
         with driver_use:
             self._run()
         return self.outputs

@@ -18,7 +18,7 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True)
 class Timeline:
-    """When the device did what in one run: (start, end), in seconds since the first of them started.
+    """When each copy and launch of one run ran: (start, end), in seconds since the first of them started.
 
     uploads and downloads: of the arrays, by the names of inputs and outputs; launches: in the plan's order.
     """
@@ -45,7 +45,7 @@ class Measuring:
         return Busy(self.context) if self.context.info.kind == "gpu" else None
 
     def keep_busy(self, launches: int) -> None:
-        """Keeps a GPU at work until so many launches that are to be timed are enqueued. Raises as `Busy` does."""
+        """Keeps a GPU at work while `launches` launches to be timed are enqueued. Raises what `Busy` raises."""
         if self._busy is not None:
             self._busy.enqueue(launches)
 
@@ -55,7 +55,7 @@ class Measuring:
         return durations(self.context, [enqueue(self.context, *launch) for launch in self._lane.launches])
 
     def timeline(self, inputs: Mapping[str, Any]) -> Timeline:
-        """When the device did what in one run. Raises InputError naming the input that does not fit, DeviceError."""
+        """The Timeline of one run. Raises InputError naming the input that does not fit, DeviceError."""
         uploads = self._memory.upload_inputs(inputs)
         launches = [enqueue(self.context, *launch) for launch in self._lane.launches]
         finish(self.context)

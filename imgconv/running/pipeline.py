@@ -1,7 +1,7 @@
-"""Pipeline: frames of one model under way together, so that upload, compute and download of successive ones overlap.
+"""Pipeline: frames of one model in flight together, so that upload, compute and download of successive ones overlap.
 
-Whoever waits for a frame finishes it, without another thread between: the caller of result(), and that of submit()
-where `depth` frames are under way. A thread of the pipeline finishes those that nobody waits for in time.
+The thread that waits for a frame finishes it: the caller of result(), or the caller of submit() if `depth` frames are
+in flight. A thread of the pipeline finishes frames for which no caller waits.
 """
 
 from __future__ import annotations
@@ -25,23 +25,26 @@ from imgconv.running.exchange import check_exact, check_inputs
 from imgconv.running.frame_memory import FrameMemory, Ticks
 from imgconv.running.session import Session
 
-# Bytes of a frame's inputs and outputs under which a copy is the cheapest: a wait for another queue is tens of
-# microseconds of a GPU's time, as the copy of this many bytes is; so is handing shared memory back and forth.
+# A frame with fewer bytes of inputs and outputs is copied on the compute queue: a wait for another queue takes a GPU
+# tens of microseconds, as long as the copy of this many bytes. Mapping and unmapping shared memory takes as long.
 SMALL_FRAME = 1 << 18
-# Seconds of waiting for a frame that say that the device is behind the host: its queue holds launches to hide copies
-# behind.
+# If a wait for a frame takes this many seconds, the device is behind the host: its queue holds launches beside which
+# copies can run.
 BEHIND = 5e-5
-# Seconds between two looks at a frame, and since the last call of submit() before the pipeline's thread looks. While
-# frames are submitted they are finished there: a second thread, waiting in the driver or at work in Python, takes turns
-# with the one that enqueues (5 % of the throughput of many short launches on an H200).
+# Seconds between two looks at a frame, and from the last call of submit() until the pipeline's thread looks. As long as
+# frames are submitted, submit() finishes them: a second thread, in the driver or in Python, takes turns with the one
+# that enqueues (5 % of the throughput of many short launches on an H200).
 LOOK, SETTLED = 1e-3, 1e-2
 
 
 class Frame(Future[dict[str, Any]]):
-    """The outputs of one submitted frame, to come. It runs from the start on, so it cannot be cancelled.
+    """The Future of one submitted frame's outputs: Model.submit returns it. It runs at once and cannot be cancelled.
 
-    ticks: when its 'upload', 'compute' and 'download' started and ended, in nanoseconds of the device's clock, once it
-    is done and where the context was opened with profile=True.
+        frame = model.submit({"x": array})
+        frame.result()["y"]                     # waits; raises what failed on the device
+
+    ticks: start and end of its 'upload', 'compute' and 'download', in nanoseconds of the device's clock, once it is
+    done; empty unless the context was opened with profile=True.
     """
 
     def __init__(self, pipeline: Pipeline, memory: FrameMemory) -> None:
@@ -51,22 +54,22 @@ class Frame(Future[dict[str, Any]]):
         self.set_running_or_notify_cancel()
 
     def result(self, timeout: float | None = None) -> dict[str, Any]:
-        """The outputs by name. Raises RangeError, DeviceError, and TimeoutError after as many seconds."""
+        """The outputs by name. Raises RangeError, DeviceError, and TimeoutError after `timeout` seconds."""
         self._finish(timeout)
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What result() raises, or None. Raises TimeoutError after as many seconds."""
+        """The exception that result() raises, or None. Raises TimeoutError after `timeout` seconds."""
         self._finish(timeout)
         return super().exception(timeout)
 
     def _finish(self, timeout: float | None = None) -> None:
-        """Waits until it is done: this thread finishes it, and those before it, unless another one is about to.
+        """Waits until it is done. This thread finishes it and the earlier frames, unless another thread does.
 
-        timeout: seconds after which it may return without.
+        timeout: seconds after which it may return before that.
         """
         if timeout is not None:
-            # A wait in the driver cannot be given up.
+            # A wait in the driver cannot be interrupted.
             end = monotonic() + timeout
             while not self._is_over():
                 if monotonic() >= end:
@@ -77,19 +80,19 @@ class Frame(Future[dict[str, Any]]):
             work[0].finish_through(self)
 
     def _is_over(self) -> bool:
-        """Whether the device has nothing left to do for it."""
+        """Whether the device has finished its work."""
         work = self._work
         return work is None or work[1].is_over()
 
     def _wait(self) -> None:
-        """Waits until the device has nothing left to do for it, and no more."""
+        """Waits until the device has finished its work; does not fetch the outputs."""
         work = self._work
         if work is not None:
             with suppress(Error):
                 work[1].finish()
 
     def _take_memory(self) -> FrameMemory:
-        """Its memory, which it does not know from here on."""
+        """Its memory, which the frame gives up."""
         assert self._work is not None
         _, memory = self._work
         self._work = None
@@ -99,17 +102,17 @@ class Frame(Future[dict[str, Any]]):
 class Pipeline:
     """A session's frames, each in memory of its own for inputs and outputs; textures and kernels are shared.
 
-    Where frames are large, and the device has memory of its own and is behind the host, uploads, launches and downloads
-    go through a queue each, else through one. On the device a frame takes plan.buffer_bytes, and as many bytes of the
-    host's pinned memory where these are two.
+    If frames are large, and the device has its own memory and is behind the host, then uploads, launches and downloads
+    have a queue each; else they share one. A frame takes plan.buffer_bytes on the device, and as many bytes of the
+    host's pinned memory if the device has its own memory.
     """
 
     def __init__(self, session: Session) -> None:
-        """Raises DeviceError. Memory is taken when frames need it."""
+        """Raises DeviceError. Memory is allocated when frames need it."""
         self._session = session
         context = session.context
         self._small = session.plan.buffer_bytes < SMALL_FRAME
-        # Of uploads and of downloads.
+        # The queues of uploads and of downloads.
         self._queues = context.queue, context.queue
         if not (self._small or context.info.shares_memory):
             self._queues = new_queue(context), new_queue(context)
@@ -121,9 +124,9 @@ class Pipeline:
         self._under_way = watch.frames
         # Whether the device is behind the host.
         self._behind = False
-        # Held by the thread that finishes frames; the functions that the caller added to a frame may submit the next.
+        # Held by the thread that finishes frames; callbacks of a frame may submit the next one.
         self._finishing = RLock()
-        # The thread knows the frames under way only: a pipeline that nobody holds any more is collected.
+        # The thread refers to the frames in flight only, so that an unused pipeline is collected.
         thread = Thread(target=_finish_all, args=(watch,), name="imgconv frames", daemon=True)
         at_exit = partial(_stop, watch, thread)
         atexit.register(at_exit)
@@ -132,14 +135,14 @@ class Pipeline:
 
     @property
     def bytes(self) -> int:
-        """Device memory of the frames, beside that of the plan."""
+        """Bytes of device memory of the frames, beside that of the plan."""
         return self._frames * self._session.plan.buffer_bytes
 
     def submit(self, inputs: Mapping[str, Any], depth: int) -> Frame:
-        """Starts a frame; waits first while `depth` frames are under way.
+        """Starts a frame; waits first while `depth` frames are in flight.
 
-        The arrays are copied before it returns. Raises InputError for inputs that do not fit, and ResourceError where
-        there is no memory for a frame; what fails later is raised by the frame's result().
+        The arrays are copied before it returns. Raises InputError for inputs that do not fit, and ResourceError if
+        there is no memory for a frame. The frame's result() raises later failures.
         """
         if depth < 1:
             raise InputError(f"depth {depth}: at least one frame has to be under way")
@@ -167,7 +170,7 @@ class Pipeline:
         return frame
 
     def finish_through(self, frame: Frame) -> None:
-        """Waits until a frame is done, and with it those before it; or leaves the last of it to another thread."""
+        """Finishes the frames up to this one; may leave the last step to another thread."""
         while frame._work is not None:
             try:
                 with self._finishing:
@@ -177,7 +180,7 @@ class Pipeline:
                 self._wake()
 
     def _finish_oldest(self) -> None:
-        """Waits for the frame that was submitted first, and gives it its outputs. The caller holds `_finishing`."""
+        """Waits for the oldest frame and sets its outputs. The caller holds `_finishing`."""
         outputs, failure = {}, None
         with driver_use:
             frame = self._under_way.popleft()
@@ -201,7 +204,7 @@ class Pipeline:
             raise failure
 
     def _acquire(self, depth: int) -> FrameMemory:
-        """Memory of a frame; finishes frames while `depth` of them are under way."""
+        """Memory for a frame; finishes frames while `depth` of them are in flight."""
         while True:
             with self._changed:
                 if self._busy < depth:
@@ -209,7 +212,7 @@ class Pipeline:
                     self._busy += 1
                     return memory
                 if not (self._under_way and self._finishing.acquire(blocking=False)):
-                    self._changed.wait()  # another thread finishes frames, or is about to start one
+                    self._changed.wait()  # another thread finishes or starts a frame
                     continue
             try:
                 if self._under_way:
@@ -219,7 +222,7 @@ class Pipeline:
                 self._wake()
 
     def _wake(self) -> None:
-        """Lets who waits for memory look again: there is a frame to finish, or nobody else who finishes frames."""
+        """Wakes threads that wait for memory: there is a frame to finish, or no other thread finishes frames."""
         with self._changed:
             self._changed.notify_all()
 
@@ -229,14 +232,14 @@ class Pipeline:
         return memory
 
     def _release(self, memory: FrameMemory) -> None:
-        """Lets the next frame have the memory."""
+        """Returns the memory for the next frame."""
         with self._changed:
             self._free.append(memory)
             self._busy -= 1
             self._changed.notify_all()
 
     def _drop(self, memory: FrameMemory) -> None:
-        """Takes memory out of use in which something failed: nobody knows whose it is, the host's or the device's."""
+        """Discards memory after a failure: it may still be mapped, or in use by the device."""
         try:
             with driver_use:
                 for queue in {self._session.context.queue, *self._queues}:
@@ -249,17 +252,17 @@ class Pipeline:
 
 
 class _Watch:
-    """The frames under way, first to last, for the thread that finishes those that nobody waits for."""
+    """The frames in flight, oldest first, for the thread that finishes those for which no caller waits."""
 
     def __init__(self) -> None:
         self.frames: deque[Frame] = deque()
         self.submitted = monotonic()
-        # Whether the thread waits for a token: True where there is a frame, False where it is to end.
+        # Whether the thread waits for a token. A token is True if there is a frame, False if the thread must end.
         self.sleeps = True
         self.tokens: SimpleQueue[bool] = SimpleQueue()
 
     def add(self, frame: Frame) -> None:
-        """Adds the last frame."""
+        """Adds the newest frame."""
         self.frames.append(frame)
         self.submitted = monotonic()
         if self.sleeps:
@@ -271,7 +274,7 @@ class _Watch:
         self.tokens.put(True)
 
     def settles_in(self) -> float:
-        """Seconds until there was no call of submit() for a while."""
+        """Seconds until the thread may look, if submit() is not called meanwhile."""
         return self.submitted + SETTLED - monotonic()
 
 
@@ -279,7 +282,7 @@ def _finish_all(watch: _Watch) -> None:
     while watch.tokens.get():
         while watch.frames:
             sleep(max(LOOK, watch.settles_in()))
-            # Another thread may finish the last of them now.
+            # Another thread may be finishing the last of them.
             with suppress(IndexError):
                 if watch.settles_in() <= 0 and watch.frames[0]._is_over():
                     watch.frames[0]._finish()
@@ -289,17 +292,17 @@ def _finish_all(watch: _Watch) -> None:
 
 
 def _collected(watch: _Watch, at_exit: Callable[[], None]) -> None:
-    """The thread ends with the frames that are under way."""
+    """Ends the thread after the frames in flight; called once the pipeline is collected."""
     atexit.unregister(at_exit)
     watch.tokens.put(False)
 
 
 def _stop(watch: _Watch, thread: Thread) -> None:
-    """Before the interpreter ends, the frames that are under way do: the driver's library is unloaded after that."""
+    """Finishes the frames in flight before the interpreter ends, because the driver's library is unloaded then."""
     driver_use.end()
     for frame in tuple(watch.frames):
         frame._finish()
-    # Those that the callers' functions submitted meanwhile.
+    # Frames that callbacks submitted meanwhile.
     for frame in tuple(watch.frames):
         frame._wait()
     watch.tokens.put(False)

@@ -1,19 +1,19 @@
 """Which values of a model may be stored in half, and which nodes may compute in half: measured on the model itself.
 
-Rounding to half costs 2^-11 at each value, which most networks do not notice; a few amplify it, above all in their
-first, thin layers, whose errors pass through everything that follows. And half ends at 65504. So:
+Rounding to half has a relative error of 2^-11 at each value. Most networks do not amplify it. A few do, above all in
+their first layers of few channels, whose errors pass through all later layers. And half ends at 65504. So:
 
-1. The float plan runs on the inputs given (drawn pictures where none are). Values that come near 65504 keep float.
-2. Everything else is stored in half. Where that changes the outputs by at most the bound, it is the choice.
+1. The float plan runs on the given inputs (default: drawn pictures). Values that come near 65504 keep float.
+2. Everything else is stored in half. If that changes the outputs by at most the bound, it is the choice.
 3. Otherwise the float plan runs again and again, each time with a few textures rounded to half between the launches.
    The values whose rounding changes the outputs most keep float, until the others together cost less than the bound.
-4. With float16=2 the nodes compute in half too; where that costs more than the bound, the most sensitive quarter of
-   them does not, then half of them, three quarters, all.
+4. With float16=2 the nodes compute in half too. If that costs more than the bound, the most sensitive quarter of them
+   computes in float, then half of them, three quarters, all.
 
-The last word always has a run of the very plan that is chosen.
+Each choice is confirmed by a run of the chosen plan itself.
 
-Drawn pictures are of 0 .. 1 and of 0 .. 255: a file does not say what it was trained on. For a model that is made for
-the first, the second only keeps a few more values in float, those that it brings near 65504.
+Drawn pictures are of 0 .. 1 and of 0 .. 255: a file does not say the range that its model was trained on. If that was
+0 .. 1, the others only keep a few more values in float, those that come near 65504.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from imgconv.running.programs import Progress
 from imgconv.running.session import Session
 
 BOUND = 1e-2
-# Other pictures may bring a layer to higher values than those that were measured.
+# Other pictures may give a layer higher values than the measured ones.
 MARGIN = 4.0
-# At load: sixteen runs tell YOLOX's sensitive layers well enough, and take seconds. `imgconv tune` splits to the end.
+# At load: sixteen runs find YOLOX's sensitive layers well enough, in seconds. `imgconv tune` splits to single values.
 SPLITS = 8
 PARTS = 4
 
@@ -47,10 +47,10 @@ Inputs = Arrays
 
 @dataclass(frozen=True)
 class Choice:
-    """What keeps float, and the largest relative error of the outputs on the inputs that it was measured on.
+    """The values that keep float, and the largest relative error of the outputs on the measured inputs.
 
-    half_error: the same with everything in half that stays away from 65504. largest: the largest magnitude of every
-    value in float.
+    half_error: that error with everything in half that is not near 65504. largest: the largest magnitude of every value
+    in float.
     """
 
     precision: Precision
@@ -61,7 +61,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Block:
-    """Neighbouring values, and the relative error of the outputs where these values alone are rounded to half."""
+    """Neighbouring values, and the relative error of the outputs if only these values are rounded to half."""
 
     names: tuple[str, ...]
     error: float
@@ -71,15 +71,15 @@ def choose_precision(
     prepared: Prepared, context: Context, progress: Progress | None = None, inputs: Sequence[Inputs] = (),
     bound: float = BOUND, splits: int = SPLITS,
 ) -> Choice:
-    """The Choice with which the settings' float16 costs at most `bound` on the inputs.
+    """The Choice by which the settings' float16 changes the outputs by at most `bound` on the inputs.
 
-    inputs: arrays by input name; drawn pictures where there are none. splits: how often a block of values is
-    halved, at two runs each, to find the sensitive ones. Raises what Session raises.
+    inputs: arrays by input name (default: drawn pictures). splits: how often a block of values is halved, at two runs
+    each, to find the sensitive ones. Raises what Session raises.
     """
     measured = _Measured(prepared, context, progress, tuple(inputs) or drawn_inputs(prepared.graph), splits)
     precision = measured.near
     half_error = error = max(measured.half_errors)
-    # Errors of neighbours are not quite independent, and other pictures may be worse: half of the bound is the aim.
+    # The aim is half of the bound: errors of neighbours are not quite independent, and other pictures may be worse.
     for share in (bound / 2, bound / 4, 0.0):
         if error <= bound:
             break
@@ -97,9 +97,9 @@ def choose_precision(
 
 
 def most_sensitive(blocks: Sequence[Block], bound: float) -> frozenset[str]:
-    """The values of the first blocks: of so many that the errors of the others add up to less than `bound`.
+    """The values of as many first blocks as needed for the errors of the others to add up to less than `bound`.
 
-    Rounding errors do not depend on each other: they add up as the root of the sum of their squares.
+    Rounding errors are independent: they add up as the root of the sum of their squares.
     """
     rest = [sum(block.error**2 for block in blocks[count:]) ** 0.5 for count in range(len(blocks))]
     count = next((count for count, error in enumerate(rest) if error < bound), len(blocks))
@@ -108,7 +108,7 @@ def most_sensitive(blocks: Sequence[Block], bound: float) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class _Measured:
-    """A graph on a device: its float plan and what it gives for the inputs; measured when it is asked for."""
+    """A graph on a device: its float plan and that plan's results for the inputs, each measured at its first use."""
 
     prepared: Prepared
     context: Context
@@ -131,7 +131,7 @@ class _Measured:
 
     @cached_property
     def largest(self) -> dict[str, float]:
-        """The largest magnitude of every value in float, on all inputs; NaN where one is NaN."""
+        """The largest magnitude of every value in float, on all inputs; NaN if an element is NaN."""
         found: dict[str, float] = {}
         for inputs in self.inputs:
             for name in self.session.steps(inputs):
@@ -146,20 +146,19 @@ class _Measured:
 
     @cached_property
     def near(self) -> Precision:
-        """Float for the values that may overflow half, and for those that are not finite in float either."""
+        """The Precision that keeps float for values that may overflow half, or are not finite in float either."""
         return Precision(frozenset(name for name, value in self.largest.items() if not value * MARGIN <= HALF_MAX))
 
     @cached_property
     def half_errors(self) -> list[float]:
-        """`errors` with everything in half that stays away from 65504."""
+        """`errors` with everything in half that is not near 65504."""
         return self.errors(1, self.near)
 
     @cached_property
     def sensitivity(self) -> list[Block]:
-        """Every value that half storage could have, in blocks, the most sensitive first.
+        """Every value that could be stored in half, in blocks, the most sensitive first.
 
-        The most sensitive block is halved, again and again. Measured on the one of the inputs for which half storage
-        costs most.
+        The most sensitive block is halved repeatedly. Measured on the input for which half storage costs most.
         """
         plan = self.plan(1, self.near)
         blocks = [Block(tuple(n for n in plan.made.values() if plan.placements[n].storage.dtype == "float16"), 0.0)]
@@ -176,7 +175,7 @@ class _Measured:
         return blocks
 
     def block(self, names: tuple[str, ...]) -> Block:
-        """The Block of these values: the float plan runs, and each of them is rounded once it is made."""
+        """The Block of these values: the float plan runs, and each of them is rounded as soon as it is computed."""
         worst = self.half_errors.index(max(self.half_errors))
         for name in self.session.steps(self.inputs[worst]):
             if name in names:
@@ -185,14 +184,14 @@ class _Measured:
 
 
 def magnitude(array: Array) -> float:
-    """The largest absolute value; NaN where one is NaN."""
+    """The largest absolute value; NaN if an element is NaN."""
     return float(numpy.max(numpy.abs(array), initial=0.0))
 
 
 def relative_error(got: Arrays, expected: Arrays) -> float:
-    """The largest difference of any output, in parts of its largest expected value.
+    """The largest difference of any output, divided by its largest expected value.
 
-    inf where `got` is not finite and `expected` is.
+    inf if `got` is not finite at an element at which `expected` is.
     """
     worst = 0.0
     for name, reference in expected.items():

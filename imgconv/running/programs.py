@@ -22,8 +22,8 @@ class Programs:
     ) -> None:
         """Compiles every kernel that no lender has. Raises BuildError.
 
-        progress: called with (kernels built, kernels in all, what comes next). binaries: what `binaries` gave for this
-        plan, device and driver, in place of compiling; nothing is lent then.
+        progress: called with (kernels built, kernels in all, the next kernel). binaries: the result of `binaries` for
+        this plan, device and driver, instead of compiling; lenders are not used then.
         """
         offered = {} if binaries else {text: kernel for each in lenders for text, kernel in each._kernels.items()}
         texts = {launch.source.text: launch.source.path for launch in plan.launches}
@@ -34,15 +34,15 @@ class Programs:
         self._build(context, texts, progress or (lambda done, total, what: None), binaries)
 
     def new_kernel(self, text: str) -> Kernel:
-        """A new kernel object of a kernel text, for arguments of its own. Raises DeviceError."""
+        """A new kernel object of a kernel text, with its own arguments. Raises DeviceError."""
         return self._functions.take(*self._kernels[text])
 
     def binaries(self) -> tuple[bytes, ...]:
-        """The driver's programs, in the order in which they were built."""
+        """The driver's programs, in the order of their builds."""
         return tuple(map(binary, self._programs))
 
     def _build(self, context: Context, texts: dict[str, str], progress: Progress, binaries: Sequence[bytes]) -> None:
-        """texts: where each kernel text comes from."""
+        """texts: the origin of each kernel text."""
         common = COMMON.read_text(encoding="utf-8")
         names = {text: f"k{number}" for number, text in enumerate(texts)}
         waiting = [text for text in texts if text not in self._kernels]

@@ -29,9 +29,9 @@ class Session:
     ) -> None:
         """Builds every kernel and uploads every constant. Raises BuildError, ResourceError, DeviceError.
 
-        progress: called with (kernels built, kernels in all, what comes next). lenders: sessions of the same context;
-        memory and kernels that one of them has are shared with it, see DeviceMemory. binaries: what `binaries` gave
-        for this plan, device and driver, in place of compiling.
+        progress: called with (kernels built, kernels in all, the next kernel). lenders: sessions of the same context,
+        whose memory and kernels are shared, see DeviceMemory. binaries: the result of `binaries` for this plan, device
+        and driver, instead of compiling.
         """
         self.plan, self.context = plan, context
         with driver_use:
@@ -43,24 +43,24 @@ class Session:
         self._moved: dict[str, Any] = {}
 
     def run(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Every output by name for an array, an OpenCL buffer or an image for every input.
+        """Every output by name. inputs: an array, an OpenCL buffer or an image for every input.
 
-        outputs: where to put some of them, as Model.run says; the others are new arrays. Threads take turns. Raises
-        InputError naming the input or output that does not fit, and DeviceError.
+        outputs: an array, buffer or image to fill for some of them, see Model.run; the others are new arrays. Threads
+        take turns. Raises InputError naming the input or output that does not fit, and DeviceError.
         """
         exchange = Exchange.of(self.plan, self.context, inputs, outputs or {})
         with driver_use, self.context.lock:
             try:
                 self._run(exchange)
             except BaseException:
-                # What was enqueued is over before the launches are enqueued again.
+                # The commands must be over before the launches are enqueued again.
                 finish_queue(self.context.queue)
                 raise
         return exchange.results()
 
     def _run(self, exchange: Exchange) -> None:
         context, memory, self._moved = self.context, self.memory, exchange.moved
-        # An event that is dropped before its copy is over waits for it.
+        # Dropping an event before its copy is over waits for the copy.
         events = [memory.upload(place, array) for place, array in exchange.uploads.items()]
         events += [enqueue_copy(context, memory[place], given) for place, given in exchange.copies_in.items()]
         if exchange.instead:
@@ -83,7 +83,7 @@ class Session:
     def new_lane(self, shared: bool) -> tuple[Lane, dict[Storage, Port]]:
         """Further memory for inputs and outputs, bound to launches that share everything else, and the host's side.
 
-        shared: take buffers that host and device share, where they share memory. Raises ResourceError.
+        shared: use buffers that host and device share, if they share memory. Raises ResourceError.
         """
         with driver_use, self.context.lock:
             ports = self.memory.new_ports(shared)
@@ -92,9 +92,9 @@ class Session:
     # Looking at single values
 
     def steps(self, inputs: Mapping[str, Any]) -> Iterator[str]:
-        """`run` with a pause after each value that a launch completes: gives its name, for `value` and `round_to_half`.
+        """`run` with a pause after each value that a launch completes; yields its name, for `value`, `round_to_half`.
 
-        `outputs` has the outputs after the last step. Raises InputError naming the input that does not fit.
+        After the last step `outputs` gives the outputs. Raises InputError naming the input that does not fit.
         """
         self._moved = moved_outputs(self.plan, inputs)
         self.memory.upload_inputs(inputs)
@@ -109,13 +109,13 @@ class Session:
         return self.memory.value(name)
 
     def round_to_half(self, name: str) -> None:
-        """Rounds the float texture of the value that the last step completed, as if it were half; buffers stay."""
+        """Rounds the numbers in the float texture of the value that the last step completed to half."""
         self.memory.round_to_half(name)
 
     # Measuring, in a context that was opened with profile=True
 
     def keep_busy(self, launches: int) -> None:
-        """Keeps a GPU at work until so many launches that are to be timed are enqueued. Raises as `Busy` does."""
+        """Keeps a GPU at work while `launches` launches to be timed are enqueued. Raises what `Busy` raises."""
         self._measuring.keep_busy(launches)
 
     def launch_seconds(self) -> list[float]:
@@ -126,20 +126,20 @@ class Session:
         return self._measuring.launch_seconds()
 
     def timeline(self, inputs: Mapping[str, Any]) -> Timeline:
-        """When the device did what in one run. Raises InputError naming the input that does not fit.
+        """The Timeline of one run. Raises InputError naming the input that does not fit.
 
         Raises DeviceError if the context was not opened with profile=True.
         """
         return self._measuring.timeline(inputs)
 
     def to_one_output(self, numbers: Sequence[int]) -> list[Launch]:
-        """These launches, by number, bound anew: where their outputs are alike, all write to the first one's."""
+        """These launches, by number, bound anew: those whose outputs are alike all write to the first one's."""
         return self._launching.to_one_output(numbers)
 
     # The driver's programs
 
     def binaries(self) -> tuple[bytes, ...]:
-        """The driver's programs, in the order in which they are built. Runs once if it has not run."""
+        """The driver's programs, in the order of their builds. Runs once if it has not run."""
         if self.programs.are_lent:
             return Session(self.plan, self.context).binaries()
         if not self.lane.launched:
@@ -147,7 +147,7 @@ class Session:
         return self.programs.binaries()
 
     def _launch_once(self) -> None:
-        """Drivers may compile a kernel when it is launched first (PoCL does), and have machine code from then on."""
+        """Launches everything once: a driver may compile a kernel at its first launch, as PoCL does."""
         with driver_use, self.context.lock:
             self.memory.upload_drawn(0)
             self.lane.enqueue()

@@ -1,4 +1,4 @@
-"""Stream: a model frame after frame, with its state kept on the device."""
+"""Stream: a model that runs frame by frame, with its state on the device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 class Stream:
     """A model whose state outputs feed its state inputs at the next frame, in textures that never leave the device.
 
-    The state is zero before the first frame.
+    Model.stream makes it. The state is zero before the first frame.
+
+        stream = model.stream({"state_out": "state_in"})
+        masks = [stream.run({"frame": frame})["mask"] for frame in frames]
+        stream.reset()
     """
 
     def __init__(self, session: Session) -> None:
@@ -29,17 +33,20 @@ class Stream:
         return self._session.plan
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Every output that is no state, for an array for every input that is no state. Raises InputError."""
+        """Every output by name, without the states. inputs: an array for every input that is no state.
+
+        Raises InputError, RangeError, DeviceError.
+        """
         return self._session.run(inputs)
 
     def reset(self) -> None:
-        """Sets the state to zero, between two frames where other threads run some."""
+        """Sets the state to zero. If other threads run frames, it waits for the current one."""
         with driver_use, self._session.context.lock:
             self._session.clear_states()
 
 
 def check_states(plan: Plan, states: Mapping[str, str]) -> None:
-    """Raises InputError unless the states map outputs of the plan to inputs of the same shape and dtype, each once."""
+    """Raises InputError unless the states map outputs to inputs of the same shape and dtype, each once."""
     outputs, inputs = ({v.name: v for v in values} for values in (plan.outputs, plan.inputs))
     for name, target in states.items():
         if name not in outputs:

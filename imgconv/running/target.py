@@ -8,7 +8,7 @@ from imgconv.kernels.target import Target
 
 
 def target_of(info: DeviceInfo) -> Target:
-    """What the compiler needs to know of a device."""
+    """The Target for a device: the properties that the compiler needs."""
     limits = ImageLimits(info.max_image_width, info.max_image_height, info.max_image_layers)
     kind = "cpu" if info.kind == "cpu" else "gpu"
     row, base = info.image_row_alignment, info.image_base_alignment

@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of repeated runs. spread: the distance between the quartiles, in parts of the median."""
+    """Seconds of repeated runs. spread: the distance between the quartiles, divided by the median."""
 
     minimum: float
     median: float
@@ -40,7 +40,7 @@ class Timing:
 def after_warm_up(run: Callable[[], Result], repeat: int) -> list[Result]:
     """The results of `repeat` calls of a function, after calls that only warm up.
 
-    The warm-up takes two calls and WARMUP_SECONDS, or as many calls as are measured where that is over earlier.
+    The warm-up ends after two calls and WARMUP_SECONDS, or after `repeat` calls if that is earlier.
     """
     start = time.perf_counter()
     for call in range(max(2, repeat)):
@@ -51,7 +51,7 @@ def after_warm_up(run: Callable[[], Result], repeat: int) -> list[Result]:
 
 
 def repeated(run: Callable[[], float], repeat: int) -> Timing:
-    """Statistics of `repeat` calls of a function that returns its own seconds, after a warm-up."""
+    """Statistics of `repeat` calls of a function that returns its seconds, after a warm-up."""
     return Timing.of(after_warm_up(run, repeat))
 
 

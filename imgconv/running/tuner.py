@@ -1,4 +1,4 @@
-"""Measures specialisations on a device, problem after problem of a model, into a database of imgconv.stored.tuning."""
+"""Measures specialisations for each problem of a model on a device, into a database of imgconv.stored.tuning."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from imgconv.stored.tuning import Database, Measured, Specialisation, key
 # How often each of many candidates is launched, and all of a few together.
 ROUNDS = 10
 LAUNCHES = 160
-# Which of the seconds of repeated launches count: the least may be luck, the median is other programs' work on a CPU.
+# The quantile of repeated launches that counts: the least may be luck, the median has other programs' work on a CPU.
 QUANTILE = 0.25
 
 
 def problems_of(prepared: Prepared) -> dict[Problem, tuple[Node, ...]]:
-    """The different problems of a graph's launches, the most work first, each with the nodes of one that has it."""
+    """The different problems of a graph's launches, the most work first, each with the nodes of one such launch."""
     found: dict[Problem, tuple[Node, ...]] = {}
     for launch in prepared.plan().launches:
         if launch.choice is not None:
@@ -45,28 +45,28 @@ def problems_of(prepared: Prepared) -> dict[Problem, tuple[Node, ...]]:
 
 
 def ranked(problem: Problem, target: Target) -> list[Specialisation]:
-    """Every candidate, the one that the cost model would choose first."""
+    """Every candidate, sorted by the cost model, the cheapest first."""
     template = template_of(problem)
     return sorted(template.candidates(problem, target), key=lambda c: template.cost(problem, c, target))
 
 
 @dataclass(frozen=True)
 class Given:
-    """A chooser that is told the specialisation of each launch, by the name of the value that it makes."""
+    """A chooser with a given specialisation for each launch, by the name of the launch's value."""
 
     choices: Mapping[str, Specialisation]
 
     def choose(self, request: Request) -> Choice | None:
-        """The launch's own specialisation; None for a template of another kind."""
+        """The launch's given specialisation; None for a template of another kind."""
         chosen = self.choices[request.name]
         return request.choice(chosen) if type(chosen) is request.template.specialisation else None
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Specialisations of one launch's nodes, built side by side on a device: each with its launch.
+    """Specialisations of one launch's nodes, built side by side on a device, each with its launch.
 
-    session: holds what the launches read and write. outputs: each one's result for `inputs`.
+    session: has the memory that the launches read and write. outputs: each one's result for `inputs`.
     """
 
     choices: Sequence[Specialisation]
@@ -91,16 +91,16 @@ class Trial:
         made = session.run(inputs)
         outputs = [made[name] for name in copies.graph.outputs]
         _compare(outputs, choices, prepared.config)
-        # One output for all: where memory lies makes a fifth of a short launch's time on an H200.
+        # One output for all: the place of memory changes a short launch's time by a fifth on an H200.
         launches = session.to_one_output([n for n, launch in enumerate(plan.launches) if launch.choice])
         return Trial(choices, launches, session, inputs, outputs)
 
     def seconds(self, numbers: Sequence[int], rounds: int) -> list[float]:
         """The lower quartile of the seconds of `rounds` launches of each of the numbered choices.
 
-        They take turns, so that a busy moment of the machine, or a faster one, meets all. Each round has another order:
-        the first launch after a pause waits for threads or clocks to wake, and others find in the caches what the one
-        before left there.
+        They take turns, so that busy or fast periods of the machine affect all alike. Each round has another order: the
+        first launch after a pause waits for threads or clocks to wake, and the others find the caches as the previous
+        launch left them.
         """
         context, order, shuffle = self.session.context, list(numbers), random.Random(0).shuffle
         seconds: dict[int, list[float]] = {n: [] for n in numbers}
@@ -114,7 +114,7 @@ class Trial:
         return [float(numpy.quantile(seconds[n], QUANTILE)) for n in numbers]
 
     def measure(self, numbers: Sequence[int]) -> list[float]:
-        """What `seconds` finds for each; the faster half is measured anew, with more launches."""
+        """`seconds` of each; the faster half is measured again with more launches."""
         seconds: dict[int, float] = {}
         left = list(numbers)
         while left:
@@ -125,13 +125,13 @@ class Trial:
 
 
 def prepare_copies(prepared: Prepared, nodes: tuple[Node, ...], choices: Sequence[Specialisation]) -> Prepared:
-    """Copies of nodes side by side, each with a choice of its own."""
+    """Copies of nodes side by side, each with its own choice."""
     copies = side_by_side(prepared.graph, nodes, len(choices))
     return replace(prepared, graph=copies, chooser=Given(dict(zip(copies.outputs, choices, strict=True))))
 
 
 def side_by_side(graph: Graph, nodes: tuple[Node, ...], count: int) -> Graph:
-    """A graph of `count` copies of nodes, the last of which makes its outputs; what other nodes make is an input."""
+    """A graph of `count` copies of nodes, whose last nodes make its outputs. Values of other nodes are inputs."""
     made = [node.output.name for node in nodes]
     values = {o.value: graph.values[o.value] for node in nodes for o in node.all_operands if o.value not in made}
     constants = {name: graph.constants[name] for name in values if name in graph.constants}
@@ -156,7 +156,7 @@ def _renamed(node: Node, names: Mapping[str, str]) -> Node:
 
 def _compare(outputs: Sequence[Any], choices: Sequence[Specialisation], config: Config) -> None:
     for choice, other in zip(choices[1:], outputs[1:], strict=True):
-        # Choices add in different orders: 2**-24, or 2**-11 in half, of some thousand terms that mostly cancel.
+        # Choices add in different orders: errors of 2**-24, in half 2**-11, in some thousand terms that mostly cancel.
         if relative_error({"y": other}, {"y": outputs[0]}) > (3e-2 if config.float16 else 1e-3):
             raise Error(f"two specialisations give different results: {choices[0]} and {choice}")
 
@@ -164,14 +164,14 @@ def _compare(outputs: Sequence[Any], choices: Sequence[Specialisation], config: 
 def built(
     wanted: Sequence[tuple[Prepared, tuple[Node, ...], Sequence[Specialisation]]], context: Context
 ) -> Iterator[Future[Trial]]:
-    """A trial of each, as `Trial.of` makes or refuses it, in order.
+    """Yields the Future of each trial, in order; its result() raises the errors of `Trial.of`.
 
-    For a GPU as many as the host has cores are built at once, the next ones while one that was given is measured. A CPU
-    that measures builds nothing.
+    For a GPU as many are built at once as the host has cores, the next ones while the caller measures one. A CPU builds
+    nothing while it measures.
     """
     cores = 1 if context.info.kind == "cpu" else os.cpu_count() or 1
     waiting: list[Future[Trial]] = []
-    # Each build changes the process's filters of warnings, and puts back what it found: here in no certain order.
+    # Each build changes the process's warning filters and restores them; with threads the order is not defined.
     with warnings.catch_warnings(), ThreadPoolExecutor(cores) as pool:
         warnings.simplefilter("ignore")
         try:
@@ -191,7 +191,7 @@ def tune(
 ) -> dict[Problem, list[Measured]]:
     """Measures up to `most` candidates of each problem, until `budget` seconds have passed, and records them at once.
 
-    What the database knows already is not measured again. The results are of every problem that was reached, the
+    Rows of the database are not measured again. The result has every problem that was reached, its measurements
     shortest first.
     """
     end = time.monotonic() + budget
