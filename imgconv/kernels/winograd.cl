@@ -9,8 +9,11 @@
 // The weights were transformed when they were packed (A. Lavin, S. Gray: Fast Algorithms for Convolutional Neural
 // Networks, 2015). F(2, 3) interpolates at 0, 1, -1 and infinity; F(4, 3) at 0, +-sqrt(1/2), +-sqrt(2) and infinity,
 // where |A| |B| |G| sums to half of what it does at the usual +-1, +-2. Rows of G whose absolute values sum to more
-// than 1 are halved and A is doubled there: weights that fit in half still do. NaN and infinity in the input spread
-// over a tile.
+// than 1 are halved and A is doubled there: weights that fit in half still do.
+//
+// F(2, 3) makes an output of the three texels of its window only. F(4, 3) makes it of all six of the tile: what does
+// not belong to it cancels but for its rounding, and NaN and infinity spread over the tile. So F(4, 3) is for inputs of
+// bounded values (Specialisation in kernels/conv.py).
 
 #pragma once
 #include "kernels/weights.cl"
