@@ -1,7 +1,8 @@
-"""What people read about a model: numbers, tables, pages. A line in here may run a model, and changes none.
+"""Reports about a model for people: numbers, tables, pages. Code in here may run a model, and changes none.
 
-profile.py      every launch timed beside the device's peaks (peaks.py); trace.py and profile_page.py show it
-verify.py       every layer beside onnxruntime's; verify_page.py shows it
-results.py      what an output shows
+profile.py      times every launch and compares it with the device's peaks (peaks.py); trace.py and profile_page.py
+                show it
+verify.py       compares every layer with onnxruntime's; verify_page.py shows it
+results.py      what an output means: class scores, an image, other numbers
 terminal.py     tables and progress on a terminal
 """

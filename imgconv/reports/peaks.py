@@ -1,4 +1,4 @@
-"""What a device can do at most, measured with three small kernels: multiply-adds, texture reads and a copy."""
+"""The peak rates of a device, measured with three small kernels: multiply-adds, texture reads and a copy."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from imgconv.errors import Error
 
 ACCUMULATORS = 8
 ROUNDS = 512
-VECTORS = (4, 16)  # floats of one accumulator: GPUs work on scalars anyway, CPU compilers use what they are given
+VECTORS = (4, 16)  # floats of one accumulator: GPUs work on scalars anyway, CPU compilers use the given width
 READS = 64
 READ_SIZE = 256
 COPY_WIDTH = 4096
 FEWEST_RUNS = 5
-MEASURED_SECONDS = 0.5  # for each kernel; where others use the device too, some of many short runs are undisturbed
+MEASURED_SECONDS = 0.5  # for each kernel; on a shared device, some of many short runs are undisturbed
 
 SOURCE = f"""
 __constant sampler_t TEXEL = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CLK_FILTER_NEAREST;
@@ -60,12 +60,12 @@ class Peaks:
     operations: float
     """Float additions and multiplications, two for each multiply-add."""
     reads: float
-    """Reads of RGBA texels that lie in the cache."""
+    """Reads of RGBA texels from the cache."""
     bytes: float
-    """Bytes read and written by a copy of a texture that no cache holds."""
+    """Bytes read and written by a copy of a texture that is too large for any cache."""
 
     def least_seconds(self, operations: float, reads: float, moved: float) -> dict[str, float]:
-        """The least time that each of the three allows for a kernel's work."""
+        """The least seconds that each of the three peaks allows for a kernel's work."""
         return {
             "multiply-adds": operations / self.operations, "texture reads": reads / self.reads,
             "bandwidth": moved / self.bytes,
@@ -76,7 +76,7 @@ class Peaks:
 
 
 def measure_peaks(context: Context, dtype: str) -> Peaks:
-    """Runs the three kernels. dtype: of the textures. Raises Error where a result is wrong, and DeviceError."""
+    """Runs the three kernels. dtype: of the textures. Raises Error if a result is wrong, and DeviceError."""
     program = build(context, SOURCE, "imgconv/reports/peaks.py")
     return Peaks(
         max(_operations(context, program, floats) for floats in VECTORS),
@@ -119,7 +119,7 @@ def _copied(context: Context, program: Program, dtype: str) -> float:
 
 
 def _fastest(context: Context, bound: Any, size: tuple[int, ...]) -> float:
-    """The least seconds of as many launches as MEASURED_SECONDS allows, and of FEWEST_RUNS."""
+    """The least seconds of a launch, of as many as MEASURED_SECONDS allows and at least FEWEST_RUNS."""
     start = time.perf_counter()
     seconds: list[float] = []
     while len(seconds) < FEWEST_RUNS or time.perf_counter() - start < MEASURED_SECONDS:

@@ -1,4 +1,4 @@
-"""Where a model's time goes on its device: every launch timed, beside what the device can do at most."""
+"""Times every launch of a model, and compares it with the device's peaks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from imgconv.running.timing import Timing, after_warm_up, repeated, timed
 
 @dataclass(frozen=True)
 class LaunchProfile:
-    """One launch. seconds: the median of the runs; span: when it ran in the run that is shown, in seconds.
+    """One launch. seconds: the median of the runs; span: its start and end in the shown run, in seconds.
 
-    share: of the seconds of all launches. least: the seconds that each of the device's peaks allows for its work.
+    share: its part of the seconds of all launches. least: the seconds that each of the device's peaks allows.
     """
 
     launch: Launch
@@ -42,9 +42,9 @@ class LaunchProfile:
 
     @property
     def of_peak(self) -> float:
-        """The larger of rate / peak rate and bandwidth / peak bandwidth; 0 where the device's clock saw no time pass.
+        """The larger of rate / peak rate and bandwidth / peak bandwidth; 0 if it takes no time by the device's clock.
 
-        Above 1 where the textures lie in a cache, which those of the copy that is the measure do not.
+        Above 1 if the textures are in a cache: those of the copy that measures the peak are not.
         """
         return _rate(self.least[self.bound], self.seconds)
 
@@ -72,7 +72,7 @@ class LaunchProfile:
 
 @dataclass(frozen=True)
 class Sum:
-    """The launches of one sort of work together."""
+    """The launches of one kind of work together."""
 
     operation: str
     launches: int
@@ -84,7 +84,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Profile:
-    """Timed runs of a plan. wall: Model.run from arrays to arrays, on a queue that records nothing."""
+    """Timed runs of a plan. wall: Model.run from arrays to arrays, on a queue that records no times."""
 
     model: str
     device: DeviceInfo
@@ -112,18 +112,18 @@ class Profile:
 
     @property
     def of_peak(self) -> float:
-        """The seconds that the peaks allow for all launches one after another, in parts of those that they take."""
+        """The least seconds that the peaks allow for all launches in turn, divided by the measured seconds."""
         return _rate(sum(launch.least[launch.bound] for launch in self.launches), self.seconds)
 
     @cached_property
     def shown(self) -> Timeline:
-        """The run whose length is the median one: the timeline that is drawn."""
+        """The run of median length, whose timeline is drawn."""
         ordered = sorted(self.runs, key=lambda run: run.end)
         return ordered[(len(ordered) - 1) // 2]
 
     @cached_property
     def sums(self) -> tuple[Sum, ...]:
-        """The launches by sort of work, the longest first."""
+        """The launches by kind of work, the longest first."""
         found = []
         for operation in dict.fromkeys(each.launch.operation for each in self.launches):
             of = [each for each in self.launches if each.launch.operation == operation]
@@ -135,13 +135,13 @@ class Profile:
 
     @cached_property
     def lives(self) -> dict[Texture, tuple[int, int]]:
-        """The numbers of the first and the last launch of every activation's texture."""
+        """The numbers of the first and the last launch that uses each activation's texture."""
         held = {*self.plan.slots, *self.plan.regions}
         return {texture: life for texture, life in lifetimes(self.plan.launches).items() if texture in held}
 
     @cached_property
     def places(self) -> dict[Texture, tuple[int, int]]:
-        """First byte, and bytes, of every activation, as if all lay in one row: the workspace, then images by size."""
+        """First byte and bytes of every activation, with all memory in one row: the workspace, then images by size."""
         plan = self.plan
         found = {texture: (region.offset, region.bytes) for texture, region in plan.regions.items()}
         offset, offsets = plan.workspace_bytes, {}
@@ -152,14 +152,14 @@ class Profile:
 
     @cached_property
     def live_bytes(self) -> list[int]:
-        """Bytes of the activations' textures that hold something while each launch runs."""
+        """Bytes of the activations' live textures, during each launch."""
         return [
             sum(texture.bytes for texture, (first, last) in self.lives.items() if first <= number <= last)
             for number in range(len(self.plan.launches))
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as plain data: seconds, bytes, and numbers of launches; times of the timeline from its start."""
+        """Everything as plain data: seconds, bytes, numbers of launches; times of the timeline count from its start."""
         plan, device = self.plan, self.device
         return {
             "model": self.model,
@@ -207,7 +207,7 @@ class Profile:
         }
 
     def _storage(self, storage: Storage) -> dict[str, Any]:
-        """What a launch reads or writes; of the kind 'texture' are those that `textures` lists."""
+        """A storage that a launch reads or writes; those of the kind 'texture' are in the list `textures`."""
         plan = self.plan
         kinds = {
             "constant": plan.content, "input": plan.input_buffers.values(), "output": plan.output_buffers.values(),
@@ -217,7 +217,7 @@ class Profile:
         return {"name": storage.name, "kind": kind, "bytes": storage.bytes}
 
     def _least(self, launch: Launch) -> dict[str, float]:
-        # Texture reads bound a kernel too, but how many it makes stands in its text only.
+        # Texture reads bound a kernel too, but only its text says how many it makes.
         allowed = self.peaks.least_seconds(2 * launch.multiply_adds, 0, launch.moved_bytes)
         return {name: allowed[name] for name in ("multiply-adds", "bandwidth")}
 
@@ -225,9 +225,10 @@ class Profile:
 def measure(
     name: str, model: Model, inputs: Arrays, repeat: int, progress: Progress | None = None
 ) -> Profile:
-    """Measures the device's peaks, then `repeat` runs with events after some that only warm up.
+    """Measures the device's peaks, then, after a warm-up, `repeat` runs with events.
 
-    name: of the model, as it is shown. inputs: an array for every input. Raises InputError, DeviceError, ResourceError.
+    name: the model's name in the report. inputs: an array for every input. Raises InputError, DeviceError,
+    ResourceError.
     """
     say = progress or (lambda done, total, what: None)
     say(0, 0, "running")

@@ -1,4 +1,4 @@
-"""What a model's output shows, told by its shape: class scores, an image, or a summary of any other tensor."""
+"""A model's output as its shape suggests: class scores, an image, or a summary of any other tensor."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ImageOutput:
 
 @dataclass(frozen=True)
 class Summary:
-    """The spread of a tensor's finite values, NaN if it has none; not_finite: how many others there are."""
+    """The spread of a tensor's finite values, NaN if it has none. not_finite: the number of other values."""
 
     minimum: float
     maximum: float
@@ -54,7 +54,7 @@ Result = Scores | ImageOutput | Summary
 
 
 def kind_of(shape: Sequence[int], dtype: str) -> str:
-    """'scores': one value for each of two classes or more; 'image': (1, 1 or 3, H, W); 'summary': anything else."""
+    """'scores': one value for each of at least two classes; 'image': (1, 1 or 3, H, W); 'summary': any other."""
     if sum(n != 1 for n in shape) == 1 and 0 not in shape and dtype.startswith("float"):
         return "scores"
     is_pixels = dtype.startswith("float") or dtype == "uint8"
@@ -64,7 +64,7 @@ def kind_of(shape: Sequence[int], dtype: str) -> str:
 
 
 def interpret(name: str, array: Array, top: int, labels: Sequence[str] = ()) -> Result:
-    """What an output shows. top: how many classes; labels: their names. Raises InputError if they do not fit."""
+    """The Result for an output. top: how many classes; labels: all names. Raises InputError if their number differs."""
     kind = kind_of(array.shape, str(array.dtype))
     if kind == "scores":
         return Scores(_best(name, array.reshape(-1), top, labels))

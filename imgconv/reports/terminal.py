@@ -1,4 +1,4 @@
-"""What people read: text and JSON on stdout, progress on stderr."""
+"""Output for people: text and JSON on stdout, progress on stderr."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PATIENCE = 1.0  # seconds
 
 
 def console() -> Console:
-    """stdout, as wide as the terminal; lines are never wrapped or cut where it is a file or a pipe."""
+    """stdout, as wide as the terminal. In a file or a pipe, lines are never wrapped or cut."""
     width = None if sys.stdout.isatty() else UNLIMITED
     return Console(markup=False, highlight=False, emoji=False, width=width)
 
 
 def print_json(content: Any) -> None:
-    """JSON on stdout; NaN and infinity, which JSON does not have, become null."""
+    """Prints JSON on stdout; NaN and infinity, which JSON lacks, become null."""
     print(json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False))
 
 
@@ -39,10 +39,10 @@ def _finite(content: Any) -> Any:
 
 
 class Progress:
-    """What is being done and how far it is, on stderr, while the `with` block runs.
+    """Shows on stderr the current step and its progress, while the `with` block runs.
 
-    A terminal shows a bar that disappears afterwards. Elsewhere there is a line for each step, and none at all where
-    everything takes less than a second.
+    A terminal shows a bar that disappears afterwards. Files and pipes get a line for each step, and none if everything
+    takes less than a second.
     """
 
     def __init__(self, what: str) -> None:
@@ -73,7 +73,7 @@ class Progress:
             self._bar.stop()
 
     def __call__(self, done: int, total: int, what: str) -> None:
-        """The callback that imgconv.load takes; a total of 0 stands for work that is not counted."""
+        """The callback that imgconv.load takes; a total of 0 means uncounted work."""
         what = one_line(what)
         if self._bar:
             task = self._bar.tasks[0]

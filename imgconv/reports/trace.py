@@ -17,7 +17,7 @@ LAUNCHES, TRANSFERS = 1, 2
 
 
 def trace(profile: Profile) -> dict[str, Any]:
-    """The run that the profile shows: launches, uploads and downloads, and the bytes that textures hold, over time."""
+    """The run that the profile shows: launches, uploads, downloads, and the bytes of live textures, over time."""
     events = [
         _name("process_name", 0, f"{profile.device.name}, driver {profile.device.driver_version}"),
         _name("thread_name", LAUNCHES, "launches"), _name("thread_name", TRANSFERS, "uploads and downloads"),

@@ -1,8 +1,8 @@
-"""Layer by layer: what imgconv computes in float and in half, beside what onnxruntime computes.
+"""Compares layer by layer what imgconv computes in float and in half with what onnxruntime computes.
 
-A layer is a launch that completes a value; what is fused into it is a part of it. onnxruntime gives every tensor that
-the graph still has after the passes, under the same name. Float is compared with onnxruntime, half with float, both
-in parts of the layer's largest magnitude.
+A layer is a launch that completes a value, with everything fused into it. onnxruntime computes every tensor that the
+graph still has after the passes, under the same name. Float is compared with onnxruntime, half with float. Errors are
+relative to the layer's largest magnitude.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from imgconv.running.precision import Inputs, magnitude, relative_error
 from imgconv.running.programs import Progress
 from imgconv.running.session import Session
 
-# Rounding to half costs 5e-4 and to float 6e-8 at each layer. A network of fifty layers that amplifies nothing stays
-# below these; what is above has lost more than its roundings explain.
+# Rounding has a relative error of 5e-4 in half and 6e-8 in float, at each layer. A network of fifty layers that
+# amplifies nothing stays below these bounds; an error above has other causes than rounding.
 HALF_BOUND = 1e-2
 FLOAT_BOUND = 1e-3
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One value as it was measured.
+    """The measurements of one value.
 
-    largest: its largest magnitude in float. float_difference, float_error: the largest difference from onnxruntime, and
-    that in parts of the largest magnitude there; None where onnxruntime has no such tensor. rounding: the relative
-    error of rounding this value alone to half, inf where it overflows. stored: its dtype in the half plan;
-    half_difference, half_error: what was measured there against float; None where half was not run.
-    problem: what is wrong with it, "" where nothing is.
+    largest: its largest magnitude in float. float_difference, float_error: the largest difference from onnxruntime,
+    absolute and divided by the largest magnitude there; None if onnxruntime has no such tensor. rounding: the relative
+    error of rounding only this value to half, inf if it overflows. stored: its dtype in the half plan; half_difference,
+    half_error: the difference of half from float, absolute and relative; None if half was not run. problem: what is
+    wrong with it, or "".
     """
 
     name: str
@@ -60,7 +60,7 @@ class Layer:
 
 
 def check_oracle() -> None:
-    """Raises Error where onnxruntime is not installed."""
+    """Raises Error if onnxruntime is not installed."""
     try:
         import onnxruntime  # noqa: F401
     except ImportError as error:
@@ -73,10 +73,10 @@ def verify(
 ) -> list[Layer]:
     """Every layer in order. prepared: the file at `path`; inputs: arrays by input name.
 
-    Its settings' float16: the mode of the half run, 0 for none. precision: what keeps float in it; nothing by default.
-    bound: the relative error of half that counts as a problem; a tenth of it does in float, but for tensors that are
-    half in the file, for onnxruntime rounds those itself. Raises InputError, Error without onnxruntime, and what
-    Session raises.
+    The settings' float16 is the mode of the half run, 0 for none. precision: the values that keep float in it (default:
+    none). bound: the relative error of half that is a problem; in float a tenth of it is one, except for tensors that
+    are half in the file, because onnxruntime rounds those itself. Raises InputError, Error without onnxruntime, and
+    what Session raises.
     """
     graph, config = prepared.graph, prepared.config
     inputs = check_inputs(graph.inputs, inputs)
@@ -107,7 +107,7 @@ def verify(
 
 
 def _layer(launch: Launch, found: Array, expected: Array | None) -> Layer:
-    """What the float run says of a value; expected: onnxruntime's tensor, or None."""
+    """The Layer of a value in the float run. expected: onnxruntime's tensor, or None."""
     with numpy.errstate(over="ignore"):
         rounding = relative_error({"": found.astype(numpy.float16)}, {"": found})
     layer = Layer(launch.name, found.shape, launch.description, launch.origin, magnitude(found), rounding)
@@ -119,7 +119,7 @@ def _layer(launch: Launch, found: Array, expected: Array | None) -> Layer:
 
 
 def problem_of(layer: Layer, half_bound: float, float_bound: float) -> str:
-    """What is wrong with a layer in a few words; "" where nothing is."""
+    """What is wrong with a layer in a few words, or ""."""
     if layer.float_error is not None and not layer.float_error <= float_bound:
         return f"differs from onnxruntime by {layer.float_error:.2g} in float, over {float_bound:.2g}"
     if layer.half_error is None:
@@ -133,14 +133,14 @@ def problem_of(layer: Layer, half_bound: float, float_bound: float) -> str:
 
 
 def difference(found: Array, expected: Array) -> float:
-    """The largest difference where `expected` is finite; inf where `found` is not finite there."""
+    """The largest difference of elements whose `expected` is finite; inf if `found` is not finite at one of them."""
     wide = numpy.asarray(expected, numpy.float64)
     gaps = numpy.abs(numpy.asarray(found, numpy.float64) - wide)[numpy.isfinite(wide)]
     return float(numpy.max(numpy.where(numpy.isnan(gaps), numpy.inf, gaps), initial=0.0))
 
 
 def reference(path: str | os.PathLike[str], graph: Graph, inputs: Inputs) -> dict[str, Array]:
-    """onnxruntime's tensors of the names that the graph has: arrays by name. Raises Error where it cannot run it."""
+    """onnxruntime's arrays by name, for the names in the graph. Raises Error if onnxruntime cannot run the file."""
     check_oracle()
     import onnxruntime
 
@@ -150,14 +150,14 @@ def reference(path: str | os.PathLike[str], graph: Graph, inputs: Inputs) -> dic
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    # Optimised, it would lose the tensors that are asked for, or compute them in another way.
+    # Its optimisations would remove tensors that are needed here, or compute them in another way.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     given = {value.name: numpy.asarray(inputs[value.name], value.dtype) for value in graph.inputs}
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         arrays = session.run(made, given)
     except Exception as error:
-        # Its exceptions have no common class of their own.
+        # Its exceptions have no common class.
         raise Error(f"onnxruntime cannot run {os.fspath(path)!r}: {' '.join(str(error).split())}") from error
     return given | dict(zip(made, arrays, strict=True))
 

@@ -1,4 +1,4 @@
-"""What `imgconv verify` measured as one HTML file: a row for each layer, with a bar for each number."""
+"""The measurements of `imgconv verify` as one HTML file: a row for each layer, with a bar for each number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import log10
 from imgconv.kernels.target import HALF_MAX
 from imgconv.reports.verify import Layer, first_problem
 
-# The powers of ten that the left and the right end of a bar stand for.
+# The powers of ten at the left and the right end of a bar.
 ERRORS = (-8.0, 1.0)
 VALUES = (-3.0, 7.0)
 
@@ -81,7 +81,7 @@ def _bar(value: float | None, scale: tuple[float, float], limit: float) -> str:
 
 
 def _percent(value: float, scale: tuple[float, float]) -> float:
-    """Where a value lies between the ends of a logarithmic scale; NaN and infinity are at its end."""
+    """The position of a value between the ends of a logarithmic scale; NaN and infinity are at its right end."""
     if value == 0:
         return 0.0
     position = log10(value) if value < float("inf") else scale[1]
