@@ -13,7 +13,7 @@ Shapes = dict[str, tuple[int, ...] | int]
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, compiled: bool = True) -> None:
-    """MODEL and everything that imgconv.load takes besides. compiled: whether it may be a file of imgconv compile."""
+    """MODEL and the other arguments of imgconv.load. compiled: whether it may be a file of imgconv compile."""
     kinds = "an ONNX file, or one of imgconv compile" if compiled else "an ONNX file"
     parser.add_argument("model", metavar="MODEL", help=kinds)
     parser.add_argument(
@@ -38,14 +38,14 @@ def add_setting_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_precision_argument(parser: argparse.ArgumentParser) -> None:
-    """The file that says what stays float."""
+    """--precision, the file with the values that stay float."""
     parser.add_argument(
         "--precision", metavar="FILE", help="what is half and what is float, as imgconv tune --precision found it"
     )
 
 
 def named(text: str) -> tuple[str, str]:
-    """NAME=VALUE in two parts."""
+    """NAME=VALUE as (NAME, VALUE)."""
     name, equals, value = text.partition("=")
     if not (name and equals and value):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
@@ -62,7 +62,7 @@ def number(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number that is not below 0."""
+    """A whole number of at least 0."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
@@ -81,7 +81,7 @@ def numbers(text: str) -> tuple[float, ...]:
 
 
 def read_shapes(pairs: Sequence[tuple[str, str]], declared: Declared) -> Shapes:
-    """What --shape gives: all sizes of an input, or one size of a symbolic dimension. Raises InputError."""
+    """The shapes of --shape: all sizes of an input, or one size of a symbolic dimension. Raises InputError."""
     shapes: Shapes = {}
     for name, text in pairs:
         try:
@@ -96,7 +96,7 @@ def read_shapes(pairs: Sequence[tuple[str, str]], declared: Declared) -> Shapes:
 
 
 def check_sizes(declared: Declared, shapes: Mapping[str, object]) -> None:
-    """Raises InputError for the first size that neither the model nor `shapes` knows; an unknown batch is 1."""
+    """Raises InputError for the first size that neither the model nor `shapes` gives; an unknown batch is 1."""
     for name, (_, dimensions) in declared.items():
         unknown = dimensions is None or any(isinstance(d, str) and d not in shapes for d in dimensions[1:])
         if unknown and name not in shapes:
@@ -114,7 +114,7 @@ def shown(dimensions: Sequence[int | str] | None) -> str:
 
 
 def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
-    """How a picture becomes the array of an input, and arrays for the other inputs."""
+    """Arguments for the preparation of a picture, and arrays for the other inputs."""
     before = parser.add_argument_group("preparing a picture")
     before.add_argument(
         "--resize", choices=RESIZES, default="stretch",

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> None:
-    """Writes the file. Raises what imgconv.load and Model.save raise."""
+    """Compiles the model and writes the file. Raises what imgconv.load and Model.save raise."""
     path = options.output or str(Path(options.model).with_suffix(SUFFIX))
     check_folder(path)
     with terminal.Progress(f"compiling {options.model}") as progress:

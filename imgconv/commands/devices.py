@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> None:
-    """Prints the devices. Raises DeviceError where there is none, or where IMGCONV_DEVICE fits none."""
+    """Prints the devices. Raises DeviceError if there is none, or if IMGCONV_DEVICE fits none."""
     devices = list_devices()
     problem = None
     chosen = None
@@ -47,7 +47,7 @@ def print_device(device: DeviceInfo, is_default: bool) -> None:
 
 
 def describe(device: DeviceInfo) -> list[tuple[str, Any]]:
-    """What is shown of a device, in order: name and value."""
+    """The lines shown for a device, in order: (name, value)."""
     formats = [name for name, offered in (("float", device.float_images), ("half", device.half_images)) if offered]
     sizes = "x".join(map(str, device.max_work_item_sizes))
     image = f"{device.max_image_width}x{device.max_image_height}, arrays of {device.max_image_layers} layers"

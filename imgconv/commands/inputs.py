@@ -1,4 +1,4 @@
-"""What the command line gives to a model's inputs: pictures, arrays, the case of a file, or nothing."""
+"""A model's inputs from the command line: pictures, arrays, the case of a file, or nothing."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from imgconv.stored.compiled_file import SavedModel
 
 @dataclass(frozen=True)
 class Given:
-    """What is given to the inputs, checked as far as that goes without compiling the model.
+    """The inputs of the command line, checked as far as possible without compiling the model.
 
-    target: the input that takes the pictures; arrays and shapes: what is given for the others; missing: the inputs for
-    which there is neither.
+    target: the input that takes the pictures; arrays and shapes: those of the other inputs; missing: the inputs that
+    have neither.
     """
 
     target: PictureInput | None
@@ -37,13 +37,13 @@ class Given:
     missing: Declared
 
     def for_model(self, path: str, picture: Image.Image | None) -> tuple[dict[str, Array], Shapes]:
-        """All arrays for a model of that file, and the shapes to load it with; a compiled one takes no other input."""
+        """All arrays, and the shapes to load the file with. The host prepares the picture for a compiled file."""
         if picture and not is_archive(path):
             return self.with_pixels(picture)
         return self.with_picture(picture)
 
     def with_pixels(self, picture: Image.Image) -> tuple[dict[str, Array], Shapes]:
-        """All arrays for a model that takes the picture's pixels as they are, and the shapes to load it with."""
+        """All arrays for a model that takes the picture's pixels unchanged, and the shapes to load it with."""
         pixels = numpy.asarray(picture)
         return {**self.arrays, PICTURE: pixels}, {**self.shapes, PICTURE: pixels.shape}
 
@@ -62,7 +62,7 @@ def declared_of(model: str) -> Declared:
 
 
 def read_given(options: argparse.Namespace) -> Given:
-    """Reads what --input and --shape give, and finds the input for options.pictures. Raises ModelError, InputError."""
+    """Reads --input and --shape, and finds the input for options.pictures. Raises ModelError, InputError."""
     declared = declared_of(options.model)
     arrays = {name: read_array(path) for name, path in options.input}
     unknown = [name for name in arrays if name not in declared]
@@ -77,9 +77,9 @@ def read_given(options: argparse.Namespace) -> Given:
 
 
 def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[list[dict[str, Array]], Shapes]:
-    """The arrays of all inputs for each picture, or for the file `case`; none if the inputs are to be drawn.
+    """The arrays of all inputs for each picture, or for the file `case`; none if the inputs must be drawn.
 
-    And the shapes to import the model with. Raises ModelError and InputError; the pictures must be of one size.
+    Second, the shapes to import the model with. Raises ModelError and InputError; the pictures must be of one size.
     """
     given = read_given(options)
     if case:
@@ -127,7 +127,7 @@ def find_target(declared: Declared, shapes: Shapes, arrays: Arrays) -> PictureIn
 
 
 def read_preparation(options: argparse.Namespace, target: PictureInput | None) -> Preparation:
-    """What --resize, --order and so on say. Raises InputError if the model has another number of channels."""
+    """The Preparation of --resize, --order and so on. Raises InputError if the model has other channels."""
     order: Order = options.order or ("y" if target and target.channels == 1 else "rgb")
     preparation = Preparation(
         options.resize, options.filter, order, options.scale, options.mean, options.std, options.pad
@@ -153,5 +153,5 @@ def read_array(path: str) -> Array:
 
 
 def is_fixed(dimensions: Sequence[int | str] | None) -> bool:
-    """Whether the model itself says every size."""
+    """Whether the model itself gives every size."""
     return dimensions is not None and all(isinstance(d, int) for d in dimensions)

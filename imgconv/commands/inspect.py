@@ -63,7 +63,7 @@ def _compiled(
         graph = import_onnx(options.model, shapes)
         prepared = prepare_for(device, graph, config, open_beside(options.model))
         return prepared.graph, prepared.plan()
-    # Only running a model tells which textures load() keeps float.
+    # Only a run of the model shows which textures load() keeps float.
     model = load(
         options.model, device, options.float16, options.native_explog, shapes, options.max_image, progress
     )
@@ -71,7 +71,7 @@ def _compiled(
 
 
 def choices(plan: Plan) -> dict[str, str]:
-    """The specialisation of every launch of a template, and where it comes from, by the value that is written."""
+    """The specialisation of every launch of a template, and its origin, by the name of the written value."""
     found = {launch.name: f"{launch.specialisation}; {launch.choice}" for launch in plan.launches if launch.choice}
     for launch in plan.launches:
         if launch.declined:
@@ -81,7 +81,7 @@ def choices(plan: Plan) -> dict[str, str]:
 
 
 def print_reasons(reasons: Mapping[str, str], choices: Mapping[str, str]) -> None:
-    """What was recomputed and what became a texture, with the costs; and the specialisations, with theirs."""
+    """Prints which values are recomputed or stored, with costs, and the specialisations with their costs."""
     console = terminal.console()
     console.print(f"\nrecomputed or kept, where a launch counts as {LAUNCH} texel reads")
     for value, reason in reasons.items():
@@ -92,7 +92,7 @@ def print_reasons(reasons: Mapping[str, str], choices: Mapping[str, str]) -> Non
 
 
 def print_plan(device: DeviceInfo, graph: Graph, plan: Plan) -> None:
-    """Graph, launches and totals as text."""
+    """Prints graph, launches and totals as text."""
     console = terminal.console()
     console.print(str(graph))
     console.print(f"\nlaunches on {device}")

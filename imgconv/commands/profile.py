@@ -75,7 +75,7 @@ def execute(options: argparse.Namespace) -> None:
 
 
 def read_inputs(options: argparse.Namespace) -> tuple[dict[str, Array], Shapes]:
-    """The arrays that are given, by input name, and the shapes to load with. Raises InputError, ModelError."""
+    """The given arrays by input name, and the shapes to load with. Raises InputError, ModelError."""
     options.pictures = [options.picture] if options.picture else []
     given = read_given(options)
     arrays, shapes = given.with_picture(read_picture(options.picture) if options.picture else None)
@@ -84,7 +84,7 @@ def read_inputs(options: argparse.Namespace) -> tuple[dict[str, Array], Shapes]:
 
 
 def print_profile(profile: Profile) -> None:
-    """Launches, sums and totals as text."""
+    """Prints launches, sums and totals as text."""
     console = terminal.console()
     runs = f"{len(profile.runs)} run{'s' * (len(profile.runs) > 1)}"
     console.print(f"{profile.model} on {profile.device}, median of {runs}", style="bold")

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Request:
-    """A command line that has been read and checked as far as that goes without compiling the model."""
+    """A command line, read and checked as far as possible without compiling the model."""
 
     options: argparse.Namespace
     given: Given
@@ -61,7 +61,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run: the outputs by name, what they show, the files that were written. picture: "" if there is none."""
+    """One run: the outputs by name, their Results, the written files. picture: "" if there is none."""
 
     picture: str
     size: tuple[int, int]
@@ -84,7 +84,7 @@ def execute(options: argparse.Namespace) -> None:
 
 
 def read_request(options: argparse.Namespace) -> Request:
-    """Reads everything small, so that a slip is found before anything is compiled. Raises ModelError, InputError."""
+    """Reads all small inputs, so that mistakes are found before compiling. Raises ModelError, InputError."""
     check_folder(options.output, options.save)
     given = read_given(options)
     for name, (dtype, dimensions) in given.missing.items():
@@ -94,7 +94,7 @@ def read_request(options: argparse.Namespace) -> Request:
 
 
 def run_all(request: Request) -> Iterator[tuple[Outcome, Model]]:
-    """Runs picture after picture; the model is loaded once, and compiled again for a picture of another size."""
+    """Runs one picture after another; the model is loaded once, and compiled again for a picture of another size."""
     options, given = request.options, request.given
     model: Model | None = None
     for position, path in enumerate(options.pictures or [""], 1):
@@ -133,7 +133,7 @@ def save(
     request: Request, outputs: Arrays, results: Mapping[str, Result], picture: Image.Image | None,
     suffix: str,
 ) -> dict[str, str]:
-    """Writes what --output and --save ask for; the files' names, by output name, "" for the one of --save."""
+    """Writes the files of --output and --save; their names by output name, "" for the file of --save."""
     options, given, files = request.options, request.given, {}
     images = {name: result for name, result in results.items() if isinstance(result, ImageOutput)}
     for name, result in images.items() if options.output else ():
@@ -151,7 +151,7 @@ def save(
 
 def save_arrays(arrays: Arrays, path: str) -> None:
     """Writes a .npz file. Raises InputError."""
-    # numpy.savez takes the names as keyword arguments, among which its own, such as "file", are not allowed.
+    # numpy.savez takes names as keyword arguments, so a name of its own arguments, such as "file", is not allowed.
     with written_whole(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
@@ -159,17 +159,17 @@ def save_arrays(arrays: Arrays, path: str) -> None:
 
 
 def with_suffix(path: str, suffix: str) -> str:
-    """out.png and -1 make out-1.png."""
+    """The path with a suffix before the extension: out.png and -1 make out-1.png."""
     return str(Path(path).with_stem(Path(path).stem + suffix))
 
 
 def safe(name: str) -> str:
-    """A tensor's name as a part of a file's name."""
+    """A tensor's name, changed so that it can be part of a file's name."""
     return "".join(c if c.isalnum() or c in "._" else "_" for c in name)
 
 
 def print_outcome(outcome: Outcome, model: Model) -> None:
-    """One run's results as text."""
+    """Prints one run's results as text."""
     console = terminal.console()
     size = f" {outcome.size[0]}x{outcome.size[1]}," if outcome.picture else ""
     took = f"{outcome.seconds * 1e3:.1f} ms on {model.device.name}"
@@ -190,7 +190,7 @@ def print_outcome(outcome: Outcome, model: Model) -> None:
 
 
 def result_as_text(result: Result, spread: Summary) -> str:
-    """What an output is, in a few words."""
+    """A result in a few words."""
     span = f"{spread.minimum:.4g} .. {spread.maximum:.4g}, mean {spread.mean:.4g}"
     if isinstance(result, Scores):
         return f"scores, best {len(result.top)}"

@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> None:
-    """Writes the file and prints what is in it. Raises what imgconv.load raises, and InputError."""
+    """Measures, writes the file and prints its content. Raises what imgconv.load raises, and InputError."""
     check_folder(options.output)
     if options.precision:
         _tune_precision(options)
@@ -106,7 +106,7 @@ def _tune_kernels(options: argparse.Namespace) -> None:
 
 
 def _row(problem: Problem, measured: list[Measured], target: Target) -> dict[str, Any]:
-    """What was found of a problem; predicted_seconds: of what the cost model alone would choose, where it was timed."""
+    """The measurements of a problem. predicted_seconds: those of the cost model's choice, if it was timed."""
     predicted = ranked(problem, target)[0]
     seconds = {m.specialisation: m.seconds for m in measured}
     return {
@@ -148,7 +148,7 @@ def _tune_precision(options: argparse.Namespace) -> None:
 
 
 def as_json(config: Config, choice: Choice, path: str) -> dict[str, Any]:
-    """What was chosen, in numbers."""
+    """The choice as plain data."""
     return {
         "file": path, "float16": config.float16, "values": len(choice.largest), "error": choice.error,
         "half_error": choice.half_error, "float_storage": len(choice.precision.storage),

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> None:
-    """Prints every layer. Raises Error naming the first that is over a bound, and what imgconv.load raises."""
+    """Prints every layer. Raises Error naming the first layer over a bound, and what imgconv.load raises."""
     check_oracle()
     check_folder(options.html)
     with terminal.Progress(f"reading {options.model}") as progress:
@@ -71,7 +71,7 @@ def execute(options: argparse.Namespace) -> None:
 
 
 def measure(options: argparse.Namespace, progress: terminal.Progress) -> tuple[DeviceInfo, Config, list[Layer]]:
-    """The device, the settings of the half run (float16 is 0 where there is none), and every layer."""
+    """The device, the settings of the half run (float16 is 0 if there is none), and every layer."""
     options.pictures = [options.picture] if options.picture else []
     file = read_precision_file(options.precision) if options.precision else None
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
@@ -90,7 +90,7 @@ def measure(options: argparse.Namespace, progress: terminal.Progress) -> tuple[D
 
 
 def print_layers(device: DeviceInfo, layers: list[Layer]) -> None:
-    """A table of all layers."""
+    """Prints a table of all layers."""
     console = terminal.console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title, justify in (
