@@ -1,1 +1,1 @@
-"""Measurements: each script checks its results first, warms up, repeats, and names the device and its driver."""
+"""Measurements. Each script checks its results first, warms up, repeats, and names the device and its driver."""

@@ -2,20 +2,20 @@
 
     python -m benchmarks.adreno [NAME or FILE.onnx ...] [--gpu 630,650,740] [--bare] [--summary] [--json FILE]
 
-The network is planned for a GPU of that size without any device. Each kernel is compiled once by Mesa's freedreno
-compiler, which is not Qualcomm's, and its instructions are weighted by the trip counts of its loops.
+The network is planned for a GPU of that size; no device is used. Each kernel is compiled once by Mesa's freedreno
+compiler, which is not Qualcomm's. Its instructions are weighted by the trip counts of its loops.
 
     issue/MAC   issue slots of a work item for each multiply-add that it makes; 1.0 is the floor
     slots/MAC   issue slots of the launch, for every lane of every wave, idle ones too, for each multiply-add that the
                 network asks for: adds the rounding up to blocks, work groups and waves
     MAC/read    multiply-adds for each texture read
-    regs        registers of four floats; waves: how many fit in a core beside each other; spills: to memory
-    check       texture reads by the weighted machine code, in parts of those by the kernel's source: 1 where the
-                loops of both were matched and the compiler merged no reads
+    regs        registers of four floats; waves: how many a core holds at once; spills: to memory
+    check       texture reads by the weighted machine code, divided by those by the kernel's source: 1 if the loops of
+                both were matched and the compiler merged no reads
     slots       issue slots of all launches of a frame, in millions
 
-Loops that the compiler unrolled are gone from the machine code; those left over are matched with the source's loops, in
-order, so that the texture reads and multiply-adds of both agree best. Both arms of a branch count.
+Loops that the compiler unrolled are not in the machine code. The others are matched with the source's loops, in order,
+so that the texture reads and multiply-adds of both agree best. Both arms of a branch count.
 
 ADRENO_MESA names the folder of a Mesa build with its freedreno no-op device, default ~/.cache/adreno-mesa.
 """
@@ -49,7 +49,7 @@ from imgconv.kernels.layout import Alignment, ImageLimits
 from imgconv.kernels.target import Target
 
 LIMITS = ImageLimits(16384, 16384, 2048)
-# Adreno has images that are parts of buffers, in rows of multiples of 64 texels.
+# Adreno makes images from parts of buffers; their rows have multiples of 64 texels.
 ALIGNMENT = Alignment(64, 64, 1 << 30)
 GPUS = (630, 650, 740)
 # The convolution of the 2023 engine, compiled by the same Mesa for a630: problem, issue/MAC, MAC/read, regs, waves.
@@ -68,7 +68,7 @@ class MachineLoop:
 
 @dataclass(frozen=True)
 class Work:
-    """What a work item executes. multiply_adds: the instructions of that class, address arithmetic among them."""
+    """The instructions of a work item. multiply_adds: all of that class, with those of address arithmetic."""
 
     issue: float
     reads: float
@@ -80,7 +80,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Row:
-    """One launch on one GPU. error: why there is no code for it, with every figure zero."""
+    """One launch on one GPU. error: why it has no code; every figure is zero then."""
 
     launch: Launch
     gpu: int
@@ -158,7 +158,7 @@ class Total:
 
     @property
     def issue_per_multiply_add(self) -> float:
-        """Of the launches that multiply and add, weighted by their lanes."""
+        """The mean over launches with multiply-adds, weighted by their lanes."""
         rows = [row for row in self.rows if row.item_multiply_adds and not row.error]
         made = sum(row.item_multiply_adds * row.lanes for row in rows)
         return sum(row.slots for row in rows) / made if made else 0.0
@@ -171,7 +171,7 @@ class Total:
 
     @property
     def other_slots(self) -> float:
-        """The share of the launches without multiply-adds."""
+        """The share of slots of the launches without multiply-adds."""
         return sum(row.slots for row in self.rows if not row.item_multiply_adds) / self.slots if self.slots else 0.0
 
     @property
@@ -218,7 +218,7 @@ TOTAL_COLUMNS = (
 
 
 def machine_loops(blocks: Sequence[Mapping[str, Any]]) -> MachineLoop:
-    """The blocks of a kernel, which state their loop depth, as a tree. What runs before the waves do is left out."""
+    """The blocks of a kernel as a tree, by their loop depth. Code that runs before the waves is left out."""
     open_loops = [MachineLoop()]
     for block in blocks:
         if block["preamble"]:
@@ -235,23 +235,23 @@ def machine_loops(blocks: Sequence[Mapping[str, Any]]) -> MachineLoop:
     return open_loops[0]
 
 
-# A loop that the source wants unrolled is less likely among the machine code's than one whose reads were moved out of
-# it, which disagrees by 1.
+# A loop that the source asks to unroll is less likely in the machine code than a loop whose reads were moved out of it,
+# which disagrees by 1.
 UNROLLED = 1.25
 
 
 def item_work(machine: MachineLoop, source: Loop) -> Work:
-    """What one work item executes: the way of matching both trees of loops whose counts agree best."""
+    """The instructions of one work item, by the matching of both trees of loops whose counts agree best."""
     return min(_matched(machine, source), key=lambda way: way[1])[0]
 
 
 def _matched(machine: MachineLoop, source: Loop) -> Iterator[tuple[Work, float]]:
-    """The work of one trip, for every way of finding the machine's inner loops, in order, among the source's.
+    """The work of one trip, for every matching of the machine's inner loops, in order, with the source's.
 
-    With it goes how far the counts of reads and multiply-adds of each loop and of its inner ones disagree.
+    Second, the disagreement of the counts of reads and multiply-adds, of the loop and its inner loops.
     """
     candidates = _real_loops(source)
-    if len(machine.loops) > len(candidates):  # the compiler made loops of its own: once each is the least they do
+    if len(machine.loops) > len(candidates):  # the compiler added loops: each runs at least once
         candidates += [Loop()] * (len(machine.loops) - len(candidates))
     for chosen in itertools.combinations(candidates, len(machine.loops)):
         pairs = list(zip(machine.loops, chosen, strict=True))
@@ -264,17 +264,17 @@ def _matched(machine: MachineLoop, source: Loop) -> Iterator[tuple[Work, float]]
 
 
 def _disagreement(work: Work, source: Loop) -> float:
-    """How far the counts of one trip are apart, in parts of the source's."""
+    """The difference of the counts of one trip, divided by the source's."""
     trips = max(1, source.trips)
     reads, multiply_adds = source.total_reads / trips, source.total_multiply_adds / trips
     missing = (multiply_adds - work.multiply_adds) / max(1, multiply_adds)
-    # Instructions of the class also compute addresses: too many of them say little, too few say much.
+    # Instructions of the class also compute addresses: too many mean little, too few mean a wrong matching.
     return abs(work.reads - reads) / max(1, reads) + (missing if missing > 0 else -1e-3 * missing)
 
 
 def _real_loops(source: Loop) -> list[Loop]:
-    """The inner loops, and in the place of one with a single trip what stands in it as well: it is a loop only where
-    the compiler cannot know that."""
+    """The inner loops, and the inner loops of one with a single trip too: it stays a loop only if the compiler does not
+    know the trip count."""
     made = []
     for loop in source.loops:
         if loop.trips > 1 or not loop.unrolled:
@@ -292,18 +292,18 @@ def _times(work: Work, trips: int) -> Work:
 
 
 def plan_for(network: Network, options: argparse.Namespace) -> Plan:
-    """The plan for a GPU that nobody has to own."""
+    """The network's plan for the GPU; no device is needed."""
     config = read_config(options.float16, options.native_explog)
     return prepare(network.graph, config, target_for(options.compute_units)).plan()
 
 
 def target_for(compute_units: int) -> Target:
-    """A GPU of a phone."""
+    """A phone's GPU as a Target."""
     return Target(LIMITS, "gpu", compute_units, images_in_buffers=ALIGNMENT)
 
 
 def without_epilogues(plan: Plan) -> Plan:
-    """The plan with kernels that store their sums as they are."""
+    """The plan with kernels that store their sums without epilogues."""
 
     def bare(launch: Launch) -> Launch:
         text = re.sub(r"(#define (?:DEPTHWISE_)?EPILOGUE\(.*?\)) .*", r"\1 (sum)", launch.source.text)
@@ -330,7 +330,7 @@ def row_of(launch: Launch, gpu: int, stats: Mapping[str, Any]) -> Row:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Compiles every network for every GPU; 1 where a kernel does not compile."""
+    """Compiles every network for every GPU; 1 if a kernel does not compile."""
     mesa = find_mesa(options.integer_coordinates)
     totals = []
     with tempfile.TemporaryDirectory(prefix="imgconv-bench-") as folder:

@@ -1,4 +1,4 @@
-"""Compiling OpenCL C with Mesa's freedreno compiler and reading what it says of the code; needs no Adreno."""
+"""Compiles OpenCL C with Mesa's freedreno compiler and reads its statistics; needs no Adreno."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ no Mesa build in {folder} (ADRENO_MESA names another). What is needed, once for 
   2. lib/libRusticlOpenCL.so.1 and lib/libfreedreno_noop_drm_shim.so of that build, and icd/rusticl.icd with the path of
      the first"""
 
-# Builds each program named on stdin and answers with a line: a crash of the compiler then tells at which.
+# Builds each program named on stdin and answers with a line, so that after a crash the program is known.
 CHILD = """
 import sys, warnings
 warnings.simplefilter("ignore")
@@ -57,7 +57,7 @@ class Mesa:
     integer_coordinates: bool
 
     def compile(self, texts: Sequence[str], gpus: Sequence[int]) -> dict[int, dict[str, Mapping[str, Any]]]:
-        """Mesa's statistics by GPU and text, or {"error": text}. What was compiled once is kept on disk."""
+        """Mesa's statistics by GPU and text, or {"error": text}. Results are kept on disk."""
         total = len(texts) * len(gpus)
         done = dict.fromkeys(gpus, 0)
         interrupted = Event()
@@ -88,7 +88,7 @@ class Mesa:
         return {text: json.loads(file.read_text()) for text, file in files.items() if file.exists()}
 
     def _compile(self, texts: Sequence[str], gpu: int) -> dict[str, Mapping[str, Any]]:
-        """Compiles texts until the compiler dies, if it does: at least one has a result then."""
+        """Compiles texts until the compiler crashes or all are done; at least one has a result then."""
         found: dict[str, Mapping[str, Any]] = {}
         with tempfile.TemporaryDirectory(prefix="imgconv-adreno-") as folder:
             paths = [Path(folder, f"k{number}.cl") for number in range(len(texts))]
@@ -106,7 +106,7 @@ class Mesa:
             raise Error(f"Mesa in {self.folder} does not start: {child.stderr.strip()[-600:]}")
         for number, text in enumerate(texts[: len(answers) + bool(child.returncode)]):
             answer = answers[number] if number < len(answers) else f"failed Mesa's compiler died ({child.returncode})"
-            # One variant takes any global offset; where it differs, the second is that of the usual launch.
+            # One variant takes any global offset; if there are two, the second is for launches without offset.
             made = [v for v in variants if v["kernel"] in (f"k{number}", f"__wrapped_k{number}") and not v["internal"]]
             found[text] = made[:2][-1] if answer == "built" and made else {"error": answer.removeprefix("failed ")}
             file = self._cache_file(text, gpu)
@@ -128,7 +128,7 @@ class Mesa:
 
 
 def find_mesa(integer_coordinates: bool) -> Mesa:
-    """The build that ADRENO_MESA names. Raises Error saying how to make one where there is none."""
+    """The build that ADRENO_MESA names. Raises Error with instructions if there is none."""
     folder = Path(os.environ.get("ADRENO_MESA", DEFAULT_FOLDER)).expanduser()
     wanted = ("icd/rusticl.icd", "lib/libRusticlOpenCL.so.1", "lib/libfreedreno_noop_drm_shim.so")
     if not all((folder / name).exists() for name in wanted):

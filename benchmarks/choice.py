@@ -1,20 +1,20 @@
-"""How good the choice of a kernel is: every candidate for each different convolution and product of the networks.
+"""Times every candidate for each different convolution and product of the networks: how good is the choice?
 
     python -m benchmarks.choice [NAME or FILE.onnx ...] [--device DEVICE] [--candidates N] [--budget SECONDS]
 
-The candidates of a problem run beside each other with the node's own epilogue. What the cost model chooses is compared
-with numpy in float64 first, and the others with it; a problem with a wrong one is reported and not timed. Then `imgconv
+The candidates of a problem run side by side with the node's own epilogue. The cost model's choice is first compared
+with numpy in float64, and the others with it; a problem with a wrong one is reported and not timed. Then `imgconv
 tune`'s own measurement makes its choice, and afterwards all candidates are measured anew, in turn, by the device's
 events, as `imgconv tune` does (the lower quartile counts), and those close to the fastest once more, more often.
 
-    default     what the cost model chooses, and what it takes in parts of the best candidate
-    tuned       what `imgconv tune` chooses (among its first 16 candidates), and what it takes in parts of the best
-    same again  the default's kernel, built and measured twice, the slower in parts of the faster: what noise is left
+    default     the cost model's choice, and its time divided by the best candidate's
+    tuned       the choice of `imgconv tune` (among its first 16 candidates), and its time divided by the best one's
+    same again  the default's kernel, built and measured twice, the slower time divided by the faster: the noise
 
---candidates measures only those of the least predicted cost, for devices that build slowly. --csv adds what was
-measured to a file, which `python -m benchmarks.fit` fits the cost models to. --spread makes such a file good for a fit
-where the budget is short: the problems come in a drawn order, and half of the candidates are of any predicted cost.
-What benchmarks/measured/ holds was made so:
+--candidates measures only those of the least predicted cost, for devices that build slowly. --csv adds the
+measurements to a file, to which `python -m benchmarks.fit` fits the cost models. --spread makes such a file good for
+a fit if the budget is short: the problems come in a drawn order, and half of the candidates are of any predicted cost.
+The files of benchmarks/measured/ are made by:
 
     python -m benchmarks.choice --spread --candidates 6 --budget 270 --csv h200.csv   # six minutes at most
     taskset -c 0 python -m benchmarks.choice --spread --candidates 12 --budget 560 --repeat 10 --csv cpu.csv
@@ -57,7 +57,7 @@ from imgconv.running.tuner import Trial, built, problems_of, ranked, side_by_sid
 from imgconv.stored.tuning import Specialisation
 
 DEFAULT_WITHIN, TUNED_WITHIN = 1.10, 1.03
-# Sums of up to some thousand products, rounded to 24 bits each, in parts of the largest result.
+# For sums of up to some thousand products, rounded to 24 bits each; relative to the largest result.
 FLOAT_TOLERANCE = 1e-5
 # Those within this part of the fastest are measured this many times as often as the others.
 CLOSE, OFTEN = 0.2, 4
@@ -79,10 +79,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of one problem: seconds by candidate. failure: why there are none.
+    """The measurements of one problem: seconds by candidate. failure: why there are none.
 
-    same_again: the slower of the default's two copies in parts of the faster.
-    error: the default's, in parts of the largest result.
+    same_again: the slower of the default's two copies divided by the faster.
+    error: the default's, relative to the largest result.
     """
 
     asked: Asked
@@ -98,11 +98,11 @@ class Row:
         return min(range(len(self.seconds)), key=lambda n: self.seconds[n])
 
     def ratio(self, number: int) -> float | None:
-        """Seconds of a candidate in parts of the best one's."""
+        """Seconds of a candidate divided by the best one's."""
         return self.seconds[number] / self.seconds[self.best] if self.seconds else None
 
     def measurements(self, device: str, target: Target, config: Config) -> list[Measurement]:
-        """One for each candidate that was measured, of what benchmarks.fit fits."""
+        """One for each measured candidate, for benchmarks.fit."""
         kind, units, problem = target.kind, target.compute_units, self.asked.problem
         if not isinstance(problem, (conv.Problem, matmul.Problem)):
             return []
@@ -130,7 +130,7 @@ class Share:
     rows: Sequence[Row]
 
     def within(self, numbers: Sequence[int], limit: float) -> float:
-        """The share of rows of which a candidate, one for each row, is within a limit of the best."""
+        """The share of rows whose candidate is within a limit of the best. numbers: a candidate for each row."""
         good = sum((row.ratio(number) or 0) <= limit for row, number in zip(self.rows, numbers, strict=True))
         return good / max(1, len(self.rows))
 
@@ -143,13 +143,13 @@ class Share:
         return self.within([row.tuned for row in self.rows], TUNED_WITHIN)
 
     def time(self, numbers: Sequence[int]) -> float:
-        """What the candidates take together, in parts of the best ones."""
+        """The time of the candidates together, divided by that of the best ones."""
         taken = sum(row.seconds[number] for row, number in zip(self.rows, numbers, strict=True))
         return taken / (sum(row.seconds[row.best] for row in self.rows) or 1.0)
 
     @property
     def noise(self) -> float:
-        """The median distance of the same kernel's two measurements."""
+        """The median difference of the same kernel's two measurements."""
         return median([row.same_again - 1 for row in self.rows] or [0.0])
 
     def to_json(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def collect(networks: Sequence[str], config: Config, target: Target) -> list[Ask
 
 
 def spread(problems: Sequence[Asked], count: int) -> list[Asked]:
-    """The problems in a drawn order, each with `count` candidates first that are half the likeliest, half any."""
+    """The problems in a drawn order, each with `count` candidates: half of the least predicted cost, half any."""
     mixed = random.Random(0).sample(problems, len(problems))
     return [replace(asked, candidates=_some_of_all(asked.candidates, count)) for asked in mixed]
 
@@ -260,7 +260,7 @@ def rows_of(problems: Sequence[Asked], config: Config, options: argparse.Namespa
 
 
 def main(options: argparse.Namespace) -> int:
-    """Measures every problem of the networks; 1 where a result is wrong."""
+    """Measures every problem of the networks; 1 if a result is wrong."""
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
     device = select(config.device)
     target = limited(target_of(device), config)

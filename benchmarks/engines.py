@@ -1,4 +1,4 @@
-"""imgconv and other engines behind one interface, each in a process of its own that answers on a pipe.
+"""imgconv and other engines behind one interface, each in its own process that answers on a pipe.
 
 A process loads one ONNX file with one engine. It then reads lines: "check FILE" runs once and saves the outputs by
 name, "run" runs once and answers with the seconds from numpy arrays to numpy arrays.
@@ -27,7 +27,7 @@ Run = Callable[[Arrays], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Request:
-    """What a process is to load. outputs: names in order; platform, device: of OpenCL; settings: of imgconv.load.
+    """What a process loads. outputs: names in order; platform, device: of OpenCL; settings: of imgconv.load.
 
     folder: where converted models may be kept.
     """
@@ -41,7 +41,7 @@ class Request:
     folder: str
 
 
-# The engines: each function loads a file and returns what runs it
+# The engines: each function loads a file and returns a function that runs it
 
 
 def load_imgconv(request: Request) -> Run:
@@ -194,7 +194,7 @@ def load_torch(request: Request, device: str = "cuda", graph: bool = False) -> R
 
 @contextmanager
 def _printed(file: Path) -> Iterator[Path]:
-    """What libraries of other languages print meanwhile, in a file."""
+    """Redirects to a file what libraries of other languages print meanwhile."""
     streams = {number: os.dup(number) for number in (1, 2)}
     with open(file, "wb") as caught:
         for number in streams:
@@ -208,11 +208,11 @@ def _printed(file: Path) -> Iterator[Path]:
 
 
 def _convert(command: list[str], folder: Path) -> None:
-    """Runs a converter that was installed beside this Python. Raises ImportError where there is none."""
+    """Runs a converter that was installed beside this Python. Raises ImportError if there is none."""
     program = Path(sys.executable).parent / command[0]
     if not program.exists():
         raise ImportError(f"{command[0]} is not installed")
-    # MNN's converter has pip install a package that reports its use; a benchmark installs nothing unasked.
+    # MNN's converter makes pip install a package that reports its use; a benchmark installs nothing unasked.
     offline = {**os.environ, "PIP_NO_INDEX": "1"}
     done = subprocess.run([str(program), *command[1:]], cwd=folder, capture_output=True, text=True, env=offline)
     if done.returncode:
@@ -262,7 +262,7 @@ class Peer:
         self.load_seconds = time.perf_counter() - start
 
     def check(self, folder: Path) -> dict[str, Any]:
-        """The outputs of one run; empty, with `problem` set, where it fails."""
+        """The outputs of one run; if it fails, they are empty and `problem` is set."""
         file = folder / f"{self.name}.npz"
         self.problem = self._ask(f"check {file}").get("problem", "")
         if self.problem:
@@ -271,7 +271,7 @@ class Peer:
             return dict(stored)
 
     def run(self) -> float:
-        """Seconds of one run. Raises RuntimeError where the process has ended."""
+        """Seconds of one run. Raises RuntimeError if the process has ended."""
         answer = self._ask("run")
         if "seconds" not in answer:
             raise RuntimeError(f"{self.name}: {answer.get('problem')}")
@@ -296,9 +296,9 @@ class Peer:
 
 
 def main() -> None:
-    """The process: loads, says that it is ready, and obeys lines until there are no more."""
+    """The process: loads, says that it is ready, and answers lines until the input ends."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print does not belong between the answers
+    os.dup2(2, 1)  # prints of libraries must not mix with the answers
 
     def answer(**content: Any) -> None:
         answers.write(dump(content) + "\n")

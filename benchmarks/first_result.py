@@ -1,7 +1,7 @@
-"""Seconds from imgconv.load to the first result, in a process that has done nothing else: cold, then warm.
+"""Seconds from imgconv.load to the first result, in a new process: cold, then warm.
 
-Cold means that the folders of compiled programs, ours and the drivers', are new and empty; warm, that a first
-process has filled them.
+Cold: the folders of compiled programs, imgconv's and the drivers', are new and empty. Warm: a first process has filled
+them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CACHES = ("XDG_CACHE_HOME", "POCL_CACHE_DIR", "CUDA_CACHE_PATH")
 def first_results(network: Network, device: int, settings: dict[str, Any]) -> tuple[float, float]:
     """Seconds to the first result, cold and warm. settings: float16, native_explog and max_image of imgconv.load.
 
-    Raises Error where the other process fails.
+    Raises Error if the other process fails.
     """
     request = {"path": str(network.path), "shapes": network.shapes, "device": device, **settings}
     with tempfile.TemporaryDirectory(prefix="imgconv-cold-") as folder:
@@ -38,7 +38,7 @@ def _run(command: list[str], environment: dict[str, str]) -> float:
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise Error(f"the process that measures the first result failed: {done.stderr.strip()[-600:]}")
-    return float(done.stdout.split()[-1])  # drivers may print, too
+    return float(done.stdout.split()[-1])  # drivers may print too
 
 
 def main() -> None:

@@ -1,22 +1,22 @@
-"""The numbers of the cost models, made anew from measurements, and how well they fit.
+"""Fits the numbers of the cost models to measurements, and shows how well they fit.
 
     python -m benchmarks.fit [FILE.csv ...] [--folds N] [--json FILE]
 
 The files are those of `python -m benchmarks.choice --csv` and `python -m benchmarks.slots`, by default all of
 benchmarks/measured/. For each class of imgconv/kernels/costs.py, and for each template that was measured, the fitted
 numbers are those of the least squares of log(predicted / measured), with each problem of the same weight and outliers
-of less. A number of which the measurements say nothing stays as it is; so do those of separable.cl, whose candidates
-no benchmark measures. Nothing is written: who wants other numbers edits costs.py.
+of less. A number that the measurements do not depend on stays as it is; so do those of separable.cl, whose candidates
+no benchmark measures. Nothing is written: to change the numbers, edit costs.py.
 
     within 10 %  share of problems of which the candidate of the least predicted cost takes at most 1.1 times as long as
                  the fastest measured one
-    time         what those candidates take together, in parts of the fastest ones
+    time         the time of those candidates together, divided by that of the fastest ones
     rank         the median over problems of Spearman's rank correlation of predicted and measured
     error        the median over candidates of the distance between predicted and measured
-    validated    the same by numbers that were fitted to the other problems only, in turn for each fold
+    validated    the same by numbers fitted to the other problems only, in turn for each fold
 
-The small GPU's slots are what a launch issues, and EXTRA_SLOTS more for each read. They know nothing of waits: fitted
-and compared are candidates whose items do not share sums, whose weights are in an image, and which do not spill.
+The small GPU's slots are those that a launch issues, and EXTRA_SLOTS more for each read. They leave out waits, so only
+candidates count whose items do not share sums, whose weights are in an image, and which do not spill.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ Costs = TypeVar("Costs", bound=DeviceCosts)
 
 @dataclass(frozen=True)
 class Outcome:
-    """One problem: what the candidate of the least predicted cost took, what the fastest took, and their order's rank
-    correlation. errors: of each candidate, log(predicted / measured)."""
+    """One problem: the time of the candidate of the least predicted cost, that of the fastest, and the rank
+    correlation of the order. errors: of each candidate, log(predicted / measured)."""
 
     chosen: float
     fastest: float
@@ -69,7 +69,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Quality:
-    """How good choices are."""
+    """The quality of choices."""
 
     problems: int
     within: float
@@ -79,7 +79,7 @@ class Quality:
 
     @staticmethod
     def of(outcomes: Sequence[Outcome]) -> Quality:
-        """Of at least one problem."""
+        """The quality over at least one problem."""
         return Quality(
             len(outcomes), mean(o.chosen <= WITHIN * o.fastest for o in outcomes),
             sum(o.chosen for o in outcomes) / sum(o.fastest for o in outcomes), median(o.rank for o in outcomes),
@@ -113,7 +113,7 @@ def measured(row: Measurement) -> float:
 
 
 def counts(row: Measurement) -> bool:
-    """Whether a row's figures say what its cost should be: see this module's text."""
+    """Whether a row's figures can be fitted: see this module's docstring."""
     if "seconds" in row.figures:
         return True
     chosen = row.specialisation
@@ -123,7 +123,7 @@ def counts(row: Measurement) -> bool:
 
 
 def predicted(row: Measurement, costs: DeviceCosts) -> float:
-    """The cost of a row, and what `measured` shows besides."""
+    """The cost of a row, and the constant part that `measured` has besides."""
     if isinstance(row.problem, conv.Problem):
         assert isinstance(row.specialisation, conv.Specialisation)
         cost = conv_candidates.predicted_cost(row.problem, row.specialisation, row.kind, row.compute_units, costs)
@@ -133,7 +133,7 @@ def predicted(row: Measurement, costs: DeviceCosts) -> float:
 
 
 def groups_of(rows: Iterable[Measurement]) -> list[Group]:
-    """The rows by class of device and template; problems of one candidate say nothing of choices."""
+    """The rows by class of device and template, without problems of one candidate, which have no choice."""
     found: dict[tuple[DeviceCosts, str], dict[tuple[Any, ...], list[Measurement]]] = {}
     for row in filter(counts, rows):
         problems = found.setdefault((costs_of(row.kind, row.compute_units), row.template), {})
@@ -146,7 +146,7 @@ def groups_of(rows: Iterable[Measurement]) -> list[Group]:
 
 
 def outcomes(problems: Sequence[Sequence[Measurement]], costs: DeviceCosts) -> list[Outcome]:
-    """What choices by these costs come to."""
+    """The Outcomes of choices by these costs."""
     found = []
     for rows in problems:
         expected, taken = [predicted(row, costs) for row in rows], [measured(row) for row in rows]
@@ -157,7 +157,7 @@ def outcomes(problems: Sequence[Sequence[Measurement]], costs: DeviceCosts) -> l
 
 
 def _rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
-    """Spearman's; 1 if all of one side are equal, as no order is wrong then."""
+    """Spearman's rank correlation; 1 if all of one side are equal, because no order is wrong then."""
     from scipy.stats import rankdata
 
     a, b = rankdata(one), rankdata(other)
@@ -242,7 +242,7 @@ class Report:
 
 
 def name_of(costs: type[DeviceCosts], template: str) -> str:
-    """What a report is of."""
+    """The title of a report."""
     return f"{costs.__name__}, {template}"
 
 
@@ -258,7 +258,7 @@ QUALITIES = (
 
 
 def main(options: argparse.Namespace) -> int:
-    """Fits what there are measurements of, and says what there are none of."""
+    """Fits every group with measurements, and names those without."""
     files = [Path(name) for name in options.file] or sorted(FOLDER.glob("*.csv"))
     rows = [row for file in files for row in read_measurements(file)]
     try:

@@ -1,15 +1,15 @@
-"""What a pixel costs as a network's input grows, past the device's image limit too.
+"""Time for each pixel as a network's input grows, past the device's image limit too.
 
     python -m benchmarks.growth [NAME or FILE.onnx ...] [--device DEVICE] [--resolution 224,448,896,1792]
                                 [--max-image TEXELS] [--launches] [--json FILE]
 
 Each size is checked against onnxruntime before it is timed. The sizes take turns, so that a busy moment of the machine
-meets all. The widest textures of MobileNetV2 have 24 quads to each of half as many columns as the input: 21504 texels
+affects all. The widest textures of MobileNetV2 have 24 quads to each of half as many columns as the input: 21504 texels
 at 1792, past the limit of many devices. --max-image measures each size that a smaller limit cuts into more tiles with
 it, too, beside the same reference.
 
-    ns/pixel    of the input: the least time, in parts of its rows and columns
-    growth      ns/pixel in parts of the smallest size from REFERENCE pixels a side on: at most 1.2 is wanted
+    ns/pixel    the least time divided by the pixels of the input
+    growth      ns/pixel divided by that of the smallest size from REFERENCE pixels a side on; the target is 1.2 at most
     --launches  the kernels that grow, beside their own ns/pixel at that size
 """
 
@@ -65,7 +65,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """A case with its times. launches: the least seconds of each on the device; growths: in parts of the reference."""
+    """A case with its times. launches: the least seconds of each on the device; growths: relative to the reference."""
 
     case: Case
     wall: Timing | None = None
@@ -85,7 +85,7 @@ class Row:
 
     @property
     def good(self) -> bool:
-        """Whether it is right and, from the reference's size on, within what is wanted."""
+        """Whether it is right and, from the reference's size on, within WANTED."""
         small = self.case.pixels < REFERENCE**2
         return self.wall is not None and (small or max(self.wall_growth or 0, self.device_growth or 0) <= WANTED)
 
@@ -168,7 +168,7 @@ def measure(cases: Sequence[Case], repeat: int) -> list[Row]:
             model, session = case.model, case.session
             if model is None or session is None:
                 continue
-            model.run(case.inputs)  # the one before leaves its own content in the caches
+            model.run(case.inputs)  # the previous case leaves its own content in the caches
             found = timed(lambda model=model, case=case: model.run(case.inputs))  # type: ignore[misc]
             seconds = session.launch_seconds()
             if turn:
@@ -182,7 +182,7 @@ def measure(cases: Sequence[Case], repeat: int) -> list[Row]:
 
 
 def with_growth(rows: Sequence[Row]) -> list[Row]:
-    """The rows beside the reference."""
+    """The rows with their growth from the reference."""
     base = reference(rows)
     if base is None or base.wall_cost is None or base.device_cost is None:
         return list(rows)
@@ -202,7 +202,7 @@ def reference(rows: Sequence[Row]) -> Row | None:
 
 
 def grown(rows: Sequence[Row]) -> list[Grown]:
-    """The launches that cost more than WANTED times their reference, those of the most excess first."""
+    """The launches that take more than WANTED times their reference, the largest excess first."""
     base = reference(rows)
     if base is None or base.case.model is None:
         return []
@@ -222,7 +222,7 @@ def grown(rows: Sequence[Row]) -> list[Grown]:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Measures every size; 1 where one does not load, is wrong, or costs more than WANTED times the reference."""
+    """Measures every size; 1 if one does not load, is wrong, or costs more than WANTED times the reference."""
     device = select(read_config(device=options.device).device)
     wanted = [(name, size) for name in options.network or ["mobilenet_v2"] for size in options.resolution]
     cases: dict[str, list[Case]] = {}

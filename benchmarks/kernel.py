@@ -1,4 +1,4 @@
-"""Each different convolution and product of the networks once, beside what the device can do.
+"""Times each different convolution and product of the networks once, and compares it with the device's peaks.
 
     python -m benchmarks.kernel [NAME or FILE.onnx ...] [--device DEVICE] [--plot roofline.png] [--json FILE]
 
@@ -8,8 +8,8 @@ The device's peaks are measured with a multiply-add kernel, a texture-read kerne
     GFLOP/s     two for each multiply-add that the problem asks for, by the median of the launch's time on the device
     bound       which of the three peaks allows the least speed: multiply-adds, texture reads (those that the chosen
                 kernel makes; weights in a buffer are none) or bandwidth (a copy; each texture moved once)
-    of peak     the time that this peak allows, in parts of the measured median; above 100 % where the textures lie in a
-                cache, which those of the copy do not
+    of peak     the time that this peak allows, divided by the measured median; above 100 % if the textures are in a
+                cache, which those of the copy are not
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PROBLEMS = Path(__file__).parent.parent / "tests" / "device"
 
 @dataclass(frozen=True)
 class Row:
-    """One problem. excess: the largest difference from float64, in parts of what is allowed; above 1 it is wrong."""
+    """One problem. excess: the largest difference from float64, divided by the allowed one; above 1 it is wrong."""
 
     problem: str
     networks: tuple[str, ...]
@@ -115,7 +115,7 @@ COLUMNS = (
 
 @cache
 def _problem(kind: str) -> Any:
-    """A class of tests/device/problems/, such as "Convolution": what the tests ask of a kernel, with a reference."""
+    """A class of tests/device/problems/, such as "Convolution": a kernel's task in the tests, with a reference."""
     if str(PROBLEMS) not in sys.path:
         sys.path.append(str(PROBLEMS))
     try:
@@ -205,7 +205,7 @@ def measure(
 
 
 def main(options: argparse.Namespace) -> int:
-    """Measures the peaks and every problem; 1 where a result is wrong."""
+    """Measures the peaks and every problem; 1 if a result is wrong."""
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
     device = select(config.device)
     context = open_device(device, profile=True)
@@ -229,7 +229,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def plot(rows: Iterable[Row], peaks: Peaks, title: str, file: str) -> None:
-    """The roofline: GFLOP/s over operations for each byte. Raises Error where matplotlib is not installed."""
+    """The roofline: GFLOP/s over operations for each byte. Raises Error if matplotlib is not installed."""
     try:
         import matplotlib
 

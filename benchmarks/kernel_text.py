@@ -1,4 +1,4 @@
-"""What a kernel's text says of its work: loops with their trip counts, image reads and multiply-adds of a work item.
+"""Counts the work in a kernel's text: loops with their trip counts, image reads and multiply-adds of a work item.
 
 The text is a specialised kernel as in Plan.launches: definitions with constants, then OpenCL C. This is a reader of the
 few forms that imgconv's kernels use, not of C: loops count up to a constant or halve down to zero, and a start that is
@@ -15,7 +15,7 @@ from math import ceil, prod
 from imgconv.kernels.source import COMMON
 
 TOKEN = re.compile(r"#pragma \w+|[A-Za-z_]\w*|\d[\w.]*(?:[eE][-+]\d+\w*)?|<<|>>|<=|>=|==|!=|&&|\|\||\+\+|--|[-+*/]=|\S")
-# Image reads, and multiply-adds: those of a float4.
+# Image reads, and multiply-adds of a float4.
 COUNTED = {"read_imagef": (1, 0), "read_imageh": (1, 0), "mad": (0, 4)}
 
 
@@ -64,7 +64,7 @@ class Macro:
 
 
 def read_kernel(text: str) -> KernelText:
-    """What the kernel in a specialised text does."""
+    """The loops and limits of the kernel in a specialised text."""
     tokens, macros = preprocess(COMMON.read_text(encoding="utf-8") + text)
     counted = dict(COUNTED)
     if "VECTOR" in macros and macros["VECTOR"].tokens == ["float16"]:
@@ -99,7 +99,7 @@ def preprocess(text: str) -> tuple[list[str], dict[str, Macro]]:
     macros: dict[str, Macro] = {}
     defined: set[str] = set()
     tokens: list[str] = []
-    active: list[list[bool]] = []  # for each open condition: whether this part is read, and whether one has been
+    active: list[list[bool]] = []  # for each open condition: whether this part is read, and whether an earlier part was
     for line in text.splitlines():
         directive = re.match(r"\s*#\s*(\w+)\s*(.*)", line)
         reading = all(part for part, _ in active)
@@ -169,7 +169,7 @@ def _expand(tokens: list[str], macros: Mapping[str, Macro], depth: int = 0) -> l
 
 
 def _closing(tokens: list[str], start: int) -> int:
-    """Where the bracket that opens at `start` closes."""
+    """The position of the bracket that closes the one at `start`."""
     depth = 0
     for at in range(start, len(tokens)):
         depth += (tokens[at] in "([{") - (tokens[at] in ")]}")

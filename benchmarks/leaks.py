@@ -1,13 +1,13 @@
-"""What runs leave behind: the memory of the process over many runs of a network of many small launches.
+"""Finds leaks of runs: the memory of the process over many runs of a network of many small launches.
 
     python -m benchmarks.leaks [--runs 100000] [--device DEVICE] [--replay] [--json FILE]
 
-Each way to run takes its turn, with launches as they are enqueued by default, and one by one too if that is by replay.
+Each way to run takes its turn, with launches as they are enqueued by default; if that is by replay, one by one too.
 
     calls       how the launches are enqueued: the extension that replays them, or one by one
-    MB          of the process that lie in memory: before the runs, once they are warm, and after them
-    bytes/run   what the process grew by, over all runs; least: over that tenth of them in which it grew the least, or
-                what malloc gave out, if that is more. What each run loses is lost in every tenth of them
+    MB          of the process in memory: before the runs, once they are warm, and after them
+    bytes/run   growth of the process, over all runs; least: over that tenth of the runs in which it grew the least, or
+                the growth of malloc's memory, if that is more. A leak of each run shows in every tenth of them
     --replay    replays on a driver that leaks then, too: 20 launches lose 40 KB a run there
 
 The exit status is 1 if a way's least growth is LIMIT bytes a run or more.
@@ -100,13 +100,13 @@ COLUMNS = (
 
 
 def resident_bytes() -> int:
-    """Bytes of this process that lie in memory, on Linux: of a CPU's driver, images and buffers are part of it."""
+    """Bytes of this process in memory, on Linux; with a CPU's driver, they include images and buffers."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * mmap.PAGESIZE
 
 
 class MallocInfo(ctypes.Structure):
-    """What glibc's mallinfo2 gives."""
+    """The result of glibc's mallinfo2."""
 
     _fields_: ClassVar = [
         (name, ctypes.c_size_t)
@@ -115,7 +115,7 @@ class MallocInfo(ctypes.Structure):
 
 
 def allocated_bytes() -> int:
-    """Bytes that malloc gave and that were not freed; 0 without glibc 2.33."""
+    """Bytes from malloc that were not freed; 0 without glibc 2.33."""
     try:
         function = ctypes.CDLL(None).mallinfo2
     except AttributeError:
@@ -126,7 +126,7 @@ def allocated_bytes() -> int:
 
 
 def measure_growth(work: Callable[[], object], runs: int, blocks: int = BLOCKS) -> Growth:
-    """Calls `work` so often, after one block to warm up; `runs` is a multiple of `blocks`."""
+    """Calls `work` `runs` times, after one block to warm up; `runs` is a multiple of `blocks`."""
     resident, allocated = [], []
     for _ in range(blocks + 1):
         for _ in range(runs // blocks):
@@ -147,7 +147,7 @@ def small_launches() -> Graph:
 
 
 def prepare(model: imgconv.Model, way: str) -> Callable[[], object]:
-    """What runs the model once, in one of WAYS."""
+    """A function that runs the model once, in one of WAYS."""
     inputs = draw_inputs(tuple(model.inputs.values()))
     if way == "mapped":
         mapped = model.mapped()

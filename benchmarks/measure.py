@@ -1,4 +1,4 @@
-"""What every benchmark shares: repeated timing, statistics, the environment, the check of results, tables and JSON."""
+"""Shared by all benchmarks: repeated timing, statistics, the environment, the check of results, tables and JSON."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def draw_inputs(values: Sequence[Value]) -> dict[str, Any]:
 
 
 def relative_error(got: Mapping[str, Any], expected: Mapping[str, Any]) -> float:
-    """The largest difference of any output, in parts of its largest expected value; inf where they do not compare."""
+    """The largest difference of any output, divided by its largest expected value; inf if they cannot be compared."""
     worst = 0.0
     for name, want in expected.items():
         have = got.get(name)
@@ -97,7 +97,7 @@ def environment(device: DeviceInfo | None = None) -> dict[str, Any]:
 
 
 def version_of(package: str) -> str:
-    """The installed version; empty where it is not installed. imgconv may run from its checkout."""
+    """The installed version; empty if it is not installed. imgconv may run from its checkout."""
     if package == "imgconv":
         return imgconv.__version__
     try:

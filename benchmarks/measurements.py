@@ -1,8 +1,8 @@
-"""Measurements of candidates as CSV: what the cost models are fitted to.
+"""Measurements of candidates as CSV, to which the cost models are fitted.
 
 A row is one specialisation of one problem on one device. Its columns: the device (device, kind, compute_units), the
 setting float16, the template's name, each field of the Problem and of the Specialisation by its own name, then the
-figures: seconds of a launch, or what Mesa's compiler says of its code. A size is written as 3x3. An empty cell is None,
+figures: seconds of a launch, or the statistics of Mesa's compiler. A size is written as 3x3. An empty cell is None,
 or belongs to another template.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, Union, get_type_hints
 from imgconv.errors import InputError
 from imgconv.kernels import conv, matmul
 
-# What the cost models are fitted to.
+# The measurements to which the cost models are fitted.
 Problem = Union[conv.Problem, matmul.Problem]
 Specialisation = Union[conv.Specialisation, matmul.Specialisation]
 TEMPLATES: Mapping[str, tuple[Any, Any]] = {
@@ -31,7 +31,7 @@ SIZES = list(dict.fromkeys(field.name for pair in TEMPLATES.values() for made in
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one specialisation of a problem took. kind: 'cpu' or 'gpu'. figures: by column, such as seconds."""
+    """The measurement of one specialisation of a problem. kind: 'cpu' or 'gpu'. figures: by column, such as seconds."""
 
     device: str
     kind: str
@@ -48,12 +48,12 @@ class Measurement:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What was measured, and on what."""
+        """Device, setting, problem and specialisation."""
         return self.device, self.float16, self.problem, self.specialisation
 
 
 def read_measurements(path: Path) -> list[Measurement]:
-    """The rows of a file. Raises InputError naming the file and the line of a row that makes no sense."""
+    """The rows of a file. Raises InputError naming the file and the line of an invalid row."""
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     found = []
@@ -77,7 +77,7 @@ def write_measurements(path: Path, measurements: Sequence[Measurement]) -> None:
 
 
 def add_measurements(path: Path, new: Iterable[Measurement]) -> None:
-    """Adds rows to a file, which need not be there yet. Of two of one specialisation the shorter in seconds stays."""
+    """Adds rows to a file, or makes it. If a specialisation has two rows, the one of fewer seconds stays."""
     found = {each.key: each for each in (read_measurements(path) if path.exists() else ())}
     for each in new:
         known = found.get(each.key, each)

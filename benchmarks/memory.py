@@ -1,13 +1,13 @@
-"""Work that is bound by memory, beside a copy: elementwise work, pooling, softmax and normalisation.
+"""Times work that is bound by memory, and compares it with a copy: elementwise, pooling, softmax, normalisation.
 
     python -m benchmarks.memory [NAME ...] [--device DEVICE] [--json FILE]
 
 Each is checked against numpy in float64 first; a wrong one is reported and not timed. The device's copy is measured
-with a texture that no cache holds; a NAME chooses the cases that contain it.
+with a texture too large for any cache. A NAME chooses the cases whose text contains it.
 
-    launches    of the work itself: the textures that it reads are there, and its result stays a texture
+    launches    of the work itself: from textures that exist to a result that stays a texture
     GB/s        the input's texels read once and the result's written once, by the median of the launches' time
-    of copy     that rate in parts of the copy's; above 100 % where the textures lie in a cache
+    of copy     that rate divided by the copy's; above 100 % if the textures are in a cache
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from imgconv.running.timing import Timing, repeated
 from imgconv.tensor import Tensor, build_graph
 
 Array = Any
-# In parts of the largest expected value. Half: what is stored is rounded by up to 2^-11, and the input too.
+# Relative to the largest expected value. Half: the stored result is rounded by up to 2^-11, and the input too.
 TOLERANCES = {"float32": 1e-5, "float16": 3e-3}
 EPSILON = 1e-5
 
 
 @dataclass(frozen=True)
 class Case:
-    """One sort of work on one shape. make: its tensor; compute: its meaning in numpy."""
+    """One kind of work on one shape. make: its tensor; compute: the same in numpy."""
 
     name: str
     shape: tuple[int, ...]
@@ -55,7 +55,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of a case. error: the largest difference from float64, in parts of the largest value."""
+    """The measurement of a case. error: the largest difference from float64, divided by the largest value."""
 
     case: Case
     launches: int
@@ -162,7 +162,7 @@ def cases() -> list[Case]:
 
 
 def compile_case(case: Case, config: Config, context: Context) -> Plan:
-    """The plan of a case between textures: an element of the input and one of the result are outputs of their own."""
+    """The plan of a case between textures: one element of the input and one of the result are outputs too."""
     x = Tensor.input("x", case.shape)
     outputs = {"y": case.make(x)}
     outputs |= {f"{name}.first": _first(t) for name, t in (("x", x), ("y", outputs["y"]))}

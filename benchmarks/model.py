@@ -4,12 +4,12 @@
 
 Each network is first checked against onnxruntime; a wrong result is reported and not timed.
 
-    device      the launches' own times added up, by the driver's events
+    device      the sum of the launches' times, by the driver's events
     wall        Model.run from numpy arrays to numpy arrays, on a queue that records no events
     GFLOP/s     two for each multiply-add of convolutions and products, by the median of device
     GB/s        what each launch reads (each texture once) and writes, by the median of device
     first       from imgconv.load to the first result, in a new process; cold: no compiled program on disk, warm: all
-    textures    everything that lies in textures on the device at once: weights and the shared images of activations
+    textures    bytes of all textures on the device at once: weights and the shared images of activations
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from imgconv.running.timing import Timing, repeated, timed
 
 @dataclass(frozen=True)
 class Row:
-    """One network at one size. error: against onnxruntime; the rest is None or empty where that is too large."""
+    """One network at one size. error: against onnxruntime; the rest is None or empty if that is too large."""
 
     name: str
     size: str
@@ -98,7 +98,7 @@ COST = (
 
 
 def main(options: argparse.Namespace) -> int:
-    """Measures every network that the command line names; 1 where a result is wrong."""
+    """Measures every network that the command line names; 1 if a result is wrong."""
     device = select(read_config(device=options.device).device)
     wanted = [pair for name in options.network or DEFAULT for pair in sized(name, options.resolution)]
     rows = []
@@ -133,7 +133,7 @@ def measure(network: Network, device: DeviceInfo, options: argparse.Namespace) -
 
 
 def plan_figures(plan: Plan) -> dict[str, Any]:
-    """What a plan says of itself, without a device."""
+    """The figures of a plan that need no device."""
     return {
         "launches": len(plan.compute_launches), "transfers": len(plan.launches) - len(plan.compute_launches),
         "multiply_adds": plan.multiply_adds, "operations": 2 * plan.multiply_adds,

@@ -1,4 +1,4 @@
-"""The networks that are measured: those of models/ by name, and ONNX files."""
+"""The measured networks: those of models/ by name, and ONNX files."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _graph_of(name: str, resolution: int | None) -> Graph:
 
 
 def _shapes_of(path: Path, resolution: int | None) -> Shapes:
-    """Shapes for an ONNX file: a symbolic height or width is the resolution (224 where there is none)."""
+    """Shapes for an ONNX file: a symbolic height or width is the resolution (224 if there is none)."""
     shapes: Shapes = {}
     for name, (_, sizes) in declared_inputs(path).items():
         if sizes is None:

@@ -1,12 +1,12 @@
-"""The same ONNX files through imgconv and every other engine that is installed, run by run in turn.
+"""Times the same ONNX files with imgconv and every other installed engine, run by run in turn.
 
     python -m benchmarks.peers [NAME or FILE.onnx ...] [--device DEVICE] [--engine NAME ...] [--plot ratios.png]
 
 Each result is compared with onnxruntime's on the unchanged graph first; a wrong one is reported and not timed. Each
-engine has a process of its own, warms up, and then the engines take turns with one run each, from numpy arrays to numpy
-arrays. An engine that is missing, or that cannot run a network, is named with the reason.
+engine has its own process and warms up. Then the engines take turns with one run each, from numpy arrays to numpy
+arrays. If an engine is missing or cannot run a network, the table says why.
 
-    ratio       the engine's median in parts of imgconv's: above 1, imgconv is faster
+    ratio       the engine's median divided by imgconv's: above 1, imgconv is faster
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from imgconv.running.timing import WARMUP_SECONDS, Timing
 
 OURS = "imgconv"
 LEAST_WARMUP = 4  # some engines record at the second or third run
-CORES_TO_LOAD = 4  # engines are loaded side by side where each has as many cores
-PAUSE = 0.02  # seconds between turns: threads of the engine before may still spin
+CORES_TO_LOAD = 4  # engines are loaded side by side if each has as many cores
+PAUSE = 0.02  # seconds between turns: threads of the previous engine may still spin
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ COLUMNS = (
 
 
 def main(options: argparse.Namespace) -> int:
-    """Measures every network with every engine; 1 where imgconv's result is wrong."""
+    """Measures every network with every engine; 1 if imgconv's result is wrong."""
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
     device = select(config.device)
     names = [OURS, *(name for name in options.engine or ENGINES if name != OURS)]
@@ -183,7 +183,7 @@ def only_driver(device: DeviceInfo, folder: Path) -> dict[str, str]:
 
 
 def plot(rows: Sequence[Row], title: str, file: str) -> None:
-    """Bars of the ratios, one group for each network. Raises Error where matplotlib is not installed."""
+    """Bars of the ratios, one group for each network. Raises Error if matplotlib is not installed."""
     try:
         import matplotlib
 

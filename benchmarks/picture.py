@@ -1,4 +1,4 @@
-"""What it costs to prepare a camera's frame on the device, beside the network that takes it.
+"""Times the preparation of a camera's frame on the device, beside the network that takes it.
 
     python -m benchmarks.picture yolox_nano.onnx [--size 1920x1080] [--format nv12] [--device DEVICE] [--json FILE]
 
@@ -7,10 +7,10 @@ It is first compared with Pillow, and the network's outputs with those for the s
 
     network     the model as it is, with its input as floats
     prepared    the model that takes the frame
-    device      the launches' own times added up, by the driver's events; picture: of those that only prepare
+    device      the sum of the launches' times, by the driver's events; picture: of those that only prepare
     upload      of the input, by the driver's events
     wall        Model.run from numpy arrays to numpy arrays
-    cost        what prepared takes more than network, in parts of network, by the medians
+    cost        (prepared - network) / network, of the medians
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from imgconv.running.session import Session
 from imgconv.running.timing import Timing, after_warm_up, repeated, timed
 from imgconv.tensor import Tensor, build_graph
 
-# Pillow rounds each of Y, U and V to 8 bits after each direction, by up to 1 together; 1 of U is 2.02 of blue.
+# Pillow rounds Y, U and V to 8 bits after each direction, by up to 1 together; 1 of U is 2.02 of blue.
 PIXEL_TOLERANCE = 255 / 219 + 2 * (1 - 0.114) * 255 / 224 + 2e-3
 RESAMPLING = {
     "antialias": Image.Resampling.BILINEAR, "area": Image.Resampling.BOX, "bicubic": Image.Resampling.BICUBIC,
@@ -48,7 +48,7 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Row:
-    """A model, its launches, and its times; None where its result is wrong."""
+    """A model, its launches, and its times; None if its result is wrong."""
 
     name: str
     launches: int
@@ -74,7 +74,7 @@ COLUMNS = (
 
 
 def main(options: argparse.Namespace) -> int:
-    """Checks, then times; 1 where a result is wrong."""
+    """Checks, then times; 1 if a result is wrong."""
     device = select(read_config(device=options.device).device)
     settings = {name: getattr(options, name) for name in ("float16", "native_explog", "max_image")}
     how = Preparation("letterbox", options.filter, "bgr", format=options.format)
@@ -157,7 +157,7 @@ def check_pixels(
 
 
 def on_host(frame: Any, how: Preparation, size: Size, model: Model) -> Any:
-    """The model's input, made of the frame by Pillow."""
+    """The model's input, made from the frame by Pillow."""
     wanted = _size_of(model)
     inner, _ = placed(size, wanted, how.resize)
     if how.format != "nv12":

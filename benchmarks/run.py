@@ -1,4 +1,4 @@
-"""What a run costs beside its kernels, and what frames under way together gain.
+"""Times the overhead of a run beside its kernels, and the gain of frames in flight.
 
     python -m benchmarks.run [NAME or FILE.onnx ...] [--device DEVICE] [--depth 3] [--trace FILE] [--json FILE]
 
@@ -6,14 +6,15 @@ Each network is first checked against onnxruntime, by run and by submit; a wrong
 ways of a network are timed run by run in turn, so that what else the machine does meets them alike.
 
     loop        a bare loop of pyopencl's enqueue_nd_range_kernel over the session's own bound kernels, and finish
-    launches    the same launches as Model.run enqueues them: replayed by one call where the driver records, else by the
-                driver's own function with arguments made ready once, and finish
-    run         Model.run, from numpy arrays to numpy arrays, over the loop: at most 1.2 is wanted of launches / loop
+    launches    the same launches as Model.run enqueues them: replayed by one call if the driver records, else by the
+                driver's own function with arguments converted once, and finish; the target for launches / loop is 1.2
+                at most
+    run         Model.run, from numpy arrays to numpy arrays, divided by the loop
     calls       how the launches are enqueued: the extension, or one by one
-    frames/s    Model.run again and again, and Model.submit with --depth frames under way; their ratio, at least 1 is
-                wanted, of the fastest turns and of the median ones
-    mapped      Mapped.run over the loop: inputs and outputs stay in memory that host and device share
-    --trace     frames under way on a queue that records times, in Chrome's trace event format, with the part of the
+    frames/s    Model.run repeatedly, and Model.submit with --depth frames in flight; their ratio, whose target is at
+                least 1, of the fastest turns and of the median ones
+    mapped      Mapped.run divided by the loop: inputs and outputs stay in memory that host and device share
+    --trace     frames in flight on a queue that records times, in Chrome's trace event format, with the part of the
                 uploads' and downloads' time in which a launch of another frame runs
     --loads     loads of the model, and ten runs of each: how much the process and the device's driver grow
 """
@@ -73,7 +74,7 @@ class Row:
         return self.error <= self.tolerance
 
     def ratio(self, over: str, under: str, figure: str = "minimum") -> float | None:
-        """One way's seconds in parts of another's."""
+        """One way's seconds divided by another's."""
         return getattr(self.timings[over], figure) / getattr(self.timings[under], figure) if self.timings else None
 
     def rate(self, way: str, figure: str = "median") -> float | None:
@@ -125,7 +126,7 @@ GROWTH = (
 
 
 def main(options: argparse.Namespace) -> int:
-    """Measures every network that the command line names; 1 where a result is wrong."""
+    """Measures every network that the command line names; 1 if a result is wrong."""
     device = select(read_config(device=options.device).device)
     names = options.network or DEFAULT
     rows, frames = [], []
@@ -186,7 +187,7 @@ def time_ways(
             model.run(inputs)
 
     def submit() -> None:
-        # As run after run, it keeps no result: memory that is taken anew costs more than the copy into it.
+        # Like run_after_run, it keeps no result: new memory costs more than the copy into it.
         frames: deque[Frame] = deque()
         for _ in range(FRAMES):
             frames.append(model.submit(inputs, options.depth))
@@ -205,7 +206,7 @@ def time_ways(
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(options.repeat + 2):
         for name, (way, frames) in ways.items():
-            # What another way left behind, idle threads and clocks, is not measured.
+            # Not measured: idle threads and clocks, which the previous way left.
             way()
             found = timed(way) / frames
             if turn > 1:
@@ -214,7 +215,7 @@ def time_ways(
 
 
 def traced_frames(model: imgconv.Model, device: DeviceInfo, inputs: Mapping[str, Any], depth: int) -> list[Ticks]:
-    """When FRAMES frames under way together were uploaded, computed and downloaded, after as many to warm up."""
+    """The times of upload, compute and download of FRAMES frames in flight together, after as many to warm up."""
     pipeline = Pipeline(Session(model.plan, open_device(device, profile=True)))
     frames: list[Frame] = [pipeline.submit(inputs, depth) for _ in range(2 * FRAMES)]
     for frame in frames:
@@ -222,7 +223,7 @@ def traced_frames(model: imgconv.Model, device: DeviceInfo, inputs: Mapping[str,
     ticks = [frame.ticks for frame in frames[FRAMES:]]
     alone: list[Ticks] = []
     for before, each in zip(ticks, ticks[1:], strict=False):
-        # NVIDIA's barrier ends when it is enqueued. Launches start where the frame's uploads and those before are over.
+        # NVIDIA's barrier ends when it is enqueued. Launches start after this frame's uploads and earlier launches.
         start = max(each["compute"][0], before["compute"][1], each.get("upload", (0, 0))[1])
         alone.append({**each, "compute": (start, each["compute"][1])})
     return alone
@@ -278,7 +279,7 @@ def grow(
 
 
 def process_bytes() -> int:
-    """Bytes of this process that lie in memory, on Linux."""
+    """Bytes of this process in memory, on Linux."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
 

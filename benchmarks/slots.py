@@ -1,13 +1,13 @@
-"""What Mesa's compiler makes of candidates for small GPUs, as CSV: what their cost model is fitted to.
+"""Mesa's statistics of candidates for small GPUs, as CSV, to which their cost model is fitted.
 
     python -m benchmarks.slots [NAME or FILE.onnx ...] [--gpu 630] [--problems N] [--candidates N] --csv FILE
 
-Problems and candidates are spread as `python -m benchmarks.choice --spread` does it. Each is compiled without what is
-fused into its stores, of which the cost model knows nothing. The figures of a row are those of `python -m
+Problems and candidates are drawn as in `python -m benchmarks.choice --spread`. Each is compiled without epilogues,
+which the cost model leaves out. The figures of a row are those of `python -m
 benchmarks.adreno`, which says where Mesa comes from: issue slots and texture reads of a work item, registers of four
 floats, waves that fit in a core, accesses to spilled registers, and lanes of the launch.
 
-What benchmarks/measured/a630.csv holds was made so:
+benchmarks/measured/a630.csv is made by:
 
     python -m benchmarks.slots --problems 64 --candidates 12 --csv a630.csv
 """
@@ -38,7 +38,7 @@ FIGURES = ("issue", "reads", "registers", "waves", "spills", "lanes")
 
 
 def launches_of(asked: Asked, choices: Sequence[Specialisation]) -> list[Launch]:
-    """The problem's launch by each choice, without what is fused into its stores."""
+    """The problem's launch by each choice, without its epilogue."""
     plan = prepare_copies(asked.prepared, asked.nodes, choices).plan()
     return [launch for launch in adreno.without_epilogues(plan).launches if launch.choice]
 
@@ -61,7 +61,7 @@ def measurements_of(
 
 
 def measure(mesa: Mesa, problems: Sequence[Asked], options: argparse.Namespace, config: Config, target: Target) -> int:
-    """Compiles the candidates and writes what Mesa says; returns how many rows."""
+    """Compiles the candidates and writes Mesa's statistics; returns the number of rows."""
     made = []
     for asked in problems:
         choices = asked.candidates[: options.candidates]

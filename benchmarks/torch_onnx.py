@@ -1,4 +1,4 @@
-"""An ONNX file run by torch, operator by operator: what imgconv.export_onnx writes for networks, and little more."""
+"""Runs an ONNX file by torch, operator by operator: the operators of imgconv.export_onnx, and few more."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _attributes(node: onnx.NodeProto) -> Attributes:
 
 
 def _padded(torch: Any, x: Any, pads: list[int], value: float) -> Any:
-    """ONNX's befores then afters, of the last axes."""
+    """Pads the last axes by ONNX's pads: befores, then afters."""
     half = len(pads) // 2
     flat = [n for axis in reversed(range(half)) for n in (pads[axis], pads[axis + half])]
     return torch.nn.functional.pad(x, flat, value=value) if any(flat) else x
