@@ -106,7 +106,7 @@ class Mesa:
             raise Error(f"Mesa in {self.folder} does not start: {child.stderr.strip()[-600:]}")
         for number, text in enumerate(texts[: len(answers) + bool(child.returncode)]):
             answer = answers[number] if number < len(answers) else f"failed Mesa's compiler died ({child.returncode})"
-            # One variant takes any global offset; if there are two, the second is for launches without offset.
+            # One variant takes any global offset; if there are two, the second is for the usual launch.
             made = [v for v in variants if v["kernel"] in (f"k{number}", f"__wrapped_k{number}") and not v["internal"]]
             found[text] = made[:2][-1] if answer == "built" and made else {"error": answer.removeprefix("failed ")}
             file = self._cache_file(text, gpu)

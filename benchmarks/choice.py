@@ -194,7 +194,7 @@ def collect(networks: Sequence[str], config: Config, target: Target) -> list[Ask
 
 
 def spread(problems: Sequence[Asked], count: int) -> list[Asked]:
-    """The problems in a drawn order, each with `count` candidates: half of the least predicted cost, half any."""
+    """The problems in a drawn order, `count` candidates first in each: half of the least predicted cost, half any."""
     mixed = random.Random(0).sample(problems, len(problems))
     return [replace(asked, candidates=_some_of_all(asked.candidates, count)) for asked in mixed]
 

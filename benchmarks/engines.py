@@ -29,7 +29,7 @@ Run = Callable[[Arrays], dict[str, Any]]
 class Request:
     """What a process loads. outputs: names in order; platform, device: of OpenCL; settings: of imgconv.load.
 
-    folder: where converted models may be kept.
+    folder: for converted models.
     """
 
     path: str

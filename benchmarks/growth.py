@@ -130,7 +130,7 @@ LAUNCHES = (
 
 
 def load(network: Network, device: DeviceInfo, options: argparse.Namespace) -> list[Case]:
-    """One size, loaded and checked; under --max-image too, where that cuts textures into more tiles."""
+    """One size, loaded and checked; under --max-image too, if that cuts textures into more tiles."""
     inputs = draw_inputs(network.graph.inputs)
     expected = run_oracle(network.path, inputs)
     cases = [check(network, None, inputs, expected, device, options)]

@@ -290,7 +290,7 @@ def _halvings(first: int, limit: int, divisor: int) -> list[int]:
 
 
 def evaluate(tokens: list[str]) -> int:
-    """The value of a constant integer expression, as in C where no operand is negative. ValueError for any other."""
+    """The value of a constant integer expression, as in C if no operand is negative. ValueError for any other."""
     words = {"&&": " and ", "||": " or ", "!": " not ", "/": "//"}
     text = "".join(words.get(token, token) for token in tokens)
     if not text.strip() or not re.fullmatch(r"(?:[\d\s()+\-*/%<>=!]|and|or|not)*", text):

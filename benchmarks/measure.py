@@ -173,7 +173,7 @@ def make_table(title: str, columns: Sequence[Column], rows: Sequence[Any]) -> Ta
 
 
 def publish(options: argparse.Namespace, content: Mapping[str, Any], *shown: Table | str) -> None:
-    """Tables and lines on stdout, and the content as JSON where --json asks for it."""
+    """Tables and lines on stdout, and the content as JSON if --json asks for it."""
     if options.json == "-":
         terminal.print_json(content)
         return

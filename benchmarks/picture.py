@@ -149,7 +149,7 @@ def draw_frame(format: Format, size: Size) -> Any:
 def check_pixels(
     model: Model, frame: Any, how: Preparation, size: Size, device: DeviceInfo, settings: dict[str, Any]
 ) -> tuple[float, Any]:
-    """The largest difference from Pillow in parts of 255, and the input as the device makes it."""
+    """The largest difference from Pillow, with pixels from 0 to 255, and the input as the device makes it."""
     picture = Tensor.input("picture", frame.shape, "uint8")
     graph = build_graph({"made": prepared(picture, _size_of(model), how)})
     made = imgconv.load(graph, device, **settings)(frame)

@@ -41,7 +41,7 @@ class TorchModel:
         return [known[name] for name in self.outputs]
 
     def _tensor(self, array: Any, on_device: bool) -> Any:
-        """Floats on the device; whole numbers on the host, where shapes and axes are read."""
+        """Floats on the device; whole numbers on the host, which reads shapes and axes."""
         tensor = self.torch.from_numpy(array.copy())
         return tensor.to(self.device) if on_device or array.dtype.kind == "f" else tensor
 
