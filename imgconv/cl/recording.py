@@ -68,7 +68,7 @@ class CommandBuffer:
     extension: ClassVar[str] = "cl_khr_command_buffer"
 
     def __init__(self, context: Context, launches: Sequence[Launch], functions: Functions) -> None:
-        """Raises DeviceError where the driver refuses."""
+        """Raises DeviceError if the driver refuses."""
         self._info, self._enqueue = context.info, functions["clEnqueueCommandBufferKHR"]
         if _required_properties(context, functions):
             raise DeviceError("command buffers need an out-of-order or a profiled queue here")
@@ -102,7 +102,7 @@ class RecordedQueue:
     extension: ClassVar[str] = "cl_qcom_recordable_queues"
 
     def __init__(self, context: Context, launches: Sequence[Launch], functions: Functions) -> None:
-        """Raises DeviceError where the driver refuses."""
+        """Raises DeviceError if the driver refuses."""
         self._info, self._enqueue = context.info, functions["clEnqueueRecordingQCOM"]
         self._queue = ctypes.c_void_p(context.queue.int_ptr)
         longest = device_number(context.handle.devices[0], RECORDING_MAX_SIZE)
