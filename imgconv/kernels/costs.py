@@ -134,7 +134,6 @@ class SmallGpuCosts(DeviceCosts):
     depthwise_line: int = 40  # texels of a line and of sums, if that loop stays
     depthwise_window: int = 45  # texels of an unrolled window
     depthwise_sums: int = 8  # texels of sums, with an unrolled window
-    winograd_sums: int = 16  # texels of sums, the only number for which the loop is not unrolled
     held_by_1x1: int = 42  # texels of sums, input and weights, with a 1x1 window
     sums: int = 16  # texels of sums with a larger window
     held: int = 40  # texels of sums, a line and weights
