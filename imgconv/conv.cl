@@ -89,9 +89,6 @@
 #define WEIGHT(n) READ_WEIGHT(first_weights[n], step)
 #endif
 
-// The weights of an input lane, for vector o.
-#define WEIGHT_OF(lane, o) ((lane) < INPUT_LANES ? WEIGHT((lane) * BLOCK_VECTORS + (o)) : (VECTOR)(0.0f))
-
 // The sums of a work item one after another: `columns` in a row.
 #define FOR_EACH(columns)                                              \
   _Pragma("unroll") for (int row = 0; row < BLOCK_ROWS; row++)         \
@@ -117,7 +114,7 @@ inline void read_tile(
 #define STORE_SUM(row, column, o) STORE(row, column, first_quad + (o), sum[row][OUTPUT_AT(column)][o])
 #define STORE_QUAD(o) { LOADS(first_quad + (o)) EACH_POSITION(STORE_SUM, o) }
 
-// A sum, and to it the channels of a texel times the weights of each. Weights of channels that there are not are zero.
+// A sum, and to it the channels of a texel times the weights of each; only INPUT_LANES of them are used.
 inline VECTOR add_products(VECTOR sum, QUAD texel, VECTOR weight_x, VECTOR weight_y, VECTOR weight_z, VECTOR weight_w) {
   sum = mad((VECTOR)(texel.x), weight_x, sum);
 #if INPUT_LANES > 1
@@ -265,8 +262,16 @@ WORK_GROUP __kernel void NAME(
 #pragma unroll
             for (int o = 0; o < BLOCK_VECTORS; o++) {
               // Variables, not an array: Intel's CPU compiler then makes faster code.
-              const VECTOR weight_x = WEIGHT_OF(0, o), weight_y = WEIGHT_OF(1, o);
-              const VECTOR weight_z = WEIGHT_OF(2, o), weight_w = WEIGHT_OF(3, o);
+              VECTOR weight_x = WEIGHT(o), weight_y = weight_x, weight_z = weight_x, weight_w = weight_x;
+#if INPUT_LANES > 1
+              weight_y = WEIGHT(BLOCK_VECTORS + o);
+#endif
+#if INPUT_LANES > 2
+              weight_z = WEIGHT(2 * BLOCK_VECTORS + o);
+#endif
+#if INPUT_LANES > 3
+              weight_w = WEIGHT(3 * BLOCK_VECTORS + o);
+#endif
 #pragma unroll
               for (int row = 0; row < BLOCK_ROWS; row++)
 #pragma unroll
