@@ -2,7 +2,7 @@
 
 The dataclasses of graph/nodes.py and compiling/plan.py, and those of their fields, can be written. Reading makes only
 these, and numbers, text and arrays: it runs no code, unlike a pickle. But a plan holds kernel texts, and the compiled
-file holds driver binaries beside it (saved.py); the device runs both. An object that occurs several times is written
+file holds driver binaries too (compiled_file.py): a device runs both. An object that occurs twice is written
 once, and arrays go to a blob of their own.
 """
 
