@@ -1,0 +1,234 @@
+"""imgconv.cl.image: images and buffers."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+from imgconv.cl import image, program, queue
+from imgconv.cl.device import Context
+from imgconv.errors import DeviceError, InputError, ResourceError
+
+SIZES = [(1, 1), (3, 5), (17, 33)]
+LAYERS = [0, 1, 3]
+DTYPES = [np.float32, np.float16]
+
+SAMPLER = "constant sampler_t SAMPLER = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CLK_FILTER_NEAREST;\n"
+
+READ_AROUND = (
+    SAMPLER
+    + """
+kernel void single(read_only image2d_t source, write_only image2d_t destination) {
+  int2 at = (int2)(get_global_id(0), get_global_id(1));
+  write_imagef(destination, at, read_imagef(source, SAMPLER, at - 2));
+}
+kernel void layered(read_only image2d_array_t source, write_only image2d_array_t destination) {
+  int4 at = (int4)(get_global_id(0), get_global_id(1), get_global_id(2), 0);
+  write_imagef(destination, at, read_imagef(source, SAMPLER, at - (int4)(2, 2, 0, 0)));
+}
+"""
+)
+
+
+def random_texels(shape: tuple[int, ...], dtype: type[np.floating]) -> np.ndarray:
+    return np.random.default_rng(7).uniform(-100, 100, shape).astype(dtype)
+
+
+def uploaded(
+    context: Context, width: int, height: int, layers: int, dtype: type[np.floating]
+) -> tuple[cl.Image, np.ndarray]:
+    created = image.create_image(context, width, height, layers, dtype)
+    array = random_texels(image.image_shape(created), dtype)
+    image.upload(context, created, array)
+    return created, array
+
+
+# Images
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_an_image_is_an_array_by_its_type(layers: int) -> None:
+    """Mesa's rusticl says of a plain image that it has one layer."""
+    kind = cl.mem_object_type.IMAGE2D_ARRAY if layers > 1 else cl.mem_object_type.IMAGE2D
+    answers: Any = SimpleNamespace(type=kind, width=5, height=4, array_size=layers)
+    assert image.image_shape(answers) == ((layers, 4, 5, 4) if layers > 1 else (4, 5, 4))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layers", LAYERS)
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_round_trip(context: Context, width: int, height: int, layers: int, dtype: type[np.floating]) -> None:
+    created, array = uploaded(context, width, height, layers, dtype)
+    assert array.shape == ((layers, height, width, 4) if layers > 1 else (height, width, 4))
+    assert image.image_dtype(created) == dtype
+    result = image.download(context, created)
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(result, array)
+
+
+def test_upload_takes_any_memory_order(context: Context) -> None:
+    created = image.create_image(context, 3, 5, 0, np.float32)
+    array = np.asfortranarray(random_texels((5, 3, 4), np.float32))
+    image.upload(context, created, array)
+    np.testing.assert_array_equal(image.download(context, created), array)
+
+
+def test_upload_refuses_another_shape_or_dtype(context: Context) -> None:
+    created = image.create_image(context, 3, 5, 0, np.float32)
+    for shape, dtype in (((3, 5, 4), np.float32), ((5, 3), np.float32), ((5, 3, 4), np.float16)):
+        with pytest.raises(InputError, match="does not fit"):
+            image.upload(context, created, np.zeros(shape, dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layers", [0, 3])
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_reads_outside_give_zero(
+    context: Context, width: int, height: int, layers: int, dtype: type[np.floating]
+) -> None:
+    source, array = uploaded(context, width, height, layers, dtype)
+    destination, _ = uploaded(context, width + 4, height + 4, layers, dtype)
+    built = program.build(context, READ_AROUND, "read_around.cl")
+    launch = program.kernel(built, "layered" if layers else "single")
+    launch.set_args(source, destination)
+    queue.enqueue(context, launch, (width + 4, height + 4, max(1, layers)))
+    border = [(0, 0)] * (array.ndim - 3) + [(2, 2), (2, 2), (0, 0)]
+    np.testing.assert_array_equal(image.download(context, destination), np.pad(array, border))
+
+
+def test_half_overflows_to_infinity_or_the_largest_half(context: Context) -> None:
+    source = image.create_image(context, 1, 1, 0, np.float32)
+    destination = image.create_image(context, 5, 5, 0, np.float16)
+    image.upload(context, source, np.array([[[70000.0, -70000.0, 65504.0, 0.5]]], np.float32))
+    launch = program.kernel(program.build(context, READ_AROUND, "read_around.cl"), "single")
+    launch.set_args(source, destination)
+    queue.enqueue(context, launch, (5, 5))
+    written = image.download(context, destination)[2, 2]
+    # OpenCL lets a driver round to the nearest half or towards zero; 65504 is the largest.
+    assert written[0] in (np.inf, 65504.0) and written[1] == -written[0]
+    np.testing.assert_array_equal(written[2:], [65504.0, 0.5])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layers", [0, 3])
+def test_fill_region(context: Context, layers: int, dtype: type[np.floating]) -> None:
+    created, expected = uploaded(context, 17, 33, layers, dtype)
+    rgba = (1.5, -2.0, 0.25, 4.0)
+    if layers:
+        image.fill(context, created, rgba, (3, 4, 1), (5, 6, 2))
+        expected[1:3, 4:10, 3:8] = rgba
+    else:
+        image.fill(context, created, rgba, (3, 4), (5, 6))
+        expected[4:10, 3:8] = rgba
+    np.testing.assert_array_equal(image.download(context, created), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layers", LAYERS)
+def test_fill_whole_and_allocate(context: Context, layers: int, dtype: type[np.floating]) -> None:
+    created, array = uploaded(context, 3, 5, layers, dtype)
+    image.fill(context, created, (1, 2, 3, 4))
+    np.testing.assert_array_equal(image.download(context, created), np.broadcast_to([1, 2, 3, 4], array.shape))
+    image.allocate(context, created)
+    assert not image.download(context, created).any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_copy_region(context: Context, dtype: type[np.floating]) -> None:
+    source, array = uploaded(context, 17, 33, 0, dtype)
+    destination = image.create_image(context, 9, 11, 0, dtype)
+    image.fill(context, destination, (0, 0, 0, 0))
+    image.copy_region(context, source, destination, (2, 3), (1, 4), (7, 5))
+    expected = np.zeros((11, 9, 4), dtype)
+    expected[4:9, 1:8] = array[3:8, 2:9]
+    np.testing.assert_array_equal(image.download(context, destination), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_copy_region_between_layers(context: Context, dtype: type[np.floating]) -> None:
+    source, array = uploaded(context, 7, 5, 3, dtype)
+    destination, expected = uploaded(context, 5, 9, 2, dtype)
+    image.copy_region(context, source, destination, (2, 1, 1), (1, 3, 0), (4, 3, 2))
+    expected[0:2, 3:6, 1:5] = array[1:3, 1:4, 2:6]
+    np.testing.assert_array_equal(image.download(context, destination), expected)
+
+
+def test_copy_outside_is_refused(context: Context) -> None:
+    source, _ = uploaded(context, 3, 5, 0, np.float32)
+    destination, _ = uploaded(context, 3, 5, 0, np.float32)
+    with pytest.raises(DeviceError, match="3x5 texels, float32"):
+        image.copy_region(context, source, destination, (0, 0), (1, 1), (3, 5))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layers", LAYERS)
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_mapped(context: Context, width: int, height: int, layers: int, dtype: type[np.floating]) -> None:
+    created, expected = uploaded(context, width, height, layers, dtype)
+    with image.mapped(context, created) as array:
+        np.testing.assert_array_equal(array, expected)
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+    with image.mapped(context, created, write=True) as array:
+        array[..., -1, -1, 2] = 12.5
+        array[..., 0, 0, 1] = -3.0
+    expected[..., -1, -1, 2] = 12.5
+    expected[..., 0, 0, 1] = -3.0
+    np.testing.assert_array_equal(image.download(context, created), expected)
+
+
+def test_image_past_the_limit_names_tensor_shape_and_limit(context: Context) -> None:
+    width = context.info.max_image_width + 1
+    with pytest.raises(ResourceError) as caught:
+        image.create_image(context, width, 2, 0, np.float16, "mask")
+    assert caught.value.tensor == "mask"
+    assert caught.value.shape == (2, width, 4)
+    for part in ("mask", f"{width}x2", "float16", f"{width - 1}x{context.info.max_image_height}"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(("width", "height", "layers"), [(0, 1, 0), (1, 0, 0), (1, 2**20, 0), (1, 1, 2**20)])
+def test_impossible_sizes_are_refused(context: Context, width: int, height: int, layers: int) -> None:
+    with pytest.raises(ResourceError, match="not possible"):
+        image.create_image(context, width, height, layers, np.float32)
+
+
+def test_dtype_without_images_is_refused(context: Context) -> None:
+    with pytest.raises(ResourceError, match=r"no RGBA images of int32.*float32"):
+        image.create_image(context, 1, 1, 0, np.int32)
+    without_half = dataclasses.replace(context, info=dataclasses.replace(context.info, half_images=False))
+    with pytest.raises(ResourceError, match="no RGBA images of float16"):
+        image.create_image(without_half, 1, 1, 0, np.float16)
+
+
+def test_more_than_all_memory_is_a_resource_error(context: Context) -> None:
+    info = context.info
+    with pytest.raises(ResourceError) as caught:
+        largest = (info.max_image_width, info.max_image_height, info.max_image_layers)
+        image.allocate(context, image.create_image(context, *largest, np.float32, "vast"), "vast")
+    assert "vast" in str(caught.value)
+    assert str(info.global_memory_bytes) in caught.value.limit
+
+
+# Buffers
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, np.int32])
+def test_buffer_round_trip(context: Context, dtype: type[np.generic]) -> None:
+    array = np.arange(15).reshape(3, 5).astype(dtype)
+    buffer = image.create_buffer(context, array.T)
+    np.testing.assert_array_equal(image.download_buffer(context, buffer, (5, 3), dtype), array.T)
+
+
+def test_buffer_sizes_are_checked(context: Context) -> None:
+    buffer = image.create_buffer(context, 16)
+    with pytest.raises(InputError, match="20 bytes"):
+        image.download_buffer(context, buffer, (5,), np.float32)
+    for size in (0, context.info.max_allocation_bytes + 1):
+        with pytest.raises(ResourceError, match="'weights'"):
+            image.create_buffer(context, size, "weights")
