@@ -10,6 +10,10 @@ import sys
 import pytest
 
 from imgconv.cl.device import Context, DeviceInfo, list_devices, no_driver_message, open_device
+from imgconv.config import Config
+
+# Float; half in tiles, on the plan of a GPU.
+WAYS = {"float": (Config(), "cpu"), "half tiled gpu": (Config(float16=1, max_image=8), "gpu")}
 
 
 @functools.cache
@@ -47,3 +51,9 @@ def device(request: pytest.FixtureRequest) -> DeviceInfo:
 def context(device: DeviceInfo) -> Context:
     """Each OpenCL device of this machine in turn, opened once for the whole session."""
     return opened(device)
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> tuple[Config, str]:
+    """Settings, and the kind of device to plan for."""
+    return WAYS[request.param]

@@ -106,6 +106,11 @@ def check(
     return plan
 
 
+def check_way(problems: Sequence[Problem], context: Context, way: tuple[Config, str]) -> Plan:
+    """`check` with the settings and the kind of device that the fixture `way` gives."""
+    return check(problems, context, way[0], target(context, way[1]))
+
+
 def winograd_tile(launch: Launch) -> int:
     """The outputs of a tile of Winograd's filtering; 0 where a launch does without it."""
     return next((tile for tile in (2, 4) if f"Winograd F({tile}, 3)" in launch.specialisation), 0)

@@ -24,7 +24,9 @@ SAMPLE = {
     "product": "oclgrind",
     "windows": "oclgrind and not large",
     "rows": "oclgrind and (launch or bounds or tiles)",
-    "generated": "oclgrind and not huge and not repeated and not operations and not past_short",
+    "generated": "oclgrind and not operations and not past_short",
+    "reductions": "oclgrind and not huge and not repeated",
+    "neighbours": "oclgrind",
 }
 OUTSIDE = """
 import numpy
