@@ -207,6 +207,32 @@ def check_plan(plan: Plan, limits: ImageLimits) -> None:
         assert any(n.writes == plan.output_buffers[value.name] for n in plan.launches)
 
 
+# Small networks
+
+def small_networks() -> dict[str, Graph]:
+    """What real networks are made of, each at a small size."""
+    x = Tensor.input("x", (1, 3, 16, 16))
+    stem = (x.conv2d(const(8, 3, 3, 3), const(8), stride=2, padding=1) * const(8, 1, 1) + const(8, 1, 1, seed=1)).relu()
+    gate = stem.mean([2, 3], keepdims=True).conv2d(const(4, 8, 1, 1), const(4)).relu()
+    gate = gate.conv2d(const(8, 4, 1, 1), const(8)).sigmoid()
+    centred = stem - stem.mean([2, 3], keepdims=True)
+    normal = centred / ((centred * centred).mean([2, 3], keepdims=True) + 1e-5).sqrt()
+    up = convolution(stem, const(8, 4, 2, 2), [2, 2], [0, 0, 0, 0], [1, 1], output=[16, 16], transposed=True)
+    wide = stem.pad([0, 0, 1, 1], [0, 0, 1, 1]).conv2d(const(8, 1, 3, 3), groups=8)
+    pooled = stem.max_pool(3, 2, 1)
+    outputs = {
+        "residual": (stem + wide.silu().conv2d(const(8, 8, 1, 1), const(8))).relu(),
+        "squeeze and excite": (stem * gate).conv2d(const(6, 8, 1, 1)).hardswish(),
+        "concatenations": concatenate([stem, wide, stem.slice(1, 0, 3), x.slice(2, 0, 8).slice(3, 8, 16)], 1).tanh(),
+        "instance norm": (normal * const(8, 1, 1, seed=2) + const(8, 1, 1, seed=3)).elu(),
+        "softmax head": (pooled.reshape(1, -1) @ const(128, 10, low=-0.2, high=0.2) + const(10)).softmax(1),
+        "transposed convolution": concatenate([up + const(4, 1, 1), x], 1).conv2d(const(2, 7, 1, 1)).sigmoid(),
+        "depth to space": stem.depth_to_space(2).conv2d(const(3, 2, 3, 3), const(3), padding=1).softmax(1),
+        "average pool": stem.pool("sum", [2, 2], [2, 2], scale=0.25).leaky_relu(0.1).upsample(2) + stem,
+    }
+    return {name: build_graph({"y": tensor}) for name, tensor in outputs.items()}
+
+
 # Random networks
 
 @dataclass
