@@ -1,59 +1,30 @@
-"""The benchmarks' arithmetic, their reading of kernels, and what they write; nothing here needs a device."""
+"""The benchmarks' arithmetic, and what they write; nothing here needs a device."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import math
-import re
-import zlib
-from collections.abc import Mapping
 from dataclasses import replace
-from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
-from graphs import Taking
+from benchmark_graphs import CPU, GPU, small_graph, weights
 
-from benchmarks import adreno, adreno_mesa, choice, engines, growth, kernel, measure, memory, model, networks, peers
-from benchmarks.kernel_text import Loop, evaluate, preprocess, read_kernel
+from benchmarks import adreno, choice, engines, growth, kernel, measure, memory, model, networks, peers
 from imgconv.compiling.lower import lower
-from imgconv.compiling.plan import Plan
 from imgconv.config import Config
-from imgconv.errors import Error, InputError
+from imgconv.errors import InputError
 from imgconv.graph.evaluate import evaluate_graph
-from imgconv.graph.nodes import Convolution, Graph
+from imgconv.graph.nodes import Convolution
 from imgconv.kernels import conv_candidates
-from imgconv.kernels.conv import Problem, Specialisation
-from imgconv.kernels.layout import ImageLimits
-from imgconv.kernels.target import Target
+from imgconv.kernels.conv import Problem
 from imgconv.passes import run_passes
 from imgconv.reports.peaks import Peaks
 from imgconv.running import timing
 from imgconv.tensor import Tensor, build_graph, convolution
-
-GPU = Target(ImageLimits(16384, 16384, 2048), "gpu", 2)
-CPU = Target(ImageLimits(16384, 16384, 2048), "cpu", 2)
-
-
-def weights(*shape: int) -> Tensor:
-    seed = zlib.crc32(str(shape).encode())
-    return Tensor.constant(numpy.random.default_rng(seed).normal(size=shape).astype(numpy.float32))
-
-
-def small_graph() -> Graph:
-    """Two convolutions, a pooled vector, a product."""
-    x = Tensor.input("x", (1, 3, 16, 16))
-    y = convolution(x, weights(16, 3, 3, 3), [1, 1], [1] * 4, [1, 1]).relu()
-    z = convolution(y, weights(32, 16, 1, 1), [1, 1], [0] * 4, [1, 1]).relu()
-    pooled = z.reduce("sum", (2, 3), False)
-    return build_graph({"y": pooled.matmul(weights(32, 10))}, [x], "small")
-
-
-def small_plan(target: Target = GPU) -> Plan:
-    return lower(run_passes(small_graph()), Config(), target)
 
 
 # Statistics
@@ -102,207 +73,6 @@ def test_inputs_are_the_same_each_time() -> None:
 def test_peaks_name_the_binding_one() -> None:
     least = Peaks(operations=100.0, reads=10.0, bytes=1.0).least_seconds(200.0, 10.0, 3.0)
     assert least == {"multiply-adds": 2.0, "texture reads": 1.0, "bandwidth": 3.0}
-
-
-# Reading kernels
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("(56 + 4 - 1) / 4", 14), ("7 % 4", 3), ("1 && !0", 1), ("2 < 1 || 3 >= 3", 1), ("4 != 4", 0)]
-)
-def test_evaluate(text: str, value: int) -> None:
-    tokens, _ = preprocess(text)
-    assert evaluate(tokens) == value
-
-
-def test_evaluate_refuses_what_is_not_constant() -> None:
-    with pytest.raises(ValueError, match=r"not a constant: row \+ 1"):
-        evaluate(["row", "+", "1"])
-
-
-KERNEL = """
-#define STEPS 6
-#define HALF (STEPS / 2)
-#define READ(x, y) read_imagef(a, TEXEL, (int2)(x, y))
-#ifndef STEPS
-#define STEPS 99
-#endif
-inline float4 twice(int x) { return READ(x, 0) + READ(x, 1); }
-__kernel void k(__global float4 *o) {
-  if (get_global_id(0) >= 30 || get_global_id(1) >= HALF) return;
-  for (int r = get_local_id(0); r < 130; r += 64) {
-#if HALF == 3 && defined(STEPS)
-#pragma unroll
-    for (int n = 0; n < HALF; n++)
-      if (n > 0) sum = mad(READ(n, r), w, sum); else sum += twice(r);
-#else
-    for (int n = 0; n < 1000; n++) sum += READ(n, n);
-#endif
-  }
-  for (int h = 32; h > 0; h /= 2) { part[h] = 0; }
-  for (int n = 1; n <
-       STEPS; n += 2) sum += twice(n);
-}
-#undef STEPS
-"""
-
-
-def test_loops_trips_reads_and_multiply_adds() -> None:
-    found = read_kernel(KERNEL)
-    outer, halving, last = found.loops.loops
-    (inner,) = outer.loops
-    assert (outer.trips, inner.trips, halving.trips, last.trips) == (3, 3, 6, 3)
-    assert inner.unrolled and not outer.unrolled
-    assert (inner.reads, inner.multiply_adds, last.reads) == (3, 4, 2)
-    assert found.loops.total_reads == 3 * 3 * 3 + 3 * 2
-    assert found.loops.total_multiply_adds == 3 * 3 * 4
-    assert found.limits == (30, 3)
-    assert found.items((32, 4)) == 90 and found.items((16, 2)) == 32
-
-
-def one_by_one(problem: Problem, kind: str, units: int) -> Specialisation:
-    """The best that multiplies by each weight of the window, not by Winograd's taps."""
-    made = [c for c in conv_candidates.candidates(problem, kind) if not c.winograd]
-    return min(made, key=lambda c: conv_candidates.predicted_cost(problem, c, kind, units))
-
-
-@pytest.mark.parametrize("target", [GPU, CPU], ids=["gpu", "cpu"])
-@pytest.mark.parametrize(
-    ("channels", "filters", "window", "groups", "transposed"),
-    [(16, 32, 3, 1, False), (16, 16, 1, 1, False), (16, 16, 3, 16, False), (3, 8, 5, 1, False), (16, 8, 2, 1, True)],
-)
-def test_the_text_says_what_a_convolution_costs(
-    target: Target, channels: int, filters: int, window: int, groups: int, transposed: bool
-) -> None:
-    x = Tensor.input("x", (1, channels, 16, 16))
-    shape = (channels, filters) if transposed else (filters, channels // groups)
-    w, pads = weights(*shape, window, window), [0 if transposed else window // 2] * 4
-    strides = [2, 2] if transposed else [1, 1]
-    y = convolution(x, w, strides, pads, [1, 1], groups, None, transposed)
-    plan = lower(run_passes(build_graph({"y": y}, [x])), Config(), target, chooser=Taking(convolution=one_by_one))
-    (launch,) = (launch for launch in plan.launches if launch.multiply_adds)
-    text = read_kernel(launch.source.text)
-    items = text.items(launch.source.global_size)
-    made = text.loops.total_multiply_adds * items
-    whole = ceil(channels / 4) * 4 / channels if groups == 1 and channels > 4 else 1
-    assert launch.multiply_adds <= made <= launch.multiply_adds * whole * 2
-    block = [int(n) for n in launch.specialisation.split()[1].strip(",").split("x")]
-    taps = 1 if transposed else window
-    quads = 1 if groups > 1 else ceil(channels / 4)
-    passes = re.search(r"(\d+) passes", launch.specialisation)
-    sums = math.prod(block) * (int(passes[1]) if passes else 1)
-    lanes = min(4, channels) if groups == 1 else 1
-    assert text.loops.total_multiply_adds == sums * 4 * quads * taps**2 * lanes
-
-
-def test_every_launch_is_read() -> None:
-    for target in (GPU, CPU):
-        for launch in small_plan(target).launches:
-            text = read_kernel(launch.source.text)
-            assert text.items(launch.source.global_size) > 0
-            assert bool(text.loops.total_multiply_adds) == bool(launch.multiply_adds)
-
-
-# Machine code
-
-
-def block(depth: int, issue: int, reads: int = 0, multiply_adds: int = 0, preamble: int = 0) -> dict[str, Any]:
-    cat = [0, 0, 0, multiply_adds, 0, reads, 0, 0]
-    return {"depth": depth, "n": issue, "tex": reads, "cat": cat, "preamble": preamble}
-
-
-def test_blocks_become_loops() -> None:
-    blocks = [
-        block(0, 100, preamble=1), block(0, 5), block(1, 2), block(2, 10, 3, 8), block(1, 4), block(0, 1), block(1, 7),
-    ]
-    found = adreno.machine_loops(blocks)
-    assert found.issue == 6
-    assert [(loop.issue, len(loop.loops)) for loop in found.loops] == [(6, 1), (7, 0)]
-    assert (found.loops[0].loops[0].reads, found.loops[0].loops[0].multiply_adds) == (3, 8)
-
-
-def test_loops_that_were_unrolled_are_found_out() -> None:
-    """16 quads of 3 rows, where the machine code has both loops, one of them, or none."""
-    rows = Loop(3, False, 2, 8)
-    source = Loop(1, False, 1, 0, [Loop(16, False, 0, 0, [rows, Loop(1)])])
-    both = adreno.machine_loops([block(0, 5, 1), block(1, 1), block(2, 10, 2, 9), block(0, 1)])
-    assert adreno.item_work(both, source) == adreno.Work(6 + 16 * (1 + 3 * 10), 1 + 16 * 6, 16 * 3 * 9)
-    outer = adreno.machine_loops([block(0, 5, 1), block(1, 30, 6, 25), block(0, 1)])
-    assert adreno.item_work(outer, source) == adreno.Work(6 + 16 * 30, 1 + 16 * 6, 16 * 25)
-    none = adreno.machine_loops([block(0, 500, 97, 390)])
-    assert adreno.item_work(none, source) == adreno.Work(500, 97, 390)
-
-
-def test_a_loop_beside_another_is_told_by_its_reads() -> None:
-    source = Loop(1, False, 0, 0, [Loop(10, False, 4), Loop(6, False, 0), Loop(20, False, 1)])
-    machine = adreno.machine_loops([block(0, 1, 40), block(1, 7), block(0, 1), block(1, 3, 1)])
-    assert adreno.item_work(machine, source) == adreno.Work(2 + 6 * 7 + 20 * 3, 60, 0)
-
-
-def test_a_loop_whose_reads_were_moved_out_of_it_is_not_taken_for_an_unrolled_one() -> None:
-    inner = Loop(15, True, 0)
-    source = Loop(1, False, 0, 0, [Loop(10, False, 4), Loop(1, False, 1, 0, [inner])])
-    machine = adreno.machine_loops([block(0, 1, 1), block(1, 7, 4), block(0, 1), block(1, 30)])
-    assert adreno.item_work(machine, source) == adreno.Work(2 + 10 * 7 + 30, 41, 0)
-
-
-def test_loops_of_the_compilers_own_count_once() -> None:
-    machine = adreno.machine_loops([block(0, 1), block(1, 7)])
-    assert adreno.item_work(machine, Loop()) == adreno.Work(8, 0, 0)
-
-
-def statistics(text: str) -> dict[str, Any]:
-    """What Mesa might say of a kernel that it unrolled completely."""
-    loops = read_kernel(text).loops
-    return {
-        "blocks": [block(0, 2 * loops.total_multiply_adds + 10, loops.total_reads, loops.total_multiply_adds)],
-        "full_regs": 24, "max_waves": 8, "stp": 0, "ldp": 1, "subgroup": 64,
-    }
-
-
-def test_adreno_rows_and_totals() -> None:
-    plan = small_plan()
-    compiled: dict[str, Mapping[str, Any]] = {
-        launch.source.text: statistics(launch.source.text) for launch in plan.launches
-    }
-    compiled[plan.launches[-1].source.text] = {"error": "no luck"}
-    total = adreno.Total("small", 630, adreno.rows_of(plan, 630, compiled))
-    content = json.loads(json.dumps(total.to_json()))
-    assert content["not_compiled"] == 1 and content["launches"] == len(plan.launches) == len(content["rows"])
-    assert content["slots_per_frame"] == sum(row["slots"] for row in content["rows"])
-    row = next(row for row in total.rows if row.launch.multiply_adds)
-    assert row.check == 1 and row.spills == 1 and row.lanes % 64 == 0
-    assert row.issue_per_multiply_add == pytest.approx(2 + 10 / row.item_multiply_adds)
-    assert row.slots_per_multiply_add is not None and row.slots_per_multiply_add >= row.issue_per_multiply_add
-    assert measure.make_table("t", adreno.LAUNCH_COLUMNS, total.rows).row_count == len(plan.launches)
-    assert measure.make_table("t", adreno.TOTAL_COLUMNS, [total]).row_count == 1
-
-
-def test_bare_kernels_multiply_as_much_and_store_their_sums() -> None:
-    plan, call = small_plan(), "#define EPILOGUE(sum, column, row, quad) epilogue"
-    pairs = list(zip(plan.launches, adreno.without_epilogues(plan).launches, strict=True))
-    assert any(call in fused.source.text for fused, _ in pairs)
-    for fused, bare in pairs:
-        assert call not in bare.source.text
-        loops, rest = read_kernel(fused.source.text).loops, read_kernel(bare.source.text).loops
-        assert loops.total_multiply_adds == rest.total_multiply_adds
-
-
-def test_work_groups_are_filled_up_to_waves() -> None:
-    launch = small_plan().launches[0]
-    text = read_kernel(launch.source.text)
-    sized = replace(launch, source=replace(launch.source, global_size=(8, 8, 4), local_size=(4, 4, 2)))
-    assert adreno.Row(sized, 630, text, subgroup=64).lanes == 2 * 2 * 2 * 64
-    assert adreno.Row(sized, 630, text, subgroup=128).lanes == 2 * 2 * 2 * 128
-    free = replace(launch, source=replace(launch.source, global_size=(10, 10), local_size=None))
-    assert adreno.Row(free, 630, text, subgroup=64).lanes == 128
-
-
-def test_without_mesa_it_says_how(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("ADRENO_MESA", str(tmp_path))
-    with pytest.raises(Error, match="IR3_STATS_FILE") as caught:
-        adreno_mesa.find_mesa(False)
-    assert str(tmp_path) in str(caught.value)
 
 
 # Networks and rows
