@@ -2,7 +2,7 @@
 
 The scene is a postcard from Texel Bay: a sunset, a harbour town, a lighthouse, a sailing boat and a robot that fishes.
 The network was not trained on it: it shares no code and no scene with the training pictures of
-``models/train_superres.py``. Only the font of the lettering, Pillow's own, is the same.
+``models/superres_pictures.py``. Only the font of the lettering, Pillow's own, is the same.
 
 Usage::
 
