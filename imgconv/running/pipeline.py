@@ -129,9 +129,11 @@ class Pipeline:
         # The thread refers to the frames in flight only, so that an unused pipeline is collected.
         thread = Thread(target=_finish_all, args=(watch,), name="imgconv frames", daemon=True)
         at_exit = partial(_stop, watch, thread)
-        atexit.register(at_exit)
-        weakref.finalize(self, _collected, watch, at_exit).atexit = False
-        thread.start()
+        # The end of the interpreter, which joins the thread, waits until it is started.
+        with driver_use:
+            atexit.register(at_exit)
+            weakref.finalize(self, _collected, watch, at_exit).atexit = False
+            thread.start()
 
     @property
     def bytes(self) -> int:

@@ -339,6 +339,23 @@ for _ in range(10):
         assert result.stderr == "" or work is not RUNNING  # a thread pool may say that it takes no more work
 
 
+def test_the_process_ends_while_a_thread_begins_to_submit(device: DeviceInfo, tmp_path: Path) -> None:
+    """The thread that finishes frames may be made, and not be started yet."""
+    code = """
+start, begun = threading.Thread.start, threading.Event()
+def late(thread):
+    if thread.name == 'imgconv frames':
+        begun.set()
+        time.sleep(0.5)
+    start(thread)
+threading.Thread.start = late
+threading.Thread(target=model.submit, args=(x,), daemon=True).start()
+begun.wait()
+"""
+    result = ended(device, tmp_path, code)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 def test_the_process_ends_with_frames_that_submit_the_next(device: DeviceInfo, tmp_path: Path) -> None:
     result = ended(device, tmp_path, "def again(_): model.submit(x).add_done_callback(again)\nagain(None)")
     assert (result.returncode, result.stderr) == (0, "")
