@@ -22,6 +22,8 @@ from imgconv.arrays import Array
 from imgconv.cl.device import Context, DeviceInfo, refusal
 from imgconv.errors import InputError, ResourceError
 
+Image = cl.Image
+Buffer = cl.Buffer
 Texels = tuple[int, ...]
 
 

@@ -10,7 +10,10 @@ import ctypes.util
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import pyopencl as cl
 
 NAMES = ("libOpenCL.so.1", "libOpenCL.so", "OpenCL.dll")
 _POINTER, _STATUS, _COUNT, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32, ctypes.c_size_t
@@ -62,7 +65,7 @@ def copy_function(name: str) -> Function | None:
     return None if opencl is None else ctypes.PYFUNCTYPE(*COPY)((name, opencl))
 
 
-def new_context(device: Any, properties: Sequence[tuple[int, int]]) -> int:
+def new_context(device: cl.Device, properties: Sequence[tuple[int, int]]) -> int:
     """A context that clCreateContext makes for a device with these (name, value) pairs; 0 if the driver refuses."""
     opencl, status = library(), _STATUS()
     if opencl is None:
@@ -74,7 +77,7 @@ def new_context(device: Any, properties: Sequence[tuple[int, int]]) -> int:
     return made if made and status.value == 0 else 0
 
 
-def device_number(device: Any, parameter: int) -> int:
+def device_number(device: cl.Device, parameter: int) -> int:
     """The unsigned number of a clGetDeviceInfo parameter of cl_ext.h; 0 if the driver does not know it."""
     found, opencl = ctypes.c_uint(0), library()
     if opencl is None:

@@ -21,6 +21,8 @@ from imgconv.cl.queue import Launch
 from imgconv.errors import DeviceError
 
 Functions = Mapping[str, Function]
+# Result first, then the arguments.
+Types = Mapping[str, tuple[type, ...]]
 
 QUEUE_PROPERTIES_REQUIRED = 0x12AA
 RECORDING_MAX_SIZE = 0x41DE
@@ -140,7 +142,7 @@ class RecordedQueue:
 
 
 Recording = Union[CommandBuffer, RecordedQueue]
-WAYS: tuple[tuple[type[CommandBuffer] | type[RecordedQueue], Mapping[str, tuple[Any, ...]]], ...] = (
+WAYS: tuple[tuple[type[CommandBuffer] | type[RecordedQueue], Types], ...] = (
     (CommandBuffer, COMMAND_BUFFER), (RecordedQueue, RECORDABLE_QUEUES),
 )
 # By DeviceInfo.key: devices whose replays gave the results of plain launches; and those whose are not used, with why.
@@ -185,7 +187,7 @@ def distrust(info: DeviceInfo, reason: str) -> None:
         warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-def load_functions(context: Context, types: Mapping[str, tuple[Any, ...]]) -> dict[str, Function]:
+def load_functions(context: Context, types: Types) -> dict[str, Function]:
     """The driver's functions by name, and those of CORE. Raises DeviceError, naming one that the driver lacks."""
     opencl = library()
     if opencl is None:
@@ -203,7 +205,7 @@ def load_functions(context: Context, types: Mapping[str, tuple[Any, ...]]) -> di
     return found
 
 
-def _sizes(sizes: tuple[int, ...] | None) -> Any:
+def _sizes(sizes: tuple[int, ...] | None) -> ctypes.Array[ctypes.c_size_t] | None:
     return None if sizes is None else (ctypes.c_size_t * len(sizes))(*sizes)
 
 
@@ -222,7 +224,7 @@ def _check(info: DeviceInfo, function: str, status: int) -> None:
         raise DeviceError(f"{function}: {info.name} refused: {_status_name(status)}")
 
 
-def _release_with(owner: object, function: Function, handle: int, *kept: Any) -> None:
+def _release_with(owner: object, function: Function, handle: int, *kept: object) -> None:
     """Releases a recording when its owner is collected, and keeps the objects that it uses until then.
 
     It is not released when the interpreter ends: another thread may still replay it.
@@ -230,7 +232,7 @@ def _release_with(owner: object, function: Function, handle: int, *kept: Any) ->
     weakref.finalize(owner, _release, function, handle, *kept).atexit = False
 
 
-def _release(function: Function, handle: int, *kept: Any) -> None:
+def _release(function: Function, handle: int, *kept: object) -> None:
     function(ctypes.c_void_p(handle))
 
 

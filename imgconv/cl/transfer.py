@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Union
+from typing import Any, TypeGuard, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,11 @@ import pyopencl as cl
 
 from imgconv.arrays import Array
 from imgconv.cl.device import Context, refusal
+from imgconv.cl.image import Buffer, Image
 from imgconv.cl.loader import copy_function
 
 Queue = cl.CommandQueue
-Memory = Union[cl.Buffer, cl.Image]
+Memory = Union[Buffer, Image]
 Events = Sequence[cl.Event] | None
 
 
@@ -40,12 +41,12 @@ def finish_queue(queue: cl.CommandQueue) -> None:
         queue.finish()
 
 
-def is_memory(value: object) -> bool:
+def is_memory(value: object) -> TypeGuard[Memory]:
     """Whether a value is an OpenCL buffer or image."""
     return isinstance(value, (cl.Buffer, cl.Image))
 
 
-def is_image(value: object) -> bool:
+def is_image(value: object) -> TypeGuard[Image]:
     """Whether a value is an OpenCL image."""
     return isinstance(value, cl.Image)
 
