@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Union
+from typing import Union
 
 import onnx
 
+from imgconv.arrays import Arrays
 from imgconv.errors import ModelError
 from imgconv.graph.nodes import Graph
 from imgconv.onnx_import.file import opset_of, prepared, read_file
@@ -20,7 +21,7 @@ from imgconv.tensor import build_graph
 Model = Union[str, "os.PathLike[str]", onnx.ModelProto]
 
 
-def import_onnx(model: Model, shapes: Shapes | None = None, contents: Mapping[str, Any] | None = None) -> Graph:
+def import_onnx(model: Model, shapes: Shapes | None = None, contents: Arrays | None = None) -> Graph:
     """The Graph of an ONNX file or ModelProto.
 
     shapes gives sizes to symbolic dimensions: by input, ``{"images": (1, 3, 224, 224)}``, or by the dimension's name,
@@ -71,7 +72,7 @@ class _Importer:
     """One import: the model with the given shapes and contents."""
 
     def __init__(
-        self, proto: onnx.ModelProto, folder: Path | None, shapes: Shapes, contents: Mapping[str, Any]
+        self, proto: onnx.ModelProto, folder: Path | None, shapes: Shapes, contents: Arrays
     ) -> None:
         self.graph = proto.graph
         self.shapes = shapes

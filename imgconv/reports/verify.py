@@ -15,7 +15,7 @@ from typing import Any
 import numpy
 import onnx
 
-from imgconv.arrays import Array
+from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import Context
 from imgconv.compiling.compiler import Prepared
 from imgconv.compiling.plan import Launch
@@ -24,7 +24,7 @@ from imgconv.errors import Error
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.target import HALF_MAX
 from imgconv.running.exchange import check_inputs
-from imgconv.running.precision import Inputs, magnitude, relative_error
+from imgconv.running.precision import magnitude, relative_error
 from imgconv.running.programs import Progress
 from imgconv.running.session import Session
 
@@ -68,7 +68,7 @@ def check_oracle() -> None:
 
 
 def verify(
-    path: str | os.PathLike[str], prepared: Prepared, context: Context, inputs: Inputs,
+    path: str | os.PathLike[str], prepared: Prepared, context: Context, inputs: Arrays,
     bound: float = HALF_BOUND, precision: Precision | None = None, progress: Progress | None = None,
 ) -> list[Layer]:
     """Every layer in order. prepared: the file at `path`; inputs: arrays by input name.
@@ -139,7 +139,7 @@ def difference(found: Array, expected: Array) -> float:
     return float(numpy.max(numpy.where(numpy.isnan(gaps), numpy.inf, gaps), initial=0.0))
 
 
-def reference(path: str | os.PathLike[str], graph: Graph, inputs: Inputs) -> dict[str, Array]:
+def reference(path: str | os.PathLike[str], graph: Graph, inputs: Arrays) -> dict[str, Array]:
     """onnxruntime's arrays by name, for the names in the graph. Raises Error if onnxruntime cannot run the file."""
     check_oracle()
     import onnxruntime

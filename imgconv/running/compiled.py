@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Union
 
+from imgconv.arrays import Arrays
 from imgconv.cl.device import Context, DeviceInfo
 from imgconv.compiling.choose import Chooser, CostModel
 from imgconv.compiling.compiler import Prepared, limited, prepare
@@ -20,7 +21,9 @@ from imgconv.stored.precision_file import PrecisionFile
 from imgconv.stored.tuning import Database, Tuned
 
 if TYPE_CHECKING:
+    from imgconv.onnx_import import Model as OnnxModel
     from imgconv.pictures.device import PictureStage
+    from imgconv.pictures.preparation import Declared
     from imgconv.running.pipeline import Pipeline
     from imgconv.running.programs import Progress
     from imgconv.running.session import Session
@@ -74,7 +77,7 @@ class Source:
     the plans made so far.
     """
 
-    model: Any
+    model: Union[Graph, OnnxModel]
     shapes: Shapes
     config: Config
     info: DeviceInfo
@@ -90,7 +93,7 @@ class Source:
         """Whether the shapes of the inputs never change."""
         return isinstance(self.model, Graph) and self.picture is None
 
-    def declared_inputs(self) -> Mapping[str, Any]:
+    def declared_inputs(self) -> Declared:
         """dtype and dimensions of every input of the model itself; see imgconv.onnx_import.declared_inputs."""
         if isinstance(self.model, Graph):
             return {value.name: (value.dtype, value.shape) for value in self.model.inputs}
@@ -106,7 +109,7 @@ class Source:
         return [made.get(name, name) for name in self.declared_inputs()]
 
     def compile(
-        self, shapes: Shapes, contents: Mapping[str, Any], lenders: Sequence[Session] = (),
+        self, shapes: Shapes, contents: Arrays, lenders: Sequence[Session] = (),
         states: Mapping[str, str] | None = None,
     ) -> Compiled:
         """The model for these shapes and known contents. Constants that a lender has are not uploaded again."""
@@ -161,7 +164,7 @@ class SavedSource:
         return list(self.saved.inputs)
 
     def compile(
-        self, shapes: Shapes, contents: Mapping[str, Any], lenders: Sequence[Session] = (),
+        self, shapes: Shapes, contents: Arrays, lenders: Sequence[Session] = (),
         states: Mapping[str, str] | None = None,
     ) -> Compiled:
         """The saved plan. For another device or for a stream, a plan from the saved graph."""

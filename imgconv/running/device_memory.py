@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import overload
 
 import numpy
-import numpy.typing as npt
 
+from imgconv.arrays import Array
 from imgconv.cl.device import Context
-from imgconv.cl.image import allocate, allocate_buffer, create_buffer, create_image, create_image_in
+from imgconv.cl.image import Buffer, Image, allocate, allocate_buffer, create_buffer, create_image, create_image_in
 from imgconv.cl.image import download, download_buffer, fill, upload
 from imgconv.cl.queue import Event, finish
-from imgconv.cl.transfer import Port, SharedPort, StagedPort, enqueue_download, enqueue_upload, pinned_array
+from imgconv.cl.transfer import Memory, Port, SharedPort, StagedPort, enqueue_download, enqueue_upload, pinned_array
 from imgconv.compiling.plan import Plan, Storage
 from imgconv.errors import ResourceError
 from imgconv.kernels.layout import HostBuffer, ImageForm, Texture
-from imgconv.running.exchange import Exchange, image_form
-
-Array = npt.NDArray[Any]
+from imgconv.running.exchange import Exchange, Inputs, image_form
 
 
 class DeviceMemory:
@@ -35,9 +33,9 @@ class DeviceMemory:
         the runs of a context take turns.
         """
         self.plan, self.context = plan, context
-        self.images: dict[int, Any] = {}
-        self.workspace: Any = None
-        self._memory: dict[Storage, Any] = {}
+        self.images: dict[int, Image] = {}
+        self.workspace: Buffer | None = None
+        self._memory: dict[Storage, Memory] = {}
         self._pinned: dict[Storage, Array] = {}
         try:
             self._allocate(lenders)
@@ -45,7 +43,13 @@ class DeviceMemory:
             has = f"{context.info.name} has {context.info.global_memory_bytes} bytes, the plan takes {plan.bytes}"
             raise ResourceError(f"{error.message}; {has}", error.tensor, error.shape, error.limit) from error
 
-    def __getitem__(self, storage: Storage) -> Any:
+    @overload
+    def __getitem__(self, storage: Texture) -> Image: ...
+
+    @overload
+    def __getitem__(self, storage: HostBuffer) -> Buffer: ...
+
+    def __getitem__(self, storage: Storage) -> Memory:
         return self._memory[storage]
 
     def __contains__(self, storage: object) -> bool:
@@ -61,7 +65,7 @@ class DeviceMemory:
             array = pinned
         return enqueue_upload(self.context, self[place], array)
 
-    def upload_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Event]:
+    def upload_inputs(self, inputs: Inputs) -> dict[str, Event]:
         """Fills every input, and waits; the copies' events by name. Raises InputError naming one that does not fit."""
         given = Exchange.of(self.plan, self.context, inputs, {}).uploads
         events = {name: self.upload(place, given[place]) for name, place in self.plan.input_buffers.items()}
@@ -150,33 +154,33 @@ class DeviceMemory:
         memory |= {texture: self.images[slot] for texture, slot in plan.slots.items()}
         if plan.regions:
             self.workspace = self._find_workspace(lenders)
-        for texture, region in plan.regions.items():
-            memory[texture] = create_image_in(
-                self.context, self.workspace, region.offset, region.row_bytes, *texture.tiling.image_size,
-                texture.dtype, texture.name,
-            )
+            for texture, region in plan.regions.items():
+                memory[texture] = create_image_in(
+                    self.context, self.workspace, region.offset, region.row_bytes, *texture.tiling.image_size,
+                    texture.dtype, texture.name,
+                )
         for place in (*plan.input_buffers.values(), *plan.output_buffers.values()):
             memory[place] = self._exchanged(place)
 
-    def _lend(self, storage: Storage, content: Array) -> Any:
+    def _lend(self, storage: Storage, content: Array) -> Memory | None:
         """The memory of a constant that is equal in name, form and content; None if there is none."""
         own = self.plan.content.get(storage)
         if own is None or own.shape != content.shape or own.dtype != content.dtype:
             return None
         return self[storage] if numpy.array_equal(own, content) else None
 
-    def _constant(self, storage: Storage, content: Array) -> Any:
+    def _constant(self, storage: Storage, content: Array) -> Memory:
         if isinstance(storage, HostBuffer):
             return create_buffer(self.context, content, storage.name)
         image = self._image(storage.form, storage.name)
         upload(self.context, image, content if storage.tiling.layers > 1 else content[0])
         return image
 
-    def _slot_images(self, lenders: Sequence[DeviceMemory]) -> dict[int, Any]:
+    def _slot_images(self, lenders: Sequence[DeviceMemory]) -> dict[int, Image]:
         """The image of each slot: the smallest of the lenders' that holds all its textures, else a new one."""
         # Lenders may share images among themselves: each image is offered once.
         offered = {id(image): image for each in lenders for image in each.images.values()}
-        images: dict[int, Any] = {}
+        images: dict[int, Image] = {}
         for slot, form in sorted(self.plan.images.items(), key=lambda pair: -pair[1].bytes):
             textures = [texture for texture, number in self.plan.slots.items() if number == slot]
             fitting = [i for i in offered.values() if all(map(image_form(i).holds, textures))]
@@ -187,7 +191,7 @@ class DeviceMemory:
             allocate(self.context, images[slot], textures[0].name)
         return images
 
-    def _find_workspace(self, lenders: Sequence[DeviceMemory]) -> Any:
+    def _find_workspace(self, lenders: Sequence[DeviceMemory]) -> Buffer:
         """A lender's buffer if one is large enough, else a new one."""
         needed = self.plan.workspace_bytes
         offered = [each.workspace for each in lenders if each.workspace is not None and each.workspace.size >= needed]
@@ -197,12 +201,12 @@ class DeviceMemory:
         allocate_buffer(self.context, workspace, "the workspace")
         return workspace
 
-    def _exchanged(self, place: Storage) -> Any:
+    def _exchanged(self, place: Storage) -> Memory:
         """Memory for an input or an output."""
         if isinstance(place, Texture):
             return self._image(place.form, place.name)
         return create_buffer(self.context, max(place.bytes, 4), place.name)
 
-    def _image(self, form: ImageForm, tensor: str) -> Any:
+    def _image(self, form: ImageForm, tensor: str) -> Image:
         layers = form.layers if form.layers > 1 else 0
         return create_image(self.context, form.width, form.height, layers, form.dtype, tensor)

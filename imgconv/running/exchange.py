@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Union
 
 import numpy
+import numpy.typing as npt
 
+from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import Context
-from imgconv.cl.image import image_dtype, image_shape
-from imgconv.cl.transfer import is_image, is_memory
+from imgconv.cl.image import Image, image_dtype, image_shape
+from imgconv.cl.transfer import Memory, is_image, is_memory
 from imgconv.compiling.plan import Plan, Storage
 from imgconv.errors import InputError, RangeError
 from imgconv.graph.evaluate import evaluate_graph
@@ -18,8 +20,15 @@ from imgconv.graph.moved import EXACT, WIDE
 from imgconv.graph.nodes import Value
 from imgconv.kernels.layout import LANES, ImageForm, Texels, Texture
 
+# What a caller gives for an input, and for an output that is to be filled.
+Given = Union[npt.ArrayLike, Memory]
+Wanted = Union[Array, Memory]
+# By the names of a model's inputs and outputs.
+Inputs = Mapping[str, Given]
+Outputs = Mapping[str, Wanted]
+
 # Source, destination, the origin in each, and width and height, in texels.
-ImageCopy = tuple[Any, Any, Texels, Texels, Texels]
+ImageCopy = tuple[Union[Image, Texture], Union[Image, Texture], Texels, Texels, Texels]
 
 
 @dataclass(frozen=True)
@@ -33,16 +42,16 @@ class Exchange:
     """
 
     plan: Plan
-    uploads: dict[Storage, Any] = field(default_factory=dict)
-    copies_in: dict[Storage, Any] = field(default_factory=dict)
-    downloads: dict[Storage, Any] = field(default_factory=dict)
-    copies_out: dict[Storage, Any] = field(default_factory=dict)
+    uploads: dict[Storage, Array] = field(default_factory=dict)
+    copies_in: dict[Storage, Memory] = field(default_factory=dict)
+    downloads: dict[Storage, Array] = field(default_factory=dict)
+    copies_out: dict[Storage, Memory] = field(default_factory=dict)
     instead: dict[int, list[ImageCopy]] = field(default_factory=dict)
     brought: dict[str, Any] = field(default_factory=dict)
-    moved: dict[str, Any] = field(default_factory=dict)
+    moved: dict[str, Array] = field(default_factory=dict)
 
     @staticmethod
-    def of(plan: Plan, context: Context, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Exchange:
+    def of(plan: Plan, context: Context, inputs: Inputs, outputs: Outputs) -> Exchange:
         """Checks inputs and outputs. Raises InputError naming the one that does not fit."""
         made = Exchange.to_host(plan, context, outputs)
         _check_names(plan.inputs, inputs)
@@ -53,9 +62,7 @@ class Exchange:
         return made
 
     @staticmethod
-    def to_host(
-        plan: Plan, context: Context, outputs: Mapping[str, Any], moved: Mapping[str, Any] | None = None
-    ) -> Exchange:
+    def to_host(plan: Plan, context: Context, outputs: Outputs, moved: Arrays | None = None) -> Exchange:
         """An exchange of outputs only, with those of plan.moved. Raises InputError."""
         made = Exchange(plan, moved=dict(moved or {}))
         names = [value.name for value in plan.outputs]
@@ -71,7 +78,7 @@ class Exchange:
 
         Raises RangeError for an output of integers that is not exact.
         """
-        found = {}
+        found: dict[str, Any] = {}
         for value in self.plan.outputs:
             brought = self.brought.get(value.name)
             if is_memory(brought):
@@ -89,7 +96,7 @@ class Exchange:
             found[value.name] = made if brought is None else brought
         return found
 
-    def _give(self, value: Value, given: Any, context: Context) -> None:
+    def _give(self, value: Value, given: Given, context: Context) -> None:
         place = self.plan.input_buffers[value.name]
         if not is_memory(given):
             self.uploads[place] = stored(place, _check_array(value, given))
@@ -146,13 +153,13 @@ class Exchange:
         raise InputError(f"output {value.name!r} is made in a buffer, not a texture: take a buffer or an array")
 
 
-def check_inputs(wanted: tuple[Value, ...], given: Mapping[str, Any]) -> dict[str, Any]:
+def check_inputs(wanted: tuple[Value, ...], given: Inputs) -> dict[str, Array]:
     """The arrays by name; InputError for a name, shape or dtype that the model does not take."""
     _check_names(wanted, given)
     return {value.name: _check_array(value, given[value.name]) for value in wanted}
 
 
-def _check_names(wanted: tuple[Value, ...], given: Mapping[str, Any]) -> None:
+def _check_names(wanted: tuple[Value, ...], given: Inputs) -> None:
     names = [value.name for value in wanted]
     unknown = [name for name in given if name not in names]
     missing = [name for name in names if name not in given]
@@ -161,7 +168,7 @@ def _check_names(wanted: tuple[Value, ...], given: Mapping[str, Any]) -> None:
         raise InputError(f"{problem}; the model's inputs are {', '.join(names)}")
 
 
-def _check_array(value: Value, given: Any) -> Any:
+def _check_array(value: Value, given: Given) -> Array:
     array = numpy.asarray(given)
     if array.shape != value.shape:
         raise InputError(
@@ -173,7 +180,7 @@ def _check_array(value: Value, given: Any) -> Any:
     return array
 
 
-def check_exact(plan: Plan, given: Mapping[str, Any]) -> None:
+def check_exact(plan: Plan, given: Inputs) -> None:
     """Raises InputError for an integer that the device computes with and that a float may not hold exactly."""
     for value in plan.inputs:
         if value.dtype not in WIDE or value.name not in plan.exact_inputs or is_memory(given[value.name]):
@@ -189,7 +196,7 @@ def check_exact(plan: Plan, given: Mapping[str, Any]) -> None:
             )
 
 
-def moved_outputs(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
+def moved_outputs(plan: Plan, given: Inputs) -> dict[str, Array]:
     """The outputs that the host makes, as new arrays. Raises InputError if one needs an input that is on the device."""
     if plan.moved is None:
         return {}
@@ -197,17 +204,17 @@ def moved_outputs(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
         if is_memory(given[value.name]):
             outputs = ", ".join(plan.moved.outputs)
             raise InputError(f"input {value.name!r} goes to {outputs} by way of the host: give it as an array")
-    made = evaluate_graph(plan.moved, given)
+    made = evaluate_graph(plan.moved, {value.name: numpy.asarray(given[value.name]) for value in plan.moved.inputs})
     return {name: array.copy() for name, array in made.items()}
 
 
-def stored(place: Storage, array: Any) -> Any:
+def stored(place: Storage, array: Array) -> Array:
     """An input's array as it is uploaded: contiguous, of the stored dtype."""
     contiguous = numpy.ascontiguousarray(array, place.dtype)
     return contiguous.reshape(place.shape[0], -1, LANES) if isinstance(place, Texture) else contiguous
 
 
-def converted(value: Value, array: Any, copy: bool = False) -> Any:
+def converted(value: Value, array: Array, copy: bool = False) -> Array:
     """A downloaded array in the output's dtype. copy: always a new one. Raises RangeError for values outside of it."""
     if value.dtype.startswith("float"):
         return array.astype(value.dtype, copy=copy)
@@ -222,7 +229,7 @@ def converted(value: Value, array: Any, copy: bool = False) -> Any:
     return whole.astype(value.dtype)
 
 
-def _holds(dtype: str, array: Any) -> bool:
+def _holds(dtype: str, array: Array) -> bool:
     """Whether an array may be given for a dtype: any float for a float, else any dtype that loses nothing."""
     if array.dtype == dtype or (array.dtype.kind == "f" and dtype.startswith("float")):
         return True
@@ -231,7 +238,7 @@ def _holds(dtype: str, array: Any) -> bool:
     return numpy.can_cast(array.dtype, dtype, "safe")
 
 
-def _check_destination(value: Value, wanted: Any) -> None:
+def _check_destination(value: Value, wanted: object) -> None:
     if wanted is None:
         return
     if not isinstance(wanted, numpy.ndarray):
@@ -240,12 +247,12 @@ def _check_destination(value: Value, wanted: Any) -> None:
         raise InputError(f"output {value} does not fit an array {wanted.dtype} {list(wanted.shape)}")
 
 
-def _check_context(what: str, value: Value, memory: Any, context: Context) -> None:
+def _check_context(what: str, value: Value, memory: Memory, context: Context) -> None:
     if memory.context != context.handle:
         raise InputError(f"the memory of {what} {value.name!r} is of another context than model.queue.context")
 
 
-def _check_size(what: str, value: Value, buffer: Any, place: Storage) -> None:
+def _check_size(what: str, value: Value, buffer: Memory, place: Storage) -> None:
     if buffer.size != max(place.bytes, 4):
         raise InputError(
             f"the buffer of {what} {value.name!r} has {buffer.size} bytes; the model takes {max(place.bytes, 4)}, "
@@ -253,12 +260,12 @@ def _check_size(what: str, value: Value, buffer: Any, place: Storage) -> None:
         )
 
 
-def image_form(image: Any) -> ImageForm:
+def image_form(image: Image) -> ImageForm:
     """Size and element type of an OpenCL image."""
     return ImageForm(image.width, image.height, max(1, image.array_size), str(image_dtype(image)))
 
 
-def _check_image(what: str, value: Value, image: Any, texture: Texture) -> list[tuple[Texels, Texels, Texels]]:
+def _check_image(what: str, value: Value, image: Image, texture: Texture) -> list[tuple[Texels, Texels, Texels]]:
     """The copies between a caller's image and a texture: the origin of each in both, and its size.
 
     The image has the layout of the texture. For a texture in tiles, it may also have the layout without tiles.

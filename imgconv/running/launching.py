@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from imgconv.cl.device import Context
 from imgconv.cl.image import copy_region
 from imgconv.cl.queue import Launch, bind, enqueue, enqueue_all
 from imgconv.cl.recording import Recording, distrust, is_trusted, record, trust
+from imgconv.cl.transfer import Memory
 from imgconv.compiling.plan import Storage
 from imgconv.errors import DeviceError
+from imgconv.kernels.layout import Texture
 from imgconv.running.device_memory import DeviceMemory
 from imgconv.running.exchange import ImageCopy
 from imgconv.running.programs import Programs
@@ -56,7 +57,7 @@ class Launching:
             self._compare_replay()
         self.lane = Lane(self.context, self._launches)
 
-    def new_lane(self, memory: Mapping[Storage, Any]) -> Lane:
+    def new_lane(self, memory: Mapping[Storage, Memory]) -> Lane:
         """A lane with further memory; launches that do not use it are shared. Raises DeviceError."""
         used = [[argument.storage for argument in launch.source.arguments] for launch in self.plan.launches]
         launches = [
@@ -77,12 +78,12 @@ class Launching:
         for number, launch in enumerate(self._launches):
             if number in instead:
                 for *between, start, begin, size in instead[number]:
-                    source, destination = (self._memory[b] if b in self._memory else b for b in between)
+                    source, destination = (self._memory[b] if isinstance(b, Texture) else b for b in between)
                     copy_region(self.context, source, destination, start, begin, size)
             else:
                 enqueue(self.context, *launch)
 
-    def _bound(self, number: int, memory: Mapping[Storage, Any]) -> Launch:
+    def _bound(self, number: int, memory: Mapping[Storage, Memory]) -> Launch:
         """A launch with its arguments: from `memory` if it has them, else from the plan's own memory."""
         source = self.plan.launches[number].source
         kernel = self._programs.new_kernel(source.text)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from imgconv.cl.busy import Busy
 from imgconv.cl.queue import durations, enqueue, finish, spans
 from imgconv.running.device_memory import DeviceMemory
-from imgconv.running.exchange import Exchange
+from imgconv.running.exchange import Exchange, Inputs
 from imgconv.running.launching import Lane
 
 Span = tuple[float, float]
@@ -54,7 +53,7 @@ class Measuring:
         self.keep_busy(len(self._lane.launches))
         return durations(self.context, [enqueue(self.context, *launch) for launch in self._lane.launches])
 
-    def timeline(self, inputs: Mapping[str, Any]) -> Timeline:
+    def timeline(self, inputs: Inputs) -> Timeline:
         """The Timeline of one run. Raises InputError naming the input that does not fit, DeviceError."""
         uploads = self._memory.upload_inputs(inputs)
         launches = [enqueue(self.context, *launch) for launch in self._lane.launches]

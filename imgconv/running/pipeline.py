@@ -16,12 +16,12 @@ from functools import partial
 from queue import SimpleQueue
 from threading import Condition, RLock, Thread
 from time import monotonic, sleep
-from typing import Any
 
+from imgconv.arrays import Array
 from imgconv.cl.ending import driver_use
 from imgconv.cl.transfer import finish_queue, is_memory, new_queue
 from imgconv.errors import Error, InputError
-from imgconv.running.exchange import check_exact, check_inputs
+from imgconv.running.exchange import Inputs, check_exact, check_inputs
 from imgconv.running.frame_memory import FrameMemory, Ticks
 from imgconv.running.session import Session
 
@@ -37,7 +37,7 @@ BEHIND = 5e-5
 LOOK, SETTLED = 1e-3, 1e-2
 
 
-class Frame(Future[dict[str, Any]]):
+class Frame(Future[dict[str, Array]]):
     """The Future of one submitted frame's outputs: Model.submit returns it. It runs at once and cannot be cancelled.
 
         frame = model.submit({"x": array})
@@ -53,7 +53,7 @@ class Frame(Future[dict[str, Any]]):
         self._work: tuple[Pipeline, FrameMemory] | None = (pipeline, memory)
         self.set_running_or_notify_cancel()
 
-    def result(self, timeout: float | None = None) -> dict[str, Any]:
+    def result(self, timeout: float | None = None) -> dict[str, Array]:
         """The outputs by name. Raises RangeError, DeviceError, and TimeoutError after `timeout` seconds."""
         self._finish(timeout)
         return super().result(timeout)
@@ -140,7 +140,7 @@ class Pipeline:
         """Bytes of device memory of the frames, beside that of the plan."""
         return self._frames * self._session.plan.buffer_bytes
 
-    def submit(self, inputs: Mapping[str, Any], depth: int) -> Frame:
+    def submit(self, inputs: Inputs, depth: int) -> Frame:
         """Starts a frame; waits first while `depth` frames are in flight.
 
         The arrays are copied before it returns. Raises InputError for inputs that do not fit, and ResourceError if

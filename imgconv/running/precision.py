@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy
 
@@ -42,7 +41,6 @@ MARGIN = 4.0
 SPLITS = 8
 PARTS = 4
 
-Inputs = Arrays
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class Block:
 
 
 def choose_precision(
-    prepared: Prepared, context: Context, progress: Progress | None = None, inputs: Sequence[Inputs] = (),
+    prepared: Prepared, context: Context, progress: Progress | None = None, inputs: Sequence[Arrays] = (),
     bound: float = BOUND, splits: int = SPLITS,
 ) -> Choice:
     """The Choice by which the settings' float16 changes the outputs by at most `bound` on the inputs.
@@ -113,7 +111,7 @@ class _Measured:
     prepared: Prepared
     context: Context
     progress: Progress | None
-    inputs: tuple[Inputs, ...]
+    inputs: tuple[Arrays, ...]
     splits: int
 
     def plan(self, float16: int, precision: Precision) -> Plan:
@@ -125,7 +123,7 @@ class _Measured:
         return Session(self.plan(0, Precision()), self.context, self.progress)
 
     @cached_property
-    def exact(self) -> list[dict[str, Any]]:
+    def exact(self) -> list[dict[str, Array]]:
         """The outputs in float, for each of the inputs."""
         return [self.session.run(inputs) for inputs in self.inputs]
 
@@ -205,7 +203,7 @@ def relative_error(got: Arrays, expected: Arrays) -> float:
     return worst
 
 
-def drawn_inputs(graph: Graph) -> tuple[Inputs, ...]:
+def drawn_inputs(graph: Graph) -> tuple[Arrays, ...]:
     """Pictures of 0 .. 1 and of 0 .. 255 for every input."""
     return tuple({value.name: _drawn(value, scale) for value in graph.inputs} for scale in (1.0, 255.0))
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from imgconv.arrays import Array
 from imgconv.cl.device import Context
 from imgconv.cl.ending import driver_use
 from imgconv.cl.queue import Launch, enqueue, finish
 from imgconv.cl.transfer import Port, enqueue_copy, finish_queue
 from imgconv.compiling.plan import Plan, Storage
-from imgconv.running.device_memory import Array, DeviceMemory
-from imgconv.running.exchange import Exchange, moved_outputs
+from imgconv.running.device_memory import DeviceMemory
+from imgconv.running.exchange import Exchange, Inputs, Outputs, moved_outputs
 from imgconv.running.launching import Lane, Launching
 from imgconv.running.measuring import Measuring, Timeline
 from imgconv.running.programs import Programs, Progress
@@ -40,9 +41,9 @@ class Session:
             self._launching = Launching(self.memory, self.programs)
             self.lane = self._launching.lane
             self._measuring = Measuring(self.memory, self.lane)
-        self._moved: dict[str, Any] = {}
+        self._moved: dict[str, Array] = {}
 
-    def run(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, inputs: Inputs, outputs: Outputs | None = None) -> dict[str, Any]:
         """Every output by name. inputs: an array, an OpenCL buffer or an image for every input.
 
         outputs: an array, buffer or image to fill for some of them, see Model.run; the others are new arrays. Threads
@@ -70,7 +71,7 @@ class Session:
         events += [enqueue_copy(context, given, memory[place]) for place, given in exchange.copies_out.items()]
         memory.read(exchange.downloads)
 
-    def outputs(self) -> dict[str, Any]:
+    def outputs(self) -> dict[str, Array]:
         """Every output of the last run by name, as new arrays."""
         exchange = Exchange.to_host(self.plan, self.context, {}, self._moved)
         self.memory.read(exchange.downloads)
@@ -91,7 +92,7 @@ class Session:
 
     # Looking at single values
 
-    def steps(self, inputs: Mapping[str, Any]) -> Iterator[str]:
+    def steps(self, inputs: Inputs) -> Iterator[str]:
         """`run` with a pause after each value that a launch completes; yields its name, for `value`, `round_to_half`.
 
         After the last step `outputs` gives the outputs. Raises InputError naming the input that does not fit.
@@ -125,7 +126,7 @@ class Session:
         """
         return self._measuring.launch_seconds()
 
-    def timeline(self, inputs: Mapping[str, Any]) -> Timeline:
+    def timeline(self, inputs: Inputs) -> Timeline:
         """The Timeline of one run. Raises InputError naming the input that does not fit.
 
         Raises DeviceError if the context was not opened with profile=True.

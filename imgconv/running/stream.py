@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from imgconv.arrays import Array
 from imgconv.cl.ending import driver_use
 from imgconv.compiling.plan import Plan
 from imgconv.errors import InputError
 
 if TYPE_CHECKING:
+    from imgconv.running.exchange import Inputs
     from imgconv.running.session import Session
 
 
@@ -32,7 +34,7 @@ class Stream:
         """What runs for each frame."""
         return self._session.plan
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, inputs: Inputs) -> dict[str, Array]:
         """Every output by name, without the states. inputs: an array for every input that is no state.
 
         Raises InputError, RangeError, DeviceError.

@@ -9,10 +9,10 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.cl.device import Context
 from imgconv.cl.queue import Launch, durations, enqueue
 from imgconv.compiling.choose import Request
@@ -72,8 +72,8 @@ class Trial:
     choices: Sequence[Specialisation]
     launches: Sequence[Launch]
     session: Session
-    inputs: dict[str, Any]
-    outputs: Sequence[Any]
+    inputs: dict[str, Array]
+    outputs: Sequence[Array]
 
     @staticmethod
     def of(
@@ -154,7 +154,7 @@ def _renamed(node: Node, names: Mapping[str, str]) -> Node:
     return replace(node, output=output, operands=seen(node.operands), epilogue_operands=seen(node.epilogue_operands))
 
 
-def _compare(outputs: Sequence[Any], choices: Sequence[Specialisation], config: Config) -> None:
+def _compare(outputs: Sequence[Array], choices: Sequence[Specialisation], config: Config) -> None:
     for choice, other in zip(choices[1:], outputs[1:], strict=True):
         # Choices add in different orders: errors of 2**-24, in half 2**-11, in some thousand terms that mostly cancel.
         if relative_error({"y": other}, {"y": outputs[0]}) > (3e-2 if config.float16 else 1e-3):
