@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy
 import onnx
 
+from imgconv.arrays import Array
 from imgconv.errors import InputError, ShapeError, UnsupportedError
 from imgconv.graph.view import Shape
 from imgconv.onnx_import.schema import ELEMENT_TYPES, dtype_name
@@ -69,14 +69,14 @@ def declaration(value: onnx.ValueInfoProto) -> tuple[str, list[int | str] | None
     return dtype, ["" if d in _NO_SYMBOLS else d for d in dimensions]
 
 
-def _size(name: str, value: Any, smallest: int = 1) -> int:
+def _size(name: str, value: object, smallest: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, numpy.integer)) or value < smallest:
         raise InputError(f"shapes gives {name!r} the size {value!r}; a size is a whole number, {smallest} or more")
     return int(value)
 
 
 def _given_shape(
-    name: str, dimensions: list[int | str] | None, shape: Any, sizes: dict[str, int], givers: dict[str, str]
+    name: str, dimensions: list[int | str] | None, shape: Sequence[int], sizes: dict[str, int], givers: dict[str, str]
 ) -> Shape:
     """The shape given for an input, checked. Adds the sizes of named dimensions to `sizes`.
 
@@ -126,7 +126,7 @@ def _shown(dimensions: Sequence[int | str]) -> str:
     return f"[{', '.join(str(d) or '?' for d in dimensions)}]"
 
 
-def with_content(tensor: Tensor, known: Any) -> Tensor:
+def with_content(tensor: Tensor, known: Array) -> Tensor:
     """An input as a constant of its dtype. Raises InputError unless it is exact or from float to float."""
     content = known.astype(tensor.dtype)
     if not (tensor.is_float and known.dtype.kind == "f") and not numpy.array_equal(content, known):

@@ -16,6 +16,7 @@ import onnx.helper
 import onnx.numpy_helper
 
 from imgconv import ops
+from imgconv.arrays import Array
 from imgconv.errors import ModelError, UnsupportedError
 from imgconv.onnx_import.file import said
 from imgconv.onnx_import.inputs import real_inputs
@@ -234,7 +235,7 @@ class Scope:
             found[attribute.name] = value
         return found
 
-    def array(self, tensor: onnx.TensorProto) -> Any:
+    def array(self, tensor: onnx.TensorProto) -> Array:
         """The content of a stored tensor, also from an external file."""
         dtype = dtype_name(tensor.data_type)
         if dtype not in (*ELEMENT_TYPES, "float64"):

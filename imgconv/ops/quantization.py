@@ -8,10 +8,10 @@ runtime that converts the accumulator to float and scales it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.ops.convolution import convolution_of
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import EXACT, Tensor
@@ -206,7 +206,7 @@ def _span(x: Tensor, zero: Tensor | None) -> tuple[int, int]:
     return min(int(limits.min - shift.max()), 0), max(int(limits.max - shift.min()), 0)
 
 
-def _terms(weight: Tensor, low: int, high: int) -> Any:
+def _terms(weight: Tensor, low: int, high: int) -> Array:
     """Bounds of weight * n for n from low to high: how far above 0, and how far below: (2, *weight.shape)."""
     if weight.is_constant:
         content = weight.numpy().astype(numpy.int64)
@@ -218,7 +218,7 @@ def _terms(weight: Tensor, low: int, high: int) -> Any:
     return numpy.stack([numpy.maximum(0, numpy.maximum(*ends)), -numpy.minimum(0, numpy.minimum(*ends))])
 
 
-def _split(call: Call, terms: Any, part: Callable[[int, int], Tensor]) -> tuple[list[Tensor], int]:
+def _split(call: Call, terms: Array, part: Callable[[int, int], Tensor]) -> tuple[list[Tensor], int]:
     """As few partial sums over the first axis as keep each of them exact, and a bound of their total."""
     parts, start = [], 0
     reached = numpy.zeros(terms.shape[1:], numpy.int64)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.errors import InputError, ShapeError
 from imgconv.graph.nodes import Graph, join, renamed
 from imgconv.pictures.preparation import (
@@ -180,7 +181,7 @@ def _normalised(planes: Tensor, how: Preparation) -> Tensor:
     return planes + _column(offset) if numpy.any(offset != 0) else planes
 
 
-def _column(numbers: Any) -> Tensor | float:
+def _column(numbers: Sequence[float] | Array) -> Tensor | float:
     """The numbers, one per channel, as (C, 1, 1); a float if all are equal."""
     array = numpy.asarray(numbers, numpy.float32)
     return float(numbers[0]) if numpy.all(array == array[0]) else Tensor.constant(array.reshape(-1, 1, 1))
