@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from typing import Any
 
 from imgconv.cl.device import DeviceInfo, list_devices, select
 from imgconv.config import read_device
@@ -46,7 +45,7 @@ def print_device(device: DeviceInfo, is_default: bool) -> None:
         console.print(f"      {name:18} {value}")
 
 
-def describe(device: DeviceInfo) -> list[tuple[str, Any]]:
+def describe(device: DeviceInfo) -> list[tuple[str, object]]:
     """The lines shown for a device, in order: (name, value)."""
     formats = [name for name, offered in (("float", device.float_images), ("half", device.half_images)) if offered]
     sizes = "x".join(map(str, device.max_work_item_sizes))

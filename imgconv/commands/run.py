@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from imgconv.preprocess import read_picture, resized, save_picture, to_picture, 
 from imgconv.reports import terminal
 from imgconv.reports.results import ImageOutput, Result, Scores, Summary, interpret, kind_of, read_labels, summarize
 from imgconv.running.compiled import Source
+from imgconv.running.programs import Progress
 
 DESCRIPTION = """\
 Run a model on each picture and print what its outputs show: the best classes, an image, or a summary of each tensor.
@@ -113,7 +114,7 @@ def run_all(request: Request) -> Iterator[tuple[Outcome, Model]]:
         yield Outcome(path, picture.size if picture else (0, 0), seconds, outputs, results, files), model
 
 
-def load_model(request: Request, shapes: Shapes, progress: Callable[[int, int, str], None]) -> Model:
+def load_model(request: Request, shapes: Shapes, progress: Progress) -> Model:
     """The compiled model. Raises InputError if --output asks for an image and no output is one."""
     options, given = request.options, request.given
     settings = Settings(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy
 
 from imgconv.cl.device import Context
-from imgconv.cl.image import create_buffer, create_image, download_buffer, upload
-from imgconv.cl.program import Program, build, kernel
+from imgconv.cl.image import Buffer, create_buffer, create_image, download_buffer, upload
+from imgconv.cl.program import Kernel, Program, build, kernel
 from imgconv.cl.queue import durations, enqueue
 from imgconv.errors import Error
 
@@ -118,7 +117,7 @@ def _copied(context: Context, program: Program, dtype: str) -> float:
     return 2 * width * height * texel / _fastest(context, bound, (width, height))
 
 
-def _fastest(context: Context, bound: Any, size: tuple[int, ...]) -> float:
+def _fastest(context: Context, bound: Kernel, size: tuple[int, ...]) -> float:
     """The least seconds of a launch, of as many as MEASURED_SECONDS allows and at least FEWEST_RUNS."""
     start = time.perf_counter()
     seconds: list[float] = []
@@ -127,7 +126,7 @@ def _fastest(context: Context, bound: Any, size: tuple[int, ...]) -> float:
     return min(seconds)
 
 
-def _check(context: Context, output: Any, expected: float) -> None:
+def _check(context: Context, output: Buffer, expected: float) -> None:
     found = download_buffer(context, output, (output.size // 4,), numpy.float32)
     if not numpy.allclose(found, expected):
         raise Error(f"{context.info.name}: a kernel that measures the device gave {found[0]:g} instead of {expected:g}")

@@ -7,7 +7,6 @@ import math
 import sys
 import threading
 import time
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -25,12 +24,12 @@ def console() -> Console:
     return Console(markup=False, highlight=False, emoji=False, width=width)
 
 
-def print_json(content: Any) -> None:
+def print_json(content: object) -> None:
     """Prints JSON on stdout; NaN and infinity, which JSON lacks, become null."""
     print(json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def _finite(content: Any) -> Any:
+def _finite(content: object) -> object:
     if isinstance(content, dict):
         return {key: _finite(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):

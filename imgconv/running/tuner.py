@@ -6,7 +6,7 @@ import os
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
@@ -24,6 +24,7 @@ from imgconv.kernels.step import Choice, Problem
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import template_of
 from imgconv.running.precision import relative_error
+from imgconv.running.programs import Progress
 from imgconv.running.session import Session
 from imgconv.stored.tuning import Database, Measured, Specialisation, key
 
@@ -187,7 +188,7 @@ def built(
 
 def tune(
     prepared: Prepared, context: Context, database: Database, budget: float, most: int,
-    progress: Callable[[int, int, str], None],
+    progress: Progress,
 ) -> dict[Problem, list[Measured]]:
     """Measures up to `most` candidates of each problem, until `budget` seconds have passed, and records them at once.
 

@@ -38,7 +38,7 @@ def save_model(
     }
     plan_text, plan_arrays = serial.dump(plan)
     graph_text, graph_arrays = serial.dump(graph)
-    sections: dict[str, Sequence[Any]] = {
+    sections: dict[str, Sequence[bytes | memoryview]] = {
         "about": [json.dumps(about).encode()], "plan": [plan_text], "plan arrays": plan_arrays, "graph": [graph_text],
         "graph arrays": graph_arrays,
     }

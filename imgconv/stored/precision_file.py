@@ -14,7 +14,6 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy
 
@@ -87,7 +86,7 @@ def read_precision_file(path: str | os.PathLike[str]) -> PrecisionFile:
     return PrecisionFile(model, int(float16), float(tolerance), float(error_), precision, name)  # type: ignore[arg-type]
 
 
-def _names(content: dict[str, Any], key: str, path: str) -> frozenset[str]:
+def _names(content: dict[str, object], key: str, path: str) -> frozenset[str]:
     names = content.get(key)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{path!r} is damaged: {key} is no list of names")

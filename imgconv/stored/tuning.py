@@ -121,7 +121,7 @@ def default_path(model: str | os.PathLike[str]) -> Path:
     return Path(model).with_suffix(SUFFIX)
 
 
-def open_beside(model: Any) -> Database | None:
+def open_beside(model: object) -> Database | None:
     """The measurements beside a model's file, or None."""
     beside = default_path(model) if isinstance(model, (str, os.PathLike)) else None
     return Database(beside) if beside is not None and beside.is_file() else None
