@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy
 
+from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.compiling.compiler import limited
 from imgconv.compiling.plan import Plan
@@ -27,8 +28,10 @@ from imgconv.stored.precision_file import read_precision_file
 from imgconv.stored.tuning import Database, open_beside
 
 if TYPE_CHECKING:
+    from imgconv.cl.transfer import Queue
     from imgconv.onnx_import import Model as OnnxModel
     from imgconv.pictures.preparation import Colors, Filter, Format, Order, Resize
+    from imgconv.running.exchange import Inputs, Outputs
     from imgconv.running.mapped import Mapped
     from imgconv.running.pipeline import Frame
     from imgconv.running.programs import Progress
@@ -99,7 +102,7 @@ class Model:
         """Name, shape and dtype of every output, by name. Raises as `graph` does."""
         return {value.name: value for value in self.plan.outputs}
 
-    def run(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, inputs: Inputs, outputs: Outputs | None = None) -> dict[str, Any]:
         """Every output by name, as a new numpy array. inputs: an array for every input.
 
             model.run({"x": array})["y"]                    # array: float32 (1, 3, 32, 32)
@@ -117,11 +120,11 @@ class Model:
         compiled, given = self._prepared(inputs)
         return compiled.session.run(given, outputs)
 
-    def compile_for(self, inputs: Mapping[str, Any]) -> None:
+    def compile_for(self, inputs: Inputs) -> None:
         """Makes the plan that `run` needs for these inputs, unless it is there. Raises what `run` raises."""
         self._prepared(inputs)
 
-    def submit(self, inputs: Mapping[str, Any], depth: int = DEPTH) -> Frame:
+    def submit(self, inputs: Inputs, depth: int = DEPTH) -> Frame:
         """Starts a run; returns the Future of its outputs, as `run` gives them. inputs: an array for every input.
 
             frames = [model.submit({"x": array}) for array in arrays]
@@ -147,7 +150,7 @@ class Model:
         return Mapped(self._last.session)
 
     @property
-    def queue(self) -> Any:
+    def queue(self) -> Queue:
         """The pyopencl queue, in order, of all runs; buffers and images for `run` belong to its context."""
         return self._source.context.queue
 
@@ -238,7 +241,7 @@ class Model:
         outputs = self.run(dict.fromkeys(names, array))
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
-    def _prepared(self, inputs: Mapping[str, Any]) -> tuple[Compiled, dict[str, Any]]:
+    def _prepared(self, inputs: Inputs) -> tuple[Compiled, dict[str, Any]]:
         """The plan for the inputs, and the inputs that it takes."""
         from imgconv.cl.transfer import is_memory
 
@@ -248,7 +251,7 @@ class Model:
             known = {value.name for value in compiled.plan.inputs}
             return compiled, {n: a for n, a in given.items() if n in known or n not in self._contents}
 
-    def _stand_in(self, name: str) -> Any:
+    def _stand_in(self, name: str) -> Array:
         """An array, which takes no memory, of the shape that an input had in the last run."""
         if name not in self.inputs:
             raise InputError(f"input {name!r} has to be an array; on the device it can be {', '.join(self.inputs)}")
@@ -273,7 +276,7 @@ class Model:
                 self._plans.popitem(last=False)
         return self._last
 
-    def _compile(self, arrays: Mapping[str, Any]) -> Compiled:
+    def _compile(self, arrays: Arrays) -> Compiled:
         missing = [name for name in self.needs_content if name not in arrays]
         if missing:
             raise InputError(f"input {missing[0]!r} is missing")

@@ -18,7 +18,7 @@ import onnx.backend.base
 import onnx.checker
 import onnx.helper
 
-from imgconv.cl.device import list_devices, select
+from imgconv.cl.device import DeviceInfo, list_devices, select
 from imgconv.config import read_config
 from imgconv.errors import DeviceError, InputError, ModelError
 from imgconv.model import Model, load
@@ -108,7 +108,7 @@ class Backend(onnx.backend.base.Backend):
         )
 
 
-def _device(name: str) -> Any:
+def _device(name: str) -> DeviceInfo:
     """The device that a name of ONNX's stands for: the configured one if it is of that kind, else the first."""
     kind = _KINDS.get(name.partition(":")[0])
     if kind is None:
