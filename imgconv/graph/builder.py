@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from imgconv.arrays import Array
 from imgconv.graph.lazy import Lazy, node_of, operand_of, reads_of, whole
 from imgconv.graph.nodes import Graph, Load, Node, Value
 
@@ -35,7 +35,7 @@ class _Builder:
         self.reserved = frozenset(outputs)
         self.wanted = {id(tensor): key for key, tensor in reversed(list(outputs.items()))}
         self.nodes: list[Node] = []
-        self.constants: dict[str, Any] = {}
+        self.constants: dict[str, Array] = {}
         self.names: dict[int, str] = {}
         self.used = {v.name for v in inputs}
         self.kept: list[Lazy] = []

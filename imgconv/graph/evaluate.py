@@ -12,7 +12,9 @@ import numpy
 
 from imgconv.arrays import Array, Arrays
 from imgconv.graph import expression
-from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Product, Reduction, neutral
+from imgconv.graph.nodes import (
+    Concatenation, Convolution, Gather, Graph, Load, Node, Product, Reduction, ReductionKind, neutral,
+)
 
 _REDUCE: Mapping[str, Callable[..., Array]] = {
     "sum": numpy.sum, "max": numpy.max, "min": numpy.min, "product": numpy.prod
@@ -40,7 +42,7 @@ def evaluate_node(node: Node, arrays: Arrays) -> Array:
         return numpy.broadcast_to(value, node.output.shape).astype(node.output.dtype)
 
 
-def _end_of_range(kind: str, dtype: str) -> float:
+def _end_of_range(kind: ReductionKind, dtype: str) -> float:
     """The max or min over no elements: the smallest or the largest number of the type."""
     if dtype == "bool":
         return kind == "min"

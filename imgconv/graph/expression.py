@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Union
+from typing import Union
 
 import numpy
 
@@ -57,25 +57,27 @@ class Operation:
     to_half: str | None = None
 
 
-def _erf(x: Any) -> Any:
-    return numpy.vectorize(math.erf, otypes=[float])(x)
+def _erf(x: Array) -> Array:
+    made: Array = numpy.vectorize(math.erf, otypes=[float])(x)
+    return made
 
 
-def _divide(a: Any, b: Any) -> Any:
+def _divide(a: Array, b: Array) -> Array:
     # ONNX integer division truncates towards zero, as C does.
     if numpy.issubdtype(numpy.result_type(a, b), numpy.integer):
         quotient = numpy.floor_divide(a, b)
-        return quotient + ((quotient < 0) & (quotient * b != a))
+        truncated: Array = quotient + ((quotient < 0) & (quotient * b != a))
+        return truncated
     return numpy.true_divide(a, b)
 
 
-def _quotient(a: Any, b: Any) -> Any:
+def _quotient(a: Array, b: Array) -> Array:
     return _divide(a, b) if numpy.issubdtype(numpy.result_type(a, b), numpy.integer) else numpy.trunc(a / b)
 
 
-def _on_integers(function: Callable[..., Any]) -> Callable[..., Any]:
+def _on_integers(function: Callable[..., Array]) -> Callable[..., Array]:
     """The function with its arguments cast to int64 if they are floats."""
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: Array) -> Array:
         whole = [a if numpy.asarray(a).dtype.kind in "iu" else numpy.asarray(a).astype(numpy.int64) for a in arguments]
         return function(*whole)
 
@@ -327,11 +329,11 @@ def operations(expression: Expression) -> tuple[str, ...]:
     return tuple(e.operation for e in parts(expression) if isinstance(e, Apply))
 
 
-def evaluate(expression: Expression, arguments: Sequence[Any]) -> Any:
+def evaluate(expression: Expression, arguments: Sequence[Array]) -> Array | float:
     """The expression's value in numpy, in the precision of the arguments. Their shapes are equal or broadcast."""
-    done: dict[Expression, Any] = {}
+    done: dict[Expression, Array] = {}
 
-    def value(e: Expression) -> Any:
+    def value(e: Expression) -> Array | float:
         if isinstance(e, Literal):
             return _weak(e.value, arguments)
         if isinstance(e, Argument):
@@ -344,7 +346,7 @@ def evaluate(expression: Expression, arguments: Sequence[Any]) -> Any:
     return value(expression)
 
 
-def _weak(number: float, arguments: Sequence[Any]) -> Any:
+def _weak(number: float, arguments: Sequence[Array]) -> float:
     # A Python int keeps integer tensors integer. A float would turn them into float64.
     integers = arguments and all(not numpy.issubdtype(a.dtype, numpy.floating) for a in arguments)
     return int(number) if integers and float(number).is_integer() else number

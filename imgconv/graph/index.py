@@ -27,7 +27,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
-from typing import Any, Union
+from typing import Any, TypeVar, Union, overload
+
+import numpy
+
+from imgconv.arrays import Array
+
+Numbers = TypeVar("Numbers", int, Array)  # one integer, or an integer array
 
 
 @dataclass(frozen=True, order=True)
@@ -245,9 +251,15 @@ class Index:
         """The expression with some variables replaced. The others stay."""
         return self._rebuild(lambda v: replacements.get(v, variable_index(v)))
 
+    @overload
+    def evaluate(self, values: Mapping[str, int]) -> int: ...
+
+    @overload
+    def evaluate(self, values: Mapping[str, Array]) -> int | Array: ...
+
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """The value. values: an integer or an integer numpy array for each variable, by name."""
-        total: Any = self.constant
+        total = self.constant
         for atom, k in self.terms:
             if isinstance(atom, Variable):
                 part = values[atom.name]
@@ -382,9 +394,8 @@ def _order(term: tuple[Atom, int]) -> tuple[str, int]:
     return str(term[0]), term[1]
 
 
-def _table_entries(table: tuple[int, ...], position: Any) -> Any:
+def _table_entries(table: tuple[int, ...], position: Numbers) -> Numbers:
     if isinstance(position, int):
         return table[min(max(position, 0), len(table) - 1)]
-    import numpy
-
-    return numpy.asarray(table)[numpy.clip(position, 0, len(table) - 1)]
+    entries: Array = numpy.asarray(table)[numpy.clip(position, 0, len(table) - 1)]
+    return entries

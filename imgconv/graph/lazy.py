@@ -13,10 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeVar, Union
+from typing import TYPE_CHECKING, TypeVar, Union
 
 import numpy
+from numpy.typing import ArrayLike
 
+from imgconv.arrays import Array
 from imgconv.graph import expression
 from imgconv.graph import view
 from imgconv.graph.evaluate import evaluate_node
@@ -74,7 +76,7 @@ class Lazy:
     dtype: str
     name: str | None = None
     recorded: Recorded | None = None
-    array: Any = None
+    array: Array | None = None
     computable: bool = False  # no operand depends on an input
     quantised: tuple[Self, Self] | None = None  # int8 constants and their scale; the content is their product
 
@@ -86,7 +88,7 @@ class Lazy:
         return cls(tuple(shape), dtype, name)
 
     @classmethod
-    def constant(cls, array: Any, name: str | None = None) -> Self:
+    def constant(cls, array: ArrayLike, name: str | None = None) -> Self:
         """A tensor whose content is known: ``Tensor.constant(numpy.ones((2, 3), "float32"))``."""
         array = numpy.asarray(array)
         return cls(array.shape, str(array.dtype), name, array=array)
@@ -125,7 +127,7 @@ class Lazy:
         """Whether the content is known, because it depends on no input."""
         return self.array is not None or self.computable
 
-    def numpy(self) -> Any:
+    def numpy(self) -> Array:
         """The content of a constant tensor. Raises ValueError if it depends on an input."""
         if self.array is not None:
             return self.array
