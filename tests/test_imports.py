@@ -114,7 +114,7 @@ def test_imports_point_downward(name: str) -> None:
 KNOWS = {
     "files": {"errors"},
     "graph": {"arrays"},
-    "kernels": {"config", "errors", "graph"},
+    "kernels": {"arrays", "config", "errors", "graph"},
     "passes": {"arrays", "errors", "graph", "kernels"},
     "compiling": {"config", "errors", "graph", "kernels", "passes"},
     "stored": {"compiling", "config", "errors", "files", "graph", "kernels", "version"},

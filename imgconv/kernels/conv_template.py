@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.errors import UnsupportedError
 from imgconv.graph.expression import Argument, Expression, apply, argument_numbers, substitute
 from imgconv.graph.index import Variable, constant, variable, variable_index
@@ -61,7 +61,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step:
     return step_of(placing, replace(node, operands=(x, w, *factors)), problem, operation, placing.constant_of(w))
 
 
-def step_of(placing: Placing, node: Node, problem: Problem, operation: Convolution, array: Any) -> Step:
+def step_of(placing: Placing, node: Node, problem: Problem, operation: Convolution, array: Array) -> Step:
     """The Step of a node whose operands are placed as conv.cl reads them. array: the weights."""
     x, w, *factors = node.operands
     output = placing.placement(node.output)

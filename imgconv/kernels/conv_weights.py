@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.graph.nodes import Convolution, Operand
 from imgconv.kernels.conv import Problem
 from imgconv.kernels.layout import LANES, HostBuffer, ImageLimits, Texture, choose_tiling, matrix_layout
@@ -24,7 +25,9 @@ TO_TAPS = {
 }
 
 
-def pack_weights(problem: Problem, operation: Convolution, block_quads: int, weights: Any, winograd: int = 0) -> Any:
+def pack_weights(
+    problem: Problem, operation: Convolution, block_quads: int, weights: Array, winograd: int = 0
+) -> Array:
     """The weights as conv.cl reads them: float32, (phases * blocks, steps, texels of a step, 4 output lanes)."""
     dense = weights.astype(numpy.float64)
     if operation.transposed:
@@ -38,7 +41,7 @@ def pack_weights(problem: Problem, operation: Convolution, block_quads: int, wei
     return numpy.concatenate(packed).astype(numpy.float32)
 
 
-def _phase(problem: Problem, operation: Convolution, weights: Any, phase_y: int, phase_x: int) -> Any:
+def _phase(problem: Problem, operation: Convolution, weights: Array, phase_y: int, phase_x: int) -> Array:
     """The weights (O, C/groups, ...) of the ordinary convolution that gives one phase of a transposed convolution."""
     groups, (channels, each) = operation.groups, weights.shape[:2]
     ordinary = weights.reshape(groups, channels // groups, each, *weights.shape[2:]).swapaxes(1, 2)
@@ -62,12 +65,14 @@ def _phase(problem: Problem, operation: Convolution, weights: Any, phase_y: int,
     return picked
 
 
-def _pack_phase(problem: Problem, block_quads: int, weights: Any, groups: int) -> Any:
+def _pack_phase(problem: Problem, block_quads: int, weights: Array, groups: int) -> Array:
+    packed: Array
     rows, columns = weights.shape[2:]
     if problem.depthwise:
         padded = numpy.zeros((problem.output_quads * LANES, rows * columns))
         padded[: problem.filters] = weights.reshape(problem.filters, -1)
-        return padded.reshape(problem.output_quads, 1, LANES, -1).transpose(0, 3, 1, 2)
+        packed = padded.reshape(problem.output_quads, 1, LANES, -1).transpose(0, 3, 1, 2)
+        return packed
     # Merged groups: (group, output, input), with zeros between different groups of the model.
     merge, (each_out, each_in) = groups // problem.groups, (weights.shape[0] // groups, weights.shape[1])
     merged = numpy.zeros((problem.groups, merge, each_out, merge, each_in, rows, columns))
@@ -81,7 +86,8 @@ def _pack_phase(problem: Problem, block_quads: int, weights: Any, groups: int) -
     )
     parts = padded.reshape(problem.groups, blocks, block_quads, LANES, quads_in, LANES, rows, columns)
     steps = quads_in * rows * columns
-    return parts.transpose(0, 1, 4, 6, 7, 5, 2, 3).reshape(problem.groups * blocks, steps, LANES * block_quads, LANES)
+    packed = parts.transpose(0, 1, 4, 6, 7, 5, 2, 3)
+    return packed.reshape(problem.groups * blocks, steps, LANES * block_quads, LANES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +98,7 @@ class Weights:
     """
 
     operand: Operand
-    array: Any
+    array: Array
     operation: Convolution
     dtype: str
 
@@ -109,7 +115,7 @@ class PackedWeights:
     dtype: str
 
     @property
-    def key(self) -> Any:
+    def key(self) -> Hashable:
         """Layers with equal keys share one packing: heads of a detector, or steps of a loop, that share weights."""
         anywhere = replace(self.problem, batch=1, input_size=(0, 0), output_size=(0, 0))
         packing = self.block_quads, self.winograd, self.in_buffer
@@ -134,7 +140,7 @@ class PackedWeights:
         height, shape = blocks * texels, (blocks * texels, steps * LANES)
         return Texture(name, shape, matrix_layout(2), self.dtype, choose_tiling(steps, height, limits, name, shape))
 
-    def content(self, storage: Texture | HostBuffer) -> Any:
+    def content(self, storage: Texture | HostBuffer) -> Array:
         """The array to upload to the storage."""
         blocks, steps, texels = self.shape
         packed = pack_weights(

@@ -27,10 +27,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, prod
-from typing import Any
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.errors import ResourceError
 from imgconv.graph.index import Index, constant, flatten, variable
 from imgconv.graph.view import Shape
@@ -103,7 +103,7 @@ class Layout:
             position[self.packed] = (x % quads) * LANES + lane
         return tuple(position)
 
-    def pack(self, array: Any) -> Any:
+    def pack(self, array: Array) -> Array:
         """The texels (height, width, 4) of a numpy array. Lanes past C are zero."""
         rows = [array.shape[a] for a in self.rows]
         columns = [array.shape[a] for a in self.columns]
@@ -115,12 +115,13 @@ class Layout:
         padded[..., :channels] = grid
         return padded.reshape(prod(rows), prod(columns) * quads, LANES)
 
-    def unpack(self, texels: Any, shape: Shape) -> Any:
+    def unpack(self, texels: Array, shape: Shape) -> Array:
         """The array of a given shape from its texels. The inverse of `pack`."""
         order = [*self.rows, *self.columns, *([] if self.packed is None else [self.packed])]
         columns = prod(shape[a] for a in self.columns)
         padded = texels.reshape(texels.shape[0], columns, -1)[..., : self.channels(shape)]
-        return padded.reshape([shape[a] for a in order]).transpose(numpy.argsort(order).tolist())
+        array: Array = padded.reshape([shape[a] for a in order]).transpose(numpy.argsort(order).tolist())
+        return array
 
 
 def image_layout(rank: int) -> Layout:
@@ -188,14 +189,14 @@ class Tiling:
         """`locate(x, y)` with x and y as variables."""
         return self.locate(variable("x", self.width), variable("y", self.height))
 
-    def scatter(self, texels: Any) -> Any:
+    def scatter(self, texels: Array) -> Array:
         """The image's content (layers, image height, image width, 4) from texels (height, width, 4)."""
         width, height = self.image_size
         image = numpy.zeros((self.layers, height, width, LANES), texels.dtype)
         image[self._where()] = texels
         return image
 
-    def gather(self, image: Any) -> Any:
+    def gather(self, image: Array) -> Array:
         """The grid's texels from the image's content. The inverse of `scatter`."""
         width, height = self.image_size
         return image.reshape(self.layers, height, width, LANES)[self._where()]
@@ -215,7 +216,7 @@ class Tiling:
                 size = (min(self.tile_width, self.width - x), min(self.tile_height, self.height - y))
                 yield (x, y), (image_x, image_y, layer), size
 
-    def _where(self) -> tuple[Any, Any, Any]:
+    def _where(self) -> tuple[Array, Array, Array]:
         values = {"x": numpy.arange(self.width)[None, :], "y": numpy.arange(self.height)[:, None]}
         shape = (self.height, self.width)
         image_x, image_y, layer = (numpy.broadcast_to(e.evaluate(values), shape) for e in self.texel)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import ceil, prod
-from typing import Any
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.graph.index import Index, Variable, constant, unflatten, variable, variable_index
 from imgconv.graph.nodes import Convolution, Graph, Node, Operand, Product
 from imgconv.graph.view import View, axis_variables, identity
@@ -227,7 +227,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step:
     )
 
 
-def _without_batch(array: Any) -> Any:
+def _without_batch(array: Array) -> Array:
     """Matrices (..., K, N) as one (K, N) if all are equal."""
     first = array[(0,) * (array.ndim - 2)]
     return first if numpy.array_equal(numpy.broadcast_to(first, array.shape), array, equal_nan=True) else array
@@ -244,7 +244,7 @@ def _readable(placing: Placing, operand: Operand, which: str) -> Operand:
     return placing.copy(operand, layout, "a product reads four of k or n to a texel")
 
 
-def _padded_matrix(placing: Placing, node: Node, operand: Operand, array: Any) -> Operand:
+def _padded_matrix(placing: Placing, node: Node, operand: Operand, array: Array) -> Operand:
     """A constant right operand as a texture, with zero rows after K up to a multiple of four."""
     *lead, inner, columns = array.shape
     padded = numpy.zeros((*lead, -(-inner // LANES) * LANES, columns), array.dtype)

@@ -7,11 +7,12 @@ where operands are stored and makes a Step for each launch, a chooser takes one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol
 
+from imgconv.arrays import Array
 from imgconv.config import Config
 from imgconv.graph.expression import operations
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Load, Node, Operand, Value
@@ -99,13 +100,13 @@ class Packed(Protocol):
     """Constant weights in the form that a kernel reads. Those with equal keys are stored once."""
 
     @property
-    def key(self) -> Any: ...
+    def key(self) -> Hashable: ...
 
     def storage(self, name: str, limits: ImageLimits) -> Texture | HostBuffer:
         """The texture or the buffer of the weights."""
         ...
 
-    def content(self, storage: Any) -> Any:
+    def content(self, storage: Texture | HostBuffer) -> Array:
         """The array to upload to the storage. Called once, when the plan is complete."""
         ...
 
@@ -131,7 +132,7 @@ class Placing(Protocol):
         """The operand, copied to a texture of its own by an earlier launch."""
         ...
 
-    def constant_of(self, operand: Operand) -> Any:
+    def constant_of(self, operand: Operand) -> Array:
         """The array that a constant operand reads."""
         ...
 
@@ -139,7 +140,7 @@ class Placing(Protocol):
         """The texture of a constant of the graph."""
         ...
 
-    def place_array(self, name: str, array: Any, layout: Layout, readers: Sequence[Node]) -> Placement:
+    def place_array(self, name: str, array: Array, layout: Layout, readers: Sequence[Node]) -> Placement:
         """The texture of an array that `place` made, under a new name."""
         ...
 
@@ -147,7 +148,7 @@ class Placing(Protocol):
         """Where every operand of a node is stored, constants included."""
         ...
 
-    def weights_dtype(self, array: Any, readers: Sequence[Node]) -> str:
+    def weights_dtype(self, array: Array, readers: Sequence[Node]) -> str:
         """The element type in which weights are stored."""
         ...
 
