@@ -13,10 +13,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Union, get_type_hints
+from typing import Any, Union, cast, get_type_hints
 
 from imgconv.errors import InputError
 from imgconv.kernels import conv, matmul
+from imgconv.kernels.target import TargetKind
 
 # The measurements to which the cost models are fitted.
 Problem = Union[conv.Problem, matmul.Problem]
@@ -31,10 +32,10 @@ SIZES = list(dict.fromkeys(field.name for pair in TEMPLATES.values() for made in
 
 @dataclass(frozen=True)
 class Measurement:
-    """The measurement of one specialisation of a problem. kind: 'cpu' or 'gpu'. figures: by column, such as seconds."""
+    """The measurement of one specialisation of a problem. figures: by column, such as seconds."""
 
     device: str
-    kind: str
+    kind: TargetKind
     compute_units: int
     float16: int
     problem: Problem
@@ -96,7 +97,7 @@ def _from_cells(cells: Mapping[str, str]) -> Measurement:
     problem, specialisation = (_made(kind, cells) for kind in TEMPLATES[cells["template"]])
     figures = {name: float(cell) for name, cell in cells.items() if name not in (*DEVICE, *SIZES) and cell}
     device, kind, units, float16 = (cells[name] for name in DEVICE[:4])
-    return Measurement(device, kind, int(units), int(float16), problem, specialisation, figures)
+    return Measurement(device, cast(TargetKind, kind), int(units), int(float16), problem, specialisation, figures)
 
 
 def _made(kind: Any, cells: Mapping[str, str]) -> Any:

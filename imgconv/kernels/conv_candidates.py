@@ -14,6 +14,7 @@ from imgconv.kernels.conv import (
 from imgconv.kernels.costs import CpuCosts, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
 from imgconv.kernels.layout import LANES
 from imgconv.kernels.source import round_up
+from imgconv.kernels.target import TargetKind
 
 # The most bytes of input that a work item keeps in private memory. CPU drivers hold it in a core's cache.
 PRIVATE_BYTES = 1 << 17
@@ -33,19 +34,19 @@ WINOGRAD_TILES = (2, 4)
 SAFE_WIDTH = 1 << 14
 
 
-def candidates(problem: Problem, kind: str) -> list[Specialisation]:
+def candidates(problem: Problem, kind: TargetKind) -> list[Specialisation]:
     """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'."""
     made = _on_cpu(problem) if kind == "cpu" else _on_gpu(problem)
     return [c for c in dict.fromkeys(made) if c.allowed(problem)]
 
 
-def default_specialisation(problem: Problem, kind: str, compute_units: int) -> Specialisation:
+def default_specialisation(problem: Problem, kind: TargetKind, compute_units: int) -> Specialisation:
     """The candidate with the lowest predicted cost."""
     return min(candidates(problem, kind), key=lambda c: predicted_cost(problem, c, kind, compute_units))
 
 
 def predicted_cost(
-    problem: Problem, chosen: Specialisation, kind: str, compute_units: int, costs: DeviceCosts | None = None
+    problem: Problem, chosen: Specialisation, kind: TargetKind, compute_units: int, costs: DeviceCosts | None = None
 ) -> float:
     """The predicted time of a launch, to compare specialisations of one problem.
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from imgconv.kernels.target import TargetKind
+
 # A GPU with at least this many compute units is a computer's, not a phone's.
 LARGE_GPU = 16
 Given = float
@@ -144,7 +146,7 @@ class SmallGpuCosts(DeviceCosts):
 CPU, LARGE, SMALL = CpuCosts(), LargeGpuCosts(), SmallGpuCosts()
 
 
-def costs_of(kind: str, compute_units: int) -> DeviceCosts:
+def costs_of(kind: TargetKind, compute_units: int) -> DeviceCosts:
     """The parameters in use for a device. kind: 'cpu' or 'gpu'.
 
     >>> costs_of("gpu", 132) is LARGE

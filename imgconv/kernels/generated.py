@@ -23,7 +23,7 @@ from math import ceil, prod
 
 from imgconv.graph.expression import literal_text
 from imgconv.graph.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
-from imgconv.graph.nodes import Gather, Node, Reduction
+from imgconv.graph.nodes import Gather, Node, Reduction, ReductionKind
 from imgconv.graph.view import Shape
 from imgconv.kernels.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
 from imgconv.kernels.layout import LANES, HostBuffer, Layout, Placement, Texture
@@ -237,7 +237,7 @@ def _reduce(
     return combine_lanes(emitter, reduction.kind, "sum")
 
 
-def combine_lanes(emitter: Emitter, kind: str, total: str) -> str:
+def combine_lanes(emitter: Emitter, kind: ReductionKind, total: str) -> str:
     """The name of a float4 that holds the four lanes of `total` combined, in each lane. For argmax, the position."""
     if kind == "argmax":
         emitter.lines.append("float2 sum2 = sum.xy, at2 = at.xy;")
@@ -249,7 +249,7 @@ def combine_lanes(emitter: Emitter, kind: str, total: str) -> str:
     return emitter.name("float4", f"(float4)({COMBINE[kind].format(pairs + '.x', pairs + '.y')})")
 
 
-def _keep(kind: str, best: str, at: str, value: str, position: str) -> list[str]:
+def _keep(kind: ReductionKind, best: str, at: str, value: str, position: str) -> list[str]:
     """Statements that combine a value with the best so far. For argmax, the first of equal values is kept."""
     if kind != "argmax":
         return [f"{best} = {COMBINE[kind].format(best, value)};"]
@@ -279,7 +279,7 @@ def _walk(emitter: Emitter, steps: Sequence[int], group: Group | None) -> list[I
     return walk
 
 
-def meet(kind: str, items: int, texels: int = 1, total: str = "sum") -> list[str]:
+def meet(kind: ReductionKind, items: int, texels: int = 1, total: str = "sum") -> list[str]:
     """Statements that combine the work items' parts, `total`, in the local array `parts`: a tree reduction.
 
     The array has a row of `texels` for each item; `item` and `texel` are the work item's indices. Every item gets the

@@ -21,6 +21,7 @@ from imgconv.kernels.layout import LANES, Placement, Texture, matrix_layout
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
 from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_of
+from imgconv.kernels.target import TargetKind
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def problem_of(node: Node) -> Problem:
     return Problem(prod(batch), rows, node.operands[0].view.shape[-1], columns)
 
 
-def candidates(problem: Problem, kind: str) -> list[Specialisation]:
+def candidates(problem: Problem, kind: TargetKind) -> list[Specialisation]:
     """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'."""
     blocks = dict.fromkeys(
         (min(rows, problem.rows), min(quads, problem.output_quads))
@@ -77,13 +78,13 @@ def candidates(problem: Problem, kind: str) -> list[Specialisation]:
     return list(dict.fromkeys(made))
 
 
-def default_specialisation(problem: Problem, kind: str, compute_units: int) -> Specialisation:
+def default_specialisation(problem: Problem, kind: TargetKind, compute_units: int) -> Specialisation:
     """The candidate with the lowest predicted cost."""
     return min(candidates(problem, kind), key=lambda c: predicted_cost(problem, c, kind, compute_units))
 
 
 def predicted_cost(
-    problem: Problem, chosen: Specialisation, kind: str, compute_units: int, costs: DeviceCosts | None = None
+    problem: Problem, chosen: Specialisation, kind: TargetKind, compute_units: int, costs: DeviceCosts | None = None
 ) -> float:
     """The predicted time of a launch, in texture reads of a compute unit. kind: 'cpu' or 'gpu'.
 

@@ -23,6 +23,7 @@ from imgconv.kernels.generated import (
 from imgconv.kernels.layout import LANES, HostBuffer, Placement
 from imgconv.kernels.rows import Rows, named_axes
 from imgconv.kernels.source import KernelSource, round_up
+from imgconv.kernels.target import TargetKind
 
 # Texels of its row that a work item keeps: in registers, on CPUs in the cache. Mesa's Adreno compiler unrolls no more.
 MOST_KEPT, MOST_KEPT_ON_SMALL_GPU = {"gpu": 16, "cpu": 64}, 4
@@ -35,7 +36,8 @@ BLOCK = 64  # terms of a sum that are added up before they join the rest: the ro
 
 
 def rows_kernel(
-    rows: Rows, output: Placement, placements: Mapping[str, Placement], native: bool, compute_units: int, kind: str
+    rows: Rows, output: Placement, placements: Mapping[str, Placement], native: bool, compute_units: int,
+    kind: TargetKind,
 ) -> KernelSource | None:
     """One kernel for all nodes; None if it is impossible, or if a launch for each node is faster.
 
@@ -76,7 +78,7 @@ def _lanes(rows: Rows, placements: Mapping[str, Placement]) -> Variable | None:
     return None
 
 
-def _group_size(steps: int, rows: int, kind: str, compute_units: int) -> int:
+def _group_size(steps: int, rows: int, kind: TargetKind, compute_units: int) -> int:
     """Work items that share a row: one if rows are short, and on CPUs, because a barrier costs a loop there.
 
     On a large GPU the items of a wave read neighbours in a row. On a small GPU as many items share a row as keep the
@@ -100,7 +102,7 @@ class _Maker:
 
     def __init__(
         self, rows: Rows, lanes: Variable, output: Placement, placements: Mapping[str, Placement], native: bool,
-        kind: str, compute_units: int,
+        kind: TargetKind, compute_units: int,
     ) -> None:
         self.rows, self.output, self.placements, self.kind = rows, output, placements, kind
         self.compute_units = compute_units

@@ -19,7 +19,7 @@ from imgconv.kernels.layout import LANES, Placement, Texture, choose_tiling, ima
 from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.kernels.specialise import specialise
 from imgconv.kernels.step import Emitting, Placing, Step, Template, describe
-from imgconv.kernels.target import Target
+from imgconv.kernels.target import Target, TargetKind
 
 # BLOCKS: columns and output quads of a block. TILES: blocks of a tile, along columns and rows. SPLITS: the work groups
 # among which a tile's output quads are split. PARTS: work items that share a sum.
@@ -79,7 +79,7 @@ class Specialisation:
         return TEXEL_BYTES * max(self.positions * problem.depthwise.output_quads, sums)
 
 
-def candidates(problem: Problem, kind: str, local_memory_bytes: int) -> list[Specialisation]:
+def candidates(problem: Problem, kind: TargetKind, local_memory_bytes: int) -> list[Specialisation]:
     """The specialisations worth measuring for a problem, with work groups of 96 to 256 work items.
 
     kind: 'cpu' or 'gpu'. None for a CPU, which has no local memory of its own.
@@ -100,7 +100,7 @@ def candidates(problem: Problem, kind: str, local_memory_bytes: int) -> list[Spe
 
 @lru_cache(1024)
 def default_specialisation(
-    problem: Problem, kind: str, compute_units: int, local_memory_bytes: int
+    problem: Problem, kind: TargetKind, compute_units: int, local_memory_bytes: int
 ) -> Specialisation | None:
     """The candidate with the lowest predicted cost. None if two launches are expected to be faster.
 
@@ -116,7 +116,7 @@ def default_specialisation(
     return best
 
 
-def cost_of_two(problem: Problem, kind: str, compute_units: int) -> float:
+def cost_of_two(problem: Problem, kind: TargetKind, compute_units: int) -> float:
     """The predicted cost of two launches of conv.cl, in cycles of a compute unit, with the second launch's overhead."""
     both = (problem.depthwise, problem.pointwise)
     chosen = (conv_candidates.default_specialisation(p, kind, compute_units) for p in both)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from imgconv.kernels.layout import Alignment, ImageLimits
 
+TargetKind = Literal["cpu", "gpu"]  # an accelerator counts as a GPU
 # The largest finite half.
 HALF_MAX = 65504.0
 
 
 @dataclass(frozen=True)
 class Target:
-    """The properties of a device that the compiler needs. kind: 'cpu' or 'gpu'.
+    """The properties of a device that the compiler needs.
 
     half_images: whether there are RGBA half images. half_arithmetic: whether kernels may compute in half.
     byte_images: whether images may hold signed bytes. local_memory_bytes: of a work group. max_work_group: the most
@@ -20,7 +22,7 @@ class Target:
     """
 
     limits: ImageLimits
-    kind: str
+    kind: TargetKind
     compute_units: int
     half_images: bool = True
     max_read_images: int = 128

@@ -21,6 +21,7 @@ from imgconv.kernels.access import LANE, Emitter
 from imgconv.kernels.generated import COMBINE, NEUTRAL, grid_of, group_for, on_grid, window_of
 from imgconv.kernels.layout import Placement
 from imgconv.kernels.source import KernelSource
+from imgconv.kernels.target import TargetKind
 
 BLOCKS = (2, 4, 8)
 MOST_COLUMNS = 20  # each is a float4 in registers
@@ -40,7 +41,8 @@ class Sharing:
 
 
 def windows_kernel(
-    node: Node, output: Placement, placements: Mapping[str, Placement], native: bool, compute_units: int, kind: str
+    node: Node, output: Placement, placements: Mapping[str, Placement], native: bool, compute_units: int,
+    kind: TargetKind,
 ) -> KernelSource | None:
     """The kernel of a reduction over overlapping windows. None if sharing reads does not pay."""
     sharing = find_sharing(node, output, compute_units, kind)
@@ -72,7 +74,7 @@ def windows_kernel(
     return on_grid(emitter, output, grid, None, kind == "gpu")
 
 
-def find_sharing(node: Node, output: Placement, compute_units: int, kind: str) -> Sharing | None:
+def find_sharing(node: Node, output: Placement, compute_units: int, kind: TargetKind) -> Sharing | None:
     """The sharing with the fewest reads. None if none pays, or if too few work items would be left."""
     if not isinstance(node.operation, Reduction) or node.operation.kind not in COMBINE:
         return None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from imgconv.cl.device import DeviceInfo
 from imgconv.kernels.layout import Alignment, ImageLimits
-from imgconv.kernels.target import Target
+from imgconv.kernels.target import Target, TargetKind
 
 
 def target_of(info: DeviceInfo) -> Target:
     """The Target for a device: the properties that the compiler needs."""
     limits = ImageLimits(info.max_image_width, info.max_image_height, info.max_image_layers)
-    kind = "cpu" if info.kind == "cpu" else "gpu"
+    kind: TargetKind = "cpu" if info.kind == "cpu" else "gpu"
     row, base = info.image_row_alignment, info.image_base_alignment
     return Target(
         limits, kind, info.compute_units, info.half_images, info.max_read_images, info.fp16_arithmetic,
