@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Union, cast, get_type_hints
+from typing import Any, Literal, Union, cast, get_origin, get_type_hints
 
 from imgconv.errors import InputError
 from imgconv.kernels import conv, matmul
@@ -119,6 +119,6 @@ def _text(value: Any) -> str:
 def _value(text: str, kind: Any) -> Any:
     if kind in (bool, int):
         return kind(int(text))
-    if kind is str:
+    if kind is str or get_origin(kind) is Literal:
         return text
     return tuple(map(int, text.split("x"))) if text else None

@@ -116,7 +116,7 @@ KNOWS = {
     "graph": {"arrays"},
     "kernels": {"arrays", "config", "errors", "graph"},
     "passes": {"arrays", "errors", "graph", "kernels"},
-    "compiling": {"config", "errors", "graph", "kernels", "passes"},
+    "compiling": {"arrays", "config", "errors", "graph", "kernels", "passes"},
     "stored": {"compiling", "config", "errors", "files", "graph", "kernels", "version"},
     "pictures": {"arrays", "errors", "files", "graph", "tensor"},
 }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
 
+from imgconv.arrays import Array
 from imgconv.compiling.place import Placed
 from imgconv.compiling.plan import Launch, Storage
 from imgconv.config import Config
@@ -32,7 +32,7 @@ class Emitter:
     config: Config
     target: Target
     folded: Mapping[Texture, Texture] = field(default_factory=dict)
-    storages: dict[Any, Storage] = field(default_factory=dict)
+    storages: dict[Hashable, Storage] = field(default_factory=dict)
     waiting: dict[Storage, Packed] = field(default_factory=dict)
 
     def emit(self, steps: Iterable[Step]) -> Iterator[tuple[Step, Launch]]:
@@ -61,9 +61,9 @@ class Emitter:
             self.storages[weights.key], self.waiting[storage] = storage, weights
         return self.storages[weights.key]
 
-    def content(self, launches: Iterable[Launch]) -> dict[Storage, Any]:
+    def content(self, launches: Iterable[Launch]) -> dict[Storage, Array]:
         """The arrays to upload, by storage: the packed weights and constants that the launches read."""
-        made: dict[Storage, Any] = {}
+        made: dict[Storage, Array] = {}
         for storage in dict.fromkeys(storage for launch in launches for storage in launch.reads):
             if storage in self.waiting:
                 made[storage] = self.waiting[storage].content(storage)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy
 
 from imgconv.compiling.plan import Launch, Region
-from imgconv.kernels.layout import LANES, Alignment, ImageForm, ImageLimits, Texture, Tiling
+from imgconv.kernels.layout import LANES, Alignment, ImageForm, ImageLimits, TexelAxis, Texture, Tiling
 
 # The numbers of parts into which a texture may be cut, so that it fits an image of another shape.
 FOLDS = (2, 3, 4)
@@ -142,8 +142,9 @@ def _foldings(texture: Texture, limits: ImageLimits) -> Iterator[Tiling]:
     yield tiling
     if tiling.bordered or tiling.tiles > 1:
         return
+    sides: tuple[tuple[TexelAxis, int], ...] = (("x", tiling.height), ("y", tiling.width))
     for parts in FOLDS:
-        for along, size in (("x", tiling.height), ("y", tiling.width)):
+        for along, size in sides:
             made = tiling.folded(parts, along)
             width, height = made.image_size
             if parts <= size and width <= limits.width and height <= limits.height:

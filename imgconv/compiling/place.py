@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy
 
+from imgconv.arrays import Array, Arrays
 from imgconv.compiling.plan import Storage
 from imgconv.compiling.textures import Textures, default_layout, host_buffer
 from imgconv.config import Config
@@ -15,7 +15,7 @@ from imgconv.graph.nodes import IDENTITY, Concatenation, Gather, Graph, Load, No
 from imgconv.graph.view import reshape
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture, byte_texture
 from imgconv.kernels.rows import Rows, find_rows
-from imgconv.kernels.step import Step, Template, describe, operation_of
+from imgconv.kernels.step import LaunchKind, Step, Template, describe, operation_of
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import TEMPLATES
 
@@ -33,8 +33,8 @@ class Placed:
     placements: Mapping[str, Placement]
     input_buffers: Mapping[str, Storage]
     output_buffers: Mapping[str, HostBuffer]
-    known: Mapping[Texture, Any]
-    constant_outputs: Mapping[str, Any]
+    known: Mapping[Texture, Array]
+    constant_outputs: Arrays
     states: tuple[Texture, ...]
 
 
@@ -186,7 +186,7 @@ class _Placer(Textures):
             o.value in self.input_buffers and self.placements[o.value].storage == self.input_buffers[o.value]
             for o in node.all_operands
         )
-        kind = "copy" if moves else "compute"
+        kind: LaunchKind = "copy" if moves else "compute"
         if moves and isinstance(output.storage, HostBuffer):
             kind = "unpack"
         elif packs:
@@ -196,8 +196,8 @@ class _Placer(Textures):
         self.generate(node, output, self.operand_places(node, output), kind, describe(node), reason, values)
 
     def generate(
-        self, node: Node, output: Placement, places: dict[str, Placement], kind: str, text: str, reason: str = "",
-        values: tuple[str, ...] = (),
+        self, node: Node, output: Placement, places: dict[str, Placement], kind: LaunchKind, text: str,
+        reason: str = "", values: tuple[str, ...] = (),
     ) -> None:
         """Adds a step of a generated kernel."""
         self.steps.append(Step((node,), output, places, kind, text, operation_of(node), reason, values))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
+from imgconv.arrays import Array, Arrays
 from imgconv.graph.nodes import Graph, Value
 from imgconv.kernels.layout import HostBuffer, ImageForm, Placement, Texture
 from imgconv.kernels.source import KernelSource
-from imgconv.kernels.step import Choice
+from imgconv.kernels.step import Choice, LaunchKind
 
 Storage = Texture | HostBuffer
 
@@ -27,7 +27,7 @@ class Launch:
     """
 
     name: str
-    kind: str
+    kind: LaunchKind
     source: KernelSource
     description: str
     origin: tuple[str, ...] = ()
@@ -103,9 +103,9 @@ class Plan:
     launches: tuple[Launch, ...]
     input_buffers: Mapping[str, Storage]
     output_buffers: Mapping[str, HostBuffer]
-    content: Mapping[Storage, Any]
+    content: Mapping[Storage, Array]
     slots: Mapping[Texture, int] = field(default_factory=dict)
-    constant_outputs: Mapping[str, Any] = field(default_factory=dict)
+    constant_outputs: Arrays = field(default_factory=dict)
     placements: Mapping[str, Placement] = field(default_factory=dict)
     states: tuple[Texture, ...] = ()
     regions: Mapping[Texture, Region] = field(default_factory=dict)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.config import Config
 from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Product, Reduction
 from imgconv.graph.nodes import Value
@@ -152,7 +152,7 @@ class Textures:
         self.inside = concatenations_in_place(graph, self.layouts, frozenset(states.values()))
         self.placements: dict[str, Placement] = {}
         self.output_buffers: dict[str, HostBuffer] = {}
-        self.known: dict[Texture, Any] = {}
+        self.known: dict[Texture, Array] = {}
         self.constants: dict[tuple[str, Layout], Placement] = {}
 
     def texture(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: str) -> Texture:
@@ -214,7 +214,7 @@ class Textures:
 
     # Constants
 
-    def weights_dtype(self, array: Any, readers: Sequence[Node]) -> str:
+    def weights_dtype(self, array: Array, readers: Sequence[Node]) -> str:
         """The element type of weights. Half only for large float arrays.
 
         Rounding errors of weights are the same at every position, so they add up. Weights stay float if the result of a
@@ -225,7 +225,7 @@ class Textures:
         kept = any(self.keeps_float(node.output.name) for node in readers)
         return "float32" if kept or numpy.any(numpy.abs(array) > HALF_MAX) else self.storage_dtype
 
-    def constant_of(self, operand: Operand) -> Any:
+    def constant_of(self, operand: Operand) -> Array:
         """The array that a constant operand reads, through its view."""
         array = numpy.asarray(self.graph.constants[operand.value])
         return array if operand.view.is_identity else operand.view.evaluate(array, operand.fill)
@@ -238,7 +238,7 @@ class Textures:
             self.constants[key] = self.place_array(name, array, layout, self.graph.consumers[name])
         return self.constants[key]
 
-    def place_array(self, name: str, array: Any, layout: Layout, readers: Sequence[Node]) -> Placement:
+    def place_array(self, name: str, array: Array, layout: Layout, readers: Sequence[Node]) -> Placement:
         """The texture of a known array."""
         texture = self.texture(name, array.shape, layout, self.weights_dtype(array, readers))
         self.known[texture] = array

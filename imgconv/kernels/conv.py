@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import ceil, gcd, prod
+from typing import Literal, get_args
 
 from imgconv.graph.nodes import Convolution
 from imgconv.kernels.layout import LANES
@@ -74,10 +75,11 @@ BYTE_SCALE = 127.0
 # Values up to here may meet in a tile of F(4, 3): those of bytes, and of activations that are bounded.
 SMALL = 256.0
 # How long a texel of the input is kept after it is read: KEEP in conv.cl.
-KEEP = ("texel", "line", "window", "input")
+Keep = Literal["texel", "line", "window", "input"]
+KEEP: tuple[Keep, ...] = get_args(Keep)
 # Where a work item reads weights from: an image, a buffer, or local memory. For local memory the work group copies the
 # weights from a buffer first, and the input's texels too.
-WEIGHTS = ("image", "buffer", "local")
+WeightsPlace = Literal["image", "buffer", "local"]
 # The most texels that a work item copies for its group at once, and bytes of local memory that every device has.
 MOST_FETCHED, LOCAL_BYTES = 4, 1 << 15
 
@@ -87,7 +89,7 @@ class Specialisation:
     """The constants of conv.cl and depthwise.cl that can be chosen freely.
 
     block_columns, block_rows, block_quads: the outputs of a work item; passes: how many such blocks it makes along the
-    quads. keep: how long an input texel is kept, one of KEEP. weights: where they are read from, one of WEIGHTS.
+    quads. keep: how long an input texel is kept. weights: where they are read from.
     local_size: the work group; None leaves it to the driver. vector_quads: output quads in one vector. parts: work
     items that share a sum. half_quads: input quads that are summed in half before they are added in float.
     float_coordinates: if a read may be outside of the image, its coordinates are computed in float. winograd: outputs
@@ -97,8 +99,8 @@ class Specialisation:
     block_columns: int = 4
     block_rows: int = 1
     block_quads: int = 1
-    keep: str = "line"
-    weights: str = "image"
+    keep: Keep = "line"
+    weights: WeightsPlace = "image"
     local_size: tuple[int, int, int] | None = None
     vector_quads: int = 1
     passes: int = 1

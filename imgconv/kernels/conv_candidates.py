@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import ceil, prod
 
 from imgconv.kernels.conv import (
-    Problem, Specialisation, kept_size, staged_quads, staged_texels, sums_of, taps_of, tile_size, work_items,
+    Keep, Problem, Specialisation, kept_size, staged_quads, staged_texels, sums_of, taps_of, tile_size, work_items,
 )
 from imgconv.kernels.costs import CpuCosts, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
 from imgconv.kernels.layout import LANES
@@ -129,7 +129,7 @@ def _alone_and_shared(problem: Problem, made: Specialisation) -> Iterator[Specia
 def _staged(problem: Problem) -> Iterator[Specialisation]:
     """Candidates whose work groups stage weights and input in local memory."""
     rows, columns = problem.phase_size
-    keep = "texel" if problem.window[1] == 1 else "line"
+    keep: Keep = "texel" if problem.window[1] == 1 else "line"
     tiles = (0, *WINOGRAD_TILES) if problem.window[1] == 3 else (0,)
     for (length, height, each), tile in itertools.product(STAGED_BLOCKS[keep], tiles):
         made = Specialisation(

@@ -27,6 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, prod
+from typing import Literal
 
 import numpy
 
@@ -38,6 +39,7 @@ from imgconv.graph.view import Shape
 LANES = 4
 
 Texels = tuple[int, ...]
+TexelAxis = Literal["x", "y"]
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ class Tiling:
     tile_width: int
     tile_height: int
     per_layer: int
-    stacked_along: str
+    stacked_along: TexelAxis
     bordered: bool = True
 
     @property
@@ -201,7 +203,7 @@ class Tiling:
         width, height = self.image_size
         return image.reshape(self.layers, height, width, LANES)[self._where()]
 
-    def folded(self, parts: int, stacked_along: str) -> Tiling:
+    def folded(self, parts: int, stacked_along: TexelAxis) -> Tiling:
         """The grid in at most `parts` equal tiles: of fewer rows, side by side ("x"), or of fewer columns ("y")."""
         width, height = self.width, self.height
         if stacked_along == "x":

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from imgconv.arrays import Array
 from imgconv.config import Config
@@ -19,6 +19,9 @@ from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Load, Node, Operan
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture
 from imgconv.kernels.source import KernelSource
 from imgconv.kernels.target import Target
+
+
+LaunchKind = Literal["pack", "unpack", "copy", "compute"]  # see plan.Launch
 
 
 class Problem(Protocol):
@@ -67,7 +70,7 @@ class Step:
     nodes: tuple[Node, ...]
     output: Placement
     places: Mapping[str, Placement]
-    kind: str
+    kind: LaunchKind
     description: str
     operation: str
     reason: str = ""
