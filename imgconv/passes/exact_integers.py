@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy
+from numpy.typing import ArrayLike
 
 from imgconv.errors import UnsupportedError
 from imgconv.graph import expression
@@ -174,7 +174,7 @@ def _selects(node: Node) -> bool:
     return _chooses(node) and set(expression.operations(node.epilogue)) <= {"maximum", "minimum", "where"}
 
 
-def _is_exact(numbers: Any, largest: list[Any]) -> bool:
+def _is_exact(numbers: ArrayLike, largest: list[numpy.float64]) -> bool:
     """Whether floats hold the integers; those in `largest` may be rounded up."""
     wide = numpy.asarray(numbers)
     with numpy.errstate(over="ignore", invalid="ignore"):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
-from typing import Any
 
 from imgconv.graph.nodes import Graph, Operand
 
@@ -15,7 +15,7 @@ def share_repeated(graph: Graph) -> Graph:
     Result:  a = load(x) then exp($0);  y = load(a) then add($0, $1), $1=a
     """
     renamed: dict[str, str] = {}
-    contents: dict[Any, str] = {}
+    contents: dict[Hashable, str] = {}
     for name, array in graph.constants.items():
         content = (str(array.dtype), array.shape, array.tobytes())
         renamed[name] = contents.setdefault(content, name)
@@ -23,7 +23,7 @@ def share_repeated(graph: Graph) -> Graph:
     def rename(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
         return tuple(replace(o, value=renamed.get(o.value, o.value)) for o in operands)
 
-    seen: dict[Any, str] = {}
+    seen: dict[Hashable, str] = {}
     nodes = []
     for node in graph.nodes:
         made = replace(node, operands=rename(node.operands), epilogue_operands=rename(node.epilogue_operands))
