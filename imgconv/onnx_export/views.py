@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.graph import view as views
 from imgconv.graph.index import Index
 from imgconv.graph.view import Shape, View
@@ -60,7 +60,7 @@ def cut(shape: Shape, axes: frozenset[int]) -> Shape:
     return tuple(n if a in axes else 1 for a, n in enumerate(shape))
 
 
-def grid_arrays(shape: Shape, axes: Sequence[int]) -> dict[str, Any]:
+def grid_arrays(shape: Shape, axes: Sequence[int]) -> dict[str, Array]:
     """The variables i<axis> of some axes as arrays; together they broadcast to the lengths of these axes."""
     arrays = numpy.meshgrid(*(numpy.arange(shape[a]) for a in axes), indexing="ij", sparse=True)
     return {f"i{a}": array for a, array in zip(axes, arrays, strict=True)}
@@ -137,16 +137,16 @@ def _groups(view: View) -> list[tuple[list[int], list[int]]]:
     return found
 
 
-def _positions(view: View, source: Sequence[int], axes: Sequence[int]) -> Any:
+def _positions(view: View, source: Sequence[int], axes: Sequence[int]) -> Array:
     """For each position of the view axes the row-major position in the source axes, as a vector."""
     grids = grid_arrays(view.shape, axes)
-    flat: Any = 0
+    flat: int | Array = 0
     for axis in source:
         flat = flat * view.source[axis] + numpy.clip(view.index[axis].evaluate(grids), 0, view.source[axis] - 1)
     return numpy.broadcast_to(flat, tuple(view.shape[a] for a in axes)).ravel()
 
 
-def _is_whole(positions: Any, view: View, source: Sequence[int]) -> bool:
+def _is_whole(positions: Array, view: View, source: Sequence[int]) -> bool:
     """Whether the positions are all positions of the source axes, each once and in order."""
     size = prod(view.source[a] for a in source)
     return len(positions) == size and numpy.array_equal(positions, numpy.arange(size))

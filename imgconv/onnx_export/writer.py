@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -10,6 +10,7 @@ import numpy
 import onnx
 import onnx.helper
 
+from imgconv.arrays import Array
 from imgconv.graph.expression import NUMBER, OPERATIONS, Apply, Argument, Expression, Literal
 from imgconv.graph.nodes import Value
 from imgconv.graph.view import Shape
@@ -32,8 +33,8 @@ class Writer:
 
     def __init__(self, used: Iterable[str]) -> None:
         self.nodes: list[onnx.NodeProto] = []
-        self.initializers: dict[str, Any] = {}
-        self.contents: dict[Any, str] = {}
+        self.initializers: dict[str, Array] = {}
+        self.contents: dict[Hashable, str] = {}
         self.used = set(used)
         self.relus: set[str] = set()  # names of tensors that cannot be negative
         self.reshaped: dict[str, Tensor] = {}  # by a Reshape's output, its input
@@ -56,7 +57,7 @@ class Writer:
         self.used.add(name)
         return name
 
-    def constant(self, array: Any) -> Tensor:
+    def constant(self, array: Array) -> Tensor:
         """A constant tensor; equal ones are stored once."""
         key = (str(array.dtype), array.shape, array.tobytes())
         if key not in self.contents:
@@ -112,7 +113,7 @@ class Writer:
         number = self.constant(filling(fill, tensor.dtype))
         return self.emit("Pad", [tensor, self.integers(*before, *after), number], tensor.dtype, shape)
 
-    def pick(self, tensor: Tensor, axis: int, positions: Any) -> Tensor:
+    def pick(self, tensor: Tensor, axis: int, positions: Array) -> Tensor:
         """The positions along an axis: a Slice if they are evenly spaced, a Gather otherwise."""
         count = len(positions)
         if tensor.shape[axis] == count and numpy.array_equal(positions, numpy.arange(count)):
@@ -201,7 +202,7 @@ def common(numbers: Sequence[Number]) -> str:
     return "int64" if all(whole) and tensors else "float32"
 
 
-def filling(number: float, dtype: str) -> Any:
+def filling(number: float, dtype: str) -> Array:
     """The number as an array of rank 0; clipped to the type's range for int64."""
     if dtype == "int64":
         limits = numpy.iinfo(numpy.int64)
