@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from imgconv.kernels import conv_template, matmul, separable
-from imgconv.kernels.step import Template
+from imgconv.kernels.step import Problem, Template
 
 TEMPLATES: tuple[Template, ...] = (separable.TEMPLATE, conv_template.TEMPLATE, matmul.TEMPLATE)
 
 
-def template_of(problem: Any) -> Template:
+def template_of(problem: Problem) -> Template:
     """The template of a problem, by the problem's type."""
     return next(template for template in TEMPLATES if type(problem) is template.problem)
