@@ -162,7 +162,7 @@ def prepare(model: imgconv.Model, way: str) -> Callable[[], object]:
 
 def calls_of(model: imgconv.Model) -> str:
     """How the launches are enqueued."""
-    recorded = Session(model.plan, open_device(model.device)).lane.recording
+    recorded = Session(model.plan, open_device(model.device)).sequence.recording
     return recorded.extension if recorded else ONE_BY_ONE
 
 

@@ -156,7 +156,7 @@ def measure(network: Network, device: DeviceInfo, options: argparse.Namespace) -
     tolerance = HALF_TOLERANCE if model.config.float16 else FLOAT_TOLERANCE
     session = Session(model.plan, open_device(device))
     session.run(inputs)
-    calls = session.lane.recording.extension if session.lane.recording else "one by one"
+    calls = session.sequence.recording.extension if session.sequence.recording else "one by one"
     row = Row(network.name, network.size, error, tolerance, len(model.plan.launches), calls, {})
     if not row.right:
         return row, []
@@ -171,7 +171,7 @@ def time_ways(
     model: imgconv.Model, session: Session, inputs: Mapping[str, Any], options: argparse.Namespace
 ) -> dict[str, Timing]:
     """Each way's timing; the ways take turns."""
-    context, launches = session.context, session.lane.launches
+    context, launches = session.context, session.sequence.launches
 
     def loop() -> None:
         for kernel, global_size, local_size in launches:
@@ -179,7 +179,7 @@ def time_ways(
         context.queue.finish()
 
     def replay() -> None:
-        session.lane.enqueue()
+        session.sequence.enqueue()
         finish(context)
 
     def run_after_run() -> None:

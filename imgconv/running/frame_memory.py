@@ -25,7 +25,7 @@ class FrameMemory:
         """shared: use buffers that host and device share, if they share memory. Raises ResourceError."""
         plan = session.plan
         self.context = session.context
-        self.lane, self.ports = session.new_lane(shared)
+        self.sequence, self.ports = session.new_sequence(shared)
         self.inputs = [(name, self.ports[place]) for name, place in plan.input_buffers.items()]
         places = {value: plan.output_buffers.get(value.name) for value in plan.outputs}
         self.outputs = [(value, None if place is None else self.ports[place]) for value, place in places.items()]
@@ -63,7 +63,7 @@ class FrameMemory:
             uploading.flush()
         if awaited:
             self.computing.append(enqueue_barrier(context, self.uploads))
-        self.lane.enqueue()
+        self.sequence.enqueue()
         if awaited:
             self.computing.append(enqueue_marker(context))
         if apart:

@@ -20,7 +20,7 @@ from imgconv.running.programs import Programs
 LAUNCHES_COMPARED = 4
 
 
-class Lane:
+class LaunchSequence:
     """Launches that are bound to the memory of a run's inputs and outputs.
 
     recording: the launches as a recording of the driver; None if they are enqueued one by one.
@@ -45,7 +45,7 @@ class Lane:
 class Launching:
     """The launches of a plan in its own memory, and in further memory of inputs and outputs.
 
-    lane: those in its own memory.
+    sequence: those in its own memory.
     """
 
     def __init__(self, memory: DeviceMemory, programs: Programs) -> None:
@@ -55,16 +55,16 @@ class Launching:
         self._launches = [self._bound(number, {}) for number in range(len(self.plan.launches))]
         if not is_trusted(self.context.info):
             self._compare_replay()
-        self.lane = Lane(self.context, self._launches)
+        self.sequence = LaunchSequence(self.context, self._launches)
 
-    def new_lane(self, memory: Mapping[Storage, Memory]) -> Lane:
-        """A lane with further memory; launches that do not use it are shared. Raises DeviceError."""
+    def new_sequence(self, memory: Mapping[Storage, Memory]) -> LaunchSequence:
+        """A sequence with further memory; launches that do not use it are shared. Raises DeviceError."""
         used = [[argument.storage for argument in launch.source.arguments] for launch in self.plan.launches]
         launches = [
             own if memory.keys().isdisjoint(storages) else self._bound(number, memory)
             for number, (own, storages) in enumerate(zip(self._launches, used, strict=True))
         ]
-        return Lane(self.context, launches)
+        return LaunchSequence(self.context, launches)
 
     def to_one_output(self, numbers: Sequence[int]) -> list[Launch]:
         """These launches, by number, bound anew: those whose outputs are alike all write to the first one's."""
@@ -74,7 +74,7 @@ class Launching:
 
     def enqueue_with(self, instead: Mapping[int, Sequence[ImageCopy]]) -> None:
         """Enqueues the launches. instead: copies in place of some of them, by their numbers."""
-        self.lane.launched = True
+        self.sequence.launched = True
         for number, launch in enumerate(self._launches):
             if number in instead:
                 for *between, start, begin, size in instead[number]:

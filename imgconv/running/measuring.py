@@ -10,7 +10,7 @@ from imgconv.cl.busy import Busy
 from imgconv.cl.queue import durations, enqueue, finish, spans
 from imgconv.running.device_memory import DeviceMemory
 from imgconv.running.exchange import Exchange, Inputs
-from imgconv.running.launching import Lane
+from imgconv.running.launching import LaunchSequence
 
 Span = tuple[float, float]
 
@@ -35,9 +35,9 @@ class Timeline:
 class Measuring:
     """Times launches one by one, in a context that was opened with profile=True."""
 
-    def __init__(self, memory: DeviceMemory, lane: Lane) -> None:
+    def __init__(self, memory: DeviceMemory, sequence: LaunchSequence) -> None:
         self.plan, self.context = memory.plan, memory.context
-        self._memory, self._lane = memory, lane
+        self._memory, self._sequence = memory, sequence
 
     @cached_property
     def _busy(self) -> Busy | None:
@@ -50,13 +50,13 @@ class Measuring:
 
     def launch_seconds(self) -> list[float]:
         """Seconds of each launch, in the plan's order, with the inputs of the last run. Raises DeviceError."""
-        self.keep_busy(len(self._lane.launches))
-        return durations(self.context, [enqueue(self.context, *launch) for launch in self._lane.launches])
+        self.keep_busy(len(self._sequence.launches))
+        return durations(self.context, [enqueue(self.context, *launch) for launch in self._sequence.launches])
 
     def timeline(self, inputs: Inputs) -> Timeline:
         """The Timeline of one run. Raises InputError naming the input that does not fit, DeviceError."""
         uploads = self._memory.upload_inputs(inputs)
-        launches = [enqueue(self.context, *launch) for launch in self._lane.launches]
+        launches = [enqueue(self.context, *launch) for launch in self._sequence.launches]
         finish(self.context)
         arrays = Exchange.to_host(self.plan, self.context, {}).downloads
         downloads = dict(zip(self.plan.output_buffers, self._memory.read(arrays), strict=True))

@@ -13,7 +13,7 @@ from imgconv.cl.transfer import Port, enqueue_copy, finish_queue
 from imgconv.compiling.plan import Plan, Storage
 from imgconv.running.device_memory import DeviceMemory
 from imgconv.running.exchange import Exchange, Inputs, Outputs, moved_outputs
-from imgconv.running.launching import Lane, Launching
+from imgconv.running.launching import LaunchSequence, Launching
 from imgconv.running.measuring import Measuring, Timeline
 from imgconv.running.programs import Programs, Progress
 
@@ -21,7 +21,7 @@ from imgconv.running.programs import Programs, Progress
 class Session:
     """A plan with its memory, its programs and its arguments bound; `run` only uploads, enqueues and downloads.
 
-    memory: its images and buffers. programs: its kernels. lane: its launches.
+    memory: its images and buffers. programs: its kernels. sequence: its launches.
     """
 
     def __init__(
@@ -39,8 +39,8 @@ class Session:
             self.memory: DeviceMemory = DeviceMemory(plan, context, [each.memory for each in lenders])
             self.programs: Programs = Programs(plan, context, progress, [each.programs for each in lenders], binaries)
             self._launching = Launching(self.memory, self.programs)
-            self.lane = self._launching.lane
-            self._measuring = Measuring(self.memory, self.lane)
+            self.sequence = self._launching.sequence
+            self._measuring = Measuring(self.memory, self.sequence)
         self._moved: dict[str, Array] = {}
 
     def run(self, inputs: Inputs, outputs: Outputs | None = None) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Session:
         if exchange.instead:
             self._launching.enqueue_with(exchange.instead)
         else:
-            self.lane.enqueue()
+            self.sequence.enqueue()
         events += [enqueue_copy(context, given, memory[place]) for place, given in exchange.copies_out.items()]
         memory.read(exchange.downloads)
 
@@ -81,14 +81,14 @@ class Session:
         """Sets every state to zero."""
         self.memory.clear_states()
 
-    def new_lane(self, shared: bool) -> tuple[Lane, dict[Storage, Port]]:
+    def new_sequence(self, shared: bool) -> tuple[LaunchSequence, dict[Storage, Port]]:
         """Further memory for inputs and outputs, bound to launches that share everything else, and the host's side.
 
         shared: use buffers that host and device share, if they share memory. Raises ResourceError.
         """
         with driver_use, self.context.lock:
             ports = self.memory.new_ports(shared)
-            return self._launching.new_lane({place: port.memory for place, port in ports.items()}), ports
+            return self._launching.new_sequence({place: port.memory for place, port in ports.items()}), ports
 
     # Looking at single values
 
@@ -99,7 +99,7 @@ class Session:
         """
         self._moved = moved_outputs(self.plan, inputs)
         self.memory.upload_inputs(inputs)
-        for number, launch in enumerate(self.lane.launches):
+        for number, launch in enumerate(self.sequence.launches):
             enqueue(self.context, *launch)
             if number in self.plan.made:
                 yield self.plan.made[number]
@@ -143,7 +143,7 @@ class Session:
         """The driver's programs, in the order of their builds. Runs once if it has not run."""
         if self.programs.are_lent:
             return Session(self.plan, self.context).binaries()
-        if not self.lane.launched:
+        if not self.sequence.launched:
             self._launch_once()
         return self.programs.binaries()
 
@@ -151,6 +151,6 @@ class Session:
         """Launches everything once: a driver may compile a kernel at its first launch, as PoCL does."""
         with driver_use, self.context.lock:
             self.memory.upload_drawn(0)
-            self.lane.enqueue()
+            self.sequence.enqueue()
             finish(self.context)
             self.clear_states()

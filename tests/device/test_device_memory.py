@@ -260,11 +260,11 @@ def test_mapped_after_a_failure(device: DeviceInfo, monkeypatch: pytest.MonkeyPa
     graph = build_graph({"z": Tensor.input("x", SHAPE) + 1.0})
     mapped = imgconv.load(graph, dataclasses.replace(device, shares_memory=shares)).mapped()
 
-    def fail(lane: Any) -> None:
+    def fail(sequence: Any) -> None:
         raise imgconv.DeviceError("planted")
 
     with monkeypatch.context() as broken, pytest.raises(imgconv.DeviceError, match="planted"):
-        broken.setattr(launching.Lane, "enqueue", fail)
+        broken.setattr(launching.LaunchSequence, "enqueue", fail)
         mapped.run()
     mapped.inputs["x"][...] = drawn(0)
     numpy.testing.assert_array_equal(mapped.run()["z"], drawn(0) + 1)

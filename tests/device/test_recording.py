@@ -57,16 +57,16 @@ def sessions(info: DeviceInfo) -> tuple[Session, Session]:
     """A session that replays, and one that enqueues one by one, of the same plan."""
     plan = imgconv.load(chain(), device=info).plan
     recorded, plain = (Session(plan, open_device(info)) for _ in range(2))
-    plain.lane.recording = None
+    plain.sequence.recording = None
     return recorded, plain
 
 
 def test_one_call_a_run_with_the_same_results(recorder: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded, plain = sessions(recorder)
-    assert recorded.lane.recording is not None
+    assert recorded.sequence.recording is not None
     calls: list[str] = []
-    replay = recorded.lane.recording.replay
-    monkeypatch.setattr(recorded.lane.recording, "replay", lambda: (calls.append("replay"), replay()))
+    replay = recorded.sequence.recording.replay
+    monkeypatch.setattr(recorded.sequence.recording, "replay", lambda: (calls.append("replay"), replay()))
     expected = [plain.run(drawn(seed)) for seed in range(3)]
     monkeypatch.setattr("imgconv.running.launching.enqueue_all", lambda *_: calls.append("one by one"))
     for seed in (0, 1, 2, 1):
@@ -101,12 +101,12 @@ def test_a_driver_that_leaks_is_not_used(recorder: DeviceInfo, monkeypatch: pyte
     monkeypatch.setattr(recording, "LEAKING_PLATFORM", recorder.platform)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert recording.record(open_device(recorder), sessions(recorder)[1].lane.launches) is None
+        assert recording.record(open_device(recorder), sessions(recorder)[1].sequence.launches) is None
 
 
 def test_timed_queues_are_not_recorded(recorder: DeviceInfo) -> None:
     plan = imgconv.load(chain(), device=recorder).plan
-    assert Session(plan, open_device(recorder, profile=True)).lane.recording is None
+    assert Session(plan, open_device(recorder, profile=True)).sequence.recording is None
 
 
 def test_a_driver_that_replays_nothing_is_told_once(recorder: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
