@@ -5,13 +5,10 @@ from __future__ import annotations
 import dataclasses
 import gc
 import itertools
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from pathlib import Path
 from typing import Any
 
 import numpy
@@ -286,79 +283,6 @@ def test_a_dropped_model_still_answers(device: DeviceInfo) -> None:
 
 def frame_threads() -> int:
     return sum(thread.name == "imgconv frames" for thread in threading.enumerate())
-
-
-def ended(device: DeviceInfo, folder: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """What became of a process that runs code with a `model` and its inputs `x`."""
-    imgconv.export_onnx(network(), folder / "network.onnx")
-    before = (
-        "import threading, time, numpy, imgconv\n"
-        f"model = imgconv.load({str(folder / 'network.onnx')!r}, device={device.index})\n"
-        f"x = {{'x': numpy.zeros({SHAPE}, 'f4')}}\n"
-    )
-    command = [sys.executable, "-W", "ignore", "-c", before + code]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
-
-
-@pytest.mark.parametrize("how", ["", "raise KeyboardInterrupt"])
-def test_the_process_ends_with_frames_under_way(device: DeviceInfo, tmp_path: Path, how: str) -> None:
-    """They are finished."""
-    code = f"""
-frames = [model.submit(x) for _ in range(3)]
-frames[-1].add_done_callback(lambda frame: print('finished', flush=True))
-print('submitted', flush=True)
-{how}"""
-    result = ended(device, tmp_path, code)
-    assert result.stdout == "submitted\nfinished\n"
-    assert result.returncode == (130 if how and sys.platform == "win32" else -2 if how else 0), result.stderr
-
-
-RUNNING = ("model.submit(x)", "model.submit(x).result()", "model.run(x)", "model.mapped().run()")
-
-
-@pytest.mark.parametrize("work", [RUNNING, ("imgconv.load(model.graph)",)], ids=["run", "load"])
-def test_the_process_ends_with_daemon_threads_at_work(
-    device: DeviceInfo, tmp_path: Path, work: tuple[str, ...]
-) -> None:
-    """Threads that come out of the driver while the interpreter is finalised abort it."""
-    code = f"""
-def loop(work):
-    while True:
-        work()
-        begun.release()
-begun = threading.Semaphore(0)
-work = [{", ".join(f"lambda: {each}" for each in work)}]
-for each in work:
-    threading.Thread(target=loop, args=(each,), daemon=True).start()
-for _ in range(10):
-    begun.acquire()
-"""
-    for _ in range(2):
-        result = ended(device, tmp_path, code)
-        assert result.returncode == 0, result.stderr
-        assert result.stderr == "" or work is not RUNNING  # a thread pool may say that it takes no more work
-
-
-def test_the_process_ends_while_a_thread_begins_to_submit(device: DeviceInfo, tmp_path: Path) -> None:
-    """The thread that finishes frames may be made, and not be started yet."""
-    code = """
-start, begun = threading.Thread.start, threading.Event()
-def late(thread):
-    if thread.name == 'imgconv frames':
-        begun.set()
-        time.sleep(0.5)
-    start(thread)
-threading.Thread.start = late
-threading.Thread(target=model.submit, args=(x,), daemon=True).start()
-begun.wait()
-"""
-    result = ended(device, tmp_path, code)
-    assert (result.returncode, result.stderr) == (0, "")
-
-
-def test_the_process_ends_with_frames_that_submit_the_next(device: DeviceInfo, tmp_path: Path) -> None:
-    result = ended(device, tmp_path, "def again(_): model.submit(x).add_done_callback(again)\nagain(None)")
-    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_runs_between_frames(model: imgconv.Model) -> None:
