@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from imgconv.kernels.access import KernelArgument
 
 COMMON = Path(__file__).parent.parent / "cl" / "common.cl"
+KERNELS_IN_A_PROGRAM = 16
 
 
 @dataclass(frozen=True)
@@ -36,3 +38,18 @@ def group_attribute(local_size: tuple[int, ...] | None) -> str:
 def round_up(value: int, multiple: int) -> int:
     """The smallest multiple of `multiple` that is at least `value`: round_up(5, 4) is 8."""
     return -(-value // multiple) * multiple
+
+
+def programs_of(texts: Sequence[str]) -> list[Sequence[str]]:
+    """The kernel texts of each program: several make one, because every build costs a driver some time."""
+    return [texts[at : at + KERNELS_IN_A_PROGRAM] for at in range(0, len(texts), KERNELS_IN_A_PROGRAM)]
+
+
+def program_text(common: str, texts: Mapping[str, int]) -> str:
+    """The source of a program. texts: the number of each kernel text. Kernel n is called k<n>; see `kernel_name`."""
+    return common + "".join(f"#define NAME {kernel_name(n)}\n{text}#undef NAME\n" for text, n in texts.items())
+
+
+def kernel_name(number: int) -> str:
+    """The name of a plan's kernel in its program: k0, k1, ..."""
+    return f"k{number}"

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from imgconv.cl.device import Context
 from imgconv.cl.program import Functions, Kernel, Part, Program, binary, build_all
 from imgconv.compiling.plan import Plan
-from imgconv.kernels.source import COMMON
+from imgconv.kernels.source import COMMON, kernel_name, program_text, programs_of
 
 Progress = Callable[[int, int, str], None]
-KERNELS_IN_A_PROGRAM = 16
 
 
 class Programs:
@@ -44,17 +43,17 @@ class Programs:
     def _build(self, context: Context, texts: dict[str, str], progress: Progress, binaries: Sequence[bytes]) -> None:
         """texts: the origin of each kernel text."""
         common = COMMON.read_text(encoding="utf-8")
-        names = {text: f"k{number}" for number, text in enumerate(texts)}
+        numbers = {text: number for number, text in enumerate(texts)}
         waiting = [text for text in texts if text not in self._kernels]
-        batches = [waiting[at : at + KERNELS_IN_A_PROGRAM] for at in range(0, len(waiting), KERNELS_IN_A_PROGRAM)]
+        batches = programs_of(waiting)
         parts = []
         for number, batch in enumerate(batches):
-            source = common + "".join(f"#define NAME {names[text]}\n{text}#undef NAME\n" for text in batch)
+            source = program_text(common, {text: numbers[text] for text in batch})
             paths = ", ".join(sorted({texts[text] for text in batch}))
             parts.append(Part(source, paths, binaries[number] if number < len(binaries) else None))
         progress(0, len(waiting), "compiling kernels")
         for batch, program in zip(batches, build_all(context, parts)):
             self._programs.append(program)
-            self._kernels |= {text: (program, names[text]) for text in batch}
+            self._kernels |= {text: (program, kernel_name(numbers[text])) for text in batch}
             progress(len(self._kernels), len(texts), "compiling kernels")
         progress(len(waiting), len(waiting), "ready")
