@@ -18,7 +18,7 @@ from imgconv.compiling.compiler import limited
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, read_config, read_device
 from imgconv.errors import ConfigError, ContentError, Error, InputError, ShapeError
-from imgconv.files.archive import is_archive
+from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
 from imgconv.running.compiled import Compiled, SavedSource, Shapes, Source
 from imgconv.running.stream import Stream, check_states
@@ -354,7 +354,7 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
         open_source("model.onnx", Settings(float16=1)).config.float16      # 1
     """
     device = settings.device
-    if isinstance(model, (str, os.PathLike)) and is_archive(model):
+    if isinstance(model, (str, os.PathLike)) and is_container(model):
         return _open_saved(SavedModel.open(model), os.fspath(model), settings)
     chosen = None if isinstance(device, DeviceInfo) else device
     file = read_precision_file(settings.precision) if settings.precision is not None else None

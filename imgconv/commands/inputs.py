@@ -13,7 +13,7 @@ from PIL import Image
 from imgconv.arrays import Array, Arrays
 from imgconv.commands.arguments import Declared, Shapes, check_sizes, read_shapes, shown
 from imgconv.errors import InputError
-from imgconv.files.archive import is_archive
+from imgconv.files.container import is_container
 from imgconv.files.disk import check_regular
 from imgconv.onnx_import import declared_inputs
 from imgconv.pictures.device import PICTURE
@@ -38,7 +38,7 @@ class Given:
 
     def for_model(self, path: str, picture: Image.Image | None) -> tuple[dict[str, Array], Shapes]:
         """All arrays, and the shapes to load the file with. The host prepares the picture for a compiled file."""
-        if picture and not is_archive(path):
+        if picture and not is_container(path):
             return self.with_pixels(picture)
         return self.with_picture(picture)
 
@@ -58,7 +58,7 @@ class Given:
 
 def declared_of(model: str) -> Declared:
     """dtype and dimensions of every input of an ONNX file or a compiled one. Raises ModelError."""
-    return SavedModel.open(model).inputs if is_archive(model) else declared_inputs(model)
+    return SavedModel.open(model).inputs if is_container(model) else declared_inputs(model)
 
 
 def read_given(options: argparse.Namespace) -> Given:

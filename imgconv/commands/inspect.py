@@ -14,7 +14,7 @@ from imgconv.commands.arguments import Shapes, add_model_arguments, check_sizes,
 from imgconv.commands.inputs import declared_of
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config, read_config
-from imgconv.files.archive import is_archive
+from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
 from imgconv.kernels.layout import Texture
 from imgconv.model import load
@@ -59,7 +59,7 @@ def execute(options: argparse.Namespace) -> None:
 def _compiled(
     options: argparse.Namespace, shapes: Shapes, config: Config, device: DeviceInfo, progress: terminal.Progress
 ) -> tuple[Graph, Plan]:
-    if not config.float16 and not is_archive(options.model):
+    if not config.float16 and not is_container(options.model):
         graph = import_onnx(options.model, shapes)
         prepared = prepare_for(device, graph, config, open_beside(options.model))
         return prepared.graph, prepared.plan()

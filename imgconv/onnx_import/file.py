@@ -12,7 +12,7 @@ import onnx.inliner
 import onnx.version_converter
 
 from imgconv.errors import ModelError, UnsupportedError
-from imgconv.files.archive import MAGIC
+from imgconv.files.container import MAGIC
 from imgconv.files.disk import check_regular
 from imgconv.onnx_import.schema import OWN_DOMAINS
 

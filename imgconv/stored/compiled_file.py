@@ -1,29 +1,46 @@
-"""Compiled models in files: `Model.save` writes them, `load` reads them.
+"""Compiled models in files: `Model.save` writes them, `load` reads them. model.fbs says what is in them.
 
-The sections of the file (see files/archive.py): "about"; "plan" and "graph", each with its arrays; "binary 0" and so
-on, the driver's programs. The plan fits one device; for another device a plan is made from the graph. Kernel texts and
-binaries run on the device as they are: load a file only if you trust its source. Checksums find damage, not intent.
+A file has the graph, with which any imgconv can plan anew, and plans, each for one kind of device. Kernel texts and
+programs run on the device as they are: load a file only if you trust its source. Checksums find damage, not intent.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from functools import cache
-from hashlib import blake2b
-from typing import Any
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, TypeVar
 
 from imgconv.compiling.plan import Plan
-from imgconv.config import Config
+from imgconv.config import Config, Precision
 from imgconv.errors import ModelError
-from imgconv.files.archive import Archive, write_archive
+from imgconv.files.container import Blob, Container, places_of, write_container
+from imgconv.files.flat import Schema, Table
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.source import COMMON
 from imgconv.kernels.target import Target
-from imgconv.stored import serial
+from imgconv.stored.blobs import BlobWriter
+from imgconv.stored.graph_table import graph_values, read_graph
+from imgconv.stored.plan_table import plan_values, read_plan
 from imgconv.version import VERSION
+
+# What this imgconv reads, and what a reader of its files has to know: Model.needs in model.fbs.
+READS = NEEDS = 1
+# What reading a made-up file may raise; a damaged one does not pass its checksums.
+REFUSED = (
+    AssertionError, AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
+    struct.error,
+)
+T = TypeVar("T")
+
+
+@cache
+def schema() -> Schema:
+    """The schema of the files."""
+    return Schema.of((Path(__file__).parent / "model.fbs").read_text(encoding="utf-8"))
 
 
 def save_model(
@@ -31,77 +48,106 @@ def save_model(
     binaries: Sequence[bytes],
 ) -> None:
     """Writes a compiled model, whole or not at all. device: DeviceInfo.key. Raises InputError."""
-    about = {
-        "imgconv": VERSION, "device": device, "target": _described(target), "kernels": _kernel_version(),
-        "binaries": len(binaries), "config": serial.dump(config)[0].decode(),
-        "inputs": {value.name: [value.dtype, list(value.shape)] for value in plan.inputs},
+    blobs = BlobWriter()
+    made = plan_values(plan, blobs, binaries) | {"device": device, "target": _target_values(target)}
+    values = {
+        "needs": NEEDS, "written_by": VERSION, "config": _config_values(config), "graph": graph_values(graph, blobs),
+        "plans": [made], "blobs": list(map(vars, places_of(blobs.parts))),
     }
-    plan_text, plan_arrays = serial.dump(plan)
-    graph_text, graph_arrays = serial.dump(graph)
-    sections: dict[str, Sequence[bytes | memoryview]] = {
-        "about": [json.dumps(about).encode()], "plan": [plan_text], "plan arrays": plan_arrays, "graph": [graph_text],
-        "graph arrays": graph_arrays,
-    }
-    write_archive(path, sections | {f"binary {n}": [binary] for n, binary in enumerate(binaries)})
+    write_container(path, schema().pack(values), blobs.parts)
 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """An opened file of `save_model`; each part is read and checked at its first use."""
+    """An opened file of `save_model`; each part is read and checked at its first use.
 
-    archive: Archive
-    about: dict[str, Any]
+    Every problem with it is a ModelError that names the file.
+    """
+
+    container: Container
+    table: Table
 
     @staticmethod
     def open(path: str | os.PathLike[str]) -> SavedModel:
-        """Raises ModelError for a damaged file, or one of another version of imgconv."""
-        archive = Archive(path)
-        about = json.loads(archive.section("about"))
-        if about["imgconv"] != VERSION:
-            raise ModelError(
-                f"imgconv {about['imgconv']} compiled it, this is {VERSION}: compile it again", file=str(path)
+        """Raises ModelError for a damaged file, or one that this imgconv cannot read."""
+        container = Container(path)
+        try:
+            table = schema().read(container.head)
+            needs, written_by = table.needs, table.written_by
+        except REFUSED as error:
+            raise container.error(f"it is no compiled model ({error}): compile it again") from error
+        if needs > READS:
+            raise container.error(
+                f"imgconv {written_by} compiled it for readers of version {needs}, imgconv {VERSION} reads {READS}: "
+                "compile it again, or install a newer imgconv"
             )
-        return SavedModel(archive, about)
+        return SavedModel(container, table)
 
-    @property
+    @cached_property
     def config(self) -> Config:
         """The settings that it was compiled with."""
-        config: Config = serial.parse(self.about["config"].encode(), b"")
-        return config
+        return self._read(lambda: _read_config(self.table.config))
 
     @property
     def inputs(self) -> dict[str, tuple[str, list[int | str] | None]]:
         """dtype and shape of every input, as imgconv.onnx_import.declared_inputs gives them."""
-        return {name: (dtype, shape) for name, (dtype, shape) in self.about["inputs"].items()}
+        return self._read(lambda: {v.name: (v.dtype, list(v.shape)) for v in self.table.graph.inputs})
 
     def fits(self, device: str, target: Target) -> bool:
-        """Whether plan and binaries were made for this device, its driver, and these kernels."""
-        found = (self.about["device"], self.about["target"], self.about["kernels"])
-        return found == (device, _described(target), _kernel_version())
+        """Whether plan and programs were made for this device, its driver, and these kernels."""
+        return self._read(lambda: self._fits(device, target))
+
+    def _fits(self, device: str, target: Target) -> bool:
+        plan, wanted = self.table.plans[0], _target_values(target)
+        found = {name: getattr(plan.target, name) for name in wanted}
+        return bool(plan.device == device and found == wanted and plan.common == COMMON.read_text(encoding="utf-8"))
 
     def read_plan(self) -> Plan:
-        plan = self._read("plan")
-        assert isinstance(plan, Plan)
-        return plan
+        """The plan, with its weights."""
+        return self._read(lambda: read_plan(self.table.plans[0], self._blob))
 
     def read_graph(self) -> Graph:
-        graph = self._read("graph")
-        assert isinstance(graph, Graph)
-        return graph
+        """The graph after the passes."""
+        return self._read(lambda: read_graph(self.table.graph, self._blob))
 
     def read_binaries(self) -> tuple[bytes, ...]:
-        return tuple(self.archive.section(f"binary {n}") for n in range(self.about["binaries"]))
+        """The driver's programs."""
+        return self._read(lambda: tuple(self._blob(p.binary) for p in self.table.plans[0].programs if p.binary >= 0))
 
-    def _read(self, name: str) -> Any:
-        return serial.parse(self.archive.section(name), self.archive.section(f"{name} arrays"))
+    def _blob(self, number: int) -> bytes:
+        place = self.table.blobs[number]
+        return self.container.blob(Blob(place.offset, place.bytes, place.checksum))
+
+    def _read(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except ModelError as error:
+            raise error if error.file else self.container.error(error.message) from error
+        except REFUSED as error:
+            raise self.container.error(f"what it holds is no model ({error}): compile it again") from error
 
 
-def _described(target: Target) -> list[str]:
+def _config_values(config: Config) -> dict[str, Any]:
+    return {
+        "float16": config.float16, "native_explog": config.native_explog, "max_image": config.max_image or 0,
+        "device": config.device, "float_storage": sorted(config.precision.storage),
+        "float_arithmetic": sorted(config.precision.arithmetic),
+    }
+
+
+def _read_config(table: Any) -> Config:
+    precision = Precision(frozenset(table.float_storage), frozenset(table.float_arithmetic))
+    return Config(table.float16, table.native_explog, table.max_image or None, table.device or None, precision)
+
+
+def _target_values(target: Target) -> Mapping[str, Any]:
     """Everything that a plan depends on, except the chooser of its kernels."""
-    return [f"{field.name} {getattr(target, field.name)}" for field in fields(target)]
-
-
-@cache
-def _kernel_version() -> str:
-    """A hash of common.cl, whose functions the kernel texts call."""
-    return blake2b(COMMON.read_bytes(), digest_size=16).hexdigest()
+    limits, alignment = target.limits, target.images_in_buffers
+    return {
+        "image_width": limits.width, "image_height": limits.height, "image_layers": limits.layers,
+        "kind": target.kind, "compute_units": target.compute_units, "half_images": target.half_images,
+        "max_read_images": target.max_read_images, "half_arithmetic": target.half_arithmetic,
+        "byte_images": target.byte_images, "local_memory_bytes": target.local_memory_bytes,
+        "row_alignment": alignment.row if alignment else 0, "base_alignment": alignment.base if alignment else 0,
+        "largest_buffer": alignment.limit if alignment else 0, "max_work_group": target.max_work_group,
+    }

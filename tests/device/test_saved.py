@@ -25,6 +25,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.running.launching import LAUNCHES_COMPARED
+from imgconv.running.target import target_of
 from imgconv.stored import compiled_file
 from imgconv.tensor import Tensor, build_graph, concatenate
 
@@ -124,10 +125,34 @@ def test_a_binary_that_the_driver_refuses(device: DeviceInfo, tmp_path: Path, mo
     assert same(outputs(imgconv.load(tmp_path / "m", device=device)), outputs(model))
 
 
-def test_another_version_of_imgconv(device: DeviceInfo, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled_file, "VERSION", "99.0")
-    with pytest.raises(imgconv.ModelError, match=r"file '.*m.imgconv': imgconv .* compiled it, this is 99.0: compile"):
+def test_a_file_that_needs_a_newer_reader(device: DeviceInfo, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_file, "READS", 0)
+    message = "imgconv .* compiled it for readers of version 1, imgconv .* reads 0: compile it again"
+    with pytest.raises(imgconv.ModelError, match=f"file '.*m.imgconv': {message}"):
         imgconv.load(path, device=device)
+
+
+def test_other_helper_functions(
+    device: DeviceInfo, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of an imgconv whose common.cl differs: its kernels may call what is not there, so they are made anew."""
+    other = tmp_path / "common.cl"
+    other.write_text(compiled_file.COMMON.read_text() + "// changed\n")
+    monkeypatch.setattr(compiled_file, "COMMON", other)
+    assert not compiled_file.SavedModel.open(path).fits(device.key, target_of(device))
+    assert same(outputs(imgconv.load(path, device=device)), evaluate_graph(network(), {"x": X}), 1e-4)
+
+
+def test_a_file_of_an_earlier_release(device: DeviceInfo) -> None:
+    """tests/stored/kept has a file of `network` from every release, and what float64 numpy made of its graph then."""
+    kept = sorted((ROOT / "tests" / "stored" / "kept").glob("*.imgconv"))
+    assert kept
+    for path in kept:
+        with numpy.load(path.with_suffix(".npz")) as arrays:
+            given, expected = {"x": arrays["x"]}, {name: arrays[name] for name in ("y", "kept", "labels")}
+        # 27 terms that are 10 together, each off by 2**-24.
+        assert same(imgconv.load(path, device=device).run(given), expected, 2e-5)
+        assert compiled_file.SavedModel.open(path).read_plan().launches
 
 
 def test_settings_are_in_the_file(device: DeviceInfo, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

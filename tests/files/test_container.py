@@ -1,0 +1,76 @@
+"""Containers: what is written is read; what is damaged is refused, and named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from imgconv.errors import InputError, ModelError
+from imgconv.files.container import MAGIC, Container, is_container, places_of, write_container
+
+HEAD = bytes(range(70))
+BLOBS = [b"", b"x" * 100, memoryview(b"abcde"), bytes(range(64))]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    write_container(tmp_path / "a", HEAD, BLOBS)
+    return tmp_path / "a"
+
+
+def contents(path: Path) -> tuple[bytes, list[bytes]]:
+    container = Container(path)
+    return container.head, [container.blob(place) for place in places_of(BLOBS)]
+
+
+def test_what_is_written_is_read(path: Path) -> None:
+    assert contents(path) == (HEAD, list(map(bytes, BLOBS)))
+
+
+def test_everything_is_aligned(path: Path) -> None:
+    content = path.read_bytes()
+    assert len(content) % 64 == content.index(HEAD) % 64 == content.index(b"x" * 100) % 64 == content.index(b"abc") % 64
+    assert content.rindex(bytes(range(64))) % 64 == len(content) % 64 == 0
+
+
+def test_every_byte_counts(path: Path) -> None:
+    """A flipped byte is found, or lies in the zeros between head and blobs."""
+    content = path.read_bytes()
+    for at in range(len(content)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 0x41]) + content[at + 1 :])
+        try:
+            assert contents(path) == (HEAD, list(map(bytes, BLOBS)))
+            assert content[at] == 0
+        except ModelError as error:
+            assert str(path) in str(error)
+
+
+def test_every_length(path: Path) -> None:
+    content = path.read_bytes()
+    last = content.rstrip(b"\0")
+    for length in range(len(last)):
+        path.write_bytes(content[:length])
+        with pytest.raises(ModelError, match="cut off|not a compiled"):
+            contents(path)
+
+
+def test_another_version(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[8] = 99
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match="version 99 of the format, this imgconv reads 2: compile it again"):
+        Container(path)
+
+
+def test_what_is_a_container(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "b").write_bytes(MAGIC[:-1])
+    assert is_container(path)
+    assert not is_container(tmp_path / "b")
+    assert not is_container(tmp_path / "none")
+    assert not is_container(tmp_path)
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot write .*No such file"):
+        write_container(tmp_path / "none" / "a", HEAD, BLOBS)

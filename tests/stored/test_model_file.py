@@ -1,0 +1,130 @@
+"""The compiled file without a device: a plan and a graph are read as they were written, and damage is refused."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from snapshots import DEVICES, Case, graph_of, plan_of
+
+from imgconv.compiling.plan import Plan
+from imgconv.config import Config, Precision
+from imgconv.errors import ModelError
+from imgconv.files.container import Container, write_container
+from imgconv.graph.nodes import Graph
+from imgconv.kernels.layout import Alignment, Texture
+from imgconv.stored import plan_table
+from imgconv.stored.compiled_file import SavedModel, save_model
+
+CONFIG = Config(2, True, 256, "a device", Precision(frozenset({"a", "b"}), frozenset({"c"})))
+CASES = [
+    Case("attention", "cpu", 0), Case("attention", "small gpu", 2, 24), Case("mobilenet_v2", "large gpu", 1),
+    Case("conv_gru", "small gpu", 0),
+]
+
+
+def saved(path: Path, case: Case) -> tuple[Graph, Plan]:
+    graph, plan = graph_of(case.network, case.full), plan_of(case)
+    save_model(path, graph, plan, CONFIG, "the device", DEVICES[case.device], [b"first", b"second"])
+    return graph, plan
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Equality, also of arrays in mappings, with equal types."""
+    if isinstance(expected, numpy.ndarray):
+        return found.dtype == expected.dtype and found.tobytes() == expected.tobytes() and found.shape == expected.shape
+    if hasattr(expected, "items"):
+        return list(found) == list(expected) and all(same(found[name], expected[name]) for name in expected)
+    return type(found) is type(expected) and found == expected
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_what_is_saved_is_read(case: Case, tmp_path: Path) -> None:
+    graph, plan = saved(tmp_path / "m", case)
+    model = SavedModel.open(tmp_path / "m")
+    assert model.config == CONFIG
+    found = model.read_graph()
+    for field in fields(Graph):
+        assert same(getattr(found, field.name), getattr(graph, field.name)), field.name
+    again = model.read_plan()
+    for field in fields(Plan):
+        if field.name in ("content", "slots", "regions"):  # in another order
+            assert len(getattr(again, field.name)) == len(getattr(plan, field.name))
+            assert all(same(getattr(again, field.name)[k], v) for k, v in getattr(plan, field.name).items())
+        else:
+            assert same(getattr(again, field.name), getattr(plan, field.name)), field.name
+    assert model.inputs == {value.name: (value.dtype, list(value.shape)) for value in graph.inputs}
+
+
+def test_the_cases_have_everything() -> None:
+    plans = [plan_of(case) for case in CASES]
+    assert any(plan.slots for plan in plans) and any(plan.regions for plan in plans)
+    assert any(isinstance(s, Texture) and s.tiling.layers > 1 for plan in plans for s in plan.textures)
+    assert any(launch.choice for plan in plans for launch in plan.launches)
+    assert any(launch.source.local_size for plan in plans for launch in plan.launches)
+
+
+def test_what_a_reader_without_python_needs(tmp_path: Path) -> None:
+    """The parts of the plan that say what to allocate and what to launch, by the plan's own properties."""
+    _, plan = saved(tmp_path / "m", CASES[1])
+    model = SavedModel.open(tmp_path / "m")
+    (table,) = model.table.plans
+    by_name = {each.name: each for each in table.storages}
+    for texture in plan.textures:
+        each = by_name[texture.name]
+        form = plan.images[plan.slots[texture]] if each.memory == "slot" else texture.form
+        place = table.slots[each.slot] if each.memory == "slot" else each
+        assert (place.width, place.height, place.layers, each.dtype) == (
+            form.width, form.height, form.layers, texture.dtype
+        )
+    assert [k for program in table.programs for k in program.kernels] == list(range(len(table.kernels)))
+    assert model.read_binaries() == (b"first", b"second")[: len(table.programs)]
+    for launch, each in zip(plan.launches, table.launches, strict=True):
+        assert table.kernels[each.kernel].text == launch.source.text
+        assert [table.storages[n].name for n in each.arguments] == [a.storage.name for a in launch.source.arguments]
+
+
+def test_fits(tmp_path: Path) -> None:
+    saved(tmp_path / "m", CASES[0])
+    model, target = SavedModel.open(tmp_path / "m"), DEVICES["cpu"]
+    assert model.fits("the device", target)
+    assert not model.fits("another device", target)
+    others = [replace(target, half_images=False), replace(target, images_in_buffers=Alignment(1, 2, 3))]
+    others += [replace(target, limits=replace(target.limits, width=3)), replace(target, max_work_group=1)]
+    assert not any(model.fits("the device", other) for other in others)
+    assert {f.name for f in fields(target)} == {  # a field that is added has to be compared too
+        "limits", "kind", "compute_units", "half_images", "max_read_images", "half_arithmetic", "byte_images",
+        "local_memory_bytes", "images_in_buffers", "max_work_group",
+    }
+
+
+def test_made_up_files(tmp_path: Path) -> None:
+    """Heads with good checksums and wrong content: read, or refused with the file's name."""
+    saved(tmp_path / "m", CASES[0])
+    container, generator, refused = Container(tmp_path / "m"), random.Random(0), 0
+    for _ in range(150):
+        head = bytearray(container.head)
+        for _ in range(generator.randrange(1, 9)):
+            head[generator.randrange(8, len(head))] = generator.choice([0, 1, 255, generator.randrange(256)])
+        write_container(tmp_path / "x", bytes(head), [])
+        try:
+            model = SavedModel.open(tmp_path / "x")
+            assert model.config and model.fits("", DEVICES["cpu"]) in (True, False)
+            model.read_graph()
+        except ModelError as error:
+            assert str(tmp_path / "x") in str(error)
+            refused += 1
+    assert refused > 100
+
+
+def test_a_template_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch of a template that this imgconv does not have keeps its kernel, and has no choice."""
+    _, plan = saved(tmp_path / "m", CASES[0])
+    monkeypatch.setattr(plan_table, "TEMPLATES", ())
+    launches = SavedModel.open(tmp_path / "m").read_plan().launches
+    assert [launch.source for launch in launches] == [launch.source for launch in plan.launches]
+    assert any(launch.choice for launch in plan.launches) and not any(launch.choice for launch in launches)
