@@ -49,12 +49,11 @@ from imgconv.config import Config, read_config
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Node
 from imgconv.kernels import conv, matmul
-from imgconv.kernels.step import Problem
+from imgconv.kernels.step import Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import template_of
 from imgconv.running.target import target_of
 from imgconv.running.tuner import Trial, built, problems_of, ranked, side_by_side
-from imgconv.stored.tuning import Specialisation
 
 DEFAULT_WITHIN, TUNED_WITHIN = 1.10, 1.03
 # For sums of up to some thousand products, rounded to 24 bits each; relative to the largest result.
@@ -109,6 +108,7 @@ class Row:
         return [
             Measurement(device, kind, units, config.float16, problem, specialisation, {"seconds": seconds})
             for specialisation, seconds in zip(self.asked.candidates, self.seconds, strict=False)
+            if isinstance(specialisation, (conv.Specialisation, matmul.Specialisation))
         ]
 
     def to_json(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from imgconv.kernels.target import TargetKind
 # The measurements to which the cost models are fitted.
 Problem = Union[conv.Problem, matmul.Problem]
 Specialisation = Union[conv.Specialisation, matmul.Specialisation]
-TEMPLATES: Mapping[str, tuple[Any, Any]] = {
+TEMPLATES: Mapping[str, tuple[type[Problem], type[Specialisation]]] = {
     "convolution": (conv.Problem, conv.Specialisation),
     "product": (matmul.Problem, matmul.Specialisation),
 }

@@ -30,9 +30,9 @@ from imgconv.commands.arguments import positive
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config, read_config
 from imgconv.kernels import conv, matmul
+from imgconv.kernels.step import Specialisation
 from imgconv.kernels.target import Target
 from imgconv.running.tuner import prepare_copies
-from imgconv.stored.tuning import Specialisation
 
 FIGURES = ("issue", "reads", "registers", "waves", "spills", "lanes")
 
@@ -56,7 +56,8 @@ def measurements_of(
             f"Mesa's a{gpu} code", target.kind, target.compute_units, config.float16, problem, chosen,
             {name: getattr(row, name) for name in FIGURES},
         )
-        for chosen, row in zip(choices, rows, strict=True) if not row.error
+        for chosen, row in zip(choices, rows, strict=True)
+        if isinstance(chosen, (conv.Specialisation, matmul.Specialisation)) and not row.error
     ]
 
 

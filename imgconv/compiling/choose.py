@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 
 from imgconv.config import Config
-from imgconv.kernels.step import Choice, Step, Template
+from imgconv.kernels.step import AnyTemplate, Choice, Problem, Specialisation, Step
 from imgconv.kernels.target import Target
 
 
@@ -16,17 +16,17 @@ from imgconv.kernels.target import Target
 class Request:
     """A choice to make: the specialisation of a template for the launch that computes the value `name`."""
 
-    template: Template
-    problem: Any
+    template: AnyTemplate
+    problem: Problem
     target: Target
     config: Config
     name: str
 
-    def cost(self, specialisation: Any) -> float:
+    def cost(self, specialisation: Specialisation) -> float:
         """The specialisation's cost, predicted by the template's cost model."""
         return self.template.cost(self.problem, specialisation, self.target)
 
-    def choice(self, specialisation: Any) -> Choice:
+    def choice(self, specialisation: Specialisation) -> Choice:
         """The Choice of this specialisation, whatever it costs."""
         return Choice(self.template.name, self.problem, specialisation, self.cost(specialisation))
 
@@ -48,7 +48,7 @@ class CostModel:
 
 
 @lru_cache(4096)
-def least_cost(template: Template, problem: Any, target: Target) -> Choice | None:
+def least_cost(template: AnyTemplate, problem: Problem, target: Target) -> Choice | None:
     """The candidate with the lowest predicted cost, and whether it pays. None if there is no candidate."""
     costs = [(template.cost(problem, each, target), each) for each in template.candidates(problem, target)]
     if not costs:
@@ -65,6 +65,7 @@ def choose(steps: Sequence[Step], chooser: Chooser, target: Target, config: Conf
         if step.template is None:
             made.append(replace(step, instead=tuple(choose(step.instead, chooser, target, config))))
             continue
+        assert step.problem is not None
         choice = chooser.choose(Request(step.template, step.problem, target, config, step.name))
         if choice is not None and choice.pays:
             made.append(replace(step, choice=choice))

@@ -82,7 +82,9 @@ class Emitter:
         output = self.where(step.output)
         places = {name: self.where(place) for name, place in step.places.items()}
         if step.template is not None:
-            return step.template.kernel(replace(step, output=output, places=places), self)
+            assert step.problem is not None and step.choice is not None
+            placed = replace(step, output=output, places=places)
+            return step.template.kernel(placed, step.problem, step.choice.specialisation, self)
         native, units, kind = self.config.native_explog, self.target.compute_units, self.target.kind
         if isinstance(step.details, Rows):
             source = rows_kernel(step.details, output, places, native, units, kind)
@@ -93,7 +95,7 @@ class Emitter:
 
     def _launch(self, step: Step, source: KernelSource) -> Launch:
         self._check(step, source)
-        multiply_adds = step.problem.multiply_adds if step.template else 0
+        multiply_adds = step.problem.multiply_adds if step.problem else 0
         return Launch(
             step.name, step.kind, source, step.description, step.origin, multiply_adds, step.reason, step.operation,
             self._moved_bytes(step, source), step.values, step.choice, step.declined,

@@ -29,18 +29,19 @@ class Sharing:
     def choose(self, request: Request) -> Choice | None:
         """The other chooser's choice, or one that costs little more and reads a known packing."""
         best, problem = self.otherwise.choose(request), request.problem
-        if best is None or not isinstance(problem, Problem):
+        if best is None or not isinstance(problem, Problem) or not isinstance(best.specialisation, Specialisation):
             return best
+        packing = _packing(best.specialisation)
         packings = self.known.setdefault(replace(problem, batch=1, input_size=(0, 0), output_size=(0, 0)), set())
-        if packings and _packing(best.specialisation) not in packings and best.seconds is None:
+        if packings and packing not in packings and best.seconds is None:
             costs = {
                 each: request.cost(each)
                 for each in request.template.candidates(problem, request.target) if _packing(each) in packings
             }
             near = min(costs, key=lambda each: costs[each], default=None)
             if near is not None and costs[near] <= max(NEARLY * best.predicted, best.predicted + LAUNCH):
-                best = replace(best, specialisation=near, predicted=costs[near])
-        packings.add(_packing(best.specialisation))
+                best, packing = replace(best, specialisation=near, predicted=costs[near]), _packing(near)
+        packings.add(packing)
         return best
 
 

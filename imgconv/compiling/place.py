@@ -15,7 +15,7 @@ from imgconv.graph.nodes import IDENTITY, Concatenation, Gather, Graph, Load, No
 from imgconv.graph.view import reshape
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture, byte_texture
 from imgconv.kernels.rows import Rows, find_rows
-from imgconv.kernels.step import LaunchKind, Step, Template, describe, operation_of
+from imgconv.kernels.step import AnyTemplate, LaunchKind, Step, describe, operation_of
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import TEMPLATES
 
@@ -65,7 +65,7 @@ class _Placer(Textures):
         self.copied = 0
         self.steps: list[Step] = []
         # By the name of the value written: the templates that can compute it, each with the nodes of the launch.
-        self.offers: dict[str, list[tuple[Template, tuple[Node, ...]]]] = {}
+        self.offers: dict[str, list[tuple[AnyTemplate, tuple[Node, ...]]]] = {}
 
     # Inputs and outputs
 

@@ -80,21 +80,19 @@ def step_of(placing: Placing, node: Node, problem: Problem, operation: Convoluti
     )
 
 
-def kernel(step: Step, emitting: Emitting) -> KernelSource:
-    """The kernel of a Step with its choice: conv.cl, with packed weights."""
-    assert step.choice is not None
-    (node,), chosen, weights, exact = step.nodes, step.choice.specialisation, step.details.weights, step.details.exact
+def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+    """The kernel of a Step: conv.cl, with packed weights."""
+    assert isinstance(step.details, Details)
+    (node,), weights, exact = step.nodes, step.details.weights, step.details.exact
     bytes_ = weights.array.dtype == numpy.int8 and (chosen.weights_in_buffer or emitting.target.byte_images)
     dtype = "int8" if bytes_ else weights.dtype
     # A byte b of an image is read as b / 127. For exact sums the kernel scales each weight, else the epilogue does.
     if bytes_ and not chosen.weights_in_buffer and not exact:
         node = replace(node, epilogue=scaled(node.epilogue))
-    packed = PackedWeights(
-        weights, step.problem, chosen.block_quads, chosen.winograd, chosen.weights_in_buffer, dtype
-    )
+    packed = PackedWeights(weights, problem, chosen.block_quads, chosen.winograd, chosen.weights_in_buffer, dtype)
     storage = emitting.packed(f"{node.output.name}.weights", packed)
     native = emitting.config.native_explog
-    return convolution_kernel(node, step.problem, chosen, step.output, step.places, storage, native, exact)
+    return convolution_kernel(node, problem, chosen, step.output, step.places, storage, native, exact)
 
 
 def reads_directly(view: View, place: Placement) -> bool:

@@ -257,12 +257,12 @@ def _padded_matrix(placing: Placing, node: Node, operand: Operand, array: Array)
     return Operand(name, View(operand.view.shape, padded.shape, index))
 
 
-def kernel(step: Step, emitting: Emitting) -> KernelSource:
-    """The kernel of a Step with its choice."""
-    assert step.choice is not None
+def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+    """The kernel of a Step. Its details: whether A's lanes past K meet zeros in B."""
+    assert isinstance(step.details, bool)
     return product_kernel(
-        step.nodes[0], step.problem, step.choice.specialisation, step.output, step.places, step.details,
-        emitting.config.native_explog, emitting.target.kind == "gpu",
+        step.nodes[0], problem, chosen, step.output, step.places, step.details, emitting.config.native_explog,
+        emitting.target.kind == "gpu",
     )
 
 

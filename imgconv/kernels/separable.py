@@ -43,6 +43,14 @@ class Problem:
         return self.depthwise.multiply_adds + self.pointwise.multiply_adds
 
 
+@dataclass(frozen=True, eq=False)
+class Details:
+    """The weights of both convolutions before they are packed."""
+
+    depthwise: Weights
+    pointwise: Weights
+
+
 @dataclass(frozen=True)
 class Specialisation:
     """The free constants of separable.cl.
@@ -285,7 +293,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
     return Step(
         given, output, places, "compute", f"{describe(depthwise)}, then {describe(pointwise)}", "separable convolution",
         values=(between.name, pointwise.output.name), template=TEMPLATE, problem=problem_of(depthwise, pointwise),
-        details=(_weights(placing, depthwise), _weights(placing, pointwise)),
+        details=Details(_weights(placing, depthwise), _weights(placing, pointwise)),
     )
 
 
@@ -296,18 +304,19 @@ def _weights(placing: Placing, node: Node) -> Weights:
     return Weights(operand, array, operation, placing.weights_dtype(array, (node,)))
 
 
-def kernel(step: Step, emitting: Emitting) -> KernelSource:
-    """The kernel of a Step with its choice, with the packed weights of both convolutions."""
-    assert step.choice is not None
-    (depthwise, pointwise), problem, chosen = step.nodes, step.problem, step.choice.specialisation
-    parts = zip(
-        step.nodes, step.details, (problem.depthwise, problem.pointwise), (1, chosen.block_quads), strict=True
-    )
-    windows, weights = (
-        emitting.packed(f"{node.output.name}.weights", PackedWeights(each, part, quads, 0, False, each.dtype))
-        for node, each, part, quads in parts
-    )
-    assert isinstance(windows, Texture) and isinstance(weights, Texture)
+def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+    """The kernel of a Step, with the packed weights of both convolutions."""
+    assert isinstance(step.details, Details)
+    depthwise, pointwise = step.nodes
+
+    def packed(node: Node, weights: Weights, part: conv.Problem, block_quads: int) -> Texture:
+        one = PackedWeights(weights, part, block_quads, 0, False, weights.dtype)
+        storage = emitting.packed(f"{node.output.name}.weights", one)
+        assert isinstance(storage, Texture)
+        return storage
+
+    windows = packed(depthwise, step.details.depthwise, problem.depthwise, 1)
+    weights = packed(pointwise, step.details.pointwise, problem.pointwise, chosen.block_quads)
     return separable_kernel(
         depthwise, pointwise, problem, chosen, step.output, step.places, windows, weights,
         emitting.config.native_explog,

@@ -8,9 +8,9 @@ where operands are stored and makes a Step for each launch, a chooser takes one 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import Field, dataclass
 from math import inf
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from imgconv.arrays import Array
 from imgconv.config import Config
@@ -24,13 +24,23 @@ from imgconv.kernels.target import Target
 LaunchKind = Literal["pack", "unpack", "copy", "compute"]  # see plan.Launch
 
 
-class Problem(Protocol):
+class Problem(Hashable, Protocol):
     """The properties of a node on which its kernel depends: a frozen dataclass of sizes."""
 
     @property
     def multiply_adds(self) -> int:
         """Multiply-adds, as in the model."""
         ...
+
+
+class Specialisation(Hashable, Protocol):
+    """What a template is free to choose, such as the block of a work item: a frozen dataclass. Plans show its text."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]  # as dataclasses.asdict declares it
+
+
+P = TypeVar("P", bound=Problem)
+S = TypeVar("S", bound=Specialisation)
 
 
 @dataclass(frozen=True)
@@ -43,8 +53,8 @@ class Choice:
     """
 
     template: str
-    problem: Any
-    specialisation: Any
+    problem: Problem
+    specialisation: Specialisation
     predicted: float
     without: float = inf
     pays: bool = True
@@ -75,9 +85,9 @@ class Step:
     operation: str
     reason: str = ""
     values: tuple[str, ...] = ()
-    template: Template | None = None
-    problem: Any = None
-    details: Any = None
+    template: AnyTemplate | None = None
+    problem: Problem | None = None
+    details: object = None
     instead: tuple[Step, ...] = ()
     choice: Choice | None = None
     declined: Choice | None = None
@@ -171,16 +181,16 @@ class Emitting(Protocol):
         ...
 
 
-def _always(problem: Any, specialisation: Any) -> bool:
+def _always(problem: Problem, specialisation: Specialisation) -> bool:
     return True
 
 
-def _nothing(problem: Any, target: Target) -> float:
+def _nothing(problem: Problem, target: Target) -> float:
     return inf
 
 
 @dataclass(frozen=True)
-class Template:
+class Template(Generic[P, S]):
     """A hand-written kernel.
 
     name: the key of stored measurements, so it must not change. file: the .cl file.
@@ -189,21 +199,25 @@ class Template:
     cost: the predicted time of a launch, in a unit of the template. without: the cost of the launches that it replaces.
 
     nodes: the groups of nodes of a graph that one launch can compute; it writes the last one's result.
-    place: the Step of such a group, None if there is none. kernel: the text of a Step with its choice.
+    place: the Step of such a group, None if there is none. kernel: the text of a Step, its problem and the choice.
     `imgconv tune` measures copies of a launch's nodes side by side, each with another specialisation.
     """
 
     name: str
     file: str
-    problem: type[Any]
-    specialisation: type[Any]
-    candidates: Callable[[Any, Target], Sequence[Any]]
-    cost: Callable[[Any, Any, Target], float]
+    problem: type[P]
+    specialisation: type[S]
+    candidates: Callable[[P, Target], Sequence[S]]
+    cost: Callable[[P, S, Target], float]
     nodes: Callable[[Graph], Iterator[tuple[Node, ...]]]
     place: Callable[[Placing, tuple[Node, ...]], Step | None]
-    kernel: Callable[[Step, Emitting], KernelSource]
-    allowed: Callable[[Any, Any], bool] = _always
-    without: Callable[[Any, Target], float] = _nothing
+    kernel: Callable[[Step, P, S, Emitting], KernelSource]
+    allowed: Callable[[P, S], bool] = _always
+    without: Callable[[P, Target], float] = _nothing
+
+
+# A template of the table. A problem meets its own template only (`template_of`), which these types cannot say.
+AnyTemplate = Template[Any, Any]
 
 
 def operation_of(node: Node) -> str:

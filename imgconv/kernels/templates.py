@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from imgconv.kernels import conv_template, matmul, separable
-from imgconv.kernels.step import Problem, Template
+from imgconv.kernels.step import AnyTemplate, Problem
 
-TEMPLATES: tuple[Template, ...] = (separable.TEMPLATE, conv_template.TEMPLATE, matmul.TEMPLATE)
+TEMPLATES: tuple[AnyTemplate, ...] = (separable.TEMPLATE, conv_template.TEMPLATE, matmul.TEMPLATE)
 
 
-def template_of(problem: Problem) -> Template:
+def template_of(problem: Problem) -> AnyTemplate:
     """The template of a problem, by the problem's type."""
     return next(template for template in TEMPLATES if type(problem) is template.problem)

@@ -20,13 +20,13 @@ from imgconv.compiling.compiler import Prepared
 from imgconv.config import Config
 from imgconv.errors import Error
 from imgconv.graph.nodes import Graph, Node, Operand, Value
-from imgconv.kernels.step import Choice, Problem
+from imgconv.kernels.step import Choice, Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import template_of
 from imgconv.running.precision import relative_error
 from imgconv.running.programs import Progress
 from imgconv.running.session import Session
-from imgconv.stored.tuning import Database, Measured, Specialisation, key
+from imgconv.stored.tuning import Database, Measured, key
 
 # How often each of many candidates is launched, and all of a few together.
 ROUNDS = 10

@@ -13,15 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from imgconv.compiling.choose import Chooser, CostModel, Request
 from imgconv.config import Config
 from imgconv.errors import ConfigError
-from imgconv.kernels.step import Choice, Problem, Template
+from imgconv.kernels.step import AnyTemplate, Choice, Problem, Specialisation
 from imgconv.kernels.templates import TEMPLATES, template_of
-
-Specialisation = Any  # the template's frozen dataclass
 
 VERSION = 1
 SUFFIX = ".tuning"
@@ -150,7 +147,7 @@ class Tuned:
         return replace(choice, specialisation=chosen, predicted=request.cost(chosen), seconds=found.seconds)
 
 
-def _allowed(template: Template, problem: Problem, chosen: Specialisation) -> bool:
+def _allowed(template: AnyTemplate, problem: Problem, chosen: Specialisation) -> bool:
     """Whether the kernels take it: a row may be of an older imgconv with other specialisations."""
     return isinstance(chosen, template.specialisation) and template.allowed(problem, chosen)
 
@@ -170,7 +167,8 @@ def _specialisation(text: str) -> Specialisation | None:
     for template in TEMPLATES:
         if template.name == kernel:
             try:
-                return template.specialisation(**content)
+                made: Specialisation = template.specialisation(**content)
+                return made
             except TypeError:
                 return None
     return None
