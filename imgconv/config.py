@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, TypeGuard
 
 from imgconv.errors import ConfigError
+
+Float16 = Literal[0, 1, 2]  # see Config
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Config:
     Config(float16=1, device="Adreno")
     """
 
-    float16: int = 0
+    float16: Float16 = 0
     native_explog: bool = False
     max_image: int | None = None
     device: str | None = None
@@ -61,9 +64,10 @@ def read_config(
     env = os.environ if environment is None else environment
     if float16 is None:
         float16 = _integer(env, "FLOAT16", 0)
-    if int(float16) not in (0, 1, 2):
+    mode = int(float16)
+    if not is_float16(mode):
         raise ConfigError(
-            f"FLOAT16={int(float16)}: use 0 (float), 1 (half storage, float arithmetic) or 2 (half arithmetic too)"
+            f"FLOAT16={mode}: use 0 (float), 1 (half storage, float arithmetic) or 2 (half arithmetic too)"
         )
     if native_explog is None:
         value = _integer(env, "NATIVE_EXPLOG", 0)
@@ -74,7 +78,12 @@ def read_config(
         max_image = _integer(env, "IMGCONV_MAX_IMAGE", 0) or None
     if max_image is not None and max_image < 8:
         raise ConfigError(f"IMGCONV_MAX_IMAGE={max_image}: an image needs a limit of at least 8 texels")
-    return Config(int(float16), native_explog, max_image, read_device(device, env))
+    return Config(mode, native_explog, max_image, read_device(device, env))
+
+
+def is_float16(value: object) -> TypeGuard[Float16]:
+    """Whether a value is 0, 1 or 2."""
+    return type(value) is int and value in (0, 1, 2)
 
 
 def read_device(device: str | int | None = None, environment: Mapping[str, str] | None = None) -> str | None:

@@ -120,7 +120,7 @@ def _tune_precision(options: argparse.Namespace) -> None:
     if not options.tolerance > 0:
         raise ConfigError(f"--tolerance {options.tolerance:g}: an error above 0 is needed")
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
-    config = replace(config, float16=max(config.float16, 1))
+    config = replace(config, float16=config.float16 or 1)
     with terminal.Progress(f"reading {options.model}") as progress:
         cases, shapes = read_cases(options)
         device = select(config.device)

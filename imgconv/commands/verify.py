@@ -77,7 +77,7 @@ def measure(options: argparse.Namespace, progress: terminal.Progress) -> tuple[D
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
     device = select(config.device)
     without = options.float16 is False or not device.half_images
-    mode = file.float16 if file else 0 if without else max(config.float16, 1)
+    mode = file.float16 if file else 0 if without else config.float16 or 1
     config = replace(config, float16=mode)
     cases, shapes = read_cases(options, options.case)
     prepared = prepare_for(device, import_onnx(options.model, shapes), config, open_beside(options.model))

@@ -28,7 +28,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import Context
 from imgconv.compiling.compiler import Prepared
 from imgconv.compiling.plan import Plan
-from imgconv.config import Precision
+from imgconv.config import Float16, Precision
 from imgconv.graph.nodes import Graph, Value
 from imgconv.kernels.target import HALF_MAX
 from imgconv.running.programs import Progress
@@ -114,7 +114,7 @@ class _Measured:
     inputs: tuple[Arrays, ...]
     splits: int
 
-    def plan(self, float16: int, precision: Precision) -> Plan:
+    def plan(self, float16: Float16, precision: Precision) -> Plan:
         return self.prepared.plan(replace(self.prepared.config, float16=float16, precision=precision))
 
     @cached_property
@@ -137,7 +137,7 @@ class _Measured:
                 found[name] = float(numpy.maximum(value, found.get(name, 0.0)))
         return found
 
-    def errors(self, float16: int, precision: Precision) -> list[float]:
+    def errors(self, float16: Float16, precision: Precision) -> list[float]:
         """The relative error of the outputs of a plan, for each of the inputs."""
         session = Session(self.plan(float16, precision), self.context, self.progress, [self.session])
         return [relative_error(session.run(i), exact) for i, exact in zip(self.inputs, self.exact, strict=True)]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy
 
-from imgconv.config import Precision
+from imgconv.config import Float16, Precision, is_float16
 from imgconv.errors import ConfigError
 from imgconv.files.disk import check_regular
 from imgconv.graph.expression import operations
@@ -32,7 +32,7 @@ class PrecisionFile:
     """A Precision, with its model's fingerprint, FLOAT16, the tolerance and the measured error."""
 
     model: str
-    float16: int
+    float16: Float16
     tolerance: float
     error: float
     precision: Precision
@@ -79,11 +79,11 @@ def read_precision_file(path: str | os.PathLike[str]) -> PrecisionFile:
         raise ConfigError(f"{name!r} has version {content.get('version')!r}; this imgconv reads version {VERSION}")
     precision = Precision(_names(content, "float_storage", name), _names(content, "float_arithmetic", name))
     model, float16, tolerance, error_ = (content.get(key) for key in ("model", "float16", "tolerance", "error"))
-    if not isinstance(model, str) or float16 not in (1, 2):
+    if not isinstance(model, str) or not is_float16(float16) or not float16:
         raise ConfigError(f"{name!r} is damaged: model is {model!r}, float16 is {float16!r}")
-    if not all(isinstance(number, (int, float)) for number in (tolerance, error_)):
+    if not isinstance(tolerance, (int, float)) or not isinstance(error_, (int, float)):
         raise ConfigError(f"{name!r} is damaged: tolerance is {tolerance!r}, error is {error_!r}")
-    return PrecisionFile(model, int(float16), float(tolerance), float(error_), precision, name)  # type: ignore[arg-type]
+    return PrecisionFile(model, float16, float(tolerance), float(error_), precision, name)
 
 
 def _names(content: dict[str, object], key: str, path: str) -> frozenset[str]:
