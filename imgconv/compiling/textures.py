@@ -14,7 +14,9 @@ from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load,
 from imgconv.graph.nodes import Value
 from imgconv.graph.value_ranges import convolutions_of_small
 from imgconv.kernels.conv import SMALL
-from imgconv.kernels.layout import HostBuffer, Layout, Placement, Texture, choose_tiling, image_layout, matrix_layout
+from imgconv.kernels.layout import (
+    HostBuffer, Layout, Placement, StorageDtype, Texture, choose_tiling, image_layout, matrix_layout,
+)
 from imgconv.kernels.target import HALF_MAX, Target
 
 LONG_SUM = 64
@@ -146,7 +148,7 @@ class Textures:
     def __init__(self, graph: Graph, config: Config, target: Target, states: Mapping[str, str]) -> None:
         self.graph, self.config, self.target, self.states = graph, config, target, states
         self.layouts = choose_layouts(graph)
-        self.storage_dtype = "float16" if config.float16 else "float32"
+        self.storage_dtype: StorageDtype = "float16" if config.float16 else "float32"
         self.choosing = values_behind_indices(graph)
         self.of_small = convolutions_of_small(graph, SMALL)
         self.inside = concatenations_in_place(graph, self.layouts, frozenset(states.values()))
@@ -155,19 +157,19 @@ class Textures:
         self.known: dict[Texture, Array] = {}
         self.constants: dict[tuple[str, Layout], Placement] = {}
 
-    def texture(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: str) -> Texture:
+    def texture(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: StorageDtype) -> Texture:
         """A texture, tiled if it exceeds the image limits. A ResourceError names it if it does not fit."""
         width, height = layout.grid(shape)
         return Texture(name, shape, layout, dtype, choose_tiling(width, height, self.target.limits, name, shape))
 
-    def shared(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: str) -> Texture:
+    def shared(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: StorageDtype) -> Texture:
         """A texture that may share an image with others."""
         made = self.texture(name, shape, layout, dtype)
         if self.target.images_in_buffers is None and name not in self.states.values():
             return replace(made, tiling=replace(made.tiling, bordered=False))
         return made
 
-    def dtype(self, value: Value) -> str:
+    def dtype(self, value: Value) -> StorageDtype:
         """A value's element type. Half only if configured; float for integers, reductions of them and long sums."""
         if not value.dtype.startswith("float"):
             return "float32"
@@ -214,7 +216,7 @@ class Textures:
 
     # Constants
 
-    def weights_dtype(self, array: Array, readers: Sequence[Node]) -> str:
+    def weights_dtype(self, array: Array, readers: Sequence[Node]) -> StorageDtype:
         """The element type of weights. Half only for large float arrays.
 
         Rounding errors of weights are the same at every position, so they add up. Weights stay float if the result of a

@@ -11,7 +11,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.graph.nodes import Convolution, Operand
 from imgconv.kernels.conv import Problem
-from imgconv.kernels.layout import LANES, HostBuffer, ImageLimits, Texture, choose_tiling, matrix_layout
+from imgconv.kernels.layout import LANES, HostBuffer, ImageLimits, StorageDtype, Texture, choose_tiling, matrix_layout
 
 
 # The matrix G of Winograd's algorithm in conv.cl, by the outputs of a tile: it turns a row of the window into taps.
@@ -100,7 +100,7 @@ class Weights:
     operand: Operand
     array: Array
     operation: Convolution
-    dtype: str
+    dtype: StorageDtype
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,7 @@ class PackedWeights:
     block_quads: int
     winograd: int
     in_buffer: bool
-    dtype: str
+    dtype: StorageDtype
 
     @property
     def key(self) -> Hashable:

@@ -40,6 +40,7 @@ LANES = 4
 
 Texels = tuple[int, ...]
 TexelAxis = Literal["x", "y"]
+StorageDtype = Literal["float32", "float16", "int8", "uint8"]  # the element types of images and buffers
 
 
 @dataclass(frozen=True)
@@ -251,7 +252,7 @@ class ImageForm:
     width: int
     height: int
     layers: int
-    dtype: str
+    dtype: StorageDtype
 
     @property
     def bytes(self) -> int:
@@ -277,7 +278,7 @@ class Texture:
     name: str
     shape: Shape
     layout: Layout
-    dtype: str
+    dtype: StorageDtype
     tiling: Tiling
 
     @property
@@ -320,7 +321,7 @@ class HostBuffer:
     name: str
     shape: Shape
     layout: Layout
-    dtype: str
+    dtype: StorageDtype
 
     @property
     def bytes(self) -> int:

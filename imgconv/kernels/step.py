@@ -16,7 +16,7 @@ from imgconv.arrays import Array
 from imgconv.config import Config
 from imgconv.graph.expression import operations
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Load, Node, Operand, Value
-from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture
+from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, StorageDtype, Texture
 from imgconv.kernels.source import KernelSource
 from imgconv.kernels.target import Target
 
@@ -161,7 +161,7 @@ class Placing(Protocol):
         """Where every operand of a node is stored, constants included."""
         ...
 
-    def weights_dtype(self, array: Array, readers: Sequence[Node]) -> str:
+    def weights_dtype(self, array: Array, readers: Sequence[Node]) -> StorageDtype:
         """The element type in which weights are stored."""
         ...
 

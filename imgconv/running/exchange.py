@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any, Union, cast
 
 import numpy
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from imgconv.errors import InputError, RangeError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.moved import EXACT, WIDE
 from imgconv.graph.nodes import Value
-from imgconv.kernels.layout import LANES, ImageForm, Texels, Texture
+from imgconv.kernels.layout import LANES, ImageForm, StorageDtype, Texels, Texture
 
 # What a caller gives for an input, and for an output that is to be filled.
 Given = Union[npt.ArrayLike, Memory]
@@ -262,7 +262,7 @@ def _check_size(what: str, value: Value, buffer: Memory, place: Storage) -> None
 
 def image_form(image: Image) -> ImageForm:
     """Size and element type of an OpenCL image."""
-    return ImageForm(image.width, image.height, max(1, image.array_size), str(image_dtype(image)))
+    return ImageForm(image.width, image.height, max(1, image.array_size), cast(StorageDtype, str(image_dtype(image))))
 
 
 def _check_image(what: str, value: Value, image: Image, texture: Texture) -> list[tuple[Texels, Texels, Texels]]:
