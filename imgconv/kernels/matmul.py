@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import ceil, prod
+from typing import Literal
 
 import numpy
 
@@ -103,7 +104,7 @@ def predicted_cost(
     return item * max(items / compute_units, costs.product_items)
 
 
-def texel_of(operand: Operand, placement: Placement, which: str) -> tuple[Index, Index] | None:
+def texel_of(operand: Operand, placement: Placement, which: Literal["a", "b"]) -> tuple[Index, Index] | None:
     """Texel x and y of an operand whose last axis is along the lanes. None if it is not.
 
     which: 'a' (batch, row, quad of k) or 'b' (batch, inner, quad of n). A's lanes past K must be zero.
@@ -234,7 +235,7 @@ def _without_batch(array: Array) -> Array:
     return first if numpy.array_equal(numpy.broadcast_to(first, array.shape), array, equal_nan=True) else array
 
 
-def _readable(placing: Placing, operand: Operand, which: str) -> Operand:
+def _readable(placing: Placing, operand: Operand, which: Literal["a", "b"]) -> Operand:
     """The operand, or a copy of it if its texels do not hold four of k ('a') or n ('b')."""
     if operand.value in placing.graph.constants:
         layout = matrix_layout(len(operand.view.source))

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy
 
 from imgconv.errors import ContentError, ModelError, UnsupportedError
 from imgconv.tensor import Tensor
 
+T = TypeVar("T", bound=str)
 NARROW = ("int8", "uint8", "int16", "uint16")
-# A body of If, Loop or Scan as a function from its inputs to its outputs; each call adds its nodes once more.
-Body = Callable[..., "list[Tensor]"]
+
+
+class Body(Protocol):
+    """A body of If, Loop or Scan as a function from its inputs to its outputs; each call adds its nodes once more."""
+
+    def __call__(self, *inputs: Tensor) -> list[Tensor]:
+        ...
 
 
 @dataclass(frozen=True)
@@ -61,12 +67,12 @@ class Call:
             raise self.wrong(f"{name} is {value}, which is neither 0 nor 1")
         return bool(value)
 
-    def choice(self, name: str, default: str, allowed: Iterable[str]) -> str:
+    def choice(self, name: str, default: T, allowed: Iterable[T]) -> T:
         """A string attribute. Raises ModelError if its value is not among the allowed ones."""
-        value = str(self.attribute(name, default))
-        if value not in (names := tuple(allowed)):
+        value, names = str(self.attribute(name, default)), tuple(allowed)
+        if value not in names:
             raise self.wrong(f"{name} is {value!r}, which is none of {', '.join(names)}")
-        return value
+        return names[names.index(value)]
 
     def constant(self, position: int, what: str) -> Any:
         """The content of an input that must not depend on the model's inputs; None if it is absent."""

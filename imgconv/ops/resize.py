@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy
 
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import Tensor, where
 
-_COORDINATES = (
+Mode = Literal["nearest", "linear", "cubic"]
+Coordinates = Literal[
     "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn",
     "tf_crop_and_resize",
-)
-_NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+]
+NearestMode = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
 _Single = numpy.float32
 
 
@@ -30,9 +31,9 @@ class Method:
     nearest_mode "by_scale" is the rule of opset 10 and Upsample: floor for an enlargement, ceil for a reduction.
     """
 
-    mode: str
-    coordinates: str = "asymmetric"
-    nearest_mode: str = "by_scale"
+    mode: Mode
+    coordinates: Coordinates = "asymmetric"
+    nearest_mode: NearestMode | Literal["by_scale"] = "by_scale"
     cubic_coeff_a: float = -0.75
     exclude_outside: bool = False
     antialias: bool = False
@@ -60,7 +61,8 @@ def upsample(call: Call) -> Tensor:
     mode = call.choice("mode", "nearest", ("nearest", "linear", "bilinear"))
     if scales is None or numpy.min(scales, initial=1) < 1:
         raise call.wrong(f"needs scales of at least 1, not {scales}")
-    return _resize(call, x, _scaled_axes(call, x, range(x.rank), scales), Method(mode.removeprefix("bi")))
+    method = Method("nearest" if mode == "nearest" else "linear")
+    return _resize(call, x, _scaled_axes(call, x, range(x.rank), scales), method)
 
 
 @operator("Resize")
@@ -68,12 +70,12 @@ def resize(call: Call) -> Tensor:
     """Resizes by `scales` or to `sizes`, in every mode and with every coordinate transformation."""
     x = call.input(0)
     if call.version < 11:
-        mode = call.choice("mode", "nearest", ("nearest", "linear"))
+        mode: Mode = call.choice("mode", "nearest", ("nearest", "linear"))
         return _resize(call, x, _scaled_axes(call, x, range(x.rank), call.constant(1, "scales")), Method(mode))
     method = Method(
-        call.choice("mode", "nearest", ("nearest", "linear", "cubic")),
-        call.choice("coordinate_transformation_mode", "half_pixel", _COORDINATES),
-        call.choice("nearest_mode", "round_prefer_floor", _NEAREST),
+        call.choice("mode", "nearest", get_args(Mode)),
+        call.choice("coordinate_transformation_mode", "half_pixel", get_args(Coordinates)),
+        call.choice("nearest_mode", "round_prefer_floor", get_args(NearestMode)),
         call.number("cubic_coeff_a", -0.75),
         call.flag("exclude_outside"),
         call.flag("antialias"),
@@ -151,7 +153,7 @@ def _resize(call: Call, x: Tensor, axes: Sequence[Axis], method: Method, extrapo
     return where(Tensor.constant(outside), extrapolation, x) if outside.any() else x
 
 
-def _original(axis: Axis, coordinates: str) -> Any:
+def _original(axis: Axis, coordinates: Coordinates) -> Any:
     """The input coordinate of each output position."""
     x, half, n = numpy.arange(axis.after, dtype=_Single), _Single(0.5), _Single(axis.before)
     scale, resized = axis.scale, _Single(axis.after)
@@ -195,7 +197,7 @@ def _taps(axis: Axis, coordinate: Any, method: Method) -> tuple[Any, Any]:
     return numpy.clip(positions, 0, axis.before - 1), weights
 
 
-def _nearest(coordinate: Any, nearest_mode: str, reduces: bool) -> Any:
+def _nearest(coordinate: Any, nearest_mode: NearestMode | Literal["by_scale"], reduces: bool) -> Any:
     if nearest_mode == "by_scale":
         nearest_mode = "ceil" if reduces else "floor"
     if nearest_mode == "round_prefer_floor":
