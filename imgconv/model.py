@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy
 
-from imgconv.arrays import Array, Arrays
+from imgconv.arrays import Array, Arrays, Shapes
 from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.compiling.compiler import limited
 from imgconv.compiling.plan import Plan
@@ -20,7 +20,7 @@ from imgconv.config import Config, read_config, read_device
 from imgconv.errors import ConfigError, ContentError, Error, InputError, ShapeError
 from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
-from imgconv.running.compiled import Compiled, SavedSource, Shapes, Source
+from imgconv.running.compiled import Compiled, SavedSource, Source
 from imgconv.running.stream import Stream, check_states
 from imgconv.running.target import target_of
 from imgconv.stored.compiled_file import SavedModel, save_model

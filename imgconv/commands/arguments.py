@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from imgconv.arrays import Declared, Shapes
 from imgconv.errors import InputError
 from imgconv.pictures.preparation import FILTERS, ORDERS, RESIZES
-
-Declared = Mapping[str, tuple[str, list[int | str] | None]]
-Shapes = dict[str, tuple[int, ...] | int]
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, compiled: bool = True) -> None:
@@ -82,7 +80,7 @@ def numbers(text: str) -> tuple[float, ...]:
 
 def read_shapes(pairs: Sequence[tuple[str, str]], declared: Declared) -> Shapes:
     """The shapes of --shape: all sizes of an input, or one size of a symbolic dimension. Raises InputError."""
-    shapes: Shapes = {}
+    shapes: dict[str, Sequence[int] | int] = {}
     for name, text in pairs:
         try:
             sizes = tuple(int(part) for part in text.split(","))
@@ -95,7 +93,7 @@ def read_shapes(pairs: Sequence[tuple[str, str]], declared: Declared) -> Shapes:
     return shapes
 
 
-def check_sizes(declared: Declared, shapes: Mapping[str, object]) -> None:
+def check_sizes(declared: Declared, shapes: Shapes) -> None:
     """Raises InputError for the first size that neither the model nor `shapes` gives; an unknown batch is 1."""
     for name, (_, dimensions) in declared.items():
         unknown = dimensions is None or any(isinstance(d, str) and d not in shapes for d in dimensions[1:])

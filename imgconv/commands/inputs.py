@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy
 from PIL import Image
 
-from imgconv.arrays import Array, Arrays
-from imgconv.commands.arguments import Declared, Shapes, check_sizes, read_shapes, shown
+from imgconv.arrays import Array, Arrays, Declared, Shapes
+from imgconv.commands.arguments import check_sizes, read_shapes, shown
 from imgconv.errors import InputError
 from imgconv.files.container import is_container
 from imgconv.files.disk import check_regular
@@ -68,8 +68,9 @@ def read_given(options: argparse.Namespace) -> Given:
     unknown = [name for name in arrays if name not in declared]
     if unknown:
         raise InputError(f"--input {unknown[0]}: the model's inputs are {', '.join(declared)}")
-    shapes = read_shapes(options.shape, declared)
-    shapes |= {name: arrays[name].shape for name in arrays if name not in shapes and not is_fixed(declared[name][1])}
+    stated = read_shapes(options.shape, declared)
+    found = {name: arrays[name].shape for name in arrays if name not in stated and not is_fixed(declared[name][1])}
+    shapes: Shapes = {**stated, **found}
     target = find_target(declared, shapes, arrays) if options.pictures else None
     given = {*arrays, *([target.name] if target else [])}
     missing = {name: declaration for name, declaration in declared.items() if name not in given}
@@ -84,7 +85,7 @@ def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[li
     given = read_given(options)
     if case:
         arrays = read_case(case) | dict(given.arrays)
-        return [arrays], given.shapes | {name: array.shape for name, array in arrays.items()}
+        return [arrays], {**given.shapes, **{name: array.shape for name, array in arrays.items()}}
     if not options.pictures and not given.arrays:
         check_sizes(given.missing, given.shapes)
         return [], given.shapes

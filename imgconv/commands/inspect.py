@@ -9,8 +9,9 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from imgconv.arrays import Shapes
 from imgconv.cl.device import DeviceInfo, select
-from imgconv.commands.arguments import Shapes, add_model_arguments, check_sizes, read_shapes
+from imgconv.commands.arguments import add_model_arguments, check_sizes, read_shapes
 from imgconv.commands.inputs import declared_of
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config, read_config

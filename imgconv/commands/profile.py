@@ -9,8 +9,8 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 
-from imgconv.arrays import Array
-from imgconv.commands.arguments import Shapes, add_model_arguments, add_picture_arguments, add_precision_argument
+from imgconv.arrays import Array, Shapes
+from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument
 from imgconv.commands.arguments import check_sizes, positive
 from imgconv.commands.inputs import read_given
 from imgconv.files.disk import check_folder, written_whole

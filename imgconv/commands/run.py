@@ -13,8 +13,8 @@ from typing import Any
 import numpy
 from PIL import Image
 
-from imgconv.arrays import Arrays
-from imgconv.commands.arguments import Shapes, add_model_arguments, add_picture_arguments, add_precision_argument, count
+from imgconv.arrays import Arrays, Shapes
+from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument, count
 from imgconv.commands.arguments import shown
 from imgconv.commands.inputs import Given, read_given
 from imgconv.errors import InputError

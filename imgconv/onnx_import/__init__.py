@@ -10,11 +10,11 @@ from typing import Union
 
 import onnx
 
-from imgconv.arrays import Arrays
+from imgconv.arrays import Arrays, Shapes
 from imgconv.errors import ModelError
 from imgconv.graph.nodes import Graph
 from imgconv.onnx_import.file import opset_of, prepared, read_file
-from imgconv.onnx_import.inputs import Shapes, declaration, read_inputs, real_inputs, with_content
+from imgconv.onnx_import.inputs import declaration, read_inputs, real_inputs, with_content
 from imgconv.onnx_import.scope import UNROLLED_NODES, Scope, Source, needed_steps
 from imgconv.tensor import build_graph
 

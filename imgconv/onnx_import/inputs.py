@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy
 import onnx
 
-from imgconv.arrays import Array
+from imgconv.arrays import Array, Shapes
 from imgconv.errors import InputError, ShapeError, UnsupportedError
 from imgconv.graph.view import Shape
 from imgconv.onnx_import.schema import ELEMENT_TYPES, dtype_name
 from imgconv.tensor import Tensor
 
-Shapes = Mapping[str, Sequence[int] | int]
 # Names that exporters write for an unknown size: Paddle2ONNX "?" and "-1", Keras and MMdnn "None". Numbered names are
 # symbols: tf2onnx ("unk__12") and Paddle2ONNX ("p2o.DynamicDimension.0") give each unknown size its own name, ONNX's
 # shape inference ("unk__0") gives equal sizes one name.

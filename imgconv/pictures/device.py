@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy
 
-from imgconv.arrays import Array
+from imgconv.arrays import Array, Declared, Shapes
 from imgconv.errors import InputError, ShapeError
 from imgconv.graph.nodes import Graph, join, renamed
 from imgconv.pictures.preparation import (
-    Box, Declared, Filter, Format, PictureInput, Preparation, Size, luma_weights, picture_inputs, placed, taps,
+    Box, Filter, Format, PictureInput, Preparation, Size, luma_weights, picture_inputs, placed, taps,
 )
 from imgconv.tensor import Tensor, build_graph, origin
 
@@ -65,18 +65,13 @@ class PictureStage:
     target: PictureInput
     how: Preparation
 
-    def shapes_after(self, shapes: Mapping[str, Any]) -> dict[str, Any]:
+    def shapes_after(self, shapes: Shapes) -> Shapes:
         """The shapes of the model's own inputs. Raises ShapeError if the picture's shape is not given."""
-        if PICTURE not in shapes:
-            raise ShapeError(
-                f"the picture's size is not known yet: give size=(height, width), or run the model: "
-                f'run({{"{PICTURE}": array}})'
-            )
-        own = size_of_array(self.how.format, shapes[PICTURE])
+        own = size_of_array(self.how.format, _picture_shape(shapes))
         others = {name: shape for name, shape in shapes.items() if name != PICTURE}
         return others | {self.target.name: self.target.shape(own, self.how.channels)}
 
-    def before(self, model: Graph, shapes: Mapping[str, Any]) -> Graph:
+    def before(self, model: Graph, shapes: Shapes) -> Graph:
         """The model's graph with a uint8 input "picture" of the given shape in place of its own.
 
         Raises InputError if the format has no such shape, or if another input or an output is called "picture".
@@ -88,7 +83,7 @@ class PictureStage:
         model, name = renamed(model, names), names.get(target.name, target.name)
         value = model.values[name]
         height, width = value.shape[1:3] if target.channels_last else value.shape[2:]
-        picture = Tensor.input(PICTURE, shapes[PICTURE], "uint8")
+        picture = Tensor.input(PICTURE, _picture_shape(shapes), "uint8")
         with origin(PICTURE):
             made = prepared(picture, (width, height), self.how)
             made = made.transpose(0, 2, 3, 1) if target.channels_last else made
@@ -99,8 +94,18 @@ class PictureStage:
         return join(graph, model)
 
 
+def _picture_shape(shapes: Shapes) -> Sequence[int]:
+    shape = shapes.get(PICTURE)
+    if not isinstance(shape, Sequence):
+        raise ShapeError(
+            f"the picture's size is not known yet: give size=(height, width), or run the model: "
+            f'run({{"{PICTURE}": array}})'
+        )
+    return shape
+
+
 def picture_stage(
-    declared: Declared, shapes: Mapping[str, Any], how: Mapping[str, Any], name: str | None = None
+    declared: Declared, shapes: Shapes, how: Mapping[str, Any], name: str | None = None
 ) -> PictureStage:
     """The stage for the named input, or for the one input that takes a picture.
 
@@ -153,11 +158,10 @@ def _from_nv12(pixels: Tensor, own: Size, size: Size, box: Box, how: Preparation
     R = Y + 2(1 - Kr)V, B = Y + 2(1 - Kb)U, and G follows from Y = Kr R + Kg G + Kb B; BT.601-7, 2.5.1. As bytes, Y is
     16 .. 235 and U and V are 128 - 112 .. 128 + 112; in full range 0 .. 255 and 128 - 127.5 .. 128 + 127.5.
     """
-    standard, _, full = how.colors.partition("-")
-    low, luma_gain, color_gain = (0, 1.0, 1.0) if full else (16, 255 / 219, 255 / 224)
+    low, luma_gain, color_gain = (0, 1.0, 1.0) if how.colors.endswith("-full") else (16, 255 / 219, 255 / 224)
     width, height = own
     luma = pixels.slice(0, 0, height).reshape(height, width, 1)
-    red, green, blue = luma_weights(standard)
+    red, green, blue = luma_weights(how.colors)
     rows = {"r": (0, 2 - 2 * red), "b": (2 - 2 * blue, 0)}
     rows["g"] = (-blue * rows["b"][0] / green, -red * rows["r"][1] / green)
     if how.order == "y":

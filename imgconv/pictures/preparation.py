@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy
 
-from imgconv.arrays import Array
+from imgconv.arrays import Array, Declared, Shapes
 from imgconv.errors import InputError
 
 Format = Literal["rgb", "rgba", "grey", "nv12"]
@@ -23,7 +23,6 @@ Colors = Literal["bt601", "bt601-full", "bt709", "bt709-full"]
 FORMATS, RESIZES, FILTERS, ORDERS, COLORS = map(get_args, (Format, Resize, Filter, Order, Colors))
 # The weights of red and blue in luma: ITU-R BT.601-7, 2.5.1, and BT.709-6, 3.2.
 _LUMA = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722)}
-Declared = Mapping[str, tuple[str, "Sequence[int | str] | None"]]
 Size = tuple[int, int]  # width, height in pixels, as in Pillow
 Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 
@@ -107,11 +106,10 @@ class PictureInput:
         width, height = self.picture_size(picture)
         return (1, height, width, channels) if self.channels_last else (1, channels, height, width)
 
-def picture_inputs(declared: Declared, shapes: Mapping[str, Any]) -> list[PictureInput]:
+def picture_inputs(declared: Declared, shapes: Shapes) -> list[PictureInput]:
     """The inputs that take one picture of one or three channels. An input of bool is taken to be a mask.
 
-    declared: (dtype, dimensions) by input; a dimension without a size is a name or ""; dimensions is None without a
-    shape. shapes: shapes of inputs and sizes of named dimensions, as in `import_onnx`.
+    shapes: shapes of inputs and sizes of named dimensions, as in `import_onnx`.
     """
     found = []
     for name, (dtype, dimensions) in declared.items():
@@ -122,7 +120,7 @@ def picture_inputs(declared: Declared, shapes: Mapping[str, Any]) -> list[Pictur
     return found
 
 
-def with_sizes(name: str, dimensions: Sequence[int | str] | None, shapes: Mapping[str, Any]) -> Sequence[int | str]:
+def with_sizes(name: str, dimensions: Sequence[int | str] | None, shapes: Shapes) -> Sequence[int | str]:
     """An input's dimensions with the given sizes filled in; four open ones if the model gives no shape."""
     given = shapes.get(name)
     if given is not None and not isinstance(given, int):
@@ -157,9 +155,9 @@ def placed(picture: Size, size: Size, resize: Resize) -> tuple[Size, Box]:
     return size, (left, top, left + shown[0], top + shown[1])
 
 
-def luma_weights(standard: str = "bt601") -> tuple[float, float, float]:
-    """The weights of red, green and blue in luma, by 'bt601' or 'bt709'."""
-    red, blue = _LUMA[standard]
+def luma_weights(colors: Colors = "bt601") -> tuple[float, float, float]:
+    """The weights of red, green and blue in luma."""
+    red, blue = _LUMA[colors.removesuffix("-full")]
     return red, 1 - red - blue, blue
 
 

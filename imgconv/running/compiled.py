@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Union
 
-from imgconv.arrays import Arrays
+from imgconv.arrays import Arrays, Declared, Shapes
 from imgconv.cl.device import Context, DeviceInfo
 from imgconv.compiling.choose import Chooser, CostModel
 from imgconv.compiling.compiler import Prepared, limited, prepare
@@ -23,12 +23,9 @@ from imgconv.stored.tuning import Database, Tuned
 if TYPE_CHECKING:
     from imgconv.onnx_import import Model as OnnxModel
     from imgconv.pictures.device import PictureStage
-    from imgconv.pictures.preparation import Declared
     from imgconv.running.pipeline import Pipeline
     from imgconv.running.programs import Progress
     from imgconv.running.session import Session
-
-Shapes = Mapping[str, Union[Sequence[int], int]]
 
 
 def prepare_for(
