@@ -23,7 +23,7 @@ from imgconv.stored.compiled_file import SavedModel
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenInputs:
     """The inputs of the command line, checked as far as possible without compiling the model.
 
     target: the input that takes the pictures; arrays and shapes: those of the other inputs; missing: the inputs that
@@ -61,7 +61,7 @@ def declared_of(model: str) -> Declared:
     return SavedModel.open(model).inputs if is_container(model) else declared_inputs(model)
 
 
-def read_given(options: argparse.Namespace) -> Given:
+def read_given(options: argparse.Namespace) -> GivenInputs:
     """Reads --input and --shape, and finds the input for options.pictures. Raises ModelError, InputError."""
     declared = declared_of(options.model)
     arrays = {name: read_array(path) for name, path in options.input}
@@ -74,7 +74,7 @@ def read_given(options: argparse.Namespace) -> Given:
     target = find_target(declared, shapes, arrays) if options.pictures else None
     given = {*arrays, *([target.name] if target else [])}
     missing = {name: declaration for name, declaration in declared.items() if name not in given}
-    return Given(target, read_preparation(options, target), arrays, shapes, missing)
+    return GivenInputs(target, read_preparation(options, target), arrays, shapes, missing)
 
 
 def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[list[dict[str, Array]], Shapes]:

@@ -16,7 +16,7 @@ from PIL import Image
 from imgconv.arrays import Arrays, Shapes
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument, count
 from imgconv.commands.arguments import shown
-from imgconv.commands.inputs import Given, read_given
+from imgconv.commands.inputs import GivenInputs, read_given
 from imgconv.errors import InputError
 from imgconv.files.disk import check_folder, written_whole
 from imgconv.model import Model, Settings, open_source
@@ -52,11 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Request:
+class CommandLine:
     """A command line, read and checked as far as possible without compiling the model."""
 
     options: argparse.Namespace
-    given: Given
+    given: GivenInputs
     labels: tuple[str, ...]
 
 
@@ -75,7 +75,7 @@ class Outcome:
 def execute(options: argparse.Namespace) -> None:
     """Runs the model and prints the results. Raises what imgconv.load and Model.run raise, and InputError."""
     results = []
-    for outcome, model in run_all(read_request(options)):
+    for outcome, model in run_all(read_command_line(options)):
         if options.json:
             results.append(outcome_as_json(outcome))
         else:
@@ -84,39 +84,39 @@ def execute(options: argparse.Namespace) -> None:
         terminal.print_json({"model": options.model, "device": model.device.key, "results": results})
 
 
-def read_request(options: argparse.Namespace) -> Request:
+def read_command_line(options: argparse.Namespace) -> CommandLine:
     """Reads all small inputs, so that mistakes are found before compiling. Raises ModelError, InputError."""
     check_folder(options.output, options.save)
     given = read_given(options)
     for name, (dtype, dimensions) in given.missing.items():
         remedy = f"--input {name}=FILE.npy" + ("" if options.pictures else ", or a PICTURE")
         raise InputError(f"input {name!r}, {dtype} {shown(dimensions)}, has no value: give it, as {remedy}")
-    return Request(options, given, read_labels(options.labels) if options.labels else ())
+    return CommandLine(options, given, read_labels(options.labels) if options.labels else ())
 
 
-def run_all(request: Request) -> Iterator[tuple[Outcome, Model]]:
+def run_all(line: CommandLine) -> Iterator[tuple[Outcome, Model]]:
     """Runs one picture after another; the model is loaded once, and compiled again for a picture of another size."""
-    options, given = request.options, request.given
+    options, given = line.options, line.given
     model: Model | None = None
     for position, path in enumerate(options.pictures or [""], 1):
         picture = read_picture(path) if path else None
         arrays, shapes = given.for_model(options.model, picture)
         with terminal.Progress(f"reading {options.model}") as progress:
-            model = model or load_model(request, shapes, lambda *told: progress(*told))
+            model = model or load_model(line, shapes, lambda *told: progress(*told))
             model.compile_for(arrays)
             progress(0, 0, f"running {path or options.model}")
             start = time.perf_counter()
             outputs = model.run(arrays)
             seconds = time.perf_counter() - start
-        results = {name: interpret(name, array, options.top, request.labels) for name, array in outputs.items()}
+        results = {name: interpret(name, array, options.top, line.labels) for name, array in outputs.items()}
         suffix = f"-{position}" if len(options.pictures) > 1 else ""
-        files = save(request, outputs, results, picture, suffix)
+        files = save(line, outputs, results, picture, suffix)
         yield Outcome(path, picture.size if picture else (0, 0), seconds, outputs, results, files), model
 
 
-def load_model(request: Request, shapes: Shapes, progress: Progress) -> Model:
+def load_model(line: CommandLine, shapes: Shapes, progress: Progress) -> Model:
     """The compiled model. Raises InputError if --output asks for an image and no output is one."""
-    options, given = request.options, request.given
+    options, given = line.options, line.given
     settings = Settings(
         options.device, options.float16, options.native_explog, shapes, options.max_image, progress, options.precision
     )
@@ -131,11 +131,11 @@ def load_model(request: Request, shapes: Shapes, progress: Progress) -> Model:
 
 
 def save(
-    request: Request, outputs: Arrays, results: Mapping[str, Result], picture: Image.Image | None,
+    line: CommandLine, outputs: Arrays, results: Mapping[str, Result], picture: Image.Image | None,
     suffix: str,
 ) -> dict[str, str]:
     """Writes the files of --output and --save; their names by output name, "" for the file of --save."""
-    options, given, files = request.options, request.given, {}
+    options, given, files = line.options, line.given, {}
     images = {name: result for name, result in results.items() if isinstance(result, ImageOutput)}
     for name, result in images.items() if options.output else ():
         path = with_suffix(options.output, suffix + (f"-{safe(name)}" if len(images) > 1 else ""))

@@ -22,7 +22,7 @@ from imgconv.kernels.windows import windows_kernel
 
 
 @dataclass
-class Emitter:
+class LaunchEmitter:
     """Makes the launches of steps. Templates see it as imgconv.kernels.step.Emitting.
 
     folded: the textures whose tiling changed after placing, and the same textures with their new tiling.

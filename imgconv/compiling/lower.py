@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from imgconv.compiling.choose import Chooser, CostModel, choose
-from imgconv.compiling.emit import Emitter
+from imgconv.compiling.emit import LaunchEmitter
 from imgconv.compiling.memory_planning import assign_regions, assign_slots, most_alive
 from imgconv.compiling.place import place
 from imgconv.compiling.plan import Plan
@@ -27,7 +27,7 @@ def lower(
     """
     computed, moved = split_moved(graph, states or {})
     placed = place(computed, config, target, states or {})
-    emitter = Emitter(placed, config, target)
+    emitter = LaunchEmitter(placed, config, target)
     made = list(emitter.emit(choose(placed.steps, chooser, target, config)))
     launches = [launch for _, launch in made]
     lasting, alignment = frozenset(placed.states), target.images_in_buffers

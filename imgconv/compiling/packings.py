@@ -17,7 +17,7 @@ Packings = dict[Problem, set[Packing]]
 
 
 @dataclass(frozen=True)
-class Sharing:
+class SharedPackings:
     """A chooser that prefers packings of a convolution's weights that are already in use.
 
     known: these packings, to which it adds the ones that it chooses. A measured choice is not changed.

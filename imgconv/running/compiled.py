@@ -11,7 +11,7 @@ from imgconv.arrays import Arrays, Declared, Shapes
 from imgconv.cl.device import Context, DeviceInfo
 from imgconv.compiling.choose import Chooser, CostModel
 from imgconv.compiling.compiler import Prepared, limited, prepare
-from imgconv.compiling.packings import Packings, Sharing
+from imgconv.compiling.packings import Packings, SharedPackings
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.graph.nodes import Graph
@@ -39,7 +39,7 @@ def prepare_for(
     if tuning is not None:
         chooser = Tuned(tuning, info.key, chooser)
     if packings is not None:
-        chooser = Sharing(chooser, packings)
+        chooser = SharedPackings(chooser, packings)
     return prepare(graph, config, target_of(info), chooser)
 
 

@@ -21,10 +21,10 @@ from imgconv.graph.nodes import Value
 from imgconv.kernels.layout import LANES, ImageForm, StorageDtype, Texels, Texture
 
 # What a caller gives for an input, and for an output that is to be filled.
-Given = Union[npt.ArrayLike, Memory]
+Input = Union[npt.ArrayLike, Memory]
 Wanted = Union[Array, Memory]
 # By the names of a model's inputs and outputs.
-Inputs = Mapping[str, Given]
+Inputs = Mapping[str, Input]
 Outputs = Mapping[str, Wanted]
 
 # Source, destination, the origin in each, and width and height, in texels.
@@ -96,7 +96,7 @@ class Exchange:
             found[value.name] = made if brought is None else brought
         return found
 
-    def _give(self, value: Value, given: Given, context: Context) -> None:
+    def _give(self, value: Value, given: Input, context: Context) -> None:
         place = self.plan.input_buffers[value.name]
         if not is_memory(given):
             self.uploads[place] = stored(place, _check_array(value, given))
@@ -168,7 +168,7 @@ def _check_names(wanted: tuple[Value, ...], given: Inputs) -> None:
         raise InputError(f"{problem}; the model's inputs are {', '.join(names)}")
 
 
-def _check_array(value: Value, given: Given) -> Array:
+def _check_array(value: Value, given: Input) -> Array:
     array = numpy.asarray(given)
     if array.shape != value.shape:
         raise InputError(

@@ -52,7 +52,7 @@ def ranked(problem: Problem, target: Target) -> list[Specialisation]:
 
 
 @dataclass(frozen=True)
-class Given:
+class FixedChoices:
     """A chooser with a given specialisation for each launch, by the name of the launch's value."""
 
     choices: Mapping[str, Specialisation]
@@ -128,7 +128,7 @@ class Trial:
 def prepare_copies(prepared: Prepared, nodes: tuple[Node, ...], choices: Sequence[Specialisation]) -> Prepared:
     """Copies of nodes side by side, each with its own choice."""
     copies = side_by_side(prepared.graph, nodes, len(choices))
-    return replace(prepared, graph=copies, chooser=Given(dict(zip(copies.outputs, choices, strict=True))))
+    return replace(prepared, graph=copies, chooser=FixedChoices(dict(zip(copies.outputs, choices, strict=True))))
 
 
 def side_by_side(graph: Graph, nodes: tuple[Node, ...], count: int) -> Graph:

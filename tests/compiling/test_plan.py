@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from plans import by_name, kinds, planned, rows
 
 from imgconv.compiling.compiler import compile_graph
-from imgconv.compiling.emit import Emitter
+from imgconv.compiling.emit import LaunchEmitter
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
@@ -287,13 +287,13 @@ def test_weights_are_packed_once_and_choices_made_once(monkeypatch: pytest.Monke
         asked.append(problem)
         return default_specialisation(problem, kind, units)
 
-    def folding(self: Emitter, made: Any, folded: Any) -> Any:
+    def folding(self: LaunchEmitter, made: Any, folded: Any) -> Any:
         folds.append(len(folded))
         return again(self, made, folded)
 
-    again, folds = Emitter.again, []
+    again, folds = LaunchEmitter.again, []
     monkeypatch.setattr(conv_weights, "pack_weights", counting)
-    monkeypatch.setattr(Emitter, "again", folding)
+    monkeypatch.setattr(LaunchEmitter, "again", folding)
     lower(three_layers(), Config(), target(), chooser=Taking(convolution=choosing))
     assert folds and folds[0] > 0, "nothing folds: another network is needed"
     assert len(packed) == len(asked) == 3
