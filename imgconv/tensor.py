@@ -12,9 +12,10 @@ Tensor.constant(numpy.float32([1, 2])).exp(), and (1, 8, 4, 4) for a Tensor of t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Union
+from typing import Union
 
 import numpy
+from numpy.typing import ArrayLike
 
 from imgconv.graph import expression
 from imgconv.graph import view
@@ -98,7 +99,7 @@ class Tensor(Lazy):
 
     # Movement and resizing
 
-    def resample(self, axis: int, positions: Any, weights: Any) -> Tensor:
+    def resample(self, axis: int, positions: ArrayLike, weights: ArrayLike) -> Tensor:
         """Along one axis, output o is the sum over taps t of weights[o][t] * self[positions[o][t]].
 
         [1, 2, 4].resample(0, [[0, 1], [1, 2]], [[0.5, 0.5], [0.5, 0.5]]) is [1.5, 3].

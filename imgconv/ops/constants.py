@@ -48,8 +48,8 @@ def size(call: Call) -> Tensor:
 @operator("Range")
 def range_(call: Call) -> Tensor:
     """start, start + delta, start + 2*delta, ... up to but not including limit."""
-    start, limit, delta = (call.constant(i, name) for i, name in enumerate(("start", "limit", "delta")))
-    if any(n is None or n.size != 1 for n in (start, limit, delta)) or delta.item() == 0:
+    start, limit, delta = (call.required_constant(i, name) for i, name in enumerate(("start", "limit", "delta")))
+    if any(n.size != 1 for n in (start, limit, delta)) or delta.item() == 0:
         raise call.wrong("start, limit and delta must be scalars, and delta not zero")
     wide = start.dtype if start.dtype.kind in "iu" else numpy.float64
     first, last, step = (n.astype(wide).item() for n in (start, limit, delta))
@@ -64,7 +64,7 @@ def mel_weight_matrix(call: Call) -> Tensor:
     mel = 2595 * log10(1 + hertz/700). The band edges are spaced evenly in mel and rounded down to bins.
     """
     names = "num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz"
-    bands, length, rate, low, high = (call.constant(i, name).item() for i, name in enumerate(names))
+    bands, length, rate, low, high = (call.required_constant(i, name).item() for i, name in enumerate(names))
     first, last = (2595 * numpy.log10(1 + hertz / 700) for hertz in (low, high))
     mel = first + numpy.arange(bands + 2) * (last - first) / (bands + 2)
     edges = ((length + 1) * 700 * (10 ** (mel / 2595) - 1) // rate).astype(int)

@@ -14,7 +14,7 @@ from imgconv.tensor import Tensor, concatenate
 @operator("If")
 def if_(call: Call) -> list[Tensor]:
     """The outputs of the branch that the condition selects; it is known at load, and the other branch is not read."""
-    condition = call.constant(0, "the condition")
+    condition = call.required_constant(0, "the condition")
     if condition.size != 1:
         raise call.wrong(f"a condition of {condition.size} elements")
     branch: Body = call.attribute("then_branch" if condition.item() else "else_branch", None)

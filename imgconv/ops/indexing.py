@@ -181,7 +181,7 @@ def reverse_sequence(call: Call) -> Tensor:
 @operator("Compress")
 def compress(call: Call) -> Tensor:
     """The slices along an axis, or without an axis the elements, whose condition is true; the condition is constant."""
-    x, condition = call.input(0), call.constant(1, "the condition")
+    x, condition = call.input(0), call.required_constant(1, "the condition")
     axis = call.attribute("axis", None)
     flat = x.reshape(-1) if axis is None else x
     along_axis = 0 if axis is None else call.axis(int(axis), x.rank)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import Tensor, elementwise, where
 
@@ -42,7 +42,7 @@ def _factor_and_shift(scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor, ep
     return Tensor.constant(factor.astype(numpy.float32)), Tensor.constant(shift.astype(numpy.float32))
 
 
-def _wide(tensor: Tensor) -> Any:
+def _wide(tensor: Tensor) -> Array:
     return tensor.numpy().astype(numpy.float64)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.errors import ContentError, ModelError, UnsupportedError
 from imgconv.tensor import Tensor
 
@@ -74,12 +75,16 @@ class Call:
             raise self.wrong(f"{name} is {value!r}, which is none of {', '.join(names)}")
         return names[names.index(value)]
 
-    def constant(self, position: int, what: str) -> Any:
+    def required_constant(self, position: int, what: str) -> Array:
+        """The content of a required input, which must not depend on the model's inputs."""
+        return self.known(self.input(position), what)
+
+    def constant(self, position: int, what: str) -> Array | None:
         """The content of an input that must not depend on the model's inputs; None if it is absent."""
         tensor = self.optional(position)
         return None if tensor is None else self.known(tensor, what)
 
-    def known(self, tensor: Tensor, what: str) -> Any:
+    def known(self, tensor: Tensor, what: str) -> Array:
         """The content of a tensor that must not depend on the model's inputs."""
         if not tensor.is_constant:
             inputs = tensor.depends_on()

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import Tensor, where
 
@@ -22,6 +23,7 @@ Coordinates = Literal[
 ]
 NearestMode = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
 _Single = numpy.float32
+# Functions of coordinates return Any: numpy gives arithmetic on arrays of any dtype no type.
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Axis:
     number: int
     before: int
     after: int
-    scale: Any
+    scale: numpy.float32
     start: float = 0.0
     end: float = 1.0
 
@@ -57,7 +59,7 @@ def upsample(call: Call) -> Tensor:
     if call.version > 9:
         raise call.wrong("removed from ONNX in opset 10; use Resize")
     x = call.input(0)
-    scales = call.attribute("scales", None) if call.version < 9 else call.constant(1, "scales")
+    scales = call.attribute("scales", None) if call.version < 9 else call.required_constant(1, "scales")
     mode = call.choice("mode", "nearest", ("nearest", "linear", "bilinear"))
     if scales is None or numpy.min(scales, initial=1) < 1:
         raise call.wrong(f"needs scales of at least 1, not {scales}")
@@ -71,7 +73,7 @@ def resize(call: Call) -> Tensor:
     x = call.input(0)
     if call.version < 11:
         mode: Mode = call.choice("mode", "nearest", ("nearest", "linear"))
-        return _resize(call, x, _scaled_axes(call, x, range(x.rank), call.constant(1, "scales")), Method(mode))
+        return _resize(call, x, _scaled_axes(call, x, range(x.rank), call.required_constant(1, "scales")), Method(mode))
     method = Method(
         call.choice("mode", "nearest", get_args(Mode)),
         call.choice("coordinate_transformation_mode", "half_pixel", get_args(Coordinates)),
@@ -100,7 +102,9 @@ def _read_axes(call: Call, x: Tensor, crops: bool) -> list[Axis]:
     return _sized_axes(call, x, numbers, [int(n) for n in sizes], roi)
 
 
-def _scaled_axes(call: Call, x: Tensor, numbers: Sequence[int], scales: Any, roi: Any = None) -> list[Axis]:
+def _scaled_axes(
+    call: Call, x: Tensor, numbers: Sequence[int], scales: Array | None, roi: Array | None = None
+) -> list[Axis]:
     if scales is None or numpy.shape(scales) != (len(numbers),) or min(scales) <= 0:
         raise call.wrong(f"scales {scales} for {len(numbers)} axes")
     axes = []
@@ -118,7 +122,7 @@ def _scaled_axes(call: Call, x: Tensor, numbers: Sequence[int], scales: Any, roi
     return axes
 
 
-def _sized_axes(call: Call, x: Tensor, numbers: Sequence[int], sizes: Sequence[int], roi: Any) -> list[Axis]:
+def _sized_axes(call: Call, x: Tensor, numbers: Sequence[int], sizes: Sequence[int], roi: Array | None) -> list[Axis]:
     if len(sizes) != len(numbers) or min(sizes) < 1:
         raise call.wrong(f"sizes {list(sizes)} for {len(numbers)} axes")
     scales = [_Single(n) / _Single(x.shape[a]) for n, a in zip(sizes, numbers, strict=True)]
@@ -133,7 +137,7 @@ def _sized_axes(call: Call, x: Tensor, numbers: Sequence[int], sizes: Sequence[i
     ]
 
 
-def _region(roi: Any, i: int, count: int) -> tuple[float, float]:
+def _region(roi: Array | None, i: int, count: int) -> tuple[float, float]:
     return (0.0, 1.0) if roi is None else (float(roi[i]), float(roi[count + i]))
 
 
@@ -177,10 +181,10 @@ def _original(axis: Axis, coordinates: Coordinates) -> Any:
     return centred
 
 
-def _taps(axis: Axis, coordinate: Any, method: Method) -> tuple[Any, Any]:
+def _taps(axis: Axis, coordinate: Array, method: Method) -> tuple[Any, Any]:
     """Positions and weights, each (outputs, taps)."""
     if method.mode == "nearest":
-        nearest = _nearest(coordinate, method.nearest_mode, reduces=axis.scale < 1)
+        nearest = _nearest(coordinate, method.nearest_mode, reduces=bool(axis.scale < 1))
         return numpy.clip(nearest, 0, axis.before - 1)[:, None], numpy.ones((axis.after, 1))
     stretch = min(float(axis.scale), 1.0) if method.antialias else 1.0
     reach = 1 if method.mode == "linear" else 2
@@ -197,7 +201,7 @@ def _taps(axis: Axis, coordinate: Any, method: Method) -> tuple[Any, Any]:
     return numpy.clip(positions, 0, axis.before - 1), weights
 
 
-def _nearest(coordinate: Any, nearest_mode: NearestMode | Literal["by_scale"], reduces: bool) -> Any:
+def _nearest(coordinate: Array, nearest_mode: NearestMode | Literal["by_scale"], reduces: bool) -> Any:
     if nearest_mode == "by_scale":
         nearest_mode = "ceil" if reduces else "floor"
     if nearest_mode == "round_prefer_floor":
@@ -207,12 +211,12 @@ def _nearest(coordinate: Any, nearest_mode: NearestMode | Literal["by_scale"], r
     return (numpy.ceil if nearest_mode == "ceil" else numpy.floor)(coordinate).astype(int)
 
 
-def _triangle(distance: Any) -> Any:
+def _triangle(distance: Array) -> Any:
     """Linear interpolation: 1 - |t| for |t| < 1."""
     return numpy.maximum(1 - numpy.abs(distance), 0)
 
 
-def _cubic(distance: Any, a: float) -> Any:
+def _cubic(distance: Array, a: float) -> Any:
     """The cubic convolution kernel; Keys, 1981, doi:10.1109/TASSP.1981.1163711."""
     t = numpy.abs(distance)
     near = ((a + 2) * t - (a + 3)) * t * t + 1

@@ -51,7 +51,7 @@ def top_k(call: Call) -> list[Tensor]:
     x = call.input(0)
     axis = call.axis(int(call.attribute("axis", -1)), x.rank)
     size = x.shape[axis]
-    count = int(call.attribute("k", 0)) if call.version < 10 else int(call.constant(1, "k").item())
+    count = int(call.attribute("k", 0)) if call.version < 10 else int(call.required_constant(1, "k").item())
     if not 0 <= count <= size:
         raise call.wrong(f"the first {count} of {size}")
     order = [*(a for a in range(x.rank) if a != axis), axis]
@@ -80,7 +80,7 @@ def _places(x: Tensor, largest: bool) -> Tensor:
 @operator("OneHot")
 def one_hot(call: Call) -> Tensor:
     """on_value at each index along a new axis of length `depth`, off_value elsewhere."""
-    indices, depth, values = call.input(0), int(call.constant(1, "the depth").item()), call.input(2)
+    indices, depth, values = call.input(0), int(call.required_constant(1, "the depth").item()), call.input(2)
     axis = call.axis(int(call.attribute("axis", -1)), indices.rank + 1)
     if values.shape != (2,) or depth < 1:
         raise call.wrong(f"a depth of {depth} and values of shape {list(values.shape)}")
@@ -102,7 +102,7 @@ def cumulative(call: Call) -> Tensor:
     """The running sum or product along an axis; exclusive leaves out the element itself, reverse starts at the end."""
     x = call.input(0)
     call.computes(x)
-    axis = call.axis(int(call.constant(1, "the axis").item()), x.rank)
+    axis = call.axis(int(call.required_constant(1, "the axis").item()), x.rank)
     kind: ReductionKind = "sum" if call.op_type == "CumSum" else "product"
     order = [*(a for a in range(x.rank) if a != axis), axis]
     last = x.transpose(*order)
@@ -155,13 +155,13 @@ def eye_like(call: Call) -> Tensor:
 @operator("NonZero")
 def non_zero(call: Call) -> Tensor:
     """The positions of all nonzero elements, (rank, count): one row per axis; the input is constant."""
-    return Tensor.constant(numpy.array(numpy.nonzero(call.constant(0, "the input")), numpy.int64))
+    return Tensor.constant(numpy.array(numpy.nonzero(call.required_constant(0, "the input")), numpy.int64))
 
 
 @operator("Unique")
 def unique(call: Call) -> list[Tensor]:
     """The distinct elements or slices of a constant, their first positions, the inverse indices and the counts."""
-    x = call.constant(0, "the input")
+    x = call.required_constant(0, "the input")
     axis = call.attribute("axis", None)
     axis = None if axis is None else call.axis(int(axis), x.ndim)
     values, first, inverse, counts = numpy.unique(x, True, True, True, axis=axis)
@@ -176,8 +176,9 @@ def unique(call: Call) -> list[Tensor]:
 @operator("NonMaxSuppression")
 def non_max_suppression(call: Call) -> Tensor:
     """(batch, class, box) of each box that overlaps no better kept one by more than the limit; of constant inputs."""
-    names = ("boxes", "scores", "max_output_boxes_per_class", "iou_threshold", "score_threshold")
-    boxes, scores, most, overlap, least = (call.constant(i, name) for i, name in enumerate(names))
+    boxes, scores = call.required_constant(0, "boxes"), call.required_constant(1, "scores")
+    limits = ("max_output_boxes_per_class", "iou_threshold", "score_threshold")
+    most, overlap, least = (call.constant(i, name) for i, name in enumerate(limits, 2))
     count = 0 if most is None else int(most.item())
     limit = 0.0 if overlap is None else float(overlap.item())
     found = []
