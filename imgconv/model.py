@@ -28,7 +28,7 @@ from imgconv.stored.precision_file import read_precision_file
 from imgconv.stored.tuning import Database, open_beside
 
 if TYPE_CHECKING:
-    from imgconv.cl.transfer import Queue
+    from imgconv.cl.transfer import Memory, Queue
     from imgconv.onnx_import import Model as OnnxModel
     from imgconv.pictures.preparation import Colors, Filter, Format, Order, Resize
     from imgconv.running.exchange import Inputs, Outputs
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from imgconv.running.programs import Progress
     from imgconv.running.session import Session
 
+# The name and shape of an input, and dtype and bytes if its content matters: a plan is made for those of all inputs.
+PlanKey = tuple[str, tuple[int, ...], Union[tuple[str, bytes], tuple[()]]]
 PLANS = 8
 DEPTH = 3
 
@@ -56,7 +58,7 @@ class Model:
         """lenders: sessions on the same device; constants and kernels that equal theirs are shared."""
         self.device = source.info
         self._source = source
-        self._plans: OrderedDict[Any, Compiled] = OrderedDict()
+        self._plans: OrderedDict[frozenset[PlanKey], Compiled] = OrderedDict()
         self._contents: frozenset[str] = frozenset()
         self._missing: Error | None = None
         self._lock = Lock()
@@ -241,7 +243,7 @@ class Model:
         outputs = self.run(dict.fromkeys(names, array))
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
-    def _prepared(self, inputs: Inputs) -> tuple[Compiled, dict[str, Any]]:
+    def _prepared(self, inputs: Inputs) -> tuple[Compiled, dict[str, Array | Memory]]:
         """The plan for the inputs, and the inputs that it takes."""
         from imgconv.cl.transfer import is_memory
 
@@ -293,8 +295,8 @@ class Model:
             raise
 
 
-def _key(arrays: Mapping[str, Any], contents: frozenset[str]) -> frozenset[tuple[Any, ...]]:
-    """What a plan is made for: the shape of every input, and the content of some."""
+def _key(arrays: Mapping[str, Any], contents: frozenset[str]) -> frozenset[PlanKey]:
+    """What a plan is made for. arrays: Values do if there are no `contents`."""
     return frozenset(
         (name, tuple(array.shape), (array.dtype.str, array.tobytes()) if name in contents else ())
         for name, array in arrays.items()

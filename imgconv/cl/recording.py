@@ -111,7 +111,7 @@ class RecordedQueue:
         if longest < 1:
             raise DeviceError("its recordings hold no launches")
         # The driver refuses the queue if it has any other property too.
-        properties: Any = QUEUE_RECORDABLE
+        properties: Any = QUEUE_RECORDABLE  # not one of pyopencl's own flags
         recorder = cl.CommandQueue(context.handle, context.handle.devices[0], properties=properties)
         self._handles = []
         for start in range(0, len(launches), longest):

@@ -47,7 +47,7 @@ class Exchange:
     downloads: dict[Storage, Array] = field(default_factory=dict)
     copies_out: dict[Storage, Memory] = field(default_factory=dict)
     instead: dict[int, list[ImageCopy]] = field(default_factory=dict)
-    brought: dict[str, Any] = field(default_factory=dict)
+    brought: dict[str, Wanted] = field(default_factory=dict)
     moved: dict[str, Array] = field(default_factory=dict)
 
     @staticmethod
@@ -76,7 +76,8 @@ class Exchange:
     def results(self) -> dict[str, Any]:
         """Every output by name, once the downloads are over: the caller's own memory or array, if given.
 
-        Raises RangeError for an output of integers that is not exact.
+        They are typed Any, so that a caller who gave no memory need not test for it. Raises RangeError for an output of
+        integers that is not exact.
         """
         found: dict[str, Any] = {}
         for value in self.plan.outputs:
@@ -91,7 +92,7 @@ class Exchange:
                 made = constant if brought is not None else constant.copy()
             else:
                 made = converted(value, self.downloads[self.plan.output_buffers[value.name]])
-            if brought is not None and made is not brought:
+            if isinstance(brought, numpy.ndarray) and made is not brought:
                 numpy.copyto(brought, made)
             found[value.name] = made if brought is None else brought
         return found
@@ -113,7 +114,7 @@ class Exchange:
             moves = _check_image("input", value, given, texture)
             self.instead[number] = [(given, texture, outside, inside, size) for outside, inside, size in moves]
 
-    def _take(self, value: Value, wanted: Any, context: Context) -> None:
+    def _take(self, value: Value, wanted: Wanted | None, context: Context) -> None:
         place = self.plan.output_buffers.get(value.name)
         if is_memory(wanted):
             if place is None:
@@ -127,10 +128,11 @@ class Exchange:
                 _check_size("output", value, wanted, place)
                 self.copies_out[place] = wanted
         else:
-            _check_destination(value, wanted)
+            array = _destination(value, wanted)
             if place is not None:
-                fits = wanted is not None and wanted.dtype == place.dtype and wanted.flags.c_contiguous
-                self.downloads[place] = wanted if fits else numpy.empty(place.shape, place.dtype)
+                if array is None or array.dtype != place.dtype or not array.flags.c_contiguous:
+                    array = numpy.empty(place.shape, place.dtype)
+                self.downloads[place] = array
         if wanted is not None:
             self.brought[value.name] = wanted
 
@@ -238,13 +240,15 @@ def _holds(dtype: str, array: Array) -> bool:
     return numpy.can_cast(array.dtype, dtype, "safe")
 
 
-def _check_destination(value: Value, wanted: object) -> None:
+def _destination(value: Value, wanted: object) -> Array | None:
+    """The array that an output goes to; None if there is none. Raises InputError if it does not fit."""
     if wanted is None:
-        return
+        return None
     if not isinstance(wanted, numpy.ndarray):
         raise InputError(f"output {value.name!r} can go to an array, a buffer or an image, not to {type(wanted)}")
     if (wanted.shape, wanted.dtype) != (value.shape, numpy.dtype(value.dtype)) or not wanted.flags.writeable:
         raise InputError(f"output {value} does not fit an array {wanted.dtype} {list(wanted.shape)}")
+    return wanted
 
 
 def _check_context(what: str, value: Value, memory: Memory, context: Context) -> None:
