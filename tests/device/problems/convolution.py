@@ -15,12 +15,8 @@ from imgconv.tensor import Tensor, convolution
 
 
 @dataclass(frozen=True)
-class ConvolutionProblem:
-    """A convolution of (batch, channels, size). pads: top, left, bottom, right, as in ONNX.
-
-    computed: the weights are an input. gated: the channels of x are multiplied by another input first. winograd: the
-    outputs of a tile, where the error is to allow for Winograd's filtering of the window's columns.
-    """
+class Sizes:
+    """The sizes of a convolution of (batch, channels, size). pads: top, left, bottom, right, as in ONNX."""
 
     batch: int = 1
     channels: int = 4
@@ -30,6 +26,16 @@ class ConvolutionProblem:
     strides: Pair = (1, 1)
     dilations: Pair = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class ConvolutionProblem(Sizes):
+    """A convolution.
+
+    computed: the weights are an input. gated: the channels of x are multiplied by another input first. winograd: the
+    outputs of a tile, where the error is to allow for Winograd's filtering of the window's columns.
+    """
+
     groups: int = 1
     transposed: bool = False
     output_padding: Pair = (0, 0)

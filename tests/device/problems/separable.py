@@ -9,27 +9,20 @@ from math import prod
 import numpy
 from hypothesis import strategies as st
 from problems import ROUNDING, Array, Instance, Pair, numbers, rounding, source
-from problems.convolution import ConvolutionProblem
+from problems.convolution import ConvolutionProblem, Sizes
 
 from imgconv.kernels import separable as separable_kernel
 from imgconv.tensor import Tensor, convolution
 
 
 @dataclass(frozen=True)
-class SeparableProblem:
-    """A depthwise convolution of (batch, channels, size), then a 1x1 convolution to `filters` channels.
+class SeparableProblem(Sizes):
+    """A depthwise convolution of these sizes, then a 1x1 convolution to `filters` channels.
 
     between: whether a bias is added, and the result kept in 0 .. 6, before the second. residual: whether a further
     input is added after it.
     """
 
-    batch: int = 1
-    channels: int = 4
-    size: Pair = (5, 6)
-    filters: int = 4
-    window: Pair = (3, 3)
-    strides: Pair = (1, 1)
-    dilations: Pair = (1, 1)
     pads: tuple[int, int, int, int] = (1, 1, 1, 1)
     between: bool = True
     residual: bool = False
