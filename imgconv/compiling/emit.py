@@ -45,7 +45,7 @@ class LaunchEmitter:
                 yield step, self._launch(step, source)
 
     def again(self, made: Iterable[tuple[Step, Launch]], folded: Mapping[Texture, Texture]) -> list[Launch]:
-        """The launches with textures folded. Those that read or write one are made anew: kernels contain addresses."""
+        """The launches after textures were folded. Those that use one are made anew: kernels contain addresses."""
         self.folded = folded
         launches = []
         for step, launch in made:

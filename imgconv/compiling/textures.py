@@ -19,11 +19,11 @@ from imgconv.kernels.layout import (
 )
 from imgconv.kernels.target import HALF_MAX, Target
 
-LONG_SUM = 64
+LONG_SUM = 64  # terms from which on the result of a sum is stored in float
 # On most devices, rows of an image begin at multiples of ROW_TEXELS texels: an image of short rows is mostly padding.
 ROW_TEXELS = 64
-NARROW = ROW_TEXELS // 4
-SMALL_WEIGHTS = 1 << 14
+NARROW = ROW_TEXELS // 4  # texels: textures up to this width are widened
+SMALL_WEIGHTS = 1 << 14  # elements up to which weights stay float: half would save little memory
 
 
 def default_layout(shape: tuple[int, ...]) -> Layout:

@@ -20,7 +20,7 @@ from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texture, Tiling
 
 LANE = Variable("lane", LANES)
 COMPONENTS = "xyzw"
-SHORT_LIMIT = 32767
+SHORT_LIMIT = 32767  # the largest short
 ELEMENTS = {"float16": "half", "uint8": "uchar"}  # the element types of buffers, except float
 
 
@@ -149,7 +149,11 @@ def _signature(tiling: Tiling) -> str:
 
 @dataclass
 class Emitter:
-    """The statements of one function body, with its helper functions, tables and arguments."""
+    """The statements of one function body, with its helper functions, tables and arguments.
+
+    native: whether to use the device's native exp, log and division. prefix: of the names of variables and arguments.
+    half: whether the result is stored in half. lines: the statements. largest: the largest magnitude of an index.
+    """
 
     native: bool
     prefix: str = ""

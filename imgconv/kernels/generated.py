@@ -31,12 +31,12 @@ from imgconv.kernels.source import KernelSource, group_attribute, round_up
 
 NEUTRAL = {"sum": 0.0, "max": float("-inf"), "argmax": float("-inf"), "min": float("inf"), "product": 1.0}
 COMBINE = {"sum": "{0} + {1}", "max": "fmax({0}, {1})", "min": "fmin({0}, {1})", "product": "{0} * {1}"}
-FEWEST_PARTS, PARTS_OF_CPU = 16, 64
+FEWEST_PARTS, PARTS_OF_CPU = 16, 64  # of a window that a work group shares: at least, on a GPU; about, on a CPU
 MOST_STEPS = 8  # of a work item, if more work items would help
 ITEMS_OF_A_UNIT, ITEMS_OF_A_GPU = 64, 2048  # work items that keep it busy
 # Work items of a group, and adjacent texels to put into one group, because they share a line of the cache.
 GROUP, LARGEST_GROUP, NEIGHBOURS = 128, 256, 4
-UNROLLED = 16
+UNROLLED = 16  # the most iterations of a loop that the compiler is asked to unroll
 QUADS_OF_AN_ITEM = 4  # that one work item computes, if this makes addresses and tests constant
 WAVE = 128  # work items: Adreno's wave, and a multiple of other GPUs' waves
 
@@ -70,8 +70,9 @@ def generate(
 ) -> KernelSource:
     """The kernel of a node with a Load, a Reduction or a Gather.
 
-    placements: of each operand, by name. compute_units: of the device, to decide whether a work group shares a texel.
-    gpu: whether to set the local size; else the driver chooses it.
+    output: where the result is written. placements: of each operand, by name. native: use the native functions.
+    compute_units: of the device, to decide whether a work group shares a texel. gpu: whether to set the local size;
+    else the driver chooses it.
     """
     emitter = Emitter(native, half=output.storage.dtype == "float16")
     window = window_of(node) if isinstance(node.operation, Reduction) else ()

@@ -220,6 +220,7 @@ class Tiling:
                 yield (x, y), (image_x, image_y, layer), size
 
     def _where(self) -> tuple[Array, Array, Array]:
+        """The index of each of the grid's texels in the image's content: layer, image y and image x."""
         values = {"x": numpy.arange(self.width)[None, :], "y": numpy.arange(self.height)[:, None]}
         shape = (self.height, self.width)
         image_x, image_y, layer = (numpy.broadcast_to(e.evaluate(values), shape) for e in self.texel)

@@ -194,7 +194,7 @@ class _Maker:
     # Loops
 
     def _open(self) -> None:
-        """Open the loop over an item's steps: k counts them."""
+        """Opens the loop over an item's steps: k counts them."""
         shared = self.group > 1
         self.emitter.lines += [
             "#pragma unroll" if self.walk <= self.most_kept else "#pragma unroll 4",
@@ -204,11 +204,11 @@ class _Maker:
         ]
 
     def _close(self, after: str = "") -> None:
-        """Close the loop. after: what is done at the end of each step, steps past the row's end included."""
+        """Closes the loop. after: what is done at the end of each step, steps past the row's end included."""
         self.emitter.lines += ["}", after, "}"]
 
     def _reduce(self, node: Node) -> None:
-        """Emit one reduction over the row, and its result for the row."""
+        """Emits one reduction over the row, and its result for the row."""
         emitter, operation, name = self.emitter, node.operation, node.output.name
         assert isinstance(operation, Reduction)
         kind, total = operation.kind, f"total{len(self.results)}"
@@ -271,7 +271,7 @@ class _Maker:
         return text
 
     def _read_ahead(self, operands: Iterable[Operand], axes: Mapping[Variable, Index]) -> None:
-        """Before a loop, read what is the same in all of its steps."""
+        """Reads, before a loop, what is the same in all of its steps."""
         for operand in operands:
             if operand.value not in self.rows.members and not _walks(operand, axes):
                 self._read(operand, axes)

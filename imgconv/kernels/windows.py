@@ -23,9 +23,9 @@ from imgconv.kernels.layout import Placement
 from imgconv.kernels.source import KernelSource
 from imgconv.kernels.target import TargetKind
 
-BLOCKS = (2, 4, 8)
+BLOCKS = (2, 4, 8)  # outputs of a work item along one axis
 MOST_COLUMNS = 20  # each is a float4 in registers
-MOST_TAPS = 16
+MOST_TAPS = 16  # of the window, along the axis whose reads are shared
 ITEMS_OF_A_UNIT = {"gpu": 64, "cpu": 4}  # work items that keep a compute unit busy
 WORTH_IT = 0.85  # the most reads, as a fraction of those without sharing
 
