@@ -21,7 +21,7 @@ from imgconv.kernels.target import HALF_MAX, Target
 from imgconv.onnx_import import import_onnx
 from imgconv.reports import terminal
 from imgconv.running.compiled import prepare_for
-from imgconv.running.precision import BOUND, Choice, choose_precision
+from imgconv.running.precision import BOUND, PrecisionChoice, choose_precision
 from imgconv.running.tuner import ranked, tune
 from imgconv.stored.precision_file import PrecisionFile, fingerprint
 from imgconv.stored.precision_file import default_path as precision_path
@@ -147,7 +147,7 @@ def _tune_precision(options: argparse.Namespace) -> None:
     console.print(f"written to {path}")
 
 
-def as_json(config: Config, choice: Choice, path: str) -> dict[str, Any]:
+def as_json(config: Config, choice: PrecisionChoice, path: str) -> dict[str, Any]:
     """The choice as plain data."""
     return {
         "file": path, "float16": config.float16, "values": len(choice.largest), "error": choice.error,

@@ -44,7 +44,7 @@ PARTS = 4
 
 
 @dataclass(frozen=True)
-class Choice:
+class PrecisionChoice:
     """The values that keep float, and the largest relative error of the outputs on the measured inputs.
 
     half_error: that error with everything in half that is not near 65504. largest: the largest magnitude of every value
@@ -68,8 +68,8 @@ class Block:
 def choose_precision(
     prepared: Prepared, context: Context, progress: Progress | None = None, inputs: Sequence[Arrays] = (),
     bound: float = BOUND, splits: int = SPLITS,
-) -> Choice:
-    """The Choice by which the settings' float16 changes the outputs by at most `bound` on the inputs.
+) -> PrecisionChoice:
+    """The PrecisionChoice by which the settings' float16 changes the outputs by at most `bound` on the inputs.
 
     inputs: arrays by input name (default: drawn pictures). splits: how often a block of values is halved, at two runs
     each, to find the sensitive ones. Raises what Session raises.
@@ -91,7 +91,7 @@ def choose_precision(
             names = [name for block in measured.sensitivity for name in block.names if name not in storage]
             precision = Precision(storage, frozenset(names[: -(-len(names) * part // PARTS)]))
             error = max(measured.errors(2, precision))
-    return Choice(precision, error, half_error, measured.largest)
+    return PrecisionChoice(precision, error, half_error, measured.largest)
 
 
 def most_sensitive(blocks: Sequence[Block], bound: float) -> frozenset[str]:
