@@ -27,6 +27,8 @@ LaunchKind = Literal["pack", "unpack", "copy", "compute"]  # see plan.Launch
 class Problem(Hashable, Protocol):
     """The properties of a node on which its kernel depends: a frozen dataclass of sizes."""
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]  # as dataclasses.asdict declares it
+
     @property
     def multiply_adds(self) -> int:
         """Multiply-adds, as in the model."""
@@ -36,7 +38,7 @@ class Problem(Hashable, Protocol):
 class Specialisation(Hashable, Protocol):
     """What a template is free to choose, such as the block of a work item: a frozen dataclass. Plans show its text."""
 
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]  # as dataclasses.asdict declares it
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]  # as in Problem
 
 
 P = TypeVar("P", bound=Problem)
