@@ -6,7 +6,7 @@
 //
 // A work item makes BLOCK_ROWS rows of BLOCK_QUADS quads of the output, from the k quads  part, part + PARTS, ...
 // Where the output is too small to fill the device (M = 1 above all), PARTS items of a work group share the sum and add
-// their parts in local memory.
+// their parts in local memory. If STAGED, the items of a work group share what they read, too: kernels/tiles.cl.
 //
 // Where a texel of A and B lies is given by A_X, A_Y, B_X and B_Y, so that transposed, sliced, broadcast and batched
 // operands need no copy as long as four of k (of n) share a texel.
@@ -16,53 +16,97 @@
 
 #include "cl/common.cl"
 #include "kernels/output.cl"
-
-#ifndef ROWS
-#define ROWS 1                          // M
-#endif
-#ifndef INNER
-#define INNER 1024                      // K
-#endif
-#ifndef BLOCK_ROWS
-#define BLOCK_ROWS 1                    // output rows of a work item
-#endif
-#ifndef PARTS
-#define PARTS 32                        // work items that share a sum
-#endif
-#ifndef WORK_GROUP_COLUMNS
-#define WORK_GROUP_COLUMNS 4            // work items of a work group along the output's quads, if PARTS > 1
-#endif
-#ifndef CHECK_INNER
-#define CHECK_INNER 0                   // 1: K is not a multiple of four, and what lies below row K of B is not zero
-#endif
-#ifndef A_IMAGE
-#define A_IMAGE image2d_t               // type of A
-#endif
-#ifndef READ_A
-#define READ_A(x, y) read_imagef(a, TEXEL, (int2)(x, y))
-#endif
-#ifndef A_X
-#define A_X(batch, row, quad) (quad)    // texel x of A
-#endif
-#ifndef A_Y
-#define A_Y(batch, row, quad) (row)     // texel y of A
-#endif
-#ifndef B_IMAGE
-#define B_IMAGE image2d_t               // type of B
-#endif
-#ifndef READ_B
-#define READ_B(x, y) read_imagef(b, TEXEL, (int2)(x, y))
-#endif
-#ifndef B_X
-#define B_X(batch, inner, quad) (quad)  // texel x of B
-#endif
-#ifndef B_Y
-#define B_Y(batch, inner, quad) (inner)  // texel y of B
-#endif
+#include "kernels/tiles.cl"
 
 #define ROW_BLOCKS ((ROWS + BLOCK_ROWS - 1) / BLOCK_ROWS)
-#define INNER_QUADS ((INNER + 3) / 4)
 
+// To a sum, four of k times a texel of B for each.
+inline float4 add_products(float4 sum, float4 left, float4 right_x, float4 right_y, float4 right_z, float4 right_w) {
+  sum = mad((float4)(left.x), right_x, sum);
+  sum = mad((float4)(left.y), right_y, sum);
+  sum = mad((float4)(left.z), right_z, sum);
+  return mad((float4)(left.w), right_w, sum);
+}
+
+// Stores a sum, if there is such an output. A macro, for EPILOGUE uses names that EPILOGUE_LOADS makes.
+#define STORE(row, quad, sum)                                                      \
+  {                                                                                \
+    const int out_quad = (quad), out_row = batch * ROWS + (row);                   \
+    if ((row) < ROWS && out_quad < OUTPUT_QUADS) {                                 \
+      EPILOGUE_LOADS(out_quad)                                                     \
+      write_texel(output, EPILOGUE(sum, 0, out_row, out_quad), 0, out_row, out_quad); \
+    }                                                                              \
+  }
+
+#if STAGED
+// Global size: (quad tiles * work group, 1, batch * row tiles).
+WORK_GROUP __kernel void NAME(
+    write_only OUTPUT_IMAGE output, read_only A_IMAGE a, read_only B_IMAGE b EPILOGUE_PARAMETERS) {
+  const int part = get_local_id(0) / PART_ITEMS, item = get_local_id(0) % PART_ITEMS;
+  const int tile_quad = get_group_id(0) * TILE_QUADS, tile_row = get_group_id(2) % ROW_TILES * TILE_ROWS;
+  const int batch = get_group_id(2) / ROW_TILES;
+  const int own_row = item / WORK_GROUP_COLUMNS * BLOCK_ROWS, own_quad = item % WORK_GROUP_COLUMNS;
+  __local float4 texels[LOCAL_TEXELS];
+  __local float4 *left = texels + part * (ALL_LEFT + ALL_RIGHT), *right = left + ALL_LEFT;
+
+  float4 sum[BLOCK_ROWS][BLOCK_QUADS], fetched_left[TURNS(ALL_LEFT)], fetched_right[TURNS(ALL_RIGHT)];
+#pragma unroll
+  for (int r = 0; r < BLOCK_ROWS; r++)
+#pragma unroll
+    for (int o = 0; o < BLOCK_QUADS; o++) sum[r][o] = (float4)(0.0f);
+
+  fetch_left(fetched_left, a, item, batch, tile_row, part * STAGED);
+  fetch_right(fetched_right, b, item, batch, tile_quad, part * STAGED);
+  for (int first = 0; first < INNER_QUADS; first += PARTS * STAGED) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    put_left(left, fetched_left, item);
+    put_right(right, fetched_right, item);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const int next = first + (PARTS + part) * STAGED;
+    if (first + PARTS * STAGED < INNER_QUADS) {
+      fetch_left(fetched_left, a, item, batch, tile_row, next);
+      fetch_right(fetched_right, b, item, batch, tile_quad, next);
+    }
+#pragma unroll
+    for (int k = 0; k < STAGED; k++) {
+      float4 rows[BLOCK_ROWS];
+#pragma unroll
+      for (int r = 0; r < BLOCK_ROWS; r++) rows[r] = left[k * TILE_ROWS + own_row + r];
+#pragma unroll
+      for (int o = 0; o < BLOCK_QUADS; o++) {
+        __local const float4 *columns = right + k * 4 * TILE_QUADS + own_quad + o * WORK_GROUP_COLUMNS;
+        const float4 right_x = columns[0], right_y = columns[TILE_QUADS];
+        const float4 right_z = columns[2 * TILE_QUADS], right_w = columns[3 * TILE_QUADS];
+#pragma unroll
+        for (int r = 0; r < BLOCK_ROWS; r++)
+          sum[r][o] = add_products(sum[r][o], rows[r], right_x, right_y, right_z, right_w);
+      }
+    }
+  }
+
+#if PARTS > 1
+  barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+  for (int r = 0; r < BLOCK_ROWS; r++)
+#pragma unroll
+    for (int o = 0; o < BLOCK_QUADS; o++)
+      texels[((r * BLOCK_QUADS + o) * PARTS + part) * PART_ITEMS + item] = sum[r][o];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int number = part; number < BLOCK; number += PARTS) {
+    float4 total = texels[number * PARTS * PART_ITEMS + item];
+    for (int other = 1; other < PARTS; other++) total += texels[(number * PARTS + other) * PART_ITEMS + item];
+    STORE(tile_row + own_row + number / BLOCK_QUADS,
+          tile_quad + own_quad + number % BLOCK_QUADS * WORK_GROUP_COLUMNS, total)
+  }
+#else
+#pragma unroll
+  for (int r = 0; r < BLOCK_ROWS; r++)
+#pragma unroll
+    for (int o = 0; o < BLOCK_QUADS; o++)
+      STORE(tile_row + own_row + r, tile_quad + own_quad + o * WORK_GROUP_COLUMNS, sum[r][o])
+#endif
+}
+#else
 // Global size: (quad blocks, PARTS, batch * row blocks), rounded up to whole work groups.
 WORK_GROUP __kernel void NAME(
     write_only OUTPUT_IMAGE output, read_only A_IMAGE a, read_only B_IMAGE b EPILOGUE_PARAMETERS) {
@@ -96,13 +140,8 @@ WORK_GROUP __kernel void NAME(
 #endif
       }
 #pragma unroll
-      for (int r = 0; r < BLOCK_ROWS; r++) {
-        float4 total = sum[r][o];
-        total = mad((float4)(left[r].x), right[0], total);
-        total = mad((float4)(left[r].y), right[1], total);
-        total = mad((float4)(left[r].z), right[2], total);
-        sum[r][o] = mad((float4)(left[r].w), right[3], total);
-      }
+      for (int r = 0; r < BLOCK_ROWS; r++)
+        sum[r][o] = add_products(sum[r][o], left[r], right[0], right[1], right[2], right[3]);
     }
   }
 
@@ -125,12 +164,6 @@ WORK_GROUP __kernel void NAME(
 #pragma unroll
   for (int r = 0; r < BLOCK_ROWS; r++)
 #pragma unroll
-    for (int o = 0; o < BLOCK_QUADS; o++) {
-      const int out_quad = first_quad + o;
-      if (first_row + r < ROWS && out_quad < OUTPUT_QUADS) {
-        const int out_row = batch * ROWS + first_row + r;
-        EPILOGUE_LOADS(out_quad)
-        write_texel(output, EPILOGUE(sum[r][o], 0, out_row, out_quad), 0, out_row, out_quad);
-      }
-    }
+    for (int o = 0; o < BLOCK_QUADS; o++) STORE(first_row + r, first_quad + o, sum[r][o])
 }
+#endif

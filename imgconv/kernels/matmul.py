@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import ceil, prod
@@ -16,13 +17,18 @@ from imgconv.graph.view import View, axis_variables, identity
 from imgconv.kernels import conv, conv_template
 from imgconv.kernels.access import LANE, SHORT_LIMIT, KernelArgument, coordinate, image_type, index_text, read_text
 from imgconv.kernels.access import write_text
-from imgconv.kernels.costs import DeviceCosts, costs_of
+from imgconv.kernels.costs import LARGE_GPU, DeviceCosts, costs_of
 from imgconv.kernels.epilogue import build_epilogue
 from imgconv.kernels.layout import LANES, Placement, Texture, matrix_layout
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
 from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_of
 from imgconv.kernels.target import TargetKind
+
+
+# Blocks of work items whose groups stage, and the local memory that every device has.
+STAGED_BLOCKS = ((2, 1), (4, 1), (8, 1), (4, 2), (8, 2))
+LOCAL_TEXELS = (1 << 15) // 16
 
 
 @dataclass(frozen=True)
@@ -45,15 +51,45 @@ class Problem:
 
 @dataclass(frozen=True)
 class Specialisation:
-    """The free constants of matmul.cl: the block of a work item, and how many work items share a sum (parts)."""
+    """The free constants of matmul.cl: the block of a work item, and how many work items share a sum (parts).
+
+    group_columns, group_rows: work items of a group along the output's quads and rows, for each part. staged: quads of
+    k that each part copies into local memory at once; 0 if items read the images themselves.
+    """
 
     block_rows: int = 1
     block_quads: int = 1
     parts: int = 1
     group_columns: int = 1
+    group_rows: int = 1
+    staged: int = 0
 
     def __str__(self) -> str:
-        return f"block {self.block_rows}x{self.block_quads}, {self.parts} parts"
+        text = f"block {self.block_rows}x{self.block_quads}, {self.parts} parts"
+        return text if not self.staged else (
+            f"{text}, {self.staged} quads staged, tile {self.tile_rows}x{self.tile_quads}"
+        )
+
+    @property
+    def tile_rows(self) -> int:
+        """Output rows of a work group, if it stages."""
+        return self.block_rows * self.group_rows
+
+    @property
+    def tile_quads(self) -> int:
+        """Output quads of a work group, if it stages."""
+        return self.block_quads * self.group_columns
+
+    @property
+    def items(self) -> int:
+        """Work items of a group, if it stages."""
+        return self.group_rows * self.group_columns * self.parts
+
+    @property
+    def local_texels(self) -> int:
+        """Texels of local memory of a group, if it stages: of copies, then of sums."""
+        copied = self.parts * self.staged * (self.tile_rows + LANES * self.tile_quads)
+        return max(copied, self.items * self.block_rows * self.block_quads if self.parts > 1 else 0)
 
 
 def problem_of(node: Node) -> Problem:
@@ -62,7 +98,7 @@ def problem_of(node: Node) -> Problem:
     return Problem(prod(batch), rows, node.operands[0].view.shape[-1], columns)
 
 
-def candidates(problem: Problem, kind: TargetKind) -> list[Specialisation]:
+def candidates(problem: Problem, kind: TargetKind, compute_units: int = 1) -> list[Specialisation]:
     """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'."""
     blocks = dict.fromkeys(
         (min(rows, problem.rows), min(quads, problem.output_quads))
@@ -76,12 +112,27 @@ def candidates(problem: Problem, kind: TargetKind) -> list[Specialisation]:
             Specialisation(rows, 1, parts, columns)
             for rows in (1, min(4, problem.rows)) for parts in (8, 16, 32) if parts <= most
         ]
+    if kind == "gpu" and compute_units >= LARGE_GPU:
+        made += _staged(problem)
     return list(dict.fromkeys(made))
+
+
+def _staged(problem: Problem) -> Iterator[Specialisation]:
+    """Candidates whose work groups stage tiles of both operands in local memory: groups of 64 to 256 items."""
+    for (rows, quads), parts, items, columns, staged in itertools.product(
+        STAGED_BLOCKS, (1, 2, 4, 8), (32, 64, 128), (8, 16), (2, 4)
+    ):
+        made = Specialisation(rows, quads, parts, columns, items // columns, staged)
+        waste = problem.rows < made.tile_rows - rows or problem.output_quads < made.tile_quads
+        if 64 <= made.items <= 256 and made.local_texels <= LOCAL_TEXELS and not waste and (
+            parts * staged * LANES <= problem.inner
+        ):
+            yield made
 
 
 def default_specialisation(problem: Problem, kind: TargetKind, compute_units: int) -> Specialisation:
     """The candidate with the lowest predicted cost."""
-    return min(candidates(problem, kind), key=lambda c: predicted_cost(problem, c, kind, compute_units))
+    return min(candidates(problem, kind, compute_units), key=lambda c: predicted_cost(problem, c, kind, compute_units))
 
 
 def predicted_cost(
@@ -172,13 +223,17 @@ def product_kernel(
     shared = chosen.parts > 1
     local = (chosen.group_columns, chosen.parts, 1) if shared else None
     size = (round_up(blocks[0], chosen.group_columns), *blocks[1:]) if shared else blocks
+    if chosen.staged:
+        tiles = ceil(problem.output_quads / chosen.tile_quads), ceil(problem.rows / chosen.tile_rows)
+        local, size = (chosen.items, 1, 1), (tiles[0] * chosen.items, 1, problem.batch * tiles[1])
     a_x, a_y, b_x, b_y = (coordinate(e, index_text(e, helpers)) for e in (*where_a, *where_b))
     constants: dict[str, str | int] = {
         "INDEX": "short" if largest <= SHORT_LIMIT else "int", "ROWS": problem.rows,
         "INNER": problem.inner, "OUTPUT_QUADS": problem.output_quads, "OUTPUT_OFFSET": output.channel_offset // LANES,
         "OUTPUT_PITCH": output.layout.quads(output.storage.shape),
         "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads, "PARTS": chosen.parts,
-        "WORK_GROUP_COLUMNS": chosen.group_columns, "CHECK_INNER": int(problem.inner % LANES != 0 and not padded_inner),
+        "WORK_GROUP_COLUMNS": chosen.group_columns, "WORK_GROUP_ROWS": chosen.group_rows, "STAGED": chosen.staged,
+        "CHECK_INNER": int(problem.inner % LANES != 0 and not padded_inner),
         "A_IMAGE": image_type(a.storage.tiling), "READ_A(x, y)": read_text("a", a.storage.tiling, helpers, past=inside),
         "A_X(batch, row, quad)": a_x, "A_Y(batch, row, quad)": a_y,
         "B_IMAGE": image_type(b.storage.tiling), "READ_B(x, y)": read_text("b", b.storage.tiling, helpers, past=inside),
@@ -269,7 +324,7 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
 
 TEMPLATE = Template(
     "product", "matmul.cl", Problem, Specialisation,
-    candidates=lambda problem, target: candidates(problem, target.kind),
+    candidates=lambda problem, target: candidates(problem, target.kind, target.compute_units),
     cost=lambda problem, chosen, target: predicted_cost(problem, chosen, target.kind, target.compute_units),
     nodes=nodes, place=place, kernel=kernel,
 )

@@ -8,7 +8,7 @@ import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from problems.product import ProductProblem, product_problems, product_specialisations
+from problems.product import ProductProblem, product_problems, product_specialisations, staged_specialisations
 from running import Choose, check, choosing, device_settings, run_tensors, target
 
 from imgconv.cl.device import Context
@@ -81,6 +81,25 @@ def test_sums_shared_by_a_work_group(context: Context) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_products_half_tiled(context: Context, name: str) -> None:
     check(ALL[name][::3], context, Config(float16=1, max_image=8), target(context, "gpu"))
+
+
+TILED = [
+    P((2, 3, 37, 64), (2, 3, 64, 70)),
+    P((33, 130), (130, 67)),
+    P((70, 24), (24, 40)),
+    P((1, 5, 7), (3, 7, 36)),
+    P((2, 5, 8), (2, 8, 6), "", "sliced", "sliced"),
+    P((12, 40), (40, 9), "", "plain", "transposed"),
+    P((19, 35), (35, 33), "b", "transposed"),
+]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_tiles_in_local_memory(context: Context, seed: int) -> None:
+    """What a large GPU does: ends of rows, columns and sums that no tile divides, and each way to read."""
+    wanted = choosing(target(context, "gpu"), product=Choose(staged_specialisations, seed))
+    plan = check([*TILED, *VECTORS[4:6], *VIEWS[5:]], context, Config(float16=seed % 2), wanted)
+    assert sum("staged" in launch.specialisation for launch in plan.launches) > len(TILED)
 
 
 @device_settings(max_examples=3)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from problems import Array, Instance, Shape, half_rounding, numbers, rounding, source
 
 from imgconv.kernels import matmul as product_kernel
+from imgconv.kernels.costs import LARGE_GPU
 from imgconv.tensor import Tensor
 
 
@@ -92,11 +93,24 @@ def product_problems() -> st.SearchStrategy[ProductProblem]:
 
 
 def product_specialisations(problem: product_kernel.Problem) -> list[product_kernel.Specialisation]:
-    """The candidates of both kinds of device, and blocks that divide nothing."""
+    """The candidates of both kinds of device, and blocks and tiles that divide nothing."""
     made = [c for kind in ("cpu", "gpu") for c in product_kernel.candidates(problem, kind)]
+    made += staged_specialisations(problem)
     made += [
         product_kernel.Specialisation(rows, quads, parts, columns)
         for rows, quads, parts, columns in itertools.product((1, 2, 3), (1, 2, 3), (1, 2, 16), (1, 4))
         if parts > 1 or columns == 1
+    ]
+    return made
+
+
+def staged_specialisations(problem: product_kernel.Problem) -> list[product_kernel.Specialisation]:
+    """Tiles in local memory: the candidates of a large GPU, and small ones that divide nothing."""
+    made = [c for c in product_kernel.candidates(problem, "gpu", LARGE_GPU) if c.staged]
+    made += [
+        product_kernel.Specialisation(rows, quads, parts, columns, group_rows, staged)
+        for (rows, quads), parts, (columns, group_rows), staged in itertools.product(
+            ((1, 1), (3, 1), (2, 2)), (1, 2, 3), ((1, 1), (3, 2), (2, 3)), (1, 3)
+        )
     ]
     return made
