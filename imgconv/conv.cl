@@ -163,8 +163,9 @@ WORK_GROUP __kernel void NAME(
   __local QUAD texels[STAGED_QUADS][STAGED_ROWS][TEXELS_PITCH];
   VECTOR fetched_weights[TURNS(ALL_WEIGHTS)];
   QUAD fetched_texels[TURNS(ALL_TEXELS)];
-  const int local_column = get_local_id(0) * (BLOCK_STEP + 1), local_row = get_local_id(2) * (BLOCK_ROWS * STRIDE_Y);
-  const int group_x = start_x - get_local_id(0) * BLOCK_STEP, group_y = start_y - local_row;
+  const int local_column = get_local_id(0) * (BLOCK_STEP + 1), local_row = get_local_id(2) * (BLOCK_ROWS * STAGED_STRIDE_Y);
+  const int group_x = start_x - get_local_id(0) * (BLOCK_COLUMNS * STRIDE_X);
+  const int group_y = start_y - get_local_id(2) * (BLOCK_ROWS * STRIDE_Y);
   const int group_block = pass_block - get_local_id(1);
 #endif
 #if KEEP_INPUT
@@ -194,8 +195,11 @@ WORK_GROUP __kernel void NAME(
     }
 
 #if STAGED_QUADS
-    fetch_weights(fetched_weights, weights, item, group_block, 0);
-    fetch_texels(fetched_texels, input, item, group_x, group_y, 0);
+    int next = next_copy(0, group_x, group_y);
+    if (next < ALL_QUADS) {
+      fetch_weights(fetched_weights, weights, item, group_block, next);
+      fetch_texels(fetched_texels, input, item, group_x, group_y, next);
+    }
 #else
     const INDEX weight_block = (phase_y * PHASES_X + phase_x) * QUAD_BLOCKS + quad_block;
     int first_weights[WEIGHTS_OF_STEP];
@@ -213,7 +217,11 @@ WORK_GROUP __kernel void NAME(
     for (int row = 0; row < TILE_ROWS; row++) rows_y[row] = row_coordinate(image, start_y + READ_ROW(row, 0));
 #endif
 #endif
+#if STAGED_QUADS
+    for (int chunk = next; chunk < ALL_QUADS; chunk = next) {
+#else
     for (int chunk = part * CHUNK; chunk < INPUT_QUADS; chunk += PARTS * CHUNK) {
+#endif
 #if HALF_QUADS
       VECTOR partial[BLOCK_ROWS][SUMS][BLOCK_VECTORS];
       FOR_EACH(SUMS) partial[row][column][o] = (VECTOR)(0.0h);
@@ -224,9 +232,10 @@ WORK_GROUP __kernel void NAME(
       put_weights(staged, fetched_weights, item);
       put_texels(texels, fetched_texels, item);
       barrier(CLK_LOCAL_MEM_FENCE);
-      if (chunk + CHUNK < INPUT_QUADS) {
-        fetch_weights(fetched_weights, weights, item, group_block, chunk + CHUNK);
-        fetch_texels(fetched_texels, input, item, group_x, group_y, chunk + CHUNK);
+      next = next_copy(chunk + CHUNK, group_x, group_y);
+      if (next < ALL_QUADS) {
+        fetch_weights(fetched_weights, weights, item, group_block, next);
+        fetch_texels(fetched_texels, input, item, group_x, group_y, next);
       }
 #endif
 #if HALF_QUADS > 1
@@ -238,7 +247,7 @@ WORK_GROUP __kernel void NAME(
         const COORDINATE quad_x = first_x + quad;
 #endif
         const QUAD factor = READ_FACTORS(image, quad);
-        int step = (STAGED_QUADS ? n : quad) * STEPS_OF_QUAD;
+        int step = (STAGED_QUADS ? n : quad) * (LOOP_ROWS * LOOP_TAPS);
 #if !KEEP_INPUT
         QUAD tile[TILE_ROWS][TILE_LINE];
 #endif
@@ -248,14 +257,14 @@ WORK_GROUP __kernel void NAME(
 #if KEEP_WINDOW
 #pragma unroll
 #endif
-        for (int ky = 0; ky < WINDOW_HEIGHT; ky++) {
+        for (int ky = 0; ky < LOOP_ROWS; ky++) {
 #if KEEP_LINE
           READ_TILE(ky, 0)
 #endif
 #if KEEP_LINE || KEEP_WINDOW
 #pragma unroll
 #endif
-          for (int kx = 0; kx < TAPS; kx++) {
+          for (int kx = 0; kx < LOOP_TAPS; kx++) {
 #if KEEP_TEXEL
             READ_TILE(ky, kx)
 #endif

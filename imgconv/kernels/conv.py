@@ -211,6 +211,11 @@ def sums_of(chosen: Specialisation) -> int:
     return columns * chosen.block_rows * chosen.block_quads
 
 
+def by_taps(problem: Problem, chosen: Specialisation) -> bool:
+    """Whether a work group that stages copies one position of the window at once, not all of it."""
+    return chosen.weights == "local" and chosen.keep == "texel" and problem.window[1] > 1
+
+
 def staged_quads(problem: Problem, chosen: Specialisation) -> int:
     """Input quads whose weights a work group copies at once; 0 if it copies none."""
     if chosen.weights != "local":
@@ -218,7 +223,8 @@ def staged_quads(problem: Problem, chosen: Specialisation) -> int:
     assert chosen.local_size is not None
     room = min(MOST_FETCHED * prod(chosen.local_size), LOCAL_BYTES // (LANES * 4))
     most = max(1, room // staged_texels(problem, chosen))
-    return max(n for n in range(1, min(most, 8) + 1) if problem.group_input_quads % n == 0)
+    quads = problem.group_input_quads * (prod(problem.window) if by_taps(problem, chosen) else 1)
+    return max(n for n in range(1, min(most, 8) + 1) if quads % n == 0)
 
 
 def kept_size(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
@@ -230,16 +236,18 @@ def kept_size(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
 def staged_texels(problem: Problem, chosen: Specialisation) -> int:
     """Texels of local memory that one input quad takes, with its weights."""
     assert chosen.local_size is not None
+    single = by_taps(problem, chosen)
+    taps, strides = (1, (1, 1)) if single else (taps_of(problem, chosen), problem.strides)
     # One more for each row of quad blocks, as conv.cl has for all input quads together.
-    texels = chosen.local_size[1] * (chosen.block_quads * taps_of(problem, chosen) * LANES + 1)
+    texels = chosen.local_size[1] * (chosen.block_quads * taps * LANES + 1)
     rows, columns = (
-        (group * block - 1) * stride + (window - 1) * dilation + 1
+        (group * block - 1) * stride + (0 if single else (window - 1) * dilation) + 1
         for group, block, stride, window, dilation in zip(
-            (chosen.local_size[2], chosen.local_size[0]), (chosen.block_rows, chosen.block_columns),
-            problem.strides, problem.window, problem.dilations, strict=True,
+            (chosen.local_size[2], chosen.local_size[0]), (chosen.block_rows, chosen.block_columns), strides,
+            problem.window, problem.dilations, strict=True,
         )
     )
-    return texels + rows * (columns + (columns - 1) // (chosen.block_columns * problem.strides[1]))
+    return texels + rows * (columns + (columns - 1) // (chosen.block_columns * strides[1]))
 
 
 def tile_size(problem: Problem, chosen: Specialisation) -> tuple[int, int]:

@@ -9,7 +9,8 @@ from functools import lru_cache
 from math import ceil, prod
 
 from imgconv.kernels.conv import (
-    Keep, Problem, Specialisation, kept_size, staged_quads, staged_texels, sums_of, taps_of, tile_size, work_items,
+    Keep, Problem, Specialisation, by_taps, kept_size, staged_quads, staged_texels, sums_of, taps_of, tile_size,
+    work_items,
 )
 from imgconv.kernels.costs import CpuCosts, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
 from imgconv.kernels.layout import LANES
@@ -30,6 +31,8 @@ STAGED_BLOCKS = {
     "line": ((4, 1, 1), (4, 1, 2), (4, 2, 1), (4, 2, 2), (4, 1, 4), (8, 1, 4)),
 }
 WINOGRAD_TILES = (2, 4)
+# A dilation from which on work groups may stage one position of a window at once.
+FAR_APART = 4
 # An image width that every device allows. Longer rows of weights are cut into tiles, which make each read slower.
 SAFE_WIDTH = 1 << 14
 
@@ -128,15 +131,24 @@ def _alone_and_shared(problem: Problem, made: Specialisation) -> Iterator[Specia
 
 def _staged(problem: Problem) -> Iterator[Specialisation]:
     """Candidates whose work groups stage weights and input in local memory."""
-    rows, columns = problem.phase_size
     keep: Keep = "texel" if problem.window[1] == 1 else "line"
     tiles = (0, *WINOGRAD_TILES) if problem.window[1] == 3 else (0,)
-    for (length, height, each), tile in itertools.product(STAGED_BLOCKS[keep], tiles):
-        made = Specialisation(
-            length, min(rows, height), min(each, problem.group_output_quads), keep, "local", float_coordinates=True,
-            winograd=tile,
-        )
-        yield replace(made, local_size=_staging_group(problem, made))
+    for block, tile in itertools.product(STAGED_BLOCKS[keep], tiles):
+        yield _staging(problem, block, keep, tile)
+    # Windows of which neighbouring outputs share few texels.
+    if keep == "line" and (max(problem.dilations) >= FAR_APART or problem.strides == problem.window):
+        for block in STAGED_BLOCKS["texel"]:
+            yield _staging(problem, block, "texel")
+
+
+def _staging(problem: Problem, block: tuple[int, int, int], keep: Keep, winograd: int = 0) -> Specialisation:
+    """The candidate with a block and its work group."""
+    length, height, each = block
+    made = Specialisation(
+        length, min(problem.phase_size[0], height), min(each, problem.group_output_quads), keep, "local",
+        float_coordinates=True, winograd=winograd,
+    )
+    return replace(made, local_size=_staging_group(problem, made))
 
 
 def _staging_group(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]:
@@ -301,8 +313,12 @@ def _cycles_of_group(problem: Problem, chosen: Specialisation, costs: LargeGpuCo
     memory = costs.new_weight * different_weights + costs.new_texel * different_texels
     store = costs.wait_store * sums
     if chosen.weights == "local":
+        taps = prod(problem.window) if by_taps(problem, chosen) else 1
+        if taps > 1:
+            tile = width * chosen.block_columns * (chosen.local_size or (1, 1, 1))[2] * chosen.block_rows
+            memory += costs.new_texel * (problem.group_input_quads * taps * tile - different_texels)
         memory += items * costs.weight_of_local * weights
-        stages = problem.group_input_quads / staged_quads(problem, chosen)
+        stages = problem.group_input_quads * taps / staged_quads(problem, chosen)
         if chosen.keep == "texel":
             staged = costs.staged_texel_narrow if width <= 2 else costs.staged_texel
             arithmetic = staged * arithmetic + costs.staged_memory * memory

@@ -9,7 +9,9 @@ from math import ceil
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Node, Operand
 from imgconv.kernels.access import LANE, SHORT_LIMIT, KernelArgument, image_type, index_text, read_text, write_text
-from imgconv.kernels.conv import BYTE_SCALE, KEEP, Problem, Specialisation, read_step, staged_quads, work_items
+from imgconv.kernels.conv import (
+    BYTE_SCALE, KEEP, Problem, Specialisation, by_taps, read_step, staged_quads, work_items,
+)
 from imgconv.kernels.epilogue import Epilogue, build_epilogue
 from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texture, Tiling
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
@@ -106,6 +108,7 @@ def _dense(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
         "EACH_QUAD(act)": " ".join(f"act({o})" for o in range(chosen.block_quads)),
         "WINOGRAD": chosen.winograd, "PASSES": chosen.passes, "PARTS": chosen.parts,
         "VECTOR_QUADS": chosen.vector_quads, "STAGED_QUADS": staged_quads(problem, chosen),
+        "BY_TAPS": int(by_taps(problem, chosen)), "INPUT_WIDTH": problem.input_size[1],
     }
 
 

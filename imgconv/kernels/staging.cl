@@ -6,6 +6,10 @@
 //                                             [ ] [ ] [ ] [ ] - [ ] [ ] [ ] [ ] -   that is left free
 //
 // Each item fetches its share of both into registers, and puts it there when the others have used what came before.
+//
+// If BY_TAPS, a copy has one position of the window for each quad, and a texel for each output: windows that share few
+// texels, of large dilations or strides, need no more local memory than a 1x1 window. Quads count on from one position
+// of the window to the next; a position where the whole group reads padding is left out.
 
 #pragma once
 #include "kernels/winograd.cl"
@@ -23,21 +27,60 @@
 #define WORK_GROUP_DEPTH 1              // along z
 #endif
 
+#ifndef BY_TAPS
+#define BY_TAPS 0                       // 1: one position of the window is copied at once
+#endif
+#ifndef INPUT_WIDTH
+#define INPUT_WIDTH 56                  // columns of the input
+#endif
+
+// Input quads that are summed up, and positions of the window that are multiplied for each.
+#if BY_TAPS
+#define ALL_QUADS (INPUT_QUADS * STEPS_OF_QUAD)
+#define LOOP_ROWS 1
+#define LOOP_TAPS 1
+#else
+#define ALL_QUADS INPUT_QUADS
+#define LOOP_ROWS WINDOW_HEIGHT
+#define LOOP_TAPS TAPS
+#endif
+
 #define WORK_GROUP_ITEMS (WORK_GROUP_DEPTH * WORK_GROUP_HEIGHT * WORK_GROUP_WIDTH)
 
 #if STAGED_QUADS
 // The share of an item, in turns.
 #define TURNS(total) (((total) + WORK_GROUP_ITEMS - 1) / WORK_GROUP_ITEMS)
-#define STAGED_WEIGHTS (STAGED_QUADS * WEIGHTS_OF_QUAD)
+#define STAGED_WEIGHTS (STAGED_QUADS * LOOP_ROWS * LOOP_TAPS * WEIGHTS_OF_STEP)
 #define ALL_WEIGHTS (WORK_GROUP_HEIGHT * STAGED_WEIGHTS)
-#define STAGED_COLUMNS ((WORK_GROUP_WIDTH * BLOCK_COLUMNS - 1) * STRIDE_X + (WINDOW_WIDTH - 1) * DILATION_X + 1)
-#define STAGED_ROWS ((WORK_GROUP_DEPTH * BLOCK_ROWS - 1) * STRIDE_Y + (WINDOW_HEIGHT - 1) * DILATION_Y + 1)
+// What the texels of a copy are apart in the input, and those of neighbouring outputs in the copy.
+#define SKIP_X (BY_TAPS ? STRIDE_X : 1)
+#define SKIP_Y (BY_TAPS ? STRIDE_Y : 1)
+#define STAGED_STRIDE_X (STRIDE_X / SKIP_X)
+#define STAGED_STRIDE_Y (STRIDE_Y / SKIP_Y)
+#define STAGED_COLUMNS ((WORK_GROUP_WIDTH * BLOCK_COLUMNS - 1) * STAGED_STRIDE_X + (LOOP_TAPS - 1) * DILATION_X + 1)
+#define STAGED_ROWS ((WORK_GROUP_DEPTH * BLOCK_ROWS - 1) * STAGED_STRIDE_Y + (LOOP_ROWS - 1) * DILATION_Y + 1)
 #define ALL_TEXELS (STAGED_QUADS * STAGED_ROWS * STAGED_COLUMNS)
 // Neighbours in a wave then read from different banks: with other quad blocks, and with other columns.
 #define WEIGHTS_PITCH (STAGED_WEIGHTS + 1)
-#define BLOCK_STEP (BLOCK_COLUMNS * STRIDE_X)
+#define BLOCK_STEP (BLOCK_COLUMNS * STAGED_STRIDE_X)
 #define SPREAD(column) ((column) + (column) / BLOCK_STEP)
 #define TEXELS_PITCH (SPREAD(STAGED_COLUMNS - 1) + 1)
+
+// Where a copy is in the window: its position, for the n-th of all quads, and the quad.
+#define TAP_OF(n) (BY_TAPS ? (n) / INPUT_QUADS : 0)
+#define QUAD_AT(n) (BY_TAPS ? (n) % INPUT_QUADS : (n))
+
+// The first of the copies from the n-th quad on that has more than padding. x, y: where the group's first window starts.
+inline int next_copy(int n, int x, int y) {
+#if BY_TAPS && INPUT_QUADS % STAGED_QUADS == 0
+  for (; n < ALL_QUADS; n += INPUT_QUADS) {
+    const int column = x + TAP_OF(n) % TAPS * DILATION_X, row = y + TAP_OF(n) / TAPS * DILATION_Y;
+    const bool beside = column >= INPUT_WIDTH || column + (STAGED_COLUMNS - 1) * SKIP_X < 0;
+    if (!beside && row < INPUT_HEIGHT && row + (STAGED_ROWS - 1) * SKIP_Y >= 0) break;
+  }
+#endif
+  return n;
+}
 
 // Fetches an item's share of the weights of input quads from `quad` on. first_block: the group's first quad block.
 inline void fetch_weights(VECTOR *fetched, WEIGHTS, int item, int first_block, int quad) {
@@ -45,7 +88,13 @@ inline void fetch_weights(VECTOR *fetched, WEIGHTS, int item, int first_block, i
   for (int turn = 0; turn < TURNS(ALL_WEIGHTS); turn++) {
     const int n = min(item + turn * WORK_GROUP_ITEMS, ALL_WEIGHTS - 1);
     const int block = min(first_block + n / STAGED_WEIGHTS, QUAD_BLOCKS - 1);
+#if BY_TAPS
+    const int all = quad + n % STAGED_WEIGHTS / WEIGHTS_OF_STEP;
+    const int step = QUAD_AT(all) * STEPS_OF_QUAD + TAP_OF(all);
+    fetched[turn] = READ_WEIGHT(FIRST_WEIGHT(block, n % WEIGHTS_OF_STEP), step);
+#else
     fetched[turn] = READ_WEIGHT(FIRST_WEIGHT(block, n % STAGED_WEIGHTS), quad * STEPS_OF_QUAD);
+#endif
   }
 }
 
@@ -63,8 +112,10 @@ inline void fetch_texels(QUAD *fetched, read_only INPUT_IMAGE input, int item, i
 #pragma unroll
   for (int turn = 0; turn < TURNS(ALL_TEXELS); turn++) {
     const int n = item + turn * WORK_GROUP_ITEMS, position = n / STAGED_QUADS;
-    const int column = first_x + position % STAGED_COLUMNS, row = first_y + position / STAGED_COLUMNS;
-    const COORDINATE x = column * INPUT_PITCH + INPUT_OFFSET + quad + n % STAGED_QUADS + TEXEL_CENTRE;
+    const int all = quad + n % STAGED_QUADS, tap = TAP_OF(all);
+    const int column = first_x + position % STAGED_COLUMNS * SKIP_X + tap % TAPS * DILATION_X;
+    const int row = first_y + position / STAGED_COLUMNS * SKIP_Y + tap / TAPS * DILATION_Y;
+    const COORDINATE x = column * INPUT_PITCH + INPUT_OFFSET + QUAD_AT(all) + TEXEL_CENTRE;
     const COORDINATE y = texture_row(0, row) + TEXEL_CENTRE;
     fetched[turn] = READ_INPUT(x, y);
   }
@@ -87,7 +138,8 @@ inline void copy_tile(
     QUAD line[TILE_COLUMNS];
 #pragma unroll
     for (int n = 0; n < TILE_COLUMNS; n++) {
-      const QUAD texel = texels[row + READ_ROW(r, ky)][column + SPREAD(READ_COLUMN(n, kx))];
+      const int own_row = BY_TAPS ? r : READ_ROW(r, ky), own_column = BY_TAPS ? n : READ_COLUMN(n, kx);
+      const QUAD texel = texels[row + own_row][column + SPREAD(own_column)];
       line[n] = FACTORS ? texel * factor : texel;
     }
     keep_line(tile[r], line);

@@ -220,6 +220,22 @@ def test_blocks(context: Context, block: Specialisation) -> None:
     assert [launch.specialisation for launch in plan.launches].count(str(block)) == several
 
 
+@pytest.mark.parametrize("local_size", [(1, 4, 2), (2, 2, 2), (4, 1, 3)], ids=str)
+def test_copies_of_one_position_of_the_window(context: Context, local_size: tuple[int, int, int]) -> None:
+    """Groups that read nothing but padding at some positions of the window, or at all; windows side by side."""
+    block = Specialisation(2, 2, 1, "texel", "local", local_size, float_coordinates=True)
+    problems = [
+        C(channels=8, filters=9, size=(11, 13), dilations=(6, 7), pads=(6, 7, 6, 7)),
+        C(channels=17, filters=8, size=(9, 20), window=(2, 3), dilations=(12, 5), pads=(12, 12, 3, 0)),
+        C(channels=4, filters=4, size=(3, 3), window=(2, 2), dilations=(9, 9), pads=(9, 9, 9, 9)),
+        C(channels=3, filters=12, size=(16, 15), window=(4, 5), strides=(4, 5)),
+        C(channels=20, filters=12, size=(13, 9), window=(3, 3), strides=(4, 2), pads=(1, 1, 1, 1)),
+        C(channels=8, filters=4, size=(8, 9), dilations=(4, 4), pads=(30, 4, 4, 40)),
+    ]
+    plan = check(problems, context, wanted=using(context, block))
+    assert [launch.specialisation for launch in plan.launches].count(str(block)) == len(problems)
+
+
 @pytest.mark.parametrize("block", TILES, ids=str)
 def test_winograd(context: Context, block: Specialisation) -> None:
     """Tiles that do and do not divide a row; windows of one, three and four rows; strides and dilations of rows."""
