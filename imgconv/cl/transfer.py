@@ -24,6 +24,7 @@ from imgconv.cl.loader import copy_function
 Queue = cl.CommandQueue
 Memory = Union[Buffer, Image]
 Events = Sequence[cl.Event] | None
+READ_WRITE: Any = cl.map_flags.READ | cl.map_flags.WRITE  # by its types, pyopencl makes an int and takes map_flags
 
 
 def new_queue(context: Context) -> cl.CommandQueue:
@@ -81,11 +82,10 @@ def pinned_array(context: Context, shape: tuple[int, ...], dtype: npt.DTypeLike)
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     if not size:
         return np.empty(shape, dtype)
-    flags: Any = cl.map_flags.READ | cl.map_flags.WRITE
     try:
         buffer = cl.Buffer(context.handle, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size)
         # It stays mapped as long as a reference to the array exists.
-        array: Array = cl.enqueue_map_buffer(context.queue, buffer, flags, 0, shape, np.dtype(dtype))[0]
+        array: Array = cl.enqueue_map_buffer(context.queue, buffer, READ_WRITE, 0, shape, np.dtype(dtype))[0]
     except cl.Error as error:
         raise refusal(context.info, f"{size} bytes of pinned memory", error, "", shape) from error
     return array
@@ -148,10 +148,9 @@ class SharedPort:
         self, context: Context, queue: cl.CommandQueue, awaited: bool, wait_for: Events = None
     ) -> list[cl.Event]:
         """Enqueues the map: the buffer goes to the host, as a new array. Its event. Raises DeviceError."""
-        flags: Any = cl.map_flags.READ | cl.map_flags.WRITE
         try:
             self.array, event = cl.enqueue_map_buffer(
-                queue, self.memory, flags, 0, self._shape, self._dtype, wait_for=wait_for, is_blocking=False
+                queue, self.memory, READ_WRITE, 0, self._shape, self._dtype, wait_for=wait_for, is_blocking=False
             )
         except cl.Error as error:
             raise refusal(context.info, f"taking {self.memory.size} bytes of shared memory", error) from error

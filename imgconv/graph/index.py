@@ -257,7 +257,7 @@ class Index:
     @overload
     def evaluate(self, values: Mapping[str, Array]) -> int | Array: ...
 
-    def evaluate(self, values: Mapping[str, Any]) -> Any:
+    def evaluate(self, values: Mapping[str, Any]) -> Any:  # the overloads have its types
         """The value. values: an integer or an integer numpy array for each variable, by name."""
         total = self.constant
         for atom, k in self.terms:

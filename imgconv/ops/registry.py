@@ -28,7 +28,8 @@ class Call:
     """One ONNX node, as the function of its operator sees it.
 
     node: its name. version: the model's opset. inputs: None if an optional one is absent. attributes: those that the
-    node has; strings are str, tensors are arrays and graphs are Body. outputs: their names, "" if nothing reads one.
+    node has; strings are str, tensors are arrays and graphs are Body (Any: each operator knows the types of its own).
+    outputs: their names, "" if nothing reads one.
     """
 
     node: str
