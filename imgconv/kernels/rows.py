@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Literal
 
 from imgconv.graph.index import Index, Variable, flatten, unflatten, variable
 from imgconv.graph.nodes import Graph, Load, Node, Operand, Reduction
@@ -152,7 +153,7 @@ def _match(nodes: list[Node]) -> Rows | None:
     return None
 
 
-def _variables(letter: str, shape: Shape) -> tuple[Index, ...]:
+def _variables(letter: Literal["o", "r"], shape: Shape) -> tuple[Index, ...]:
     return tuple(variable(f"{letter}{a}", n) for a, n in enumerate(shape))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import ceil, prod
+from typing import Literal
 
 from imgconv.graph.expression import literal_text
 from imgconv.graph.index import Index, Variable, constant, unflatten, variable, variable_index
@@ -123,12 +124,12 @@ class _Maker:
         self.results: dict[str, str] = {}
         self.kept: dict[object, str] = {}
 
-    def _quads(self, letter: str, shape: Shape) -> Shape:
+    def _quads(self, letter: Literal["o", "r"], shape: Shape) -> Shape:
         return tuple(
             ceil(n / LANES) if self.lanes.name == f"{letter}{a}" else n for a, n in enumerate(shape)
         )
 
-    def _places(self, letter: str, shape: Shape, position: tuple[Index, ...]) -> dict[Variable, Index]:
+    def _places(self, letter: Literal["o", "r"], shape: Shape, position: tuple[Index, ...]) -> dict[Variable, Index]:
         found = {Variable(f"{letter}{a}", n): position[a] for a, n in enumerate(shape)}
         if self.lanes in found:
             found[self.lanes] = found[self.lanes] * LANES + variable_index(LANE)

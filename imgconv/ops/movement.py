@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Literal, get_args
 
 import numpy
 
 from imgconv.ops.registry import Call, operator
 from imgconv.tensor import Tensor, concatenate
+
+PadMode = Literal["constant", "reflect", "edge", "wrap"]
 
 
 @operator("Identity")
@@ -157,7 +160,7 @@ def slice_(call: Call) -> Tensor:
 def pad(call: Call) -> Tensor:
     """Elements before and after each axis; negative amounts crop. Attributes before opset 11, inputs since."""
     x = call.input(0)
-    mode = call.choice("mode", "constant", ("constant", "reflect", "edge", "wrap"))
+    mode: PadMode = call.choice("mode", "constant", get_args(PadMode))
     if call.version < 11:
         pads, fill = list(call.attribute("pads", ())), call.attribute("value", 0.0)
     else:
@@ -175,14 +178,14 @@ def pad(call: Call) -> Tensor:
     return x.pad(before, after, fill) if mode == "constant" else _pad_from_inside(call, x, before, after, mode)
 
 
-def _pad_from_inside(call: Call, x: Tensor, before: Sequence[int], after: Sequence[int], mode: str) -> Tensor:
+def _pad_from_inside(call: Call, x: Tensor, before: Sequence[int], after: Sequence[int], mode: PadMode) -> Tensor:
     """Crops first, if an amount is negative; then repeats positions as numpy.pad does in the same mode."""
     x = x.pad([min(b, 0) for b in before], [min(a, 0) for a in after])
     for axis, (b, a) in enumerate(zip(before, after, strict=True)):
         if b > 0 or a > 0:
             if not x.shape[axis]:
                 raise call.wrong(f"axis {axis} of length 0 has nothing to repeat")
-            positions = numpy.pad(numpy.arange(x.shape[axis]), (max(b, 0), max(a, 0)), mode)  # type: ignore[call-overload]
+            positions = numpy.pad(numpy.arange(x.shape[axis]), (max(b, 0), max(a, 0)), mode)
             x = x.take(axis, positions.tolist())
     return x
 

@@ -12,6 +12,7 @@ from imgconv.cl.image import Buffer, create_buffer, create_image, download_buffe
 from imgconv.cl.program import Kernel, Program, build, kernel
 from imgconv.cl.queue import durations, enqueue
 from imgconv.errors import Error
+from imgconv.kernels.layout import StorageDtype
 
 ACCUMULATORS = 8
 ROUNDS = 512
@@ -74,7 +75,7 @@ class Peaks:
         return {"flops": self.operations, "texture_reads_per_second": self.reads, "copy_bytes_per_second": self.bytes}
 
 
-def measure_peaks(context: Context, dtype: str) -> Peaks:
+def measure_peaks(context: Context, dtype: StorageDtype) -> Peaks:
     """Runs the three kernels. dtype: of the textures. Raises Error if a result is wrong, and DeviceError."""
     program = build(context, SOURCE, "imgconv/reports/peaks.py")
     return Peaks(
@@ -93,7 +94,7 @@ def _operations(context: Context, program: Program, floats: int) -> float:
     return 2 * items * ROUNDS * ACCUMULATORS * floats / seconds
 
 
-def _reads(context: Context, program: Program, dtype: str) -> float:
+def _reads(context: Context, program: Program, dtype: StorageDtype) -> float:
     size = (4096, 1024) if context.info.kind == "gpu" else (READ_SIZE, 64)
     texels = create_image(context, READ_SIZE + READS, READ_SIZE, 0, dtype)
     upload(context, texels, numpy.ones((READ_SIZE, READ_SIZE + READS, 4), dtype))
@@ -105,7 +106,7 @@ def _reads(context: Context, program: Program, dtype: str) -> float:
     return size[0] * size[1] * READS / seconds
 
 
-def _copied(context: Context, program: Program, dtype: str) -> float:
+def _copied(context: Context, program: Program, dtype: StorageDtype) -> float:
     info, texel = context.info, numpy.dtype(dtype).itemsize * 4
     width = min(COPY_WIDTH, info.max_image_width)
     rows = 4096 if info.kind == "gpu" else 1024
