@@ -7,7 +7,7 @@ exchange.py        the arrays, buffers and images of a caller
 pipeline.py        frames in flight; frame_memory.py is that of one frame, mapped.py gives it to the caller
 stream.py          states between frames
 compiled.py        a model's plans for the shapes that come
-target.py          an opened device as the compiler sees it
+target.py          an opened device as the compiler sees it; description.py: one that is not at hand
 precision.py       which values keep float, found by running
 tuner.py           which specialisation is fastest, found by running; timing.py
 """

@@ -43,6 +43,16 @@ def prepare_for(
     return prepare(graph, config, target_of(info), chooser)
 
 
+def plan_for(info: DeviceInfo, graph: Graph, config: Config, tuning: Database | None = None) -> Plan:
+    """The plan for a device, which need not be there, of a graph after the passes. Raises what `load` raises."""
+    return Prepared(graph, config, limited(target_of(info), config), _chooser(info, tuning)).plan()
+
+
+def _chooser(info: DeviceInfo, tuning: Database | None) -> Chooser:
+    """The cost model, after the measurements on this device."""
+    return CostModel() if tuning is None else Tuned(tuning, info.key, CostModel())
+
+
 @dataclass(frozen=True)
 class Compiled:
     """A model for inputs of certain shapes: its plan, and its session on a device."""
@@ -164,13 +174,12 @@ class SavedSource:
         self, shapes: Shapes, contents: Arrays, lenders: Sequence[Session] = (),
         states: Mapping[str, str] | None = None,
     ) -> Compiled:
-        """The saved plan. For another device or for a stream, a plan from the saved graph."""
+        """The saved plan for this kind of device. If there is none, or for a stream, a plan from the saved graph."""
         from imgconv.running.session import Session
 
         saved = self.saved
         target = limited(target_of(self.info), saved.config)
-        fits = saved.fits(self.info.key, target) and not states
-        plan = saved.read_plan() if fits else Prepared(saved.read_graph(), saved.config, target).plan(states=states)
-        binaries = saved.read_binaries() if fits else ()
-        session = Session(plan, self.context, self.progress, lenders, binaries)
+        found = None if states else saved.plan_for(self.info.key, target)
+        plan = found.plan if found else Prepared(saved.read_graph(), saved.config, target).plan(states=states)
+        session = Session(plan, self.context, self.progress, lenders, found.binaries if found else ())
         return Compiled(saved.read_graph, plan, saved.config, session)

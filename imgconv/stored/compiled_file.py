@@ -43,16 +43,26 @@ def schema() -> Schema:
     return Schema.of((Path(__file__).parent / "model.fbs").read_text(encoding="utf-8"))
 
 
-def save_model(
-    path: str | os.PathLike[str], graph: Graph, plan: Plan, config: Config, device: str, target: Target,
-    binaries: Sequence[bytes],
-) -> None:
-    """Writes a compiled model, whole or not at all. device: DeviceInfo.key. Raises InputError."""
+@dataclass(frozen=True)
+class PlanFor:
+    """A plan for a kind of device. device: the DeviceInfo.key of the device and driver that the binaries are of."""
+
+    plan: Plan
+    device: str
+    target: Target
+    binaries: tuple[bytes, ...] = ()
+
+
+def save_model(path: str | os.PathLike[str], graph: Graph, config: Config, plans: Sequence[PlanFor]) -> None:
+    """Writes a compiled model, whole or not at all. Raises InputError."""
     blobs = BlobWriter()
-    made = plan_values(plan, blobs, binaries) | {"device": device, "target": _target_values(target)}
+    made = [
+        plan_values(each.plan, blobs, each.binaries) | {"device": each.device, "target": _target_values(each.target)}
+        for each in plans
+    ]
     values = {
         "needs": NEEDS, "written_by": VERSION, "config": _config_values(config), "graph": graph_values(graph, blobs),
-        "plans": [made], "blobs": list(map(vars, places_of(blobs.parts))),
+        "plans": made, "blobs": list(map(vars, places_of(blobs.parts))),
     }
     write_container(path, schema().pack(values), blobs.parts)
 
@@ -93,26 +103,29 @@ class SavedModel:
         """dtype and shape of every input, as imgconv.onnx_import.declared_inputs gives them."""
         return self._read(lambda: {v.name: (v.dtype, list(v.shape)) for v in self.table.graph.inputs})
 
-    def fits(self, device: str, target: Target) -> bool:
-        """Whether plan and programs were made for this device, its driver, and these kernels."""
-        return self._read(lambda: self._fits(device, target))
+    def plan_for(self, device: str, target: Target) -> PlanFor | None:
+        """The plan that was made for this kind of device and these kernels, with its weights; None if there is none.
 
-    def _fits(self, device: str, target: Target) -> bool:
-        plan, wanted = self.table.plans[0], _target_values(target)
-        found = {name: getattr(plan.target, name) for name in wanted}
-        return bool(plan.device == device and found == wanted and plan.common == COMMON.read_text(encoding="utf-8"))
+        device: DeviceInfo.key. The plan has binaries only if they are of this device and driver.
+        """
+        return self._read(lambda: self._plan_for(device, target))
 
-    def read_plan(self) -> Plan:
-        """The plan, with its weights."""
-        return self._read(lambda: read_plan(self.table.plans[0], self._blob))
+    def _plan_for(self, device: str, target: Target) -> PlanFor | None:
+        wanted, common = _target_values(target), COMMON.read_text(encoding="utf-8")
+        fitting = [
+            plan for plan in self.table.plans
+            if plan.common == common and {name: getattr(plan.target, name) for name in wanted} == wanted
+        ]
+        table = next((plan for plan in fitting if plan.device == device), fitting[0] if fitting else None)
+        if table is None:
+            return None
+        programs = table.programs if table.device == device else ()
+        binaries = tuple(self._blob(program.binary) for program in programs if program.binary >= 0)
+        return PlanFor(read_plan(table, self._blob), device, target, binaries)
 
     def read_graph(self) -> Graph:
         """The graph after the passes."""
         return self._read(lambda: read_graph(self.table.graph, self._blob))
-
-    def read_binaries(self) -> tuple[bytes, ...]:
-        """The driver's programs."""
-        return self._read(lambda: tuple(self._blob(p.binary) for p in self.table.plans[0].programs if p.binary >= 0))
 
     def _blob(self, number: int) -> bytes:
         place = self.table.blobs[number]

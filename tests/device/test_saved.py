@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -11,7 +12,7 @@ import textwrap
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,14 @@ from graphs import const
 
 import imgconv
 from imgconv.cl import program
+from imgconv.running.description import read_description
 from imgconv.cl.device import DeviceInfo
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.running.launching import LAUNCHES_COMPARED
 from imgconv.running.target import target_of
 from imgconv.stored import compiled_file
+from imgconv.stored.plan_table import read_plan
 from imgconv.tensor import Tensor, build_graph, concatenate
 
 ROOT = Path(__file__).parent.parent.parent
@@ -118,6 +121,24 @@ def test_another_device_plans_again(device: DeviceInfo, graph: Graph, path: Path
     assert all(max(t.tiling.image_size) <= 64 for t in model.plan.textures)
 
 
+def test_a_device_that_is_not_at_hand(
+    device: DeviceInfo, graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planned here from its description; there nothing is planned. The description is what `devices --json` prints."""
+    phone = replace(device, compute_units=device.compute_units + 1, max_image_width=32, driver_version="theirs")
+    description = {**asdict(phone), "default": True, "sources": {}}
+    (tmp_path / "phone.json").write_text(json.dumps({"devices": [description]}))
+    (tmp_path / "alone.json").write_text(json.dumps(description))
+    assert read_description(tmp_path / "phone.json") == read_description(tmp_path / "alone.json") == phone
+    model = imgconv.load(graph, device=device)
+    model.save(tmp_path / "m", targets=[tmp_path / "phone.json", device])
+    monkeypatch.setattr("imgconv.compiling.compiler.lower", None)
+    for there in (phone, replace(phone, driver_version="newer"), device):
+        again = imgconv.load(tmp_path / "m", device=there)
+        assert same(outputs(again), evaluate_graph(graph, {"x": X}), 1e-4)
+        assert (max(t.tiling.image_size[0] for t in again.plan.textures) <= 32) == (there.max_image_width == 32)
+
+
 def test_a_binary_that_the_driver_refuses(device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = imgconv.load(network(), device=device)
     monkeypatch.setattr(type(model._last.session), "binaries", lambda self: (b"no program",) * 9)
@@ -139,7 +160,7 @@ def test_other_helper_functions(
     other = tmp_path / "common.cl"
     other.write_text(compiled_file.COMMON.read_text() + "// changed\n")
     monkeypatch.setattr(compiled_file, "COMMON", other)
-    assert not compiled_file.SavedModel.open(path).fits(device.key, target_of(device))
+    assert compiled_file.SavedModel.open(path).plan_for(device.key, target_of(device)) is None
     assert same(outputs(imgconv.load(path, device=device)), evaluate_graph(network(), {"x": X}), 1e-4)
 
 
@@ -152,7 +173,8 @@ def test_a_file_of_an_earlier_release(device: DeviceInfo) -> None:
             given, expected = {"x": arrays["x"]}, {name: arrays[name] for name in ("y", "kept", "labels")}
         # 27 terms that are 10 together, each off by 2**-24.
         assert same(imgconv.load(path, device=device).run(given), expected, 2e-5)
-        assert compiled_file.SavedModel.open(path).read_plan().launches
+        model = compiled_file.SavedModel.open(path)
+        assert read_plan(model.table.plans[0], lambda number: model._blob(number)).launches
 
 
 def test_settings_are_in_the_file(device: DeviceInfo, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import fields, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from imgconv.files.container import Container, write_container
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import Alignment, Texture
 from imgconv.stored import plan_table
-from imgconv.stored.compiled_file import SavedModel, save_model
+from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
 
 CONFIG = Config(2, True, 256, "a device", Precision(frozenset({"a", "b"}), frozenset({"c"})))
 CASES = [
@@ -29,7 +30,7 @@ CASES = [
 
 def saved(path: Path, case: Case) -> tuple[Graph, Plan]:
     graph, plan = graph_of(case.network, case.full), plan_of(case)
-    save_model(path, graph, plan, CONFIG, "the device", DEVICES[case.device], [b"first", b"second"])
+    save_model(path, graph, CONFIG, [PlanFor(plan, "the device", DEVICES[case.device], (b"first", b"second"))])
     return graph, plan
 
 
@@ -50,7 +51,9 @@ def test_what_is_saved_is_read(case: Case, tmp_path: Path) -> None:
     found = model.read_graph()
     for field in fields(Graph):
         assert same(getattr(found, field.name), getattr(graph, field.name)), field.name
-    again = model.read_plan()
+    read = model.plan_for("the device", DEVICES[case.device])
+    assert read is not None
+    again = read.plan
     for field in fields(Plan):
         if field.name in ("content", "slots", "regions"):  # in another order
             assert len(getattr(again, field.name)) == len(getattr(plan, field.name))
@@ -82,24 +85,35 @@ def test_what_a_reader_without_python_needs(tmp_path: Path) -> None:
             form.width, form.height, form.layers, texture.dtype
         )
     assert [k for program in table.programs for k in program.kernels] == list(range(len(table.kernels)))
-    assert model.read_binaries() == (b"first", b"second")[: len(table.programs)]
     for launch, each in zip(plan.launches, table.launches, strict=True):
         assert table.kernels[each.kernel].text == launch.source.text
         assert [table.storages[n].name for n in each.arguments] == [a.storage.name for a in launch.source.arguments]
 
 
-def test_fits(tmp_path: Path) -> None:
-    saved(tmp_path / "m", CASES[0])
+def test_the_plan_that_fits(tmp_path: Path) -> None:
+    """Only for the very limits that it was planned for, with binaries only for the very device."""
+    _, plan = saved(tmp_path / "m", CASES[0])
     model, target = SavedModel.open(tmp_path / "m"), DEVICES["cpu"]
-    assert model.fits("the device", target)
-    assert not model.fits("another device", target)
+    found, elsewhere = model.plan_for("the device", target), model.plan_for("another device", target)
+    assert found and found.binaries == (b"first", b"second")[: ceil(len({x.source.text for x in plan.launches}) / 16)]
+    assert elsewhere and elsewhere.plan.launches == found.plan.launches and not elsewhere.binaries
     others = [replace(target, half_images=False), replace(target, images_in_buffers=Alignment(1, 2, 3))]
     others += [replace(target, limits=replace(target.limits, width=3)), replace(target, max_work_group=1)]
-    assert not any(model.fits("the device", other) for other in others)
+    assert not any(model.plan_for("the device", other) for other in others)
     assert {f.name for f in fields(target)} == {  # a field that is added has to be compared too
         "limits", "kind", "compute_units", "half_images", "max_read_images", "half_arithmetic", "byte_images",
         "local_memory_bytes", "images_in_buffers", "max_work_group",
     }
+
+
+def test_plans_for_several_devices(tmp_path: Path) -> None:
+    graph, made = graph_of("conv_gru", False), {name: plan_of(Case("conv_gru", name, 0)) for name in DEVICES}
+    plans = [PlanFor(plan, name, DEVICES[name]) for name, plan in made.items()]
+    save_model(tmp_path / "m", graph, CONFIG, plans)
+    model = SavedModel.open(tmp_path / "m")
+    for name, target in DEVICES.items():
+        found = model.plan_for(name, target)
+        assert found and found.plan.launches == made[name].launches
 
 
 def test_made_up_files(tmp_path: Path) -> None:
@@ -113,7 +127,8 @@ def test_made_up_files(tmp_path: Path) -> None:
         write_container(tmp_path / "x", bytes(head), [])
         try:
             model = SavedModel.open(tmp_path / "x")
-            assert model.config and model.fits("", DEVICES["cpu"]) in (True, False)
+            assert model.config
+            model.plan_for("", DEVICES["cpu"])
             model.read_graph()
         except ModelError as error:
             assert str(tmp_path / "x") in str(error)
@@ -125,6 +140,8 @@ def test_a_template_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """A launch of a template that this imgconv does not have keeps its kernel, and has no choice."""
     _, plan = saved(tmp_path / "m", CASES[0])
     monkeypatch.setattr(plan_table, "TEMPLATES", ())
-    launches = SavedModel.open(tmp_path / "m").read_plan().launches
+    found = SavedModel.open(tmp_path / "m").plan_for("the device", DEVICES["cpu"])
+    assert found is not None
+    launches = found.plan.launches
     assert [launch.source for launch in launches] == [launch.source for launch in plan.launches]
     assert any(launch.choice for launch in plan.launches) and not any(launch.choice for launch in launches)
