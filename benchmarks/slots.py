@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks import adreno
 from benchmarks.adreno_mesa import Mesa, find_mesa
+from benchmarks.adreno_rows import row_of
 from benchmarks.choice import Asked, collect, spread
 from benchmarks.measure import digits, run_main
 from benchmarks.measurements import Measurement, add_measurements
@@ -30,6 +31,7 @@ from imgconv.commands.arguments import positive
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config, read_config
 from imgconv.kernels import conv, matmul
+from imgconv.kernels.gpu_time import GPUS
 from imgconv.kernels.step import Specialisation
 from imgconv.kernels.target import Target
 from imgconv.running.tuner import prepare_copies
@@ -50,7 +52,7 @@ def measurements_of(
     """One for each choice that Mesa compiles, by its launch."""
     problem = asked.problem
     assert isinstance(problem, (conv.Problem, matmul.Problem))
-    rows = [adreno.row_of(launch, gpu, compiled[launch.source.text]) for launch in launches]
+    rows = [row_of(launch, GPUS[gpu], compiled[launch.source.text]) for launch in launches]
     return [
         Measurement(
             f"Mesa's a{gpu} code", target.kind, target.compute_units, config.float16, problem, chosen,
@@ -80,7 +82,7 @@ def measure(mesa: Mesa, problems: Sequence[Asked], options: argparse.Namespace, 
 def main(options: argparse.Namespace) -> int:
     """Compiles the candidates of the problems."""
     config = read_config(options.float16, None)
-    target = adreno.target_for(options.compute_units)
+    target = adreno.target_for(adreno.gpu_of(options.gpu, None, options.compute_units))
     mesa = find_mesa(False)
     problems = spread(collect(options.network or DEFAULT, config, target), options.candidates)[: options.problems]
     count = measure(mesa, problems, options, config, target)
@@ -93,9 +95,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.slots", description=__doc__, formatter_class=described)
     parser.add_argument("network", nargs="*", help=f"a name of models/ or an ONNX file (default: {' '.join(DEFAULT)})")
     parser.add_argument("--gpu", type=positive, default=630, help="(default: %(default)s)")
-    parser.add_argument(
-        "--compute-units", type=positive, default=2, help="of the GPU that is planned for (default: %(default)s)"
-    )
+    parser.add_argument("--compute-units", type=positive, help="that the driver reports (default: the GPU's)")
     parser.add_argument("--problems", type=positive, metavar="N", help="of the networks (default: all)")
     parser.add_argument("--candidates", type=positive, default=12, metavar="N", help="(default: %(default)s)")
     parser.add_argument(

@@ -16,12 +16,15 @@ from benchmark_graphs import CPU, GPU, small_plan, weights
 from graphs import Taking
 
 from benchmarks import adreno, adreno_mesa, measure
+from benchmarks.adreno_rows import LAUNCH_COLUMNS, TOTAL_COLUMNS, Row, Total, row_of, rows_of
 from benchmarks.kernel_text import Loop, evaluate, preprocess, read_kernel
+from benchmarks.machine_code import Work, item_work, machine_loops
 from imgconv.compiling.lower import lower
 from imgconv.config import Config
 from imgconv.errors import Error
 from imgconv.kernels import conv_candidates
 from imgconv.kernels.conv import Problem, Specialisation
+from imgconv.kernels.gpu_time import A630
 from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
 from imgconv.tensor import Tensor, build_graph, convolution
@@ -129,49 +132,54 @@ def test_every_launch_is_read() -> None:
 # Machine code
 
 
-def block(depth: int, issue: int, reads: int = 0, multiply_adds: int = 0, preamble: int = 0) -> dict[str, Any]:
+def block(
+    depth: int, issue: int, reads: int = 0, multiply_adds: int = 0, preamble: int = 0, half: int = 0, waits: int = 0
+) -> dict[str, Any]:
     cat = [0, 0, 0, multiply_adds, 0, reads, 0, 0]
-    return {"depth": depth, "n": issue, "tex": reads, "cat": cat, "preamble": preamble}
+    return {
+        "depth": depth, "n": issue, "tex": reads, "cat": cat, "preamble": preamble, "half_alu": half,
+        "sstall": waits // 3, "systall": waits - waits // 3,
+    }
 
 
 def test_blocks_become_loops() -> None:
     blocks = [
         block(0, 100, preamble=1), block(0, 5), block(1, 2), block(2, 10, 3, 8), block(1, 4), block(0, 1), block(1, 7),
     ]
-    found = adreno.machine_loops(blocks)
-    assert found.issue == 6
-    assert [(loop.issue, len(loop.loops)) for loop in found.loops] == [(6, 1), (7, 0)]
-    assert (found.loops[0].loops[0].reads, found.loops[0].loops[0].multiply_adds) == (3, 8)
+    found = machine_loops(blocks)
+    assert found.work.issue == 6
+    assert [(loop.work.issue, len(loop.loops)) for loop in found.loops] == [(6, 1), (7, 0)]
+    assert found.loops[0].loops[0].work == Work(10, 3, 8)
 
 
 def test_loops_that_were_unrolled_are_found_out() -> None:
     """16 quads of 3 rows, where the machine code has both loops, one of them, or none."""
     rows = Loop(3, False, 2, 8)
     source = Loop(1, False, 1, 0, [Loop(16, False, 0, 0, [rows, Loop(1)])])
-    both = adreno.machine_loops([block(0, 5, 1), block(1, 1), block(2, 10, 2, 9), block(0, 1)])
-    assert adreno.item_work(both, source) == adreno.Work(6 + 16 * (1 + 3 * 10), 1 + 16 * 6, 16 * 3 * 9)
-    outer = adreno.machine_loops([block(0, 5, 1), block(1, 30, 6, 25), block(0, 1)])
-    assert adreno.item_work(outer, source) == adreno.Work(6 + 16 * 30, 1 + 16 * 6, 16 * 25)
-    none = adreno.machine_loops([block(0, 500, 97, 390)])
-    assert adreno.item_work(none, source) == adreno.Work(500, 97, 390)
+    both = machine_loops([block(0, 5, 1), block(1, 1), block(2, 10, 2, 9), block(0, 1)])
+    assert item_work(both, source) == Work(6 + 16 * (1 + 3 * 10), 1 + 16 * 6, 16 * 3 * 9)
+    outer = machine_loops([block(0, 5, 1), block(1, 30, 6, 25), block(0, 1)])
+    assert item_work(outer, source) == Work(6 + 16 * 30, 1 + 16 * 6, 16 * 25)
+    none = machine_loops([block(0, 500, 97, 390)])
+    assert item_work(none, source) == Work(500, 97, 390)
 
 
 def test_a_loop_beside_another_is_told_by_its_reads() -> None:
     source = Loop(1, False, 0, 0, [Loop(10, False, 4), Loop(6, False, 0), Loop(20, False, 1)])
-    machine = adreno.machine_loops([block(0, 1, 40), block(1, 7), block(0, 1), block(1, 3, 1)])
-    assert adreno.item_work(machine, source) == adreno.Work(2 + 6 * 7 + 20 * 3, 60, 0)
+    machine = machine_loops([block(0, 1, 40), block(1, 7), block(0, 1), block(1, 3, 1)])
+    assert item_work(machine, source) == Work(2 + 6 * 7 + 20 * 3, 60, 0)
 
 
 def test_a_loop_whose_reads_were_moved_out_of_it_is_not_taken_for_an_unrolled_one() -> None:
     inner = Loop(15, True, 0)
     source = Loop(1, False, 0, 0, [Loop(10, False, 4), Loop(1, False, 1, 0, [inner])])
-    machine = adreno.machine_loops([block(0, 1, 1), block(1, 7, 4), block(0, 1), block(1, 30)])
-    assert adreno.item_work(machine, source) == adreno.Work(2 + 10 * 7 + 30, 41, 0)
+    machine = machine_loops([block(0, 1, 1), block(1, 7, 4), block(0, 1), block(1, 30)])
+    assert item_work(machine, source) == Work(2 + 10 * 7 + 30, 41, 0)
 
 
 def test_loops_of_the_compilers_own_count_once() -> None:
-    machine = adreno.machine_loops([block(0, 1), block(1, 7)])
-    assert adreno.item_work(machine, Loop()) == adreno.Work(8, 0, 0)
+    machine = machine_loops([block(0, 1), block(1, 7)])
+    assert item_work(machine, Loop()) == Work(8, 0, 0)
 
 
 def statistics(text: str) -> dict[str, Any]:
@@ -189,16 +197,41 @@ def test_adreno_rows_and_totals() -> None:
         launch.source.text: statistics(launch.source.text) for launch in plan.launches
     }
     compiled[plan.launches[-1].source.text] = {"error": "no luck"}
-    total = adreno.Total("small", 630, adreno.rows_of(plan, 630, compiled))
+    total = Total("small", A630, rows_of(plan, A630, compiled))
     content = json.loads(json.dumps(total.to_json()))
     assert content["not_compiled"] == 1 and content["launches"] == len(plan.launches) == len(content["rows"])
+    assert content["predicted_seconds"] == pytest.approx(sum(content["seconds_by_bound"].values()))
     assert content["slots_per_frame"] == sum(row["slots"] for row in content["rows"])
     row = next(row for row in total.rows if row.launch.multiply_adds)
     assert row.check == 1 and row.spills == 1 and row.lanes % 64 == 0
     assert row.issue_per_multiply_add == pytest.approx(2 + 10 / row.item_multiply_adds)
     assert row.slots_per_multiply_add is not None and row.slots_per_multiply_add >= row.issue_per_multiply_add
-    assert measure.make_table("t", adreno.LAUNCH_COLUMNS, total.rows).row_count == len(plan.launches)
-    assert measure.make_table("t", adreno.TOTAL_COLUMNS, [total]).row_count == 1
+    assert measure.make_table("t", LAUNCH_COLUMNS, total.rows).row_count == len(plan.launches)
+    assert measure.make_table("t", TOTAL_COLUMNS, [total]).row_count == 1
+
+
+def test_a_row_has_the_time_of_its_machine_code() -> None:
+    """A loop of 16 trips: 30 of its 50 slots are in half; 4 work groups of two full waves."""
+    launch = next(launch for launch in small_plan().launches if launch.multiply_adds)
+    text = "#define NAME k\n__kernel void NAME() { for (int n = 0; n < 16; n++) sum = read_imagef(a, s, n); }"
+    source = replace(launch.source, text=text, global_size=(256, 4), local_size=(256, 1))
+    launch = replace(launch, source=source, moved_bytes=1000, multiply_adds=51200)
+    stats = {
+        "blocks": [block(0, 40, waits=10), block(1, 50, 1, 40, half=30, waits=25)],
+        "full_regs": 24, "max_waves": 4, "stp": 0, "ldp": 0, "subgroup": 128,
+    }
+    row = row_of(launch, A630, stats)
+    assert row.work == Work(840, 16, 640, 480, 410)
+    assert (row.launch_waves, row.items, row.idle) == (8, 1024, 0)
+    assert (row.half, row.waiting) == (480 / 840, 410 / 1250)
+    assert row.time.arithmetic == pytest.approx(1024 * (480 / 345e9 + 360 / 234e9))
+    assert row.time.texture == pytest.approx(1024 * 16 / 11e9)
+    assert row.time.memory == pytest.approx(1000 / 20.86e9)
+    assert (row.seconds, row.time.bound) == (row.time.arithmetic + 10e-6, "launch")
+    assert row.multiply_adds_per_read == 51200 / (1024 * 16)
+    total = Total("one", A630, [row, row])
+    assert total.bounds == pytest.approx({"arithmetic": 0, "texture": 0, "memory": 0, "launch": 2 * row.seconds})
+    assert (total.few_waves, total.half, total.idle) == (2, row.half, 0)
 
 
 def test_bare_kernels_multiply_as_much_and_store_their_sums() -> None:
@@ -215,10 +248,10 @@ def test_work_groups_are_filled_up_to_waves() -> None:
     launch = small_plan().launches[0]
     text = read_kernel(launch.source.text)
     sized = replace(launch, source=replace(launch.source, global_size=(8, 8, 4), local_size=(4, 4, 2)))
-    assert adreno.Row(sized, 630, text, subgroup=64).lanes == 2 * 2 * 2 * 64
-    assert adreno.Row(sized, 630, text, subgroup=128).lanes == 2 * 2 * 2 * 128
+    assert Row(sized, A630, text, subgroup=64).lanes == 2 * 2 * 2 * 64
+    assert Row(sized, A630, text, subgroup=128).lanes == 2 * 2 * 2 * 128
     free = replace(launch, source=replace(launch.source, global_size=(10, 10), local_size=None))
-    assert adreno.Row(free, 630, text, subgroup=64).lanes == 128
+    assert Row(free, A630, text, subgroup=64).lanes == 128
 
 
 def test_without_mesa_it_says_how(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from imgconv.kernels import conv_candidates, matmul
 from imgconv.kernels.conv import Problem
 from imgconv.kernels.costs import CPU as CPU_COSTS
 from imgconv.kernels.costs import LARGE, CpuCosts, DeviceCosts, LargeGpuCosts, costs_of
+from imgconv.kernels.gpu_time import A630
 from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.target import Target
 
@@ -99,13 +100,14 @@ class MadeUpMesa(Mesa):
     """A compiler of straight code of 1,000 issue slots and 10 reads; the text of one kernel it refuses."""
 
     def compile(self, texts: Sequence[str], gpus: Sequence[int]) -> dict[int, dict[str, Mapping[str, Any]]]:
-        block = {"depth": 0, "n": 1000, "tex": 10, "cat": [0] * 8, "preamble": 0}
+        counts = {"depth": 0, "n": 1000, "tex": 10, "preamble": 0, "half_alu": 0, "sstall": 0, "systall": 0}
+        block = counts | {"cat": [0] * 8}
         made = {"blocks": [block], "full_regs": 24, "max_waves": 4, "stp": 0, "ldp": 2, "subgroup": 64}
         return {gpu: dict.fromkeys(texts, made) | {texts[1]: {"error": "no luck"}} for gpu in gpus}
 
 
 def test_slots_of_candidates_are_measurements(tmp_path: Path) -> None:
-    target, file = adreno.target_for(2), tmp_path / "a.csv"
+    target, file = adreno.target_for(A630), tmp_path / "a.csv"
     problems = choice.spread(choice.collect(["squeezenet"], Config(), target), 4)[:2]
     options = slots.make_parser().parse_args(["--candidates", "4", "--csv", str(file)])
     assert slots.measure(MadeUpMesa(tmp_path, False), problems, options, Config(), target) == 7

@@ -1,0 +1,50 @@
+"""The time model of a phone's GPU, on launches whose times are known by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from imgconv.kernels.gpu_time import A630, GPUS, Gpu, LaunchTime, LaunchWork, time_of
+
+# Half twice as fast as float; narrow waves at half of float's rate.
+GPU = Gpu(
+    1, units=4, compute_units=2, half_slots=2e9, float_slots=1e9, narrow_slots=5e8, reads=1e8, bandwidth=1e9,
+    launch=1e-6,
+)
+WORK = LaunchWork(half_slots=0, float_slots=1000, reads=0, moved_bytes=0, waves=4)
+
+
+@pytest.mark.parametrize(("waves", "rounds"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
+def test_arithmetic_takes_whole_rounds_of_waves(waves: int, rounds: int) -> None:
+    time = time_of(replace(WORK, waves=waves), GPU)
+    assert time.arithmetic == pytest.approx(rounds * 4 * 128 * 1000 / 1e9)
+
+
+def test_half_slots_have_their_own_rate() -> None:
+    time = time_of(replace(WORK, half_slots=600, float_slots=400), GPU)
+    assert time.arithmetic == pytest.approx(4 * 128 * (600 / 2e9 + 400 / 1e9))
+
+
+def test_narrow_waves_have_one_rate() -> None:
+    time = time_of(replace(WORK, half_slots=600, float_slots=400, wave_size=64), GPU)
+    assert time.arithmetic == pytest.approx(4 * 64 * 1000 / 5e8)
+
+
+def test_the_longest_time_binds() -> None:
+    work = replace(WORK, reads=1e5, moved_bytes=2e6)
+    assert time_of(work, GPU) == LaunchTime(pytest.approx(5.12e-4), 1e-3, 2e-3, 1e-6)
+    assert (time_of(work, GPU).seconds, time_of(work, GPU).bound) == (2e-3 + 1e-6, "memory")
+    assert time_of(replace(work, moved_bytes=0), GPU).bound == "texture"
+    assert time_of(replace(work, moved_bytes=0, reads=0), GPU).bound == "arithmetic"
+    assert time_of(replace(WORK, float_slots=1), GPU).bound == "launch"
+
+
+def test_other_gpus_are_scaled_by_cores_and_clock() -> None:
+    faster = GPUS[740]
+    factor = 3 * 0.68 / 0.71
+    assert faster.units == 3 * A630.units
+    for name in ("half_slots", "float_slots", "narrow_slots", "reads"):
+        assert getattr(faster, name) == pytest.approx(factor * getattr(A630, name))
+    assert faster.bandwidth == pytest.approx(0.7 * 67.2e9)
