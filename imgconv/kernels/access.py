@@ -161,7 +161,6 @@ class Emitter:
     lines: list[str] = field(default_factory=list)
     helpers: list[str] = field(default_factory=list)
     arguments: list[KernelArgument] = field(default_factory=list)
-    largest: int = 0
     _names: dict[str, str] = field(default_factory=dict)
     _count: int = 0
 
@@ -179,8 +178,7 @@ class Emitter:
     # Text
 
     def index(self, expression: Index) -> str:
-        """The text of an index. Notes its magnitude, which decides between short and int."""
-        self.largest = max(self.largest, expression.magnitude())
+        """The text of an index."""
         return index_text(expression, self.helpers)
 
     def name(self, kind: str, text: str) -> str:
@@ -252,10 +250,9 @@ class Emitter:
         for number in range(LANES):
             at, tests = {LANE: constant(number)}, []
             for variable, name in indices.items():
-                self.largest = max(self.largest, variable.size)
                 value = f"{self.name('float4', f'rint({name})')}.{COMPONENTS[number]}"
                 tests.append(f"{value} >= 0.0f && {value} < {variable.size}.0f")
-                chosen = self.name("INDEX", f"{tests[-1]} ? {value} : 0")
+                chosen = self.name("int", f"{tests[-1]} ? {value} : 0")
                 at[variable] = variable_index(Variable(chosen, variable.size))
             position = [e.substitute(axes).substitute(at) for e in operand.view.index]
             bounds = [Bound(b.index.substitute(axes).substitute(at), b.low, b.high) for b in operand.view.bounds]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from imgconv.graph.expression import Argument, Expression, argument_numbers, replace_part, users
 from imgconv.graph.index import Index, Variable, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Node, Operand
-from imgconv.kernels.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
+from imgconv.kernels.access import LANE, Emitter, KernelArgument
 from imgconv.kernels.layout import Placement
 
 
@@ -65,11 +65,10 @@ def build_epilogue(
             operands[number] = (of_quad if from_quad else emitter).load(operand, placements[operand.value], axes)
             loaded += [operands[number]] if from_quad else []
     result = emitter.compute(expression, operands)
-    kind = "short" if emitter.largest <= SHORT_LIMIT else "int"
     parameters = "".join(f", {a.declaration}" for a in emitter.arguments)
     body = "".join(f"  {line}\n" for line in emitter.lines)
     given = "".join(f", const float4 {name}" for name in dict.fromkeys(loaded))
-    rest = f"(const float4 sum, const {kind} column, const {kind} row, const {kind} quad{parameters}{given})"
+    rest = f"(const float4 sum, const int column, const int row, const int quad{parameters}{given})"
     rest += f" {{\n{body}  return {result};\n}}\n"
     name = "epilogue_" + hashlib.sha256(rest.encode()).hexdigest()[:12]
     functions = "".join(dict.fromkeys(of_start.helpers + of_quad.helpers + emitter.helpers))

@@ -25,7 +25,7 @@ from imgconv.graph.expression import literal_text
 from imgconv.graph.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
 from imgconv.graph.nodes import Gather, Node, Reduction, ReductionKind
 from imgconv.graph.view import Shape
-from imgconv.kernels.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
+from imgconv.kernels.access import LANE, Emitter, KernelArgument
 from imgconv.kernels.layout import LANES, HostBuffer, Layout, Placement, Texture
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
 
@@ -207,7 +207,6 @@ def _reduce(
     if reduction.kind == "argmax":
         emitter.lines.append("float4 at = (float4)(0.0f);")
     walk = _walk(emitter, steps, group)
-    emitter.largest = max(emitter.largest, *steps)  # addresses need not depend on every loop variable
     places = {Variable(f"i{rank + a}", n): walk[a] for a, n in enumerate(window)}
     if folded is not None:
         places[Variable(f"i{rank + folded}", window[folded])] = walk[folded] * LANES + variable_index(LANE)
@@ -267,16 +266,16 @@ def _walk(emitter: Emitter, steps: Sequence[int], group: Group | None) -> list[I
         walk.append(variable(f"r{axis}", count))
         start = emitter.index(first[axis])
         if count == step:
-            emitter.lines.append(f"{{ const INDEX r{axis} = {start};" if count > 1 else "{")
+            emitter.lines.append(f"{{ const int r{axis} = {start};" if count > 1 else "{")
             continue
         if axis == len(steps) - 1 and ceil(count / step) <= UNROLLED:
             emitter.lines.append("#pragma unroll")
         if step > 1 and count % step == 0:
             # The number of iterations is constant, so that the loop can be unrolled.
-            emitter.lines.append(f"for (INDEX s{axis} = 0; s{axis} < {count}; s{axis} += {step}) {{")
-            emitter.lines.append(f"const INDEX r{axis} = s{axis} + {start};")
+            emitter.lines.append(f"for (int s{axis} = 0; s{axis} < {count}; s{axis} += {step}) {{")
+            emitter.lines.append(f"const int r{axis} = s{axis} + {start};")
         else:
-            emitter.lines.append(f"for (INDEX r{axis} = {start}; r{axis} < {count}; r{axis} += {step}) {{")
+            emitter.lines.append(f"for (int r{axis} = {start}; r{axis} < {count}; r{axis} += {step}) {{")
     return walk
 
 
@@ -307,14 +306,14 @@ def on_grid(
     """The kernel of the emitted statements: for each point of a grid a work item, or with `group` several."""
     size: tuple[int, ...] = tuple(v.size for v in grid)
     local: tuple[int, ...] | None = None
-    head = [f"const INDEX {v.name} = get_global_id({d});" for d, v in enumerate(grid)]
+    head = [f"const int {v.name} = get_global_id({d});" for d, v in enumerate(grid)]
     if group is not None:
         # Work items that share a texel lie along the second dimension. All reach the barriers: none may return before.
         beside, other = grid[group.along], grid[1 - group.along]
         local, size = (group.texels, group.items, 1), (round_up(beside.size, group.texels), group.items, other.size)
-        head = ["const INDEX texel = get_local_id(0), item = get_local_id(1);"]
-        head.append(f"const INDEX {beside.name} = {bounded_id(0, beside.size, size[0])};")
-        head.append(f"const INDEX {other.name} = get_global_id(2);")
+        head = ["const int texel = get_local_id(0), item = get_local_id(1);"]
+        head.append(f"const int {beside.name} = {bounded_id(0, beside.size, size[0])};")
+        head.append(f"const int {other.name} = get_global_id(2);")
     elif gpu:
         local = local_size(size)
         size = tuple(map(round_up, size, local))
@@ -335,13 +334,12 @@ def assemble(
 ) -> KernelSource:
     """The kernel of the `head` lines and the emitted statements. meets: whether the group's items share data."""
     arguments = (KernelArgument("output", output.storage, written=True), *emitter.arguments)
-    kind = "short" if emitter.largest <= SHORT_LIMIT else "int"
     attribute = group_attribute(local) + " " if meets else ""
     parameters = ",\n    ".join(a.declaration for a in arguments)
     body = "\n".join(f"  {line}" for line in [*head, *emitter.lines] if line)
     text = (
         "".join(dict.fromkeys(emitter.helpers))
-        + f"#define INDEX {kind}\n{attribute}__kernel void NAME(\n    {parameters}) {{\n{body}\n}}\n#undef INDEX\n"
+        + f"{attribute}__kernel void NAME(\n    {parameters}) {{\n{body}\n}}\n"
     )
     return KernelSource(text, "generated", arguments, size, local)
 

@@ -153,7 +153,6 @@ class _Maker:
     def make(self) -> KernelSource:
         """The kernel."""
         emitter, last = self.emitter, self.rows.last
-        emitter.largest = max(self.count, self.steps + self.group)
         for node in self.rows.reductions:
             self._reduce(node)
         emitter.half = self.output.storage.dtype == "float16"
@@ -177,13 +176,13 @@ class _Maker:
         if group > 1:
             beside = self._rows_of_group()
             size, local = (group, round_up(self.count, beside)), (group, beside)
-            head = ["const INDEX item = get_local_id(0), texel = get_local_id(1);"]
-            head.append(f"const INDEX row = {bounded_id(1, self.count, size[1])};")
+            head = ["const int item = get_local_id(0), texel = get_local_id(1);"]
+            head.append(f"const int row = {bounded_id(1, self.count, size[1])};")
             head.append(f"__local float4 parts[{group * beside}];")
         else:
             beside = min(ROWS_OF_A_GROUP[self.kind], self.count)
             size, local = (round_up(self.count, beside), 1), (beside, 1)
-            head = ["const INDEX row = get_global_id(0);"]
+            head = ["const int row = get_global_id(0);"]
             head += [f"if (row >= {self.count}) return;"] if size[0] != self.count else []
         head += [f"float4 {name}[{self.walk}];" for name in self.kept.values()]
         return assemble(self.emitter, self.output, head, size, local, group > 1)
@@ -200,7 +199,7 @@ class _Maker:
         self.emitter.lines += [
             "#pragma unroll" if self.walk <= self.most_kept else "#pragma unroll 4",
             f"for (int k = 0; k < {self.walk}; k++) {{",
-            f"const INDEX step = k{f' * {self.group} + item' if shared else ''};",
+            f"const int step = k{f' * {self.group} + item' if shared else ''};",
             f"if (step < {self.steps}) {{" if self.walk * self.group != self.steps else "{",
         ]
 

@@ -120,7 +120,7 @@ def _emit_columns(
         if number != sharing.window_axis:
             places[Variable(f"i{rank + number}", taps)] = variable(f"r{number}", taps)
             if taps > 1:
-                emitter.lines.append(f"for (INDEX r{number} = 0; r{number} < {taps}; r{number}++) {{")
+                emitter.lines.append(f"for (int r{number} = 0; r{number} < {taps}; r{number}++) {{")
                 opened += 1
     across = Variable(f"i{rank + sharing.window_axis}", window[sharing.window_axis])
     columns: dict[tuple[int, int], str] = {}
@@ -138,5 +138,4 @@ def _emit_columns(
     emitter.lines.append("}" * opened)
     neutral = literal_text(NEUTRAL[node.operation.kind])
     emitter.lines[start:start] = [f"float4 {name} = (float4)({neutral});" for name in values.values()]
-    emitter.largest = max(emitter.largest, *window)
     return columns

@@ -204,9 +204,8 @@ def test_a_launch_says_its_sort_of_work() -> None:
 def index_types(plan: Plan) -> dict[str, str]:
     found = {}
     for launch_ in plan.launches:
-        match = re.search(r"#define INDEX (\w+)", launch_.source.text)
-        assert match
-        found[launch_.name + " " + launch_.kind] = match[1]
+        if match := re.search(r"#define INDEX (\w+)", launch_.source.text):
+            found[launch_.name + " " + launch_.kind] = match[1]
     return found
 
 
@@ -223,20 +222,14 @@ def test_wide_textures_need_ints(columns: int, kind: str) -> None:
     assert index_types(plan)["y compute"] == kind
 
 
-def test_flat_buffer_positions_need_ints() -> None:
-    """A texture of 100 x 100 texels fits a short, the 40000 numbers of the host buffer do not."""
-    plan = planned(y=image(1, 4, 100, 100).conv2d(const(4, 4, 1, 1)))
-    types = index_types(plan)
-    assert types["x pack"] == types["y unpack"] == "int" and types["y compute"] == "short"
-
-
 @given(networks())
 @settings(max_examples=40, deadline=None)
-def test_no_short_kernel_has_a_number_that_no_short_holds(network: Network) -> None:
+def test_generated_kernels_count_in_ints(network: Network) -> None:
+    """Shorts would be converted at every step of a loop."""
     plan = lower(run_passes(network.graph), Config(), target())
     for launch_ in plan.launches:
-        if "#define INDEX short" in launch_.source.text and launch_.source.path == "generated":
-            assert all(int(n) <= 32767 for n in re.findall(r"(?<![\w.])\d+(?![\w.])", launch_.source.text))
+        if launch_.source.path == "generated":
+            assert not re.search(r"\bshort \w+ =", launch_.source.text)
         assert max(launch_.source.global_size) < 2**31
 
 
