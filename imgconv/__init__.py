@@ -15,13 +15,16 @@ from imgconv.errors import (
 from imgconv.version import VERSION
 
 if TYPE_CHECKING:
+    from imgconv import ops
     from imgconv.model import Model, load
     from imgconv.onnx_export import export_onnx
 else:
     _MODULES = {"Model": "imgconv.model", "load": "imgconv.model", "export_onnx": "imgconv.onnx_export"}
 
     def __getattr__(name: str) -> Any:
-        """Imports these at their first use, so that the command line starts at once."""
+        """Imports these and `ops` at their first use, so that the command line starts at once."""
+        if name == "ops":
+            return import_module("imgconv.ops")
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(_MODULES[name]), name)
@@ -30,5 +33,5 @@ else:
 __version__ = VERSION
 __all__ = [
     "BuildError", "ConfigError", "DeviceError", "Error", "InputError", "Model", "ModelError", "RangeError",
-    "ResourceError", "UnsupportedError", "export_onnx", "load",
+    "ResourceError", "UnsupportedError", "export_onnx", "load", "ops",
 ]

@@ -13,7 +13,7 @@ import onnx
 from imgconv.arrays import Arrays, Shapes
 from imgconv.errors import ModelError
 from imgconv.graph.nodes import Graph
-from imgconv.onnx_import.file import opset_of, prepared, read_file
+from imgconv.onnx_import.file import opset_of, opsets_of, prepared, read_file
 from imgconv.onnx_import.inputs import declaration, read_inputs, real_inputs, with_content
 from imgconv.onnx_import.scope import UNROLLED_NODES, Scope, Source, needed_steps
 from imgconv.tensor import build_graph
@@ -77,7 +77,7 @@ class _Importer:
         self.graph = proto.graph
         self.shapes = shapes
         self.contents = contents
-        self.scope = Scope(Source(folder, proto.ir_version), opset_of(proto))
+        self.scope = Scope(Source(folder, proto.ir_version), {**opsets_of(proto), "": opset_of(proto)})
 
     def run(self) -> Graph:
         names = [value.name for value in self.graph.output]

@@ -66,15 +66,19 @@ def said(error: Exception) -> str:
 
 
 def opset_of(proto: onnx.ModelProto) -> int:
+    """The opset of ONNX's own operators. The newest one if the model imports other domains only, as in onnxruntime."""
     newest = onnx.defs.onnx_opset_version()
-    for entry in proto.opset_import:
-        if entry.domain in OWN_DOMAINS:
-            if entry.version > newest:
-                raise UnsupportedError(
-                    f"opset {entry.version}; the onnx package that is installed knows {newest} and older: update it"
-                )
-            return int(entry.version)
-    others = ", ".join(entry.domain for entry in proto.opset_import)
-    if others:
-        raise UnsupportedError(f"its operators are of the domains {others}; imgconv has those of ONNX itself")
-    raise ModelError("the model does not say which ONNX opset it uses")
+    if not proto.opset_import:
+        raise ModelError("the model does not say which ONNX opset it uses")
+    version = int(opsets_of(proto).get("", newest))
+    if version > newest:
+        raise UnsupportedError(
+            f"opset {version}; the onnx package that is installed knows {newest} and older: update it"
+        )
+    return version
+
+
+def opsets_of(proto: onnx.ModelProto) -> dict[str, int]:
+    """The version of each domain that the model imports; that of ONNX itself is ""."""
+    entries = ((entry.domain, entry.version) for entry in proto.opset_import)
+    return {"" if domain in OWN_DOMAINS else domain: int(version) for domain, version in entries}

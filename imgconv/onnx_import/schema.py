@@ -19,6 +19,19 @@ ELEMENT_TYPES = (
 _TYPE_NAMES = {"float32": "tensor(float)", "float64": "tensor(double)"}
 
 
+def domain_of(node: onnx.NodeProto) -> str:
+    """The domain of a node's operator; "" if it is ONNX's own."""
+    return "" if node.domain in OWN_DOMAINS else node.domain
+
+
+def schema_of(node: onnx.NodeProto, version: int) -> onnx.defs.OpSchema | None:
+    """ONNX's schema of a node's operator; None if that opset has none, or the domain is not ONNX's own."""
+    try:
+        return None if domain_of(node) else onnx.defs.get_schema(node.op_type, version, "")
+    except onnx.defs.SchemaError:
+        return None
+
+
 def function_versions(op_type: str, version: int) -> list[int]:
     """The opsets up to `version` in which ONNX defines the operator as a function of others, newest last."""
     try:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy
 import onnx
 import onnx.checker
-import onnx.defs
 import onnx.external_data_helper
 import onnx.helper
 import onnx.numpy_helper
@@ -21,12 +20,14 @@ from imgconv.errors import ModelError, UnsupportedError
 from imgconv.onnx_import.file import said
 from imgconv.onnx_import.inputs import real_inputs
 from imgconv.onnx_import.schema import (
-    ELEMENT_TYPES, OWN_DOMAINS, bound_nodes, dtype_name, function_of, function_versions, type_problem,
+    ELEMENT_TYPES, OWN_DOMAINS, bound_nodes, domain_of, dtype_name, function_of, function_versions, schema_of,
+    type_problem,
 )
 from imgconv.tensor import Tensor, origin
 
 # Each node of an unrolled loop is a launch or a part of one; more of them would take too long to run.
 UNROLLED_NODES = 10_000
+NAMED_NODES = 6  # an error message names no more nodes of an operator
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
 
 
@@ -60,6 +61,25 @@ def _reads(node: onnx.NodeProto) -> set[str]:
     return names
 
 
+def _said_missing(missing: Mapping[str, Sequence[str]], foreign: set[str]) -> str:
+    """The message that lists unsupported operators and, of other domains than ONNX's, says how to add them."""
+    listed = "; ".join(f"{op_type} ({_counted(names)})" for op_type, names in sorted(missing.items()))
+    if not foreign:
+        return f"unsupported operators: {listed}"
+    domain = min(foreign)
+    op_type = next(name for name in sorted(missing) if name.startswith(f"{domain}."))[len(domain) + 1 :]
+    return (
+        f"unsupported operators: {listed}; {', '.join(sorted(foreign))} is no domain of ONNX: register a function for "
+        f'each before the model is loaded, with @imgconv.ops.operator("{op_type}", domain="{domain}"), see README'
+    )
+
+
+def _counted(names: Sequence[str]) -> str:
+    """How many nodes, and the names of the first: "12 nodes: a, b, c, d, ..."."""
+    more = ", ..." if len(names) > NAMED_NODES else ""
+    return f"{len(names)} node{'s' * (len(names) > 1)}: {', '.join(names[:NAMED_NODES])}{more}"
+
+
 @dataclass
 class Source:
     """State shared by all graphs of a model. unrolled: the number of nodes imported from bodies so far."""
@@ -75,15 +95,17 @@ class Scope:
     A body also sees the names of the graph around it (`outer`); its own names hide those.
     """
 
-    def __init__(self, source: Source, version: int, outer: Scope | None = None) -> None:
+    def __init__(self, source: Source, opsets: Mapping[str, int], outer: Scope | None = None) -> None:
+        """opsets: the version of each domain, "" for ONNX's own."""
         self.source = source
-        self.version = version
+        self.opsets = opsets
+        self.version = opsets[""]
         self.outer = outer
         self.tensors: dict[str, Tensor | None] = {}
         self.needed: set[str] = set()
         self.context = onnx.checker.C.CheckerContext()
         self.context.ir_version = source.ir_version
-        self.context.opset_imports = {"": version}
+        self.context.opset_imports = {"": self.version}
 
     def run(self, steps: Iterable[Step], needed: set[str], outputs: Iterable[str]) -> list[Tensor]:
         """Imports the nodes; returns the tensors of the named outputs."""
@@ -115,14 +137,14 @@ class Scope:
     def refuse_unsupported(self, steps: Iterable[Step]) -> None:
         """Raises one UnsupportedError that lists all operators which are neither in the table nor functions."""
         missing: dict[str, list[str]] = {}
+        foreign: set[str] = set()
         for step in steps:
-            own = step.proto.domain in OWN_DOMAINS
-            op_type = step.proto.op_type if own else f"{step.proto.domain}.{step.proto.op_type}"
-            if not own or (ops.find(op_type) is None and not function_versions(op_type, self.version)):
-                missing.setdefault(op_type, []).append(step.name)
+            domain, op_type = domain_of(step.proto), step.proto.op_type
+            if ops.find(op_type, domain) is None and (domain or not function_versions(op_type, self.version)):
+                missing.setdefault(ops.qualified(domain, op_type), []).append(step.name)
+                foreign |= {domain} - {""}
         if missing:
-            listed = "; ".join(f"{op_type} ({', '.join(names)})" for op_type, names in sorted(missing.items()))
-            raise UnsupportedError(f"unsupported operators: {listed}", node=next(iter(missing.values()))[0])
+            raise UnsupportedError(_said_missing(missing, foreign), node=next(iter(missing.values()))[0])
 
     def add(self, step: Step) -> None:
         """Imports one node and defines its outputs."""
@@ -132,15 +154,17 @@ class Scope:
             raise ModelError(f"{node.op_type} reads {unknown[0]!r}, which nothing before it makes", node=step.name)
         inputs = tuple(self.find(name) if name else None for name in node.input)
         self.check(step, inputs)
-        function = ops.find(node.op_type)
-        if function is None:
+        domain = domain_of(node)
+        registered = ops.find(node.op_type, domain)
+        if registered is None:
             self.expand(step, inputs)
             return
         wanted = tuple(name if name in self.needed else "" for name in node.output)
-        call = ops.Call(step.name, node.op_type, self.version, inputs, self.attributes(step), wanted)
+        version = self.opsets.get(domain, 1)
+        call = ops.Call(step.name, node.op_type, version, inputs, self.attributes(step), wanted)
         try:
             with origin(step.name):
-                made = function(call)
+                made = registered.function(call)
             self.define_all(dict(zip(node.output, [made] if isinstance(made, Tensor) else made)), step.name)
         except (ValueError, ArithmeticError) as error:
             raise call.wrong(str(error)) from error
@@ -149,7 +173,7 @@ class Scope:
         """Imports a node whose operator ONNX defines as a function: the function's nodes, in a scope of their own."""
         function = function_of(step.proto, self.version, inputs)
         version = next(entry.version for entry in function.opset_import if entry.domain in OWN_DOMAINS)
-        inner = Scope(self.source, version)
+        inner = Scope(self.source, {"": version})
         inner.tensors |= dict(zip(function.input, (*inputs, *[None] * len(function.input))))
         wanted = {name: made for name, made in zip(step.proto.output, function.output) if name in self.needed}
         steps, needed = needed_steps(bound_nodes(function, step.proto, self.version), wanted.values(), f"{step.name}/")
@@ -168,7 +192,7 @@ class Scope:
             self.source.unrolled += max(len(steps), 1)
             if self.source.unrolled > UNROLLED_NODES:
                 raise UnsupportedError(f"unrolled, the loops are more than {UNROLLED_NODES} nodes", node=node)
-            inner = Scope(self.source, self.version, self)
+            inner = Scope(self.source, self.opsets, self)
             inner.refuse_unsupported(steps)
             if not stored:
                 stored.update(inner.initializers(graph, needed))
@@ -196,7 +220,11 @@ class Scope:
         self.tensors[name] = tensor.named(name)
 
     def check(self, step: Step, inputs: Sequence[Tensor | None]) -> None:
-        """Raises ModelError if the node or the types of its inputs are not what ONNX allows."""
+        """Raises ModelError if the node or the types of its inputs are not what ONNX, or the table, allows."""
+        schema = schema_of(step.proto, self.version)
+        if schema is None:
+            self.check_signature(step, inputs)
+            return
         node = onnx.NodeProto()
         node.CopyFrom(step.proto)
         node.domain = ""
@@ -205,14 +233,29 @@ class Scope:
                 # A body may read outer names, which the checker does not know; its nodes are checked one by one.
                 attribute.g.CopyFrom(onnx.GraphProto(name="body"))
         try:
-            schema = onnx.defs.get_schema(node.op_type, self.version, "")
             if not schema.deprecated:
                 onnx.checker.check_node(node, self.context)
-        except (onnx.checker.ValidationError, onnx.defs.SchemaError) as error:
+        except onnx.checker.ValidationError as error:
             raise ModelError(f"not valid ONNX: {said(error)}", node=step.name) from error
         problem = type_problem(schema, inputs)
         if problem:
             raise ModelError(f"{node.op_type}: {problem}", node=step.name)
+
+    def check_signature(self, step: Step, inputs: Sequence[Tensor | None]) -> None:
+        """Raises UnsupportedError if a node for which ONNX has no schema has more than its operator's signature."""
+        domain, op_type = domain_of(step.proto), step.proto.op_type
+        registered = ops.find(op_type, domain)
+        signature = registered.signature if registered else None
+        if signature is None:
+            if not domain:
+                raise ModelError(f"not valid ONNX: opset {self.version} has no operator {op_type}", node=step.name)
+            return
+        absent = signature.missing(inputs)
+        if absent:
+            raise ModelError(f"{op_type}: input {absent} is missing", node=step.name)
+        problem = signature.problem(inputs, [a.name for a in step.proto.attribute])
+        if problem:
+            raise UnsupportedError(f"{op_type}: unsupported: {problem}", node=step.name)
 
     def attributes(self, step: Step) -> dict[str, Any]:
         """The node's attributes as Python values: strings decoded, tensors as arrays, bodies as functions.

@@ -1,11 +1,14 @@
-"""The operators: one file per family. Importing this package fills the operator table, which `find` reads."""
+"""The operators: one file per family. Importing this package fills the operator table, which `find` reads.
+
+`operator` adds one of your own: see README, "Operators of your own".
+"""
 
 import importlib
 import pkgutil
 
-from imgconv.ops.registry import Body, Call, Operator, find, operator, supported
+from imgconv.ops.registry import Body, Call, Operator, Signature, find, operator, qualified, supported
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["Body", "Call", "Operator", "find", "operator", "supported"]
+__all__ = ["Body", "Call", "Operator", "Signature", "find", "operator", "qualified", "supported"]

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.errors import ContentError, ModelError, UnsupportedError
+from imgconv.errors import ConfigError, ContentError, ModelError, UnsupportedError
 from imgconv.tensor import Tensor
 
 T = TypeVar("T", bound=str)
@@ -27,9 +27,9 @@ class Body(Protocol):
 class Call:
     """One ONNX node, as the function of its operator sees it.
 
-    node: its name. version: the model's opset. inputs: None if an optional one is absent. attributes: those that the
-    node has; strings are str, tensors are arrays and graphs are Body (Any: each operator knows the types of its own).
-    outputs: their names, "" if nothing reads one.
+    node: its name. version: the model's opset of the operator's domain. inputs: None if an optional one is absent.
+    attributes: those that the node has; strings are str, tensors are arrays and graphs are Body (Any: each operator
+    knows the types of its own). outputs: their names, "" if nothing reads one.
     """
 
     node: str
@@ -142,26 +142,86 @@ class Call:
 
 
 Operator = Callable[[Call], "Tensor | Sequence[Tensor]"]
-_OPERATORS: dict[str, Operator] = {}
 
 
-def operator(*op_types: str) -> Callable[[Operator], Operator]:
-    """Registers a function for ONNX op types."""
+@dataclass(frozen=True)
+class Signature:
+    """What a node of a domain without ONNX schemas may have; a model that has more is refused at load.
+
+    inputs: the type of each, by name: a key of `types` or a numpy dtype; "?" after it marks an optional input, "*" the
+    last one if there may be any number of it. Inputs of one key have one type. attributes: their names.
+    """
+
+    inputs: Mapping[str, str]
+    types: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    attributes: Sequence[str] = ()
+
+    def problem(self, inputs: Sequence[Tensor | None], attributes: Iterable[str]) -> str:
+        """What of a node's inputs and attributes is not listed, as text; "" if all is."""
+        unknown = [name for name in attributes if name not in self.attributes]
+        if unknown:
+            return f"attribute {unknown[0]}"
+        names, bound = list(self.inputs), dict[str, str]()
+        if len(inputs) > len(names) and not self.inputs[names[-1]].endswith("*"):
+            return f"input {len(names)}; it has {len(names)} inputs"
+        for position, tensor in enumerate(inputs):
+            name = names[min(position, len(names) - 1)]
+            kind = self.inputs[name].rstrip("?*")
+            if tensor is None:
+                continue
+            if tensor.dtype not in self.types.get(kind, (kind,)):
+                return f"input {name} of type {tensor.dtype}; use {' or '.join(self.types.get(kind, (kind,)))}"
+            if not self.inputs[name].endswith("*") and bound.setdefault(kind, tensor.dtype) != tensor.dtype:
+                return f"input {name} of type {tensor.dtype} beside one of {bound[kind]}"
+        return ""
+
+    def missing(self, inputs: Sequence[Tensor | None]) -> str:
+        """The name of the first input that a node must have and does not; "" if it has all."""
+        given = [*inputs, *[None] * len(self.inputs)]
+        return next((n for (n, kind), t in zip(self.inputs.items(), given) if kind[-1] not in "?*" and t is None), "")
+
+
+@dataclass(frozen=True)
+class Registered:
+    """An operator of the table: its function, and what its nodes may have if ONNX has no schema for it."""
+
+    function: Operator
+    signature: Signature | None = None
+
+
+_OPERATORS: dict[tuple[str, str], Registered] = {}
+
+
+def operator(*op_types: str, domain: str = "", signature: Signature | None = None) -> Callable[[Operator], Operator]:
+    """Registers a function for op types of a domain: "" is ONNX's own. Models that are loaded after it can use them.
+
+        @imgconv.ops.operator("Twice", domain="my.domain")
+        def twice(call):
+            return call.input(0) * 2
+
+    signature: what else a node has is refused at load. Raises ConfigError if the table has one of the op types.
+    """
 
     def register(function: Operator) -> Operator:
-        for op_type in op_types:
-            assert op_type not in _OPERATORS, f"{op_type} is registered twice"
-            _OPERATORS[op_type] = function
+        taken = [op_type for op_type in op_types if (domain, op_type) in _OPERATORS]
+        if taken:
+            raise ConfigError(f"operator {qualified(domain, taken[0])} is registered twice")
+        _OPERATORS.update({(domain, op_type): Registered(function, signature) for op_type in op_types})
         return function
 
     return register
 
 
-def find(op_type: str) -> Operator | None:
-    """The function for an ONNX op type; None if the table has none."""
-    return _OPERATORS.get(op_type)
+def find(op_type: str, domain: str = "") -> Registered | None:
+    """The entry of an op type; None if the table has none."""
+    return _OPERATORS.get((domain, op_type))
+
+
+def qualified(domain: str, op_type: str) -> str:
+    """An operator's name in messages: com.microsoft.FusedConv; without the domain if it is ONNX's own."""
+    return f"{domain}.{op_type}" if domain else op_type
 
 
 def supported() -> tuple[str, ...]:
-    """Every op type of the table, sorted."""
-    return tuple(sorted(_OPERATORS))
+    """The qualified name of every operator of the table, sorted."""
+    return tuple(sorted(qualified(*key) for key in _OPERATORS))

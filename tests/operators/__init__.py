@@ -28,7 +28,10 @@ class Constant:
 
 @dataclass(frozen=True)
 class Case:
-    """A model of one node. outputs: how many of its outputs are compared; low: the least random input."""
+    """A model of one node. outputs: how many of its outputs are compared; low: the least random input.
+
+    opset: of ONNX's own operators; one of another domain is of that domain's version 1.
+    """
 
     op_type: str
     opset: int
@@ -37,6 +40,7 @@ class Case:
     outputs: int = 1
     low: float = -2.0
     tolerance: float = 2e-6
+    domain: str = ""
 
     def __str__(self) -> str:
         return f"{self.op_type}-{self.opset}"
@@ -90,8 +94,11 @@ def model_of(case: Case) -> tuple[onnx.ModelProto, dict[str, Any]]:
         elif given is not None:
             feeds[name] = given
     outputs = [f"y{i}" for i in range(case.outputs)]
-    node = onnx.helper.make_node(case.op_type, names, outputs, name="node", **case.attributes)
-    return make_model([node], feeds, outputs, case.opset, constants), feeds
+    node = onnx.helper.make_node(case.op_type, names, outputs, name="node", domain=case.domain, **case.attributes)
+    model = make_model([node], feeds, outputs, case.opset, constants)
+    if case.domain:
+        model.opset_import.append(onnx.helper.make_opsetid(case.domain, 1))
+    return model, feeds
 
 
 def check(case: Case, engine: str | DeviceInfo) -> None:

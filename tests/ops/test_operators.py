@@ -58,7 +58,8 @@ def test_every_operator_has_a_case() -> None:
     families = [FAMILIES]
     for file in ("deformable", "einsum", "quantization", "recurrent"):
         families.append(importlib.import_module(f"test_{file}").FAMILIES)
-    compared = {case.op_type for each in families for cases in each.values() for case in cases}
+    cases = [case for each in families for cases in each.values() for case in cases]
+    compared = {ops.qualified(case.domain, case.op_type) for case in cases}
     # tests/ops/test_control_flow.py has models of more than one node.
     assert set(ops.supported()) - compared == {"Swish", "CumProd", "If", "Loop", "Scan"}
 
