@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import pi, sqrt
 
-from imgconv.ops.registry import Call, operator
+from imgconv.ops.registry import FLOATS, MICROSOFT, Call, Signature, operator
 from imgconv.tensor import Tensor, less, where
 
 
@@ -109,9 +109,41 @@ def softsign(call: Call) -> Tensor:
 @operator("Gelu")
 def gelu(call: Call) -> Tensor:
     """x/2 * (1 + erf(x / sqrt(2))), or the tanh approximation of it; Hendrycks and Gimpel, arXiv:1606.08415."""
+    exact = call.choice("approximate", "none", ("none", "tanh")) == "none"
+    return _gelu(call.input(0)) if exact else _fast_gelu(call.input(0))
+
+
+@operator("Gelu", "BiasGelu", domain=MICROSOFT, signature=Signature({"X": "T", "B": "T?"}, {"T": FLOATS}))
+def bias_gelu(call: Call) -> Tensor:
+    """Gelu of x + bias; the bias is along the last axis."""
+    return _gelu(_biased(call))
+
+
+@operator("FastGelu", domain=MICROSOFT, signature=Signature({"X": "T", "bias": "T?"}, {"T": FLOATS}))
+def fast_gelu(call: Call) -> Tensor:
+    """The tanh approximation of Gelu, of x + bias; the bias is along the last axis."""
+    return _fast_gelu(_biased(call))
+
+
+@operator("QuickGelu", domain=MICROSOFT, signature=Signature({"X": "T"}, {"T": FLOATS}, ("alpha",)))
+def quick_gelu(call: Call) -> Tensor:
+    """x * sigmoid(alpha*x)."""
     x = call.input(0)
-    if call.choice("approximate", "none", ("none", "tanh")) == "none":
-        return x * 0.5 * ((x * sqrt(0.5)).apply("erf") + 1)
+    return x * (x * call.number("alpha", 1.702)).sigmoid()
+
+
+def _biased(call: Call) -> Tensor:
+    x, bias = call.input(0), call.optional(1)
+    if bias is not None and bias.shape != x.shape[-1:]:
+        raise call.wrong(f"a bias of shape {list(bias.shape)} for {list(x.shape)}")
+    return x if bias is None else x + bias
+
+
+def _gelu(x: Tensor) -> Tensor:
+    return x * 0.5 * ((x * sqrt(0.5)).apply("erf") + 1)
+
+
+def _fast_gelu(x: Tensor) -> Tensor:
     return x * 0.5 * (((x + x * x * x * 0.044715) * sqrt(2 / pi)).tanh() + 1)
 
 

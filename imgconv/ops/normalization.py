@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.ops.registry import Call, operator
+from imgconv.ops.registry import FLOATS, MICROSOFT, Call, Signature, operator
 from imgconv.tensor import Tensor, elementwise, where
 
 
@@ -59,31 +59,69 @@ def instance_normalization(call: Call) -> Tensor:
     return _scaled(x, centred, inverse, scale.reshape(-1, *ones), bias.reshape(-1, *ones))
 
 
-@operator("LayerNormalization")
+_LAYER_TYPES = {"T": FLOATS, "V": FLOATS}
+_LAYER_ATTRIBUTES = ("axis", "epsilon", "stash_type")
+# onnxruntime has it at every opset, ONNX since 17.
+_LAYER = Signature({"X": "T", "Scale": "V", "B": "V?"}, _LAYER_TYPES, _LAYER_ATTRIBUTES)
+
+
+@operator("LayerNormalization", signature=_LAYER)
 def layer_normalization(call: Call) -> list[Tensor]:
-    """(x - mean) / sqrt(var + epsilon) * scale + bias over all axes from `axis` on."""
+    """(x - mean) / sqrt(var + epsilon) * scale + bias over all axes from `axis` on, in the type of the scale."""
     x, scale, bias = call.input(0), call.input(1), call.optional(2)
     axes = range(call.axis(call.attribute("axis", -1), x.rank), x.rank)
     _check_stash_type(call)
     centred, inverse, mean = _standardise(x, axes, call.number("epsilon", 1e-5))
-    result = _scaled(x, centred, inverse, scale, bias)
-    if result.shape != x.shape:
-        raise call.wrong(f"scale {list(scale.shape)} does not broadcast to {list(x.shape)}")
-    return [result, mean, inverse]
+    return [_checked(call, x, _scaled(scale, centred, inverse, scale, bias)), mean, inverse]
 
 
 @operator("RMSNormalization")
 def rms_normalization(call: Call) -> Tensor:
     """x / sqrt(mean(x**2) + epsilon) * scale over all axes from `axis` on; Zhang and Sennrich, arXiv:1910.07467."""
+    return simplified_layer_normalization(call)[0]
+
+
+@operator("SimplifiedLayerNormalization", signature=Signature(
+    {"X": "T", "scale": "V"}, _LAYER_TYPES, _LAYER_ATTRIBUTES))
+def simplified_layer_normalization(call: Call) -> list[Tensor]:
+    """RMSNormalization, and its factor 1 / sqrt(mean(x**2) + epsilon); onnxruntime has it in ONNX's own domain."""
     x, scale = call.input(0), call.input(1)
     axes = range(call.axis(call.attribute("axis", -1), x.rank), x.rank)
     _check_stash_type(call)
-    wide = x.cast("float32")
-    inverse = ((wide * wide).mean(axes, keepdims=True) + call.number("epsilon", 1e-5)).sqrt().apply("reciprocal")
-    result = _scaled(x, wide, inverse, scale, None)
-    if result.shape != x.shape:
-        raise call.wrong(f"scale {list(scale.shape)} does not broadcast to {list(x.shape)}")
-    return result
+    inverse = _root_mean_square(x, axes, call.number("epsilon", 1e-5))
+    return [_checked(call, x, _scaled(scale, x.cast("float32"), inverse, scale, None)), inverse]
+
+
+_SKIP_TYPES = {"T": FLOATS}
+
+
+@operator("SkipLayerNormalization", domain=MICROSOFT, signature=Signature(
+    {"input": "T", "skip": "T", "gamma": "T", "beta": "T?", "bias": "T?"}, _SKIP_TYPES, ("epsilon",)))
+def skip_layer_normalization(call: Call) -> list[Tensor]:
+    """LayerNormalization over the last axis of s = input + skip + bias; also its mean, its factor, and s."""
+    total = _skipped(call, 4)
+    centred, inverse, mean = _standardise(total, [total.rank - 1], call.number("epsilon", 1e-12))
+    made = _scaled(total, centred, inverse, call.input(2), call.optional(3))
+    return [_checked(call, total, made), mean, inverse, total]
+
+
+@operator("SkipSimplifiedLayerNormalization", domain=MICROSOFT, signature=Signature(
+    {"input": "T", "skip": "T", "gamma": "T", "bias": "T?"}, _SKIP_TYPES, ("epsilon",)))
+def skip_simplified_layer_normalization(call: Call) -> list[Tensor]:
+    """RMSNormalization over the last axis of s = input + skip + bias; also no mean, its factor, and s."""
+    if call.wants(1):
+        raise call.unsupported("its second output, a mean that it does not compute")
+    total = _skipped(call, 3)
+    inverse = _root_mean_square(total, [total.rank - 1], call.number("epsilon", 1e-12))
+    made = _scaled(total, total.cast("float32"), inverse, call.input(2), None)
+    return [_checked(call, total, made), inverse, inverse, total]
+
+
+def _skipped(call: Call, position: int) -> Tensor:
+    """input + skip + bias, in float rounded once; the bias is the input at `position`."""
+    x, skip, bias = call.input(0), call.input(1), call.optional(position)
+    total = x.cast("float32") + skip.cast("float32")
+    return _checked(call, x, (total if bias is None else total + bias.cast("float32")).cast(x.dtype))
 
 
 @operator("GroupNormalization")
@@ -105,6 +143,33 @@ def group_normalization(call: Call) -> Tensor:
     split = x.reshape(x.shape[0], groups, -1, *x.shape[2:])
     centred, inverse, _ = _standardise(split, range(2, split.rank), call.number("epsilon", 1e-5))
     return _scaled(split, centred, inverse, *(t.reshape(*shape) for t in by_group)).reshape(*x.shape)
+
+
+_GROUPS = Signature(
+    {"X": "T", "gamma": "M", "beta": "M", "skip": "T?", "bias": "T?"}, {"T": FLOATS, "M": FLOATS},
+    ("activation", "channels_last", "epsilon", "groups"),
+)
+
+
+@operator("GroupNorm", "SkipGroupNorm", domain=MICROSOFT, signature=_GROUPS)
+def group_norm(call: Call) -> list[Tensor]:
+    """GroupNormalization of s = X + skip + bias, then x * sigmoid(x) if activation is 1; also s. By default NHWC."""
+    x, skip, bias, groups = call.input(0), call.optional(3), call.optional(4), int(call.attribute("groups", 0))
+    last, scale, shift = call.flag("channels_last", True), call.input(1), call.input(2)
+    channels = x.shape[-1 if last else 1] if x.rank == 4 else 0
+    if groups < 1 or not channels or channels % groups or not scale.shape == shift.shape == (channels,):
+        raise call.wrong(f"{groups} groups of {list(x.shape)} with gamma {list(scale.shape)} and {list(shift.shape)}")
+    total = x.transpose(0, 3, 1, 2) if last else x
+    if skip is not None:
+        flat = skip.reshape(*skip.shape, 1, 1) if skip.rank == 2 else skip
+        total = total + (flat.transpose(0, 3, 1, 2) if last and skip.rank == 4 else flat)
+    total = total if bias is None else total + bias.reshape(-1, 1, 1)
+    split = total.reshape(total.shape[0], groups, channels // groups, *total.shape[2:])
+    centred, inverse, _ = _standardise(split, [2, 3, 4], call.number("epsilon", 1e-5))
+    factors = (t.cast("float32").reshape(groups, channels // groups, 1, 1) for t in (scale, shift))
+    made = _scaled(centred, centred, inverse, *factors).reshape(*total.shape)
+    made = (made.silu() if call.flag("activation") else made).cast(x.dtype)
+    return [t.transpose(0, 2, 3, 1) if last else t for t in (made, total)]
 
 
 @operator("MeanVarianceNormalization")
@@ -151,6 +216,19 @@ def _standardise(x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor
     centred = wide - mean
     var = (centred * centred).mean(axes, keepdims=True)
     return centred, (var + epsilon).sqrt().apply("reciprocal"), mean
+
+
+def _root_mean_square(x: Tensor, axes: Sequence[int], epsilon: float) -> Tensor:
+    """1 / sqrt(mean(x**2) + epsilon) in float32; reduced axes keep length 1."""
+    wide = x.cast("float32")
+    return ((wide * wide).mean(axes, keepdims=True) + epsilon).sqrt().apply("reciprocal")
+
+
+def _checked(call: Call, x: Tensor, result: Tensor) -> Tensor:
+    """The result. Raises ModelError if it does not have the shape of x."""
+    if result.shape != x.shape:
+        raise call.wrong(f"a parameter does not broadcast to {list(x.shape)}")
+    return result
 
 
 def _scaled(x: Tensor, centred: Tensor, inverse: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:

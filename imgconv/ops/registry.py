@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy
@@ -13,6 +13,8 @@ from imgconv.errors import ConfigError, ContentError, ModelError, UnsupportedErr
 from imgconv.tensor import Tensor
 
 T = TypeVar("T", bound=str)
+MICROSOFT = "com.microsoft"  # the domain of what onnxruntime's own optimizer and quantizer write
+FLOATS = ("float32", "float16")
 NARROW = ("int8", "uint8", "int16", "uint16")
 
 
@@ -45,6 +47,10 @@ class Call:
         if found is None:
             raise self.wrong(f"input {position} is missing")
         return found
+
+    def with_inputs(self, *inputs: Tensor | None) -> Call:
+        """The same node with other inputs, for the function of a further operator."""
+        return replace(self, inputs=inputs)
 
     def optional(self, position: int) -> Tensor | None:
         """An input; None if it is absent."""
@@ -142,6 +148,7 @@ class Call:
 
 
 Operator = Callable[[Call], "Tensor | Sequence[Tensor]"]
+Function = TypeVar("Function", bound=Operator)
 
 
 @dataclass(frozen=True)
@@ -192,7 +199,7 @@ class Registered:
 _OPERATORS: dict[tuple[str, str], Registered] = {}
 
 
-def operator(*op_types: str, domain: str = "", signature: Signature | None = None) -> Callable[[Operator], Operator]:
+def operator(*op_types: str, domain: str = "", signature: Signature | None = None) -> Callable[[Function], Function]:
     """Registers a function for op types of a domain: "" is ONNX's own. Models that are loaded after it can use them.
 
         @imgconv.ops.operator("Twice", domain="my.domain")
@@ -202,7 +209,7 @@ def operator(*op_types: str, domain: str = "", signature: Signature | None = Non
     signature: what else a node has is refused at load. Raises ConfigError if the table has one of the op types.
     """
 
-    def register(function: Operator) -> Operator:
+    def register(function: Function) -> Function:
         taken = [op_type for op_type in op_types if (domain, op_type) in _OPERATORS]
         if taken:
             raise ConfigError(f"operator {qualified(domain, taken[0])} is registered twice")

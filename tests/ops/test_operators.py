@@ -15,6 +15,8 @@ from operators.elementwise import ELEMENTWISE
 from operators.halves import HALVES
 from operators.indexing import INDEXING
 from operators.integers import INTEGERS, NARROW, wrapping_model
+from operators.microsoft import COMPUTED as MICROSOFT_COMPUTED
+from operators.microsoft import MICROSOFT
 from operators.movement import MOVEMENTS
 from operators.normalization import NORMALISATIONS
 from operators.pooling import POOLING
@@ -35,7 +37,7 @@ FAMILIES = {
     "elementwise": ELEMENTWISE, "activation": ACTIVATIONS, "convolution": CONVOLUTIONS, "pooling": POOLING,
     "normalization": NORMALISATIONS, "reduction": REDUCTIONS, "movement": MOVEMENTS, "product": PRODUCTS,
     "ranks": RANKS, "constants": SHAPES_AND_CONSTANTS, "half": HALVES, "resize": RESIZES,
-    "indexing": INDEXING, "selection": SELECTIONS, "sampling": SAMPLINGS, "integer": INTEGERS,
+    "indexing": INDEXING, "selection": SELECTIONS, "sampling": SAMPLINGS, "integer": INTEGERS, "microsoft": MICROSOFT,
 }
 ALL = [
     pytest.param(case, id=f"{family}-{case}-{n}") for family, cases in FAMILIES.items() for n, case in enumerate(cases)
@@ -59,6 +61,7 @@ def test_every_operator_has_a_case() -> None:
     for file in ("deformable", "einsum", "quantization", "recurrent"):
         families.append(importlib.import_module(f"test_{file}").FAMILIES)
     cases = [case for each in families for cases in each.values() for case in cases]
+    cases += [case for case, _ in MICROSOFT_COMPUTED]
     compared = {ops.qualified(case.domain, case.op_type) for case in cases}
     # tests/ops/test_control_flow.py has models of more than one node.
     assert set(ops.supported()) - compared == {"Swish", "CumProd", "If", "Loop", "Scan"}
@@ -135,7 +138,9 @@ COMPUTED = [
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(("case", "expected"), [pytest.param(c, e, id=f"{c}-{n}") for n, (c, e) in enumerate(COMPUTED)])
+@pytest.mark.parametrize(("case", "expected"), [
+    pytest.param(case, expected, id=f"{case}-{n}") for n, (case, expected) in enumerate(COMPUTED + MICROSOFT_COMPUTED)
+])
 def test_computed(case: Case, expected: Any, engine: str) -> None:
     model, feeds = model_of(case)
     assert_close(run_model(model, feeds, engine), {"y0": expected}, 2e-6)

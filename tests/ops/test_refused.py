@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 from operators import Case, Constant, floats, half, ints, model_of, scalar, whole
+from operators.microsoft import REFUSED as MICROSOFT_REFUSED
 from support import run_model
 
 from imgconv.errors import ModelError, UnsupportedError
@@ -129,7 +130,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("case", "fragment"), [pytest.param(*row, id=f"{row[0]}-{n}") for n,
-    row in enumerate(REFUSED)])
+    row in enumerate(REFUSED + MICROSOFT_REFUSED)])
 def test_refused(case: Case, fragment: str) -> None:
     model, feeds = model_of(case)
     with pytest.raises(UnsupportedError, match=fragment) as caught:
