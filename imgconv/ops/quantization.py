@@ -32,7 +32,7 @@ def quantize_linear(call: Call) -> Tensor:
     if call.attribute("precision", None) not in (None, "undefined", "float32"):
         raise call.unsupported(f"precision {call.attribute('precision', None)}; the division is done in float")
     scale = _spread(call, call.input(1), x).cast("float32")
-    return _quantised(x.cast("float32") / scale, None if zero is None else _spread(call, zero, x), dtype)
+    return quantised(x.cast("float32") / scale, None if zero is None else _spread(call, zero, x), dtype)
 
 
 @operator("DequantizeLinear")
@@ -42,11 +42,11 @@ def dequantize_linear(call: Call) -> Tensor:
     dtype = call.attribute("output_dtype", None) or scale.dtype
     if dtype not in ("float32", "float16"):
         raise call.unsupported(f"to {dtype}; use float32 or float16")
-    centred = _centred(x, None if zero is None else _spread(call, zero, x))
+    integers = centred(x, None if zero is None else _spread(call, zero, x))
     scale = _spread(call, scale, x).cast("float32")
-    made = (centred.cast("float32") * scale).cast(dtype)
-    if scale.is_constant and centred.dtype == "int8":
-        made.quantised = centred, scale
+    made = (integers.cast("float32") * scale).cast(dtype)
+    if scale.is_constant and integers.dtype == "int8":
+        made.quantised = integers, scale
     return made
 
 
@@ -66,25 +66,25 @@ def _spread(call: Call, by: Tensor, x: Tensor) -> Tensor:
     return by.reshape(-1, *[1] * (x.rank - axis - 1))
 
 
-def _quantised(x: Tensor, zero: Tensor | None, dtype: str) -> Tensor:
-    """saturate(round(x) + zero)."""
-    rounded = x.apply("round")
+def quantised(x: Tensor, zero: Tensor | None, dtype: str, rounds_last: bool = False) -> Tensor:
+    """saturate(round(x) + zero), or saturate(round(x + zero)): ties go to the even neighbour of another number."""
     limits = numpy.iinfo(dtype)
+    rounded = x if rounds_last else x.apply("round")
     shifted = rounded if zero is None else rounded + zero.cast("float32")
-    return shifted.clip(limits.min, limits.max).cast(dtype)
+    return (shifted.apply("round") if rounds_last else shifted).clip(limits.min, limits.max).cast(dtype)
 
 
 @operator("ConvInteger")
 def conv_integer(call: Call) -> Tensor:
     """The convolution of x - x_zero_point with w - w_zero_point, in int32."""
-    parts, bound = _convolve(call, call.input(0), call.optional(2), call.input(1), call.optional(3))
+    parts, bound = convolve(call, call.input(0), call.optional(2), call.input(1), call.optional(3))
     return _exact(call, parts, bound)
 
 
 @operator("MatMulInteger")
 def matmul_integer(call: Call) -> Tensor:
     """The matrix product of a - a_zero_point and b - b_zero_point, in int32."""
-    parts, bound = _multiply(call, call.input(0), call.optional(2), call.input(1), call.optional(3))
+    parts, bound = multiply(call, call.input(0), call.optional(2), call.input(1), call.optional(3))
     return _exact(call, parts, bound)
 
 
@@ -92,7 +92,7 @@ def matmul_integer(call: Call) -> Tensor:
 def qlinear_conv(call: Call) -> Tensor:
     """The convolution's int32 sums, with the bias, times x_scale * w_scale / y_scale, quantised with y's zero point."""
     x, weight = call.input(0), call.input(3)
-    parts, bound = _convolve(call, x, call.input(2), weight, call.input(5))
+    parts, bound = convolve(call, x, call.input(2), weight, call.input(5))
     by_channel = (-1, *[1] * (x.rank - 2))
     bias = call.optional(8)
     if bias is not None:
@@ -103,18 +103,18 @@ def qlinear_conv(call: Call) -> Tensor:
     if scales[1].size not in (1, weight.shape[0]):
         raise call.wrong(f"w_scale {list(scales[1].shape)} for {weight.shape[0]} channels")
     factor = scales[0] * scales[1].reshape(*by_channel) / scales[2]
-    return _quantised(_total(parts, bound, bias) * factor, _scale(call, 7), call.input(7).dtype)
+    return quantised(total(parts, bound, bias) * factor, _scale(call, 7), call.input(7).dtype)
 
 
 @operator("QLinearMatMul")
 def qlinear_matmul(call: Call) -> Tensor:
     """The product's int32 sums times a_scale * b_scale / y_scale, quantised with y's zero point."""
     a, b = call.input(0), call.input(3)
-    parts, bound = _multiply(call, a, call.input(2), b, call.input(5))
-    scales = _by_row(call, call.input(1), a), _by_column(call, call.input(4), b), _by_row(call, call.input(6), a)
+    parts, bound = multiply(call, a, call.input(2), b, call.input(5))
+    scales = _by_row(call, call.input(1), a), by_column(call, call.input(4), b), _by_row(call, call.input(6), a)
     scale_a, scale_b, scale_y = (s.cast("float32") for s in scales)
-    total = _total(parts, bound, None)
-    return _quantised(total * (scale_a * scale_b / scale_y), _by_row(call, call.input(7), a), call.input(7).dtype)
+    product = total(parts, bound, None) * (scale_a * scale_b / scale_y)
+    return quantised(product, _by_row(call, call.input(7), a), call.input(7).dtype)
 
 
 def _scale(call: Call, position: int) -> Tensor:
@@ -134,7 +134,7 @@ def _by_row(call: Call, by: Tensor, a: Tensor) -> Tensor:
     return by.reshape(*by.shape, 1) if by.rank == 1 else by
 
 
-def _by_column(call: Call, by: Tensor, b: Tensor) -> Tensor:
+def by_column(call: Call, by: Tensor, b: Tensor) -> Tensor:
     """A scale or zero point of a matrix's columns: a scalar, a vector, or a tensor of the matrix's rank."""
     if by.size == 1:
         return by.reshape()
@@ -146,7 +146,7 @@ def _by_column(call: Call, by: Tensor, b: Tensor) -> Tensor:
 # Sums of products of integers: (partial sums that are each exact, a bound of their total)
 
 
-def _convolve(
+def convolve(
     call: Call, x: Tensor, x_zero: Tensor | None, weight: Tensor, w_zero: Tensor | None
 ) -> tuple[list[Tensor], int]:
     """The convolution as partial sums, each over some of the input channels, and a bound of their total."""
@@ -157,7 +157,7 @@ def _convolve(
             raise call.wrong(f"w_zero_point {list(w_zero.shape)} for {weight.shape[0]} channels")
         w_zero = w_zero.reshape(-1, *[1] * (weight.rank - 1))
     low, high = _span(x, x_zero)
-    x, weight = _centred(x, x_zero), _centred(weight, w_zero)
+    x, weight = centred(x, x_zero), centred(weight, w_zero)
     compute = convolution_of(call, x, weight)
     terms = _terms(weight, low, high)
     by_channel = numpy.moveaxis(terms, 2, 0).reshape(weight.shape[1], 2, weight.shape[0], -1).sum(axis=-1)
@@ -172,15 +172,15 @@ def _convolve(
     return _split(call, by_channel, part)
 
 
-def _multiply(
+def multiply(
     call: Call, a: Tensor, a_zero: Tensor | None, b: Tensor, b_zero: Tensor | None
 ) -> tuple[list[Tensor], int]:
     """The matrix product as partial sums, each over some columns of a and rows of b, and a bound of their total."""
     if not a.rank or not b.rank:
         raise call.wrong("a scalar has no matrix product")
     low, high = _span(a, a_zero)
-    a = _centred(a, None if a_zero is None else _by_row(call, a_zero, a))
-    b = _centred(b, None if b_zero is None else _by_column(call, b_zero, b))
+    a = centred(a, None if a_zero is None else _by_row(call, a_zero, a))
+    b = centred(b, None if b_zero is None else by_column(call, b_zero, b))
     axis = max(b.rank - 2, 0)
     by_row = numpy.moveaxis(_terms(b, low, high), axis + 1, 0).reshape(b.shape[axis], -1)
 
@@ -190,7 +190,7 @@ def _multiply(
     return _split(call, by_row, part)
 
 
-def _centred(x: Tensor, zero: Tensor | None) -> Tensor:
+def centred(x: Tensor, zero: Tensor | None) -> Tensor:
     """x - zero as int32, or as int8 (one byte an element on the device) if it is a constant within -127 .. 127."""
     wide = x.cast("int32") if zero is None else x.cast("int32") - zero.cast("int32")
     fits = wide.is_constant and x.dtype != "int32" and numpy.abs(wide.numpy()).max(initial=0) <= 127
@@ -240,7 +240,7 @@ def _exact(call: Call, parts: list[Tensor], bound: int) -> Tensor:
     return parts[0]
 
 
-def _total(parts: list[Tensor], bound: int, bias: Tensor | None) -> Tensor:
+def total(parts: list[Tensor], bound: int, bias: Tensor | None) -> Tensor:
     """The total in float, rounded once. If it may exceed 2**24, multiples of 4096 and remainders are summed apart."""
     if bias is not None:
         parts = [*parts, bias]
@@ -262,7 +262,7 @@ def _halves(part: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _sum(tensors: list[Tensor]) -> Tensor:
-    total = tensors[0]
+    made = tensors[0]
     for tensor in tensors[1:]:
-        total = total + tensor
-    return total
+        made = made + tensor
+    return made
