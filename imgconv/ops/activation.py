@@ -31,7 +31,7 @@ def prelu(call: Call) -> Tensor:
     return result
 
 
-@operator("ThresholdedRelu")
+@operator("ThresholdedRelu", signature=Signature({"X": "T"}, {"T": FLOATS}, ("alpha",)))
 def thresholded_relu(call: Call) -> Tensor:
     """x if x > alpha, else 0."""
     x = call.input(0)

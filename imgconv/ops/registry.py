@@ -52,6 +52,10 @@ class Call:
         """The same node with other inputs, for the function of a further operator."""
         return replace(self, inputs=inputs)
 
+    def with_attributes(self, attributes: Mapping[str, Any]) -> Call:
+        """The same node with other attributes, for the function of a further operator."""
+        return replace(self, attributes=attributes)
+
     def optional(self, position: int) -> Tensor | None:
         """An input; None if it is absent."""
         return self.inputs[position] if position < len(self.inputs) else None

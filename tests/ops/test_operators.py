@@ -12,6 +12,7 @@ from operators.activation import ACTIVATIONS
 from operators.constants import SHAPES_AND_CONSTANTS
 from operators.convolution import CONVOLUTIONS
 from operators.elementwise import ELEMENTWISE
+from operators.features import FEATURES, PREVIEWS
 from operators.halves import HALVES
 from operators.indexing import INDEXING
 from operators.integers import INTEGERS, NARROW, wrapping_model
@@ -38,6 +39,7 @@ FAMILIES = {
     "normalization": NORMALISATIONS, "reduction": REDUCTIONS, "movement": MOVEMENTS, "product": PRODUCTS,
     "ranks": RANKS, "constants": SHAPES_AND_CONSTANTS, "half": HALVES, "resize": RESIZES,
     "indexing": INDEXING, "selection": SELECTIONS, "sampling": SAMPLINGS, "integer": INTEGERS, "microsoft": MICROSOFT,
+    "preview": PREVIEWS, "features": FEATURES,
 }
 ALL = [
     pytest.param(case, id=f"{family}-{case}-{n}") for family, cases in FAMILIES.items() for n, case in enumerate(cases)
@@ -64,7 +66,7 @@ def test_every_operator_has_a_case() -> None:
     cases += [case for case, _ in MICROSOFT_COMPUTED]
     compared = {ops.qualified(case.domain, case.op_type) for case in cases}
     # tests/ops/test_control_flow.py has models of more than one node.
-    assert set(ops.supported()) - compared == {"Swish", "CumProd", "If", "Loop", "Scan"}
+    assert set(ops.supported()) - compared == {"Swish", "CumProd", "If", "Loop", "Scan", "ai.onnx.ml.ZipMap"}
 
 
 # What onnxruntime does not do, or not as ONNX's text says: the expected values are computed here.
@@ -144,6 +146,16 @@ COMPUTED = [
 def test_computed(case: Case, expected: Any, engine: str) -> None:
     model, feeds = model_of(case)
     assert_close(run_model(model, feeds, engine), {"y0": expected}, 2e-6)
+
+
+@pytest.mark.parametrize("names", [{"classlabels_int64s": [5, 7, 9]}, {"classlabels_strings": ["cat", "dog", "cow"]}])
+def test_the_output_of_zip_map_is_the_tensor_of_its_numbers(names: Any) -> None:
+    """One row for each element of the batch, the columns in the order of the classes."""
+    model, feeds = model_of(Case("ZipMap", 13, ((4, 3),), names, domain="ai.onnx.ml"))
+    model.opset_import[1].version = 3
+    (labels,) = names.values()
+    rows = [[row[label] for label in labels] for row in run_oracle(model, feeds)["y0"]]
+    assert_close(run_model(model, feeds), {"y0": numpy.float32(rows)}, 0)
 
 
 @pytest.mark.parametrize("dtype", NARROW)

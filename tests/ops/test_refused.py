@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy
 import pytest
 from operators import Case, Constant, floats, half, ints, model_of, scalar, whole
+from operators.features import REFUSED as FEATURES_REFUSED
+from operators.features import WRONG as FEATURES_WRONG
 from operators.microsoft import REFUSED as MICROSOFT_REFUSED
 from support import run_model
 
@@ -130,7 +132,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("case", "fragment"), [pytest.param(*row, id=f"{row[0]}-{n}") for n,
-    row in enumerate(REFUSED + MICROSOFT_REFUSED)])
+    row in enumerate(REFUSED + MICROSOFT_REFUSED + FEATURES_REFUSED)])
 def test_refused(case: Case, fragment: str) -> None:
     model, feeds = model_of(case)
     with pytest.raises(UnsupportedError, match=fragment) as caught:
@@ -138,7 +140,8 @@ def test_refused(case: Case, fragment: str) -> None:
     assert caught.value.node == "node"
 
 
-@pytest.mark.parametrize(("case", "fragment"), [pytest.param(*row, id=f"{row[0]}-{n}") for n, row in enumerate(WRONG)])
+@pytest.mark.parametrize(("case", "fragment"), [pytest.param(*row, id=f"{row[0]}-{n}")
+    for n, row in enumerate(WRONG + FEATURES_WRONG)])
 def test_wrong(case: Case, fragment: str) -> None:
     model, feeds = model_of(case)
     with pytest.raises(ModelError, match=fragment) as caught:
