@@ -11,10 +11,10 @@ from typing import Union
 import onnx
 
 from imgconv.arrays import Arrays, Shapes
-from imgconv.errors import ModelError
+from imgconv.errors import InputError, ModelError, UnsupportedError
 from imgconv.graph.nodes import Graph
 from imgconv.onnx_import.file import opset_of, opsets_of, prepared, read_file
-from imgconv.onnx_import.inputs import declaration, read_inputs, real_inputs, with_content
+from imgconv.onnx_import.inputs import declaration, read_inputs, real_inputs, size_clash, with_content
 from imgconv.onnx_import.scope import UNROLLED_NODES, Scope, Source, needed_steps
 from imgconv.tensor import build_graph
 
@@ -26,7 +26,7 @@ def import_onnx(model: Model, shapes: Shapes | None = None, contents: Arrays | N
 
     shapes gives sizes to symbolic dimensions: by input, ``{"images": (1, 3, 224, 224)}``, or by the dimension's name,
     ``{"height": 224}``. A first dimension (the batch) without a size is 1; every other one must be given.
-    Dimensions of one name have one size. Dimensions without a name, or called "?", "-1" or "None", are independent.
+    A dimension that is not given has the size of another one of its name, unless the name is "", "?", "-1" or "None".
     contents: arrays for inputs that become constants of the Graph, which then does not have these inputs.
 
     An initializer that is also listed as an input is a constant. Tensors that depend on no input are computed during
@@ -80,6 +80,17 @@ class _Importer:
         self.scope = Scope(Source(folder, proto.ir_version), {**opsets_of(proto), "": opset_of(proto)})
 
     def run(self) -> Graph:
+        try:
+            return self._imported()
+        except UnsupportedError:
+            raise
+        except ModelError as error:
+            clash = size_clash(real_inputs(self.graph), self.shapes)
+            if clash:
+                raise InputError(clash) from error
+            raise
+
+    def _imported(self) -> Graph:
         names = [value.name for value in self.graph.output]
         steps, needed = needed_steps(self.graph.node, names)
         self.scope.refuse_unsupported(steps)

@@ -33,8 +33,9 @@ def read_inputs(values: Sequence[onnx.ValueInfoProto], shapes: Shapes) -> Iterat
         _check_key(key, isinstance(given, Sequence), tuple(declared), tuple(sorted(symbols)))
     whole = {key: given for key, given in shapes.items() if isinstance(given, Sequence)}
     sizes = {key: _size(key, given) for key, given in shapes.items() if key not in whole}
-    givers = dict.fromkeys(sizes, "shapes")
-    fixed = {key: _given_shape(key, declared[key][1], given, sizes, givers) for key, given in whole.items()}
+    for name, given in whole.items():
+        sizes = {**_sizes_of(name, declared[name][1], given, sizes), **sizes}
+    fixed = {name: _given_shape(name, declared[name][1], given) for name, given in whole.items()}
     for name, (dtype, dimensions) in declared.items():
         yield Tensor.input(name, fixed[name] if name in fixed else _completed(name, dimensions, sizes), dtype)
 
@@ -74,13 +75,38 @@ def _size(name: str, value: object, smallest: int = 1) -> int:
     return int(value)
 
 
-def _given_shape(
-    name: str, dimensions: list[int | str] | None, shape: Sequence[int], sizes: dict[str, int], givers: dict[str, str]
-) -> Shape:
-    """The shape given for an input, checked. Adds the sizes of named dimensions to `sizes`.
+def size_clash(values: Sequence[onnx.ValueInfoProto], shapes: Shapes) -> str:
+    """Where `shapes` gives dimensions of one name different sizes, as text; "" if it nowhere does.
 
-    givers: for each name in `sizes`, what gave its size, for error messages.
+    onnxruntime allows it, because exporters give unrelated dimensions a common name. So it is said only if the model
+    cannot be read with these shapes.
     """
+    found: dict[str, tuple[int, str]] = {
+        name: (int(size), "shapes") for name, size in shapes.items() if not isinstance(size, Sequence)
+    }
+    for name, (_, dimensions) in ((value.name, declaration(value)) for value in values):
+        given = shapes.get(name)
+        if not isinstance(given, Sequence) or dimensions is None:
+            continue
+        for dimension, size in zip(dimensions, given):
+            if isinstance(dimension, str) and dimension:
+                first, giver = found.setdefault(dimension, (size, f"input {name!r}"))
+                if first != size:
+                    shown = f"shapes gives input {name!r} {list(given)}, but the model has {_shown(dimensions)}"
+                    return f"{shown} and {dimension!r} is {first} in {giver}"
+    return ""
+
+
+def _sizes_of(
+    name: str, dimensions: list[int | str] | None, shape: Sequence[int], sizes: Mapping[str, int]
+) -> dict[str, int]:
+    """The sizes of an input's named dimensions, for inputs whose shape is not given."""
+    shape = _given_shape(name, dimensions, shape)
+    return {d: n for d, n in zip(dimensions or (), shape) if isinstance(d, str) and d and d not in sizes}
+
+
+def _given_shape(name: str, dimensions: list[int | str] | None, shape: Sequence[int]) -> Shape:
+    """The shape given for an input, checked."""
     found = tuple(_size(name, n, 0) for n in shape)
     if dimensions is None:
         return found
@@ -88,13 +114,8 @@ def _given_shape(
     if len(found) != len(dimensions):
         raise InputError(problem)
     for size, dimension in zip(found, dimensions, strict=True):
-        if isinstance(dimension, int):
-            if dimension != size:
-                raise InputError(problem)
-        elif dimension and sizes.setdefault(dimension, size) != size:
-            raise InputError(f"{problem} and {dimension!r} is {sizes[dimension]} in {givers[dimension]}")
-        else:
-            givers.setdefault(dimension, f"input {name!r}")
+        if isinstance(dimension, int) and dimension != size:
+            raise InputError(problem)
     return found
 
 

@@ -100,6 +100,18 @@ def dtype_name(element_type: int) -> str:
     return str(dtype) if dtype.kind in "fiub" and dtype.itemsize * 8 >= 8 and dtype.isbuiltin == 1 else name
 
 
+def _newest_types(schema: onnx.defs.OpSchema, position: int) -> Sequence[str]:
+    """The types of an input in the newest opset: files of old opsets use them, such as Equal of floats in opset 7.
+
+    Empty if the operator's inputs have other names there, because they may have another meaning.
+    """
+    newest = onnx.defs.get_schema(schema.name, onnx.defs.onnx_opset_version(), schema.domain)
+    if [i.name for i in newest.inputs] != [i.name for i in schema.inputs]:
+        return ()
+    formal = newest.inputs[min(position, len(newest.inputs) - 1)].type_str
+    return next((c.allowed_type_strs for c in newest.type_constraints if c.type_param_str == formal), (formal,))
+
+
 def type_problem(schema: onnx.defs.OpSchema, inputs: Sequence[Tensor | None]) -> str:
     """What is wrong with the types of a node's inputs, as text; "" if they are valid."""
     allowed = {c.type_param_str: tuple(c.allowed_type_strs) for c in schema.type_constraints}
@@ -109,7 +121,8 @@ def type_problem(schema: onnx.defs.OpSchema, inputs: Sequence[Tensor | None]) ->
         if tensor is None:
             continue
         found = _TYPE_NAMES.get(tensor.dtype, f"tensor({tensor.dtype})")
-        if found not in allowed.get(formal.type_str, (formal.type_str,)):
+        types = allowed.get(formal.type_str, (formal.type_str,))
+        if found not in types and found not in _newest_types(schema, position):
             return f"input {formal.name} is {tensor.dtype}, which opset {schema.since_version} does not allow"
         if formal.is_homogeneous and bound.setdefault(formal.type_str, tensor.dtype) != tensor.dtype:
             return f"input {formal.name} is {tensor.dtype}, but another one {bound[formal.type_str]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +43,37 @@ class Step:
 def needed_steps(
     nodes: Sequence[onnx.NodeProto], outputs: Iterable[str], prefix: str = ""
 ) -> tuple[list[Step], set[str]]:
-    """(The nodes that an output needs, in the file's order; the outputs and all names that these nodes read)."""
+    """(The nodes that an output needs, each after those it reads; the outputs and all names that these nodes read)."""
     needed, found = set(outputs), []
-    for number, node in reversed(list(enumerate(nodes))):
+    for number, node in reversed(_ordered(nodes)):
         if any(name in needed for name in node.output if name):
             needed |= _reads(node)
             found.append(Step(prefix + (node.name or f"{node.op_type}_{number}"), node))
     return found[::-1], needed
+
+
+def _ordered(nodes: Sequence[onnx.NodeProto]) -> list[tuple[int, onnx.NodeProto]]:
+    """The nodes with their numbers in the file; each after those it reads, else in the file's order.
+
+    ONNX asks files for that order, but onnxruntime takes others. The nodes of a cycle come last.
+    """
+    makers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
+    waits = [{makers[name] for name in _reads(node) if name in makers} for node in nodes]
+    if all(number > max(found, default=-1) for number, found in enumerate(waits)):
+        return list(enumerate(nodes))
+    readers: dict[int, list[int]] = {}
+    for number, found in enumerate(waits):
+        for maker in found:
+            readers.setdefault(maker, []).append(number)
+    ready = [number for number, found in enumerate(waits) if not found]
+    order: list[int] = []
+    while ready:
+        order.append(heappop(ready))
+        for reader in readers.get(order[-1], ()):
+            waits[reader].discard(order[-1])
+            if not waits[reader]:
+                heappush(ready, reader)
+    return [(number, nodes[number]) for number in [*order, *sorted(set(range(len(nodes))) - set(order))]]
 
 
 def _reads(node: onnx.NodeProto) -> set[str]:
