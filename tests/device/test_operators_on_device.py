@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import test_attention
 import test_einsum
 import test_microsoft_quantization
 import test_operators
@@ -18,7 +19,7 @@ from imgconv.cl.device import DeviceInfo
 
 FAMILIES = {
     **test_operators.FAMILIES, **test_einsum.FAMILIES, **test_quantization.FAMILIES, **test_recurrent.FAMILIES,
-    **test_microsoft_quantization.FAMILIES,
+    **test_microsoft_quantization.FAMILIES, **test_attention.FAMILIES,
 }
 
 

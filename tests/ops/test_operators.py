@@ -60,7 +60,7 @@ def test_operator(case: Case, engine: str) -> None:
 
 def test_every_operator_has_a_case() -> None:
     families = [FAMILIES]
-    for file in ("deformable", "einsum", "microsoft_quantization", "quantization", "recurrent"):
+    for file in ("attention", "deformable", "einsum", "microsoft_quantization", "quantization", "recurrent"):
         families.append(importlib.import_module(f"test_{file}").FAMILIES)
     cases = [case for each in families for cases in each.values() for case in cases]
     cases += [case for case, _ in MICROSOFT_COMPUTED]
