@@ -29,6 +29,8 @@ from imgconv.tensor import Tensor, origin
 # Each node of an unrolled loop is a launch or a part of one; more of them would take too long to run.
 UNROLLED_NODES = 10_000
 NAMED_NODES = 6  # an error message names no more nodes of an operator
+# Its weights are in blocks of 8 or 16 channels, as onnxruntime chose on some machine; files do not say which.
+_BLOCKED = "com.microsoft.nchwc"
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
 
 
@@ -91,6 +93,11 @@ def _said_missing(missing: Mapping[str, Sequence[str]], foreign: set[str]) -> st
     listed = "; ".join(f"{op_type} ({_counted(names)})" for op_type, names in sorted(missing.items()))
     if not foreign:
         return f"unsupported operators: {listed}"
+    if _BLOCKED in foreign:
+        return (
+            f"unsupported operators: {listed}; {_BLOCKED} is the layout of the machine that onnxruntime wrote the file "
+            f"on: write it at ORT_ENABLE_EXTENDED, or without the NchwcTransformer"
+        )
     domain = min(foreign)
     op_type = next(name for name in sorted(missing) if name.startswith(f"{domain}."))[len(domain) + 1 :]
     return (
