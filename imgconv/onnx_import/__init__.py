@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Union
@@ -30,7 +31,8 @@ def import_onnx(model: Model, shapes: Shapes | None = None, contents: Arrays | N
     contents: arrays for inputs that become constants of the Graph, which then does not have these inputs.
 
     An initializer that is also listed as an input is a constant. Tensors that depend on no input are computed during
-    the import. Loops are unrolled to at most UNROLLED_NODES nodes.
+    the import. Loops are unrolled to at most UNROLLED_NODES nodes. Tensors of float64 and bfloat16 are computed in
+    float, which a RuntimeWarning says; inputs and outputs of float64 stay so, those of bfloat16 become float32.
 
     Raises ModelError if the file is missing, broken or not valid ONNX; UnsupportedError if imgconv does not support
     the model, with a list of all unsupported operators; InputError if `shapes` does not fit the model; ShapeError if
@@ -94,7 +96,10 @@ class _Importer:
         names = [value.name for value in self.graph.output]
         steps, needed = needed_steps(self.graph.node, names)
         self.scope.refuse_unsupported(steps)
-        inputs = list(read_inputs(real_inputs(self.graph), self.shapes))
+        declared = real_inputs(self.graph)
+        inputs = list(read_inputs(declared, self.shapes))
+        brief = [v.name for v in declared if v.type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16]
+        self.scope.source.in_float.update({"bfloat16": name for name in brief[:1]})
         for tensor in inputs:
             known = self.contents.get(tensor.name or "")
             self.scope.define(tensor.name or "", tensor if known is None else with_content(tensor, known), "")
@@ -103,6 +108,9 @@ class _Importer:
         # An input without elements becomes a constant for the nodes that read it; as an output it stays the input.
         outputs = dict(zip(names, self.scope.run(steps, needed, names)))
         outputs |= {t.name: t for t in inputs if t.name in outputs}
+        if self.scope.source.in_float:
+            listed = ", ".join(f"{dtype} ({name!r} ...)" for dtype, name in self.scope.source.in_float.items())
+            warnings.warn(f"tensors of {listed} are computed in float", RuntimeWarning, stacklevel=2)
         return build_graph(outputs, inputs, self.graph.name or "model")
 
 

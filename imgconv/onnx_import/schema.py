@@ -14,7 +14,7 @@ from imgconv.tensor import Tensor
 
 OWN_DOMAINS = ("", "ai.onnx")
 ELEMENT_TYPES = (
-    "float32", "float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float32", "float64", "float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
 )
 _TYPE_NAMES = {"float32": "tensor(float)", "float64": "tensor(double)"}
 
@@ -91,7 +91,9 @@ def bound_nodes(function: onnx.FunctionProto, node: onnx.NodeProto, version: int
 
 
 def dtype_name(element_type: int) -> str:
-    """numpy's name of an ONNX element type; ONNX's name if numpy has none."""
+    """numpy's name of an ONNX element type; ONNX's name if numpy has none. bfloat16 is read as float32."""
+    if element_type == onnx.TensorProto.BFLOAT16:
+        return "float32"
     try:
         dtype = numpy.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type))
     except (KeyError, ValueError):

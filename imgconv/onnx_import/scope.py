@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
@@ -114,11 +114,16 @@ def _counted(names: Sequence[str]) -> str:
 
 @dataclass
 class Source:
-    """State shared by all graphs of a model. unrolled: the number of nodes imported from bodies so far."""
+    """State shared by all graphs of a model.
+
+    unrolled: the number of nodes imported from bodies so far. in_float: the name of the first tensor of each type that
+    is computed in float instead: float64 that depends on an input, bfloat16.
+    """
 
     folder: Path | None
     ir_version: int
     unrolled: int = 0
+    in_float: dict[str, str] = field(default_factory=dict)
 
 
 class Scope:
@@ -249,6 +254,8 @@ class Scope:
             tensor = replace(Tensor.constant(content, name), quantised=tensor.quantised)
         elif tensor.dtype not in ELEMENT_TYPES:
             raise UnsupportedError(f"{name!r} is of type {tensor.dtype}", node=node)
+        elif tensor.dtype == "float64":
+            self.source.in_float.setdefault("float64", name)
         self.tensors[name] = tensor.named(name)
 
     def check(self, step: Step, inputs: Sequence[Tensor | None]) -> None:
@@ -313,14 +320,18 @@ class Scope:
     def array(self, tensor: onnx.TensorProto) -> Array:
         """The content of a stored tensor, also from an external file."""
         dtype = dtype_name(tensor.data_type)
-        if dtype not in (*ELEMENT_TYPES, "float64"):
+        if dtype not in ELEMENT_TYPES:
             raise UnsupportedError(f"tensor {tensor.name!r} is of type {dtype}")
         if onnx.external_data_helper.uses_external_data(tensor):
             tensor = self.with_external_data(tensor)
         try:
-            return onnx.numpy_helper.to_array(tensor)
+            content: Array = onnx.numpy_helper.to_array(tensor)
         except (ValueError, TypeError) as error:
             raise ModelError(f"the content of tensor {tensor.name!r} does not fit its shape: {error}") from error
+        if tensor.data_type != onnx.TensorProto.BFLOAT16:
+            return content
+        self.source.in_float.setdefault("bfloat16", tensor.name)
+        return content.astype(dtype)
 
     def with_external_data(self, tensor: onnx.TensorProto) -> onnx.TensorProto:
         location, folder = onnx.external_data_helper.ExternalDataInfo(tensor).location, self.source.folder

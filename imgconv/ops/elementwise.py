@@ -154,7 +154,7 @@ def cast(call: Call) -> Tensor:
     """Converts the element type. Integers of 8 and 16 bits wrap around; signed to uint32 or uint64 is refused."""
     x = call.input(0)
     target = call.input(1).dtype if call.op_type == "CastLike" else str(call.attribute("to", ""))
-    if target not in _CASTS and not (x.is_constant and target == "float64"):
+    if target not in _CASTS:
         raise call.unsupported(f"to {target}; use one of {', '.join(_CASTS)}")
     if x.is_float or x.is_constant or numpy.can_cast(x.dtype, target):
         return x.cast(target)
@@ -164,7 +164,7 @@ def cast(call: Call) -> Tensor:
 
 
 _CASTS = (
-    "float32", "float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float32", "float64", "float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
 )
 
 

@@ -9,7 +9,7 @@ from imgconv.ops.registry import Call, Signature, operator
 from imgconv.tensor import Tensor
 
 DOMAIN = "ai.onnx.ml"
-_NUMBERS = ("float32", "int64", "int32")
+_NUMBERS = ("float32", "float64", "int64", "int32")
 
 
 @operator("Scaler", domain=DOMAIN, signature=Signature({"X": "T"}, {"T": _NUMBERS}, ("offset", "scale")))

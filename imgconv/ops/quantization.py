@@ -13,7 +13,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.ops.convolution import convolution_of
-from imgconv.ops.registry import Call, operator
+from imgconv.ops.registry import FLOATS, Call, operator
 from imgconv.tensor import EXACT, Tensor
 
 _QUANTISED = ("uint8", "int8", "uint16", "int16")
@@ -40,8 +40,8 @@ def dequantize_linear(call: Call) -> Tensor:
     """(x - zero_point) * scale; one scale per tensor, per axis position or per block of an axis."""
     x, scale, zero = call.input(0), call.input(1), call.optional(2)
     dtype = call.attribute("output_dtype", None) or scale.dtype
-    if dtype not in ("float32", "float16"):
-        raise call.unsupported(f"to {dtype}; use float32 or float16")
+    if dtype not in FLOATS:
+        raise call.unsupported(f"to {dtype}; use {' or '.join(FLOATS)}")
     integers = centred(x, None if zero is None else _spread(call, zero, x))
     scale = _spread(call, scale, x).cast("float32")
     made = (integers.cast("float32") * scale).cast(dtype)

@@ -14,7 +14,7 @@ from imgconv.tensor import Tensor
 
 T = TypeVar("T", bound=str)
 MICROSOFT = "com.microsoft"  # the domain of what onnxruntime's own optimizer and quantizer write
-FLOATS = ("float32", "float16")
+FLOATS = ("float32", "float16", "float64")
 NARROW = ("int8", "uint8", "int16", "uint16")
 
 

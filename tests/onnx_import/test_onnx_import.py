@@ -413,7 +413,7 @@ def test_unsupported_operators_are_listed_at_once() -> None:
     assert "StringConcat (1 node: text)" in message
 
 
-@pytest.mark.parametrize(("dtype", "name"), [("float64", "float64"), ("complex64", "complex64"), ("str", "string")])
+@pytest.mark.parametrize(("dtype", "name"), [("complex64", "complex64"), ("str", "string")])
 def test_inputs_of_other_types(dtype: str, name: str) -> None:
     with pytest.raises(UnsupportedError, match=f"input 'x' is of type {name}"):
         import_onnx(model_with([1], dtype=dtype))
@@ -435,12 +435,37 @@ def test_sparse_weights_are_refused_by_name() -> None:
         import_onnx(model)
 
 
-@pytest.mark.parametrize("kind", [onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT8E4M3FN, onnx.TensorProto.INT4])
+@pytest.mark.parametrize("kind", [onnx.TensorProto.FLOAT8E4M3FN, onnx.TensorProto.INT4])
 def test_weights_of_other_types_are_refused_by_name(kind: int) -> None:
     model = model_with([2], [node("Add", ["x", "w"], ["y"])])
     model.graph.initializer.append(onnx.helper.make_tensor("w", kind, [2], [1, 2]))
     with pytest.raises(UnsupportedError, match=f"tensor 'w' is of type {onnx.TensorProto.DataType.Name(kind).lower()}"):
         import_onnx(model)
+
+
+def test_bfloat16_is_computed_in_float_and_said() -> None:
+    """Weights, inputs, casts and outputs; numpy has no bfloat16."""
+    kind = onnx.TensorProto.BFLOAT16
+    nodes = [node("MatMul", ["x", "w"], ["h"]), node("Cast", ["h"], ["f"], to=onnx.TensorProto.FLOAT),
+        node("Relu", ["f"], ["r"]), node("Cast", ["r"], ["y"], to=kind)]
+    model = make_model(nodes, {}, ["y"], 13)
+    model.graph.input.append(onnx.helper.make_tensor_value_info("x", kind, [1, 3, 4]))
+    w = numpy.linspace(-1, 1, 8, dtype=numpy.float32).reshape(4, 2)
+    model.graph.initializer.append(onnx.helper.make_tensor("w", kind, [4, 2], w.ravel()))
+    rounded = onnx.numpy_helper.to_array(model.graph.initializer[0]).astype(numpy.float32)
+    assert 0 < abs(rounded - w).max() < 2**-8
+    with pytest.warns(RuntimeWarning, match=r"tensors of bfloat16 \('x' ...\) are computed in float"):
+        found = run_model(model, {"x": X})
+    assert_close(found, {"y": numpy.maximum(X @ rounded, 0)}, 1e-6)
+
+
+def test_float64_is_said_if_it_depends_on_an_input(recwarn: pytest.WarningsRecorder) -> None:
+    nodes = [node("Cast", ["w"], ["c"], to=onnx.TensorProto.FLOAT), node("Mul", ["x", "c"], ["y"])]
+    found = run_model(make_model(nodes, {"x": X}, ["y"], 13, {"w": X.astype(float) / 3}), {"x": X})
+    assert_close(found, {"y": X * X / 3}, 1e-6)
+    assert not recwarn.list
+    with pytest.warns(RuntimeWarning, match=r"float64 \('x' ...\) are computed in float"):
+        import_onnx(model_with([1, 3, 4], dtype="float64"))
 
 
 # Real models

@@ -11,6 +11,7 @@ from operators import Case, Constant, Input, check, floats, ints, model_of, scal
 from operators.activation import ACTIVATIONS
 from operators.constants import SHAPES_AND_CONSTANTS
 from operators.convolution import CONVOLUTIONS
+from operators.doubles import DOUBLES
 from operators.elementwise import ELEMENTWISE
 from operators.features import FEATURES, PREVIEWS
 from operators.halves import HALVES
@@ -39,7 +40,7 @@ FAMILIES = {
     "normalization": NORMALISATIONS, "reduction": REDUCTIONS, "movement": MOVEMENTS, "product": PRODUCTS,
     "ranks": RANKS, "constants": SHAPES_AND_CONSTANTS, "half": HALVES, "resize": RESIZES,
     "indexing": INDEXING, "selection": SELECTIONS, "sampling": SAMPLINGS, "integer": INTEGERS, "microsoft": MICROSOFT,
-    "preview": PREVIEWS, "features": FEATURES,
+    "double": DOUBLES, "preview": PREVIEWS, "features": FEATURES,
 }
 ALL = [
     pytest.param(case, id=f"{family}-{case}-{n}") for family, cases in FAMILIES.items() for n, case in enumerate(cases)
