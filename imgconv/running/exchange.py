@@ -183,8 +183,13 @@ def _check_array(value: Value, given: Input) -> Array:
 
 
 def check_exact(plan: Plan, given: Inputs) -> None:
-    """Raises InputError for an integer that the device computes with and that a float may not hold exactly."""
+    """Raises InputError for a number that the device computes with and that a float does not hold.
+
+    That is an integer over 2**24, and a float64 that would become infinite.
+    """
     for value in plan.inputs:
+        if value.dtype == "float64" and not is_memory(given[value.name]):
+            _check_range(value, numpy.asarray(given[value.name]))
         if value.dtype not in WIDE or value.name not in plan.exact_inputs or is_memory(given[value.name]):
             continue
         array = numpy.asarray(given[value.name])
@@ -196,6 +201,14 @@ def check_exact(plan: Plan, given: Inputs) -> None:
                 f"input {value.name!r} holds {high if high > EXACT else low}: integers that are computed with are "
                 f"floats on a device, exact to 2**24 = {EXACT}"
             )
+
+
+def _check_range(value: Value, array: Array) -> None:
+    beyond = numpy.isfinite(array) & (numpy.abs(array) > numpy.finfo(numpy.float32).max)
+    if numpy.any(beyond):
+        raise InputError(
+            f"input {value.name!r} holds {array[beyond][0]:g}: float64 is computed in float, which ends at 3.4e38"
+        )
 
 
 def moved_outputs(plan: Plan, given: Inputs) -> dict[str, Array]:

@@ -7,6 +7,7 @@ of them must be refused with an error of imgconv's, or be one that ONNX itself g
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy
 import onnx
 import onnx.backend.test
 import onnx.helper
+import onnx.numpy_helper
 import pytest
 from conftest import device_id, found_devices
 from onnx.backend.test.loader import load_model_tests
@@ -26,6 +28,7 @@ from imgconv.onnx_backend import Backend
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 EXCLUDED_FILE = Path(__file__).parent / "onnx_excluded.txt"
 WRONG_REFERENCE = "ONNX's expected output is wrong"
+BRIEF = "bfloat16 outputs come as float32"
 
 
 def read_excluded() -> dict[str, str]:
@@ -80,15 +83,47 @@ def test_the_list_names_tests_that_there_are() -> None:
     assert all(EXCLUDED.values())
 
 
-@pytest.mark.parametrize("name", sorted(name for name, reason in EXCLUDED.items() if reason != WRONG_REFERENCE))
+def data_of(test: Any) -> Iterator[tuple[list[Any], list[Any]]]:
+    """The inputs and the expected outputs of a test, which may hold them or lie in files beside its model."""
+    for inputs, expected in test.data_sets or ():
+        yield [arrays_of(t) for t in inputs], [arrays_of(t) for t in expected]
+    for folder in sorted(Path(test.model_dir or "nothing").glob("test_data_set_*")):
+        yield tuple(
+            [onnx.numpy_helper.to_array(onnx.load_tensor(path)) for path in sorted(folder.glob(f"{kind}_*.pb"))]
+            for kind in ("input", "output")
+        )
+
+
+def arrays_of(given: Any) -> Any:
+    return onnx.numpy_helper.to_array(given) if isinstance(given, onnx.TensorProto) else given
+
+
+def named(*reasons: str) -> list[str]:
+    return sorted(name for name, reason in EXCLUDED.items() if reason in reasons)
+
+
+@pytest.mark.parametrize("name", named(*{*EXCLUDED.values()} - {WRONG_REFERENCE, BRIEF}))
 def test_what_is_excluded_is_refused(name: str) -> None:
     """A wrong result never hides in the list, and what works by now has to leave it."""
     test = backend_tests()[name]
     model = test.model or onnx.load(Path(test.model_dir) / "model.onnx")
     with pytest.raises(imgconv.Error):
         prepared = backend_on(found_devices()[0]).prepare(model)
-        for inputs, _ in test.data_sets or ():
+        for inputs, _ in data_of(test):
             prepared.run(inputs)
+
+
+@pytest.mark.parametrize("name", named(BRIEF))
+def test_bfloat16_is_right_in_float32(name: str) -> None:
+    test = backend_tests()[name]
+    model = test.model or onnx.load(Path(test.model_dir) / "model.onnx")
+    prepared = backend_on(found_devices()[0]).prepare(model)
+    for inputs, expected in data_of(test):
+        found = prepared.run(inputs)
+        for have, want in zip(found, expected, strict=True):
+            assert have.dtype == ("float32" if str(want.dtype) == "bfloat16" else want.dtype)
+            # bfloat16 has eight bits; ONNX's reference rounds more than once on the way.
+            numpy.testing.assert_allclose(have, want.astype(have.dtype), 2**-7, 2**-7)
 
 
 NODE = onnx.helper.make_node("Concat", ["a", "b"], ["c"], axis=0)
