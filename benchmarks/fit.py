@@ -15,8 +15,9 @@ no benchmark measures. Nothing is written: to change the numbers, edit costs.py.
     error        the median over candidates of the distance between predicted and measured
     validated    the same by numbers fitted to the other problems only, in turn for each fold
 
-The small GPU's slots are those that a launch issues, and EXTRA_SLOTS more for each read. They leave out waits, so only
-candidates count whose items do not share sums, whose weights are in an image, and which do not spill.
+For small GPUs, the slots that all lanes of a launch issue are fitted. Their cost model makes a time of them, of reads,
+waves and bytes; `python -m benchmarks.choice --predicted` looks at that. Only candidates count whose items do not share
+sums, whose weights are in an image, and which do not spill.
 """
 
 from __future__ import annotations
@@ -47,7 +48,6 @@ OUTLIER = 0.1  # the error from which on a candidate counts for less
 DOUBT = 0.003  # the error of one problem that counts as much as a number e times as large as the one in use
 CLOCK = 1.75e9  # of an H200 that computes, in Hz
 START = 3.2e-6  # seconds that an H200's events show for any launch, beside its cycles: by the shortest launches
-EXTRA_SLOTS = 8.3  # of a read on a small GPU: the texture unit is slower than what waits for it
 HOW_TO_MEASURE: dict[type[DeviceCosts], str] = {
     CpuCosts: "python -m benchmarks.choice --spread --csv FILE on a CPU",
     LargeGpuCosts: "python -m benchmarks.choice --spread --csv FILE on such a GPU",
@@ -104,12 +104,12 @@ class Group:
 
 
 def measured(row: Measurement) -> float:
-    """What a row took, in the unit of its cost: of products in nanoseconds, as their cost is in no unit of time."""
+    """What a row took: cycles of a large GPU, slots of all lanes of a small one, or nanoseconds."""
     figures = row.figures
     if "seconds" in figures:
         large = isinstance(costs_of(row.kind, row.compute_units), LargeGpuCosts)
         return figures["seconds"] * (CLOCK if large and row.template == "convolution" else 1e9)
-    return figures["lanes"] * (figures["issue"] + EXTRA_SLOTS * figures["reads"])
+    return figures["lanes"] * figures["issue"]
 
 
 def counts(row: Measurement) -> bool:
@@ -123,9 +123,12 @@ def counts(row: Measurement) -> bool:
 
 
 def predicted(row: Measurement, costs: DeviceCosts) -> float:
-    """The cost of a row, and the constant part that `measured` has besides."""
+    """What the cost model says of a row, in the unit of `measured`, and with the constant part that it has besides."""
     if isinstance(row.problem, conv.Problem):
         assert isinstance(row.specialisation, conv.Specialisation)
+        if isinstance(costs, SmallGpuCosts):
+            slots = conv_candidates.slots_of_item(row.problem, row.specialisation, costs)
+            return slots * row.figures["lanes"]
         cost = conv_candidates.predicted_cost(row.problem, row.specialisation, row.kind, row.compute_units, costs)
         return cost + (START * CLOCK if isinstance(costs, LargeGpuCosts) else 0.0)
     assert isinstance(row.specialisation, matmul.Specialisation)

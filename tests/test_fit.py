@@ -20,7 +20,7 @@ from imgconv.errors import InputError
 from imgconv.kernels import conv_candidates, matmul
 from imgconv.kernels.conv import Problem
 from imgconv.kernels.costs import CPU as CPU_COSTS
-from imgconv.kernels.costs import LARGE, CpuCosts, DeviceCosts, LargeGpuCosts, costs_of
+from imgconv.kernels.costs import LARGE, SMALL, CpuCosts, DeviceCosts, LargeGpuCosts, costs_of
 from imgconv.kernels.gpu_time import A630
 from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.target import Target
@@ -35,7 +35,7 @@ def measurements(kind: str, units: int) -> list[Measurement]:
     """A few candidates of two convolutions and a product, each a microsecond longer than the one before."""
     found = [
         (problem, chosen)
-        for problem in (PROBLEM, DEPTHWISE) for chosen in conv_candidates.candidates(problem, kind)[:40:8]
+        for problem in (PROBLEM, DEPTHWISE) for chosen in conv_candidates.candidates(problem, kind, units)[:40:8]
     ]
     multiplied = matmul.Problem(2, 49, 64, 49)
     made = [*found, *((multiplied, chosen) for chosen in matmul.candidates(multiplied, kind)[:3])]
@@ -141,7 +141,7 @@ def problems_like(costs: DeviceCosts, kind: str, units: int) -> list[list[Measur
     for problem in asked:
         rows = [
             Measurement("made up", kind, units, 0, problem, chosen, {"seconds": 1.0})
-            for chosen in conv_candidates.candidates(problem, kind)[::9]
+            for chosen in conv_candidates.candidates(problem, kind, units)[::9]
         ]
         # figures in the unit of the cost: what `measured` gives for a figure of 1 is that unit
         found.append([replace(r, figures={"seconds": fit.predicted(r, costs) / fit.measured(r)}) for r in rows])
@@ -202,7 +202,8 @@ def test_rows_of_a_small_gpu() -> None:
     chosen = conv_candidates.default_specialisation(PROBLEM, "gpu", 2)
     figures = {"issue": 100.0, "reads": 10.0, "registers": 24.0, "waves": 4.0, "spills": 0.0, "lanes": 256.0}
     row = Measurement("Mesa", "gpu", 2, 0, PROBLEM, chosen, figures)
-    assert fit.measured(row) == pytest.approx(256 * (100 + fit.EXTRA_SLOTS * 10)) and fit.counts(row)
+    assert fit.measured(row) == 256 * 100 and fit.counts(replace(row, specialisation=replace(chosen, parts=1)))
+    assert fit.predicted(row, SMALL) == 256 * conv_candidates.slots_of_item(PROBLEM, chosen, SMALL)
     assert not fit.counts(replace(row, figures=figures | {"spills": 2.0}))
     assert not fit.counts(replace(row, specialisation=replace(chosen, weights="buffer")))
     assert not fit.counts(replace(row, specialisation=replace(chosen, parts=4)))

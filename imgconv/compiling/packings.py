@@ -9,7 +9,7 @@ from imgconv.kernels.conv import Problem, Specialisation
 from imgconv.kernels.step import Choice
 
 # A specialisation that reads known packings may cost NEARLY times the best one, or LAUNCH more than it. LAUNCH is about
-# the cost of a launch, in nanoseconds of a CPU or cycles of a GPU.
+# the cost of a launch, in nanoseconds or in cycles of a large GPU.
 NEARLY, LAUNCH = 1.25, 10_000.0
 # What packed weights depend on: output quads of a block, outputs of a Winograd tile, whether a buffer holds them.
 Packing = tuple[int, int, bool]

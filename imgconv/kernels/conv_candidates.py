@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil, prod
 
 from imgconv.kernels.conv import (
-    Keep, Problem, Specialisation, by_taps, kept_size, staged_quads, staged_texels, sums_of, taps_of, tile_size,
-    work_items,
+    LOCAL_BYTES, Keep, Problem, Specialisation, by_taps, kept_size, staged_quads, staged_texels, sums_of, taps_of,
+    tile_size, work_items,
 )
-from imgconv.kernels.costs import CpuCosts, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
+from imgconv.kernels.costs import LARGE_GPU, CpuCosts, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
+from imgconv.kernels.gpu_time import WAVE, LaunchWork, gpu_with, time_of
 from imgconv.kernels.layout import LANES
 from imgconv.kernels.source import round_up
 from imgconv.kernels.target import TargetKind
@@ -25,6 +26,14 @@ BLOCKS_ON_GPU = (
     (8, 1, 2), (4, 1, 4), (2, 2, 4), (7, 2, 1), (4, 4, 1), (4, 2, 4), (8, 2, 2), (4, 1, 3), (7, 1, 3), (4, 2, 3),
     (8, 1, 3),
 )
+# Blocks for a phone's GPU. It runs out of registers with more than 24 sums. Small ones fill it, if the map is small.
+BLOCKS_ON_SMALL_GPU = (
+    *(block for block in BLOCKS_ON_GPU if prod(block) <= 24),
+    (1, 1, 2), (1, 1, 3), (1, 1, 4), (3, 1, 1), (3, 1, 2), (5, 1, 2), (2, 2, 3), (3, 2, 2),
+)
+# Work items that share a sum on a phone's GPU, the most waves of a launch for which they pay, and the most work items
+# for which waves of half the size do.
+PARTS_ON_SMALL_GPU, SHARED_WAVES, NARROW_ITEMS = (1, 2, 4, 8, 16), 128, 2048
 # Blocks of work groups that stage weights and input in local memory, by what they keep of the input there.
 STAGED_BLOCKS = {
     "texel": ((4, 1, 1), (4, 1, 2), (8, 1, 1), (4, 2, 1), (4, 4, 1), (8, 2, 1)),
@@ -37,15 +46,18 @@ FAR_APART = 4
 SAFE_WIDTH = 1 << 14
 
 
-def candidates(problem: Problem, kind: TargetKind) -> list[Specialisation]:
-    """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'."""
+def candidates(problem: Problem, kind: TargetKind, compute_units: int = LARGE_GPU) -> list[Specialisation]:
+    """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'. compute_units: of a GPU."""
     made = _on_cpu(problem) if kind == "cpu" else _on_gpu(problem)
+    if kind == "gpu" and compute_units < LARGE_GPU:
+        made = _on_small_gpu(problem)
     return [c for c in dict.fromkeys(made) if c.allowed(problem)]
 
 
 def default_specialisation(problem: Problem, kind: TargetKind, compute_units: int) -> Specialisation:
     """The candidate with the lowest predicted cost."""
-    return min(candidates(problem, kind), key=lambda c: predicted_cost(problem, c, kind, compute_units))
+    made = candidates(problem, kind, compute_units)
+    return min(made, key=lambda c: predicted_cost(problem, c, kind, compute_units))
 
 
 def predicted_cost(
@@ -53,8 +65,8 @@ def predicted_cost(
 ) -> float:
     """The predicted time of a launch, to compare specialisations of one problem.
 
-    kind: 'cpu' or 'gpu'. costs: by default those of `costs_of`. They decide the unit: nanoseconds (CpuCosts), cycles of
-    a compute unit (LargeGpuCosts) or issue slots (SmallGpuCosts).
+    kind: 'cpu' or 'gpu'. costs: by default those of `costs_of`. They decide the unit: cycles of a compute unit
+    (LargeGpuCosts), or nanoseconds.
     """
     costs = costs or costs_of(kind, compute_units)
     if isinstance(costs, CpuCosts):
@@ -62,7 +74,7 @@ def predicted_cost(
     if isinstance(costs, LargeGpuCosts):
         return _cost_on_large_gpu(problem, chosen, compute_units, costs)
     assert isinstance(costs, SmallGpuCosts)
-    return _cost_on_small_gpu(problem, chosen, costs)
+    return _cost_on_small_gpu(problem, chosen, compute_units, costs)
 
 
 def _on_cpu(problem: Problem) -> Iterator[Specialisation]:
@@ -101,22 +113,45 @@ def _on_cpu(problem: Problem) -> Iterator[Specialisation]:
 
 def _on_gpu(problem: Problem) -> Iterator[Specialisation]:
     """Candidates for GPUs: blocks of up to 32 sums, small blocks whose sums work items share, groups of whole waves."""
+    kept: tuple[Keep, ...] = ("texel",) if problem.window == (1, 1) else ("texel", "line", "window")
+    for made in _in_blocks(problem, BLOCKS_ON_GPU, kept):
+        yield replace(made, local_size=_work_group(problem, made), weights="buffer")
+        yield from _alone_and_shared(problem, made)
+    if not problem.depthwise and problem.phase_size[1] > 1:
+        yield from _staged(problem)
+
+
+def _on_small_gpu(problem: Problem) -> Iterator[Specialisation]:
+    """Candidates for a phone's GPU: weights in images, sums shared until the launch has many waves, narrow waves for
+    launches of few."""
+    kept: tuple[Keep, ...] = ("line",) if problem.depthwise else ("texel",)
+    for made in _in_blocks(problem, BLOCKS_ON_SMALL_GPU, kept):
+        sums, items = sums_of(made), prod(work_items(problem, made))
+        for parts in PARTS_ON_SMALL_GPU if not problem.depthwise else (1,):
+            if parts > 1 and (items * parts > SHARED_WAVES * WAVE or parts > problem.group_input_quads):
+                break
+            # Compilers unroll the few remaining steps of a sum. In half they also move all reads to the front.
+            shared = replace(made, parts=parts, half_quads=min(1, made.half_quads)) if parts > 1 else made
+            for size in (WAVE, WAVE // 2) if items * parts <= NARROW_ITEMS else (WAVE,):
+                if parts == 1 or sums * size * 16 <= LOCAL_BYTES:
+                    yield replace(shared, local_size=_work_group(problem, shared, size, tallest=WAVE))
+
+
+def _in_blocks(
+    problem: Problem, shapes: Sequence[tuple[int, int, int]], kept: Sequence[Keep]
+) -> Iterator[Specialisation]:
+    """Specialisations with blocks of these columns, rows and quads, without a work group yet."""
     rows, columns = problem.phase_size
     half = _half_quads(problem)
-    kept = ("texel",) if problem.window == (1, 1) else ("texel", "line", "window")
     # An output of one column, as of a matrix product, is cut into blocks of rows.
     shapes = [(1, length * height, quads) if columns == 1 else (length, height, quads)
-              for length, height, quads in BLOCKS_ON_GPU]
+              for length, height, quads in shapes]
     blocks = [
         (min(columns, length), min(rows, height), 1 if problem.depthwise else min(quads, problem.group_output_quads))
         for length, height, quads in shapes
     ]
     for (length, height, each), keep in itertools.product(dict.fromkeys(blocks), kept):
-        made = Specialisation(length, height, each, keep, half_quads=half, float_coordinates=True)
-        yield replace(made, local_size=_work_group(problem, made), weights="buffer")
-        yield from _alone_and_shared(problem, made)
-    if not problem.depthwise and columns > 1:
-        yield from _staged(problem)
+        yield Specialisation(length, height, each, keep, half_quads=half, float_coordinates=True)
 
 
 def _alone_and_shared(problem: Problem, made: Specialisation) -> Iterator[Specialisation]:
@@ -183,26 +218,30 @@ def _half_quads(problem: Problem) -> int:
     return max(n for n in range(1, most + 1) if problem.group_input_quads % n == 0)
 
 
-def _work_group(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]:
-    """The work group's size. Work items that share a sum lie along y."""
-    width, height, depth = _least_idle(work_items(problem, replace(chosen, parts=1)), chosen.parts)
+def _work_group(
+    problem: Problem, chosen: Specialisation, items: int = WAVE, tallest: int = 16
+) -> tuple[int, int, int]:
+    """The size of a work group of so many items. Work items that share a sum lie along y."""
+    blocks = work_items(problem, replace(chosen, parts=1))
+    width, height, depth = _least_idle(blocks, chosen.parts, items, tallest)
     return width, height * chosen.parts, depth
 
 
 @lru_cache(1024)
-def _least_idle(blocks: tuple[int, int, int], parts: int) -> tuple[int, int, int]:
-    """The work group of 128 items, Adreno's largest wave, with the fewest idle items. Its y does not include `parts`.
+def _least_idle(blocks: tuple[int, int, int], parts: int, items: int, tallest: int) -> tuple[int, int, int]:
+    """The work group of so many items with the fewest idle ones. Its y, at most `tallest`, does not include `parts`.
 
     Among equals, one of about eight quad blocks, which read the same texels, and of the longest rows. (An A630 reaches
     468 GFLOPS in float with waves of 128, and 346 with smaller ones; tinygrad#16229.)
     """
 
     def rank(group: tuple[int, int, int]) -> tuple[int, int, int]:
-        items = prod(round_up(n, size) for n, size in zip(blocks, group, strict=True))
-        return items, abs(group[1] * parts - 8), -group[0]
+        started = prod(round_up(n, size) for n, size in zip(blocks, group, strict=True))
+        return started, abs(group[1] * parts - 8), -group[0]
 
     sizes = (1, 2, 4, 8, 16)
-    return min((group for group in itertools.product(sizes, sizes, sizes) if prod(group) * parts == 128), key=rank)
+    heights = [n for n in (*sizes, 32, 64, 128) if n <= tallest]
+    return min((group for group in itertools.product(sizes, heights, sizes) if prod(group) * parts == items), key=rank)
 
 
 def texel_reads(problem: Problem, chosen: Specialisation) -> int:
@@ -351,29 +390,48 @@ def _read_by_group(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
     return problem.group_input_quads * taps * problem.input_lanes * quads, problem.group_input_quads * texels
 
 
-def _cost_on_small_gpu(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:
-    """Issue slots of all work items of a launch on a small GPU."""
-    items = _groups_of(problem, chosen) * prod(chosen.local_size or (1, 1, 1))
-    return items * _slots_of_item(problem, chosen, costs)
+def _cost_on_small_gpu(problem: Problem, chosen: Specialisation, compute_units: int, costs: SmallGpuCosts) -> float:
+    """Nanoseconds on a small GPU, by the model of gpu_time.py."""
+    time = time_of(_work_on_small_gpu(problem, chosen, costs), gpu_with(compute_units))
+    return 1e9 * (time.seconds + costs.hidden * (time.arithmetic + time.texture))
 
 
-def _slots_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:
-    """Issue slots of a work item on a small GPU, with Mesa's compiler for Adreno.
+def _work_on_small_gpu(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> LaunchWork:
+    """The work of a launch on a small GPU, with Mesa's compiler for Adreno."""
+    slots = slots_of_item(problem, chosen, costs)
+    multiply_adds = _multiply_adds_of(problem, chosen) if problem.half else 0
+    local = prod(chosen.local_size or (WAVE, 1, 1))
+    wave = min(WAVE, round_up(local, WAVE // 2))
+    waves = _groups_of(problem, chosen) * ceil(local / wave)
+    items = prod(work_items(problem, chosen))
+    # Every texel of input, weights and output once, and no operand of the epilogue: the same for all candidates.
+    texels = problem.batch * ceil(problem.channels / LANES) * prod(problem.input_size)
+    texels += problem.batch * problem.output_quads * prod(problem.output_size)
+    texels += problem.output_quads * problem.group_input_quads * prod(problem.window) * problem.input_lanes
+    reads = _reads_of_item(problem, chosen, costs)
+    return LaunchWork(multiply_adds, slots - multiply_adds, items * reads, costs.texel_bytes * texels, waves, wave)
 
-    The compiler unrolls the window's columns and merges reads of one texel. So keep='texel' has as many reads as
+
+def _reads_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:
+    """Texture reads of a work item on a small GPU.
+
+    Mesa's compiler unrolls the window's columns and merges reads of one texel. So keep='texel' has as many reads as
     'line', in an order that needs fewer registers. A depthwise window is unrolled completely.
     """
     merged = replace(chosen, keep="window" if problem.depthwise else "line") if chosen.keep != "window" else chosen
     weights = weight_reads(problem, chosen) * (costs.tiles if _rows_of_weights_are_cut(problem, chosen) else 1)
-    reads, sums = texel_reads(problem, merged) + weights, sums_of(chosen)
-    multiply_adds = _multiply_adds_of(problem, chosen)
+    return texel_reads(problem, merged) + weights
+
+
+def slots_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:
+    """Issue slots of a work item on a small GPU, with Mesa's compiler for Adreno."""
+    sums, multiply_adds = sums_of(chosen), _multiply_adds_of(problem, chosen)
     if chosen.winograd:
         taps = problem.group_input_quads * problem.window[0] * prod(kept_size(problem, chosen)) // chosen.parts
         multiply_adds += LANES * (taps + sums)
-    slots = multiply_adds + costs.read * reads + costs.sum * sums * chosen.parts + costs.item
-    # Few work items fill a small GPU. So sharing sums only adds the reads that smaller blocks repeat.
-    spills = chosen.weights_in_buffer or _spills(problem, chosen, costs)
-    return slots * (costs.spill if spills else costs.shared if chosen.parts > 1 else 1)
+    slots = multiply_adds + costs.read * _reads_of_item(problem, chosen, costs) + costs.sum * sums + costs.item
+    slots += costs.part * sums if chosen.parts > 1 else 0
+    return slots * (costs.spill if chosen.weights_in_buffer or _spills(problem, chosen, costs) else 1)
 
 
 def _spills(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> bool:

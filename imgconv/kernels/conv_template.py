@@ -127,7 +127,7 @@ def is_direct(placing: Placing, operand: Operand) -> bool:
 
 TEMPLATE = Template(
     "convolution", "conv.cl", Problem, Specialisation,
-    candidates=lambda problem, target: candidates(problem, target.kind),
+    candidates=lambda problem, target: candidates(problem, target.kind, target.compute_units),
     cost=lambda problem, chosen, target: predicted_cost(problem, chosen, target.kind, target.compute_units),
     nodes=nodes, place=place, kernel=kernel,
     allowed=lambda problem, chosen: chosen.allowed(problem),

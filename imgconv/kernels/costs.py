@@ -117,19 +117,19 @@ class LargeGpuCosts(DeviceCosts):
 
 @dataclass(frozen=True)
 class SmallGpuCosts(DeviceCosts):
-    """conv.cl on a GPU of a phone, in issue slots of a work item; a multiply-add takes one.
+    """conv.cl on a GPU of a phone: the issue slots of a work item, of which gpu_time.py makes a time.
 
-    Counted in Mesa's a630 code of 3,200 candidates for the convolutions of five networks; not run on such a GPU. In
-    this code a read takes 3.7 slots and a sum 16. With these numbers, half of the dense candidates are within 5 % and
-    half of the depthwise ones within 10 %. A read costs more here, because below about 14 multiply-adds a read the
-    texture unit is the slower part. The chosen candidates take 1.4 % more slots than the best ones.
+    Counted in Mesa's a630 code of 380 candidates for 62 convolutions of five networks, without epilogues; not run on
+    such a GPU. Half of the counts are within 5 %. A multiply-add takes a slot.
     """
 
-    read: float = 12.0  # slots, a texel of input or weights: 3.7 are issued, the rest is the texture unit's time
-    sum: float = 21.0  # slots, an output texel, for each work item that shares it
-    item: float = 15.0  # slots, a work item
+    read: float = 3.6  # slots, a texel of input or weights
+    sum: float = 9.3  # slots, an output texel
+    item: float = 18.0  # slots, a work item
+    part: Given = 20.0  # slots, a sum of a work item that shares it with others; counted in a few kernels
+    texel_bytes: Given = 8.0  # in half
+    hidden: Given = 0.1  # of the times that a longer one hides, the part that is felt; estimated
     tiles: Given = 4.0  # reads for each texel of weights that are cut into tiles; estimated
-    shared: Given = 1.5  # times as long if work items share sums, because the group waits; estimated
     spill: Given = 4.0  # times as long if a work item runs out of registers; estimated
     # Limits above which Mesa's code spills: it reads all data of an unrolled loop before the loop starts.
     depthwise_unrolled: int = 900  # multiply-adds + 3 * texels of the window; above it, the loop over rows stays

@@ -129,3 +129,9 @@ GPUS = MappingProxyType({
     650: _scaled(650, cores=3, clock=0.587, bandwidth=44e9),
     740: _scaled(740, cores=6, clock=0.68, bandwidth=67.2e9),
 })
+
+
+def gpu_with(compute_units: int) -> Gpu:
+    """The GPU of the table whose driver reports so many compute units, or the Adreno 630 scaled to them."""
+    same = [gpu for gpu in GPUS.values() if gpu.compute_units == compute_units]
+    return same[0] if same else _scaled(A630.number, compute_units, 0.71, 29.8e9)

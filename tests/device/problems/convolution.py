@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from problems import Array, Instance, Pair, Shape, half_rounding, numbers, rounding, source
 
 from imgconv.kernels import conv as convolution_kernel, conv_candidates
+from imgconv.kernels.target import TargetKind
 from imgconv.tensor import Tensor, convolution
 
 
@@ -191,12 +192,13 @@ def convolution_problems(most: int = 9) -> st.SearchStrategy[ConvolutionProblem]
 
 
 def convolution_specialisations(problem: convolution_kernel.Problem) -> list[convolution_kernel.Specialisation]:
-    """The candidates of both kinds of device, and blocks that divide nothing, as far as conv.cl allows them.
+    """The candidates of each kind of device, and blocks that divide nothing, as far as conv.cl allows them.
 
     The numbers of problems are small.
     """
     problem = replace(problem, small=True)
-    made = [c for kind in ("cpu", "gpu") for c in conv_candidates.candidates(problem, kind)]
+    devices: tuple[tuple[TargetKind, int], ...] = (("cpu", 2), ("gpu", 2), ("gpu", 132))
+    made = [c for kind, units in devices for c in conv_candidates.candidates(problem, kind, units)]
     half = max((c.half_quads for c in made), default=0)
     for columns, rows, quads, keep in itertools.product((1, 3, 5), (1, 2, 3), (1, 2, 3, 4), convolution_kernel.KEEP):
         for weights, parts, passes, vector, local in (
