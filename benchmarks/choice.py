@@ -14,6 +14,8 @@ events, as `imgconv tune` does (the lower quartile counts), and those close to t
 --candidates measures only those of the least predicted cost, for devices that build slowly. --csv adds the
 measurements to a file, to which `python -m benchmarks.fit` fits the cost models. --spread makes such a file good for
 a fit if the budget is short: the problems come in a drawn order, and half of the candidates are of any predicted cost.
+--predicted needs no device: the candidates are compiled by Mesa for an Adreno 630, and their times are those of the
+model that `python -m benchmarks.adreno` explains. The cost model knows only what is known before compiling.
 The files of benchmarks/measured/ are made by:
 
     python -m benchmarks.choice --spread --candidates 6 --budget 270 --csv h200.csv   # six minutes at most
@@ -23,142 +25,36 @@ The files of benchmarks/measured/ are made by:
 from __future__ import annotations
 
 import argparse
-import random
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from math import ceil
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import imgconv
+from benchmarks import adreno, adreno_mesa, published
+from benchmarks.candidates import DEFAULT_WITHIN, TUNED_WITHIN, Asked, Row, Share, collect, describe, spread
 from benchmarks.measure import (
     HALF_TOLERANCE, Column, add_run_arguments, digits, environment, environment_line, make_table, publish,
     relative_error, run_main, steps,
 )
-from benchmarks.measurements import Measurement, add_measurements
-from benchmarks.networks import DEFAULT, open_network
+from benchmarks.measurements import add_measurements
+from benchmarks.networks import DEFAULT
+from benchmarks.predicted_choice import predicted_rows
 from imgconv.cl.device import open_device, select
 from imgconv.commands.arguments import positive
 from imgconv.commands.tune import MOST
-from imgconv.compiling.compiler import Prepared, limited, prepare
+from imgconv.compiling.compiler import limited
 from imgconv.config import Config, read_config
 from imgconv.graph.evaluate import evaluate_graph
-from imgconv.graph.nodes import Node
-from imgconv.kernels import conv, matmul
-from imgconv.kernels.step import Problem, Specialisation
-from imgconv.kernels.target import Target
-from imgconv.kernels.templates import template_of
+from imgconv.kernels.gpu_time import A630
 from imgconv.running.target import target_of
-from imgconv.running.tuner import Trial, built, problems_of, ranked, side_by_side
+from imgconv.running.tuner import Trial, built, side_by_side
 
-DEFAULT_WITHIN, TUNED_WITHIN = 1.10, 1.03
 # For sums of up to some thousand products, rounded to 24 bits each; relative to the largest result.
 FLOAT_TOLERANCE = 1e-5
 # Those within this part of the fastest are measured this many times as often as the others.
 CLOSE, OFTEN = 0.2, 4
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A problem, the nodes of a launch that has it, and the networks that it is in.
-
-    candidates: the least predicted cost first.
-    """
-
-    problem: Problem
-    prepared: Prepared
-    nodes: tuple[Node, ...]
-    networks: tuple[str, ...]
-    candidates: Sequence[Specialisation]
-
-
-@dataclass(frozen=True)
-class Row:
-    """The measurements of one problem: seconds by candidate. failure: why there are none.
-
-    same_again: the slower of the default's two copies divided by the faster.
-    error: the default's, relative to the largest result.
-    """
-
-    asked: Asked
-    measured: int
-    failure: str = ""
-    error: float = 0.0
-    seconds: tuple[float, ...] = ()
-    tuned: int = 0
-    same_again: float = 1.0
-
-    @property
-    def best(self) -> int:
-        return min(range(len(self.seconds)), key=lambda n: self.seconds[n])
-
-    def ratio(self, number: int) -> float | None:
-        """Seconds of a candidate divided by the best one's."""
-        return self.seconds[number] / self.seconds[self.best] if self.seconds else None
-
-    def measurements(self, device: str, target: Target, config: Config) -> list[Measurement]:
-        """One for each measured candidate, for benchmarks.fit."""
-        kind, units, problem = target.kind, target.compute_units, self.asked.problem
-        if not isinstance(problem, (conv.Problem, matmul.Problem)):
-            return []
-        return [
-            Measurement(device, kind, units, config.float16, problem, specialisation, {"seconds": seconds})
-            for specialisation, seconds in zip(self.asked.candidates, self.seconds, strict=False)
-            if isinstance(specialisation, (conv.Specialisation, matmul.Specialisation))
-        ]
-
-    def to_json(self) -> dict[str, Any]:
-        measured = zip(self.asked.candidates, self.seconds, strict=False)
-        return {
-            "problem": str(self.asked.problem), "name": describe(self.asked.problem), "networks": self.asked.networks,
-            "failure": self.failure, "candidates": len(self.asked.candidates), "measured": self.measured,
-            "error": self.error, "default_over_best": self.ratio(0), "tuned_over_best": self.ratio(self.tuned),
-            "same_again": self.same_again,
-            "seconds": [{"specialisation": str(c), "seconds": s} for c, s in measured],
-        }
-
-
-@dataclass(frozen=True)
-class Share:
-    """The rows of a network, or of all, that have figures."""
-
-    name: str
-    rows: Sequence[Row]
-
-    def within(self, numbers: Sequence[int], limit: float) -> float:
-        """The share of rows whose candidate is within a limit of the best. numbers: a candidate for each row."""
-        good = sum((row.ratio(number) or 0) <= limit for row, number in zip(self.rows, numbers, strict=True))
-        return good / max(1, len(self.rows))
-
-    @property
-    def default(self) -> float:
-        return self.within([0] * len(self.rows), DEFAULT_WITHIN)
-
-    @property
-    def tuned(self) -> float:
-        return self.within([row.tuned for row in self.rows], TUNED_WITHIN)
-
-    def time(self, numbers: Sequence[int]) -> float:
-        """The time of the candidates together, divided by that of the best ones."""
-        taken = sum(row.seconds[number] for row, number in zip(self.rows, numbers, strict=True))
-        return taken / (sum(row.seconds[row.best] for row in self.rows) or 1.0)
-
-    @property
-    def noise(self) -> float:
-        """The median difference of the same kernel's two measurements."""
-        return median([row.same_again - 1 for row in self.rows] or [0.0])
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "network": self.name, "problems": len(self.rows), "default_within_10_percent": self.default,
-            "tuned_within_3_percent": self.tuned, "default_time": self.time([0] * len(self.rows)),
-            "tuned_time": self.time([row.tuned for row in self.rows]), "same_again_median_distance": self.noise,
-        }
-
 
 COLUMNS = (
     Column("problem", lambda r: describe(r.asked.problem)), Column("in", lambda r: str(len(r.asked.networks))),
@@ -178,47 +74,8 @@ SHARES = (
     Column("tuned", lambda s: digits(s.time([row.tuned for row in s.rows]))),
     Column("same again off by", lambda s: f"{s.noise:.1%}"),
 )
-
-
-def collect(networks: Sequence[str], config: Config, target: Target) -> list[Asked]:
-    """Every different problem of the networks, those of the first network first."""
-    found: dict[Problem, Asked] = {}
-    with tempfile.TemporaryDirectory(prefix="imgconv-bench-") as folder:
-        for name in networks:
-            prepared = prepare(open_network(name, Path(folder)).graph, config, target)
-            for problem, nodes in problems_of(prepared).items():
-                new = Asked(problem, prepared, nodes, (), ranked(problem, prepared.target))
-                known = found.get(problem, new)
-                found[problem] = replace(known, networks=(*known.networks, name))
-    return list(found.values())
-
-
-def spread(problems: Sequence[Asked], count: int) -> list[Asked]:
-    """The problems in a drawn order, `count` candidates first in each: half of the least predicted cost, half any."""
-    mixed = random.Random(0).sample(problems, len(problems))
-    return [replace(asked, candidates=_some_of_all(asked.candidates, count)) for asked in mixed]
-
-
-def _some_of_all(candidates: Sequence[Specialisation], count: int) -> tuple[Specialisation, ...]:
-    best = candidates[: ceil(count / 2)]
-    others, wanted = candidates[len(best) :], count - len(best)
-    step = max(1.0, len(others) / max(1, wanted))
-    drawn = [others[int((number + 0.5) * step)] for number in range(min(wanted, len(others)))]
-    return tuple(dict.fromkeys((*best, *drawn, *others)))
-
-
-def describe(problem: Problem) -> str:
-    """A problem in a few words."""
-    if isinstance(problem, matmul.Problem):
-        return f"product {problem.batch} of {problem.rows}x{problem.inner} by {problem.inner}x{problem.columns}"
-    if not isinstance(problem, conv.Problem):
-        return f"{template_of(problem).name}, {problem.multiply_adds / 1e6:.1f} M multiply-adds"
-    kind = f"depthwise {problem.channels}" if problem.depthwise else f"{problem.channels}->{problem.filters}"
-    text = f"{problem.window[0]}x{problem.window[1]} {kind} at {'x'.join(map(str, problem.input_size))}"
-    text += f" /{problem.strides[0]}" if max(problem.strides) > 1 else ""
-    text += f" dilated {problem.dilations[0]}" if max(problem.dilations) > 1 else ""
-    text += f" groups {problem.groups}" if problem.groups > 1 and not problem.depthwise else ""
-    return text + (" transposed" if max(problem.phases) > 1 else "")
+# Columns of what only a device shows.
+MEASURED = ("error", "tuned", "same again", f"tuned <= {TUNED_WITHIN:.2f}", "same again off by")
 
 
 def measure(asked: Asked, trial: Trial, repeat: int, tolerance: float) -> Row:
@@ -260,36 +117,54 @@ def rows_of(problems: Sequence[Asked], config: Config, options: argparse.Namespa
 
 
 def main(options: argparse.Namespace) -> int:
-    """Measures every problem of the networks; 1 if a result is wrong."""
+    """Measures every problem of the networks, or predicts it; 1 if a result is wrong."""
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
-    device = select(config.device)
-    target = limited(target_of(device), config)
+    device = None if options.predicted else select(config.device)
+    target = adreno.target_for(A630) if device is None else limited(target_of(device), config)
     names = options.network or DEFAULT
     problems = collect(names, config, target)
     if options.spread:
         problems = spread(problems, options.candidates or MOST)
+    if device is None:
+        mesa = adreno_mesa.find_mesa(False)
+        made = predicted_rows(problems, A630, mesa, options.candidates, options.budget)
+    else:
+        made = rows_of(problems, config, options)
     rows: list[Row] = []
     with steps([describe(asked.problem) for asked in problems]) as walk:
-        made = rows_of(problems, config, options)
         for _ in walk:
             row = next(made, None)
             if row is None:
                 break
             rows.append(row)
-            if options.csv:
+            if options.csv and device is not None:
                 add_measurements(Path(options.csv), row.measurements(device.name, target, config))
+    return report(options, environment(device), names, len(problems), rows)
+
+
+def report(
+    options: argparse.Namespace, found: dict[str, Any], names: Sequence[str], asked: int, rows: Sequence[Row]
+) -> int:
+    """Prints the tables and writes the JSON; 1 if a row failed."""
     good = [row for row in rows if row.seconds]
     shares = [Share(name, [row for row in good if name in row.asked.networks]) for name in names]
     shares.append(Share("all", good))
-    found = environment(device)
     content = {
-        "environment": found, "asked": len(problems), "shares": [share.to_json() for share in shares],
-        "rows": [row.to_json() for row in rows],
+        "environment": found, "predicted": options.predicted, "asked": asked,
+        "shares": [share.to_json() for share in shares], "rows": [row.to_json() for row in rows],
     }
-    line = f"{len(rows)} of {len(problems)} problems were measured, {len(rows) - len(good)} of them failed"
-    tables = make_table("Candidates", COLUMNS, rows), make_table("Shares of the problems", SHARES, shares)
-    publish(options, content, environment_line(found), *tables, line)
+    lines = [f"{len(rows)} of {asked} problems were measured, {len(rows) - len(good)} of them failed"]
+    hidden = MEASURED if options.predicted else ()
+    columns, of_shares = _without(hidden, COLUMNS), _without(hidden, SHARES)
+    if options.predicted:
+        lines = [lines[0].replace("measured", "predicted"), published.honesty(A630)]
+    tables = make_table("Candidates", columns, rows), make_table("Shares of the problems", of_shares, shares)
+    publish(options, content, environment_line(found), *tables, *lines)
     return 1 if len(good) < len(rows) else 0
+
+
+def _without(headings: Sequence[str], columns: Sequence[Column]) -> tuple[Column, ...]:
+    return tuple(column for column in columns if column.heading not in headings)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -303,6 +178,10 @@ def make_parser() -> argparse.ArgumentParser:
         "--budget", type=float, default=float("inf"), metavar="SECONDS", help="when to stop (default: never)"
     )
     parser.add_argument("--spread", action="store_true", help="problems and candidates as a fit needs them")
+    parser.add_argument(
+        "--predicted", action="store_true",
+        help="by the time model of an Adreno 630 on Mesa's machine code, in place of a device"
+    )
     parser.add_argument("--csv", metavar="FILE", help="add the seconds of every candidate to a CSV file")
     add_run_arguments(parser)
     return parser

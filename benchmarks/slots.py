@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks import adreno
 from benchmarks.adreno_mesa import Mesa, find_mesa
 from benchmarks.adreno_rows import row_of
-from benchmarks.choice import Asked, collect, spread
+from benchmarks.candidates import Asked, collect, spread
 from benchmarks.measure import digits, run_main
 from benchmarks.measurements import Measurement, add_measurements
 from benchmarks.networks import DEFAULT

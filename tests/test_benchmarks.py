@@ -13,7 +13,7 @@ import numpy
 import pytest
 from benchmark_graphs import CPU, GPU, small_graph, weights
 
-from benchmarks import adreno, choice, engines, growth, kernel, measure, memory, model, networks, peers
+from benchmarks import adreno, candidates, choice, engines, growth, kernel, measure, memory, model, networks, peers
 from imgconv.compiling.lower import lower
 from imgconv.config import Config
 from imgconv.errors import InputError
@@ -162,19 +162,19 @@ def test_torch_runs_what_is_exported(tmp_path: Path) -> None:
 # The choice of kernels, and growth
 
 
-def choice_row(seconds: tuple[float, ...], tuned: int, again: float = 1.0) -> choice.Row:
-    (asked, *_) = choice.collect(["squeezenet"], Config(), CPU)
-    return choice.Row(asked, len(seconds), "", 1e-7, seconds, tuned, again)
+def choice_row(seconds: tuple[float, ...], tuned: int, again: float = 1.0) -> candidates.Row:
+    (asked, *_) = candidates.collect(["squeezenet"], Config(), CPU)
+    return candidates.Row(asked, len(seconds), "", 1e-7, seconds, tuned, again)
 
 
 def test_every_problem_is_asked_once_with_the_default_first() -> None:
-    found = choice.collect(["squeezenet", "squeezenet"], Config(), CPU)
+    found = candidates.collect(["squeezenet", "squeezenet"], Config(), CPU)
     assert len({asked.problem for asked in found}) == len(found) > 10
     for asked in found:
         assert isinstance(asked.problem, Problem)
         assert asked.candidates[0] == conv_candidates.default_specialisation(asked.problem, "cpu", 2)
         assert asked.networks == ("squeezenet", "squeezenet")
-    assert choice.describe(found[0].problem) == "1x1 512->1000 at 13x13"
+    assert candidates.describe(found[0].problem) == "1x1 512->1000 at 13x13"
 
 
 def test_shares_of_good_choices() -> None:
@@ -182,17 +182,17 @@ def test_shares_of_good_choices() -> None:
         choice_row((1.0, 2.0), 0), choice_row((1.1, 1.0), 0), choice_row((1.2, 1.04, 1.0), 1)
     )
     assert [row.ratio(0) for row in (right, near, far)] == pytest.approx([1.0, 1.1, 1.2])
-    share = choice.Share("all", (right, near, far))
+    share = candidates.Share("all", (right, near, far))
     assert share.default == pytest.approx(2 / 3) and share.tuned == pytest.approx(1 / 3)
     assert share.to_json()["default_time"] == pytest.approx(3.3 / 3)
     assert share.to_json()["tuned_time"] == pytest.approx((1.0 + 1.1 + 1.04) / 3)
-    assert choice.Share("off", [choice_row((1.0, 2.0), 0, 1.25)]).noise == pytest.approx(0.25)
+    assert candidates.Share("off", [choice_row((1.0, 2.0), 0, 1.25)]).noise == pytest.approx(0.25)
     content = json.loads(json.dumps(far.to_json()))
     assert content["default_over_best"] == pytest.approx(1.2) and content["tuned_over_best"] == pytest.approx(1.04)
-    failed = choice.Row(right.asked, 2, "WRONG", 1.0)
+    failed = candidates.Row(right.asked, 2, "WRONG", 1.0)
     assert failed.to_json()["default_over_best"] is None
     assert measure.make_table("t", choice.COLUMNS, [right, far, failed]).row_count == 3
-    assert measure.make_table("t", choice.SHARES, [share, choice.Share("none", [])]).row_count == 2
+    assert measure.make_table("t", choice.SHARES, [share, candidates.Share("none", [])]).row_count == 2
 
 
 def growth_row(size: int, limit: int | None, wall: float, launches: tuple[float, ...]) -> growth.Row:

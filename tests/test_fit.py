@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -12,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks import adreno, choice, fit, slots
+from benchmarks import adreno, candidates, fit, slots
 from benchmarks.adreno_mesa import Mesa
 from benchmarks.measurements import TEMPLATES, Measurement, add_measurements, read_measurements
+from benchmarks.predicted_choice import predicted_rows
 from imgconv.config import Config
 from imgconv.errors import InputError
 from imgconv.kernels import conv_candidates, matmul
-from imgconv.kernels.conv import Problem
+from imgconv.kernels.conv import Problem, work_items
 from imgconv.kernels.costs import CPU as CPU_COSTS
 from imgconv.kernels.costs import LARGE, SMALL, CpuCosts, DeviceCosts, LargeGpuCosts, costs_of
 from imgconv.kernels.gpu_time import A630
@@ -69,10 +71,10 @@ def test_a_damaged_row_is_named(tmp_path: Path) -> None:
 
 
 def test_problems_and_candidates_are_spread() -> None:
-    asked = choice.collect(["squeezenet"], Config(), CPU)
-    mixed = choice.spread(asked, 7)
+    asked = candidates.collect(["squeezenet"], Config(), CPU)
+    mixed = candidates.spread(asked, 7)
     assert {each.problem for each in mixed[:6]} != {each.problem for each in asked[:6]}
-    assert mixed == choice.spread(asked, 7)
+    assert mixed == candidates.spread(asked, 7)
     known = {each.problem: each.candidates for each in asked}
     for each in mixed:
         likely, ranks = known[each.problem], [known[each.problem].index(c) for c in each.candidates]
@@ -80,12 +82,12 @@ def test_problems_and_candidates_are_spread() -> None:
         rest = len(likely) - 4
         assert [ranks[4 + n] for n in range(3)] == [4 + int(rest * (n + 0.5) / 3) for n in range(3)]
     few = replace(asked[0], candidates=asked[0].candidates[:3])
-    assert choice.spread([few], 7)[0].candidates == tuple(few.candidates)
+    assert candidates.spread([few], 7)[0].candidates == tuple(few.candidates)
 
 
 def test_a_row_of_the_choice_is_measurements() -> None:
-    asked = choice.collect(["squeezenet"], Config(), CPU)[0]
-    row = choice.Row(asked, 2, seconds=(1e-6, 2e-6))
+    asked = candidates.collect(["squeezenet"], Config(), CPU)[0]
+    row = candidates.Row(asked, 2, seconds=(1e-6, 2e-6))
     made = row.measurements("x", CPU, Config())
     assert [(m.specialisation, m.figures) for m in made] == [
         (asked.candidates[0], {"seconds": 1e-6}), (asked.candidates[1], {"seconds": 2e-6}),
@@ -93,7 +95,7 @@ def test_a_row_of_the_choice_is_measurements() -> None:
     assert {(m.device, m.kind, m.compute_units, m.float16, m.problem) for m in made} == {
         ("x", "cpu", 2, 0, asked.problem)
     }
-    assert not choice.Row(asked, 2, "WRONG").measurements("x", CPU, Config())
+    assert not candidates.Row(asked, 2, "WRONG").measurements("x", CPU, Config())
 
 
 class MadeUpMesa(Mesa):
@@ -108,7 +110,7 @@ class MadeUpMesa(Mesa):
 
 def test_slots_of_candidates_are_measurements(tmp_path: Path) -> None:
     target, file = adreno.target_for(A630), tmp_path / "a.csv"
-    problems = choice.spread(choice.collect(["squeezenet"], Config(), target), 4)[:2]
+    problems = candidates.spread(candidates.collect(["squeezenet"], Config(), target), 4)[:2]
     options = slots.make_parser().parse_args(["--candidates", "4", "--csv", str(file)])
     assert slots.measure(MadeUpMesa(tmp_path, False), problems, options, Config(), target) == 7
     found = read_measurements(file)
@@ -122,6 +124,22 @@ def test_slots_of_candidates_are_measurements(tmp_path: Path) -> None:
     launches = slots.launches_of(problems[0], problems[0].candidates[:4])
     assert [launch.specialisation for launch in launches] == [str(chosen) for _, chosen in wanted[:4]]
     assert all("#define EPILOGUE(sum, column, row, quad) (sum)" in launch.source.text for launch in launches)
+
+
+def test_a_predicted_row_has_the_seconds_of_the_model(tmp_path: Path) -> None:
+    """The made-up compiler refuses the second of four candidates; the others differ by their waves."""
+    problems = candidates.collect(["squeezenet"], Config(), adreno.target_for(A630))[:2]
+    row, other = predicted_rows(problems, A630, MadeUpMesa(tmp_path, False), 4, 100.0)
+    assert (row.asked, other.asked, row.measured) == (*problems, 4)
+    assert row.seconds[1] == math.inf and row.ratio(1) == math.inf
+    for choice, seconds in zip(row.asked.candidates[:4], row.seconds, strict=False):
+        local = math.prod(choice.local_size or ())
+        blocks = work_items(problems[0].problem, choice)
+        groups = math.prod(math.ceil(n / size) for n, size in zip(blocks, choice.local_size or (), strict=True))
+        rounds = math.ceil(groups * math.ceil(local / 64) / A630.units)
+        if seconds < math.inf:
+            assert seconds >= rounds * A630.units * 64 * 1000 / A630.narrow_slots + A630.launch
+    assert list(predicted_rows(problems, A630, MadeUpMesa(tmp_path, False), 4, -1.0)) == []
 
 
 # The fit

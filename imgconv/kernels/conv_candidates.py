@@ -430,7 +430,7 @@ def slots_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts
         taps = problem.group_input_quads * problem.window[0] * prod(kept_size(problem, chosen)) // chosen.parts
         multiply_adds += LANES * (taps + sums)
     slots = multiply_adds + costs.read * _reads_of_item(problem, chosen, costs) + costs.sum * sums + costs.item
-    slots += costs.part * sums if chosen.parts > 1 else 0
+    slots += sums * (costs.part + costs.total / chosen.parts) if chosen.parts > 1 else 0
     return slots * (costs.spill if chosen.weights_in_buffer or _spills(problem, chosen, costs) else 1)
 
 

@@ -126,7 +126,8 @@ class SmallGpuCosts(DeviceCosts):
     read: float = 3.6  # slots, a texel of input or weights
     sum: float = 9.3  # slots, an output texel
     item: float = 18.0  # slots, a work item
-    part: Given = 20.0  # slots, a sum of a work item that shares it with others; counted in a few kernels
+    part: Given = 14.0  # slots, a sum of which a work item makes a part; this and `total`: counted in 120 kernels
+    total: Given = 128.0  # slots, a sum whose parts a work item adds up
     texel_bytes: Given = 8.0  # in half
     hidden: Given = 0.1  # of the times that a longer one hides, the part that is felt; estimated
     tiles: Given = 4.0  # reads for each texel of weights that are cut into tiles; estimated
