@@ -13,7 +13,7 @@ from imgconv.kernels.conv import (
     tile_size, work_items,
 )
 from imgconv.kernels.costs import LARGE_GPU, CpuCosts, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
-from imgconv.kernels.gpu_time import WAVE, LaunchWork, gpu_with, time_of
+from imgconv.kernels.gpu_time import WAVE, Gpu, LaunchWork, gpu_with, time_of
 from imgconv.kernels.layout import LANES
 from imgconv.kernels.source import round_up
 from imgconv.kernels.target import TargetKind
@@ -392,16 +392,20 @@ def _read_by_group(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
 
 def _cost_on_small_gpu(problem: Problem, chosen: Specialisation, compute_units: int, costs: SmallGpuCosts) -> float:
     """Nanoseconds on a small GPU, by the model of gpu_time.py."""
-    time = time_of(_work_on_small_gpu(problem, chosen, costs), gpu_with(compute_units))
+    gpu = gpu_with(compute_units)
+    time = time_of(_work_on_small_gpu(problem, chosen, gpu, costs), gpu)
     return 1e9 * (time.seconds + costs.hidden * (time.arithmetic + time.texture))
 
 
-def _work_on_small_gpu(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> LaunchWork:
+def _work_on_small_gpu(problem: Problem, chosen: Specialisation, gpu: Gpu, costs: SmallGpuCosts) -> LaunchWork:
     """The work of a launch on a small GPU, with Mesa's compiler for Adreno."""
     slots = slots_of_item(problem, chosen, costs)
     multiply_adds = _multiply_adds_of(problem, chosen) if problem.half else 0
     local = prod(chosen.local_size or (WAVE, 1, 1))
     wave = min(WAVE, round_up(local, WAVE // 2))
+    if wave == WAVE and _held_texels(problem, chosen) + costs.registers_besides > gpu.registers:
+        # The waves become narrow, or if the items of a group wait for each other, registers are spilled.
+        wave, slots = (WAVE, costs.spill * slots) if chosen.waits else (WAVE // 2, slots)
     waves = _groups_of(problem, chosen) * ceil(local / wave)
     items = prod(work_items(problem, chosen))
     # Every texel of input, weights and output once, and no operand of the epilogue: the same for all candidates.
@@ -434,21 +438,29 @@ def slots_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts
     return slots * (costs.spill if chosen.weights_in_buffer or _spills(problem, chosen, costs) else 1)
 
 
-def _spills(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> bool:
-    """Whether Mesa's Adreno code runs out of registers: it reads all data of an unrolled loop before the loop."""
-    taps, sums, kept = prod(problem.window), sums_of(chosen), _kept_texels(problem, chosen)
-    if problem.depthwise:
-        line, window = (prod(tile_size(problem, replace(chosen, keep=keep))) for keep in ("line", "window"))
-        if 4 * taps * sums + 3 * window > costs.depthwise_unrolled:  # the loop over rows is not unrolled
-            return chosen.keep != "line" or line + sums > costs.depthwise_line
-        return chosen.keep != "line" or window > costs.depthwise_window or sums > costs.depthwise_sums
-    if taps == 1:
+def _held_texels(problem: Problem, chosen: Specialisation) -> int:
+    """Texels of sums, input and weights that a work item on a small GPU holds at once, and coordinates of rows."""
+    sums = sums_of(chosen)
+    if prod(problem.window) == 1 and not problem.depthwise:
         # With more than two rows, each row needs a register for its coordinate.
         rows = chosen.block_rows if chosen.block_rows > 2 else 0
-        return kept + LANES * chosen.block_quads + rows > costs.held_by_1x1
+        return _kept_texels(problem, chosen) + LANES * chosen.block_quads + rows
+    line = prod(tile_size(problem, replace(chosen, keep="line")))
+    return line + sums + (0 if problem.depthwise else problem.input_lanes * chosen.block_quads)
+
+
+def _spills(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> bool:
+    """Whether Mesa's Adreno code runs out of registers: it reads all data of an unrolled loop before the loop."""
+    taps, sums, held = prod(problem.window), sums_of(chosen), _held_texels(problem, chosen)
+    if problem.depthwise:
+        window = prod(tile_size(problem, replace(chosen, keep="window")))
+        if 4 * taps * sums + 3 * window > costs.depthwise_unrolled:  # the loop over rows is not unrolled
+            return chosen.keep != "line" or held > costs.depthwise_line
+        return chosen.keep != "line" or window > costs.depthwise_window or sums > costs.depthwise_sums
+    if taps == 1:
+        return held > costs.held_by_1x1
     in_loop = sums == costs.sums_in_loop and chosen.keep == "texel" and chosen.block_rows > 1
     if in_loop and problem.input_lanes == LANES:
         return problem.half  # the loop over columns is not unrolled; half adds more sums
-    line = prod(tile_size(problem, replace(chosen, keep="line")))
-    held = line + sums + problem.input_lanes * chosen.block_quads
+    kept = _kept_texels(problem, chosen)
     return sums > costs.sums or held > costs.held or (chosen.keep != "texel" and kept > costs.kept)

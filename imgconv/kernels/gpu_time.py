@@ -30,12 +30,14 @@ class Gpu:
 
     half_slots, float_slots: issue slots of lanes in a second, in half and in any other type, if waves are full.
     narrow_slots: the same of any type with waves of 64 lanes. reads: texture reads in a second. bandwidth: bytes in a
-    second. launch: seconds. compute_units: what the driver reports, CL_DEVICE_MAX_COMPUTE_UNITS.
+    second. launch: seconds. compute_units: what the driver reports, CL_DEVICE_MAX_COMPUTE_UNITS. registers: of four
+    floats, the most of a work item in a full wave; with more, waves are narrow.
     """
 
     number: int
     units: int
     compute_units: int
+    registers: int
     half_slots: float
     float_slots: float
     narrow_slots: float
@@ -103,6 +105,7 @@ A630 = Gpu(
     # github.com/azhirnov/cpu-gpu-arch, each core has two processors, and each of them two schedulers of waves.
     units=8,
     compute_units=2,  # the cores; assumed
+    registers=48,  # half of Mesa's reg_size_vec4
     half_slots=345e9,  # 690 GFLOPS measured (tinygrad#16229)
     float_slots=234e9,  # 468 GFLOPS measured (tinygrad#16229)
     narrow_slots=173e9,  # 346 GFLOPS measured in half and in float (tinygrad#16229)
@@ -112,21 +115,21 @@ A630 = Gpu(
 )
 
 
-def _scaled(number: int, cores: int, clock: float, bandwidth: float) -> Gpu:
+def _scaled(number: int, cores: int, clock: float, bandwidth: float, registers: int = 48) -> Gpu:
     """A GPU that does in each core and cycle what the Adreno 630 does; assumed. clock: in GHz."""
     factor = cores * clock / (A630.compute_units * 0.71)
     return replace(
-        A630, number=number, units=A630.units // A630.compute_units * cores, compute_units=cores,
+        A630, number=number, units=A630.units // A630.compute_units * cores, compute_units=cores, registers=registers,
         half_slots=factor * A630.half_slots, float_slots=factor * A630.float_slots,
         narrow_slots=factor * A630.narrow_slots, reads=factor * A630.reads, bandwidth=0.7 * bandwidth,
     )
 
 
-# Cores: Mesa's freedreno_devices.py. Clocks and memory: Qualcomm's data of the Snapdragon 865 (64 bits of LPDDR5-5500)
-# and of the Snapdragon 8 Gen 2 (64 bits of LPDDR5X-8400). All else is scaled from the Adreno 630.
+# Cores and registers: Mesa's freedreno_devices.py. Clocks and memory: Qualcomm's data of the Snapdragon 865 (64 bits of
+# LPDDR5-5500) and of the Snapdragon 8 Gen 2 (64 bits of LPDDR5X-8400). All else is scaled from the Adreno 630.
 GPUS = MappingProxyType({
     630: A630,
-    650: _scaled(650, cores=3, clock=0.587, bandwidth=44e9),
+    650: _scaled(650, cores=3, clock=0.587, bandwidth=44e9, registers=32),
     740: _scaled(740, cores=6, clock=0.68, bandwidth=67.2e9),
 })
 

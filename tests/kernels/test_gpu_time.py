@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from imgconv.kernels.gpu_time import A630, GPUS, Gpu, LaunchTime, LaunchWork, time_of
+from imgconv.kernels.gpu_time import A630, GPUS, Gpu, LaunchTime, LaunchWork, gpu_with, time_of
 
 # Half twice as fast as float; narrow waves at half of float's rate.
 GPU = Gpu(
-    1, units=4, compute_units=2, half_slots=2e9, float_slots=1e9, narrow_slots=5e8, reads=1e8, bandwidth=1e9,
-    launch=1e-6,
+    1, units=4, compute_units=2, registers=48, half_slots=2e9, float_slots=1e9, narrow_slots=5e8, reads=1e8,
+    bandwidth=1e9, launch=1e-6,
 )
 WORK = LaunchWork(half_slots=0, float_slots=1000, reads=0, moved_bytes=0, waves=4)
 
@@ -48,3 +48,9 @@ def test_other_gpus_are_scaled_by_cores_and_clock() -> None:
     for name in ("half_slots", "float_slots", "narrow_slots", "reads"):
         assert getattr(faster, name) == pytest.approx(factor * getattr(A630, name))
     assert faster.bandwidth == pytest.approx(0.7 * 67.2e9)
+
+
+def test_a_driver_says_which_gpu_it_is_by_its_compute_units() -> None:
+    assert [gpu_with(units) for units in (2, 3, 6)] == [GPUS[630], GPUS[650], GPUS[740]]
+    one = gpu_with(1)
+    assert (one.units, one.float_slots) == (A630.units / 2, A630.float_slots / 2)
