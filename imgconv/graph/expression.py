@@ -365,6 +365,20 @@ def literal_text(value: float) -> str:
     return f"({mantissa}f)" if single < 0 else f"{mantissa}f"
 
 
+def _without_saturation(expression: Expression) -> Expression:
+    """The expression with each min(max($n, 0), 1) as max(min($n, 1), 0).
+
+    Mesa 25.0's Adreno compiler makes the first form a saturation of the instruction that computes $n. If this is in a
+    loop, it saturates every partial sum (ir3_compiler_nir.c: fsat of a phi that has one source).
+    """
+    found: dict[Expression, Expression] = {}
+    for argument in map(Argument, argument_numbers(expression)):
+        safe = apply("maximum", apply("minimum", argument, 1.0), 0.0)
+        for raised in (apply("maximum", argument, 0.0), apply("maximum", 0.0, argument)):
+            found |= {apply("minimum", raised, 1.0): safe, apply("minimum", 1.0, raised): safe}
+    return _rebuilt(expression, found)
+
+
 def render(
     expression: Expression, arguments: Mapping[int, str], native: bool, prefix: str = "t", half: bool = False
 ) -> tuple[list[str], str]:
@@ -375,6 +389,7 @@ def render(
     """
     statements: list[str] = []
     names: dict[Expression, str] = {}
+    expression = _without_saturation(expression)
 
     def text(e: Expression) -> str:
         if isinstance(e, Literal):

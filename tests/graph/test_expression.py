@@ -399,3 +399,18 @@ def test_names_begin_with_the_prefix() -> None:
     statements, result = render(apply("exp", apply("add", A, 1)), {0: "sum"}, False, "e_t1_")
     assert statements == ["const float4 e_t1_0 = (sum + (float4)(1.0f));", "const float4 e_t1_1 = exp_of(e_t1_0);"]
     assert result == "e_t1_1"
+
+
+@pytest.mark.parametrize("low_first", [True, False])
+def test_a_clamp_of_an_argument_to_one_ends_with_its_lower_bound(low_first: bool) -> None:
+    """Mesa's Adreno compiler makes fmin(fmax(x, 0), 1) a flag of the instruction that computes x, even in a loop."""
+    raised = apply("maximum", A, 0.0) if low_first else apply("maximum", 0.0, A)
+    clamped = apply("minimum", raised, 1.0) if low_first else apply("minimum", 1.0, raised)
+    assert render(apply("multiply", clamped, B), {0: "x", 1: "y"}, False, half=True)[0][:2] == [
+        "const float4 t0 = fmin(x, (float4)(1.0f));", "const float4 t1 = fmax(t0, (float4)(0.0f));",
+    ]
+    # What the expression itself computes is no sum of a loop, and may be saturated: one instruction fewer.
+    shifted = apply("minimum", apply("maximum", apply("add", A, 0.5), 0.0), 1.0)
+    assert render(shifted, {0: "x"}, False, half=True)[0][1:] == [
+        "const float4 t1 = fmax(t0, (float4)(0.0f));", "const float4 t2 = fmin(t1, (float4)(1.0f));",
+    ]
