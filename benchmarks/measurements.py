@@ -93,7 +93,10 @@ def _to_cells(each: Measurement) -> dict[str, str]:
     return cells | {name: f"{figure:.6g}" for name, figure in each.figures.items()}
 
 
-def _from_cells(cells: Mapping[str, str]) -> Measurement:
+def _from_cells(cells: dict[str, str]) -> Measurement:
+    # Older files have a column `half`: whether products are summed in runs in half.
+    if cells.pop("half", "") == "1":
+        cells["sums"] = "runs"
     problem, specialisation = (_made(kind, cells) for kind in TEMPLATES[cells["template"]])
     figures = {name: float(cell) for name, cell in cells.items() if name not in (*DEVICE, *SIZES) and cell}
     device, kind, units, float16 = (cells[name] for name in DEVICE[:4])

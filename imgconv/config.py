@@ -12,26 +12,38 @@ from imgconv.errors import ConfigError
 Float16 = Literal[0, 1, 2]  # see Config
 
 
+# How a convolution sums its products: in float, in half in short runs that are added in float, or wholly in half.
+Sums = Literal["float", "runs", "half"]
+
+
 @dataclass(frozen=True)
 class Precision:
-    """The values that keep float under float16, by the names of inputs and of nodes' outputs after the passes.
+    """The values that stay wider than float16 asks for, by the names of inputs and of nodes' outputs after the passes.
 
     storage: values in float textures; their nodes keep float weights and compute in float. arithmetic: values in half
-    textures whose nodes compute in float; under float16=1 all nodes do.
+    textures whose nodes compute in float; under float16=1 all nodes do. runs: values whose nodes sum short runs of
+    products in half, and the runs in float; all other nodes sum in half.
 
     Precision(storage=frozenset({"conv1"}))
     """
 
     storage: frozenset[str] = frozenset()
     arithmetic: frozenset[str] = frozenset()
+    runs: frozenset[str] = frozenset()
+
+    def sums_of(self, name: str) -> Sums:
+        """How the node that computes a value sums products under float16=2."""
+        if name in self.storage or name in self.arithmetic:
+            return "float"
+        return "runs" if name in self.runs else "half"
 
 
 @dataclass(frozen=True)
 class Config:
     """How a model is compiled.
 
-    float16: 0 stores and computes float, 1 stores half and computes float, 2 computes the products of convolutions in
-    half too and adds sums of few terms in float (environment: FLOAT16).
+    float16: 0 stores and computes float, 1 stores half and computes float, 2 sums the products of convolutions in
+    half too (environment: FLOAT16).
     native_explog: use the device's native_exp, native_log and native_recip (NATIVE_EXPLOG).
     max_image: an upper limit for image width and height in texels, below the device's own (IMGCONV_MAX_IMAGE).
     device: index or part of the name of the device to use (IMGCONV_DEVICE).

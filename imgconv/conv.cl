@@ -24,7 +24,7 @@
 //     kernels/store.cl     blocks of outputs                 kernels/parts.cl     sums that work items share
 //
 // One coordinate of a read of weights, or of rows of texels, stays the same at every step, and is made before them.
-// If HALF_QUADS > 0, multiply-adds are in half: HALF_QUADS input quads are summed in half, all in float.
+// Sums are float, or half in runs of HALF_QUADS input quads, or half (HALF_SUMS): see operands.cl.
 //
 // A transposed convolution with stride S is S*S ordinary ones, one for each phase of the output position modulo S, each
 // with its own weights: output column = PHASES_X * column + phase. The work items of all phases are one launch.
@@ -63,7 +63,7 @@
 
 #define PASS_BLOCKS ((QUAD_BLOCKS + PASSES - 1) / PASSES)
 
-// Input quads that are summed at once, and their sums.
+// Input quads of a run, or that are staged at once, and their sums.
 #if HALF_QUADS
 #define CHUNK HALF_QUADS
 #define PARTIAL partial
@@ -111,7 +111,7 @@ inline void read_tile(
 
 // Stores quad o of the block. Not in a loop: compilers give up unrolling one over long epilogues, and then keep all sums
 // in memory.
-#define STORE_SUM(row, column, o) STORE(row, column, first_quad + (o), sum[row][OUTPUT_AT(column)][o])
+#define STORE_SUM(row, column, o) STORE(row, column, first_quad + (o), TO_FLOAT(sum[row][OUTPUT_AT(column)][o]))
 #define STORE_QUAD(o) { LOADS(first_quad + (o)) EACH_POSITION(STORE_SUM, o) }
 
 // A sum, and to it the channels of a texel times the weights of each; only INPUT_LANES of them are used.
@@ -128,6 +128,18 @@ inline VECTOR add_products(VECTOR sum, QUAD texel, VECTOR weight_x, VECTOR weigh
 #endif
   return sum;
 }
+
+// Adds to all sums the products with one channel of the texels: lane n, `channel`. Channel by channel few weights are
+// held at a time. With sums in half, Mesa's Adreno code otherwise runs out of half registers.
+#define ADD_CHANNEL(n, channel)                                                            \
+  _Pragma("unroll") for (int o = 0; o < BLOCK_VECTORS; o++) {                              \
+    const VECTOR weight = WEIGHT((n) * BLOCK_VECTORS + o);                                 \
+    _Pragma("unroll") for (int row = 0; row < BLOCK_ROWS; row++)                           \
+      _Pragma("unroll") for (int column = 0; column < BLOCK_COLUMNS; column++) {           \
+        const QUAD texel = TILE[ROW_AT(row, ky)][TEXEL_AT(column, kx)];                    \
+        sum[row][column][o] = mad((VECTOR)(texel.channel), weight, sum[row][column][o]);   \
+      }                                                                                    \
+  }
 
 // Global size: (column blocks * PHASES_X, pass blocks * PARTS, N * row blocks * PHASES_Y).
 WORK_GROUP __kernel void NAME(
@@ -188,10 +200,11 @@ WORK_GROUP __kernel void NAME(
     for (int o = 0; o < BLOCK_VECTORS; o++) {
       const int loaded_quad = LOADED_QUAD(first_quad + o);
       START_LOADS(loaded_quad)
+      const TOTAL start = (TOTAL)(FROM_FLOAT(START));
 #pragma unroll
       for (int row = 0; row < BLOCK_ROWS; row++)
 #pragma unroll
-        for (int column = 0; column < SUMS; column++) sum[row][column][o] = (TOTAL)(START);
+        for (int column = 0; column < SUMS; column++) sum[row][column][o] = start;
     }
 
 #if STAGED_QUADS
@@ -268,6 +281,18 @@ WORK_GROUP __kernel void NAME(
 #if KEEP_TEXEL
             READ_TILE(ky, kx)
 #endif
+#if HALF_SUMS
+            ADD_CHANNEL(0, x)
+#if INPUT_LANES > 1
+            ADD_CHANNEL(1, y)
+#endif
+#if INPUT_LANES > 2
+            ADD_CHANNEL(2, z)
+#endif
+#if INPUT_LANES > 3
+            ADD_CHANNEL(3, w)
+#endif
+#else
 #pragma unroll
             for (int o = 0; o < BLOCK_VECTORS; o++) {
               // Variables, not an array: Intel's CPU compiler then makes faster code.
@@ -291,6 +316,7 @@ WORK_GROUP __kernel void NAME(
                       add_products(before, texel, weight_x, weight_y, weight_z, weight_w);
                 }
             }
+#endif
             step++;
           }
         }
@@ -305,7 +331,7 @@ WORK_GROUP __kernel void NAME(
 #endif
 #if PARTS > 1
     const int own = place_of_part(part, item);
-    FOR_EACH(BLOCK_COLUMNS) parts[NUMBER_OF(row, column, o)][item][own] = sum[row][OUTPUT_AT(column)][o];
+    FOR_EACH(BLOCK_COLUMNS) parts[NUMBER_OF(row, column, o)][item][own] = TO_FLOAT(sum[row][OUTPUT_AT(column)][o]);
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int number = part; number < BLOCK; number += PARTS) {
       const float4 total = total_of(parts[number][item], own);

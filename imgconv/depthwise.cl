@@ -33,7 +33,7 @@
   _Pragma("unroll") for (int row = 0; row < BLOCK_ROWS; row++) \
     _Pragma("unroll") for (int column = 0; column < BLOCK_COLUMNS; column++)
 // Stores a sum. Not in a loop: compilers give up unrolling one over long epilogues, and then keep all sums in memory.
-#define STORE_SUM(row, column, o) STORE(row, column, quad, sum[row][column])
+#define STORE_SUM(row, column, o) STORE(row, column, quad, TO_FLOAT(sum[row][column]))
 
 // Reads the tile for a window position.
 inline void read_tile(
@@ -67,8 +67,8 @@ WORK_GROUP __kernel void NAME(
 
   // The sums before the coordinates: after them Mesa's Adreno code is a few instructions longer.
   START_LOADS(quad)
-  float4 sum[BLOCK_ROWS][BLOCK_COLUMNS];
-  FOR_EACH sum[row][column] = (float4)(START);
+  QUAD_SUM sum[BLOCK_ROWS][BLOCK_COLUMNS];
+  FOR_EACH sum[row][column] = (QUAD_SUM)(FROM_FLOAT(START));
   const COORDINATE first_x = start_x * INPUT_PITCH + INPUT_OFFSET + quad + TEXEL_CENTRE;
   const int first_weight = WEIGHTS_IN_IMAGE ? quad : quad * (WINDOW_WIDTH * WINDOW_HEIGHT);
   const QUAD factor = READ_FACTORS(image, quad);

@@ -59,6 +59,17 @@ def test_measurements_are_read_as_they_were_written(kind: str, units: int, tmp_p
     assert read_measurements(tmp_path / "a.csv") == [*made[:3], faster, *made[4:]]
 
 
+def test_older_files_say_half_of_runs(tmp_path: Path) -> None:
+    in_runs = replace(PROBLEM, sums="runs")
+    made = [replace(each, problem=in_runs) for each in measurements("gpu", 2) if each.problem == PROBLEM]
+    add_measurements(tmp_path / "a.csv", made)
+    text = (tmp_path / "a.csv").read_text().replace(",sums,", ",half,").replace(",runs,", ",1,")
+    (tmp_path / "a.csv").write_text(text)
+    assert read_measurements(tmp_path / "a.csv") == made
+    (tmp_path / "a.csv").write_text(text.replace("3x3,2x2,1x1,1x1,1,0,1x1,0x0,1,", "3x3,2x2,1x1,1x1,1,0,1x1,0x0,0,"))
+    assert {each.problem for each in read_measurements(tmp_path / "a.csv")} == {PROBLEM}
+
+
 def test_a_damaged_row_is_named(tmp_path: Path) -> None:
     add_measurements(tmp_path / "a.csv", measurements("cpu", 2))
     text = (tmp_path / "a.csv").read_text()

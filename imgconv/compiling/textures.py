@@ -9,7 +9,7 @@ from math import prod
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.config import Config
+from imgconv.config import Config, Sums
 from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Product, Reduction
 from imgconv.graph.nodes import Value
 from imgconv.graph.value_ranges import convolutions_of_small
@@ -187,10 +187,10 @@ class Textures:
             return True
         return any(self.keeps_float(part) for part, (owner, _) in self.inside.items() if owner == name)
 
-    def computes_half(self, name: str) -> bool:
-        """Whether the node that computes a value may do so in half. Only if the value is stored in half too."""
+    def sums_of(self, name: str) -> Sums:
+        """How the node that computes a value may sum products: in half only if the value is stored in half too."""
         half = self.config.float16 == 2 and self.placements[name].storage.dtype == "float16"
-        return half and name not in self.config.precision.arithmetic
+        return self.config.precision.sums_of(name) if half else "float"
 
     def placement(self, value: Value) -> Placement:
         """Where a value is stored: in its own texture, or in that of the concatenation into which it is written."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, gcd, prod
 from typing import Literal, get_args
 
+from imgconv.config import Sums
 from imgconv.graph.nodes import Convolution
 from imgconv.kernels.layout import LANES
 
@@ -16,8 +17,8 @@ class Problem:
 
     Sizes are those of one image of the batch. If the convolution is transposed, the window is that of one phase.
 
-    groups: merged so that each begins at a whole quad. phases: the stride of a transposed convolution, else 1. half:
-    whether multiply-adds are in half. integers: whether the weights or the input are integers, whose sums stay exact.
+    groups: merged so that each begins at a whole quad. phases: the stride of a transposed convolution, else 1. sums:
+    how products are summed. integers: whether the weights or the input are integers, whose sums stay exact.
     small: whether every value of the input is known to be at most SMALL. `small` is left out of repr, because
     measurements are filed under that text.
     """
@@ -35,9 +36,14 @@ class Problem:
     depthwise: bool = False
     phases: tuple[int, int] = (1, 1)
     phase_shift: tuple[int, int] = (0, 0)
-    half: bool = False
+    sums: Sums = "float"
     integers: bool = False
     small: bool = field(default=False, repr=False)
+
+    @property
+    def half(self) -> bool:
+        """Whether products are in half."""
+        return self.sums != "float"
 
     @property
     def group_input_quads(self) -> int:
@@ -91,7 +97,7 @@ class Specialisation:
     block_columns, block_rows, block_quads: the outputs of a work item; passes: how many such blocks it makes along the
     quads. keep: how long an input texel is kept. weights: where they are read from.
     local_size: the work group; None leaves it to the driver. vector_quads: output quads in one vector. parts: work
-    items that share a sum. half_quads: input quads that are summed in half before they are added in float.
+    items that share a sum. half_quads: input quads of a run, if sums are made of runs in half.
     float_coordinates: if a read may be outside of the image, its coordinates are computed in float. winograd: outputs
     in a tile of Winograd's minimal filtering along a row, 2 or 4; 0 without it.
     """
@@ -134,15 +140,15 @@ class Specialisation:
         blocks = self.block_quads * self.passes
         inside = blocks == 1 if problem.depthwise else problem.groups == 1 or problem.group_output_quads % blocks == 0
         kept = not problem.depthwise if self.keep == "input" else self.passes == 1
-        vectors = self.block_quads % self.vector_quads == 0 and not (self.vector_quads > 1 and self.half_quads)
+        vectors = self.block_quads % self.vector_quads == 0 and not (self.vector_quads > 1 and problem.half)
         shared = self.parts == 1 or (
             self.passes == 1 and not self.weights_in_buffer and self.local_size is not None
             and self.local_size[1] % self.parts == 0 and self.parts.bit_count() == 1 and not problem.depthwise
         )
-        half = problem.half == (self.half_quads > 0) and (
-            not problem.half or problem.group_input_quads % self.half_quads == 0
+        runs = (problem.sums == "runs") == (self.half_quads > 0) and (
+            not self.half_quads or problem.group_input_quads % self.half_quads == 0
         )
-        return inside and kept and vectors and shared and half and self._stages(problem) and self._transforms(problem)
+        return inside and kept and vectors and shared and runs and self._stages(problem) and self._transforms(problem)
 
     def _stages(self, problem: Problem) -> bool:
         """Whether nothing is staged in local memory, or it is possible to."""

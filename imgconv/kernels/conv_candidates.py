@@ -34,6 +34,8 @@ BLOCKS_ON_SMALL_GPU = (
 # Work items that share a sum on a phone's GPU, the most waves of a launch for which they pay, and the most work items
 # for which waves of half the size do.
 PARTS_ON_SMALL_GPU, SHARED_WAVES, NARROW_ITEMS = (1, 2, 4, 8, 16), 128, 2048
+# Further ones for sums in half, of which a work item can hold more.
+BLOCKS_IN_HALF = ((7, 2, 2), (8, 2, 1))
 # Blocks of work groups that stage weights and input in local memory, by what they keep of the input there.
 STAGED_BLOCKS = {
     "texel": ((4, 1, 1), (4, 1, 2), (8, 1, 1), (4, 2, 1), (4, 4, 1), (8, 2, 1)),
@@ -144,8 +146,9 @@ def _in_blocks(
     rows, columns = problem.phase_size
     half = _half_quads(problem)
     # An output of one column, as of a matrix product, is cut into blocks of rows.
+    sizes = (*shapes, *BLOCKS_IN_HALF) if problem.sums == "half" else shapes
     shapes = [(1, length * height, quads) if columns == 1 else (length, height, quads)
-              for length, height, quads in shapes]
+              for length, height, quads in sizes]
     blocks = [
         (min(columns, length), min(rows, height), 1 if problem.depthwise else min(quads, problem.group_output_quads))
         for length, height, quads in shapes
@@ -210,8 +213,8 @@ def _staging_group(problem: Problem, chosen: Specialisation) -> tuple[int, int, 
 
 
 def _half_quads(problem: Problem) -> int:
-    """The number of input quads that are summed in half: at most 32 terms, and a divisor of all input quads."""
-    if not problem.half:
+    """The number of input quads of a run in half: at most 32 terms, and a divisor of all input quads."""
+    if problem.sums != "runs":
         return 0
     taps = 1 if problem.depthwise else problem.window[0] * problem.window[1] * LANES
     most = max(1, 32 // taps)
@@ -403,7 +406,8 @@ def _work_on_small_gpu(problem: Problem, chosen: Specialisation, gpu: Gpu, costs
     multiply_adds = _multiply_adds_of(problem, chosen) if problem.half else 0
     local = prod(chosen.local_size or (WAVE, 1, 1))
     wave = min(WAVE, round_up(local, WAVE // 2))
-    if wave == WAVE and _held_texels(problem, chosen) + costs.registers_besides > gpu.registers:
+    held = _held_texels(problem, chosen) / (2 if problem.sums == "half" else 1)
+    if wave == WAVE and held + costs.registers_besides > gpu.registers:
         # The waves become narrow, or if the items of a group wait for each other, registers are spilled.
         wave, slots = (WAVE, costs.spill * slots) if chosen.waits else (WAVE // 2, slots)
     waves = _groups_of(problem, chosen) * ceil(local / wave)
@@ -456,11 +460,14 @@ def _spills(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> b
         window = prod(tile_size(problem, replace(chosen, keep="window")))
         if 4 * taps * sums + 3 * window > costs.depthwise_unrolled:  # the loop over rows is not unrolled
             return chosen.keep != "line" or held > costs.depthwise_line
-        return chosen.keep != "line" or window > costs.depthwise_window or sums > costs.depthwise_sums
+        most = costs.sums if problem.sums == "half" else costs.depthwise_sums
+        return chosen.keep != "line" or window > costs.depthwise_window or sums > most
+    kept = _kept_texels(problem, chosen)
+    if taps == 1 and problem.sums == "half":
+        return sums > costs.sums_in_half or kept > costs.held_by_1x1  # weights are held for one channel at a time
     if taps == 1:
         return held > costs.held_by_1x1
     in_loop = sums == costs.sums_in_loop and chosen.keep == "texel" and chosen.block_rows > 1
     if in_loop and problem.input_lanes == LANES:
-        return problem.half  # the loop over columns is not unrolled; half adds more sums
-    kept = _kept_texels(problem, chosen)
+        return problem.sums == "runs"  # the loop over columns is not unrolled; runs add more sums
     return sums > costs.sums or held > costs.held or (chosen.keep != "texel" and kept > costs.kept)

@@ -9,6 +9,7 @@ from math import ceil
 import numpy
 
 from imgconv.arrays import Array
+from imgconv.config import Sums
 from imgconv.errors import UnsupportedError
 from imgconv.graph.expression import Argument, Expression, apply, argument_numbers, substitute
 from imgconv.graph.index import Variable, constant, variable, variable_index
@@ -68,14 +69,15 @@ def step_of(placing: Placing, node: Node, problem: Problem, operation: Convoluti
     # Sums of integers must stay exact.
     read = placing.graph.producers[node.output.name].operands[0].value
     exact = not placing.graph.values[read].dtype.startswith("float")
-    half = placing.computes_half(node.output.name) and not exact and not numpy.any(numpy.abs(array) > HALF_MAX)
+    wide = exact or bool(numpy.any(numpy.abs(array) > HALF_MAX))
+    sums: Sums = "float" if wide else placing.sums_of(node.output.name)
     weights = Weights(w, array, operation, placing.weights_dtype(array, (node,)))
     places = {o.value: placing.placements[o.value] for o in (x, *factors)}
     places |= placing.operand_places(replace(node, operands=(x, *factors)), output)
     return Step(
         (node,), output, places, "compute", describe(node), operation_of(node), values=(node.output.name,),
         template=TEMPLATE, details=Details(weights, exact), problem=replace(
-            problem, half=half, integers=exact or array.dtype == numpy.int8, small=node.output.name in placing.of_small
+            problem, sums=sums, integers=exact or array.dtype == numpy.int8, small=node.output.name in placing.of_small
         ),
     )
 

@@ -96,6 +96,7 @@ def _geometry(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
         "BLOCK_COLUMNS": chosen.block_columns, "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads,
         "COLUMN_STEP": read_step(problem, chosen, 1), "ROW_STEP": read_step(problem, chosen, 0),
         "KEEP": KEEP.index(chosen.keep), "HALF_QUADS": chosen.half_quads,
+        "HALF_SUMS": int(problem.sums == "half"),
     }
 
 
@@ -147,15 +148,15 @@ def _weight_access(
         size = LANES * chosen.vector_quads
         where = "(first) + (step)" if problem.depthwise else "(first) + (step) * WEIGHTS_OF_STEP"
         if weights.dtype == "float16":
-            load = f"vload4({where}, weights)" if chosen.half_quads else f"vload_half{size}({where}, weights)"
+            load = f"vload4({where}, weights)" if problem.half else f"vload_half{size}({where}, weights)"
             return {"WEIGHTS": "__global const half *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
         if weights.dtype == "int8":
-            load = f"convert_{'half' if chosen.half_quads else 'float'}{size}(vload{size}({where}, weights))"
+            load = f"convert_{'half' if problem.half else 'float'}{size}(vload{size}({where}, weights))"
             return {"WEIGHTS": "__global const char *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
-        load = f"convert_half4(weights[{where}])" if chosen.half_quads else f"weights[{where}]"
+        load = f"convert_half4(weights[{where}])" if problem.half else f"weights[{where}]"
         return {"WEIGHTS": f"__global const float{size} *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
     declaration = f"read_only {image_type(weights.tiling)} weights"
-    read = read_text("weights", weights.tiling, helpers, inside=chosen.parts == 1, half=chosen.half_quads > 0)
+    read = read_text("weights", weights.tiling, helpers, inside=chosen.parts == 1, half=problem.half)
     if chosen.vector_quads > 1:
         quads = ", ".join(read.replace("x, y)", f"step, (first) * {chosen.vector_quads} + {n})") for n in range(4))
         text = f"(float16)({quads})"

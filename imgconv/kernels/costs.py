@@ -136,9 +136,10 @@ class SmallGpuCosts(DeviceCosts):
     depthwise_unrolled: int = 900  # multiply-adds + 3 * texels of the window; above it, the loop over rows stays
     depthwise_line: int = 40  # texels of a line and of sums, if that loop stays
     depthwise_window: int = 45  # texels of an unrolled window
-    depthwise_sums: int = 8  # texels of sums, with an unrolled window
+    depthwise_sums: int = 8  # texels of sums, with an unrolled window; if they are half, `sums`
     registers_besides: int = 6  # registers of four floats, besides those of held texels
     held_by_1x1: int = 42  # texels of sums, input and weights, with a 1x1 window
+    sums_in_half: int = 28  # texels of sums in half, with a 1x1 window
     sums: int = 16  # texels of sums with a larger window
     held: int = 40  # texels of sums, a line and weights
     kept: int = 18  # texels of sums and of input that is kept

@@ -13,7 +13,7 @@ from math import inf
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from imgconv.arrays import Array
-from imgconv.config import Config
+from imgconv.config import Config, Sums
 from imgconv.graph.expression import operations
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Load, Node, Operand, Value
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, StorageDtype, Texture
@@ -167,8 +167,8 @@ class Placing(Protocol):
         """The element type in which weights are stored."""
         ...
 
-    def computes_half(self, name: str) -> bool:
-        """Whether the node that computes a value may do so in half."""
+    def sums_of(self, name: str) -> Sums:
+        """How the node that computes a value may sum products."""
         ...
 
 

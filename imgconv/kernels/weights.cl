@@ -22,18 +22,14 @@
 #define WINOGRAD 0                      // outputs of a tile, 2 or 4; 0: the window's columns are multiplied one by one
 #endif
 
-// VECTOR: weights, and sums of some input quads. TOTAL: the sums over all of them.
+// VECTOR: weights, and sums of a run of input quads. TOTAL: the sums over all of them.
 #define BLOCK_VECTORS (BLOCK_QUADS / VECTOR_QUADS)
-#if HALF_QUADS
-#define VECTOR half4
-#define TOTAL float4
-#else
 #if VECTOR_QUADS == 4
 #define VECTOR float16
+#define TOTAL float16
 #else
-#define VECTOR float4
-#endif
-#define TOTAL VECTOR
+#define VECTOR QUAD
+#define TOTAL QUAD_SUM
 #endif
 
 // TAP_COLUMNS: the sums of a row that a tap adds to. OUTPUT_AT: where a column's output is among the sums at the end.

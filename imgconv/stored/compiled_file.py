@@ -144,12 +144,13 @@ def _config_values(config: Config) -> dict[str, Any]:
     return {
         "float16": config.float16, "native_explog": config.native_explog, "max_image": config.max_image or 0,
         "device": config.device, "float_storage": sorted(config.precision.storage),
-        "float_arithmetic": sorted(config.precision.arithmetic),
+        "float_arithmetic": sorted(config.precision.arithmetic), "half_runs": sorted(config.precision.runs),
     }
 
 
 def _read_config(table: Any) -> Config:
-    precision = Precision(frozenset(table.float_storage), frozenset(table.float_arithmetic))
+    names = table.float_storage, table.float_arithmetic, table.half_runs
+    precision = Precision(*map(frozenset, names))
     return Config(table.float16, table.native_explog, table.max_image or None, table.device or None, precision)
 
 

@@ -1,7 +1,9 @@
-"""The file that `imgconv tune --precision` writes and `load` reads: which values keep float.
+"""The file that `imgconv tune --precision` writes and `load` reads: which values stay wider than FLOAT16.
 
-    {"format": "imgconv precision", "version": 1, "model": "9f86d0...", "float16": 1, "tolerance": 0.01,
-     "error": 0.0031, "float_storage": ["conv1", "relu7"], "float_arithmetic": []}
+    {"format": "imgconv precision", "version": 2, "model": "9f86d0...", "float16": 1, "tolerance": 0.01,
+     "error": 0.0031, "float_storage": ["conv1", "relu7"], "float_arithmetic": [], "short_runs": []}
+
+Files of version 1 have no `short_runs`: they were measured with every sum in runs, so that all values are.
 
 The names are those of ONNX tensors. `model` is a hash of the graph's nodes, names and weights, but not of its sizes:
 one file is for every size of the model at which the same values are computed.
@@ -12,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy
@@ -23,7 +25,7 @@ from imgconv.files.disk import check_regular
 from imgconv.graph.expression import operations
 from imgconv.graph.nodes import Graph
 
-FORMAT, VERSION = "imgconv precision", 1
+FORMAT, VERSION = "imgconv precision", 2
 SUFFIX = ".precision.json"
 
 
@@ -37,13 +39,14 @@ class PrecisionFile:
     error: float
     precision: Precision
     path: str = ""
+    version: int = VERSION
 
     def to_json(self) -> str:
         """The file's content."""
         content = {
             "format": FORMAT, "version": VERSION, "model": self.model, "float16": self.float16,
             "tolerance": self.tolerance, "error": self.error, "float_storage": sorted(self.precision.storage),
-            "float_arithmetic": sorted(self.precision.arithmetic),
+            "float_arithmetic": sorted(self.precision.arithmetic), "short_runs": sorted(self.precision.runs),
         }
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
@@ -52,9 +55,12 @@ class PrecisionFile:
         again = "make it again with imgconv tune --precision"
         if self.model != fingerprint(graph):
             raise ConfigError(f"{self.path!r} was made for another model, or by another imgconv: {again}")
-        unknown = sorted((self.precision.storage | self.precision.arithmetic) - graph.values.keys())
+        named = self.precision.storage | self.precision.arithmetic | self.precision.runs
+        unknown = sorted(named - graph.values.keys())
         if unknown:
             raise ConfigError(f"{self.path!r} names {unknown[0]!r}, which the model does not compute: {again}")
+        if self.version == 1 and self.float16 == 2:
+            return replace(self.precision, runs=frozenset(graph.values))
         return self.precision
 
 
@@ -75,15 +81,17 @@ def read_precision_file(path: str | os.PathLike[str]) -> PrecisionFile:
         raise ConfigError(f"{name!r} is no precision file, or a damaged one: {error}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ConfigError(f"{name!r} is no precision file: imgconv tune --precision writes them")
-    if content.get("version") != VERSION:
-        raise ConfigError(f"{name!r} has version {content.get('version')!r}; this imgconv reads version {VERSION}")
-    precision = Precision(_names(content, "float_storage", name), _names(content, "float_arithmetic", name))
+    version = content.get("version")
+    if version not in (1, VERSION):
+        raise ConfigError(f"{name!r} has version {version!r}; this imgconv reads versions 1 and {VERSION}")
+    keys = ("float_storage", "float_arithmetic", "short_runs")
+    precision = Precision(*(_names(content, key, name) for key in keys[: version + 1]))
     model, float16, tolerance, error_ = (content.get(key) for key in ("model", "float16", "tolerance", "error"))
     if not isinstance(model, str) or not is_float16(float16) or not float16:
         raise ConfigError(f"{name!r} is damaged: model is {model!r}, float16 is {float16!r}")
     if not isinstance(tolerance, (int, float)) or not isinstance(error_, (int, float)):
         raise ConfigError(f"{name!r} is damaged: tolerance is {tolerance!r}, error is {error_!r}")
-    return PrecisionFile(model, float16, float(tolerance), float(error_), precision, name)
+    return PrecisionFile(model, float16, float(tolerance), float(error_), precision, name, version)
 
 
 def _names(content: dict[str, object], key: str, path: str) -> frozenset[str]:

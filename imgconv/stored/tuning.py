@@ -35,6 +35,8 @@ RECORD = """
 INSERT INTO measured VALUES (?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET seconds = min(seconds, excluded.seconds)
 """
+# The problem of a row. Older files say of a convolution whether products are in half, which they then are in runs.
+PROBLEM = "replace(replace(problem, 'half=False', 'sums=''float'''), 'half=True', 'sums=''runs''')"
 MERGE = """
 INSERT INTO main.measured SELECT * FROM other.measured WHERE true
 ON CONFLICT DO UPDATE SET seconds = min(seconds, excluded.seconds)
@@ -81,14 +83,14 @@ class Database:
 
     def find(self, device: str, problem: str) -> list[Measured]:
         """Every measurement of a problem on a device, shortest first."""
-        query = "SELECT specialisation, seconds FROM measured WHERE device = ? AND problem = ? ORDER BY seconds"
+        query = f"SELECT specialisation, seconds FROM measured WHERE device = ? AND {PROBLEM} = ? ORDER BY seconds"
         with self._open() as connection:
             rows = connection.execute(query, (device, problem)).fetchall()
         return [Measured(made, seconds) for text, seconds in rows if (made := _specialisation(text)) is not None]
 
     def best(self, device: str) -> dict[str, Measured]:
         """The shortest measurement of every problem on a device."""
-        query = "SELECT problem, specialisation, seconds FROM measured WHERE device = ? ORDER BY seconds"
+        query = f"SELECT {PROBLEM}, specialisation, seconds FROM measured WHERE device = ? ORDER BY seconds"
         with self._open() as connection:
             rows = connection.execute(query, (device,)).fetchall()
         found: dict[str, Measured] = {}

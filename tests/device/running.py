@@ -99,8 +99,8 @@ def check(
             instances[number] = allowing(problem, max(tiles)).instance()
     wrong = [
         f"{problem}\n    {difference}"
-        for problem, instance, result in zip(problems, instances, results, strict=True)
-        if (difference := describe_difference(result, instance, config.float16))
+        for number, (problem, instance, result) in enumerate(zip(problems, instances, results, strict=True))
+        if (difference := describe_difference(result, instance, config, f"y{number}"))
     ]
     assert not wrong, f"{len(wrong)} of {len(problems)} are wrong:\n" + "\n".join(wrong)
     return plan
@@ -116,17 +116,17 @@ def winograd_tile(launch: Launch) -> int:
     return next((tile for tile in (2, 4) if f"Winograd F({tile}, 3)" in launch.specialisation), 0)
 
 
-def describe_difference(result: Any, instance: Instance, float16: int) -> str:
-    """What is wrong with a result; empty where it is right."""
+def describe_difference(result: Any, instance: Instance, config: Config, name: str) -> str:
+    """What is wrong with a result of this name; empty where it is right."""
     expected = instance.expected
     if result.shape != expected.shape:
         return f"shape {result.shape}, not {expected.shape}"
     off = numpy.abs(result.astype(numpy.float64) - expected)
-    bad = ~(off <= instance.allowed(float16))
+    allowed = numpy.broadcast_to(instance.allowed(config.float16, name in config.precision.runs), expected.shape)
+    bad = ~(off <= allowed)
     if not bad.any():
         return ""
     where = tuple(int(n) for n in numpy.argwhere(bad)[0])
-    allowed = numpy.broadcast_to(instance.allowed(float16), expected.shape)
     return (
         f"{bad.sum()} of {bad.size} elements; first at {where}: {result[where]:.9g}, not {expected[where]:.9g} "
         f"(allowed {allowed[where]:.2g})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,7 @@ from problems.convolution import ConvolutionProblem, convolution_problems, convo
 from running import GPU_UNITS, Choose, Wanted, check, choosing, device_settings, run_graph, run_tensors, target
 
 from imgconv.cl.device import Context
-from imgconv.config import Config
+from imgconv.config import Config, Precision
 from imgconv.errors import DeviceError
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.conv import Problem, Specialisation
@@ -23,6 +24,8 @@ from imgconv.kernels.layout import Texture
 from imgconv.tensor import Tensor, build_graph, convolution
 
 C = ConvolutionProblem
+# The outputs of `check`, summed in runs.
+IN_RUNS = Config(2, precision=Precision(runs=frozenset(f"y{number}" for number in range(100))))
 
 WINDOWS = [
     C(channels=3, filters=5, window=(1, 1)),
@@ -123,27 +126,59 @@ def test_grid(context: Context, name: str, float16: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_half_arithmetic(context: Context, seed: int) -> None:
+@pytest.mark.parametrize("sums", ["runs", "half"])
+def test_half_arithmetic(context: Context, seed: int, sums: str) -> None:
     """Some problems computed in half, with a specialisation out of those that each allows."""
-    config, chosen = Config(float16=2), choosing(target(context), convolution=Choose(convolution_specialisations, seed))
+    config = IN_RUNS if sums == "runs" else Config(2)
+    chosen = choosing(target(context), convolution=Choose(convolution_specialisations, seed))
     if not context.info.fp16_arithmetic:
         with pytest.raises(DeviceError, match="does not compute in half"):
             check(EVERY[:1], context, config, chosen)
         return
-    plan = check(EVERY[seed::6], context, Config(2, max_image=8) if seed else config, chosen)
-    assert any("quads in half" in launch.specialisation for launch in plan.launches)
+    plan = check(EVERY[seed::6], context, replace(config, max_image=8 if seed else None), chosen)
+    in_runs = [bool(re.search("HALF_QUADS [1-9]", launch.source.text)) for launch in plan.launches]
+    in_half = ["HALF_SUMS 1" in launch.source.text for launch in plan.launches]
+    assert any(in_half) == (sums == "half") and any(in_runs) == (sums == "runs")
+
+
+def summed(context: Context, terms: Any, precision: Precision) -> list[Any]:
+    """A 1x1 convolution's sum of the terms under float16=2, by the plans of a CPU and of a GPU, one work item a sum."""
+    array = numpy.asarray(terms, numpy.float32).reshape(1, -1, 1, 1)
+    x, weights = Tensor.input("x", array.shape), Tensor.constant(numpy.ones((4, array.size, 1, 1), numpy.float32))
+    found = []
+    for kind in ("cpu", "gpu"):
+        chosen = choosing(target(context, kind), convolution=unshared)
+        _, made = run_tensors({"y": x.conv2d(weights)}, {"x": array}, context, Config(2, precision=precision), chosen)
+        found += made["y"].ravel().tolist()
+    return found
+
+
+def unshared(problem: Problem, kind: str, compute_units: int) -> Specialisation:
+    """The best candidate that sums without others' help."""
+    alone = (c for c in candidates(problem, kind) if c.parts == 1)
+    return min(alone, key=lambda c: predicted_cost(problem, c, kind, compute_units))
+
+
+RUNS, FLOAT = Precision(runs=frozenset({"y"})), Precision(arithmetic=frozenset({"y"}))
 
 
 def test_long_sums_of_half_products(context: Context) -> None:
-    """2048 terms of 1 and one of 2^-9: a sum that is kept in half ends at 2048 and loses the last term's kind."""
+    """2048 pairs of 1 and 2^-6: a sum in half ends at 2048, to which 1 adds nothing. Runs and float lose nothing."""
     if not context.info.fp16_arithmetic:
         return
-    array = numpy.ones((1, 4096, 1, 1), numpy.float32)
-    array[0, 1::2] = 2.0**-6
-    x, weights = Tensor.input("x", array.shape), Tensor.constant(numpy.ones((4, 4096, 1, 1), numpy.float32))
-    for kind in ("cpu", "gpu"):
-        _, made = run_tensors({"y": x.conv2d(weights)}, {"x": array}, context, Config(2), target(context, kind))
-        numpy.testing.assert_allclose(made["y"], array.sum(dtype=numpy.float64), rtol=2.0**-10)
+    terms = [1, 2.0**-6] * 2048
+    assert summed(context, terms, Precision()) == [2048] * 8
+    for precision in (RUNS, FLOAT):
+        numpy.testing.assert_allclose(summed(context, terms, precision), sum(terms), rtol=2.0**-10)
+
+
+def test_sums_in_half_overflow(context: Context) -> None:
+    """64 terms of 1500, then 64 of -1500: what they come to on the way, 96000, is over 65504; in a run it is 48000."""
+    if not context.info.fp16_arithmetic:
+        return
+    terms = [1500] * 64 + [-1500] * 64
+    assert not numpy.isfinite(summed(context, terms, Precision())).any()
+    assert summed(context, terms, RUNS) == summed(context, terms, FLOAT) == [0] * 8
 
 
 def test_factors_need_no_launch(context: Context) -> None:
@@ -272,7 +307,8 @@ def test_where_winograd_filters() -> None:
         assert not any(block.allowed(other) for other in others)
         assert not replace(block, block_columns=5).allowed(problem)
         assert not any(replace(block, keep=keep).allowed(problem) for keep in ("texel", "line", "window"))
-        assert not replace(block, half_quads=2).allowed(replace(problem, half=True))
+        assert not replace(block, half_quads=2).allowed(replace(problem, sums="runs"))
+        assert not block.allowed(replace(problem, sums="half"))
         staged = replace(block, keep="line", weights="local", local_size=(2, 2, 2))
         assert staged.allowed(problem) and not replace(staged, keep="window").allowed(problem)
     large = {tile: block.allowed(replace(problem, small=False)) for tile, block in tiles.items()}
@@ -327,9 +363,9 @@ def test_tiles_of_four_are_for_values_that_are_bounded(context: Context) -> None
     assert (abs(made["y"] - expected) <= 144 * 2.0**-24 * (magnitude + 5.5 * 6)).all()
 
 
-def test_shared_sums_in_half_take_one_quad_at_a_time() -> None:
+def test_shared_sums_of_runs_take_one_quad_at_a_time() -> None:
     """Mesa's compiler unrolls the few steps that are left of them, reads all ahead, and then has too few registers."""
-    problem = Problem(1, 480, (1, 1), 20, (1, 1), (1, 1), (1, 1), (1, 1), (0, 0), 1, half=True)
+    problem = Problem(1, 480, (1, 1), 20, (1, 1), (1, 1), (1, 1), (1, 1), (0, 0), 1, sums="runs")
     made = candidates(problem, "gpu")
     assert {c.half_quads for c in made if c.parts > 1} == {1}
     assert {c.half_quads for c in made if c.parts == 1} == {8}

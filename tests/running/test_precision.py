@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -245,17 +246,32 @@ def test_file_keeps_the_choice(tmp_path: Path, device: DeviceInfo) -> None:
     assert default_path("folder/net.onnx") == Path("folder/net.precision.json")
 
 
+def test_old_files_are_read(tmp_path: Path) -> None:
+    """Files of version 1 were measured with every sum in runs: so it stays, as far as it is in half."""
+    graph = graph_of(overflow_model())
+    path = write(tmp_path / "p.json", version=1, float16=2, short_runs=None, float_arithmetic=["first"])
+    precision = read_precision_file(path).precision_of(graph)
+    assert [precision.sums_of(name) for name in ("first", "big", "y")] == ["float", "float", "runs"]
+    plan = lower(graph, Config(float16=2, precision=precision), WIDE)
+    in_half = {launch.name for launch in plan.launches if "HALF_SUMS 1" in launch.source.text}
+    assert not in_half and any(re.search("HALF_QUADS [1-9]", launch.source.text) for launch in plan.launches)
+    one = write(tmp_path / "one.json", version=1, short_runs=None)
+    assert read_precision_file(one).precision_of(graph) == Precision(frozenset({"big"}))
+
+
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
         ({"format": "another"}, "is no precision file"),
-        ({"version": 2}, "version 2"),
+        ({"version": 3}, "version 3"),
         ({"model": "0" * 64}, "another model"),
         ({"model": None}, "damaged: model is None"),
         ({"float16": 3}, "float16 is 3"),
         ({"error": "small"}, "error is 'small'"),
         ({"float_storage": "big"}, "float_storage is no list"),
         ({"float_arithmetic": [1]}, "float_arithmetic is no list"),
+        ({"short_runs": None}, "short_runs is no list"),
+        ({"short_runs": ["nobody"]}, "'nobody'"),
         ({"float_storage": ["nobody"]}, "'nobody'"),
     ],
 )

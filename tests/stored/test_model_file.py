@@ -21,7 +21,7 @@ from imgconv.kernels.layout import Alignment, Texture
 from imgconv.stored import plan_table
 from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
 
-CONFIG = Config(2, True, 256, "a device", Precision(frozenset({"a", "b"}), frozenset({"c"})))
+CONFIG = Config(2, True, 256, "a device", Precision(frozenset({"a", "b"}), frozenset({"c"}), frozenset({"d"})))
 CASES = [
     Case("attention", "cpu", 0), Case("attention", "small gpu", 2, 24), Case("mobilenet_v2", "large gpu", 1),
     Case("conv_gru", "small gpu", 0),

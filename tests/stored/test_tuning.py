@@ -123,8 +123,19 @@ def test_old_files_are_read(database: Database) -> None:
     )
     assert (found.specialisation, found.seconds) == (wanted, 1e-5)
     assert wanted != chosen(database, "elsewhere"), "the cost model would take another one"
+    assert [m.seconds for m in database.find(HERE, NAME)] == [1e-5]
     found = choice(database, PRODUCT, config=Config(float16=1))
     assert (found.specialisation, found.seconds) == (matmul.Specialisation(3, 1, 16, 8), 2e-5)
+
+
+def test_half_products_of_old_files_are_summed_in_runs(database: Database) -> None:
+    problem, half = replace(PROBLEM, sums="runs"), Config(float16=2)
+    fast = next(c for c in conv_candidates.candidates(problem, "gpu") if c.half_quads)
+    older = key(problem, half).replace("sums='runs'", "half=True")
+    database.record(HERE, older, [Measured(fast, 1e-9)])
+    assert older != key(problem, half) and choice(database, problem, config=half).seconds == 1e-9
+    assert database.find(HERE, key(problem, half)) == [Measured(fast, 1e-9)]
+    assert choice(database, replace(problem, sums="half"), config=half).seconds is None
 
 
 def test_verify_and_precision_judge_the_plan_that_load_runs(

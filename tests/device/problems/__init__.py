@@ -5,7 +5,7 @@ computes, in float64 and by other formulas than imgconv's, what must come out an
 
     error = (terms + 2) * 2**-23 * sum of the absolute values of the terms           float storage
     error + 2**-10 * abs(expected) + 2**-24                                          half storage of the result
-    ... + (terms in half + 2) * 2**-10 * sum of the absolute values of the terms     half arithmetic
+    ... + (terms of a sum in half + 2) * 2**-10 * sum of the absolute values of the terms   half arithmetic
 
 Winograd's filtering, y = A ((B d) * (G g)), adds the terms |A| ((|B| |d|) * (|G| |g|)) of a tile, which are more and
 larger than those of the sum that it stands for, and rounds some ten times more; its weights are rounded before they are
@@ -34,19 +34,23 @@ ROUNDING = 2.0**-23
 
 @dataclass
 class Instance:
-    """A recorded problem: its output, an array for each input, what must come out, and how far float may be off."""
+    """A recorded problem: its output, an array for each input, what must come out, and how far float may be off.
+
+    half_error, runs_error: what sums in half add to that, and short runs of them that are added in float.
+    """
 
     output: Tensor
     inputs: dict[str, Array]
     expected: Array
     error: Array
     half_error: Array | float = 0.0
+    runs_error: Array | float = 0.0
     stored_error: Array | float = 0.0
 
-    def allowed(self, float16: int) -> Array:
-        """The largest absolute difference from `expected` that is right. float16: as in Config."""
+    def allowed(self, float16: int, runs: bool = False) -> Array:
+        """The largest absolute difference from `expected` that is right. float16: as in Config. runs: of short runs."""
         stored = 2.0**-10 * numpy.abs(self.expected) + 2.0**-24 + self.stored_error if float16 else 0
-        return self.error + stored + (self.half_error if float16 == 2 else 0)
+        return self.error + stored + ((self.runs_error if runs else self.half_error) if float16 == 2 else 0)
 
 
 class Problem(Protocol):
@@ -75,6 +79,11 @@ def rounding(terms: int, magnitude: Array) -> Array:
     return (terms + 2) * ROUNDING * magnitude
 
 
-def half_rounding(terms: int, taps: int, magnitude: Array) -> Array:
-    """The error of sums in half: of 32 terms, or of one input quad's where the window makes more of them."""
-    return (min(terms, max(32, 4 * taps)) + 2) * 2.0**-10 * magnitude
+def half_rounding(terms: int, magnitude: Array) -> Array:
+    """The error of a sum in half of products in half, whose absolute values sum to `magnitude`."""
+    return (terms + 2) * 2.0**-10 * magnitude
+
+
+def runs_rounding(terms: int, taps: int, magnitude: Array) -> Array:
+    """The same of runs in half: of 32 terms, or of one input quad's where the window makes more of them."""
+    return half_rounding(min(terms, max(32, 4 * taps)), magnitude)

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy
 from hypothesis import strategies as st
-from problems import Array, Instance, Pair, Shape, half_rounding, numbers, rounding, source
+from problems import Array, Instance, Pair, Shape, half_rounding, numbers, rounding, runs_rounding, source
 
 from imgconv.kernels import conv as convolution_kernel, conv_candidates
 from imgconv.kernels.target import TargetKind
@@ -86,8 +86,9 @@ class ConvolutionProblem(Sizes):
             magnitude = self._ordinary()._terms_of_tiles(numpy.abs(array), numpy.abs(self._ordinary_weights(wide)))
             # Less than 2**14 weights stay float.
             roundings, stored = roundings + 10, magnitude * (2.0**-11 if wide.size > 1 << 14 else 0)
-        error, half_error = rounding(roundings, magnitude), half_rounding(terms, prod(self.window), magnitude)
-        return Instance(output, inputs, self.compute(array, wide), error, half_error, stored)
+        error, half_error = rounding(roundings, magnitude), half_rounding(terms, magnitude)
+        runs_error = runs_rounding(terms, prod(self.window), magnitude)
+        return Instance(output, inputs, self.compute(array, wide), error, half_error, runs_error, stored)
 
     def _ordinary(self) -> ConvolutionProblem:
         """This problem as one that is not transposed, for strides of 1."""

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy
 from hypothesis import strategies as st
-from problems import Array, Instance, Shape, half_rounding, numbers, rounding, source
+from problems import Array, Instance, Shape, half_rounding, numbers, rounding, runs_rounding, source
 
 from imgconv.kernels import matmul as product_kernel
 from imgconv.kernels.costs import LARGE_GPU
@@ -35,8 +35,8 @@ class ProductProblem:
         b, right = self._operand(self.b, self.b_view, "b", inputs)
         terms = self.a[-1]
         magnitude = self.compute(numpy.abs(left), numpy.abs(right))
-        error, half_error = rounding(terms, magnitude), half_rounding(terms, 1, magnitude)
-        return Instance(a.matmul(b), inputs, self.compute(left, right), error, half_error)
+        errors = rounding(terms, magnitude), half_rounding(terms, magnitude), runs_rounding(terms, 1, magnitude)
+        return Instance(a.matmul(b), inputs, self.compute(left, right), *errors)
 
     def _operand(self, shape: Shape, seen: str, name: str, inputs: dict[str, Array]) -> tuple[Tensor, Array]:
         rank = len(shape)
