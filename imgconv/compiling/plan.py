@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 from imgconv.arrays import Array, Arrays
+from imgconv.config import Sums
 from imgconv.graph.nodes import Graph, Value
 from imgconv.kernels.layout import HostBuffer, ImageForm, Placement, Texture
 from imgconv.kernels.source import KernelSource
@@ -23,7 +25,8 @@ class Launch:
     reason: why a launch is needed that only moves elements. operation: the kind of work: 'depthwise convolution'.
     moved_bytes: of every value that it reads, counted once and whole, and of the value that it writes.
     values: the graph's values that it computes; it writes the last one. choice: the chosen specialisation of a
-    template. declined: the choice for a launch that would have computed more values, but does not pay.
+    template. declined: the choice for a launch that would have computed more values, but does not pay. sums: how a
+    convolution sums its products; empty for other launches.
     """
 
     name: str
@@ -38,6 +41,7 @@ class Launch:
     values: tuple[str, ...] = ()
     choice: Choice | None = None
     declined: Choice | None = None
+    sums: Sums | Literal[""] = ""
 
     @property
     def specialisation(self) -> str:
@@ -55,6 +59,7 @@ class Launch:
     def __str__(self) -> str:
         text = f"{self.kind:8} {self.name}: {self.description}"
         text += f"  [{self.specialisation}]" if self.specialisation else ""
+        text += "  sums in half" if self.sums == "half" else ""
         return text + (f"  because {self.reason}" if self.reason else "")
 
 

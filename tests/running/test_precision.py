@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 import onnx
 import pytest
-from planted import LAYERS, cancelling_model, offset_model, overflow_model, picture
+from planted import LAYERS, cancelling_model, offset_model, overflow_model, picture, summing_model
 from support import run_oracle
 
 import imgconv
@@ -28,7 +28,8 @@ from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.target import Target
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
-from imgconv.running.precision import Block, choose_precision, drawn_inputs, most_sensitive, relative_error
+from imgconv.running.precision import Block, choose_precision, drawn_inputs, most_sensitive, other_inputs
+from imgconv.running.precision import relative_error
 from imgconv.running.session import Session
 from imgconv.running.target import target_of
 from imgconv.stored.precision_file import PrecisionFile, default_path, fingerprint, read_precision_file
@@ -113,6 +114,54 @@ def test_half_arithmetic_is_left_where_it_costs(device: DeviceInfo, context: Con
     chosen = imgconv.load(model, device, float16=2)
     assert "difference" in chosen.config.precision.arithmetic
     assert relative_error(chosen.run({"x": x}), expected) <= 1e-2
+
+
+def test_each_sum_is_as_narrow_as_it_can_be(device: DeviceInfo, context: Context) -> None:
+    """The long sum in runs, the difference in float, the others in half; right on pictures that were not measured."""
+    if not device.fp16_arithmetic:
+        return
+    graph = graph_of(summing_model())
+    choice = choose_precision(Prepared(graph, Config(float16=2), target_of(device)), context)
+    assert choice.precision == Precision(frozenset(), frozenset({"difference"}), frozenset({"long"}))
+    assert choice.error <= 1e-2
+    plan = lower(graph, Config(float16=2, precision=choice.precision), target_of(device))
+    assert {launch.name: launch.sums for launch in plan.launches if launch.sums} == {
+        "first": "half", "long": "runs", "difference": "float", "y": "half",
+    }
+    for seed in (21, 22):
+        x = {"x": 3 * picture(seed)}
+        assert relative_error(Session(plan, context).run(x), run_oracle(summing_model(), x)) <= 1e-2
+    for wider in (Precision(), Precision(runs=frozenset({"first", "long", "difference", "y"}))):
+        session = Session(lower(graph, Config(float16=2, precision=wider), target_of(device)), context)
+        assert relative_error(session.run(x), run_oracle(summing_model(), x)) > 1e-2
+
+
+def test_sums_are_judged_on_inputs_that_were_not_measured(device: DeviceInfo, context: Context) -> None:
+    """16 terms, less 16 more: on the way 6400 or 19200 where it is measured, four times that on another input."""
+    if not device.fp16_arithmetic:
+        return
+    x, weights = Tensor.input("x", (1, 32, 4, 4)), numpy.zeros((2, 32, 1, 1), numpy.float32)
+    weights[0, 0], weights[1, :16], weights[1, 16:] = 10, 1, -1
+    graph = run_passes(build_graph({"y": x.conv2d(Tensor.constant(weights))}))
+    for level, sums in ((400.0, "half"), (1200.0, "float")):
+        given = {"x": (level + RANDOM.uniform(0, 1, x.shape)).astype(numpy.float32)}
+        choice = choose_precision(Prepared(graph, Config(float16=2), target_of(device)), context, None, [given])
+        assert choice.precision.sums_of("y") == sums, level
+
+
+def test_other_inputs_have_the_range_of_the_measured_ones() -> None:
+    graph = graph_of(overflow_model())
+    given = [{"x": scale * picture(seed) - 1} for seed, scale in ((1, 5.0), (2, 1.0), (3, 9.0))]
+    made = other_inputs(graph, given)
+    ranges = [(each["x"].min(), each["x"].max()) for each in made]
+    low, high = given[2]["x"].min(), given[2]["x"].max()
+    assert ranges[0] == pytest.approx((given[1]["x"].min(), given[1]["x"].max()), rel=1e-5)
+    assert ranges[1] == pytest.approx((low, high), rel=1e-5)
+    assert ranges[2] == pytest.approx((4 * low, 4 * high), rel=1e-5)
+    assert len({each["x"].tobytes() for each in (*made, *given)}) == 6
+    index = Tensor.input("i", (7,), "int64")
+    (integers,) = {each["i"].max() for each in other_inputs(build_graph({"y": index + 1}), [{"i": numpy.full(7, 5)}])}
+    assert integers == 5
 
 
 def test_largest_values_are_those_of_the_inputs(device: DeviceInfo, context: Context) -> None:
