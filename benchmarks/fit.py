@@ -108,7 +108,7 @@ def measured(row: Measurement) -> float:
     figures = row.figures
     if "seconds" in figures:
         large = isinstance(costs_of(row.kind, row.compute_units), LargeGpuCosts)
-        return figures["seconds"] * (CLOCK if large and row.template == "convolution" else 1e9)
+        return figures["seconds"] * (CLOCK if large else 1e9)
     return figures["lanes"] * figures["issue"]
 
 
@@ -124,15 +124,16 @@ def counts(row: Measurement) -> bool:
 
 def predicted(row: Measurement, costs: DeviceCosts) -> float:
     """What the cost model says of a row, in the unit of `measured`, and with the constant part that it has besides."""
+    start = START * CLOCK if isinstance(costs, LargeGpuCosts) else 0.0
     if isinstance(row.problem, conv.Problem):
         assert isinstance(row.specialisation, conv.Specialisation)
         if isinstance(costs, SmallGpuCosts):
             slots = conv_candidates.slots_of_item(row.problem, row.specialisation, costs)
             return slots * row.figures["lanes"]
         cost = conv_candidates.predicted_cost(row.problem, row.specialisation, row.kind, row.compute_units, costs)
-        return cost + (START * CLOCK if isinstance(costs, LargeGpuCosts) else 0.0)
+        return cost + start
     assert isinstance(row.specialisation, matmul.Specialisation)
-    return matmul.predicted_cost(row.problem, row.specialisation, row.kind, row.compute_units, costs)
+    return start + matmul.predicted_cost(row.problem, row.specialisation, row.kind, row.compute_units, costs)
 
 
 def groups_of(rows: Iterable[Measurement]) -> list[Group]:

@@ -75,6 +75,12 @@
 #define PARTIAL sum
 #endif
 
+#if STAGED_QUADS
+#define FIRST_CHUNK first_chunk
+#else
+#define FIRST_CHUNK part * CHUNK
+#endif
+
 #if KEEP_INPUT
 #define TILE tile[quad]
 #else
@@ -208,10 +214,10 @@ WORK_GROUP __kernel void NAME(
     }
 
 #if STAGED_QUADS
-    int next = next_copy(0, group_x, group_y);
-    if (next < ALL_QUADS) {
-      fetch_weights(fetched_weights, weights, item, group_block, next);
-      fetch_texels(fetched_texels, input, item, group_x, group_y, next);
+    const int first_chunk = next_copy(0, group_x, group_y);
+    if (first_chunk < ALL_QUADS) {
+      fetch_weights(fetched_weights, weights, item, group_block, first_chunk);
+      fetch_texels(fetched_texels, input, item, group_x, group_y, first_chunk);
     }
 #else
     const INDEX weight_block = (phase_y * PHASES_X + phase_x) * QUAD_BLOCKS + quad_block;
@@ -230,11 +236,7 @@ WORK_GROUP __kernel void NAME(
     for (int row = 0; row < TILE_ROWS; row++) rows_y[row] = row_coordinate(image, start_y + READ_ROW(row, 0));
 #endif
 #endif
-#if STAGED_QUADS
-    for (int chunk = next; chunk < ALL_QUADS; chunk = next) {
-#else
-    for (int chunk = part * CHUNK; chunk < INPUT_QUADS; chunk += PARTS * CHUNK) {
-#endif
+    for (int chunk = FIRST_CHUNK; chunk < ALL_QUADS; chunk += PARTS * CHUNK) {
 #if HALF_QUADS
       VECTOR partial[BLOCK_ROWS][SUMS][BLOCK_VECTORS];
       FOR_EACH(SUMS) partial[row][column][o] = (VECTOR)(0.0h);
@@ -245,7 +247,7 @@ WORK_GROUP __kernel void NAME(
       put_weights(staged, fetched_weights, item);
       put_texels(texels, fetched_texels, item);
       barrier(CLK_LOCAL_MEM_FENCE);
-      next = next_copy(chunk + CHUNK, group_x, group_y);
+      const int next = next_copy(chunk + CHUNK, group_x, group_y);
       if (next < ALL_QUADS) {
         fetch_weights(fetched_weights, weights, item, group_block, next);
         fetch_texels(fetched_texels, input, item, group_x, group_y, next);
@@ -323,6 +325,9 @@ WORK_GROUP __kernel void NAME(
       }
 #if HALF_QUADS
       FOR_EACH(SUMS) sum[row][column][o] += convert_float4(partial[row][column][o]);
+#endif
+#if BY_TAPS
+      chunk = next - CHUNK;
 #endif
     }
 

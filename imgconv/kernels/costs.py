@@ -71,6 +71,8 @@ class LargeGpuCosts(DeviceCosts):
     Measured on an H200. Fitted to 4,000 candidates for 100 problems of five networks. In a second measurement, the
     chosen candidates took 1.02 times as long in total as the best of 16. For 94 % of the problems, the chosen one took
     at most 1.1 times as long.
+    matmul.cl: fitted to 700 launches of 27 products of vision transformers. The chosen candidates took 1.02 times as
+    long as the best of about 25 each.
     separable.cl: fitted to 300 launches of MobileNetV2's pairs at 7x7 and 14x14. The error is 10 % for launches that
     take longer than the driver's overhead.
     """
@@ -102,6 +104,19 @@ class LargeGpuCosts(DeviceCosts):
     registers_of_item: int = 255  # the most registers of a work item
     registers_besides: int = 40  # registers of a work item, besides those of sums and kept texels
     groups: int = 16  # the most work groups that a compute unit runs at once
+    items: int = 2048  # the most work items
+    local_texels: int = 12800  # texels of local memory of a compute unit
+    # matmul.cl. A tile is what a work group copies into local memory at once.
+    product_read: float = 0.3  # cycles of a read of DeviceCosts, if nothing is staged
+    product_copied: float = 0.21  # cycles, a texel that is copied
+    product_local: float = 0.065  # cycles, a texel of local memory that an item reads
+    product_sum: float = 0.465  # cycles, an output texel, for each work item that shares it
+    product_group: float = 96.0  # cycles, a work group
+    product_wait: float = 850.0  # cycles, a work item that is alone
+    product_wait_tile: float = 445.0  # cycles, a tile
+    product_wait_local: float = 8.7  # cycles, a texel of local memory
+    product_wait_multiply_add: float = 0.9  # cycles, a multiply-add
+    product_wait_part: float = 17.5  # cycles, a sum that an item meets with those of others
     # separable.cl.
     launch: Given = 14000.0  # cycles of a second launch: 8 us with an H200's driver, at 1.75 GHz
     separable_multiply_adds: float = 107.0  # multiply-adds in a cycle

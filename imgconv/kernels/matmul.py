@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import ceil, prod
+from functools import lru_cache
+from math import ceil, inf, prod
 from typing import Literal
 
 import numpy
@@ -14,10 +15,10 @@ from imgconv.arrays import Array
 from imgconv.graph.index import Index, Variable, constant, unflatten, variable, variable_index
 from imgconv.graph.nodes import Convolution, Graph, Node, Operand, Product
 from imgconv.graph.view import View, axis_variables, identity
-from imgconv.kernels import conv, conv_template
+from imgconv.kernels import conv, conv_candidates, conv_template
 from imgconv.kernels.access import LANE, SHORT_LIMIT, KernelArgument, coordinate, image_type, index_text, read_text
 from imgconv.kernels.access import write_text
-from imgconv.kernels.costs import LARGE_GPU, DeviceCosts, costs_of
+from imgconv.kernels.costs import LARGE_GPU, DeviceCosts, LargeGpuCosts, costs_of
 from imgconv.kernels.epilogue import build_epilogue
 from imgconv.kernels.layout import LANES, Placement, Texture, matrix_layout
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
@@ -29,6 +30,8 @@ from imgconv.kernels.target import TargetKind
 # Blocks of work items whose groups stage, and the local memory that every device has.
 STAGED_BLOCKS = ((2, 1), (4, 1), (8, 1), (4, 2), (8, 2))
 LOCAL_TEXELS = (1 << 15) // 16
+# With fewer rows, tiles have nothing to share of a constant matrix.
+FEWEST_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -138,11 +141,23 @@ def default_specialisation(problem: Problem, kind: TargetKind, compute_units: in
 def predicted_cost(
     problem: Problem, chosen: Specialisation, kind: TargetKind, compute_units: int, costs: DeviceCosts | None = None
 ) -> float:
-    """The predicted time of a launch, in texture reads of a compute unit. kind: 'cpu' or 'gpu'.
+    """The predicted time of a launch, in texture reads of a compute unit; on a large GPU in cycles of one.
 
-    costs: by default those of `costs_of`. On a GPU with few work items, each of them waits for its reads.
+    kind: 'cpu' or 'gpu'. costs: by default those of `costs_of`. On a GPU with few work items, each of them waits for
+    its reads.
     """
     costs = costs or costs_of(kind, compute_units)
+    if isinstance(costs, LargeGpuCosts):
+        if chosen.staged:
+            return _cost_of_tiles(problem, chosen, compute_units, costs)
+        return costs.product_read * _reads(problem, chosen, kind, compute_units, costs)
+    return _reads(problem, chosen, kind, compute_units, costs)
+
+
+def _reads(
+    problem: Problem, chosen: Specialisation, kind: TargetKind, compute_units: int, costs: DeviceCosts
+) -> float:
+    """The cost without staging, in texture reads of a compute unit."""
     steps = ceil(ceil(problem.inner / LANES) / chosen.parts)
     reads = steps * (chosen.block_rows + LANES * chosen.block_quads)
     item = reads + steps * LANES * chosen.block_rows * chosen.block_quads * costs.product_multiply_add
@@ -153,6 +168,29 @@ def predicted_cost(
     if kind == "cpu":
         return item * ceil(items / compute_units)
     return item * max(items / compute_units, costs.product_items)
+
+
+def _cost_of_tiles(problem: Problem, chosen: Specialisation, compute_units: int, costs: LargeGpuCosts) -> float:
+    """Cycles of a compute unit of a large GPU whose work groups stage tiles."""
+    block, items, parts = chosen.block_rows * chosen.block_quads, chosen.items, chosen.parts
+    copies = ceil(ceil(problem.inner / LANES) / (parts * chosen.staged))
+    quads, texels = copies * chosen.staged, chosen.block_rows + LANES * chosen.block_quads
+    multiply_adds = quads * LANES * LANES * block
+    busy = costs.product_group + items * (
+        multiply_adds / costs.multiply_adds + quads * texels * costs.product_local + block * costs.product_sum
+    )
+    busy += parts * quads * (chosen.tile_rows + LANES * chosen.tile_quads) * costs.product_copied
+    alone = costs.product_wait + copies * costs.product_wait_tile + quads * texels * costs.product_wait_local
+    alone += multiply_adds * costs.product_wait_multiply_add
+    alone += costs.product_wait_part * max(parts, block) if parts > 1 else 0
+    registers = LANES * (block + texels + LANES) + costs.registers_besides
+    resident = max(1, min(
+        costs.groups, costs.items // items, costs.registers // (items * registers),
+        costs.local_texels // (chosen.local_texels + 64),
+    ))
+    tiles = ceil(problem.output_quads / chosen.tile_quads) * ceil(problem.rows / chosen.tile_rows)
+    rounds = ceil(problem.batch * tiles / compute_units)
+    return max(busy * rounds, alone * ceil(rounds / resident))
 
 
 def texel_of(operand: Operand, placement: Placement, which: Literal["a", "b"]) -> tuple[Index, Index] | None:
@@ -263,11 +301,13 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step:
     (node,) = given
     a, b = node.operands
     problem = problem_of(node)
+    target = placing.target
     made_a = _readable(placing, a, "a")
     padded = problem.inner % LANES == 0
     if b.value in placing.graph.constants:
         array = _without_batch(placing.constant_of(b))
-        if array.ndim == 2 and reads_rows(made_a, placing.placements[made_a.value]):
+        convolves = array.ndim == 2 and reads_rows(made_a, placing.placements[made_a.value])
+        if convolves and (array.dtype.kind != "f" or not _tiles_pay(problem, target.kind, target.compute_units)):
             convolved = replace(node, operands=(made_a, b))
             weights = array.T[:, :, None, None]
             return conv_template.step_of(placing, convolved, as_convolution(problem), Convolution(), weights)
@@ -282,6 +322,17 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step:
         (node,), output, places, "compute", describe(node), operation_of(node), values=(node.output.name,),
         template=TEMPLATE, problem=problem, details=padded,
     )
+
+
+@lru_cache(1024)
+def _tiles_pay(problem: Problem, kind: TargetKind, compute_units: int) -> bool:
+    """Whether a product with a constant matrix is expected to be faster in tiles than as a convolution."""
+    if kind == "cpu" or compute_units < LARGE_GPU or problem.rows < FEWEST_ROWS:
+        return False
+    tiles = [predicted_cost(problem, c, kind, compute_units) for c in _staged(problem)]
+    convolved = as_convolution(problem)
+    least = conv_candidates.default_specialisation(convolved, kind, compute_units)
+    return min(tiles, default=inf) < conv_candidates.predicted_cost(convolved, least, kind, compute_units)
 
 
 def _without_batch(array: Array) -> Array:

@@ -52,11 +52,18 @@
 #define TURNS(total) (((total) + WORK_GROUP_ITEMS - 1) / WORK_GROUP_ITEMS)
 #define STAGED_WEIGHTS (STAGED_QUADS * LOOP_ROWS * LOOP_TAPS * WEIGHTS_OF_STEP)
 #define ALL_WEIGHTS (WORK_GROUP_HEIGHT * STAGED_WEIGHTS)
-// What the texels of a copy are apart in the input, and those of neighbouring outputs in the copy.
-#define SKIP_X (BY_TAPS ? STRIDE_X : 1)
-#define SKIP_Y (BY_TAPS ? STRIDE_Y : 1)
-#define STAGED_STRIDE_X (STRIDE_X / SKIP_X)
-#define STAGED_STRIDE_Y (STRIDE_Y / SKIP_Y)
+// How far apart the texels of a copy are in the input, and those of neighbouring outputs in the copy.
+#if BY_TAPS
+#define SKIP_X STRIDE_X
+#define SKIP_Y STRIDE_Y
+#define STAGED_STRIDE_X 1
+#define STAGED_STRIDE_Y 1
+#else
+#define SKIP_X 1
+#define SKIP_Y 1
+#define STAGED_STRIDE_X STRIDE_X
+#define STAGED_STRIDE_Y STRIDE_Y
+#endif
 #define STAGED_COLUMNS ((WORK_GROUP_WIDTH * BLOCK_COLUMNS - 1) * STAGED_STRIDE_X + (LOOP_TAPS - 1) * DILATION_X + 1)
 #define STAGED_ROWS ((WORK_GROUP_DEPTH * BLOCK_ROWS - 1) * STAGED_STRIDE_Y + (LOOP_ROWS - 1) * DILATION_Y + 1)
 #define ALL_TEXELS (STAGED_QUADS * STAGED_ROWS * STAGED_COLUMNS)

@@ -18,6 +18,7 @@ from imgconv.passes.materialise import materialise_operands
 from imgconv.passes.movement import sink_movement
 from imgconv.passes.nesting import nest_concatenations
 from imgconv.passes.padding import fold_padding
+from imgconv.passes.products import scale_products
 from imgconv.passes.reductions import split_reductions
 from imgconv.passes.repeated import share_repeated
 from imgconv.passes.scales import fold_scales
@@ -41,6 +42,7 @@ PIPELINE: tuple[Pass, ...] = (
     reduce_dynamic_weights,
     materialise_operands,
     remove_dead_code,
+    scale_products,
     merge_elementwise,
     fuse_epilogues,
     fold_scales,
