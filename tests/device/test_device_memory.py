@@ -16,6 +16,7 @@ from imgconv.cl import transfer
 from imgconv.cl.device import DeviceInfo
 from imgconv.kernels.layout import Placement, Texture
 from imgconv.running import launching
+from imgconv.running.device_memory import COPYING_THREADS, LARGE_BYTES
 from imgconv.tensor import Tensor, build_graph, convolution
 
 SHAPE = (1, 6, 10, 8)
@@ -280,3 +281,13 @@ def test_runs_of_a_device_with_its_own_memory(model: imgconv.Model, device: Devi
     numpy.testing.assert_array_equal(taken, expected[1]["y"])
     for got, want in zip(found, expected, strict=True):
         assert_results(got, want)
+
+
+def test_large_arrays_are_copied_whole(device: DeviceInfo) -> None:
+    """By several threads, on devices that share no memory with the host; the parts are not of one length."""
+    x = Tensor.input("x", (1, 5, 463, 467))
+    graph = build_graph({"y": x * 2.0})
+    array = numpy.random.default_rng(1).random(x.shape, numpy.float32)
+    assert array.nbytes > LARGE_BYTES and array.size % COPYING_THREADS
+    model = imgconv.load(graph, dataclasses.replace(device, shares_memory=False))
+    numpy.testing.assert_array_equal(model.run({"x": array})["y"], 2 * array)
