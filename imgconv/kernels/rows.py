@@ -142,10 +142,13 @@ def _match(nodes: list[Node]) -> Rows | None:
     if isinstance(last.operation, Reduction):
         made = Rows(tuple(nodes), axes)
         return made if _consistent(made) else None
-    for operand in first.operands:
-        where = flatten((e.substitute(axes[first.output.name]) for e in operand.view.index), operand.view.source)
-        if prod(operand.view.source) != last.output.size or not _counts_all(where, (*shape, *window)):
-            continue
+    # The last result in the order of what the first reduction reads, or one row after another.
+    read = [o for o in first.operands if prod(o.view.source) == last.output.size]
+    orders = [flatten((e.substitute(axes[first.output.name]) for e in o.view.index), o.view.source) for o in read]
+    orders = [where for where in orders if _counts_all(where, (*shape, *window))]
+    if prod((*shape, *window)) == last.output.size:
+        orders.append(flatten((*row, *inside), (*shape, *window)))
+    for where in orders:
         position = unflatten(where, last.output.shape)
         made = Rows(tuple(nodes), {**axes, last.output.name: named_axes(last.output.shape, position)})
         if _consistent(made):
