@@ -10,6 +10,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.config import Config, Sums
+from imgconv.graph.index import constant
 from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Product, Reduction
 from imgconv.graph.nodes import Value
 from imgconv.graph.value_ranges import convolutions_of_small
@@ -24,6 +25,7 @@ LONG_SUM = 64  # terms from which on the result of a sum is stored in float
 ROW_TEXELS = 64
 NARROW = ROW_TEXELS // 4  # texels: textures up to this width are widened
 SMALL_WEIGHTS = 1 << 14  # elements up to which weights stay float: half would save little memory
+LEAST_ALONG = 8  # elements of a last axis that are worth a layout of their own
 
 
 def default_layout(shape: tuple[int, ...]) -> Layout:
@@ -44,8 +46,8 @@ def choose_layouts(graph: Graph) -> dict[str, Layout]:
     """The layout of each value, by name.
 
     The node that computes a value decides, if it is a convolution, a concatenation or a product. Else such a node that
-    reads the value decides, else the rank. Narrow textures that only generated kernels write and read are widened:
-    these kernels take any layout.
+    reads the value decides, else a product or a reduction along its last axis, else the rank. Narrow textures that only
+    generated kernels write and read are widened: these kernels take any layout.
     """
     layouts: dict[str, Layout] = {}
     for node in graph.nodes:
@@ -61,12 +63,28 @@ def choose_layouts(graph: Graph) -> dict[str, Layout]:
             for operand in node.operands:
                 if operand.view.is_identity:
                     layouts.setdefault(operand.value, matrix_layout(len(operand.view.shape)))
+    for node in graph.nodes:
+        for operand in node.operands:
+            if operand.value in graph.producers and _runs_along_last_axis(node, operand):
+                layouts.setdefault(operand.value, matrix_layout(len(operand.view.source)))
     chosen = {name: layouts.get(name, default_layout(value.shape)) for name, value in graph.values.items()}
     for node in graph.nodes:
         name = node.output.name
         if all(isinstance(n.operation, (Load, Reduction, Gather)) for n in (node, *graph.consumers[name])):
             chosen[name] = widened(chosen[name], node.output.shape)
     return chosen
+
+
+def _runs_along_last_axis(node: Node, operand: Operand) -> bool:
+    """Whether a product or a reduction runs along the last axis of what it reads, and along no other."""
+    *others, last = operand.view.index or (constant(0),)
+    if not operand.view.source or operand.view.source[-1] < LEAST_ALONG:
+        return False
+    rank, axes = len(node.output.shape), len(operand.view.shape)
+    walked = {f"i{a}" for a in (range(rank, axes) if isinstance(node.operation, Reduction) else (axes - 1,))}
+    if not isinstance(node.operation, (Product, Reduction)) or not walked <= {v.name for v in last.variables()}:
+        return False
+    return not any(walked & {v.name for v in e.variables()} for e in others)
 
 
 def values_behind_indices(graph: Graph) -> frozenset[str]:

@@ -14,7 +14,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.graph.index import Index, Variable, constant, unflatten, variable, variable_index
 from imgconv.graph.nodes import Convolution, Graph, Node, Operand, Product
-from imgconv.graph.view import View, axis_variables, identity
+from imgconv.graph.view import View, axis_variables, identity, transpose
 from imgconv.kernels import conv, conv_candidates, conv_template
 from imgconv.kernels.access import LANE, SHORT_LIMIT, KernelArgument, coordinate, image_type, index_text, read_text
 from imgconv.kernels.access import write_text
@@ -30,18 +30,24 @@ from imgconv.kernels.target import TargetKind
 # Blocks of work items whose groups stage, and the local memory that every device has.
 STAGED_BLOCKS = ((2, 1), (4, 1), (8, 1), (4, 2), (8, 2))
 LOCAL_TEXELS = (1 << 15) // 16
+B_NAMES = "B_X(batch, inner, quad)", "B_Y(batch, inner, quad)"
+TURNED_NAMES = "B_X(batch, row, quad)", "B_Y(batch, row, quad)"
 # With fewer rows, tiles have nothing to share of a constant matrix.
 FEWEST_ROWS = 8
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The sizes of `batch` products of (rows x inner) by (inner x columns)."""
+    """The sizes of `batch` products of (rows x inner) by (inner x columns).
+
+    turned: a texel of the right operand holds four of k, as one of the left does. Only tiles can be made of it.
+    """
 
     batch: int
     rows: int
     inner: int
     columns: int
+    turned: bool = False
 
     @property
     def output_quads(self) -> int:
@@ -103,6 +109,8 @@ def problem_of(node: Node) -> Problem:
 
 def candidates(problem: Problem, kind: TargetKind, compute_units: int = 1) -> list[Specialisation]:
     """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'."""
+    if problem.turned:
+        return list(_staged(problem))
     blocks = dict.fromkeys(
         (min(rows, problem.rows), min(quads, problem.output_quads))
         for rows, quads in ((1, 1), (1, 2), (2, 2), (4, 1), (4, 2), (8, 2), (4, 4))
@@ -214,6 +222,13 @@ def texel_of(operand: Operand, placement: Placement, which: Literal["a", "b"]) -
     return x, y
 
 
+def _turned(operand: Operand) -> Operand:
+    """The operand with its last two axes exchanged."""
+    rank = len(operand.view.shape)
+    order = [*range(rank - 2), rank - 1, rank - 2]
+    return replace(operand, view=transpose(operand.view.shape, order).over(operand.view))
+
+
 def reads_rows(a: Operand, placement: Placement) -> bool:
     """Whether the left operand's rows are rows of texels. Its product with a constant is then a 1x1 convolution."""
     texel, view = texel_of(a, placement, "a"), a.view.shape
@@ -246,7 +261,8 @@ def product_kernel(
 ) -> KernelSource:
     """The kernel of a product: matmul.cl. padded_inner: whether K is a multiple of four or B has zero rows past K."""
     a, b = (placements[o.value] for o in node.operands)
-    where_a, where_b = texel_of(node.operands[0], a, "a"), texel_of(node.operands[1], b, "b")
+    right = (_turned(node.operands[1]), b, "a") if problem.turned else (node.operands[1], b, "b")
+    where_a, where_b = texel_of(node.operands[0], a, "a"), texel_of(*right)
     assert where_a is not None and where_b is not None, node
     assert isinstance(a.storage, Texture) and isinstance(b.storage, Texture) and isinstance(output.storage, Texture)
     epilogue = build_epilogue(node, output, placements, native)
@@ -275,7 +291,8 @@ def product_kernel(
         "A_IMAGE": image_type(a.storage.tiling), "READ_A(x, y)": read_text("a", a.storage.tiling, helpers, past=inside),
         "A_X(batch, row, quad)": a_x, "A_Y(batch, row, quad)": a_y,
         "B_IMAGE": image_type(b.storage.tiling), "READ_B(x, y)": read_text("b", b.storage.tiling, helpers, past=inside),
-        "B_X(batch, inner, quad)": b_x, "B_Y(batch, inner, quad)": b_y,
+        **dict(zip(TURNED_NAMES if problem.turned else B_NAMES, (b_x, b_y), strict=True)),
+        "B_TURNED": int(problem.turned),
         "OUTPUT_IMAGE": image_type(output.storage.tiling),
         "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage.tiling, helpers),
         "LAST_LANES": (problem.columns - 1) % LANES + 1,
@@ -312,6 +329,8 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step:
             weights = array.T[:, :, None, None]
             return conv_template.step_of(placing, convolved, as_convolution(problem), Convolution(), weights)
         made_b, padded = _padded_matrix(placing, node, b, array), True
+    elif _can_turn(placing, problem, b):
+        made_b, problem = b, replace(problem, turned=True)
     else:
         made_b = _readable(placing, b, "b")
     node = replace(node, operands=(made_a, made_b))
@@ -352,6 +371,14 @@ def _readable(placing: Placing, operand: Operand, which: Literal["a", "b"]) -> O
     return placing.copy(operand, layout, "a product reads four of k or n to a texel")
 
 
+def _can_turn(placing: Placing, problem: Problem, b: Operand) -> bool:
+    """Whether tiles can be made of the right operand, and nothing else without a copy of it."""
+    target, place = placing.target, placing.placements[b.value]
+    if target.kind == "cpu" or target.compute_units < LARGE_GPU or next(_staged(problem), None) is None:
+        return False
+    return texel_of(b, place, "b") is None and texel_of(_turned(b), place, "a") is not None
+
+
 def _padded_matrix(placing: Placing, node: Node, operand: Operand, array: Array) -> Operand:
     """A constant right operand as a texture, with zero rows after K up to a multiple of four."""
     *lead, inner, columns = array.shape
@@ -375,6 +402,7 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
 
 TEMPLATE = Template(
     "product", "matmul.cl", Problem, Specialisation,
+    allowed=lambda problem, chosen: chosen.staged > 0 or not problem.turned,
     candidates=lambda problem, target: candidates(problem, target.kind, target.compute_units),
     cost=lambda problem, chosen, target: predicted_cost(problem, chosen, target.kind, target.compute_units),
     nodes=nodes, place=place, kernel=kernel,

@@ -7,7 +7,7 @@
 //
 // The sum is cut in PARTS, and PART_ITEMS items make each: STAGED quads of k at a time, fetched into registers while
 // those before them are used. Item (r, c) of a part makes rows r * BLOCK_ROWS + 0, 1, ... of the tile, and its quads
-// c, c + WORK_GROUP_COLUMNS, ..., so that neighbours read neighbours.
+// c, c + WORK_GROUP_COLUMNS, ..., so that neighbours read neighbours. If B_TURNED, texels of B are taken apart on the way.
 
 #pragma once
 #include "kernels/output.cl"
@@ -60,6 +60,9 @@
 #ifndef B_Y
 #define B_Y(batch, inner, quad) (inner)  // texel y of B
 #endif
+#ifndef B_TURNED
+#define B_TURNED 0                      // 1: a texel of B has four of k, as those of A, and B_X and B_Y are as A_X, A_Y
+#endif
 
 #define INNER_QUADS ((INNER + 3) / 4)
 
@@ -99,6 +102,35 @@ inline void put_left(__local float4 *left, const float4 *fetched, int item) {
   }
 }
 
+#if B_TURNED
+#define TILE_COLUMNS (4 * TILE_QUADS)
+#define LAST_COLUMN (4 * (OUTPUT_QUADS - 1) + LAST_LANES - 1)
+
+// The same of B's tile. Neighbours read neighbouring columns, and put numbers side by side.
+inline void fetch_right(float4 *fetched, read_only B_IMAGE b, int item, int batch, int first_quad, int first) {
+#pragma unroll
+  for (int turn = 0; turn < TURNS(ALL_RIGHT); turn++) {
+    const int n = min(item + turn * PART_ITEMS, ALL_RIGHT - 1), quad = first + n / TILE_COLUMNS;
+    const int column = min(4 * first_quad + n % TILE_COLUMNS, LAST_COLUMN);
+    fetched[turn] = (float4)(0.0f);
+    if (WHOLE || quad < INNER_QUADS) fetched[turn] = READ_B(B_X(batch, column, quad), B_Y(batch, column, quad));
+  }
+}
+
+inline void put_right(__local float4 *right, const float4 *fetched, int item) {
+  __local float *numbers = (__local float *)right;
+#pragma unroll
+  for (int turn = 0; turn < TURNS(ALL_RIGHT); turn++) {
+    const int n = item + turn * PART_ITEMS, place = n / TILE_COLUMNS * 4 * TILE_COLUMNS + n % TILE_COLUMNS;
+    if (n < ALL_RIGHT) {
+      numbers[place] = fetched[turn].x;
+      numbers[place + TILE_COLUMNS] = fetched[turn].y;
+      numbers[place + 2 * TILE_COLUMNS] = fetched[turn].z;
+      numbers[place + 3 * TILE_COLUMNS] = fetched[turn].w;
+    }
+  }
+}
+#else
 // The same of B's tile.
 inline void fetch_right(float4 *fetched, read_only B_IMAGE b, int item, int batch, int first_quad, int first) {
 #pragma unroll
@@ -118,4 +150,5 @@ inline void put_right(__local float4 *right, const float4 *fetched, int item) {
     if (n < ALL_RIGHT) right[n] = fetched[turn];
   }
 }
+#endif
 #endif

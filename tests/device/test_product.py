@@ -90,6 +90,9 @@ TILED = [
     P((1, 5, 7), (3, 7, 36)),
     P((2, 5, 8), (2, 8, 6), "", "sliced", "sliced"),
     P((12, 40), (40, 9), "", "plain", "transposed"),
+    P((2, 21, 64), (2, 64, 37), "", "plain", "transposed"),
+    P((30, 35), (35, 33), "", "plain", "transposed"),
+    P((3, 9, 16), (3, 16, 70), "", "sliced", "transposed"),
     P((19, 35), (35, 33), "b", "transposed"),
 ]
 
@@ -100,6 +103,8 @@ def test_tiles_in_local_memory(context: Context, seed: int) -> None:
     wanted = choosing(target(context, "gpu"), product=Choose(staged_specialisations, seed))
     plan = check([*TILED, *VECTORS[4:6], *VIEWS[5:]], context, Config(float16=seed % 2), wanted)
     assert sum("staged" in launch.specialisation for launch in plan.launches) > len(TILED)
+    turned = [launch for launch in plan.launches if "B_TURNED 1" in launch.source.text]
+    assert len(turned) == 3, "tiles are made of a transposed operand without a copy"
 
 
 @device_settings(max_examples=3)

@@ -101,7 +101,7 @@ def product_specialisations(problem: product_kernel.Problem) -> list[product_ker
         for rows, quads, parts, columns in itertools.product((1, 2, 3), (1, 2, 3), (1, 2, 16), (1, 4))
         if parts > 1 or columns == 1
     ]
-    return made
+    return [each for each in made if each.staged or not problem.turned]
 
 
 def staged_specialisations(problem: product_kernel.Problem) -> list[product_kernel.Specialisation]:
