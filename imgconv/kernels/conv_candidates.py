@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import lru_cache
 from math import ceil, prod
 
+import numpy
+
 from imgconv.kernels.conv import (
     LOCAL_BYTES, Keep, Problem, Specialisation, by_taps, kept_size, staged_quads, staged_texels, sums_of, taps_of,
     tile_size, work_items,
@@ -336,10 +338,23 @@ def _cost_on_large_gpu(problem: Problem, chosen: Specialisation, compute_units: 
     registers = LANES * _kept_texels(problem, chosen) + costs.registers_besides
     items = prod(chosen.local_size or (1, 1, 1))
     resident = max(1, min(costs.groups, costs.registers // (registers * items)))
-    rounds = ceil(_groups_of(problem, chosen) / compute_units)
+    rounds: float = ceil(_groups_of(problem, chosen) / compute_units)
+    if by_taps(problem, chosen):
+        # Groups leave out positions of the window where they read padding, but the slowest one sees the most of it.
+        rounds = 1 + (rounds - 1) * _share_inside(problem)
     busy, alone = _cycles_of_group(problem, chosen, costs)
     cycles = max(busy * rounds, alone * ceil(rounds / resident))
     return cycles * (costs.spill if registers > costs.registers_of_item else 1)
+
+
+def _share_inside(problem: Problem) -> float:
+    """The share of an output's reads that is no padding, on average."""
+    share = 1.0
+    for axis in (0, 1):
+        first = numpy.arange(problem.phase_size[axis]) * problem.strides[axis] - problem.pads[axis]
+        read = first[:, None] + numpy.arange(problem.window[axis]) * problem.dilations[axis]
+        share *= float(numpy.mean((read >= 0) & (read < problem.input_size[axis])))
+    return share
 
 
 def _cycles_of_group(problem: Problem, chosen: Specialisation, costs: LargeGpuCosts) -> tuple[float, float]:
@@ -366,7 +381,14 @@ def _cycles_of_group(problem: Problem, chosen: Specialisation, costs: LargeGpuCo
             arithmetic = staged * arithmetic + costs.staged_memory * memory
         else:
             arithmetic *= costs.staged_line
-        return max(arithmetic, memory), costs.wait_stage * stages + store
+        alone = costs.wait_stage * stages + store
+        if chosen.keep == "texel":
+            # An item's reads of local memory and its multiply-adds follow each other.
+            steps = problem.group_input_quads * taps * LANES
+            each = chosen.block_rows * chosen.block_columns
+            alone += steps * (each / LANES + chosen.block_quads) * costs.wait_local
+            alone += steps * LANES * each * chosen.block_quads * costs.wait_multiply_add
+        return max(arithmetic, memory), alone
     if chosen.weights_in_buffer:
         alone = costs.wait_read * texels + costs.wait_weight_of_buffer * weights + store
         return max(arithmetic, memory + items * texel * texels), alone

@@ -97,6 +97,8 @@ class LargeGpuCosts(DeviceCosts):
     wait_weight_of_buffer: float = 54.0  # cycles, a texel of weights in a buffer
     wait_step: float = 270.0  # cycles, a step: an input quad and a row of the window
     wait_stage: float = 630.0  # cycles, a copy into local memory
+    wait_local: float = 8.7  # cycles, a texel of local memory, with texels staged there
+    wait_multiply_add: float = 0.9  # cycles, a multiply-add of these
     wait_store: float = 700.0  # cycles, an output texel
     wait_parts: float = 1240.0  # cycles, if work items share the sum
     spill: Given = 4.0  # times as long if a work item runs out of registers; estimated
