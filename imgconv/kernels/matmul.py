@@ -261,8 +261,8 @@ def product_kernel(
 ) -> KernelSource:
     """The kernel of a product: matmul.cl. padded_inner: whether K is a multiple of four or B has zero rows past K."""
     a, b = (placements[o.value] for o in node.operands)
-    right = (_turned(node.operands[1]), b, "a") if problem.turned else (node.operands[1], b, "b")
-    where_a, where_b = texel_of(node.operands[0], a, "a"), texel_of(*right)
+    where_a, right = texel_of(node.operands[0], a, "a"), node.operands[1]
+    where_b = texel_of(_turned(right), b, "a") if problem.turned else texel_of(right, b, "b")
     assert where_a is not None and where_b is not None, node
     assert isinstance(a.storage, Texture) and isinstance(b.storage, Texture) and isinstance(output.storage, Texture)
     epilogue = build_epilogue(node, output, placements, native)
