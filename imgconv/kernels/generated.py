@@ -19,7 +19,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, prod
+from math import ceil, isqrt, prod
 
 from imgconv.graph.expression import literal_text
 from imgconv.graph.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
@@ -37,6 +37,7 @@ ITEMS_OF_A_UNIT, ITEMS_OF_A_GPU = 64, 2048  # work items that keep it busy
 # Work items of a group, and adjacent texels to put into one group, because they share a line of the cache.
 GROUP, LARGEST_GROUP, NEIGHBOURS = 128, 256, 4
 UNROLLED = 16  # the most iterations of a loop that the compiler is asked to unroll
+BLOCK = 64  # the fewest terms of a sum that are added up before they join the rest, so that rounding stays small
 QUADS_OF_AN_ITEM = 4  # that one work item computes, if this makes addresses and tests constant
 WAVE = 128  # work items: Adreno's wave, and a multiple of other GPUs' waves
 
@@ -191,7 +192,9 @@ def _packed_axis(
         channel = operand.view.index[layout.packed]
         for axis, size in enumerate(window):
             along = variable(f"i{rank + axis}", size)
-            if size > 1 and along.terms and channel - along == constant(0):
+            rest = channel - along
+            # The first channel of a texel must be the first of the window's, or of a later texel's.
+            if size > 1 and not along.variables() & rest.variables() and rest % LANES == constant(0):
                 found.add(axis)
     return found.pop() if len(found) == 1 else None
 
@@ -206,7 +209,7 @@ def _reduce(
     emitter.lines.append(f"float4 sum = (float4)({neutral});")
     if reduction.kind == "argmax":
         emitter.lines.append("float4 at = (float4)(0.0f);")
-    walk = _walk(emitter, steps, group)
+    walk, total, ends = _walk(emitter, steps, group, reduction.kind)
     places = {Variable(f"i{rank + a}", n): walk[a] for a, n in enumerate(window)}
     if folded is not None:
         places[Variable(f"i{rank + folded}", window[folded])] = walk[folded] * LANES + variable_index(LANE)
@@ -224,8 +227,7 @@ def _reduce(
         flat = flatten([places.get(Variable(f"i{rank + a}", n), constant(0)) for a, n in enumerate(window)], window)
         lanes = [emitter.index(flat.substitute({LANE: constant(number)})) for number in range(LANES)]
         value, position = emitter.name("float4", value), f"(float4)({', '.join(lanes)})"
-    emitter.lines += _keep(reduction.kind, "sum", "at", value, position)
-    emitter.lines.append("}" * len(steps))
+    emitter.lines += [*_keep(reduction.kind, total, "at", value, position), ends]
     emitter.forget()
     if group is not None:
         arrays = ("parts", "places") if reduction.kind == "argmax" else ("parts",)
@@ -257,26 +259,57 @@ def _keep(kind: ReductionKind, best: str, at: str, value: str, position: str) ->
     return [f"{at} = select({at}, {position}, {better});", f"{best} = fmax({best}, {value});"]
 
 
-def _walk(emitter: Emitter, steps: Sequence[int], group: Group | None) -> list[Index]:
-    """Opens a loop for each window axis, with own steps for each item of a group. Returns the loop variables."""
+def _walk(
+    emitter: Emitter, steps: Sequence[int], group: Group | None, kind: ReductionKind
+) -> tuple[list[Index], str, str]:
+    """Opens a loop for each window axis, with own steps for each item of a group.
+
+    Returns the loop variables, the name of what a step's value joins, and the text that closes the loops. A long sum is
+    made of sums of blocks, for example 64 blocks of 64 terms: its rounding error grows with the root of its length.
+    """
     parts = group.parts if group else (1,) * len(steps)
     first = unflatten(variable("item", prod(parts)), parts)
-    walk = []
+    blocked, block = _block([ceil(n / p) for n, p in zip(steps, parts, strict=True)]) if kind == "sum" else (None, 0)
+    walk, ends = [], ""
     for axis, (count, step) in enumerate(zip(steps, parts, strict=True)):
         walk.append(variable(f"r{axis}", count))
-        start = emitter.index(first[axis])
+        start, stop, end = emitter.index(first[axis]), str(count), "}"
+        if axis == blocked:
+            stride = step * block
+            emitter.lines.append(f"for (int b{axis} = {start}; b{axis} < {count}; b{axis} += {stride}) {{")
+            emitter.lines.append("float4 part = (float4)(0.0f);")
+            emitter.lines.append(f"const int end{axis} = min(b{axis} + {stride}, {count});")
+            start, stop, end = f"b{axis}", f"end{axis}", "} sum += part; }"
+        ends = end + ends
         if count == step:
             emitter.lines.append(f"{{ const int r{axis} = {start};" if count > 1 else "{")
             continue
         if axis == len(steps) - 1 and ceil(count / step) <= UNROLLED:
             emitter.lines.append("#pragma unroll")
-        if step > 1 and count % step == 0:
+        if step > 1 and count % step == 0 and axis != blocked:
             # The number of iterations is constant, so that the loop can be unrolled.
             emitter.lines.append(f"for (int s{axis} = 0; s{axis} < {count}; s{axis} += {step}) {{")
             emitter.lines.append(f"const int r{axis} = s{axis} + {start};")
         else:
-            emitter.lines.append(f"for (int r{axis} = {start}; r{axis} < {count}; r{axis} += {step}) {{")
-    return walk
+            emitter.lines.append(f"for (int r{axis} = {start}; r{axis} < {stop}; r{axis} += {step}) {{")
+    return walk, "sum" if blocked is None else "part", ends
+
+
+def _block(walk: Sequence[int]) -> tuple[int | None, int]:
+    """The window axis along which a sum is cut into blocks, and the steps of a block along it.
+
+    None and 0 if the sum is short. walk: steps of a work item along the window's axes. A block has all
+    steps of the axes after that one.
+    """
+    total, inner = prod(walk), 1
+    if total <= 2 * BLOCK:
+        return None, 0
+    terms = max(BLOCK, isqrt(total))
+    for axis in reversed(range(len(walk))):
+        if inner * walk[axis] >= terms or axis == 0:
+            return axis, min(walk[axis], ceil(terms / inner))
+        inner *= walk[axis]
+    return None, 0
 
 
 def meet(kind: ReductionKind, items: int, texels: int = 1, total: str = "sum") -> list[str]:
