@@ -23,6 +23,7 @@ from imgconv.passes.reductions import split_reductions
 from imgconv.passes.repeated import share_repeated
 from imgconv.passes.scales import fold_scales
 from imgconv.passes.views import push_views
+from imgconv.passes.window_axes import split_window_axes
 from imgconv.passes.windows import separate_windows
 
 Pass = Callable[[Graph], Graph]
@@ -47,6 +48,7 @@ PIPELINE: tuple[Pass, ...] = (
     fuse_epilogues,
     fold_scales,
     multiply_inputs,
+    split_window_axes,
     split_reductions,
     separate_windows,
     share_repeated,
