@@ -13,6 +13,7 @@ from imgconv.config import Config
 from imgconv.errors import ResourceError
 from imgconv.kernels import generated
 from imgconv.kernels.layout import Placement, Texture
+from imgconv.kernels.moments_text import Making, moments_kernel
 from imgconv.kernels.rows import Rows
 from imgconv.kernels.rows_text import rows_kernel
 from imgconv.kernels.source import KernelSource
@@ -89,6 +90,8 @@ class LaunchEmitter:
         if isinstance(step.details, Rows):
             source = rows_kernel(step.details, output, places, native, units, kind)
             return None if source is None or len(source.arguments) > self.target.max_read_images else source
+        if isinstance(step.details, Making):
+            return moments_kernel(step.details, output, places, native, self.target)
         (node,) = step.nodes
         source = windows_kernel(node, output, places, native, units, kind)
         return source or generated.generate(node, output, places, native, units, kind == "gpu")

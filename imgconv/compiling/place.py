@@ -14,6 +14,8 @@ from imgconv.config import Config
 from imgconv.graph.nodes import IDENTITY, Concatenation, Gather, Graph, Load, Node, Operand, Reduction, Value, plain
 from imgconv.graph.view import reshape
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture, byte_texture
+from imgconv.kernels.moments import PARTS_LAYOUT, Parts, find_parts, moments_of
+from imgconv.kernels.moments_text import Making
 from imgconv.kernels.rows import Rows, find_rows
 from imgconv.kernels.step import AnyTemplate, LaunchKind, Step, describe, operation_of
 from imgconv.kernels.target import Target
@@ -171,10 +173,31 @@ class _Placer(Textures):
         if any(each.storage == output.storage for each in places.values()):
             otherwise()
             return
+        details: Rows | Making = rows
+        moments = moments_of(rows)
+        name = self.graph.unused(f"{rows.last.output.name}.parts")
+        parts = find_parts(moments, output, places, self.target, name) if moments else None
+        if parts is not None:
+            details = Making(parts, True)
+            places |= self._place_parts(parts, places)
         self.steps.append(Step(
             rows.nodes, output, places, "compute", ", ".join(map(describe, rows.nodes)), "reduction",
-            values=tuple(node.output.name for node in rows.nodes), details=rows, instead=self._aside(otherwise),
+            values=tuple(node.output.name for node in rows.nodes), details=details, instead=self._aside(otherwise),
         ))
+
+    def _place_parts(self, parts: Parts, places: dict[str, Placement]) -> dict[str, Placement]:
+        """Adds the step that makes the moments of the rows' parts. Returns where they are stored, by name."""
+        value = Value(parts.name, parts.shape, "float32")
+        output = Placement(self.shared(value.name, value.shape, PARTS_LAYOUT, "float32"), value.shape)
+        self.placements[value.name] = output
+        mean = parts.moments.mean
+        node = replace(mean, output=value, epilogue=IDENTITY)
+        read = {operand.value: places[operand.value] for operand in mean.operands}
+        self.steps.append(Step(
+            (node,), output, read, "compute", f"mean and squared differences in {parts.parts} parts", "reduction",
+            details=Making(parts, False),
+        ))
+        return {value.name: output}
 
     def _place_generated(self, node: Node) -> None:
         if isinstance(node.operation, Concatenation):

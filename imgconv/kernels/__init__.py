@@ -9,7 +9,7 @@ target.py       a device as numbers
 step.py         the interface of a template; templates.py has the table of templates
 conv*.py        the template of conv.cl and depthwise.cl; matmul.py of matmul.cl; separable.py of separable.cl
 costs.py        the parameters of the cost models
-generated.py    every other operation; rows*.py and windows.py are its forms for reductions
+generated.py    every other operation; rows*.py, moments*.py and windows.py are its forms for reductions
 
 The .cl templates are in the parent folder. The .cl files here are the pieces that they include.
 """

@@ -4,7 +4,7 @@
     normalisation         m = mean(x), v = sum of (x - m) * (x - m),  y = (x - m) / sqrt(v / n + epsilon)
 
 A row is what one result of a reduction is made from. For example, the softmax of a (2, 3, 100) tensor along its last
-axis has 6 rows of 100 elements. rows_text.py makes the kernel.
+axis has 6 rows of 100 elements. rows_text.py makes the kernel; moments.py has two kernels for long rows.
 
     o0, o1, ...    position of a row: of the first reduction's result
     r0, r1, ...    position in the row: in the first reduction's window
@@ -12,13 +12,13 @@ axis has 6 rows of 100 elements. rows_text.py makes the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Literal
 
-from imgconv.graph.index import Index, Variable, flatten, unflatten, variable
+from imgconv.graph.index import Index, Variable, constant, flatten, unflatten, variable
 from imgconv.graph.nodes import Graph, Load, Node, Operand, Reduction
 from imgconv.graph.view import Shape
 from imgconv.kernels.generated import COMBINE, window_of
@@ -143,17 +143,40 @@ def _match(nodes: list[Node]) -> Rows | None:
         made = Rows(tuple(nodes), axes)
         return made if _consistent(made) else None
     # The last result in the order of what the first reduction reads, or one row after another.
-    read = [o for o in first.operands if prod(o.view.source) == last.output.size]
-    orders = [flatten((e.substitute(axes[first.output.name]) for e in o.view.index), o.view.source) for o in read]
-    orders = [where for where in orders if _counts_all(where, (*shape, *window))]
+    positions = [
+        position for operand in first.operands
+        for position in _positions(operand, [e.substitute(axes[first.output.name]) for e in operand.view.index], last)
+        if _counts_all(flatten(position, last.output.shape), (*shape, *window))
+    ]
     if prod((*shape, *window)) == last.output.size:
-        orders.append(flatten((*row, *inside), (*shape, *window)))
-    for where in orders:
-        position = unflatten(where, last.output.shape)
+        positions.append(unflatten(flatten((*row, *inside), (*shape, *window)), last.output.shape))
+    for position in positions:
         made = Rows(tuple(nodes), {**axes, last.output.name: named_axes(last.output.shape, position)})
         if _consistent(made):
             return made
     return None
+
+
+def _positions(operand: Operand, read: Sequence[Index], last: Node) -> Iterator[tuple[Index, ...]]:
+    """Positions in the last node's result that may belong to what the first reduction reads.
+
+    They are those of the same elements in row-major order, and those that read the same element. read: where the first
+    reduction reads its operand.
+    """
+    shape = last.output.shape
+    if prod(operand.view.source) == last.output.size:
+        yield unflatten(flatten(read, operand.view.source), shape)
+    for other in last.all_operands:
+        if other.value != operand.value:
+            continue
+        position = [constant(0) if size == 1 else None for size in shape]
+        for index, where in zip(other.view.index, read, strict=True):
+            for axis, size in enumerate(shape):
+                offset = index - variable(f"i{axis}", size)
+                if size > 1 and offset.is_constant:
+                    position[axis] = where - offset
+        if None not in position:
+            yield tuple(e for e in position if e is not None)
 
 
 def _variables(letter: Literal["o", "r"], shape: Shape) -> tuple[Index, ...]:

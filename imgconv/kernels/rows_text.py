@@ -21,7 +21,7 @@ from imgconv.kernels.costs import LARGE_GPU
 from imgconv.kernels.generated import (
     COMBINE, GROUP, ITEMS_OF_A_GPU, NEUTRAL, assemble, bounded_id, combine_lanes, meet,
 )
-from imgconv.kernels.layout import LANES, HostBuffer, Placement
+from imgconv.kernels.layout import LANES, HostBuffer, Layout, Placement
 from imgconv.kernels.rows import Rows, named_axes
 from imgconv.kernels.source import KernelSource, round_up
 from imgconv.kernels.target import TargetKind
@@ -48,10 +48,10 @@ def rows_kernel(
     output: where the last node's result is written. placements: where each operand lies that no node of the rows makes.
     kind, compute_units: those of the device.
     """
-    lanes = _lanes(rows, placements)
+    lanes = lanes_of(rows, layouts_of(placements))
     if lanes is None:
         return None
-    maker = _Maker(rows, lanes, output, placements, native, kind, compute_units)
+    maker = RowsMaker(rows, lanes, output, placements, native, kind, compute_units)
     if not maker.stores_texels():
         return None
     if maker.walk > LONGEST_WALK[kind] and (kind == "cpu" or maker.count < compute_units):
@@ -59,19 +59,24 @@ def rows_kernel(
     return maker.make()
 
 
-def _lanes(rows: Rows, placements: Mapping[str, Placement]) -> Variable | None:
+def layouts_of(placements: Mapping[str, Placement]) -> dict[str, Layout]:
+    """The layouts of the values that lie in textures."""
+    return {name: each.layout for name, each in placements.items() if not isinstance(each.storage, HostBuffer)}
+
+
+def lanes_of(rows: Rows, layouts: Mapping[str, Layout]) -> Variable | None:
     """The variable that runs along a texel's lanes in what the first reduction reads; None if there is none.
 
-    If a texel holds a single channel, it is a variable of size 1.
+    If a texel holds a single channel, it is a variable of size 1. layouts: of the values that lie in textures.
     """
     first = rows.reductions[0]
     for operand in first.operands:
-        place = placements.get(operand.value)
-        if place is None or place.layout.packed is None or isinstance(place.storage, HostBuffer):
+        layout = layouts.get(operand.value)
+        if layout is None or layout.packed is None:
             continue
-        if place.layout.channels(place.shape) == 1:
+        if layout.channels(operand.view.source) == 1:
             return Variable("lane of one", 1)
-        channel = operand.view.index[place.layout.packed].substitute(rows.axes[first.output.name])
+        channel = operand.view.index[layout.packed].substitute(rows.axes[first.output.name])
         for atom, coefficient in channel.terms:
             rest = channel - Index(((atom, 1),), 0)
             if isinstance(atom, Variable) and coefficient == 1 and rest % LANES == constant(0):
@@ -95,15 +100,16 @@ def _group_size(steps: int, rows: int, kind: TargetKind, compute_units: int) -> 
     return group
 
 
-class _Maker:
+class RowsMaker:
     """The text of one kernel.
 
     count: rows, or quads of them; steps: texels of a row; group: items that share a row; walk: steps of an item.
+    lanes_last: whether the axis along the lanes, if it is in the row, runs fastest, so that steps read neighbours.
     """
 
     def __init__(
         self, rows: Rows, lanes: Variable, output: Placement, placements: Mapping[str, Placement], native: bool,
-        kind: TargetKind, compute_units: int,
+        kind: TargetKind, compute_units: int, lanes_last: bool = False,
     ) -> None:
         self.rows, self.output, self.placements, self.kind = rows, output, placements, kind
         self.compute_units = compute_units
@@ -117,7 +123,10 @@ class _Maker:
         small = kind == "gpu" and compute_units < LARGE_GPU
         self.most_kept = MOST_KEPT_ON_SMALL_GPU if small else MOST_KEPT[kind]
         self.place = self._places("o", rows.shape, unflatten(variable("row", self.count), row_shape))
-        self.place |= self._places("r", rows.window, unflatten(variable("step", self.steps), step_shape))
+        order = sorted(range(len(step_shape)), key=lambda a: lanes_last and lanes.name == f"r{a}")
+        walked = unflatten(variable("step", self.steps), tuple(step_shape[a] for a in order))
+        step = tuple(walked[order.index(a)] for a in range(len(order)))
+        self.place |= self._places("r", rows.window, step)
         self.axes = {
             name: {v: e.substitute(self.place) for v, e in axes.items()} for name, axes in rows.axes.items()
         }
@@ -163,10 +172,10 @@ class _Maker:
             emitter.store(self.output, self.position(), self.results[last.output.name])
         else:
             axes = self.axes[last.output.name]
-            self._read_ahead(last.all_operands, axes)
+            self.read_ahead(last.all_operands, axes)
             self._open()
             with emitter.scope():
-                emitter.store(self.output, self.position(), self._value(last, axes))
+                emitter.store(self.output, self.position(), self.value(last, axes))
             self._close()
         return self._source()
 
@@ -215,7 +224,7 @@ class _Maker:
         assert isinstance(operation, Reduction)
         kind, total = operation.kind, f"total{len(self.results)}"
         neutral = literal_text(NEUTRAL[kind])
-        self._read_ahead(node.operands, self.axes[name])
+        self.read_ahead(node.operands, self.axes[name])
         emitter.lines.append(f"float4 {total} = (float4)({neutral});")
         blocks = kind == "sum" and self.walk > 2 * BLOCK
         part = f"{total}_part" if blocks else total
@@ -223,7 +232,7 @@ class _Maker:
             emitter.lines.append(f"float4 {part} = (float4)(0.0f);")
         self._open()
         with emitter.scope():
-            arguments = {n: self._read(o, self.axes[name]) for n, o in enumerate(node.operands)}
+            arguments = {n: self.read(o, self.axes[name]) for n, o in enumerate(node.operands)}
             value = emitter.compute(operation.body, arguments)
             past = self.rows.window[int(self.lanes.name[1:])] if self.folded else 0
             if past % LANES:
@@ -239,12 +248,12 @@ class _Maker:
         result = combine_lanes(emitter, kind, total) if self.folded else total
         arguments = {0: result}
         for number, operand in enumerate(node.epilogue_operands, 1):
-            arguments[number] = self._read(operand, self.axes[name])
+            arguments[number] = self.read(operand, self.axes[name])
         self.results[name] = emitter.name("float4", emitter.compute(node.epilogue, arguments))
 
     # Values
 
-    def _read(self, operand: Operand, axes: Mapping[Variable, Index]) -> str:
+    def read(self, operand: Operand, axes: Mapping[Variable, Index]) -> str:
         """The name of a float4 with the operand at the four lanes."""
         member = self.rows.members.get(operand.value)
         if member is None:
@@ -252,11 +261,11 @@ class _Maker:
         if isinstance(member.operation, Reduction):
             return self.results[operand.value]
         position = [e.substitute(axes) for e in operand.view.index]
-        return self.emitter.name("float4", self._value(member, named_axes(member.output.shape, position)))
+        return self.emitter.name("float4", self.value(member, named_axes(member.output.shape, position)))
 
-    def _value(self, node: Node, axes: Mapping[Variable, Index]) -> str:
+    def value(self, node: Node, axes: Mapping[Variable, Index]) -> str:
         """The text of an elementwise node's result."""
-        arguments = {number: self._read(operand, axes) for number, operand in enumerate(node.all_operands)}
+        arguments = {number: self.read(operand, axes) for number, operand in enumerate(node.all_operands)}
         return self.emitter.compute(node.epilogue, arguments)
 
     def _load(self, operand: Operand, axes: Mapping[Variable, Index]) -> str:
@@ -267,19 +276,19 @@ class _Maker:
             return f"{self.kept[key]}[k]"
         text = self.emitter.load(operand, self.placements[operand.value], axes)
         room = (len(self.kept) + 1) * self.walk <= self.most_kept
-        if room and len(self.results) < len(self.rows.reductions) and _walks(operand, axes):
+        if room and len(self.results) < len(self.rows.reductions) and walks(operand, axes):
             self.kept[key] = f"kept{len(self.kept)}"
             self.emitter.lines.append(f"{self.kept[key]}[k] = {text};")
         return text
 
-    def _read_ahead(self, operands: Iterable[Operand], axes: Mapping[Variable, Index]) -> None:
+    def read_ahead(self, operands: Iterable[Operand], axes: Mapping[Variable, Index]) -> None:
         """Reads, before a loop, what is the same in all of its steps."""
         for operand in operands:
-            if operand.value not in self.rows.members and not _walks(operand, axes):
-                self._read(operand, axes)
+            if operand.value not in self.rows.members and not walks(operand, axes):
+                self.read(operand, axes)
 
 
-def _walks(operand: Operand, axes: Mapping[Variable, Index]) -> bool:
+def walks(operand: Operand, axes: Mapping[Variable, Index]) -> bool:
     """Whether what is read depends on the step."""
     read = (*operand.view.index, *(b.index for b in operand.view.bounds))
     return any(v.name == "step" for e in read for v in e.substitute(axes).variables())

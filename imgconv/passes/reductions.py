@@ -8,6 +8,7 @@ from math import prod
 from imgconv.graph.expression import Argument
 from imgconv.graph.nodes import Graph, Node, Operand, Reduction, Value
 from imgconv.graph.view import identity, transpose
+from imgconv.kernels.moments import long_moments
 
 LONG = 1 << 15
 MOST_OUTPUTS = 1 << 10
@@ -16,13 +17,17 @@ MOST_OUTPUTS = 1 << 10
 def split_reductions(graph: Graph) -> Graph:
     """Split a reduction over LONG positions or more: first all window axes but the longest, then the longest.
 
+    The mean and the variance of a normalisation stay: imgconv/kernels/moments.py has two launches for all of it.
+
     Given:   s: [1, 8, 1, 1] = sum of multiply($0, $0)(x[0, i1, i4, i5])        window 720x720
     Result:  s.rows: [1, 8, 1, 1, 720] = sum of multiply($0, $0)(x[0, i1, i4, i5])
              s: [1, 8, 1, 1] = sum(s.rows[0, i1, 0, 0, i4])
     """
+    together = long_moments(graph, LONG)
     nodes: list[Node] = []
     for node in graph.nodes:
-        nodes += _split(graph, node) if isinstance(node.operation, Reduction) else [node]
+        splits = isinstance(node.operation, Reduction) and node.output.name not in together
+        nodes += _split(graph, node) if splits else [node]
     return replace(graph, nodes=tuple(nodes))
 
 
