@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from imgconv.graph.index import constant
 from imgconv.graph.nodes import Convolution, Graph, Load, Node, Operand, Value, plain
+from imgconv.graph.view import View, axis_variables
+from imgconv.kernels.layout import LANES
 
 
 def materialise_operands(graph: Graph) -> Graph:
@@ -28,11 +31,26 @@ def materialise_operands(graph: Graph) -> Graph:
 
 
 def _is_moved(operand: Operand) -> bool:
-    """Whether the view changes rows, columns or channels; one that only adds or removes axes of length 1 does not."""
+    """Whether the view changes rows, columns or channels.
+
+    One that only adds or removes axes of length 1 does not, nor does a slice of channels by whole texels.
+    """
     view = operand.view
     if view.bounds:
         return True
+    if _slices_texels(view):
+        return False
     kept = [n for n in view.shape if n > 1] == [n for n in view.source if n > 1]
     used = [str(e) for e, n in zip(view.index, view.source, strict=True) if n > 1]
     long = [f"i{axis}" for axis, n in enumerate(view.shape) if n > 1]
     return not (kept and used == long)
+
+
+def _slices_texels(view: View) -> bool:
+    """Whether the view (N, C, H, W) is a slice of channels that starts and ends with a texel of four."""
+    if len(view.source) != 4 or view.shape[1] % LANES:
+        return False
+    own = axis_variables(view.shape)
+    first = view.index[1] - own[1]
+    others = all(view.shape[a] == view.source[a] and view.index[a] in (own[a], constant(0)) for a in (0, 2, 3))
+    return others and first.is_constant and first.constant % LANES == 0

@@ -271,6 +271,36 @@ def test_copies_of_one_position_of_the_window(context: Context, local_size: tupl
     assert [launch.specialisation for launch in plan.launches].count(str(block)) == len(problems)
 
 
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_a_slice_of_channels_is_read_in_place(context: Context, kind: str) -> None:
+    """By dense, depthwise and separable kernels, with padding, beside channels of NaN; other slices are copied."""
+    random = numpy.random.default_rng(1)
+    x = numpy.full((1, 20, 9, 8), numpy.nan, numpy.float32)
+    x[:, 4:16] = random.uniform(-1, 1, (1, 12, 9, 8))
+    dense, depthwise, pointwise = (
+        random.uniform(-1, 1, s).astype(numpy.float32) for s in ((8, 12, 3, 3), (12, 1, 3, 3), (8, 12, 1, 1))
+    )
+    inside = Tensor.input("x", x.shape).slice(1, 4, 16)
+    outputs = {
+        "dense": inside.conv2d(Tensor.constant(dense), padding=1),
+        "pair": inside.depthwise(Tensor.constant(depthwise), padding=1).conv2d(Tensor.constant(pointwise)),
+        "odd": Tensor.input("x", x.shape).slice(1, 5, 15).conv2d(Tensor.constant(pointwise[:, :10])),
+    }
+    plan, found = run_tensors(outputs, {"x": x}, context, wanted=target(context, kind))
+    given_ = x[:, 4:16].astype(numpy.float64)
+    padded = numpy.pad(given_, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = numpy.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    between = numpy.einsum("nchwij,cij->nchw", windows, depthwise[:, 0])
+    expected = {
+        "dense": numpy.einsum("nchwij,ocij->nohw", windows, dense),
+        "pair": numpy.einsum("nchw,oc->nohw", between, pointwise[:, :, 0, 0]),
+        "odd": numpy.einsum("nchw,oc->nohw", given_[:, 1:11], pointwise[:, :10, 0, 0]),
+    }
+    for name, want in expected.items():
+        numpy.testing.assert_allclose(found[name], want, 1e-5, 2e-5, err_msg=name)
+    assert sum(launch.kind == "copy" for launch in plan.launches) == 1
+
+
 @pytest.mark.parametrize("block", TILES, ids=str)
 def test_winograd(context: Context, block: Specialisation) -> None:
     """Tiles that do and do not divide a row; windows of one, three and four rows; strides and dilations of rows."""

@@ -35,7 +35,7 @@ def test_materialise_of_each_kind_of_movement() -> None:
     x = image()
     for moved in (
         x.slice(2, 1, 6), x.slice(3, 5, -1, -1), x.upsample(2), x.pad([0, 0, 1, 1], [0, 0, 1, 1], 1.0),
-        x.take(1, [1, 0, 2, 3, 4, 5, 6, 7]), x.reshape(1, 8, 4, 9),
+        x.take(1, [1, 0, 2, 3, 4, 5, 6, 7]), x.reshape(1, 8, 4, 9), x.slice(1, 2, 6), x.slice(1, 4, 7),
     ):
         graph = pushed(graph_of(y=moved.conv2d(const(4, moved.shape[1], 1, 1))))
         after = apply_pass(materialise_operands, graph)
@@ -49,5 +49,7 @@ def test_materialise_leaves_what_is_read_in_its_own_order() -> None:
     # Reshapes that only add or drop axes of length one.
     line = image(1, 8, 36, name="l")
     unchanged(materialise_operands, pushed(graph_of(y=line.reshape(1, 8, 1, 36).conv2d(weights))))
+    # Whole texels of channels.
+    unchanged(materialise_operands, pushed(graph_of(y=image(2, 16, 5, 5).slice(1, 4, 12).conv2d(weights))))
     moved = x.transpose(0, 1, 3, 2)
     unchanged(materialise_operands, pushed(graph_of(y=moved.exp(), z=moved.sum([1]), p=moved @ const(6, 2))))
