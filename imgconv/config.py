@@ -42,8 +42,8 @@ class Precision:
 class Config:
     """How a model is compiled.
 
-    float16: 0 stores and computes float, 1 stores half and computes float, 2 sums the products of convolutions in
-    half too (environment: FLOAT16).
+    float16: 0 stores and computes float, 1 stores half and computes float, 2 computes the products and sums of
+    convolutions in half too (environment: FLOAT16).
     native_explog: use the device's native_exp, native_log and native_recip (NATIVE_EXPLOG).
     max_image: an upper limit for image width and height in texels, below the device's own (IMGCONV_MAX_IMAGE).
     device: index or part of the name of the device to use (IMGCONV_DEVICE).

@@ -113,6 +113,7 @@ def print_plan(device: DeviceInfo, graph: Graph, plan: Plan) -> None:
 def _cells(launch: Launch) -> tuple[str, ...]:
     operation = launch.description
     operation += f" [{launch.specialisation}]" if launch.specialisation else ""
+    operation += " sums in half" if launch.sums == "half" else ""
     operation += f" because {launch.reason}" if launch.reason else ""
     origin = ", ".join(launch.origin)
     multiply_adds = f"{launch.multiply_adds / 1e6:.2f}" if launch.multiply_adds else ""
@@ -178,7 +179,7 @@ def _value(value: Value) -> dict[str, Any]:
 def _launch(launch: Launch) -> dict[str, Any]:
     return {
         "name": launch.name, "kind": launch.kind, "description": launch.description,
-        "specialisation": launch.specialisation, "origin": launch.origin, "reason": launch.reason,
+        "specialisation": launch.specialisation, "sums": launch.sums, "origin": launch.origin, "reason": launch.reason,
         "multiply_adds": launch.multiply_adds, "global_size": launch.source.global_size,
         "local_size": launch.source.local_size, "reads": [_storage(storage) for storage in launch.reads],
         "writes": _storage(launch.writes),

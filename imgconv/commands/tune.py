@@ -40,7 +40,7 @@ same device and driver; imgconv.load(..., tuning=FILE) takes another. --merge FI
 
 --precision chooses float or half for each layer: as much half as leaves the outputs within --tolerance of float on all
 pictures given, or on drawn ones. MODEL.precision.json keeps the choice; imgconv run --precision FILE and
-imgconv.load(..., precision=FILE) use it. FLOAT16=2 also chooses which layers compute in half."""
+imgconv.load(..., precision=FILE) use it. FLOAT16=2 also chooses how each layer sums."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -140,8 +140,9 @@ def _tune_precision(options: argparse.Namespace) -> None:
     console = terminal.console()
     for name in sorted(choice.precision.storage, key=list(choice.largest).index):
         console.print(f"  float  {name}, largest value {choice.largest[name]:.4g}")
-    computed = f", {summary['float_arithmetic']} more are computed in float" if config.float16 == 2 else ""
-    console.print(f"{summary['float_storage']} of {summary['values']} values stay float{computed}")
+    summed = f"; of the others {summary['float_arithmetic']} sum in float and {summary['short_runs']} in short runs"
+    summed = summed if config.float16 == 2 else ""
+    console.print(f"{summary['float_storage']} of {summary['values']} values stay float{summed}")
     without = f"{choice.half_error:.2g} with all in half that stays away from {HALF_MAX:.0f}"
     console.print(f"outputs are off by {choice.error:.2g}; by {without}")
     console.print(f"written to {path}")
@@ -152,5 +153,5 @@ def as_json(config: Config, choice: PrecisionChoice, path: str) -> dict[str, Any
     return {
         "file": path, "float16": config.float16, "values": len(choice.largest), "error": choice.error,
         "half_error": choice.half_error, "float_storage": len(choice.precision.storage),
-        "float_arithmetic": len(choice.precision.arithmetic),
+        "float_arithmetic": len(choice.precision.arithmetic), "short_runs": len(choice.precision.runs),
     }

@@ -96,14 +96,14 @@ def print_layers(device: DeviceInfo, layers: list[Layer]) -> None:
     for title, justify in (
         ("", "right"), ("layer", "left"), ("operation", "left"), ("float: difference", "right"), ("relative", "right"),
         ("half: difference", "right"), ("relative", "right"), ("rounding", "right"), ("largest", "right"),
-        ("stored", "left"), ("problem", "left"),
+        ("stored", "left"), ("sums", "left"), ("problem", "left"),
     ):
         table.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for place, layer in enumerate(layers):
         numbers = (layer.float_difference, layer.float_error, layer.half_difference, layer.half_error, layer.rounding)
         table.add_row(
             str(place), layer.name, layer.operation, *("" if n is None else f"{n:.1e}" for n in numbers),
-            f"{layer.largest:.4g}", layer.stored, layer.problem, style="red" if layer.problem else None,
+            f"{layer.largest:.4g}", layer.stored, layer.sums, layer.problem, style="red" if layer.problem else None,
         )
     console.print(f"layers on {device}, beside onnxruntime")
     console.print(table)

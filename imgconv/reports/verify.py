@@ -40,9 +40,9 @@ class Layer:
 
     largest: its largest magnitude in float. float_difference, float_error: the largest difference from onnxruntime,
     absolute and divided by the largest magnitude there; None if onnxruntime has no such tensor. rounding: the relative
-    error of rounding only this value to half, inf if it overflows. stored: its dtype in the half plan; half_difference,
+    error of rounding only this value to half, inf if it overflows. stored: its dtype in the half plan. half_difference,
     half_error: the difference of half from float, absolute and relative; None if half was not run. problem: what is
-    wrong with it, or "".
+    wrong with it, or "". sums: how its convolution sums in the half plan: "float", "runs" or "half"; empty for others.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Layer:
     half_difference: float | None = None
     half_error: float | None = None
     problem: str = ""
+    sums: str = ""
 
 
 def check_oracle() -> None:
@@ -89,6 +90,7 @@ def verify(
     expected = reference(path, graph, inputs)
     launches = {name: plans[0].launches[number] for number, name in plans[0].made.items()}
     stored = {name: place.storage.dtype for name, place in plans[-1].placements.items()}
+    sums = {launch.name: launch.sums for launch in plans[-1].launches if launch.sums}
     layers: list[Layer] = []
     for number, names in enumerate(zip(*(session.steps(inputs) for session in sessions), strict=True)):
         assert len(set(names)) == 1, names
@@ -98,7 +100,8 @@ def verify(
         layer = _layer(launches[names[0]], found, expected.get(names[0]))
         if halves:
             layer = replace(
-                layer, stored=stored[layer.name], half_difference=difference(halves[0], found),
+                layer, stored=stored[layer.name], sums=sums.get(layer.name, ""),
+                half_difference=difference(halves[0], found),
                 half_error=relative_error({"": halves[0]}, {"": found}),
             )
         is_half = layer.name in expected and expected[layer.name].dtype == numpy.float16

@@ -51,7 +51,7 @@ largest values from 1e{VALUES[0]:.0f} to 1e{VALUES[1]:.0f}. Lines mark the bound
 in half, and where half ends, at {HALF_MAX:.0f}.</p>
 <table>
 <tr><th></th><th>layer</th><th>operation</th><th>float, from onnxruntime</th><th>half, from float</th>
-<th>largest value</th><th>stored</th></tr>
+<th>largest value</th><th>stored</th><th>sums</th></tr>
 {rows}
 </table>
 </body>
@@ -65,7 +65,8 @@ def _row(layer: Layer, bound: float) -> str:
         f'<tr{kind} title="{escape(layer.problem or ", ".join(layer.origin))}"><td>{mark}</td>'
         f'<td class="name">{escape(layer.name)}</td><td class="operation">{escape(layer.operation)}</td>'
         f"<td>{_bar(layer.float_error, ERRORS, bound / 10)}</td><td>{_bar(layer.half_error, ERRORS, bound)}</td>"
-        f"<td>{_bar(layer.largest, VALUES, HALF_MAX)}</td><td>{escape(layer.stored)}</td></tr>"
+        f"<td>{_bar(layer.largest, VALUES, HALF_MAX)}</td><td>{escape(layer.stored)}</td>"
+        f"<td>{escape(layer.sums)}</td></tr>"
     )
 
 

@@ -18,9 +18,13 @@ from support import run_oracle
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
+from imgconv.config import Precision
+from imgconv.onnx_import import import_onnx
+from imgconv.passes import run_passes
 from imgconv.reports import verify
 from imgconv.reports.verify import Layer, difference, problem_of
 from imgconv.reports.verify_page import page
+from imgconv.stored.precision_file import PrecisionFile, fingerprint
 
 
 
@@ -60,6 +64,26 @@ def test_only_float(command: Command) -> None:
     status, out, err = command("verify", "planted.onnx", "--no-float16", "--json")
     assert status == 0, err
     assert all(layer["half_error"] is None and layer["stored"] == "" for layer in layers_of(out).values())
+
+
+def test_how_each_layer_sums(command: Command, device: DeviceInfo) -> None:
+    """What the precision file says, in the table, the page and the JSON of verify; without a file all are in half."""
+    if not device.fp16_arithmetic:
+        return
+    model = overflow_model(1.0)
+    onnx.save(model, "plain.onnx")
+    precision = Precision(arithmetic=frozenset({"big"}), runs=frozenset({"back"}))
+    print_of_graph = fingerprint(run_passes(import_onnx(model)))
+    Path("p.json").write_text(PrecisionFile(print_of_graph, 2, 1e-2, 0.0, precision).to_json())
+    status, out, err = command("verify", "plain.onnx", "--precision", "p.json", "--json")
+    assert status == 0, err
+    expected = {"x": "", "first": "half", "big": "float", "back": "runs", "y": "half"}
+    assert {name: layer["sums"] for name, layer in layers_of(out).items()} == expected
+    status, out, _ = command("verify", "plain.onnx", "--precision", "p.json", "--html", "page.html")
+    rows = {line.split()[1]: line.split() for line in out.splitlines() if re.match(r"\s*\d+ ", line)}
+    cells = dict(re.findall(r'<td class="name">(\w+)</td>.*<td>(\w*)</td></tr>', Path("page.html").read_text()))
+    assert status == 0 and cells == expected
+    assert {name: row[-1] for name, row in rows.items() if name != "x"} == {n: s for n, s in expected.items() if s}
 
 
 def test_layers_that_lose_digits_and_the_bound(command: Command) -> None:
