@@ -13,7 +13,8 @@ import numpy
 import pytest
 from benchmark_graphs import CPU, GPU, small_graph, weights
 
-from benchmarks import adreno, candidates, choice, engines, growth, kernel, measure, memory, model, networks, peers
+from benchmarks import adreno, candidates, choice, engines, growth, half_sums, kernel, measure, memory, model, networks
+from benchmarks import peers
 from imgconv.compiling.lower import lower
 from imgconv.config import Config
 from imgconv.errors import InputError
@@ -25,6 +26,22 @@ from imgconv.passes import run_passes
 from imgconv.reports.peaks import Peaks
 from imgconv.running import timing
 from imgconv.tensor import Tensor, build_graph, convolution
+
+
+# Inputs on which no precision is chosen
+
+
+def test_cases_beside_a_file_if_they_fit(tmp_path: Path) -> None:
+    network = networks.Network("small", small_graph(), tmp_path / "small.onnx")
+    (value,) = network.graph.inputs
+    what, inputs = half_sums.unmeasured(network)
+    assert what == "demo.png, noise" and [each[value.name].shape for each in inputs] == [value.shape] * 2
+    assert all(0 <= each[value.name].min() < each[value.name].max() <= 1 for each in inputs)
+    fits = numpy.full(value.shape, 7, value.dtype)
+    numpy.savez(tmp_path / "case_small.npz", **{f"in:{value.name}": fits, "out:y": numpy.zeros(1)})
+    numpy.savez(tmp_path / "case_other.npz", **{f"in:{value.name}": fits[..., :-1]})
+    what, inputs = half_sums.unmeasured(network)
+    assert what == "1 cases" and (inputs[0][value.name] == 7).all()
 
 
 # Statistics

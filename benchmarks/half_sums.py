@@ -1,0 +1,143 @@
+"""What sums in half cost on pictures that were not measured on, beside short runs and what the measurement chooses.
+
+    python -m benchmarks.half_sums [NAME or FILE.onnx ...] [--resolution N] [--device DEVICE] [--json FILE]
+
+The precision is chosen as `imgconv.load` does with FLOAT16=2, on drawn pictures. Then every plan runs on others: on the
+arrays of the case_*.npz files beside an ONNX file if they fit its inputs, else on examples/demo.png, of 0 .. 1, and on
+white noise. An error is the largest difference of an output from the float plan, divided by its largest value, and the
+worst of these inputs. The networks of models/ have random weights, which amplify errors unlike trained ones.
+
+    storage     textures of the chosen storage, sums in float: FLOAT16=1
+    runs, half  the same storage, and all sums in short runs of half, or all in half
+    chosen      FLOAT16=2; then how many convolutions sum in half, in runs and in float
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy
+from PIL import Image
+
+from benchmarks.measure import (
+    Column, add_output_argument, environment, environment_line, make_table, publish, run_main,
+)
+from benchmarks.networks import DEFAULT, Network, open_network
+from imgconv.arrays import Array, Arrays
+from imgconv.cl.device import Context, open_device, select
+from imgconv.commands.arguments import positive
+from imgconv.compiling.compiler import Prepared
+from imgconv.config import Precision, read_config
+from imgconv.graph.nodes import Value
+from imgconv.running.compiled import prepare_for
+from imgconv.running.precision import choose_precision, relative_error
+from imgconv.running.session import Session
+
+PICTURE = Path(__file__).parents[1] / "examples" / "demo.png"
+
+
+@dataclass(frozen=True)
+class Row:
+    """The errors of a network's plans. inputs: how many pictures, and what they are."""
+
+    network: str
+    inputs: str
+    storage: float
+    runs: float
+    half: float
+    chosen: float
+    sums: Mapping[str, int]
+
+
+COLUMNS = (
+    Column("network", lambda r: r.network), Column("judged on", lambda r: r.inputs, True),
+    Column("storage", lambda r: f"{r.storage:.1e}"), Column("runs", lambda r: f"{r.runs:.1e}"),
+    Column("half", lambda r: f"{r.half:.1e}"), Column("chosen", lambda r: f"{r.chosen:.1e}"),
+    Column("in half", lambda r: str(r.sums.get("half", 0))), Column("in runs", lambda r: str(r.sums.get("runs", 0))),
+    Column("in float", lambda r: str(r.sums.get("float", 0))),
+)
+
+
+def unmeasured(network: Network) -> tuple[str, list[Arrays]]:
+    """Inputs on which no precision is chosen, and what they are."""
+    cases: list[Arrays] = []
+    wanted = {value.name: (value.shape, value.dtype) for value in network.graph.inputs}
+    for path in sorted(network.path.parent.glob("case_*.npz")):
+        with numpy.load(path) as arrays:
+            given = {name[3:]: array for name, array in arrays.items() if name.startswith("in:")}
+        if wanted == {name: (array.shape, str(array.dtype)) for name, array in given.items()}:
+            cases.append(given)
+    if cases:
+        return f"{len(cases)} cases", cases
+    random = numpy.random.default_rng(77)
+    noise = {v.name: random.uniform(0, 1, v.shape).astype(v.dtype) for v in network.graph.inputs}
+    shown = {v.name: _picture(v) if len(v.shape) == 4 else noise[v.name] for v in network.graph.inputs}
+    return "demo.png, noise", [shown, noise]
+
+
+def _picture(value: Value) -> Array:
+    """The example's picture of 0 .. 1 in an input's size; its colours repeat along the channels."""
+    batch, channels, rows, columns = value.shape
+    with Image.open(PICTURE) as picture:
+        colors = numpy.asarray(picture.convert("RGB").resize((columns, rows)), numpy.float32) / 255
+    repeated = colors.transpose(2, 0, 1)[numpy.arange(channels) % 3]
+    return numpy.broadcast_to(repeated, (batch, channels, rows, columns)).astype(value.dtype)
+
+
+def row_of(network: Network, prepared: Prepared, context: Context) -> Row:
+    """The errors of the network's plans."""
+    chosen = choose_precision(prepared, context).precision
+    what, inputs = unmeasured(network)
+    storage = Precision(chosen.storage)
+    in_runs = replace(storage, runs=frozenset(prepared.graph.values))
+    sessions = [
+        Session(prepared.plan(replace(prepared.config, float16=float16, precision=precision)), context)
+        for float16, precision in ((0, Precision()), (1, storage), (2, in_runs), (2, storage), (2, chosen))
+    ]
+    exact = [sessions[0].run(each) for each in inputs]
+    of_storage, of_runs, of_half, of_chosen = (
+        max(relative_error(session.run(each), right) for each, right in zip(inputs, exact, strict=True))
+        for session in sessions[1:]
+    )
+    sums = Counter(str(launch.sums) for launch in sessions[-1].plan.launches if launch.sums)
+    return Row(network.name, what, of_storage, of_runs, of_half, of_chosen, sums)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Measures every network."""
+    config = replace(read_config(None, options.native_explog, None, options.device), float16=2)
+    device = select(config.device)
+    context, rows = open_device(device), []
+    with tempfile.TemporaryDirectory(prefix="imgconv-bench-") as folder:
+        for name in options.network or DEFAULT:
+            network = open_network(name, Path(folder), options.resolution)
+            rows.append(row_of(network, prepare_for(device, network.graph, config), context))
+    show(options, environment(device), rows)
+    return 0
+
+
+def show(options: argparse.Namespace, found: Mapping[str, str], rows: Sequence[Row]) -> None:
+    """Prints the table and writes the JSON."""
+    content = {"environment": found, "networks": [asdict(row) for row in rows]}
+    publish(options, content, environment_line(found), make_table("Relative errors of the outputs", COLUMNS, rows))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    described, prog = argparse.RawDescriptionHelpFormatter, "python -m benchmarks.half_sums"
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__, formatter_class=described)
+    parser.add_argument("network", nargs="*", help=f"a name of models/ or an ONNX file (default: {' '.join(DEFAULT)})")
+    parser.add_argument("--resolution", type=positive, metavar="N", help="rows and columns of the pictures")
+    parser.add_argument("--device", help="index or part of the name (default: IMGCONV_DEVICE)")
+    parser.add_argument("--native-explog", action=argparse.BooleanOptionalAction, help="(default: NATIVE_EXPLOG)")
+    add_output_argument(parser)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(run_main(make_parser(), main))
