@@ -108,23 +108,28 @@ def gru(call: Call) -> list[Tensor]:
     return _unrolled(call, 3, ["sigmoid", "tanh"], begin)
 
 
+def _product(x: Tensor, w: Tensor) -> Tensor:
+    """x (..., I) times the transpose of w (O, I)."""
+    return x.matmul(w.transpose(1, 0))
+
+
 @operator("LSTM")
-def lstm(call: Call) -> list[Tensor]:
+def lstm(call: Call, product: Callable[[Tensor, Tensor], Tensor] = _product) -> list[Tensor]:
     """i, o, f = f(..), c = g(..), C = f*C + i*c, H = o*h(C); gates in the order i, o, f, c.
 
     Peepholes add Pi*C and Pf*C to the inputs of gates i and f, and Po times the new C to that of o. input_forget makes
-    f = 1 - i. clip bounds the arguments of f and g, but not C, as in onnxruntime.
+    f = 1 - i. clip bounds the arguments of f and g, but not C, as in onnxruntime. product: of a state and r, if it is
+    another one.
     """
     coupled = call.flag("input_forget")
 
     def begin(of: Direction) -> tuple[Tensor | None, Step]:
         hidden, (f, g, h) = of.hidden, of.functions
-        ruled = of.r.transpose(1, 0)
         peepholes = None if of.p is None else [_gate(of.p, i, hidden) for i in range(3)]
 
         def step(x: Tensor, states: list[Tensor]) -> list[Tensor]:
             state, cell = states
-            total = x + state.matmul(ruled)
+            total = x + product(state, of.r)
             i, o, forget, c = (_gate(total, n, hidden) for n in range(4))
             if peepholes is not None:
                 i, forget = i + peepholes[0] * cell, forget + peepholes[2] * cell
