@@ -1,6 +1,7 @@
 # make demo    set up .venv and enlarge examples/demo.png        make lint    ruff and mypy
 # make test    set up .venv and run the tests                    make clean   remove what these made
 # make bench   set up .venv and run every benchmark on one network
+# make native  build libimgconv and imgconv-run into build/installed, with CMake; see docs/native.md
 #
 # PYTHON: the interpreter to set up .venv with. PYTEST: further arguments for pytest; '-m models' runs the tests on whole
 # models, which are left out otherwise because they take minutes.
@@ -11,7 +12,7 @@ PYTEST ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench lint clean
+.PHONY: demo test bench native lint clean
 
 demo: $(VENV)/installed-cpu
 	$(BIN)/python -m examples.demo
@@ -27,6 +28,16 @@ bench: $(VENV)/installed-cpu $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.memory --repeat 5
 	$(BIN)/python -m benchmarks.peers squeezenet --repeat 5
 	-$(BIN)/python -m benchmarks.adreno squeezenet --summary
+
+native:
+	cmake -S native -B build/native -DCMAKE_INSTALL_PREFIX=$(CURDIR)/build/installed
+	cmake --build build/native --target install
+
+# By flatc 2.0.8, Debian's flatbuffers-compiler. The header works with later versions of FlatBuffers too, so that what
+# demands the same one is left out.
+native/generated/model_generated.h: imgconv/stored/model.fbs
+	flatc --cpp -o $(@D) $<
+	sed -i '/^.. Ensure the included/,/^ *"Non-compatible/d' $@
 
 lint: $(VENV)/installed-test $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -1,0 +1,153 @@
+/* libimgconv: runs compiled models (`imgconv compile`, Model.save) without Python.
+ *
+ *     imgconv_error error;
+ *     imgconv_model *model;
+ *     if (imgconv_open_file("model.imgconv", NULL, &model, &error)) { puts(error.message); exit(1); }
+ *     imgconv_array input = {pixels, sizeof pixels, NULL}, output = {scores, sizeof scores, NULL};
+ *     if (imgconv_run(model, &input, &output, &error)) puts(error.message);
+ *     imgconv_close(model);
+ *
+ * Arrays are row-major and without gaps, in the dtypes and shapes that imgconv_input and imgconv_output give.
+ *
+ * Errors: a function that may fail returns a status, 0 for success, and fills `error` unless it is NULL. No exception
+ * leaves the library.
+ *
+ * Threads: models do not depend on each other. The functions of one model may be called by several threads; the
+ * threads take turns. Only imgconv_close must be the last call, with no other one under way. The library has no
+ * global state, except a lock that is held while Intel's compiler for CPUs builds, which fails if two threads build.
+ *
+ * A file's kernels run on the device as they are: open files of sources that you trust. Checksums find damage only.
+ */
+#ifndef IMGCONV_H
+#define IMGCONV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define IMGCONV_API __attribute__((visibility("default")))
+#else
+#define IMGCONV_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum imgconv_status {
+  IMGCONV_OK = 0,
+  IMGCONV_ERROR_ARGUMENT = 1,    /* what the caller gave does not fit */
+  IMGCONV_ERROR_FILE = 2,        /* it cannot be read, is damaged, is no compiled model, or needs a newer library */
+  IMGCONV_ERROR_DEVICE = 3,      /* no OpenCL library, no device, or the driver refused */
+  IMGCONV_ERROR_UNFIT = 4,       /* the file has no plan for such a device; the message names the limit */
+  IMGCONV_ERROR_MEMORY = 5,      /* host or device lacks memory */
+  IMGCONV_ERROR_BUILD = 6,       /* the driver does not compile the kernels; the message has the start of its log */
+  IMGCONV_ERROR_RANGE = 7,       /* an integer is not exact, or not in its dtype */
+  IMGCONV_ERROR_BUSY = 8,        /* as many frames are in flight as were asked for */
+  IMGCONV_ERROR_UNSUPPORTED = 9  /* the model needs something that this library leaves to Python */
+} imgconv_status;
+
+typedef struct imgconv_error {
+  imgconv_status status;
+  char message[1024]; /* UTF-8, one or more lines */
+} imgconv_error;
+
+typedef enum imgconv_dtype {
+  IMGCONV_FLOAT32, IMGCONV_FLOAT16, IMGCONV_FLOAT64, IMGCONV_BOOL, IMGCONV_INT8, IMGCONV_UINT8, IMGCONV_INT16,
+  IMGCONV_UINT16, IMGCONV_INT32, IMGCONV_UINT32, IMGCONV_INT64, IMGCONV_UINT64
+} imgconv_dtype;
+
+/* An input or an output. Pointers are valid until imgconv_close. */
+typedef struct imgconv_tensor {
+  const char *name;
+  imgconv_dtype dtype;
+  const char *dtype_name; /* numpy's: "float32", "int64", "bool" ... */
+  size_t rank;
+  const int64_t *shape;   /* `rank` numbers */
+  size_t bytes;           /* of the array; a bool is a byte */
+} imgconv_tensor;
+
+/* Where an input comes from or an output goes to: `data`, or, if `memory` is not NULL, an OpenCL buffer (a cl_mem of
+ * imgconv_opencl_context) of `bytes` bytes. A buffer must be of a tensor that the device keeps in its own dtype:
+ * float32, float16, and the uint8 of pictures. */
+typedef struct imgconv_array {
+  void *data;
+  size_t bytes;
+  void *memory;
+} imgconv_array;
+
+/* Zeros are the defaults. */
+typedef struct imgconv_options {
+  const char *device;       /* an index, or a part of platform, name and OpenCL C version in any case. NULL: a GPU if
+                               there is one, else an accelerator, else a CPU */
+  const char *cache_folder; /* an existing folder of the app for compiled programs, so that the next open is quick. If
+                               it cannot be used, opening takes longer. NULL: none */
+  uint32_t frames;          /* the most frames in flight at once, for imgconv_submit. 0: 2. At most 64 */
+  int profile;              /* not 0: imgconv_profile may be called; runs are slower */
+} imgconv_options;
+
+typedef struct imgconv_model imgconv_model;
+
+/* Opens a compiled model on a device: reads and checks the file, builds its kernels, allocates all memory of a run and
+ * uploads the weights. options: NULL for the defaults. */
+IMGCONV_API imgconv_status imgconv_open_file(
+    const char *path, const imgconv_options *options, imgconv_model **model, imgconv_error *error);
+
+/* The same for a file that is in memory, which is no longer needed once it returns. */
+IMGCONV_API imgconv_status imgconv_open_memory(
+    const void *data, size_t bytes, const imgconv_options *options, imgconv_model **model, imgconv_error *error);
+
+/* Waits for its frames, and frees everything. NULL is allowed. */
+IMGCONV_API void imgconv_close(imgconv_model *model);
+
+/* The inputs and outputs of the model. `number` counts from 0; past the end it is IMGCONV_ERROR_ARGUMENT. */
+IMGCONV_API size_t imgconv_input_count(const imgconv_model *model);
+IMGCONV_API size_t imgconv_output_count(const imgconv_model *model);
+IMGCONV_API imgconv_status imgconv_input(const imgconv_model *model, size_t number, imgconv_tensor *tensor);
+IMGCONV_API imgconv_status imgconv_output(const imgconv_model *model, size_t number, imgconv_tensor *tensor);
+
+/* One run. inputs, outputs: an array for every input and every output, in their order. An output whose data and memory
+ * are NULL is left out. After an error, outputs hold anything. */
+IMGCONV_API imgconv_status imgconv_run(
+    imgconv_model *model, const imgconv_array *inputs, const imgconv_array *outputs, imgconv_error *error);
+
+/* Starts a run and returns while the device works; arrays of the host are copied before it returns. `frame` is its
+ * number, for imgconv_wait. If options.frames are in flight, it is IMGCONV_ERROR_BUSY: wait for one first. Frames
+ * run in the order of the calls. Outputs in OpenCL buffers need imgconv_run. */
+IMGCONV_API imgconv_status imgconv_submit(
+    imgconv_model *model, const imgconv_array *inputs, uint64_t *frame, imgconv_error *error);
+
+/* Waits for a frame and fetches its outputs, each once, whatever the status. outputs: as in imgconv_run. */
+IMGCONV_API imgconv_status imgconv_wait(
+    imgconv_model *model, uint64_t frame, const imgconv_array *outputs, imgconv_error *error);
+
+/* Sets what the model keeps from run to run to zero, as it is after opening. Frames in flight end first. */
+IMGCONV_API imgconv_status imgconv_reset(imgconv_model *model, imgconv_error *error);
+
+/* The kernel launches of a run, and the name of one: the values that it makes. "" past the end. */
+IMGCONV_API size_t imgconv_launch_count(const imgconv_model *model);
+IMGCONV_API const char *imgconv_launch_name(const imgconv_model *model, size_t number);
+
+/* One run with options.profile. seconds: of each launch on the device, imgconv_launch_count numbers. */
+IMGCONV_API imgconv_status imgconv_profile(
+    imgconv_model *model, const imgconv_array *inputs, double *seconds, imgconv_error *error);
+
+/* The OpenCL extension that replays the launches by one call; "" if they are enqueued one by one. */
+IMGCONV_API const char *imgconv_replay(const imgconv_model *model);
+
+/* The cl_context and the in-order cl_command_queue of the model, for buffers in imgconv_array. A command that writes
+ * such a buffer goes to this queue, or ends before the run. */
+IMGCONV_API void *imgconv_opencl_context(const imgconv_model *model);
+IMGCONV_API void *imgconv_opencl_queue(const imgconv_model *model);
+
+/* JSON as `imgconv devices --json` prints it, of all devices, or of the model's: give it to
+ * `imgconv compile MODEL --target FILE.json`. At most `size` bytes with the 0 at the end are written to `text`, which may
+ * be NULL if size is 0; `needed` (or NULL) becomes the size of all. */
+IMGCONV_API imgconv_status imgconv_devices_json(char *text, size_t size, size_t *needed, imgconv_error *error);
+IMGCONV_API imgconv_status imgconv_device_json(
+    const imgconv_model *model, char *text, size_t size, size_t *needed, imgconv_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

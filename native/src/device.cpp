@@ -1,0 +1,246 @@
+#include "device.h"
+
+#include <algorithm>
+#include <cctype>
+#include <sstream>
+
+#include "error.h"
+
+namespace imgconv {
+namespace {
+
+// cl_ext.h: alignments of cl_khr_image2d_from_buffer.
+constexpr cl_device_info IMAGE_PITCH_ALIGNMENT = 0x104A, IMAGE_BASE_ADDRESS_ALIGNMENT = 0x104B;
+// Qualcomm's cl_ext_qcom.h: CL_CONTEXT_PERF_HINT_QCOM, CL_PERF_HINT_HIGH_QCOM.
+constexpr cl_context_properties PERFORMANCE_HINT = 0x40C2, PERFORMANCE_HIGH = 0x40C3;
+
+// The words of a driver's text, with one blank between.
+std::string words(const std::string &text) {
+  std::istringstream stream(text.substr(0, text.find('\0')));
+  std::string found, word;
+  while (stream >> word) found += (found.empty() ? "" : " ") + word;
+  return found;
+}
+
+template <class Get, class Object>
+std::string text(Get get, Object object, cl_uint parameter) {
+  size_t size = 0;
+  if (get(object, parameter, 0, nullptr, &size) != CL_SUCCESS || size == 0) return "";
+  std::string value(size, '\0');
+  return get(object, parameter, size, &value[0], nullptr) == CL_SUCCESS ? words(value) : "";
+}
+
+std::string kind_of(cl_device_type type) {
+  if (type & CL_DEVICE_TYPE_GPU) return "gpu";
+  return type & CL_DEVICE_TYPE_CPU ? "cpu" : "accelerator";
+}
+
+// Whether RGBA of a type can be read and written, as image2d_t and as image2d_array_t.
+bool offers(const Opencl &cl, cl_context context, cl_channel_type type) {
+  for (cl_mem_object_type image : {CL_MEM_OBJECT_IMAGE2D, CL_MEM_OBJECT_IMAGE2D_ARRAY}) {
+    cl_uint count = 0;
+    if (cl.clGetSupportedImageFormats(context, CL_MEM_READ_WRITE, image, 0, nullptr, &count)) return false;
+    std::vector<cl_image_format> formats(count);
+    if (cl.clGetSupportedImageFormats(context, CL_MEM_READ_WRITE, image, count, formats.data(), nullptr)) return false;
+    const bool found = std::any_of(formats.begin(), formats.end(), [&](const cl_image_format &each) {
+      return each.image_channel_order == CL_RGBA && each.image_channel_data_type == type;
+    });
+    if (!found) return false;
+  }
+  return true;
+}
+
+void describe_images(const Opencl &cl, DeviceInfo &info) {
+  const cl_device_id id = info.device_id;
+  if (!device_number<cl_bool>(cl, id, CL_DEVICE_IMAGE_SUPPORT)) return;
+  info.max_image_width = device_number<size_t>(cl, id, CL_DEVICE_IMAGE2D_MAX_WIDTH);
+  info.max_image_height = device_number<size_t>(cl, id, CL_DEVICE_IMAGE2D_MAX_HEIGHT);
+  info.max_image_layers = device_number<size_t>(cl, id, CL_DEVICE_IMAGE_MAX_ARRAY_SIZE);
+  info.max_read_images = device_number<cl_uint>(cl, id, CL_DEVICE_MAX_READ_IMAGE_ARGS);
+  info.max_write_images = device_number<cl_uint>(cl, id, CL_DEVICE_MAX_WRITE_IMAGE_ARGS);
+  if (info.has("cl_khr_image2d_from_buffer")) {
+    const uint64_t base = device_number<cl_uint>(cl, id, IMAGE_BASE_ADDRESS_ALIGNMENT);
+    const uint64_t bits = device_number<cl_uint>(cl, id, CL_DEVICE_MEM_BASE_ADDR_ALIGN);
+    info.image_row_alignment = device_number<cl_uint>(cl, id, IMAGE_PITCH_ALIGNMENT);
+    // A part of a buffer starts at a multiple of `bits`; the smallest texel has 4 bytes.
+    info.image_base_alignment = std::max(base, bits / 8 / 4);
+  }
+  try {
+    const ContextHandle context = new_context(cl, info);
+    info.float_images = offers(cl, context.get(), CL_FLOAT);
+    info.half_images = offers(cl, context.get(), CL_HALF_FLOAT);
+    info.byte_images = offers(cl, context.get(), CL_SNORM_INT8);
+  } catch (const Error &) {
+    // It is listed without images; open_device refuses it.
+  }
+}
+
+DeviceInfo describe(const Opencl &cl, cl_platform_id platform, cl_device_id id) {
+  DeviceInfo info;
+  info.platform_id = platform;
+  info.device_id = id;
+  info.platform = text(cl.clGetPlatformInfo, platform, CL_PLATFORM_NAME);
+  info.name = text(cl.clGetDeviceInfo, id, CL_DEVICE_NAME);
+  info.vendor = text(cl.clGetDeviceInfo, id, CL_DEVICE_VENDOR);
+  info.kind = kind_of(device_number<cl_device_type>(cl, id, CL_DEVICE_TYPE));
+  info.driver_version = text(cl.clGetDeviceInfo, id, CL_DRIVER_VERSION);
+  info.opencl_version = text(cl.clGetDeviceInfo, id, CL_DEVICE_VERSION);
+  info.opencl_c_version = text(cl.clGetDeviceInfo, id, CL_DEVICE_OPENCL_C_VERSION);
+  info.compute_units = device_number<cl_uint>(cl, id, CL_DEVICE_MAX_COMPUTE_UNITS);
+  info.max_work_group_size = device_number<size_t>(cl, id, CL_DEVICE_MAX_WORK_GROUP_SIZE);
+  info.max_work_item_sizes.resize(device_number<cl_uint>(cl, id, CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS));
+  cl.clGetDeviceInfo(id, CL_DEVICE_MAX_WORK_ITEM_SIZES, info.max_work_item_sizes.size() * sizeof(size_t),
+                     info.max_work_item_sizes.data(), nullptr);
+  info.local_memory_bytes = device_number<cl_ulong>(cl, id, CL_DEVICE_LOCAL_MEM_SIZE);
+  info.global_memory_bytes = device_number<cl_ulong>(cl, id, CL_DEVICE_GLOBAL_MEM_SIZE);
+  info.max_allocation_bytes = device_number<cl_ulong>(cl, id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
+  info.shares_memory = device_number<cl_bool>(cl, id, CL_DEVICE_HOST_UNIFIED_MEMORY);
+  std::istringstream names(text(cl.clGetDeviceInfo, id, CL_DEVICE_EXTENSIONS));
+  for (std::string name; names >> name;) info.extensions.push_back(name);
+  std::sort(info.extensions.begin(), info.extensions.end());
+  describe_images(cl, info);
+  return info;
+}
+
+std::string lower(std::string text) {
+  for (char &letter : text) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  return text;
+}
+
+std::string quoted(const std::string &text) {
+  std::string made = "\"";
+  for (const char letter : text) {
+    if (letter == '"' || letter == '\\') made += '\\';
+    made += static_cast<unsigned char>(letter) < 0x20 ? ' ' : letter;
+  }
+  return made + '"';
+}
+
+template <class Items, class Text>
+std::string listed(const Items &items, Text text_of) {
+  std::string made = "[";
+  for (const auto &each : items) made += (made.size() > 1 ? ", " : "") + text_of(each);
+  return made + "]";
+}
+
+std::string fields(const DeviceInfo &info) {
+  std::ostringstream out;
+  const auto yes = [](bool value) { return value ? "true" : "false"; };
+  out << "\"index\": " << info.index << ", \"platform\": " << quoted(info.platform)
+      << ", \"name\": " << quoted(info.name) << ", \"vendor\": " << quoted(info.vendor)
+      << ", \"kind\": " << quoted(info.kind) << ", \"driver_version\": " << quoted(info.driver_version)
+      << ", \"opencl_version\": " << quoted(info.opencl_version)
+      << ", \"opencl_c_version\": " << quoted(info.opencl_c_version)
+      << ", \"max_image_width\": " << info.max_image_width << ", \"max_image_height\": " << info.max_image_height
+      << ", \"max_image_layers\": " << info.max_image_layers << ", \"max_read_images\": " << info.max_read_images
+      << ", \"max_write_images\": " << info.max_write_images << ", \"compute_units\": " << info.compute_units
+      << ", \"max_work_group_size\": " << info.max_work_group_size << ", \"max_work_item_sizes\": "
+      << listed(info.max_work_item_sizes, [](size_t size) { return std::to_string(size); })
+      << ", \"local_memory_bytes\": " << info.local_memory_bytes
+      << ", \"global_memory_bytes\": " << info.global_memory_bytes
+      << ", \"max_allocation_bytes\": " << info.max_allocation_bytes
+      << ", \"float_images\": " << yes(info.float_images) << ", \"half_images\": " << yes(info.half_images)
+      << ", \"fp16_arithmetic\": " << yes(info.has("cl_khr_fp16"))
+      << ", \"command_buffer\": " << yes(info.has("cl_khr_command_buffer"))
+      << ", \"extensions\": " << listed(info.extensions, quoted) << ", \"byte_images\": " << yes(info.byte_images)
+      << ", \"image_row_alignment\": " << info.image_row_alignment
+      << ", \"image_base_alignment\": " << info.image_base_alignment
+      << ", \"shares_memory\": " << yes(info.shares_memory);
+  return out.str();
+}
+
+}  // namespace
+
+std::string DeviceInfo::key() const {
+  return platform + " | " + name + " | " + opencl_c_version + " | " + driver_version;
+}
+
+bool DeviceInfo::has(const std::string &extension) const {
+  return std::binary_search(extensions.begin(), extensions.end(), extension);
+}
+
+std::vector<DeviceInfo> list_devices(const Opencl &cl) {
+  cl_uint count = 0;
+  if (cl.clGetPlatformIDs(0, nullptr, &count) != CL_SUCCESS) return {};
+  std::vector<cl_platform_id> platforms(count);
+  if (count == 0 || cl.clGetPlatformIDs(count, platforms.data(), nullptr) != CL_SUCCESS) return {};
+  // The loader's own order depends on the order of files in a folder; a device's index must not.
+  const auto order = [&](cl_platform_id id) {
+    return std::make_pair(text(cl.clGetPlatformInfo, id, CL_PLATFORM_NAME),
+                          text(cl.clGetPlatformInfo, id, CL_PLATFORM_VERSION));
+  };
+  std::stable_sort(platforms.begin(), platforms.end(), [&](auto a, auto b) { return order(a) < order(b); });
+  std::vector<DeviceInfo> devices;
+  for (cl_platform_id platform : platforms) {
+    cl_uint found = 0;
+    if (cl.clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &found) != CL_SUCCESS || found == 0) continue;
+    std::vector<cl_device_id> ids(found);
+    if (cl.clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, found, ids.data(), nullptr) != CL_SUCCESS) continue;
+    for (cl_device_id id : ids) {
+      devices.push_back(describe(cl, platform, id));
+      devices.back().index = devices.size() - 1;
+    }
+  }
+  return devices;
+}
+
+const DeviceInfo &select_device(const std::vector<DeviceInfo> &devices, const char *choice) {
+  if (devices.empty()) {
+    throw Error(IMGCONV_ERROR_DEVICE, "no OpenCL device is found: install the driver of the GPU's vendor");
+  }
+  if (choice == nullptr) {
+    const auto rank = [](const DeviceInfo &info) {
+      return std::make_pair(!info.float_images, info.kind == "gpu" ? 0 : info.kind == "cpu" ? 2 : 1);
+    };
+    return *std::min_element(devices.begin(), devices.end(),
+                             [&](const auto &a, const auto &b) { return rank(a) < rank(b); });
+  }
+  const std::string wanted = choice;
+  const bool is_index = !wanted.empty() && std::all_of(wanted.begin(), wanted.end(), [](unsigned char letter) {
+    return std::isdigit(letter);
+  });
+  const DeviceInfo *found = nullptr;
+  size_t fitting = 0;
+  for (const DeviceInfo &each : devices) {
+    const bool fits = is_index ? std::to_string(each.index) == wanted
+                               : lower(each.key()).find(lower(wanted)) != std::string::npos;
+    if (fits && ++fitting == 1) found = &each;
+  }
+  if (fitting == 1) return *found;
+  std::string message = fitting ? "more than one OpenCL device fits '" : "no OpenCL device fits '";
+  message += wanted + "'; choose by index or by a part of one name:";
+  for (const DeviceInfo &each : devices) message += "\n  [" + std::to_string(each.index) + "] " + each.key();
+  throw Error(IMGCONV_ERROR_DEVICE, message);
+}
+
+std::string to_json(const std::vector<DeviceInfo> &devices, const DeviceInfo *chosen) {
+  return "{\"devices\": " + listed(devices, [&](const DeviceInfo &each) {
+    return "{" + fields(each) + ", \"default\": " + (&each == chosen ? "true" : "false") + "}";
+  }) + "}\n";
+}
+
+ContextHandle new_context(const Opencl &cl, const DeviceInfo &info) {
+  std::vector<cl_context_properties> properties = {
+      CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(info.platform_id)};
+  if (info.has("cl_qcom_perf_hint")) properties.insert(properties.end(), {PERFORMANCE_HINT, PERFORMANCE_HIGH});
+  properties.push_back(0);
+  cl_int status = CL_SUCCESS;
+  cl_context made = cl.clCreateContext(properties.data(), 1, &info.device_id, nullptr, nullptr, &status);
+  check(status, "opening " + info.name);
+  return ContextHandle(made, cl.clReleaseContext);
+}
+
+Context open_device(std::shared_ptr<const Opencl> cl, const DeviceInfo &info, bool profile) {
+  if (!info.float_images) {
+    throw Error(IMGCONV_ERROR_DEVICE, info.name + " cannot read and write RGBA float images, where tensors are kept");
+  }
+  Context context{cl, info, profile, new_context(*cl, info), nullptr};
+  cl_int status = CL_SUCCESS;
+  const cl_command_queue_properties properties = profile ? CL_QUEUE_PROFILING_ENABLE : 0;
+  cl_command_queue queue = cl->clCreateCommandQueue(context.handle.get(), info.device_id, properties, &status);
+  check(status, "opening a queue of " + info.name);
+  context.queue = Queue(queue, cl->clReleaseCommandQueue);
+  return context;
+}
+
+}  // namespace imgconv

@@ -1,0 +1,64 @@
+// Which devices there are, what each can do, and opening one. The same values as imgconv/cl/device.py.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "opencl.h"
+
+namespace imgconv {
+
+// Image sizes and alignments are in texels, memory in bytes, work sizes in work items.
+struct DeviceInfo {
+  size_t index = 0;
+  std::string platform, name, vendor, kind, driver_version, opencl_version, opencl_c_version;
+  uint64_t max_image_width = 0, max_image_height = 0, max_image_layers = 0, max_read_images = 0, max_write_images = 0;
+  uint64_t compute_units = 0, max_work_group_size = 0;
+  std::vector<size_t> max_work_item_sizes;
+  uint64_t local_memory_bytes = 0, global_memory_bytes = 0, max_allocation_bytes = 0;
+  bool float_images = false, half_images = false, byte_images = false, shares_memory = false;
+  std::vector<std::string> extensions;  // sorted
+  uint64_t image_row_alignment = 0, image_base_alignment = 0;  // 0: no images in buffers
+  cl_platform_id platform_id = nullptr;
+  cl_device_id device_id = nullptr;
+
+  // One line that identifies device and driver.
+  std::string key() const;
+  bool has(const std::string &extension) const;
+};
+
+// Sorted by platform; empty without a driver.
+std::vector<DeviceInfo> list_devices(const Opencl &cl);
+
+// The device that `choice` means: see imgconv_options.device. Throws Error.
+const DeviceInfo &select_device(const std::vector<DeviceInfo> &devices, const char *choice);
+
+// {"devices": [...]}, each with "default".
+std::string to_json(const std::vector<DeviceInfo> &devices, const DeviceInfo *chosen);
+
+// An opened device with one in-order queue.
+struct Context {
+  std::shared_ptr<const Opencl> cl;
+  DeviceInfo info;
+  bool profile = false;
+  ContextHandle handle;
+  Queue queue;
+};
+
+// Throws Error if the device has no RGBA float images, or the driver refuses.
+Context open_device(std::shared_ptr<const Opencl> cl, const DeviceInfo &info, bool profile);
+
+// A context of one device, with the hint that keeps a phone's GPU at a high clock if its driver knows it.
+ContextHandle new_context(const Opencl &cl, const DeviceInfo &info);
+
+// A number that clGetDeviceInfo gives; 0 if the driver does not know it.
+template <class T>
+T device_number(const Opencl &cl, cl_device_id device, cl_device_info parameter) {
+  T value{};
+  return cl.clGetDeviceInfo(device, parameter, sizeof value, &value, nullptr) == CL_SUCCESS ? value : T{};
+}
+
+}  // namespace imgconv

@@ -1,0 +1,39 @@
+// The memory of a plan: an OpenCL image or buffer for each storage.
+#pragma once
+
+#include <vector>
+
+#include "device.h"
+#include "file.h"
+#include "plan.h"
+
+namespace imgconv {
+
+class DeviceMemory {
+ public:
+  // Allocates everything but the inputs and outputs, which frames have, and uploads the constants. Waits, so that a
+  // driver that allocates late fails here. Throws Error.
+  DeviceMemory(const Context &context, const File &file, const Plan &plan);
+
+  // Null for an input or output.
+  const Memory &operator[](size_t storage) const { return memory_[storage]; }
+  // An image or a buffer for an input or output. Throws Error.
+  Memory new_exchanged(const Storage &storage) const;
+  void clear_states() const;
+  // Copies between host and device, without waiting. The host's side must stay until the copy is over.
+  void upload(const Storage &storage, const Memory &memory, const void *content) const;
+  void download(const Storage &storage, const Memory &memory, void *content) const;
+
+ private:
+  Memory new_image(const Storage &storage) const;
+  Memory new_buffer(uint64_t bytes, const std::string &name) const;
+  Memory image_in_workspace(const Storage &storage) const;
+  void fill(const Storage &storage, const Memory &image) const;
+
+  const Context &context_;
+  const Plan &plan_;
+  Memory workspace_;
+  std::vector<Memory> slots_, memory_;
+};
+
+}  // namespace imgconv

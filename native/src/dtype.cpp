@@ -1,0 +1,124 @@
+#include "dtype.h"
+
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "error.h"
+
+namespace imgconv {
+namespace {
+
+constexpr int64_t EXACT = 1 << 24;
+
+struct Type {
+  const char *name;
+  size_t bytes;
+};
+
+// In the order of imgconv_dtype.
+constexpr Type TYPES[] = {
+    {"float32", 4}, {"float16", 2}, {"float64", 8}, {"bool", 1},   {"int8", 1},  {"uint8", 1},
+    {"int16", 2},   {"uint16", 2},  {"int32", 4},   {"uint32", 4}, {"int64", 8}, {"uint64", 8},
+};
+
+// Calls `work` with a number of the C type of a dtype that is no half.
+template <class Work>
+void with_type(imgconv_dtype dtype, Work work) {
+  switch (dtype) {
+    case IMGCONV_FLOAT32: return work(float());
+    case IMGCONV_FLOAT64: return work(double());
+    case IMGCONV_BOOL: return work(bool());
+    case IMGCONV_INT8: return work(int8_t());
+    case IMGCONV_UINT8: return work(uint8_t());
+    case IMGCONV_INT16: return work(int16_t());
+    case IMGCONV_UINT16: return work(uint16_t());
+    case IMGCONV_INT32: return work(int32_t());
+    case IMGCONV_UINT32: return work(uint32_t());
+    case IMGCONV_INT64: return work(int64_t());
+    case IMGCONV_UINT64: return work(uint64_t());
+    case IMGCONV_FLOAT16: break;
+  }
+  throw Error(IMGCONV_ERROR_UNSUPPORTED, "float16 is kept as it is only");
+}
+
+// Whether a rounded float is an integer of type T that a float holds exactly. NaN is none.
+template <class T>
+bool holds(float whole) {
+  const float low = static_cast<float>(std::numeric_limits<T>::min());
+  // As a float, the largest int32 rounds to 2**31, which is no int32.
+  const float high = static_cast<float>(std::numeric_limits<T>::max());
+  return low <= whole && (whole < high || (whole == high && high < static_cast<float>(EXACT)));
+}
+
+template <class T>
+void convert_output(const Value &value, const float *stored, T *array) {
+  for (size_t i = 0; i < value.elements; ++i) {
+    if constexpr (std::is_floating_point_v<T>) {
+      array[i] = static_cast<T>(stored[i]);
+    } else {
+      const float whole = std::nearbyint(stored[i]);
+      if (!holds<T>(whole)) {
+        throw Error(IMGCONV_ERROR_RANGE,
+                    "output '" + value.name + "' depends on an integer that reached 2**24, where a device's floats " +
+                        "are not exact, or on a number that " + dtype_name(value.dtype) + " does not hold");
+      }
+      array[i] = static_cast<T>(whole);
+    }
+  }
+}
+
+}  // namespace
+
+bool read_dtype(const std::string &name, imgconv_dtype &dtype) {
+  for (size_t i = 0; i < sizeof TYPES / sizeof *TYPES; ++i) {
+    if (name != TYPES[i].name) continue;
+    dtype = static_cast<imgconv_dtype>(i);
+    return true;
+  }
+  return false;
+}
+
+const char *dtype_name(imgconv_dtype dtype) { return TYPES[dtype].name; }
+
+size_t dtype_bytes(imgconv_dtype dtype) { return TYPES[dtype].bytes; }
+
+bool is_float(imgconv_dtype dtype) { return dtype <= IMGCONV_FLOAT64; }
+
+bool can_store(imgconv_dtype dtype, imgconv_dtype stored) {
+  return dtype == stored || (stored == IMGCONV_FLOAT32 && dtype != IMGCONV_FLOAT16);
+}
+
+void check_exact(const Value &value, const void *array) {
+  if (is_float(value.dtype) || dtype_bytes(value.dtype) <= 2) return;
+  with_type(value.dtype, [&](auto type) {
+    using T = decltype(type);
+    for (size_t i = 0; i < value.elements; ++i) {
+      const T number = static_cast<const T *>(array)[i];
+      const bool below = std::is_signed_v<T> && number < static_cast<T>(-EXACT);
+      if (!below && (number < T() || number <= static_cast<T>(EXACT))) continue;
+      throw Error(IMGCONV_ERROR_RANGE,
+                  "input '" + value.name + "' holds " + std::to_string(number) +
+                      ": integers that are computed with are floats on a device, exact to 2**24 = 16777216");
+    }
+  });
+}
+
+void to_float(const Value &value, const void *array, float *stored) {
+  with_type(value.dtype, [&](auto type) {
+    using T = decltype(type);
+    for (size_t i = 0; i < value.elements; ++i) {
+      if constexpr (std::is_same_v<T, bool>) {
+        stored[i] = static_cast<const uint8_t *>(array)[i] ? 1.0f : 0.0f;
+      } else {
+        stored[i] = static_cast<float>(static_cast<const T *>(array)[i]);
+      }
+    }
+  });
+}
+
+void from_float(const Value &value, const float *stored, void *array) {
+  with_type(value.dtype, [&](auto type) { convert_output(value, stored, static_cast<decltype(type) *>(array)); });
+}
+
+}  // namespace imgconv

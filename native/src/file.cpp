@@ -1,0 +1,158 @@
+#include "file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "error.h"
+#include "model_generated.h"
+
+namespace imgconv {
+namespace {
+
+constexpr char MAGIC[8] = {'i', 'm', 'g', 'c', 'o', 'n', 'v', 0};
+constexpr uint32_t CONTAINER = 2;  // VERSION in imgconv/files/container.py
+constexpr uint32_t READS = 1;      // READS in imgconv/stored/compiled_file.py
+constexpr size_t ALIGNMENT = 64, START = 24;
+
+constexpr uint64_t aligned(uint64_t length) { return (length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+template <class T>
+T number_at(const uint8_t *data) {
+  T value;
+  std::memcpy(&value, data, sizeof value);
+  return value;
+}
+
+// tables[k][byte]: the checksum of a byte with k zeros after it.
+using Tables = std::array<std::array<uint32_t, 256>, 8>;
+
+constexpr Tables checksum_tables() {
+  Tables tables{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t value = byte;
+    for (int bit = 0; bit < 8; ++bit) value = value & 1 ? value >> 1 ^ 0xEDB88320u : value >> 1;
+    tables[0][byte] = value;
+  }
+  for (size_t zeros = 1; zeros < 8; ++zeros) {
+    for (size_t byte = 0; byte < 256; ++byte) {
+      const uint32_t before = tables[zeros - 1][byte];
+      tables[zeros][byte] = before >> 8 ^ tables[0][before & 255];
+    }
+  }
+  return tables;
+}
+
+constexpr Tables TABLES = checksum_tables();
+
+}  // namespace
+
+uint32_t crc32(Span span) {
+  uint32_t value = 0xFFFFFFFFu;
+  const uint8_t *data = span.data, *end = span.data + span.bytes;
+  for (; end - data >= 8; data += 8) {
+    const uint32_t low = number_at<uint32_t>(data) ^ value, high = number_at<uint32_t>(data + 4);
+    value = TABLES[7][low & 255] ^ TABLES[6][low >> 8 & 255] ^ TABLES[5][low >> 16 & 255] ^ TABLES[4][low >> 24] ^
+            TABLES[3][high & 255] ^ TABLES[2][high >> 8 & 255] ^ TABLES[1][high >> 16 & 255] ^ TABLES[0][high >> 24];
+  }
+  for (; data != end; ++data) value = value >> 8 ^ TABLES[0][(value ^ *data) & 255];
+  return ~value;
+}
+
+File File::map(const std::string &path) {
+  const auto refused = [&](const char *what) {
+    return Error(IMGCONV_ERROR_FILE, "file '" + path + "': " + what);
+  };
+  struct stat status {};
+  // Looked at before it is opened: opening a pipe would wait.
+  if (stat(path.c_str(), &status)) throw refused(std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) throw refused("it is no plain file");
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) throw refused(std::strerror(errno));
+  void *mapped = MAP_FAILED;
+  if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0) {
+    mapped = mmap(nullptr, static_cast<size_t>(status.st_size), PROT_READ, MAP_PRIVATE, file, 0);
+  }
+  close(file);
+  if (mapped == MAP_FAILED) throw refused("it cannot be mapped, or is empty");
+  File made("file '" + path + "'", {static_cast<const uint8_t *>(mapped), static_cast<size_t>(status.st_size)}, true);
+  made.read_head();
+  return made;
+}
+
+File File::in_memory(Span content) {
+  File made("the file in memory", content, false);
+  made.read_head();
+  return made;
+}
+
+File::File(std::string name, Span content, bool is_mapped)
+    : name_(std::move(name)), content_(content), is_mapped_(is_mapped) {}
+
+File::File(File &&other) noexcept
+    : name_(std::move(other.name_)), content_(other.content_), is_mapped_(other.is_mapped_),
+      aligned_head_(std::move(other.aligned_head_)), first_blob_(other.first_blob_), model_(other.model_) {
+  other.is_mapped_ = false;
+}
+
+File::~File() {
+  if (is_mapped_) munmap(const_cast<uint8_t *>(content_.data), content_.bytes);
+}
+
+void File::read_head() {
+  const uint8_t *data = content_.data;
+  if (content_.bytes < START || std::memcmp(data, MAGIC, sizeof MAGIC)) refuse("it is no compiled imgconv model");
+  const uint32_t version = number_at<uint32_t>(data + 8);
+  if (version != CONTAINER) {
+    refuse("it has version " + std::to_string(version) + " of the format, this library reads " +
+           std::to_string(CONTAINER) + ": compile it again");
+  }
+  const uint64_t length = number_at<uint64_t>(data + 16);
+  if (content_.bytes < ALIGNMENT || length > content_.bytes - ALIGNMENT) {
+    refuse("it is shorter than it says: it was cut off. Compile it again");
+  }
+  Span head{data + ALIGNMENT, static_cast<size_t>(length)};
+  if (crc32(head) != number_at<uint32_t>(data + 12)) refuse("its head is damaged: the checksum differs. Compile it again");
+  if (reinterpret_cast<uintptr_t>(head.data) % 8) {
+    aligned_head_.resize(head.bytes / 8 + 1);
+    std::memcpy(aligned_head_.data(), head.data, head.bytes);
+    head.data = reinterpret_cast<const uint8_t *>(aligned_head_.data());
+  }
+  flatbuffers::Verifier verifier(head.data, head.bytes);
+  if (!stored::VerifyModelBuffer(verifier)) refuse("what it holds is no model: compile it again");
+  model_ = stored::GetModel(head.data);
+  first_blob_ = static_cast<size_t>(ALIGNMENT + aligned(length));
+  if (model_->needs() > READS) {
+    const std::string writer = model_->written_by() ? model_->written_by()->str() : "?";
+    refuse("imgconv " + writer + " compiled it for readers of version " + std::to_string(model_->needs()) +
+           ", this library reads " + std::to_string(READS) + ": compile it again, or use a newer library");
+  }
+}
+
+Span File::blob(uint32_t number) const {
+  const auto *blobs = model_->blobs();
+  if (!blobs || number >= blobs->size()) refuse("it has no blob " + std::to_string(number) + ": compile it again");
+  const stored::Blob &place = *blobs->Get(number);
+  const uint64_t room = content_.bytes > first_blob_ ? content_.bytes - first_blob_ : 0;
+  if (place.offset() > room || place.bytes() > room - place.offset() || place.offset() % ALIGNMENT) {
+    refuse("it is shorter than it says: it was cut off. Compile it again");
+  }
+  return {content_.data + first_blob_ + place.offset(), static_cast<size_t>(place.bytes())};
+}
+
+Span File::checked_blob(uint32_t number) const {
+  const Span found = blob(number);
+  if (crc32(found) != model_->blobs()->Get(number)->checksum()) {
+    refuse("blob " + std::to_string(number) + " is damaged: the checksum differs. Compile it again");
+  }
+  return found;
+}
+
+void File::refuse(const std::string &problem) const { throw Error(IMGCONV_ERROR_FILE, name_ + ": " + problem); }
+
+}  // namespace imgconv

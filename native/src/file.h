@@ -1,0 +1,55 @@
+// A compiled file: the container of imgconv/files/container.py around the FlatBuffer of imgconv/stored/model.fbs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace imgconv {
+
+namespace stored {
+struct Model;
+}
+
+struct Span {
+  const uint8_t *data = nullptr;
+  size_t bytes = 0;
+};
+
+// CRC-32 as zlib computes it.
+uint32_t crc32(Span span);
+
+// An opened file, whose start and FlatBuffer are checked. All errors name it.
+class File {
+ public:
+  // Maps the file. Throws Error.
+  static File map(const std::string &path);
+  // A file in memory, which must stay.
+  static File in_memory(Span content);
+
+  File(File &&other) noexcept;
+  File(const File &) = delete;
+  File &operator=(const File &) = delete;
+  ~File();
+
+  const stored::Model &model() const { return *model_; }
+  // Where a blob is; its content is not read. Throws Error if it is not in the file.
+  Span blob(uint32_t number) const;
+  // The same, whose checksum was compared.
+  Span checked_blob(uint32_t number) const;
+  [[noreturn]] void refuse(const std::string &problem) const;
+
+ private:
+  File(std::string name, Span content, bool is_mapped);
+  void read_head();
+
+  std::string name_;
+  Span content_;
+  bool is_mapped_;
+  std::vector<uint64_t> aligned_head_;  // a copy, if the content does not begin at a multiple of 8 bytes
+  size_t first_blob_ = 0;
+  const stored::Model *model_ = nullptr;
+};
+
+}  // namespace imgconv

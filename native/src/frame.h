@@ -1,0 +1,63 @@
+// One run at a time: memory of its own for inputs and outputs, on host and device, and launches that are bound to it.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "device_memory.h"
+#include "plan.h"
+#include "programs.h"
+#include "recording.h"
+
+namespace imgconv {
+
+// What all frames of a model share.
+struct Shared {
+  const Context &context;
+  const Plan &plan;
+  const DeviceMemory &memory;
+  const Programs &programs;
+  std::vector<Kernel> kernels;  // of each launch; null if it reads an input or writes an output
+
+  Shared(const Context &context, const Plan &plan, const DeviceMemory &memory, const Programs &programs);
+};
+
+class Frame {
+ public:
+  // Throws Error.
+  explicit Frame(const Shared &shared);
+
+  // Lets the driver replay the launches, if it can.
+  void record_launches() { recording_ = record(shared_.context, launches_); }
+  const char *extension() const { return recording_ ? recording_->extension() : ""; }
+  const std::vector<BoundLaunch> &launches() const { return launches_; }
+
+  // Each enqueues and returns. outputs: null if they are fetched from the frame's own memory.
+  // keep: whether the arrays may change before the frame is over. Throws Error for arrays that do not fit.
+  void upload(const imgconv_array *inputs, bool keep);
+  void enqueue();
+  std::vector<Event> enqueue_timed();
+  void download(const imgconv_array *outputs);
+  // Copies the outputs of a finished frame from its own memory. outputs: those of `download`, or any if it had none.
+  void fetch(const imgconv_array *outputs, bool downloaded) const;
+
+  // The content of a storage that the launches write. Waits.
+  std::vector<uint8_t> content(uint32_t storage) const;
+  // Fills the inputs with zeros and ones, for a test.
+  void upload_drawn(uint32_t seed);
+
+ private:
+  const Memory &memory(uint32_t storage) const;
+  void copy(const Memory &source, const Memory &destination, size_t bytes) const;
+
+  const Shared &shared_;
+  std::vector<Memory> exchanged_;               // by storage; null for what frames share
+  std::vector<std::vector<uint8_t>> staged_;    // by storage: the host's side
+  std::vector<BoundLaunch> launches_;
+  std::unique_ptr<Recording> recording_;
+};
+
+// Throws Error unless there is an array for each value, of its size. optional: whether it may be left out.
+void check_array(const Context &context, const Value &value, const imgconv_array &array, bool optional);
+
+}  // namespace imgconv

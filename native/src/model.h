@@ -1,0 +1,69 @@
+// A model that is open on a device: what the C interface calls.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "device_memory.h"
+#include "frame.h"
+#include "plan.h"
+#include "programs.h"
+
+namespace imgconv {
+
+struct Options {
+  bool has_device = false;
+  std::string device, cache_folder;
+  size_t frames = 2;
+  bool profile = false;
+};
+
+class Model {
+ public:
+  // The file is no longer needed once it returns. Throws Error.
+  Model(const File &file, const Options &options);
+  ~Model();
+  Model(const Model &) = delete;
+  Model &operator=(const Model &) = delete;
+
+  const Plan &plan() const { return plan_; }
+  const Context &context() const { return context_; }
+  const char *replay() const { return first_->extension(); }
+
+  // See imgconv.h.
+  void run(const imgconv_array *inputs, const imgconv_array *outputs);
+  uint64_t submit(const imgconv_array *inputs);
+  void wait(uint64_t number, const imgconv_array *outputs);
+  void reset();
+  void profile(const imgconv_array *inputs, double *seconds);
+
+ private:
+  // A frame of `submit`. number: of its run; 0: free. taken: whether a thread waits for it.
+  struct Flight {
+    std::unique_ptr<Frame> frame;
+    uint64_t number = 0;
+    bool taken = false;
+    Event over;
+  };
+
+  void test_replay();
+  bool replays_equally(const std::vector<BoundLaunch> &launches, Recording &recording);
+  void finish(const char *what);
+  Flight &free_flight();
+  void check_outputs(const imgconv_array *outputs) const;
+
+  Context context_;
+  Plan plan_;
+  std::unique_ptr<DeviceMemory> memory_;
+  std::unique_ptr<Programs> programs_;
+  std::unique_ptr<Shared> shared_;
+  std::unique_ptr<Frame> first_;  // of `run`
+  std::vector<Flight> flights_;
+  bool trusted_ = false;  // whether a replay was found to equal the launches
+  uint64_t submitted_ = 0;
+  std::mutex lock_;
+};
+
+}  // namespace imgconv

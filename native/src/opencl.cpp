@@ -1,0 +1,75 @@
+#include "opencl.h"
+
+#include <dlfcn.h>
+
+#include "error.h"
+
+namespace imgconv {
+namespace {
+
+// Linux's loaders, then the drivers of Android: an app's linker finds the first name if the app's manifest has
+// <uses-native-library android:name="libOpenCL.so" android:required="false"/>.
+constexpr const char *LIBRARIES[] = {
+    "libOpenCL.so", "libOpenCL.so.1", "libOpenCL-pixel.so", "libOpenCL-car.so",
+#if defined(__LP64__)
+    "/vendor/lib64/libOpenCL.so", "/system/vendor/lib64/libOpenCL.so", "/system/lib64/libOpenCL.so",
+    "/vendor/lib64/egl/libGLES_mali.so", "/system/vendor/lib64/egl/libGLES_mali.so",
+#else
+    "/vendor/lib/libOpenCL.so", "/system/vendor/lib/libOpenCL.so", "/system/lib/libOpenCL.so",
+    "/vendor/lib/egl/libGLES_mali.so", "/system/vendor/lib/egl/libGLES_mali.so",
+#endif
+};
+
+bool find_functions(void *library, Opencl &found) {
+#define IMGCONV_FIND(name) \
+  found.name = reinterpret_cast<decltype(found.name)>(dlsym(library, #name)); \
+  if (!found.name) return false;
+  IMGCONV_OPENCL_FUNCTIONS(IMGCONV_FIND)
+#undef IMGCONV_FIND
+  return true;
+}
+
+}  // namespace
+
+std::shared_ptr<const Opencl> Opencl::load() {
+  for (const char *name : LIBRARIES) {
+    // It is never closed: drivers leave threads behind, whose code must stay.
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    auto found = std::make_shared<Opencl>();
+    if (library && find_functions(library, *found)) return found;
+  }
+  throw Error(
+      IMGCONV_ERROR_DEVICE,
+      "no OpenCL 1.2 library is found (libOpenCL.so, libOpenCL.so.1, /vendor/lib64/libOpenCL.so ...): install the GPU "
+      "vendor's driver; on Android, name libOpenCL.so in a <uses-native-library> of the app's manifest");
+}
+
+std::string status_name(cl_int status) {
+  const char *name = "an OpenCL error";
+  switch (status) {
+#define IMGCONV_NAME(code) case code: name = #code; break;
+    IMGCONV_NAME(CL_DEVICE_NOT_FOUND) IMGCONV_NAME(CL_DEVICE_NOT_AVAILABLE) IMGCONV_NAME(CL_COMPILER_NOT_AVAILABLE)
+    IMGCONV_NAME(CL_MEM_OBJECT_ALLOCATION_FAILURE) IMGCONV_NAME(CL_OUT_OF_RESOURCES)
+    IMGCONV_NAME(CL_OUT_OF_HOST_MEMORY) IMGCONV_NAME(CL_IMAGE_FORMAT_NOT_SUPPORTED)
+    IMGCONV_NAME(CL_BUILD_PROGRAM_FAILURE) IMGCONV_NAME(CL_MISALIGNED_SUB_BUFFER_OFFSET)
+    IMGCONV_NAME(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST) IMGCONV_NAME(CL_INVALID_VALUE)
+    IMGCONV_NAME(CL_INVALID_CONTEXT) IMGCONV_NAME(CL_INVALID_MEM_OBJECT)
+    IMGCONV_NAME(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR) IMGCONV_NAME(CL_INVALID_IMAGE_SIZE)
+    IMGCONV_NAME(CL_INVALID_BINARY) IMGCONV_NAME(CL_INVALID_KERNEL_NAME) IMGCONV_NAME(CL_INVALID_ARG_INDEX)
+    IMGCONV_NAME(CL_INVALID_ARG_VALUE) IMGCONV_NAME(CL_INVALID_ARG_SIZE) IMGCONV_NAME(CL_INVALID_KERNEL_ARGS)
+    IMGCONV_NAME(CL_INVALID_WORK_GROUP_SIZE) IMGCONV_NAME(CL_INVALID_WORK_ITEM_SIZE)
+    IMGCONV_NAME(CL_INVALID_OPERATION) IMGCONV_NAME(CL_INVALID_BUFFER_SIZE)
+#undef IMGCONV_NAME
+  }
+  return std::string(name) + " (" + std::to_string(status) + ")";
+}
+
+void check(cl_int status, const std::string &what) {
+  if (status == CL_SUCCESS) return;
+  const bool shortage = status == CL_MEM_OBJECT_ALLOCATION_FAILURE || status == CL_OUT_OF_RESOURCES ||
+                        status == CL_OUT_OF_HOST_MEMORY || status == CL_INVALID_IMAGE_SIZE ||
+                        status == CL_INVALID_BUFFER_SIZE;
+  throw Error(shortage ? IMGCONV_ERROR_MEMORY : IMGCONV_ERROR_DEVICE, what + ": " + status_name(status));
+}
+
+}  // namespace imgconv

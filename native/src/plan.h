@@ -1,0 +1,80 @@
+// A plan of a compiled file, with every number checked, and the choice of the plan for a device.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "device.h"
+#include "dtype.h"
+#include "file.h"
+
+namespace imgconv {
+
+enum class Place { image, workspace, slot, buffer };
+
+// What an argument of a kernel is: see Storage in imgconv/stored/model.fbs.
+struct Storage {
+  std::string name;
+  imgconv_dtype dtype = IMGCONV_FLOAT32;
+  Place place = Place::buffer;
+  uint64_t width = 0, height = 0, layers = 0;  // of an image, in texels
+  uint64_t offset = 0, row_bytes = 0;          // in the workspace
+  uint64_t bytes = 0;                          // of the texels, or of the buffer
+  uint32_t slot = 0;
+  int64_t content = -1;  // the number of a blob; -1: none
+  bool state = false;
+
+  bool is_image() const { return place != Place::buffer; }
+};
+
+struct Input {
+  Value value;
+  uint32_t storage = 0;
+  bool exact = false;
+};
+
+struct Output {
+  Value value;
+  bool is_constant = false;
+  uint32_t storage = 0;
+  uint32_t blob = 0;              // of a constant
+  std::vector<uint8_t> constant;  // its content, once the model is open
+};
+
+struct Launch {
+  std::string name;
+  uint32_t kernel = 0;
+  std::vector<uint32_t> arguments;
+  std::vector<size_t> global_size, local_size;
+};
+
+struct ProgramParts {
+  std::vector<uint32_t> kernels;
+  int64_t binary = -1;  // the number of a blob; -1: none
+};
+
+struct Plan {
+  std::string device;
+  std::vector<Input> inputs;
+  std::vector<Output> outputs;
+  std::vector<Storage> storages, slots;
+  uint64_t workspace_bytes = 0;
+  std::string common;
+  std::vector<std::string> kernels;  // texts
+  std::vector<ProgramParts> programs;
+  std::vector<Launch> launches;
+  bool computes_in_half = false;
+  std::string unsupported;  // what of it this library does not do; empty: nothing
+
+  // The source of a program, as imgconv/kernels/source.py has it.
+  std::string source(const ProgramParts &program) const;
+};
+
+// The plan for the device: that of its key, else one whose needs it meets. Throws Error, which names the limits.
+Plan choose_plan(const File &file, const DeviceInfo &info);
+
+// The first limit of the device that the plan does not keep; empty if it fits.
+std::string misfit(const Plan &plan, const DeviceInfo &info);
+
+}  // namespace imgconv

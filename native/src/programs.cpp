@@ -1,0 +1,115 @@
+#include "programs.h"
+
+#include <mutex>
+
+#include "error.h"
+#include "program_cache.h"
+
+namespace imgconv {
+namespace {
+
+// Intel's compiler for CPUs (2026.22) crashes or hangs if two threads of a process build at once, so that models share
+// this lock.
+std::unique_lock<std::mutex> compiler_turn(const DeviceInfo &info) {
+  static std::mutex compiler;
+  return info.platform == "Intel(R) OpenCL" ? std::unique_lock<std::mutex>(compiler) : std::unique_lock<std::mutex>();
+}
+
+std::string build_log(const Context &context, const Program &program) {
+  size_t size = 0;
+  const cl_device_id id = context.info.device_id;
+  context.cl->clGetProgramBuildInfo(program.get(), id, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size);
+  std::string log(size, '\0');
+  context.cl->clGetProgramBuildInfo(program.get(), id, CL_PROGRAM_BUILD_LOG, size, &log[0], nullptr);
+  return log.substr(0, log.find('\0'));
+}
+
+std::string binary_of(const Context &context, const Program &program) {
+  size_t size = 0;
+  if (context.cl->clGetProgramInfo(program.get(), CL_PROGRAM_BINARY_SIZES, sizeof size, &size, nullptr)) return "";
+  std::string binary(size, '\0');
+  char *content = &binary[0];
+  const bool failed = context.cl->clGetProgramInfo(program.get(), CL_PROGRAM_BINARIES, sizeof content, &content, nullptr);
+  return failed ? "" : binary;
+}
+
+}  // namespace
+
+Programs::Programs(const Context &context, const File &file, const Plan &plan, const std::string &cache_folder)
+    : context_(context), cache_folder_(cache_folder), program_of_(plan.kernels.size()) {
+  const bool own_binaries = plan.device == context.info.key();
+  for (const ProgramParts &parts : plan.programs) {
+    Span binary;
+    const bool is_there = own_binaries && parts.binary >= 0;
+    if (is_there) binary = file.checked_blob(static_cast<uint32_t>(parts.binary));
+    for (uint32_t kernel : parts.kernels) program_of_[kernel] = programs_.size();
+    programs_.push_back(build(plan.source(parts), is_there ? &binary : nullptr));
+  }
+}
+
+Program Programs::build(const std::string &source, const Span *binary) {
+  if (binary) {
+    if (Program made = from_binary(*binary)) return made;
+  }
+  const std::string kept = read_program(cache_folder_, context_.info, source);
+  if (!kept.empty()) {
+    if (Program made = from_binary({reinterpret_cast<const uint8_t *>(kept.data()), kept.size()})) return made;
+  }
+  if (!cache_folder_.empty()) compiled_.emplace_back(programs_.size(), source);
+  return from_source(source);
+}
+
+// Null if the driver refuses it.
+Program Programs::from_binary(Span binary) const {
+  const Opencl &cl = *context_.cl;
+  const auto turn = compiler_turn(context_.info);
+  cl_int status = CL_SUCCESS;
+  const cl_device_id id = context_.info.device_id;
+  cl_program made = cl.clCreateProgramWithBinary(
+      context_.handle.get(), 1, &id, &binary.bytes, &binary.data, nullptr, &status);
+  if (status != CL_SUCCESS) return nullptr;
+  Program program(made, cl.clReleaseProgram);
+  return cl.clBuildProgram(made, 1, &id, "", nullptr, nullptr) == CL_SUCCESS ? program : nullptr;
+}
+
+Program Programs::from_source(const std::string &source) const {
+  const Opencl &cl = *context_.cl;
+  const auto turn = compiler_turn(context_.info);
+  const char *text = source.c_str();
+  cl_int status = CL_SUCCESS;
+  cl_program made = cl.clCreateProgramWithSource(context_.handle.get(), 1, &text, nullptr, &status);
+  check(status, "a program");
+  Program program(made, cl.clReleaseProgram);
+  status = cl.clBuildProgram(made, 1, &context_.info.device_id, "", nullptr, nullptr);
+  if (status != CL_SUCCESS) {
+    throw Error(IMGCONV_ERROR_BUILD,
+                context_.info.name + " does not compile the kernels: " + status_name(status) + "\n" + build_log(context_, program));
+  }
+  return program;
+}
+
+Kernel Programs::new_kernel(uint32_t number) const {
+  const Opencl &cl = *context_.cl;
+  const std::string name = "k" + std::to_string(number);
+  cl_int status = CL_SUCCESS;
+  cl_kernel made = cl.clCreateKernel(programs_[program_of_[number]].get(), name.c_str(), &status);
+  check(status, "kernel " + name);
+  Kernel kernel(made, cl.clReleaseKernel);
+  cl_ulong local = 0;
+  status = cl.clGetKernelWorkGroupInfo(
+      made, context_.info.device_id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local, nullptr);
+  if (status == CL_SUCCESS && local > context_.info.local_memory_bytes) {
+    throw Error(IMGCONV_ERROR_UNFIT, "bytes of local memory: kernel " + name + " takes " + std::to_string(local) +
+                                         ", " + context_.info.name + " has " +
+                                         std::to_string(context_.info.local_memory_bytes));
+  }
+  return kernel;
+}
+
+void Programs::keep() const {
+  for (const auto &[number, source] : compiled_) {
+    write_program(cache_folder_, context_.info, source, binary_of(context_, programs_[number]));
+  }
+}
+
+}  // namespace imgconv

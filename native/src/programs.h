@@ -1,0 +1,38 @@
+// The kernels of a plan: from the binaries of the file, from the folder that the app names, or compiled.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "device.h"
+#include "file.h"
+#include "plan.h"
+
+namespace imgconv {
+
+class Programs {
+ public:
+  // cache_folder: empty for none. Throws Error.
+  Programs(const Context &context, const File &file, const Plan &plan, const std::string &cache_folder);
+
+  // A new kernel object, with arguments of its own. Throws Error, also if the device lacks local memory for it.
+  Kernel new_kernel(uint32_t number) const;
+  // Whether there are programs to keep.
+  bool have_new() const { return !compiled_.empty(); }
+  // Writes the programs that were compiled to the folder. A driver may compile kernels at their first launch, as PoCL
+  // does: call it after that.
+  void keep() const;
+
+ private:
+  Program build(const std::string &source, const Span *binary);
+  Program from_binary(Span binary) const;
+  Program from_source(const std::string &source) const;
+
+  const Context &context_;
+  std::string cache_folder_;
+  std::vector<Program> programs_;
+  std::vector<size_t> program_of_;   // of each kernel
+  std::vector<std::pair<size_t, std::string>> compiled_;  // programs to keep, and their sources
+};
+
+}  // namespace imgconv
