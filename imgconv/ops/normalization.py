@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy
 
 from imgconv.arrays import Array
 from imgconv.ops.registry import FLOATS, MICROSOFT, Call, Signature, operator
 from imgconv.tensor import Tensor, elementwise, where
+
+FEW = 1024  # numbers that one more reduction costs little
 
 
 @operator("BatchNormalization")
@@ -174,11 +177,17 @@ def group_norm(call: Call) -> list[Tensor]:
 
 @operator("MeanVarianceNormalization")
 def mean_variance_normalization(call: Call) -> Tensor:
-    """(x - mean) / (standard deviation + 1e-9) over `axes`."""
+    """(x - mean) / (standard deviation + 1e-9) over `axes`.
+
+    A mean is rounded to float. If few numbers are nearly equal, the rounding is as large as their differences: their
+    mean is subtracted too.
+    """
     x = call.input(0)
     axes = call.axes(call.attribute("axes", (0, 2, 3)), x.rank)
     wide = x.cast("float32")
     centred = wide - wide.mean(axes, keepdims=True)
+    if prod(x.shape[a] for a in axes) <= FEW:
+        centred = centred - centred.mean(axes, keepdims=True)
     deviation = (centred * centred).mean(axes, keepdims=True).sqrt()
     return (centred / (deviation + 1e-9)).cast(x.dtype)
 

@@ -97,3 +97,15 @@ def test_normalisations(context: Context, kind: str, operator: str, size: tuple[
     error = numpy.abs(found - expected).max()
     most = MEAN / DEVIATION + numpy.abs(expected).max()
     assert error <= tolerance(terms) * most, f"{error:.2e}"
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_few_numbers_that_are_nearly_equal(context: Context, kind: str) -> None:
+    """The mean of 1000 and the next float lies between two floats; equal numbers have no deviation at all."""
+    x = numpy.full((1, 6, 1, 3), 1000.1, numpy.float32)
+    x[0, :4, 0, 1] += numpy.spacing(x[0, :4, 0, 1])
+    x[0, 1:3, 0, 2] += 4 * numpy.spacing(x[0, 1:3, 0, 2])
+    found = made_by(context, kind, "MeanVarianceNormalization", x, {}, axes=(3,))
+    wide = x.astype(numpy.float64)
+    expected = (wide - wide.mean(3, keepdims=True)) / (wide.std(3, keepdims=True) + 1e-9)
+    assert numpy.abs(found - expected).max() <= 16 * ROUNDING * numpy.abs(expected).max()
