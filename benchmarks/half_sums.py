@@ -33,7 +33,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import Context, open_device, select
 from imgconv.commands.arguments import positive
 from imgconv.compiling.compiler import Prepared
-from imgconv.config import Precision, read_config
+from imgconv.config import Float16, Precision, read_config
 from imgconv.graph.nodes import Value
 from imgconv.running.compiled import prepare_for
 from imgconv.running.precision import choose_precision, relative_error
@@ -96,9 +96,12 @@ def row_of(network: Network, prepared: Prepared, context: Context) -> Row:
     what, inputs = unmeasured(network)
     storage = Precision(chosen.storage)
     in_runs = replace(storage, runs=frozenset(prepared.graph.values))
+    degrees: tuple[tuple[Float16, Precision], ...] = (
+        (0, Precision()), (1, storage), (2, in_runs), (2, storage), (2, chosen),
+    )
     sessions = [
         Session(prepared.plan(replace(prepared.config, float16=float16, precision=precision)), context)
-        for float16, precision in ((0, Precision()), (1, storage), (2, in_runs), (2, storage), (2, chosen))
+        for float16, precision in degrees
     ]
     exact = [sessions[0].run(each) for each in inputs]
     of_storage, of_runs, of_half, of_chosen = (
