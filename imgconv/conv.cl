@@ -117,7 +117,7 @@ inline void read_tile(
 
 // Stores quad o of the block. Not in a loop: compilers give up unrolling one over long epilogues, and then keep all sums
 // in memory.
-#define STORE_SUM(row, column, o) STORE(row, column, first_quad + (o), TO_FLOAT(sum[row][OUTPUT_AT(column)][o]))
+#define STORE_SUM(row, column, o) STORE(row, column, first_quad + (o), FOR_EPILOGUE(sum[row][OUTPUT_AT(column)][o]))
 #define STORE_QUAD(o) { LOADS(first_quad + (o)) EACH_POSITION(STORE_SUM, o) }
 
 // A sum, and to it the channels of a texel times the weights of each; only INPUT_LANES of them are used.

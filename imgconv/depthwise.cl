@@ -33,7 +33,7 @@
   _Pragma("unroll") for (int row = 0; row < BLOCK_ROWS; row++) \
     _Pragma("unroll") for (int column = 0; column < BLOCK_COLUMNS; column++)
 // Stores a sum. Not in a loop: compilers give up unrolling one over long epilogues, and then keep all sums in memory.
-#define STORE_SUM(row, column, o) STORE(row, column, quad, TO_FLOAT(sum[row][column]))
+#define STORE_SUM(row, column, o) STORE(row, column, quad, FOR_EPILOGUE(sum[row][column]))
 
 // Reads the tile for a window position.
 inline void read_tile(

@@ -365,6 +365,31 @@ def literal_text(value: float) -> str:
     return f"({mantissa}f)" if single < 0 else f"{mantissa}f"
 
 
+# Operations that are exact in any precision, and those whose result is rounded once.
+_EXACT, _ROUNDED = {"maximum", "minimum", "negative", "absolute"}, {"add", "subtract", "multiply"}
+
+
+def is_exact_in_half(expression: Expression) -> bool:
+    """Whether half arithmetic on halfs gives what float arithmetic does whose result is then rounded to half.
+
+    It does if no value is rounded twice: a float holds a sum or product of two halfs so well that rounding it again
+    gives the nearest half (Figueroa, When is double rounding innocuous?, 1995).
+    """
+    rounded: dict[Expression, bool] = {}
+    for part in parts(expression):
+        if isinstance(part, Literal):
+            with numpy.errstate(over="ignore"):
+                if float(numpy.float16(part.value)) != part.value:
+                    return False
+        rounded[part] = False
+        if isinstance(part, Apply):
+            before = any(rounded[a] for a in part.arguments)
+            if part.operation not in _EXACT | _ROUNDED or (before and part.operation in _ROUNDED):
+                return False
+            rounded[part] = before or part.operation in _ROUNDED
+    return True
+
+
 def _without_saturation(expression: Expression) -> Expression:
     """The expression with each min(max($n, 0), 1) as max(min($n, 1), 0).
 
@@ -380,12 +405,14 @@ def _without_saturation(expression: Expression) -> Expression:
 
 
 def render(
-    expression: Expression, arguments: Mapping[int, str], native: bool, prefix: str = "t", half: bool = False
+    expression: Expression, arguments: Mapping[int, str], native: bool, prefix: str = "t", half: bool = False,
+    kind: str = "float4",
 ) -> tuple[list[str], str]:
-    """OpenCL C statements, one for each operation, and the text of the result (a float4).
+    """OpenCL C statements, one for each operation, and the text of the result.
 
     arguments: the text of each argument, by its number. native: use the native functions (NATIVE_EXPLOG).
-    prefix: the start of the names of the variables. half: the result is stored in half.
+    prefix: the start of the names of the variables. half: the result is stored in half. kind: the type of arguments and
+    result. half4 is only for expressions that `is_exact_in_half`.
     """
     statements: list[str] = []
     names: dict[Expression, str] = {}
@@ -393,7 +420,7 @@ def render(
 
     def text(e: Expression) -> str:
         if isinstance(e, Literal):
-            return f"(float4)({literal_text(e.value)})"
+            return f"({kind})({literal_text(e.value)})"
         if isinstance(e, Argument):
             return arguments[e.number]
         if e not in names:
@@ -401,7 +428,7 @@ def render(
             form = (half and operation.to_half) or (native and operation.native) or operation.opencl
             parts = [text(a) for a in e.arguments]
             names[e] = f"{prefix}{len(names)}"
-            statements.append(f"const float4 {names[e]} = {form.format(*parts)};")
+            statements.append(f"const {kind} {names[e]} = {form.format(*parts)};")
         return names[e]
 
     return statements, text(expression)

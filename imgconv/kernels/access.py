@@ -124,10 +124,13 @@ def read_text(
     return f"convert_half4({name}({image}, x, y))" if half else f"{name}({image}, x, y)"
 
 
-def write_text(image: str, tiling: Tiling, helpers: list[str]) -> str:
-    """The text that writes `texel` at (x, y) of an image's grid. Adds a helper function that it calls to `helpers`."""
+def write_text(image: str, tiling: Tiling, helpers: list[str], half: bool = False) -> str:
+    """The text that writes `texel` at (x, y) of an image's grid. Adds a helper function that it calls to `helpers`.
+
+    half: the texel is a half4; the image must be one tile.
+    """
     if tiling.tiles == 1:
-        return f"write_imagef({image}, (int2)(x, y), texel)"
+        return f"write_image{'h' if half else 'f'}({image}, (int2)(x, y), texel)"
     name, definition = write_function(tiling)
     helpers.append(definition)
     return f"{name}({image}, x, y, texel)"
@@ -318,11 +321,11 @@ class Emitter:
 
     # Elementwise work
 
-    def compute(self, expression: Expression, arguments: Mapping[int, str]) -> str:
-        """The text of an elementwise expression of named float4 operands."""
+    def compute(self, expression: Expression, arguments: Mapping[int, str], kind: str = "float4") -> str:
+        """The text of an elementwise expression of named operands. kind: their type, float4 or half4."""
         self._count += 1
         statements, result = render(
-            expression, arguments, self.native, f"{self.prefix}t{self._count}_", self.half
+            expression, arguments, self.native, f"{self.prefix}t{self._count}_", self.half, kind
         )
         self.lines.extend(statements)
         return result

@@ -42,7 +42,9 @@ def convolution_kernel(
     """
     x = placements[node.operands[0].value]
     starts = chosen.parts == chosen.vector_quads == 1 and not (chosen.winograd or problem.integers)
-    epilogue = build_epilogue(node, output, placements, native, starts=starts)
+    half = problem.sums == "half" and chosen.parts == 1 and problem.filters % LANES == 0
+    half = half and isinstance(output.storage, Texture) and output.storage.tiling.tiles == 1
+    epilogue = build_epilogue(node, output, placements, native, starts=starts, half=half)
     helpers: list[str] = []
     constants = _output_access(output, epilogue, helpers) | _geometry(problem, chosen) | _each_position(chosen)
     constants |= _input_access(node, x, problem, chosen, helpers)
@@ -74,7 +76,8 @@ def _output_access(output: Placement, epilogue: Epilogue, helpers: list[str]) ->
     assert isinstance(output.storage, Texture)
     return {
         "OUTPUT_IMAGE": image_type(output.storage.tiling),
-        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage.tiling, helpers),
+        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage.tiling, helpers, epilogue.half),
+        "HALF_EPILOGUE": int(epilogue.half),
         "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "OUTPUT_OFFSET": output.channel_offset // LANES,
         "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_LOADS(quad)": epilogue.loads,
         "EPILOGUE_PARAMETERS": epilogue.parameters, "START": epilogue.start,

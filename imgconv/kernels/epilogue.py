@@ -11,7 +11,9 @@ import hashlib
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
-from imgconv.graph.expression import Argument, Expression, argument_numbers, replace_part, users
+from imgconv.graph.expression import (
+    Argument, Expression, argument_numbers, is_exact_in_half, replace_part, users,
+)
 from imgconv.graph.index import Index, Variable, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Node, Operand
 from imgconv.kernels.access import LANE, Emitter, KernelArgument
@@ -23,7 +25,7 @@ class Epilogue:
     """What a template needs: function definitions, the call, the text of the parameters, and the arguments.
 
     loads: statements to run once for each `quad`, before the calls. start: the initial value of a sum. start_loads:
-    statements to run before `start`.
+    statements to run before `start`. half: the function takes a half4 and returns one, else a float4.
     """
 
     functions: str
@@ -33,18 +35,20 @@ class Epilogue:
     loads: str = ";"
     start: str = "0.0f"
     start_loads: str = ";"
+    half: bool = False
 
 
 def build_epilogue(
     node: Node, output: Placement, placements: Mapping[str, Placement], native: bool, prefix: str = "",
-    starts: bool = False,
+    starts: bool = False, half: bool = False,
 ) -> Epilogue:
     """The epilogue of a node whose kernel defines EPILOGUE(sum, column, row, quad).
 
-    prefix: of the arguments' names, if a kernel has two epilogues. starts: whether a sum may start with the bias.
+    prefix: of the arguments' names, if a kernel has two epilogues. starts: whether a sum may start with the bias. half:
+    whether the sums are half; then the epilogue is too, if this gives the same.
     """
     if node.epilogue == IDENTITY:
-        return Epilogue("", "(sum)", "", ())
+        return Epilogue("", "(sum)", "", (), half=half)
     emitter = Emitter(native, prefix=f"{prefix}e_", half=output.storage.dtype == "float16")
     quads = output.layout.quads(output.shape)
     width, height = output.layout.grid(output.shape)
@@ -57,6 +61,9 @@ def build_epilogue(
     constant_of_quad = {n for n, operand in numbered.items() if _variables(operand, axes) <= {"quad", LANE.name}}
     bias, expression = _split_bias(node.epilogue, constant_of_quad if starts else set())
     read, start, loaded = argument_numbers(expression), "0.0f", []
+    stored = (placements[operand.value].storage.dtype for number, operand in numbered.items() if number in read)
+    half = half and is_exact_in_half(expression) and all(dtype == "float16" for dtype in stored)
+    kind = "half4" if half else "float4"
     for number, operand in numbered.items():
         if number == bias:
             start = of_start.load(operand, placements[operand.value], axes)
@@ -64,21 +71,23 @@ def build_epilogue(
             from_quad = number in constant_of_quad
             operands[number] = (of_quad if from_quad else emitter).load(operand, placements[operand.value], axes)
             loaded += [operands[number]] if from_quad else []
-    result = emitter.compute(expression, operands)
+    if half:  # exact, for the operands are halfs; and compilers make it a read of halfs
+        operands |= {n: emitter.name(kind, f"convert_half4_rtz({operands[n]})") for n in sorted(read - {0})}
+    result = emitter.compute(expression, operands, kind)
     parameters = "".join(f", {a.declaration}" for a in emitter.arguments)
     body = "".join(f"  {line}\n" for line in emitter.lines)
     given = "".join(f", const float4 {name}" for name in dict.fromkeys(loaded))
-    rest = f"(const float4 sum, const int column, const int row, const int quad{parameters}{given})"
+    rest = f"(const {kind} sum, const int column, const int row, const int quad{parameters}{given})"
     rest += f" {{\n{body}  return {result};\n}}\n"
     name = "epilogue_" + hashlib.sha256(rest.encode()).hexdigest()[:12]
     functions = "".join(dict.fromkeys(of_start.helpers + of_quad.helpers + emitter.helpers))
-    functions += f"#ifndef HAVE_{name}\n#define HAVE_{name}\ninline float4 {name}{rest}#endif\n"
+    functions += f"#ifndef HAVE_{name}\n#define HAVE_{name}\ninline {kind} {name}{rest}#endif\n"
     names = "".join(f", {n}" for n in (*(a.name for a in emitter.arguments), *dict.fromkeys(loaded)))
     parameters += "".join(f", {a.declaration}" for a in (*of_quad.arguments, *of_start.arguments))
     arguments = (*emitter.arguments, *of_quad.arguments, *of_start.arguments)
     return Epilogue(
         functions, f"{name}(sum, column, row, quad{names})", parameters, arguments, " ".join(of_quad.lines) or ";",
-        start, " ".join(of_start.lines) or ";",
+        start, " ".join(of_start.lines) or ";", half,
     )
 
 

@@ -284,7 +284,7 @@ def product_kernel(
     constants: dict[str, str | int] = {
         "INDEX": "short" if largest <= SHORT_LIMIT else "int", "ROWS": problem.rows,
         "INNER": problem.inner, "OUTPUT_QUADS": problem.output_quads, "OUTPUT_OFFSET": output.channel_offset // LANES,
-        "OUTPUT_PITCH": output.layout.quads(output.storage.shape),
+        "HALF_EPILOGUE": 0, "OUTPUT_PITCH": output.layout.quads(output.storage.shape),
         "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads, "PARTS": chosen.parts,
         "WORK_GROUP_COLUMNS": chosen.group_columns, "WORK_GROUP_ROWS": chosen.group_rows, "STAGED": chosen.staged,
         "CHECK_INNER": int(problem.inner % LANES != 0 and not padded_inner),

@@ -41,6 +41,9 @@
 #ifndef LAST_LANES
 #define LAST_LANES 4                    // channels in the last output quad; lanes past them are stored as zero
 #endif
+#ifndef HALF_EPILOGUE
+#define HALF_EPILOGUE 0                 // 1: the epilogue makes half4 of half4, which are stored; 0: float4 of float4
+#endif
 #ifndef EPILOGUE
 #define EPILOGUE(sum, column, row, quad) (sum)  // elementwise work fused into the store
 #endif
@@ -51,8 +54,14 @@
 #define EPILOGUE_PARAMETERS             // ", declaration" for each image that the epilogue reads
 #endif
 
+#if HALF_EPILOGUE
+#define RESULT half4
+#else
+#define RESULT float4
+#endif
+
 // Writes a texel at a column and a row of the texture. Lanes past the last channel become zero.
-inline void write_texel(write_only OUTPUT_IMAGE output, float4 texel, int column, int row, int quad) {
+inline void write_texel(write_only OUTPUT_IMAGE output, RESULT texel, int column, int row, int quad) {
   // Ahead of the lanes: after them Mesa's Adreno code selects with more instructions.
   const int x = column * OUTPUT_PITCH + OUTPUT_OFFSET + quad;
 #if LAST_LANES < 4

@@ -220,7 +220,7 @@ def separable_kernel(
         "PAD_X": first.pads[1], "PAD_Y": first.pads[0], "COLUMN_STEP": gcd(stride, dilation),
         "BLOCK_COLUMNS": chosen.block_columns, "BLOCK_QUADS": chosen.block_quads,
         "TILE_BLOCKS": chosen.group_columns, "TILE_ROWS": chosen.group_rows, "WORK_GROUP_QUADS": chosen.group_quads,
-        "PARTS": chosen.parts,
+        "PARTS": chosen.parts, "HALF_EPILOGUE": 0,
         "WORK_GROUP": group_attribute(chosen.local_size),
         "EACH_SUM(act)": " ".join(f"act({column}, {o})" for column, o in sums),
         "INPUT_IMAGE": image_type(x.storage.tiling),

@@ -136,6 +136,34 @@ def test_a_sum_starts_with_its_bias(context: Context) -> None:
         numpy.testing.assert_allclose(found, expected, 1e-5, 2e-6, err_msg=name)
 
 
+def test_epilogues_in_half(context: Context) -> None:
+    """Sums in half stay half to the store if this is exact. The numbers are integers that halfs hold."""
+    if not context.info.fp16_arithmetic:
+        pytest.skip("the device does not compute in half")
+    random = numpy.random.default_rng(9)
+    array, add = (random.integers(-4, 5, (1, 8, 6, 7)).astype(numpy.float32) for _ in range(2))
+    weights, window = random.integers(-4, 5, (8, 8, 1, 1)), random.integers(-4, 5, (8, 1, 1, 1))
+    x, y = Tensor.input("x", array.shape), Tensor.input("y", array.shape)
+    made = x.conv2d(Tensor.constant(weights.astype(numpy.float32)))
+    each = x.conv2d(Tensor.constant(window.astype(numpy.float32)), groups=8)
+    odd = x.conv2d(Tensor.constant(weights[:6].astype(numpy.float32)))
+    total, scaled = numpy.einsum("nchw,oc->nohw", array, weights[:, :, 0, 0]), array * window.reshape(1, 8, 1, 1)
+    cases = {
+        "sum": (made, total, True), "clamp": (made.clip(0, 6), total.clip(0, 6), True),
+        "residual": ((made + y).relu(), numpy.maximum(total + add, 0), True),
+        "depthwise": ((each - y).clip(0, 6), (scaled - add).clip(0, 6), True),
+        "three terms": (made + y + x, total + add + array, False),
+        "lanes to clear": (odd.relu(), numpy.maximum(total[:, :6], 0), False),
+    }
+    for name, (output, expected, in_half) in cases.items():
+        plan = lower(run_passes(build_graph({"z": output})), Config(2), target(context, "gpu"))
+        (text,) = [s.text for s in (launch.source for launch in plan.launches) if s.path in ("conv.cl", "depthwise.cl")]
+        assert ("#define HALF_EPILOGUE 1\n" in text) == in_half, name
+        given = {"x": array, "y": add}
+        found = Session(plan, context).run({each.name: given[each.name] for each in plan.inputs})["z"]
+        numpy.testing.assert_array_equal(found, expected, err_msg=name)
+
+
 def test_literals_keep_full_precision(context: Context) -> None:
     """Numbers that "%f" would lose: tiny, huge, with all their digits, and infinity."""
     values = [1e-7, 1.17549435e-38, 3.4028235e38, 0.1, 16777217.0, -1e-20, 1 / 3, numpy.inf]

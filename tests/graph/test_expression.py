@@ -23,6 +23,7 @@ from imgconv.graph.expression import (
     apply,
     argument_numbers,
     evaluate,
+    is_exact_in_half,
     literal_text,
     operations,
     parts,
@@ -413,4 +414,39 @@ def test_a_clamp_of_an_argument_to_one_ends_with_its_lower_bound(low_first: bool
     shifted = apply("minimum", apply("maximum", apply("add", A, 0.5), 0.0), 1.0)
     assert render(shifted, {0: "x"}, False, half=True)[0][1:] == [
         "const float4 t1 = fmax(t0, (float4)(0.0f));", "const float4 t2 = fmin(t1, (float4)(1.0f));",
+    ]
+
+
+HALFS = numpy.concatenate([
+    numpy.random.default_rng(0).normal(0, scale, 3000) for scale in (1e-4, 1.0, 300.0, 1e4)
+]).astype(numpy.float16)
+CLAMPED = apply("minimum", apply("maximum", apply("add", A, B), 0.0), 6.0)
+
+
+@pytest.mark.parametrize("expression", [
+    A, CLAMPED, apply("negative", apply("absolute", apply("multiply", A, 0.5))),
+    apply("maximum", apply("subtract", A, B), apply("multiply", A, B)),
+], ids=str)
+def test_what_is_exact_in_half_is_the_rounded_float(expression: Expression) -> None:
+    assert is_exact_in_half(expression)
+    others = numpy.random.default_rng(1).permutation(HALFS)
+    wide = evaluate(expression, [HALFS.astype(numpy.float32), others.astype(numpy.float32)])
+    with numpy.errstate(over="ignore"):
+        narrow, rounded = evaluate(expression, [HALFS, others]), numpy.asarray(wide).astype(numpy.float16)
+    numpy.testing.assert_array_equal(narrow, rounded, strict=True)
+
+
+@pytest.mark.parametrize("expression", [
+    apply("multiply", A, 0.1), apply("minimum", A, 1e6), apply("add", apply("multiply", A, B), C),
+    apply("add", apply("maximum", apply("add", A, B), 0.0), C), apply("exp", A), apply("divide", A, B),
+], ids=str)
+def test_what_is_not_exact_in_half(expression: Expression) -> None:
+    """Numbers that no half is, values that are rounded twice, and functions of which nothing is known."""
+    assert not is_exact_in_half(expression)
+
+
+def test_statements_of_halfs() -> None:
+    assert render(CLAMPED, {0: "a", 1: "b"}, False, half=True, kind="half4")[0] == [
+        "const half4 t0 = (a + b);", "const half4 t1 = fmax(t0, (half4)(0.0f));",
+        "const half4 t2 = fmin(t1, (half4)(6.0f));",
     ]
