@@ -148,12 +148,7 @@ inline VECTOR add_products(VECTOR sum, QUAD texel, VECTOR weight_x, VECTOR weigh
   }
 
 // Global size: (column blocks * PHASES_X, pass blocks * PARTS, N * row blocks * PHASES_Y).
-WORK_GROUP __kernel void NAME(
-    write_only OUTPUT_IMAGE output, read_only INPUT_IMAGE input, WEIGHTS
-#if FACTORS
-    , read_only FACTORS_IMAGE factors
-#endif
-    EPILOGUE_PARAMETERS) {
+WORK_GROUP __kernel void NAME(PARAMETERS) {
   const INDEX item_x = get_global_id(0), item_z = get_global_id(2);
   const INDEX pass_block = get_global_id(1) / PARTS, part = get_local_id(1) % PARTS;
 #if GUARD == 1

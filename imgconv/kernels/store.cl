@@ -1,4 +1,4 @@
-// How conv.cl and depthwise.cl start the sums of a block, and store them after the epilogue.
+// What conv.cl and depthwise.cl are given, how they start the sums of a block, and store them after the epilogue.
 //
 //                         BLOCK_COLUMNS
 //                      sum  sum  sum  sum          of one output quad; if transposed, the positions
@@ -26,6 +26,15 @@
 #ifndef START_LOADS
 #define START_LOADS(quad) ;             // statements that load it
 #endif
+
+// What the kernel is given.
+#if FACTORS
+#define FACTORS_PARAMETER , read_only FACTORS_IMAGE factors
+#else
+#define FACTORS_PARAMETER
+#endif
+#define PARAMETERS \
+  write_only OUTPUT_IMAGE output, read_only INPUT_IMAGE input, WEIGHTS FACTORS_PARAMETER EPILOGUE_PARAMETERS
 
 // Blocks along each axis, of one phase, and whether none of them reaches past the edge: stores then need no test.
 #define COLUMN_BLOCKS (((OUTPUT_WIDTH + PHASES_X - 1) / PHASES_X + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS)
