@@ -102,7 +102,6 @@ class LaunchEmitter:
         return Launch(
             step.name, step.kind, source, step.description, step.origin, multiply_adds, step.reason, step.operation,
             self._moved_bytes(step, source), step.values, step.choice, step.declined,
-            getattr(step.problem, "sums", ""),
         )
 
     def _check(self, step: Step, source: KernelSource) -> None:

@@ -10,6 +10,7 @@ from typing import Literal
 from imgconv.arrays import Array, Arrays
 from imgconv.config import Sums
 from imgconv.graph.nodes import Graph, Value
+from imgconv.kernels.conv import Problem
 from imgconv.kernels.layout import HostBuffer, ImageForm, Placement, Texture
 from imgconv.kernels.source import KernelSource
 from imgconv.kernels.step import Choice, LaunchKind
@@ -25,8 +26,7 @@ class Launch:
     reason: why a launch is needed that only moves elements. operation: the kind of work: 'depthwise convolution'.
     moved_bytes: of every value that it reads, counted once and whole, and of the value that it writes.
     values: the graph's values that it computes; it writes the last one. choice: the chosen specialisation of a
-    template. declined: the choice for a launch that would have computed more values, but does not pay. sums: how a
-    convolution sums its products; empty for other launches.
+    template. declined: the choice for a launch that would have computed more values, but does not pay.
     """
 
     name: str
@@ -41,7 +41,12 @@ class Launch:
     values: tuple[str, ...] = ()
     choice: Choice | None = None
     declined: Choice | None = None
-    sums: Sums | Literal[""] = ""
+
+    @property
+    def sums(self) -> Sums | Literal[""]:
+        """How a convolution sums its products. Empty for other launches."""
+        problem = self.choice and self.choice.problem
+        return problem.sums if isinstance(problem, Problem) else ""
 
     @property
     def specialisation(self) -> str:
