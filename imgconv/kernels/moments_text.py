@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Node, Operand, Reduction
 from imgconv.graph.view import identity
 from imgconv.kernels.access import LANE
-from imgconv.kernels.generated import BLOCK, assemble, bounded_id
+from imgconv.kernels.generated import BLOCK, assemble
 from imgconv.kernels.layout import LANES, Placement
 from imgconv.kernels.moments import TEXELS_OF_A_PART, Parts, moments_maker
 from imgconv.kernels.rows_text import RowsMaker
-from imgconv.kernels.source import KernelSource, round_up
+from imgconv.kernels.source import KernelSource
 from imgconv.kernels.target import Target
 
 # `delta` is the difference of the other part's mean from this one's. A part of no values changes nothing.
@@ -189,15 +190,23 @@ def _twice(lanes: str) -> str:
 def _end_rows(maker: RowsMaker, parts: Parts) -> None:
     """End the work items whose row another one has."""
     if parts.count % parts.beside:
-        maker.emitter.lines.append(f"if (get_global_id(0) >= {parts.count}) return;")
+        maker.emitter.lines.append(f"if ({_row(parts)} >= {parts.count}) return;")
+
+
+def _row(parts: Parts) -> str:
+    return f"get_group_id(0) * {parts.beside} + beside"
 
 
 def _on_grid(maker: RowsMaker, parts: Parts, output: Placement) -> KernelSource:
-    """The kernel of the emitted statements: a work group has `beside` rows and `items` work items for each."""
-    size, local = (round_up(parts.count, parts.beside), parts.items, parts.parts), (parts.beside, parts.items, 1)
+    """The kernel of the emitted statements: a work group has `beside` rows and `items` work items for each.
+
+    Both are in one dimension, because a CPU's compiler makes vectors of work items along the first one only.
+    """
+    group, groups = parts.beside * parts.items, ceil(parts.count / parts.beside)
+    row = _row(parts) if parts.count % parts.beside == 0 else f"min((int)({_row(parts)}), {parts.count - 1})"
     head = [
-        "const int beside = get_local_id(0), item = get_local_id(1), part = get_global_id(2);",
-        f"const int row = {bounded_id(0, parts.count, size[0])};",
+        f"const int beside = get_local_id(0) % {parts.beside}, item = get_local_id(0) / {parts.beside};",
+        f"const int row = {row}, part = get_global_id(1);",
         f"const int begin = part * {parts.each}, last = min(begin + {parts.each}, {parts.steps});",
     ]
-    return assemble(maker.emitter, output, head, size, local, parts.items > 1)
+    return assemble(maker.emitter, output, head, (groups * group, parts.parts), (group, 1), parts.items > 1)
