@@ -45,7 +45,8 @@ class Config:
     float16: 0 stores and computes float, 1 stores half and computes float, 2 computes the products and sums of
     convolutions in half too (environment: FLOAT16).
     native_explog: use the device's native_exp, native_log and native_recip (NATIVE_EXPLOG).
-    max_image: an upper limit for image width and height in texels, below the device's own (IMGCONV_MAX_IMAGE).
+    max_image: an upper limit for image width and height in texels, below the device's own (IMGCONV_MAX_IMAGE). With it,
+    textures are images on CPUs too.
     device: index or part of the name of the device to use (IMGCONV_DEVICE).
     precision: what keeps float under float16; imgconv.running.precision chooses it, or reads it from a file.
 

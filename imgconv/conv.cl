@@ -104,7 +104,7 @@
 // Reads the tile of an input quad for a window position. x, start_y: where the window of the first output starts; rows_y:
 // of the tile's rows, if they are made ahead.
 inline void read_tile(
-    QUAD (*tile)[TILE_LINE], read_only INPUT_IMAGE input, COORDINATE x, const COORDINATE *rows_y, int image,
+    QUAD (*tile)[TILE_LINE], INPUT_IMAGE input, COORDINATE x, const COORDINATE *rows_y, int image,
     int start_y, int ky, int kx, QUAD factor) {
 #pragma unroll
   for (int row = 0; row < TILE_ROWS; row++) {

@@ -37,7 +37,7 @@
 
 // Reads the tile for a window position.
 inline void read_tile(
-    QUAD (*tile)[TILE_COLUMNS], read_only INPUT_IMAGE input, COORDINATE x, int image, int start_y, int ky, int kx,
+    QUAD (*tile)[TILE_COLUMNS], INPUT_IMAGE input, COORDINATE x, int image, int start_y, int ky, int kx,
     QUAD factor) {
 #pragma unroll
   for (int n = 0; n < TILE_ROWS; n++)

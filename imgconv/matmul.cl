@@ -41,7 +41,7 @@ inline float4 add_products(float4 sum, float4 left, float4 right_x, float4 right
 #if STAGED
 // Global size: (quad tiles * work group, 1, batch * row tiles).
 WORK_GROUP __kernel void NAME(
-    write_only OUTPUT_IMAGE output, read_only A_IMAGE a, read_only B_IMAGE b EPILOGUE_PARAMETERS) {
+    OUTPUT_IMAGE output, A_IMAGE a, B_IMAGE b EPILOGUE_PARAMETERS) {
   const int part = get_local_id(0) / PART_ITEMS, item = get_local_id(0) % PART_ITEMS;
   const int tile_quad = get_group_id(0) * TILE_QUADS, tile_row = get_group_id(2) % ROW_TILES * TILE_ROWS;
   const int batch = get_group_id(2) / ROW_TILES;
@@ -109,7 +109,7 @@ WORK_GROUP __kernel void NAME(
 #else
 // Global size: (quad blocks, PARTS, batch * row blocks), rounded up to whole work groups.
 WORK_GROUP __kernel void NAME(
-    write_only OUTPUT_IMAGE output, read_only A_IMAGE a, read_only B_IMAGE b EPILOGUE_PARAMETERS) {
+    OUTPUT_IMAGE output, A_IMAGE a, B_IMAGE b EPILOGUE_PARAMETERS) {
   const INDEX first_quad = get_global_id(0) * BLOCK_QUADS, part = get_local_id(1);
   const INDEX batch = get_global_id(2) / ROW_BLOCKS, first_row = get_global_id(2) % ROW_BLOCKS * BLOCK_ROWS;
 

@@ -45,13 +45,13 @@
 #define EACH_SUM(act) act(0, 0) act(1, 0)  // act(column, o) for each sum of a work item
 #endif
 #ifndef WINDOWS_IMAGE
-#define WINDOWS_IMAGE image2d_t         // type of the image of depthwise weights
+#define WINDOWS_IMAGE read_only image2d_t  // type of the image of depthwise weights
 #endif
 #ifndef READ_WINDOW
 #define READ_WINDOW(quad, tap) read_imagef(windows, TEXEL, (int2)(tap, quad))  // those of a quad for a window position
 #endif
 #ifndef WEIGHTS_IMAGE
-#define WEIGHTS_IMAGE image2d_t         // type of the image of 1x1 weights
+#define WEIGHTS_IMAGE read_only image2d_t  // type of the image of 1x1 weights
 #endif
 #ifndef READ_WEIGHT
 #define READ_WEIGHT(n, quad) read_imagef(weights, TEXEL, (int2)(quad, n))  // for an input quad; zero past them
@@ -91,8 +91,8 @@
 
 // Groups: (blocks of WORK_GROUP_QUADS quad blocks, column tiles, N * row tiles).
 WORK_GROUP __kernel void NAME(
-    write_only OUTPUT_IMAGE output, read_only INPUT_IMAGE input, read_only WINDOWS_IMAGE windows,
-    read_only WEIGHTS_IMAGE weights EPILOGUE_PARAMETERS) {
+    OUTPUT_IMAGE output, INPUT_IMAGE input, WINDOWS_IMAGE windows,
+    WEIGHTS_IMAGE weights EPILOGUE_PARAMETERS) {
   __local float4 shared[SHARED];
   const INDEX item = (get_local_id(2) * BLOCKS + get_local_id(1)) * WORK_GROUP_QUADS + get_local_id(0);
   const INDEX first_column = get_group_id(1) * TILE_COLUMNS;

@@ -12,8 +12,11 @@ import pytest
 from imgconv.cl.device import Context, DeviceInfo, list_devices, no_driver_message, open_device
 from imgconv.config import Config
 
-# Float; half in tiles, on the plan of a GPU.
-WAYS = {"float": (Config(), "cpu"), "half tiled gpu": (Config(float16=1, max_image=8), "gpu")}
+# Float, as a CPU and as a GPU has it; half in tiles, on the plan of a GPU.
+WAYS = {
+    "float": (Config(), "cpu"), "float gpu": (Config(), "gpu"),
+    "half tiled gpu": (Config(float16=1, max_image=8), "gpu"),
+}
 
 
 @functools.cache

@@ -36,7 +36,7 @@ from models import MODELS, build
 FILE = Path(__file__).parent / "snapshots.json"
 FOLDER = os.environ.get("IMGCONV_MODELS")
 DEVICES = {
-    "cpu": Target(ImageLimits(16384, 16384, 2048), "cpu", 8),
+    "cpu": Target(ImageLimits(16384, 16384, 2048), "cpu", 8, linear=Alignment(1, 16, 1 << 30)),
     "large gpu": Target(ImageLimits(32768, 32768, 2048), "gpu", 132),
     "small gpu": Target(ImageLimits(16384, 16384, 2048), "gpu", 2, images_in_buffers=Alignment(64, 64, 1 << 30)),
 }

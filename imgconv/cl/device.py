@@ -79,6 +79,8 @@ class DeviceInfo:
     """Rows of an image that is part of a buffer have a multiple of so many texels; 0 if there are no such images."""
     image_base_alignment: int = 0
     """The start of such an image is a multiple of this, in texels."""
+    buffer_alignment: int = 128
+    """The start of a buffer that is part of another is a multiple of so many bytes."""
     shares_memory: bool = False
     """Its memory is the host's: CL_DEVICE_HOST_UNIFIED_MEMORY."""
 
@@ -360,6 +362,7 @@ def _describe(index: int, device: cl.Device) -> DeviceInfo:
         command_buffer="cl_khr_command_buffer" in extensions,
         extensions=extensions,
         byte_images="byte" in formats,
+        buffer_alignment=device.mem_base_addr_align // 8,
         shares_memory=bool(device.host_unified_memory),
         **_image_alignment(device, extensions),
     )

@@ -71,10 +71,25 @@ def create_image_in(
         return cl.Image(context.handle, cl.mem_flags.READ_WRITE, texel_format, desc=description)
 
 
-def allocate_buffer(context: Context, buffer: cl.Buffer, tensor: str = "") -> None:
-    """Like `allocate`, for a buffer."""
+def part_of(context: Context, buffer: cl.Buffer, offset: int, size: int, tensor: str = "") -> cl.Buffer:
+    """The buffer of `size` bytes that is a part of another, from `offset` on. DeviceInfo has the offset's alignment.
+
+    Raises ResourceError if the driver refuses it.
+    """
+    with _driver_errors(context, f"a buffer of {size} bytes in another", tensor, (size,)):
+        return buffer[offset : offset + size]
+
+
+def clear_buffer(context: Context, buffer: cl.Buffer, tensor: str = "") -> None:
+    """Enqueues setting a buffer of whole 32-bit words to zero."""
     with _driver_errors(context, f"a buffer of {buffer.size} bytes", tensor, (buffer.size,)):
         cl.enqueue_fill_buffer(context.queue, buffer, np.uint32(0), 0, buffer.size - buffer.size % 4)
+
+
+def allocate_buffer(context: Context, buffer: cl.Buffer, tensor: str = "") -> None:
+    """Like `allocate`, for a buffer."""
+    clear_buffer(context, buffer, tensor)
+    with _driver_errors(context, f"a buffer of {buffer.size} bytes", tensor, (buffer.size,)):
         context.queue.finish()
 
 

@@ -51,7 +51,10 @@ def compile_graph(
 
 
 def limited(target: Target, config: Config) -> Target:
-    """The target with the configured image limit. Raises DeviceError if `config` asks for half and it has none."""
+    """The target with the configured image limit, which makes textures images. Raises DeviceError.
+
+    The error: `config` asks for half and the device has none.
+    """
     if config.float16 and not target.half_images:
         raise DeviceError("this device has no RGBA half images: run without FLOAT16")
     if config.float16 == 2 and not target.half_arithmetic:
@@ -60,4 +63,4 @@ def limited(target: Target, config: Config) -> Target:
         return target
     limits = target.limits
     lower_limits = ImageLimits(min(limits.width, config.max_image), min(limits.height, config.max_image), limits.layers)
-    return replace(target, limits=lower_limits)
+    return replace(target, limits=lower_limits, linear=None)

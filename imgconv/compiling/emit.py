@@ -58,7 +58,7 @@ class LaunchEmitter:
     def packed(self, name: str, weights: Packed) -> Storage:
         """The storage of packed weights. `content` packs them when the plan is complete."""
         if weights.key not in self.storages:
-            storage = weights.storage(name, self.target.limits)
+            storage = weights.storage(name, self.target.texture_limits)
             self.storages[weights.key], self.waiting[storage] = storage, weights
         return self.storages[weights.key]
 

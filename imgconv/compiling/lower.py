@@ -30,7 +30,7 @@ def lower(
     emitter = LaunchEmitter(placed, config, target)
     made = list(emitter.emit(choose(placed.steps, chooser, target, config)))
     launches = [launch for _, launch in made]
-    lasting, alignment = frozenset(placed.states), target.images_in_buffers
+    lasting, alignment = frozenset(placed.states), target.workspace
     alive = most_alive(launches, lasting)
     regions = assign_regions(launches, lasting, alignment) if alignment else {}
     slots = assign_slots(launches, lasting | regions.keys(), target.limits)

@@ -77,7 +77,7 @@ class _Placer(Textures):
             if value.name in self.states.values():
                 self.placement(value)
                 continue
-            buffer = _input_storage(self.graph, value, self.target.limits)
+            buffer = _input_storage(self.graph, value, self.target.texture_limits)
             self.input_buffers[value.name] = buffer
             given = Placement(buffer, buffer.shape)
             readers = self.graph.consumers[value.name]
@@ -252,7 +252,7 @@ class _Placer(Textures):
             offset += operand.view.shape[1]
 
 
-def _input_storage(graph: Graph, value: Value, limits: ImageLimits) -> Storage:
+def _input_storage(graph: Graph, value: Value, limits: ImageLimits | None) -> Storage:
     """The storage to which an input is uploaded. uint8 stays bytes, if possible four to a texel; others are floats."""
     if value.dtype != "uint8":
         return host_buffer(value, default_layout(value.shape))

@@ -177,13 +177,13 @@ class Textures:
 
     def texture(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: StorageDtype) -> Texture:
         """A texture, tiled if it exceeds the image limits. A ResourceError names it if it does not fit."""
-        width, height = layout.grid(shape)
-        return Texture(name, shape, layout, dtype, choose_tiling(width, height, self.target.limits, name, shape))
+        tiling = choose_tiling(*layout.grid(shape), self.target.texture_limits, name, shape)
+        return Texture(name, shape, layout, dtype, tiling)
 
     def shared(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: StorageDtype) -> Texture:
         """A texture that may share an image with others."""
         made = self.texture(name, shape, layout, dtype)
-        if self.target.images_in_buffers is None and name not in self.states.values():
+        if self.target.workspace is None and name not in self.states.values():
             return replace(made, tiling=replace(made.tiling, bordered=False))
         return made
 

@@ -22,6 +22,12 @@ LANE = Variable("lane", LANES)
 COMPONENTS = "xyzw"
 SHORT_LIMIT = 32767  # the largest short
 ELEMENTS = {"float16": "half", "uint8": "uchar"}  # the element types of buffers, except float
+# A linear texture's pointer type, and how its n-th texel is loaded as a float4: bytes as parts of one, as images do.
+LINEAR = {
+    "float32": ("float4", "image[n]"), "float16": ("half", "vload_half4(n, image)"),
+    "int8": ("char", "convert_float4(vload4(n, image)) / 127.0f"),
+    "uint8": ("uchar", "convert_float4(vload4(n, image)) / 255.0f"),
+}
 
 
 @dataclass(frozen=True)
@@ -37,12 +43,14 @@ class KernelArgument:
         if isinstance(self.storage, HostBuffer):
             element = ELEMENTS.get(self.storage.dtype, "float")
             return f"__global {'' if self.written else 'const '}{element} *{self.name}"
-        return f"{'write' if self.written else 'read'}_only {image_type(self.storage.tiling)} {self.name}"
+        return f"{image_type(self.storage, self.written)} {self.name}"
 
 
-def image_type(tiling: Tiling) -> str:
-    """The OpenCL type of the image of a tiling."""
-    return "image2d_array_t" if tiling.layers > 1 else "image2d_t"
+def image_type(texture: Texture, written: bool = False) -> str:
+    """The OpenCL type of a kernel's argument for a texture, with its qualifiers: an image, or a pointer if linear."""
+    if texture.tiling.linear:
+        return f"__global {'' if written else 'const '}{LINEAR[texture.dtype][0]} *"
+    return f"{'write' if written else 'read'}_only {'image2d_array_t' if texture.tiling.layers > 1 else 'image2d_t'}"
 
 
 def index_text(index: Index, helpers: list[str]) -> str:
@@ -80,38 +88,58 @@ def coordinates(tiling: Tiling) -> str:
     return f"(int4)({x}, {y}, {layer}, 0)" if tiling.layers > 1 else f"(int2)({x}, {y})"
 
 
-def read_function(tiling: Tiling) -> tuple[str, str]:
-    """The name and the definition of the function that reads a texel of a tiled grid, zero outside the grid."""
-    name = f"read_tiled_{_signature(tiling)}"
+def read_function(texture: Texture, inside: bool = False, half: bool = False) -> tuple[str, str]:
+    """The name and the definition of the function that reads a texel of a tiled or linear grid, zero outside of it.
+
+    inside: every read is inside the grid. half: the result is a half4; only for linear grids.
+    """
+    tiling, kind = texture.tiling, "half4" if half else "float4"
+    if tiling.linear:
+        load = LINEAR[texture.dtype][1]
+        if half:
+            load = "vload4(n, image)" if texture.dtype == "float16" else f"convert_half4({load})"
+        name = f"read_linear_{texture.dtype}_{tiling.width}x{tiling.height}"
+        name += ("_as_half" if half else "") + ("_inside" if inside else "")
+        body = f"const int n = y * {tiling.width} + x;\n  return {load}"
+    else:
+        name = f"read_tiled_{_signature(tiling)}"
+        body = f"return read_imagef(image, TEXEL, {coordinates(tiling)})"
+    test = f"  if (x < 0 || x >= {tiling.width} || y < 0 || y >= {tiling.height}) return ({kind})(0.0f);\n"
     return name, (
         f"#ifndef HAVE_{name}\n#define HAVE_{name}\n"
-        f"inline float4 {name}(read_only {image_type(tiling)} image, int x, int y) {{\n"
-        f"  if (x < 0 || x >= {tiling.width} || y < 0 || y >= {tiling.height}) return (float4)(0.0f);\n"
-        f"  return read_imagef(image, TEXEL, {coordinates(tiling)});\n}}\n#endif\n"
+        f"inline {kind} {name}({image_type(texture)} image, int x, int y) {{\n"
+        f"{'' if inside else test}  {body};\n}}\n#endif\n"
     )
 
 
-def write_function(tiling: Tiling) -> tuple[str, str]:
-    """The name and the definition of the function that writes a texel of a tiled grid."""
-    name = f"write_tiled_{_signature(tiling)}"
+def write_function(texture: Texture) -> tuple[str, str]:
+    """The name and the definition of the function that writes a texel of a tiled or linear grid."""
+    tiling = texture.tiling
+    if tiling.linear:
+        name, at = f"write_linear_{texture.dtype}_{tiling.width}x{tiling.height}", f"y * {tiling.width} + x"
+        body = f"vstore_half4(value, {at}, image)" if texture.dtype == "float16" else f"image[{at}] = value"
+    else:
+        name = f"write_tiled_{_signature(tiling)}"
+        body = f"write_imagef(image, {coordinates(tiling)}, value)"
     return name, (
         f"#ifndef HAVE_{name}\n#define HAVE_{name}\n"
-        f"inline void {name}(write_only {image_type(tiling)} image, int x, int y, float4 value) {{\n"
-        f"  write_imagef(image, {coordinates(tiling)}, value);\n}}\n#endif\n"
+        f"inline void {name}({image_type(texture, True)} image, int x, int y, float4 value) {{\n"
+        f"  {body};\n}}\n#endif\n"
     )
 
 
 def read_text(
-    image: str, tiling: Tiling, helpers: list[str], inside: bool = False, half: bool = False, centre: bool = False,
+    image: str, texture: Texture, helpers: list[str], inside: bool = False, half: bool = False, centre: bool = False,
     past: tuple[bool, bool] = (True, True),
 ) -> str:
-    """The text that reads texel (x, y) of an image's grid. Adds a helper function that it calls to `helpers`.
+    """The text that reads texel (x, y) of a texture's grid. Adds a helper function that it calls to `helpers`.
 
     inside: every read is inside the grid, so that none needs the sampler's border. half: the result is a half4.
-    centre: x and y are floats, the texel's centre; the image must be one tile. past: for x and for y, whether a read
-    past the end of the grid must give zero.
+    centre: x and y are floats, the texel's centre; the texture must be an image of one tile. past: for x and for y,
+    whether a read past the end of the grid must give zero.
     """
-    if tiling.tiles == 1:
+    tiling = texture.tiling
+    if tiling.is_one_image:
         sampler, where = "" if inside else "TEXEL, ", "float2" if centre else "int2"
         # Before the first column and row the image always gives zero.
         x, y = (
@@ -119,19 +147,19 @@ def read_text(
             for name, size, tested in (("x", tiling.width, past[0]), ("y", tiling.height, past[1]))
         )
         return f"read_image{'h' if half else 'f'}({image}, {sampler}({where})({x}, {y}))"
-    name, definition = read_function(tiling)
+    name, definition = read_function(texture, inside and tiling.linear, half and tiling.linear)
     helpers.append(definition)
-    return f"convert_half4({name}({image}, x, y))" if half else f"{name}({image}, x, y)"
+    return f"convert_half4({name}({image}, x, y))" if half and not tiling.linear else f"{name}({image}, x, y)"
 
 
-def write_text(image: str, tiling: Tiling, helpers: list[str], half: bool = False) -> str:
-    """The text that writes `texel` at (x, y) of an image's grid. Adds a helper function that it calls to `helpers`.
+def write_text(image: str, texture: Texture, helpers: list[str], half: bool = False) -> str:
+    """The text that writes `texel` at (x, y) of a texture's grid. Adds a helper function that it calls to `helpers`.
 
-    half: the texel is a half4; the image must be one tile.
+    half: the texel is a half4; the texture must be one image.
     """
-    if tiling.tiles == 1:
+    if texture.tiling.is_one_image:
         return f"write_image{'h' if half else 'f'}({image}, (int2)(x, y), texel)"
-    name, definition = write_function(tiling)
+    name, definition = write_function(texture)
     helpers.append(definition)
     return f"{name}({image}, x, y, texel)"
 
@@ -232,13 +260,14 @@ class Emitter:
     def texel(self, storage: Texture, x: Index, y: Index) -> str:
         """The name of a float4 that holds a texel of the grid."""
         where_x, where_y = (coordinate(e, self.index(e)) for e in (x, y))
-        image = self.argument(storage)
-        if storage.tiling.tiles > 1:
-            function, definition = read_function(storage.tiling)
+        image, tiling = self.argument(storage), storage.tiling
+        inside = 0 <= x.low and x.high < tiling.width and 0 <= y.low and y.high < tiling.height
+        if tiling.is_one_image:
+            read = f"read_imagef({image}, {'' if inside else 'TEXEL, '}(int2)({where_x}, {where_y}))"
+        else:
+            function, definition = read_function(storage, inside and tiling.linear)
             self.helpers.append(definition)
-            return self.name("float4", f"{function}({image}, {where_x}, {where_y})")
-        inside = 0 <= x.low and x.high < storage.tiling.width and 0 <= y.low and y.high < storage.tiling.height
-        read = f"read_imagef({image}, {'' if inside else 'TEXEL, '}(int2)({where_x}, {where_y}))"
+            read = f"{function}({image}, {where_x}, {where_y})"
         # A byte is read as a number from 0 to 1, which drivers may round.
         return self.name("float4", f"rint({read} * 255.0f)" if storage.dtype == "uint8" else read)
 
@@ -345,12 +374,12 @@ class Emitter:
             value = f"keep_lanes({value}, {size} - ({first}))"
         x, y, _ = placement.address([e.substitute({LANE: constant(0)}) for e in position])
         target = f"{self.index(x)}, {self.index(y)}"
-        if storage.tiling.tiles > 1:
-            function, definition = write_function(storage.tiling)
+        if storage.tiling.is_one_image:
+            self.lines.append(f"write_imagef(output, (int2)({target}), {value});")
+        else:
+            function, definition = write_function(storage)
             self.helpers.append(definition)
             self.lines.append(f"{function}(output, {target}, {value});")
-        else:
-            self.lines.append(f"write_imagef(output, (int2)({target}), {value});")
 
     def _store_elements(
         self, storage: HostBuffer, position: list[Index], channel: Index, size: int, value: str

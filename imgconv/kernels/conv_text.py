@@ -43,7 +43,7 @@ def convolution_kernel(
     x = placements[node.operands[0].value]
     starts = chosen.parts == chosen.vector_quads == 1 and not (chosen.winograd or problem.integers)
     half = problem.sums == "half" and chosen.parts == 1 and problem.filters % LANES == 0
-    half = half and isinstance(output.storage, Texture) and output.storage.tiling.tiles == 1
+    half = half and isinstance(output.storage, Texture) and output.storage.tiling.is_one_image
     epilogue = build_epilogue(node, output, placements, native, starts=starts, half=half)
     helpers: list[str] = []
     constants = _output_access(output, epilogue, helpers) | _geometry(problem, chosen) | _each_position(chosen)
@@ -75,8 +75,8 @@ def _output_access(output: Placement, epilogue: Epilogue, helpers: list[str]) ->
     """The constants of kernels/output.cl, and START and START_LOADS of kernels/store.cl."""
     assert isinstance(output.storage, Texture)
     return {
-        "OUTPUT_IMAGE": image_type(output.storage.tiling),
-        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage.tiling, helpers, epilogue.half),
+        "OUTPUT_IMAGE": image_type(output.storage, True),
+        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage, helpers, epilogue.half),
         "HALF_EPILOGUE": int(epilogue.half),
         "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "OUTPUT_OFFSET": output.channel_offset // LANES,
         "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_LOADS(quad)": epilogue.loads,
@@ -127,13 +127,13 @@ def _input_access(
 ) -> dict[str, str | int]:
     assert isinstance(x.storage, Texture)
     inside, tiling = _reads_inside(problem, chosen), x.storage.tiling
-    centre = chosen.float_coordinates and tiling.tiles == 1 and not inside
+    centre = chosen.float_coordinates and tiling.is_one_image and not inside
     past = _reads_past(problem, chosen)
     return {
-        "INPUT_IMAGE": image_type(tiling), "INPUT_PITCH": x.layout.quads(x.storage.shape),
+        "INPUT_IMAGE": image_type(x.storage), "INPUT_PITCH": x.layout.quads(x.storage.shape),
         "INPUT_OFFSET": first_quad(node, x),
         "COORDINATE": "float" if centre else "int", "TEXEL_CENTRE": "0.5f" if centre else 0,
-        "READ_INPUT(x, y)": read_text("input", tiling, helpers, inside, problem.half, centre, past),
+        "READ_INPUT(x, y)": read_text("input", x.storage, helpers, inside, problem.half, centre, past),
     }
 
 
@@ -158,8 +158,8 @@ def _weight_access(
             return {"WEIGHTS": "__global const char *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
         load = f"convert_half4(weights[{where}])" if problem.half else f"weights[{where}]"
         return {"WEIGHTS": f"__global const float{size} *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
-    declaration = f"read_only {image_type(weights.tiling)} weights"
-    read = read_text("weights", weights.tiling, helpers, inside=chosen.parts == 1, half=problem.half)
+    declaration = f"{image_type(weights)} weights"
+    read = read_text("weights", weights, helpers, inside=chosen.parts == 1, half=problem.half)
     if chosen.vector_quads > 1:
         quads = ", ".join(read.replace("x, y)", f"step, (first) * {chosen.vector_quads} + {n})") for n in range(4))
         text = f"(float16)({quads})"
@@ -175,14 +175,14 @@ def _factor_access(
 ) -> dict[str, str | int]:
     name = "READ_FACTORS(image, quad)"
     if len(node.operands) < 3:
-        return {"FACTORS": 0, "FACTORS_IMAGE": "image2d_t", name: "((QUAD)(1.0f))"}
+        return {"FACTORS": 0, "FACTORS_IMAGE": "read_only image2d_t", name: "((QUAD)(1.0f))"}
     place = placements[node.operands[2].value]
     texel = factor_texel(node.operands[2], place)
     assert texel is not None and isinstance(place.storage, Texture), node
-    read = read_text("factors", place.storage.tiling, helpers, half=half, past=(False, False))
+    read = read_text("factors", place.storage, helpers, half=half, past=(False, False))
     x, y = (index_text(e, helpers) for e in texel)
     return {
-        "FACTORS": 1, "FACTORS_IMAGE": image_type(place.storage.tiling), name: read.replace("x, y)", f"{x}, {y})"),
+        "FACTORS": 1, "FACTORS_IMAGE": image_type(place.storage), name: read.replace("x, y)", f"{x}, {y})"),
     }
 
 

@@ -132,7 +132,7 @@ class PackedWeights:
         blocks *= problem.phases[0] * problem.phases[1]
         return blocks, problem.group_input_quads * taps, LANES * self.block_quads
 
-    def storage(self, name: str, limits: ImageLimits) -> Texture | HostBuffer:
+    def storage(self, name: str, limits: ImageLimits | None) -> Texture | HostBuffer:
         """The texture or the buffer of the weights. Raises ResourceError if no tiling fits."""
         blocks, steps, texels = self.shape
         if self.in_buffer:

@@ -147,7 +147,8 @@ class Tiling:
 
     Tile t is in tile column t // tile_rows and tile row t % tile_rows. A layer holds `per_layer` tiles, stacked along y
     (for wide grids) or along x (for tall ones). bordered: whether the image ends at the last tile, so that reads past
-    the grid give zero. If not, a kernel that needs zeros there tests its position.
+    the grid give zero. If not, a kernel that needs zeros there tests its position. linear: whether there is no image:
+    the one tile's rows lie one after another in a buffer, and kernels compute addresses.
     """
 
     width: int
@@ -157,6 +158,7 @@ class Tiling:
     per_layer: int
     stacked_along: TexelAxis
     bordered: bool = True
+    linear: bool = False
 
     @property
     def tile_rows(self) -> int:
@@ -165,6 +167,11 @@ class Tiling:
     @property
     def tiles(self) -> int:
         return ceil(self.width / self.tile_width) * self.tile_rows
+
+    @property
+    def is_one_image(self) -> bool:
+        """Whether x and y of a texel of the grid are its coordinates in the image."""
+        return self.tiles == 1 and not self.linear
 
     @property
     def layers(self) -> int:
@@ -227,8 +234,13 @@ class Tiling:
         return layer, image_y, image_x
 
 
-def choose_tiling(width: int, height: int, limits: ImageLimits, tensor: str, shape: Shape) -> Tiling:
-    """The tiling of a texel grid under a device's limits. Raises ResourceError if no tiling fits."""
+def choose_tiling(width: int, height: int, limits: ImageLimits | None, tensor: str, shape: Shape) -> Tiling:
+    """The tiling of a texel grid under a device's limits, linear if `limits` is None.
+
+    Raises ResourceError if no tiling fits.
+    """
+    if limits is None:
+        return Tiling(width, height, width, height, 1, "y", linear=True)
     columns, rows = ceil(width / limits.width), ceil(height / limits.height)
     tile_width, tile_height = ceil(width / columns), ceil(height / rows)
     if rows == 1:
@@ -248,12 +260,16 @@ def choose_tiling(width: int, height: int, limits: ImageLimits, tensor: str, sha
 
 @dataclass(frozen=True)
 class ImageForm:
-    """An image's width and height in texels, its layers (1 if it is not an array) and its element type."""
+    """An image's width and height in texels, its layers (1 if it is not an array) and its element type.
+
+    linear: it is a buffer of such texels instead.
+    """
 
     width: int
     height: int
     layers: int
     dtype: StorageDtype
+    linear: bool = False
 
     @property
     def bytes(self) -> int:
@@ -265,7 +281,7 @@ class ImageForm:
         if texture.tiling.bordered:
             return self == form
         fits = form.width <= self.width and form.height <= self.height
-        return fits and (form.layers, form.dtype) == (self.layers, self.dtype)
+        return fits and (form.layers, form.dtype, form.linear) == (self.layers, self.dtype, self.linear)
 
     def around(self, other: ImageForm) -> ImageForm:
         """The smallest form that holds both, with this form's layers and element type."""
@@ -285,7 +301,7 @@ class Texture:
     @property
     def form(self) -> ImageForm:
         """The image that the texture fills."""
-        return ImageForm(*self.tiling.image_size, self.tiling.layers, self.dtype)
+        return ImageForm(*self.tiling.image_size, self.tiling.layers, self.dtype, self.tiling.linear)
 
     @property
     def bytes(self) -> int:
@@ -299,7 +315,7 @@ class Texture:
         return f"{self.name} {list(self.shape)} {self.dtype} {width}x{height}{layers}{tiles}"
 
 
-def byte_texture(name: str, shape: Shape, limits: ImageLimits) -> Texture | None:
+def byte_texture(name: str, shape: Shape, limits: ImageLimits | None) -> Texture | None:
     """The texture that holds a row-major array of bytes unchanged, four to a texel. None if there is none.
 
     Its shape is (rows, bytes of a row). A row is the fewest last axes of the array that give whole texels and an image
@@ -309,7 +325,7 @@ def byte_texture(name: str, shape: Shape, limits: ImageLimits) -> Texture | None
     for axis in reversed(range(len(shape) if size else 0)):
         row = prod(shape[axis:])
         width, height = row // LANES, size // row
-        if row % LANES == 0 and width <= limits.width and height <= limits.height:
+        if row % LANES == 0 and (limits is None or (width <= limits.width and height <= limits.height)):
             tiling = choose_tiling(width, height, limits, name, shape)
             return Texture(name, (height, row), matrix_layout(2), "uint8", tiling)
     return None

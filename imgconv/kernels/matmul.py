@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import ceil, inf, prod
 from typing import Literal
@@ -41,13 +41,14 @@ class Problem:
     """The sizes of `batch` products of (rows x inner) by (inner x columns).
 
     turned: a texel of the right operand holds four of k, as one of the left does. Only tiles can be made of it.
+    `turned` is left out of repr, because measurements are filed under that text; `allowed` tells the two apart.
     """
 
     batch: int
     rows: int
     inner: int
     columns: int
-    turned: bool = False
+    turned: bool = field(default=False, repr=False)
 
     @property
     def output_quads(self) -> int:
@@ -288,13 +289,13 @@ def product_kernel(
         "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads, "PARTS": chosen.parts,
         "WORK_GROUP_COLUMNS": chosen.group_columns, "WORK_GROUP_ROWS": chosen.group_rows, "STAGED": chosen.staged,
         "CHECK_INNER": int(problem.inner % LANES != 0 and not padded_inner),
-        "A_IMAGE": image_type(a.storage.tiling), "READ_A(x, y)": read_text("a", a.storage.tiling, helpers, past=inside),
+        "A_IMAGE": image_type(a.storage), "READ_A(x, y)": read_text("a", a.storage, helpers, past=inside),
         "A_X(batch, row, quad)": a_x, "A_Y(batch, row, quad)": a_y,
-        "B_IMAGE": image_type(b.storage.tiling), "READ_B(x, y)": read_text("b", b.storage.tiling, helpers, past=inside),
+        "B_IMAGE": image_type(b.storage), "READ_B(x, y)": read_text("b", b.storage, helpers, past=inside),
         **dict(zip(TURNED_NAMES if problem.turned else B_NAMES, (b_x, b_y), strict=True)),
         "B_TURNED": int(problem.turned),
-        "OUTPUT_IMAGE": image_type(output.storage.tiling),
-        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage.tiling, helpers),
+        "OUTPUT_IMAGE": image_type(output.storage, True),
+        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage, helpers),
         "LAST_LANES": (problem.columns - 1) % LANES + 1,
         "WORK_GROUP": group_attribute(local),
         "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_PARAMETERS": epilogue.parameters,

@@ -41,7 +41,7 @@
 #define FACTORS 0                       // 1: the input's channels are multiplied by factors from an image
 #endif
 #ifndef FACTORS_IMAGE
-#define FACTORS_IMAGE image2d_t         // type of their image
+#define FACTORS_IMAGE read_only image2d_t  // type of their image
 #endif
 #ifndef READ_FACTORS
 #define READ_FACTORS(image, quad) ((QUAD)(1.0f))  // those of an input quad, in its image of the batch
@@ -104,7 +104,7 @@
 inline COORDINATE row_coordinate(int image, int row) { return texture_row(image, row) + TEXEL_CENTRE; }
 
 // Reads a line of the tile for window column kx. x: of the window of the first output.
-inline void read_line(QUAD *line, read_only INPUT_IMAGE input, COORDINATE x, COORDINATE y, int kx, QUAD factor) {
+inline void read_line(QUAD *line, INPUT_IMAGE input, COORDINATE x, COORDINATE y, int kx, QUAD factor) {
 #pragma unroll
   for (int n = 0; n < TILE_COLUMNS; n++) {
     const QUAD texel = READ_INPUT(x + READ_COLUMN(n, kx) * INPUT_PITCH, y);

@@ -24,7 +24,7 @@
 #define BLOCK_QUADS 1                   // output quads of a work item
 #endif
 #ifndef OUTPUT_IMAGE
-#define OUTPUT_IMAGE image2d_t          // type of the output image
+#define OUTPUT_IMAGE write_only image2d_t  // type of the output image
 #endif
 #ifndef WRITE_OUTPUT
 #define WRITE_OUTPUT(x, y, texel) write_imagef(output, (int2)(x, y), texel)
@@ -61,7 +61,7 @@
 #endif
 
 // Writes a texel at a column and a row of the texture. Lanes past the last channel become zero.
-inline void write_texel(write_only OUTPUT_IMAGE output, RESULT texel, int column, int row, int quad) {
+inline void write_texel(OUTPUT_IMAGE output, RESULT texel, int column, int row, int quad) {
   // Ahead of the lanes: after them Mesa's Adreno code selects with more instructions.
   const int x = column * OUTPUT_PITCH + OUTPUT_OFFSET + quad;
 #if LAST_LANES < 4

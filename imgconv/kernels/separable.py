@@ -223,14 +223,14 @@ def separable_kernel(
         "PARTS": chosen.parts, "HALF_EPILOGUE": 0,
         "WORK_GROUP": group_attribute(chosen.local_size),
         "EACH_SUM(act)": " ".join(f"act({column}, {o})" for column, o in sums),
-        "INPUT_IMAGE": image_type(x.storage.tiling),
-        "READ_INPUT(x, y)": read_text("input", x.storage.tiling, helpers),
-        "WINDOWS_IMAGE": image_type(windows.tiling),
-        "READ_WINDOW(quad, tap)": read_text("windows", windows.tiling, helpers).replace("x, y)", "tap, quad)"),
-        "WEIGHTS_IMAGE": image_type(weights.tiling),
-        "READ_WEIGHT(n, quad)": read_text("weights", weights.tiling, helpers).replace("x, y)", "quad, n)"),
-        "OUTPUT_IMAGE": image_type(output.storage.tiling),
-        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage.tiling, helpers),
+        "INPUT_IMAGE": image_type(x.storage),
+        "READ_INPUT(x, y)": read_text("input", x.storage, helpers),
+        "WINDOWS_IMAGE": image_type(windows),
+        "READ_WINDOW(quad, tap)": read_text("windows", windows, helpers).replace("x, y)", "tap, quad)"),
+        "WEIGHTS_IMAGE": image_type(weights),
+        "READ_WEIGHT(n, quad)": read_text("weights", weights, helpers).replace("x, y)", "quad, n)"),
+        "OUTPUT_IMAGE": image_type(output.storage, True),
+        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage, helpers),
         "DEPTHWISE_EPILOGUE(sum, column, row, quad)": before.call, "DEPTHWISE_LOADS(quad)": before.loads,
         "EPILOGUE(sum, column, row, quad)": after.call, "EPILOGUE_LOADS(quad)": after.loads,
         "EPILOGUE_PARAMETERS": before.parameters + after.parameters,
@@ -286,7 +286,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
         return None
     # The depthwise result stays in local memory. Its epilogue is built as if it were a texture.
     layout = image_layout(4)
-    tiling = choose_tiling(*layout.grid(between.shape), placing.target.limits, between.name, between.shape)
+    tiling = choose_tiling(*layout.grid(between.shape), placing.target.texture_limits, between.name, between.shape)
     place = Placement(Texture(between.name, between.shape, layout, "float32", tiling), between.shape)
     places = {x.value: placing.placements[x.value], between.name: place}
     places |= placing.operand_places(replace(depthwise, operands=()), place)

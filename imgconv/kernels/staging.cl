@@ -115,7 +115,7 @@ inline void put_weights(__local VECTOR (*staged)[WEIGHTS_PITCH], const VECTOR *f
 
 // Fetches an item's share of the texels. first_x, first_y: where the window of the group's first position starts.
 // Neighbours in the copy read neighbouring quads, which lie side by side.
-inline void fetch_texels(QUAD *fetched, read_only INPUT_IMAGE input, int item, int first_x, int first_y, int quad) {
+inline void fetch_texels(QUAD *fetched, INPUT_IMAGE input, int item, int first_x, int first_y, int quad) {
 #pragma unroll
   for (int turn = 0; turn < TURNS(ALL_TEXELS); turn++) {
     const int n = item + turn * WORK_GROUP_ITEMS, position = n / STAGED_QUADS;

@@ -117,7 +117,7 @@ class Packed(Protocol):
     @property
     def key(self) -> Hashable: ...
 
-    def storage(self, name: str, limits: ImageLimits) -> Texture | HostBuffer:
+    def storage(self, name: str, limits: ImageLimits | None) -> Texture | HostBuffer:
         """The texture or the buffer of the weights."""
         ...
 

@@ -29,12 +29,12 @@
 
 // What the kernel is given.
 #if FACTORS
-#define FACTORS_PARAMETER , read_only FACTORS_IMAGE factors
+#define FACTORS_PARAMETER , FACTORS_IMAGE factors
 #else
 #define FACTORS_PARAMETER
 #endif
 #define PARAMETERS \
-  write_only OUTPUT_IMAGE output, read_only INPUT_IMAGE input, WEIGHTS FACTORS_PARAMETER EPILOGUE_PARAMETERS
+  OUTPUT_IMAGE output, INPUT_IMAGE input, WEIGHTS FACTORS_PARAMETER EPILOGUE_PARAMETERS
 
 // Blocks along each axis, of one phase, and whether none of them reaches past the edge: stores then need no test.
 #define COLUMN_BLOCKS (((OUTPUT_WIDTH + PHASES_X - 1) / PHASES_X + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS)

@@ -19,6 +19,8 @@ class Target:
     half_images: whether there are RGBA half images. half_arithmetic: whether kernels may compute in half.
     byte_images: whether images may hold signed bytes. local_memory_bytes: of a work group. max_work_group: the most
     work items of a work group. images_in_buffers: the alignment of images in a buffer; None if the device has none.
+    linear: the alignment of linear textures in a buffer, if textures are linear; None if they are images. CPU drivers
+    emulate image reads by calls of functions, which take several times as long as reads of memory.
     """
 
     limits: ImageLimits
@@ -31,3 +33,14 @@ class Target:
     local_memory_bytes: int = 1 << 15
     images_in_buffers: Alignment | None = None
     max_work_group: int = 256
+    linear: Alignment | None = None
+
+    @property
+    def texture_limits(self) -> ImageLimits | None:
+        """The limits of a texture; None if textures are linear."""
+        return None if self.linear else self.limits
+
+    @property
+    def workspace(self) -> Alignment | None:
+        """The alignment of textures in one buffer, the workspace; None if each needs an image."""
+        return self.linear or self.images_in_buffers

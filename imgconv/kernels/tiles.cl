@@ -37,7 +37,7 @@
 #define CHECK_INNER 0                   // 1: K is not a multiple of four, and what lies below row K of B is not zero
 #endif
 #ifndef A_IMAGE
-#define A_IMAGE image2d_t               // type of A
+#define A_IMAGE read_only image2d_t     // type of A
 #endif
 #ifndef READ_A
 #define READ_A(x, y) read_imagef(a, TEXEL, (int2)(x, y))
@@ -49,7 +49,7 @@
 #define A_Y(batch, row, quad) (row)     // texel y of A
 #endif
 #ifndef B_IMAGE
-#define B_IMAGE image2d_t               // type of B
+#define B_IMAGE read_only image2d_t     // type of B
 #endif
 #ifndef READ_B
 #define READ_B(x, y) read_imagef(b, TEXEL, (int2)(x, y))
@@ -84,7 +84,7 @@
 #define WHOLE (INNER_QUADS % (PARTS * STAGED) == 0)
 
 // Fetches an item's share of A's tile from k quad `first` on. Neighbours read neighbouring quads.
-inline void fetch_left(float4 *fetched, read_only A_IMAGE a, int item, int batch, int first_row, int first) {
+inline void fetch_left(float4 *fetched, A_IMAGE a, int item, int batch, int first_row, int first) {
 #pragma unroll
   for (int turn = 0; turn < TURNS(ALL_LEFT); turn++) {
     const int n = min(item + turn * PART_ITEMS, ALL_LEFT - 1), quad = first + n % STAGED;
@@ -107,7 +107,7 @@ inline void put_left(__local float4 *left, const float4 *fetched, int item) {
 #define LAST_COLUMN (4 * (OUTPUT_QUADS - 1) + LAST_LANES - 1)
 
 // The same of B's tile. Neighbours read neighbouring columns, and put numbers side by side.
-inline void fetch_right(float4 *fetched, read_only B_IMAGE b, int item, int batch, int first_quad, int first) {
+inline void fetch_right(float4 *fetched, B_IMAGE b, int item, int batch, int first_quad, int first) {
 #pragma unroll
   for (int turn = 0; turn < TURNS(ALL_RIGHT); turn++) {
     const int n = min(item + turn * PART_ITEMS, ALL_RIGHT - 1), quad = first + n / TILE_COLUMNS;
@@ -132,7 +132,7 @@ inline void put_right(__local float4 *right, const float4 *fetched, int item) {
 }
 #else
 // The same of B's tile.
-inline void fetch_right(float4 *fetched, read_only B_IMAGE b, int item, int batch, int first_quad, int first) {
+inline void fetch_right(float4 *fetched, B_IMAGE b, int item, int batch, int first_quad, int first) {
 #pragma unroll
   for (int turn = 0; turn < TURNS(ALL_RIGHT); turn++) {
     const int n = min(item + turn * PART_ITEMS, ALL_RIGHT - 1), inner = first * 4 + n / TILE_QUADS;

@@ -15,7 +15,7 @@
 #define BATCH 1                         // N
 #endif
 #ifndef INPUT_IMAGE
-#define INPUT_IMAGE image2d_t           // type of the input image
+#define INPUT_IMAGE read_only image2d_t  // type of the input image
 #endif
 #ifndef READ_INPUT
 #define READ_INPUT(x, y) read_imagef(input, TEXEL, (int2)(x, y))  // a texel; zero outside of the grid

@@ -10,13 +10,14 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.cl.device import Context
-from imgconv.cl.image import Buffer, Image, allocate, allocate_buffer, create_buffer, create_image, create_image_in
-from imgconv.cl.image import download, download_buffer, fill, upload
+from imgconv.cl.image import Buffer, allocate, allocate_buffer, clear_buffer, create_buffer, create_image
+from imgconv.cl.image import create_image_in, download, download_buffer, fill, part_of
 from imgconv.cl.queue import Event, finish
-from imgconv.cl.transfer import Memory, Port, SharedPort, StagedPort, enqueue_download, enqueue_upload, pinned_array
-from imgconv.compiling.plan import Plan, Storage
+from imgconv.cl.transfer import Memory, Port, SharedPort, StagedPort, enqueue_download, enqueue_upload
+from imgconv.cl.transfer import pinned_array
+from imgconv.compiling.plan import Plan, Region, Storage
 from imgconv.errors import ResourceError
-from imgconv.kernels.layout import HostBuffer, ImageForm, Texture
+from imgconv.kernels.layout import LANES, HostBuffer, ImageForm, Texels, Texture
 from imgconv.running.exchange import Exchange, Inputs, image_form
 
 # Arrays of at least so many bytes are copied by several threads, because one core fills new memory at 10 GB/s.
@@ -34,9 +35,9 @@ def copy_array(destination: Array, source: Array) -> None:
 
 
 class DeviceMemory:
-    """The memory of a plan: `memory[storage]` is an OpenCL image or buffer.
+    """The memory of a plan: `memory[storage]` is an OpenCL image, or a buffer for a linear texture and a HostBuffer.
 
-    images: by slot, the images that textures share in turn. workspace: the buffer whose parts are all activations, or
+    images: by slot, what textures share in turn. workspace: the buffer whose parts are all activations, or
     None.
     """
 
@@ -47,7 +48,7 @@ class DeviceMemory:
         the runs of a context take turns.
         """
         self.plan, self.context = plan, context
-        self.images: dict[int, Image] = {}
+        self.images: dict[int, Memory] = {}
         self.workspace: Buffer | None = None
         self._memory: dict[Storage, Memory] = {}
         self._pinned: dict[Storage, Array] = {}
@@ -58,7 +59,7 @@ class DeviceMemory:
             raise ResourceError(f"{error.message}; {has}", error.tensor, error.shape, error.limit) from error
 
     @overload
-    def __getitem__(self, storage: Texture) -> Image: ...
+    def __getitem__(self, storage: Texture) -> Memory: ...
 
     @overload
     def __getitem__(self, storage: HostBuffer) -> Buffer: ...
@@ -109,7 +110,7 @@ class DeviceMemory:
         """The content of a buffer, or the texels of a texture."""
         if isinstance(storage, HostBuffer):
             return download_buffer(self.context, self[storage], storage.shape, storage.dtype)
-        return download(self.context, self[storage], (*storage.tiling.image_size, storage.tiling.layers))
+        return self._texels(storage, (*storage.tiling.image_size, storage.tiling.layers))
 
     def value(self, name: str) -> Array:
         """The array of a value that is in memory now, float32 or float16 as it is stored."""
@@ -128,13 +129,24 @@ class DeviceMemory:
         storage = self.plan.placements[name].storage
         if isinstance(storage, Texture) and storage.dtype == "float32":
             with numpy.errstate(over="ignore"):
-                rounded = download(self.context, self[storage]).astype(numpy.float16)
-            upload(self.context, self[storage], rounded.astype(numpy.float32))
+                rounded = self._texels(storage).astype(numpy.float16)
+            enqueue_upload(self.context, self[storage], rounded.astype(numpy.float32)).wait()
 
     def clear_states(self) -> None:
         """Sets every state to zero."""
         for texture in self.plan.states:
-            fill(self.context, self[texture], (0.0, 0.0, 0.0, 0.0))
+            memory = self[texture]
+            if isinstance(memory, Buffer):
+                clear_buffer(self.context, memory, texture.name)
+            else:
+                fill(self.context, memory, (0.0, 0.0, 0.0, 0.0))
+
+    def _texels(self, texture: Texture, region: Texels | None = None) -> Array:
+        """The texels of a texture: of `region` if it is an image, by default of all that its memory holds."""
+        memory, tiling = self[texture], texture.tiling
+        if isinstance(memory, Buffer):
+            return download_buffer(self.context, memory, (1, tiling.height, tiling.width, LANES), texture.dtype)
+        return download(self.context, memory, region)
 
     def _pinned_for(self, place: Storage) -> Array:
         """Pinned memory of the host for an input or an output; the device copies while the host goes on."""
@@ -169,10 +181,7 @@ class DeviceMemory:
         if plan.regions:
             self.workspace = self._find_workspace(lenders)
             for texture, region in plan.regions.items():
-                memory[texture] = create_image_in(
-                    self.context, self.workspace, region.offset, region.row_bytes, *texture.tiling.image_size,
-                    texture.dtype, texture.name,
-                )
+                memory[texture] = self._part(self.workspace, texture, region)
         for place in (*plan.input_buffers.values(), *plan.output_buffers.values()):
             memory[place] = self._exchanged(place)
 
@@ -186,23 +195,26 @@ class DeviceMemory:
     def _constant(self, storage: Storage, content: Array) -> Memory:
         if isinstance(storage, HostBuffer):
             return create_buffer(self.context, content, storage.name)
-        image = self._image(storage.form, storage.name)
-        upload(self.context, image, content if storage.tiling.layers > 1 else content[0])
-        return image
+        memory = self._image(storage.form, storage.name)
+        enqueue_upload(self.context, memory, numpy.ascontiguousarray(content)).wait()
+        return memory
 
-    def _slot_images(self, lenders: Sequence[DeviceMemory]) -> dict[int, Image]:
+    def _slot_images(self, lenders: Sequence[DeviceMemory]) -> dict[int, Memory]:
         """The image of each slot: the smallest of the lenders' that holds all its textures, else a new one."""
         # Lenders may share images among themselves: each image is offered once.
         offered = {id(image): image for each in lenders for image in each.images.values()}
-        images: dict[int, Image] = {}
+        images: dict[int, Memory] = {}
         for slot, form in sorted(self.plan.images.items(), key=lambda pair: -pair[1].bytes):
             textures = [texture for texture, number in self.plan.slots.items() if number == slot]
-            fitting = [i for i in offered.values() if all(map(image_form(i).holds, textures))]
+            fitting = [memory for memory in offered.values() if _holds(memory, textures)]
             if fitting:
-                images[slot] = offered.pop(id(min(fitting, key=lambda i: image_form(i).bytes)))
+                images[slot] = offered.pop(id(min(fitting, key=lambda memory: memory.size)))
                 continue
-            images[slot] = self._image(form, textures[0].name)
-            allocate(self.context, images[slot], textures[0].name)
+            images[slot] = made = self._image(form, textures[0].name)
+            if isinstance(made, Buffer):
+                allocate_buffer(self.context, made, textures[0].name)
+            else:
+                allocate(self.context, made, textures[0].name)
         return images
 
     def _find_workspace(self, lenders: Sequence[DeviceMemory]) -> Buffer:
@@ -221,6 +233,24 @@ class DeviceMemory:
             return self._image(place.form, place.name)
         return create_buffer(self.context, max(place.bytes, 4), place.name)
 
-    def _image(self, form: ImageForm, tensor: str) -> Image:
+    def _part(self, workspace: Buffer, texture: Texture, region: Region) -> Memory:
+        """The memory of a texture in the workspace."""
+        if texture.tiling.linear:
+            return part_of(self.context, workspace, region.offset, region.bytes, texture.name)
+        return create_image_in(
+            self.context, workspace, region.offset, region.row_bytes, *texture.tiling.image_size, texture.dtype,
+            texture.name,
+        )
+
+    def _image(self, form: ImageForm, tensor: str) -> Memory:
+        if form.linear:
+            return create_buffer(self.context, form.bytes, tensor)
         layers = form.layers if form.layers > 1 else 0
         return create_image(self.context, form.width, form.height, layers, form.dtype, tensor)
+
+
+def _holds(memory: Memory, textures: Sequence[Texture]) -> bool:
+    """Whether memory that was a slot's can hold other textures."""
+    if isinstance(memory, Buffer):
+        return all(texture.tiling.linear and texture.bytes <= memory.size for texture in textures)
+    return all(map(image_form(memory).holds, textures))

@@ -9,7 +9,7 @@ from imgconv.cl.device import Context
 from imgconv.cl.image import copy_region
 from imgconv.cl.queue import Launch, bind, enqueue, enqueue_all
 from imgconv.cl.recording import Recording, distrust, is_trusted, record, trust
-from imgconv.cl.transfer import Memory
+from imgconv.cl.transfer import Memory, enqueue_copy, is_image
 from imgconv.compiling.plan import Storage
 from imgconv.errors import DeviceError
 from imgconv.kernels.layout import Texture
@@ -79,7 +79,11 @@ class Launching:
             if number in instead:
                 for *between, start, begin, size in instead[number]:
                     source, destination = (self._memory[b] if isinstance(b, Texture) else b for b in between)
-                    copy_region(self.context, source, destination, start, begin, size)
+                    if is_image(source) and is_image(destination):
+                        copy_region(self.context, source, destination, start, begin, size)
+                    else:
+                        # A linear texture is one piece, which the caller's image fills.
+                        enqueue_copy(self.context, destination, source)
             else:
                 enqueue(self.context, *launch)
 

@@ -11,9 +11,11 @@ def target_of(info: DeviceInfo) -> Target:
     """The Target for a device: the properties that the compiler needs."""
     limits = ImageLimits(info.max_image_width, info.max_image_height, info.max_image_layers)
     kind: TargetKind = "cpu" if info.kind == "cpu" else "gpu"
+    smallest = 4 * 2  # bytes of a texel of half
+    linear = Alignment(1, -(-info.buffer_alignment // smallest), info.max_allocation_bytes) if kind == "cpu" else None
     row, base = info.image_row_alignment, info.image_base_alignment
     return Target(
         limits, kind, info.compute_units, info.half_images, info.max_read_images, info.fp16_arithmetic,
         info.byte_images, info.local_memory_bytes, Alignment(row, base, info.max_allocation_bytes) if row else None,
-        info.max_work_group_size,
+        info.max_work_group_size, linear,
     )

@@ -200,7 +200,7 @@ def tune(
     problems = problems_of(prepared)
     waiting: dict[Problem, tuple[Prepared, tuple[Node, ...], Sequence[Specialisation]]] = {}
     for problem, nodes in problems.items():
-        done = {m.specialisation for m in database.find(device, key(problem, config))}
+        done = {m.specialisation for m in database.find(device, key(problem, config, prepared.target))}
         left = [c for c in ranked(problem, prepared.target)[:most] if c not in done]
         if left:
             waiting[problem] = (prepared, nodes, left)
@@ -211,9 +211,9 @@ def tune(
             trial = next(trials).result()
             seconds = trial.measure(range(len(trial.choices)))
             new = [Measured(c, s) for c, s in zip(trial.choices, seconds, strict=True)]
-            database.record(device, key(problem, config), new)
+            database.record(device, key(problem, config, prepared.target), new)
             if time.monotonic() > end:
                 break
     progress(len(waiting), len(waiting), "measured")
-    found = {problem: database.find(device, key(problem, config)) for problem in problems}
+    found = {problem: database.find(device, key(problem, config, prepared.target)) for problem in problems}
     return {problem: measured for problem, measured in found.items() if measured}

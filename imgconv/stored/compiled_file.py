@@ -156,7 +156,7 @@ def _read_config(table: Any) -> Config:
 
 def _target_values(target: Target) -> Mapping[str, Any]:
     """Everything that a plan depends on, except the chooser of its kernels."""
-    limits, alignment = target.limits, target.images_in_buffers
+    limits, alignment, linear = target.limits, target.images_in_buffers, target.linear
     return {
         "image_width": limits.width, "image_height": limits.height, "image_layers": limits.layers,
         "kind": target.kind, "compute_units": target.compute_units, "half_images": target.half_images,
@@ -164,4 +164,5 @@ def _target_values(target: Target) -> Mapping[str, Any]:
         "byte_images": target.byte_images, "local_memory_bytes": target.local_memory_bytes,
         "row_alignment": alignment.row if alignment else 0, "base_alignment": alignment.base if alignment else 0,
         "largest_buffer": alignment.limit if alignment else 0, "max_work_group": target.max_work_group,
+        "linear_alignment": linear.base if linear else 0, "linear_limit": linear.limit if linear else 0,
     }

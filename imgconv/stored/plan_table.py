@@ -30,7 +30,7 @@ def plan_values(plan: Plan, blobs: BlobWriter, binaries: Sequence[bytes] = ()) -
     for program, binary in zip(programs, binaries, strict=False):
         program["binary"] = blobs.add(binary)
     slots = [
-        {"width": form.width, "height": form.height, "layers": form.layers, "dtype": form.dtype}
+        {"width": form.width, "height": form.height, "layers": form.layers, "dtype": form.dtype, "linear": form.linear}
         for _, form in sorted(plan.images.items())
     ]
     return {
@@ -75,7 +75,9 @@ def _storage(plan: Plan, storage: Storage, blobs: BlobWriter) -> dict[str, Any]:
     if isinstance(storage, HostBuffer):
         return values | {"memory": "buffer", "bytes": storage.bytes}
     form, tiling = storage.form, storage.tiling
-    values |= {"memory": "image", "width": form.width, "height": form.height, "layers": form.layers}
+    values |= {
+        "memory": "image", "width": form.width, "height": form.height, "layers": form.layers, "linear": form.linear,
+    }
     values["tiling"] = {
         "width": tiling.width, "height": tiling.height, "tile_width": tiling.tile_width,
         "tile_height": tiling.tile_height, "per_layer": tiling.per_layer, "along_y": tiling.stacked_along == "y",
@@ -163,7 +165,8 @@ def _read_storage(table: Any) -> Storage:
         return HostBuffer(table.name, table.shape, layout, table.dtype)
     t = table.tiling
     tiling = Tiling(
-        t.width, t.height, t.tile_width, t.tile_height, t.per_layer, "y" if t.along_y else "x", t.bordered
+        t.width, t.height, t.tile_width, t.tile_height, t.per_layer, "y" if t.along_y else "x", t.bordered,
+        table.linear,
     )
     return Texture(table.name, table.shape, layout, table.dtype, tiling)
 

@@ -18,6 +18,7 @@ from imgconv.compiling.choose import Chooser, CostModel, Request
 from imgconv.config import Config
 from imgconv.errors import ConfigError
 from imgconv.kernels.step import AnyTemplate, Choice, Problem, Specialisation
+from imgconv.kernels.target import Target
 from imgconv.kernels.templates import TEMPLATES, template_of
 
 VERSION = 1
@@ -126,9 +127,10 @@ def open_beside(model: object) -> Database | None:
     return Database(beside) if beside is not None and beside.is_file() else None
 
 
-def key(problem: Problem, config: Config) -> str:
+def key(problem: Problem, config: Config, target: Target) -> str:
     """The text by which a measurement is found: the template's problem, and the storage of its textures."""
-    return f"{template_of(problem).name} {problem} stored as {'half' if config.float16 else 'float'}"
+    stored = f"{'half' if config.float16 else 'float'}{' in linear textures' if target.linear else ''}"
+    return f"{template_of(problem).name} {problem} stored as {stored}"
 
 
 class Tuned:
@@ -142,7 +144,7 @@ class Tuned:
     def choose(self, request: Request) -> Choice | None:
         """The other chooser's choice with the measured specialisation, if there is one."""
         choice = self._otherwise.choose(request)
-        found = self._best.get(key(request.problem, request.config))
+        found = self._best.get(key(request.problem, request.config, request.target))
         if choice is None or found is None or not _allowed(request.template, request.problem, found.specialisation):
             return choice
         chosen = found.specialisation

@@ -37,9 +37,11 @@ UNFUSED = tuple(p for p in PIPELINE if p not in (merge_elementwise, fuse_epilogu
 
 
 def target(context: Context, kind: str = "cpu", **changes: Any) -> Target:
-    """The device as a Target; 'gpu' gives the plans of a GPU, with fixed work groups, to any device."""
+    """The device as a Target; 'gpu' gives the plans of a GPU, with images and fixed work groups, to any device."""
     made = target_of(context.info)
-    return replace(made, kind=kind, compute_units=GPU_UNITS if kind == "gpu" else made.compute_units, **changes)
+    if kind == "gpu":
+        made = replace(made, kind="gpu", compute_units=GPU_UNITS, linear=None)
+    return replace(made, **changes)
 
 
 @dataclass(frozen=True)

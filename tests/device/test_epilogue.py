@@ -193,7 +193,7 @@ def test_spare_lanes_are_zero(context: Context, max_image: int | None) -> None:
         outputs[f"s{number}"] = raised.transpose() * 3
     config = Config(max_image=max_image)
     # In images of their own, whose last content is still there after the run.
-    apart = replace(limited(target(context), config), images_in_buffers=None)
+    apart = replace(limited(target(context), config), images_in_buffers=None, linear=None)
     plan = lower(run_passes(build_graph(outputs)), config, apart)
     session = Session(plan, context)
     session.run(inputs)

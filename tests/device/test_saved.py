@@ -125,7 +125,7 @@ def test_a_device_that_is_not_at_hand(
     device: DeviceInfo, graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planned here from its description; there nothing is planned. The description is what `devices --json` prints."""
-    phone = replace(device, compute_units=device.compute_units + 1, max_image_width=32, driver_version="theirs")
+    phone = replace(device, kind="gpu", max_image_width=32, driver_version="theirs")
     description = {**asdict(phone), "default": True, "sources": {}}
     (tmp_path / "phone.json").write_text(json.dumps({"devices": [description]}))
     (tmp_path / "alone.json").write_text(json.dumps(description))

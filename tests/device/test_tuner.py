@@ -16,8 +16,9 @@ import imgconv
 from imgconv import cli
 from imgconv.cl import busy
 from imgconv.cl.device import Context, DeviceInfo, open_device
-from imgconv.cl.image import download_buffer, fill
+from imgconv.cl.image import download_buffer
 from imgconv.cl.queue import enqueue
+from imgconv.cl.transfer import enqueue_upload
 from imgconv.compiling.compiler import Prepared, prepare
 from imgconv.config import Config
 from imgconv.errors import Error
@@ -49,7 +50,7 @@ def tune(device: DeviceInfo, database: Database, budget: float = 600.0, most: in
     """Measurements by problem."""
     context = open_device(device, profile=True)
     found = tuner.tune(prepared(device), context, database, budget, most, lambda done, total, what: None)
-    return {key(problem, Config()): len(measured) for problem, measured in found.items()}
+    return {key(problem, Config(), target_of(device)): len(measured) for problem, measured in found.items()}
 
 
 def test_every_problem_is_measured_once(device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +120,7 @@ def test_choices_write_to_one_output(device: DeviceInfo) -> None:
     session = trial.session
     first = next(launch for launch in session.plan.launches if launch.choice).writes
     for number, output in enumerate(trial.outputs):
-        fill(context, session.memory[first], (7.0, 7.0, 7.0, 7.0))
+        enqueue_upload(context, session.memory[first], numpy.full(first.bytes // 4, 7, numpy.float32)).wait()
         enqueue(context, *trial.launches[number])
         numpy.testing.assert_array_equal(session.value(first.name).reshape(output.shape), output)
 
@@ -163,7 +164,7 @@ def test_pairs_of_convolutions_are_tuned_too(device: DeviceInfo, tmp_path: Path)
     database = Database(tmp_path / "t", new=True)
     found = tuner.tune(made, open_device(device, profile=True), database, 600.0, 2, lambda done, total, what: None)
     assert len(found[problem]) == 2
-    database.record(device.key, key(problem, Config()), [Measured(found[problem][-1].specialisation, 1e-12)])
+    database.record(device.key, key(problem, Config(), large), [Measured(found[problem][-1].specialisation, 1e-12)])
     (launch,) = replace(made, chooser=Tuned(database, device.key)).plan().compute_launches
     assert launch.choice is not None and launch.choice.template == "separable" and launch.choice.seconds == 1e-12
     assert launch.choice.specialisation == found[problem][-1].specialisation
@@ -179,8 +180,9 @@ def test_load_takes_what_was_measured(device: DeviceInfo, tmp_path: Path) -> Non
     tune(device, database)
     expected = evaluate_graph(network(), {"x": X})["y"]
     for problem in tuner.problems_of(prepared(device)):
-        slowest = database.find(device.key, key(problem, Config()))[-1]
-        database.record(device.key, key(problem, Config()), [type(slowest)(slowest.specialisation, 1e-12)])
+        name = key(problem, Config(), target_of(device))
+        slowest = database.find(device.key, name)[-1]
+        database.record(device.key, name, [type(slowest)(slowest.specialisation, 1e-12)])
     model = imgconv.load(network(), device, tuning=database.path)
     best = {str(measured.specialisation) for measured in database.best(device.key).values()}
     launches = [launch for launch in model.plan.launches if launch.choice]

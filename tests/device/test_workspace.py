@@ -90,7 +90,7 @@ def test_a_workspace_that_does_not_suffice(device: DeviceInfo, taken: list[int])
 
 def test_lenders_that_share_already(device: DeviceInfo) -> None:
     """An image that two lenders have is one image: no two slots of the borrower may get it."""
-    apart = replace(target_of(device), images_in_buffers=None)
+    apart = replace(target_of(device), images_in_buffers=None, linear=None)
     context = open_device(device)
     # One image of the input's size in each lender, two in the borrower.
     small, large = (lower(run_passes(g), Config(), apart) for g in (network(0, 1, 16), network(0)))
@@ -120,7 +120,7 @@ def padded(batch: int) -> Graph:
 @pytest.mark.parametrize("batch", [1, 2])
 def test_what_other_textures_left_in_an_image_is_never_read(device: DeviceInfo, batch: int) -> None:
     graph = run_passes(padded(batch))
-    plan = lower(graph, Config(), replace(target_of(device), images_in_buffers=None))
+    plan = lower(graph, Config(), replace(target_of(device), images_in_buffers=None, linear=None))
     forms = {t: (t.form, plan.images[slot]) for t, slot in plan.slots.items()}
     spare = {t: (image.width - own.width, image.height - own.height) for t, (own, image) in forms.items()}
     assert sum(t.tiling.tiles == 1 and min(each) > 0 for t, each in spare.items()) >= 3, plan
@@ -151,7 +151,7 @@ def test_winograd_reads_no_stale_texels(device: DeviceInfo) -> None:
         tiles = [c for c in conv_candidates.candidates(small, kind) if c.winograd == 4]
         return tiles[0] if tiles else conv_candidates.default_specialisation(problem, kind, units)
 
-    apart = replace(target_of(device), images_in_buffers=None)
+    apart = replace(target_of(device), images_in_buffers=None, linear=None)
     plan = lower(graph, Config(), apart, chooser=Taking(convolution=choose))
     (launch,) = [n for n in plan.launches if "Winograd" in n.specialisation]
     read = launch.reads[0]
@@ -171,7 +171,7 @@ def test_images_of_a_caller_are_copied_into_folded_ones(device: DeviceInfo) -> N
     t = y.conv2d(const(64, 8, 3, 3, seed=1), stride=2, padding=1).relu()
     t = t + t.conv2d(const(64, 64, 3, 3, seed=2), padding=1)
     graph = run_passes(build_graph({"y": y, "mean": t.mean([2, 3])}, [x]))
-    plan = lower(graph, Config(), replace(target_of(device), images_in_buffers=None))
+    plan = lower(graph, Config(), replace(target_of(device), images_in_buffers=None, linear=None))
     given, taken = (plan.placements[name].storage for name in ("x", graph.outputs[0]))
     assert isinstance(given, Texture) and isinstance(taken, Texture)
     assert given.tiling.tiles > 1 or taken.tiling.tiles > 1, plan
@@ -187,7 +187,7 @@ def test_images_of_a_caller_are_copied_into_folded_ones(device: DeviceInfo) -> N
 
 
 def test_a_smaller_model_lies_in_the_images_of_a_larger_one(device: DeviceInfo) -> None:
-    apart, context = replace(target_of(device), images_in_buffers=None), open_device(device)
+    apart, context = replace(target_of(device), images_in_buffers=None, linear=None), open_device(device)
     large, small = (lower(run_passes(g), Config(), apart) for g in (network(0, channels=32), network(1, layers=3)))
     lender = Session(large, context)
     session = Session(small, context, lenders=[lender])

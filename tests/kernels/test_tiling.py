@@ -12,13 +12,17 @@ from hypothesis import strategies as st
 from imgconv.errors import ResourceError
 from imgconv.graph.index import variable
 from imgconv.kernels.access import coordinates, image_type, read_text, write_text
-from imgconv.kernels.layout import ImageLimits, Tiling, choose_tiling
+from imgconv.kernels.layout import ImageLimits, Texture, Tiling, choose_tiling, matrix_layout
 
 SMALL = ImageLimits(32, 32, 64)
 
 
 def tiled(width: int, height: int, limits: ImageLimits = SMALL) -> Tiling:
     return choose_tiling(width, height, limits, "t", (width, height))
+
+
+def texture(tiling: Tiling, dtype: str = "float32") -> Texture:
+    return Texture("t", (tiling.height, 4 * tiling.width), matrix_layout(2), dtype, tiling)
 
 
 def places(tiling: Tiling) -> list[tuple[int, int, int]]:
@@ -66,10 +70,10 @@ def test_one_tile_leaves_the_coordinates_alone(width: int, height: int) -> None:
     assert (x, y) == (variable("x", width), variable("y", height))
     assert layer.is_constant and layer.constant == 0
     helpers: list[str] = []
-    assert read_text("input", tiling, helpers) == "read_imagef(input, TEXEL, (int2)(x, y))"
-    assert write_text("output", tiling, helpers) == "write_imagef(output, (int2)(x, y), texel)"
+    assert read_text("input", texture(tiling), helpers) == "read_imagef(input, TEXEL, (int2)(x, y))"
+    assert write_text("output", texture(tiling), helpers) == "write_imagef(output, (int2)(x, y), texel)"
     assert helpers == []
-    assert image_type(tiling) == "image2d_t"
+    assert image_type(texture(tiling)) == "read_only image2d_t"
     assert coordinates(tiling) == f"(int2)({'x' if width > 1 else '0'}, {'y' if height > 1 else '0'})"
 
 
@@ -79,7 +83,7 @@ def test_wide_tiles_lie_below_each_other() -> None:
     for x in (0, 23, 24, 47, 48, 69):
         for y in (0, 4):
             assert places(tiling)[y * 70 + x] == (x % 24, y + 5 * (x // 24), 0)
-    assert image_type(tiling) == "image2d_t"
+    assert image_type(texture(tiling)) == "read_only image2d_t"
 
 
 def test_tall_tiles_lie_beside_each_other() -> None:
@@ -93,7 +97,7 @@ def test_tall_tiles_lie_beside_each_other() -> None:
 def test_what_does_not_fit_one_image_takes_layers() -> None:
     both = tiled(70, 40)
     assert (both.tiles, both.layers) == (6, 6)
-    assert image_type(both) == "image2d_array_t"
+    assert image_type(texture(both), True) == "write_only image2d_array_t"
     assert coordinates(both).startswith("(int4)(")
     check(both, SMALL)
     # A wide grid of which no two tiles stack below the limit.
@@ -111,13 +115,13 @@ def test_tiles_are_as_equal_as_can_be() -> None:
 def test_a_tiled_access_goes_through_a_helper_that_checks_reads() -> None:
     helpers: list[str] = []
     tiling = tiled(70, 5)
-    read, write = read_text("input", tiling, helpers), write_text("output", tiling, helpers)
+    read, write = read_text("input", texture(tiling), helpers), write_text("output", texture(tiling), helpers)
     assert read.endswith("(input, x, y)") and write.endswith("(output, x, y, texel)")
     reading, writing = helpers
     assert "if (x < 0 || x >= 70 || y < 0 || y >= 5) return (float4)(0.0f);" in reading
     assert "write_imagef(image, (int2)(" in writing
     other: list[str] = []
-    assert read_text("input", tiled(70, 6), other) != read, "tilings share no helper"
+    assert read_text("input", texture(tiled(70, 6)), other) != read, "tilings share no helper"
 
 
 @given(st.integers(1, 80), st.integers(1, 80))

@@ -102,7 +102,7 @@ def test_the_plan_that_fits(tmp_path: Path) -> None:
     assert not any(model.plan_for("the device", other) for other in others)
     assert {f.name for f in fields(target)} == {  # a field that is added has to be compared too
         "limits", "kind", "compute_units", "half_images", "max_read_images", "half_arithmetic", "byte_images",
-        "local_memory_bytes", "images_in_buffers", "max_work_group",
+        "local_memory_bytes", "images_in_buffers", "max_work_group", "linear",
     }
 
 

@@ -36,7 +36,8 @@ PROBLEM = conv.Problem(1, 32, (14, 14), 64, (14, 14), (1, 1), (1, 1), (1, 1), (0
 PRODUCT = matmul.Problem(1, 3, 64, 40)
 SLOW, FAST = conv_candidates.candidates(PROBLEM, "gpu")[:2]
 HERE = "Vendor | GPU | OpenCL C 1.2 | driver 1"
-NAME = key(PROBLEM, Config())
+GPU = target()
+NAME = key(PROBLEM, Config(), GPU)
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_the_fastest_is_chosen(database: Database) -> None:
 
 def test_products_too(database: Database) -> None:
     fast = matmul.candidates(PRODUCT, "gpu")[-1]
-    database.record(HERE, key(PRODUCT, Config()), [Measured(fast, 1e-3)])
+    database.record(HERE, key(PRODUCT, Config(), GPU), [Measured(fast, 1e-3)])
     assert choice(database, PRODUCT).specialisation == fast
 
 
@@ -131,10 +132,10 @@ def test_old_files_are_read(database: Database) -> None:
 def test_half_products_of_old_files_are_summed_in_runs(database: Database) -> None:
     problem, half = replace(PROBLEM, sums="runs"), Config(float16=2)
     fast = next(c for c in conv_candidates.candidates(problem, "gpu") if c.half_quads)
-    older = key(problem, half).replace("sums='runs'", "half=True")
+    older = key(problem, half, GPU).replace("sums='runs'", "half=True")
     database.record(HERE, older, [Measured(fast, 1e-9)])
-    assert older != key(problem, half) and choice(database, problem, config=half).seconds == 1e-9
-    assert database.find(HERE, key(problem, half)) == [Measured(fast, 1e-9)]
+    assert older != key(problem, half, GPU) and choice(database, problem, config=half).seconds == 1e-9
+    assert database.find(HERE, key(problem, half, GPU)) == [Measured(fast, 1e-9)]
     assert choice(database, replace(problem, sums="half"), config=half).seconds is None
 
 
@@ -154,8 +155,8 @@ def test_verify_and_precision_judge_the_plan_that_load_runs(
     assert launch.choice is not None
     other = ranked(launch.choice.problem, prepared.target)[-1]
     for config in (Config(), Config(float16=1)):
-        made = [Measured(other, 1e-12)]
-        Database(default_path(model), new=True).record(device.key, key(launch.choice.problem, config), made)
+        name = key(launch.choice.problem, config, prepared.target)
+        Database(default_path(model), new=True).record(device.key, name, [Measured(other, 1e-12)])
     seen: list[Any] = []
 
     def look(*arguments: Any, **options: Any) -> Any:
