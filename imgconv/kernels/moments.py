@@ -27,7 +27,7 @@ from imgconv.kernels.target import Target
 
 TEXELS_OF_A_PART = 3
 PARTS_LAYOUT = Layout((0,), (1,), 2)
-GROUP, LARGE_GROUP = {"gpu": 128, "cpu": 16}, 256  # work items of a group; a CPU's are the lanes of its vectors
+GROUP, LARGE_GROUP = 128, 256  # work items of a group on a GPU; on a CPU each work item has a part of its own
 BESIDE = {"gpu": 8, "cpu": 16}  # adjacent texels that a group reads together, at most
 GROUPS_OF_A_UNIT, FEWEST_GROUPS = 8, {"gpu": 32, "cpu": 1}  # that keep a compute unit, and a device, busy
 FEWEST_STEPS = {"gpu": 8, "cpu": 256}  # of a work item; else it would read the parts for too few texels
@@ -132,8 +132,8 @@ def find_parts(
     if maker.walk <= LONGEST_WALK[target.kind] and not (maker.steps >= LONG and maker.count < target.compute_units):
         return None
     beside = 1 if maker.folded else min(BESIDE[target.kind], maker.count)
-    group = GROUP[target.kind] if target.kind == "cpu" or target.compute_units < LARGE_GPU else LARGE_GROUP
-    items = max(1, min(group, target.max_work_group) // beside)
+    group = min(LARGE_GROUP if target.compute_units >= LARGE_GPU else GROUP, target.max_work_group)
+    items = max(1, group // beside) if target.kind == "gpu" else 1
     groups = ceil(maker.count / beside)
     wanted = max(GROUPS_OF_A_UNIT * target.compute_units, FEWEST_GROUPS[target.kind])
     parts = min(ceil(wanted / groups), isqrt(maker.steps // READS), maker.steps // (items * FEWEST_STEPS[target.kind]))

@@ -200,7 +200,7 @@ def _row(parts: Parts) -> str:
 def _on_grid(maker: RowsMaker, parts: Parts, output: Placement) -> KernelSource:
     """The kernel of the emitted statements: a work group has `beside` rows and `items` work items for each.
 
-    Both are in one dimension, because a CPU's compiler makes vectors of work items along the first one only.
+    Both are in one dimension, with the rows next to each other: they read neighbours.
     """
     group, groups = parts.beside * parts.items, ceil(parts.count / parts.beside)
     row = _row(parts) if parts.count % parts.beside == 0 else f"min((int)({_row(parts)}), {parts.count - 1})"
