@@ -1,0 +1,80 @@
+"""Builds the player once, and runs it in processes of its own, with the drivers that Python finds."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy
+import pytest
+
+from imgconv.cl.device import LOADER_VARIABLES, _registered_drivers, _unregistered_drivers
+from imgconv.cl.loader import library as opencl_library
+
+ROOT = Path(__file__).parent.parent.parent
+HEADERS = ("CL/cl.h", "flatbuffers/flatbuffers.h")
+FOLDERS = ("/usr/include", "/usr/local/include")
+
+Play = Callable[..., dict[str, numpy.ndarray]]
+
+
+@pytest.fixture(scope="session")
+def built() -> Iterator[Path]:
+    """The folder of the build. Processes of one test run take turns."""
+    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    missing = [header for header in HEADERS if not any(Path(folder, header).exists() for folder in FOLDERS)]
+    if not (shutil.which("cmake") and compiler) or missing:
+        needed = ", ".join([*missing, *(name for name in ("cmake", "c++") if not shutil.which(name))])
+        pytest.skip(f"the player is not built without {needed}: install cmake g++ opencl-c-headers libflatbuffers-dev")
+    folder = ROOT / "build" / "native"
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        commands = ["cmake", "-S", ROOT / "native", "-B", folder], ["cmake", "--build", folder, "--parallel", "2"]
+        for command in commands:
+            done = subprocess.run(command, capture_output=True, text=True)
+            assert done.returncode == 0, done.stdout + done.stderr
+    yield folder
+
+
+@pytest.fixture(scope="session")
+def environment(built: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables with which a process finds the player, and the OpenCL library and drivers that Python uses."""
+    opencl = opencl_library()
+    assert opencl is not None
+    folder = tmp_path_factory.mktemp("opencl")
+    (folder / "libOpenCL.so").symlink_to(opencl._name)
+    variables = dict(os.environ, LD_LIBRARY_PATH=str(folder), IMGCONV_LIBRARY=str(built / "libimgconv.so"))
+    if not any(os.environ.get(name) for name in LOADER_VARIABLES):
+        vendors = folder / "vendors"
+        vendors.mkdir()
+        registered = _registered_drivers([Path(root, "etc/OpenCL/vendors") for root in ("/", sys.prefix)])
+        for number, driver in enumerate(dict.fromkeys([*registered, *_unregistered_drivers()])):
+            (vendors / f"{number}.icd").write_text(driver + "\n")
+        variables["OCL_ICD_VENDORS"] = str(vendors)
+    return variables
+
+
+@pytest.fixture
+def play(environment: dict[str, str], tmp_path: Path) -> Play:
+    """Runs lines of Python with `Player` of player.py; gives the arrays that they put into `results`."""
+
+    def run(lines: str, given: dict[str, numpy.ndarray] | None = None, **changed: str) -> dict[str, numpy.ndarray]:
+        numpy.savez(tmp_path / "given.npz", **(given or {}))
+        begin = "import numpy, sys\nfrom player import *\ngiven, results = dict(numpy.load('given.npz')), {}\n"
+        script = begin + textwrap.dedent(lines) + "\nnumpy.savez('results.npz', **results)\n"
+        variables = {**environment, "PYTHONPATH": str(Path(__file__).parent), **changed}
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}{done.stderr}"
+        with numpy.load(tmp_path / "results.npz") as found:
+            return dict(found)
+
+    return run

@@ -1,0 +1,134 @@
+"""The player's C interface through ctypes. It imports no imgconv: a process that uses it has no other OpenCL loader."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy
+
+STATUS = ("OK", "ARGUMENT", "FILE", "DEVICE", "UNFIT", "MEMORY", "BUILD", "RANGE", "BUSY", "UNSUPPORTED")
+
+
+class PlayerError(Exception):
+    """What a function of the player reported. status: one of STATUS."""
+
+    def __init__(self, status: str, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status, self.message = status, message
+
+
+class ErrorText(ctypes.Structure):
+    _fields_ = (("status", ctypes.c_int), ("message", ctypes.c_char * 1024))
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("dtype_name", ctypes.c_char_p),
+        ("rank", ctypes.c_size_t), ("shape", ctypes.POINTER(ctypes.c_int64)), ("bytes", ctypes.c_size_t),
+    )
+
+
+class Array(ctypes.Structure):
+    _fields_ = (("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("memory", ctypes.c_void_p))
+
+
+class Options(ctypes.Structure):
+    _fields_ = (
+        ("device", ctypes.c_char_p), ("cache_folder", ctypes.c_char_p), ("frames", ctypes.c_uint32),
+        ("profile", ctypes.c_int),
+    )
+
+
+LIBRARY = ctypes.CDLL(os.environ["IMGCONV_LIBRARY"])
+for _name in ("imgconv_input_count", "imgconv_output_count", "imgconv_launch_count"):
+    getattr(LIBRARY, _name).restype = ctypes.c_size_t
+for _name in ("imgconv_launch_name", "imgconv_replay"):
+    getattr(LIBRARY, _name).restype = ctypes.c_char_p
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Calls a function whose last argument is an imgconv_error."""
+    error = ErrorText()
+    if getattr(LIBRARY, name)(*arguments, ctypes.byref(error)):
+        raise PlayerError(STATUS[error.status], error.message.decode())
+
+
+def devices_json() -> str:
+    """What imgconv_devices_json gives."""
+    needed = ctypes.c_size_t()
+    call("imgconv_devices_json", None, ctypes.c_size_t(0), ctypes.byref(needed))
+    text = ctypes.create_string_buffer(needed.value)
+    call("imgconv_devices_json", text, needed, None)
+    return text.value.decode()
+
+
+class Player:
+    """An opened model. source: a path, or the content of a file."""
+
+    def __init__(
+        self, source: str | bytes, device: str | None = None, cache: str | None = None, frames: int = 0,
+        profile: bool = False,
+    ) -> None:
+        self._model = ctypes.c_void_p()
+        options = Options(device and device.encode(), cache and cache.encode(), frames, profile)
+        last = ctypes.byref(options), ctypes.byref(self._model)
+        if isinstance(source, str):
+            call("imgconv_open_file", source.encode(), *last)
+        else:
+            call("imgconv_open_memory", source, ctypes.c_size_t(len(source)), *last)
+        self.inputs, self.outputs = self._tensors("input"), self._tensors("output")
+
+    def _tensors(self, kind: str) -> dict[str, tuple[tuple[int, ...], str]]:
+        found, tensor = {}, Tensor()
+        for number in range(getattr(LIBRARY, f"imgconv_{kind}_count")(self._model)):
+            getattr(LIBRARY, f"imgconv_{kind}")(self._model, ctypes.c_size_t(number), ctypes.byref(tensor))
+            found[tensor.name.decode()] = tuple(tensor.shape[: tensor.rank]), tensor.dtype_name.decode()
+        return found
+
+    def close(self) -> None:
+        LIBRARY.imgconv_close(self._model)
+        self._model = ctypes.c_void_p()
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        made = self._new_outputs()
+        call("imgconv_run", self._model, self._given(inputs), _arrays(made.values()))
+        return made
+
+    def submit(self, inputs: Mapping[str, Any]) -> int:
+        frame = ctypes.c_uint64()
+        call("imgconv_submit", self._model, self._given(inputs), ctypes.byref(frame))
+        return frame.value
+
+    def wait(self, frame: int) -> dict[str, Any]:
+        made = self._new_outputs()
+        call("imgconv_wait", self._model, ctypes.c_uint64(frame), _arrays(made.values()))
+        return made
+
+    def reset(self) -> None:
+        call("imgconv_reset", self._model)
+
+    def profile(self, inputs: Mapping[str, Any]) -> list[tuple[str, float]]:
+        count = LIBRARY.imgconv_launch_count(self._model)
+        seconds = (ctypes.c_double * count)()
+        call("imgconv_profile", self._model, self._given(inputs), seconds)
+        names = [LIBRARY.imgconv_launch_name(self._model, ctypes.c_size_t(n)).decode() for n in range(count)]
+        return list(zip(names, seconds, strict=True))
+
+    @property
+    def replay(self) -> str:
+        return str(LIBRARY.imgconv_replay(self._model).decode())
+
+    def _given(self, inputs: Mapping[str, Any]) -> Any:
+        self._kept = [numpy.ascontiguousarray(inputs[name], dtype) for name, (_, dtype) in self.inputs.items()]
+        return _arrays(self._kept)
+
+    def _new_outputs(self) -> dict[str, Any]:
+        return {name: numpy.zeros(shape, dtype) for name, (shape, dtype) in self.outputs.items()}
+
+
+def _arrays(arrays: Any) -> Any:
+    listed: Sequence[Any] = list(arrays)
+    return (Array * len(listed))(*(Array(each.ctypes.data, each.nbytes, None) for each in listed))

@@ -1,0 +1,91 @@
+"""Damaged and made-up files: the player refuses them or gives the right results; it never crashes."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from graphs import const, numbers
+
+import imgconv
+from imgconv.cl.device import DeviceInfo
+from imgconv.stored import compiled_file
+from imgconv.tensor import Tensor, build_graph
+
+Play = Callable[..., dict[str, Any]]
+X = numbers(1, 3, 9, 7)
+
+
+@pytest.fixture(scope="module")
+def path(device: DeviceInfo, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    x = Tensor.input("x", X.shape)
+    y = x.conv2d(const(6, 3, 3, 3), const(6), padding=1).relu()
+    graph = build_graph({"y": y, "labels": Tensor.constant(numpy.arange(5))}, [x])
+    path = tmp_path_factory.mktemp("saved") / "m.imgconv"
+    imgconv.load(graph, device=device).save(path)
+    return path
+
+
+def damaged(content: bytes) -> Iterator[bytes]:
+    """Cut at every 1 % of its length, and with one byte changed at 200 places."""
+    for percent in range(100):
+        yield content[: len(content) * percent // 100]
+    generator = random.Random(0)
+    for _ in range(200):
+        at = generator.randrange(len(content))
+        yield content[:at] + bytes([content[at] ^ generator.randrange(1, 256)]) + content[at + 1 :]
+
+
+def test_damage_is_found(device: DeviceInfo, path: Path, play: Play, tmp_path: Path) -> None:
+    """From a file and from memory, which need not be aligned."""
+    for number, content in enumerate(damaged(path.read_bytes())):
+        (tmp_path / f"{number}").write_bytes(content)
+    lines = f"""
+        from pathlib import Path
+        whole = Path({str(path)!r}).read_bytes()
+        expected, refused = Player(whole, "{device.index}").run(given), 0
+        for number in range(300):
+            name = str(number)
+            try:
+                model = Player(Path(name).read_bytes() if number % 2 else name, "{device.index}")
+            except PlayerError as error:
+                assert error.status == "FILE", error
+                assert number % 2 or f"file '{{number}}'" in error.message, error
+                refused += 1
+            else:
+                found = model.run(given)
+                assert all(found[name].tobytes() == expected[name].tobytes() for name in expected)
+                model.close()
+        results["refused"] = numpy.array(refused)
+    """
+    assert play(lines, {"x": X})["refused"] > 200
+
+
+def test_a_file_that_needs_a_newer_reader(
+    device: DeviceInfo, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = Tensor.input("x", X.shape)
+    monkeypatch.setattr(compiled_file, "NEEDS", 2)
+    imgconv.load(build_graph({"y": x * 2}, [x]), device=device).save(tmp_path / "m")
+    lines = """
+        try:
+            Player("m")
+        except PlayerError as error:
+            assert error.status == "FILE" and "for readers of version 2, this library reads 1" in error.message, error
+        else:
+            assert False
+    """
+    play(lines)
+
+
+@pytest.mark.models
+def test_made_up_files_with_sanitizers(built: Path, path: Path) -> None:
+    """100,000 files, half of them with right checksums, under the sanitizers of address and of undefined behaviour."""
+    subprocess.run(["cmake", "--build", built, "--target", "fuzz-reader"], check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run([built / "fuzz-reader", path, "100000"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,349 @@
+"""The player in native/: the same bits as Python on the same driver, and an error for what it cannot run."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from graphs import const, numbers
+from published import REAL, needs_models
+
+import imgconv
+from imgconv.cl.device import DeviceInfo, list_devices
+from imgconv.graph.nodes import Graph
+from imgconv.running.target import target_of
+from imgconv.stored.compiled_file import PlanFor, save_model
+from imgconv.tensor import Tensor, build_graph, concatenate, less
+from models import build
+
+ROOT = Path(__file__).parent.parent.parent
+Play = Callable[..., dict[str, Any]]
+X = numbers(1, 3, 9, 7)
+SETTINGS: list[dict[str, Any]] = [{}, {"float16": 1}, {"float16": 2}, {"max_image": 64}]
+NETWORKS: dict[str, dict[str, Any]] = {
+    "squeezenet": {"size": 64}, "mobilenet_v3_small": {"size": 64}, "conv_gru": {"size": 64},
+}
+
+
+def network() -> Graph:
+    """Every kind of node, a constant output, an index output."""
+    x = Tensor.input("x", X.shape)
+    kept = x.conv2d(const(6, 3, 3, 3), const(6), padding=1).relu()
+    pooled = concatenate([kept.max_pool(2, 2), kept.slice(2, 0, 4).slice(3, 0, 3).exp()], 1)
+    scores = pooled.global_average_pool().flatten().linear(const(5, 12))
+    return build_graph({"y": scores.softmax(1), "kept": kept, "labels": Tensor.constant(numpy.arange(5))}, [x])
+
+
+def loaded(graph: Any, device: DeviceInfo, settings: dict[str, Any]) -> imgconv.Model:
+    if settings.get("float16") == 2 and not device.fp16_arithmetic:
+        pytest.skip("the device does not compute in half")
+    return imgconv.load(graph, device=device, **settings)
+
+
+def drawn(model: imgconv.Model) -> dict[str, Any]:
+    random = numpy.random.default_rng(3)
+    return {
+        name: (random.random(v.shape) * (255 if v.dtype == "uint8" else 1)).astype(v.dtype)
+        for name, v in model.inputs.items()
+    }
+
+
+def assert_same_bits(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        assert found[name].dtype == array.dtype and found[name].shape == array.shape
+        assert found[name].tobytes() == numpy.ascontiguousarray(array).tobytes(), name
+
+
+def check(model: imgconv.Model, device: DeviceInfo, play: Play, path: Path) -> None:
+    inputs = drawn(model)
+    expected = model.run(inputs)
+    model.save(path)
+    found = play(f"results.update(Player({str(path)!r}, '{device.index}').run(given))", inputs)
+    assert_same_bits(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [*(("squeezenet", each) for each in SETTINGS), ("mobilenet_v3_small", {}), ("conv_gru", {"float16": 1})],
+)
+def test_the_same_bits_as_python(
+    device: DeviceInfo, play: Play, tmp_path: Path, name: str, settings: dict[str, Any]
+) -> None:
+    check(loaded(build(name, **NETWORKS[name]), device, settings), device, play, tmp_path / "m")
+
+
+@pytest.mark.models
+@needs_models
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("path", sorted(REAL.glob("*/*.onnx")) if REAL.name else [], ids=lambda path: path.parent.name)
+def test_real_models(device: DeviceInfo, play: Play, tmp_path: Path, path: Path, settings: dict[str, Any]) -> None:
+    check(loaded(path, device, settings), device, play, tmp_path / "m")
+
+
+@pytest.mark.parametrize("settings", [{}, {"float16": 1}, {"max_image": 8}], ids=str)
+def test_every_kind_of_node(device: DeviceInfo, play: Play, tmp_path: Path, settings: dict[str, Any]) -> None:
+    check(loaded(network(), device, settings), device, play, tmp_path / "m")
+
+
+def test_a_picture(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    model = imgconv.load(build("squeezenet", size=64), device=device).preprocess((50, 70), "rgb", scale=1 / 255)
+    check(model, device, play, tmp_path / "m")
+
+
+def test_a_state_over_50_frames(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    """In order, replayed by frames in flight, and once more after a reset."""
+    x, state = Tensor.input("x", (1, 4, 5, 5)), Tensor.input("state", (1, 4, 5, 5))
+    after = (state * 0.5 + x.conv2d(const(4, 4, 3, 3), padding=1)).tanh()
+    model = imgconv.load(build_graph({"after": after, "y": after * 2}, [x, state]), device=device)
+    stream = model.stream({"after": "state"})
+    frames = numbers(50, 1, 4, 5, 5)
+    expected = numpy.stack([stream.run({"x": frame})["y"] for frame in frames])
+    plan = PlanFor(stream.plan, device.key, target_of(device))
+    save_model(tmp_path / "m", model._last.graph, model.config, [plan])
+    lines = f"""
+        model = Player({str(tmp_path / "m")!r}, "{device.index}", frames=3)
+        results["run"] = numpy.stack([model.run(dict(x=frame))["y"] for frame in given["x"]])
+        model.reset()
+        waiting, found = [], []
+        for frame in given["x"]:
+            if len(waiting) == 3:
+                found.append(model.wait(waiting.pop(0))["y"])
+            waiting.append(model.submit(dict(x=frame)))
+        results["submit"] = numpy.stack(found + [model.wait(each)["y"] for each in waiting])
+        model.close()
+    """
+    found = play(lines, {"x": frames})
+    assert_same_bits(found, {"run": expected, "submit": expected})
+
+
+def test_integers(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    """Converted as Python converts them; refused where a float does not hold them."""
+    i, f, b = Tensor.input("i", (4,), "int64"), Tensor.input("f", (4,)), Tensor.input("b", (4,), "bool")
+    outputs = {
+        "sum": i + i, "whole": f.cast("int32"), "both": b.cast("float32") + f, "less": less(f, 1.0),
+        "small": f.cast("int8"),
+    }
+    model = imgconv.load(build_graph(outputs, [i, f, b]), device=device)
+    inputs = {
+        "i": numpy.array([-3, 0, 7, 2**20]), "f": numpy.array([-2.5, 0, 1.5, 100], "f4"),
+        "b": numpy.array([1, 0, 0, 1], bool),
+    }
+    expected = model.run(inputs)
+    model.save(tmp_path / "m")
+    lines = f"""
+        model = Player({str(tmp_path / "m")!r}, "{device.index}")
+        results.update(model.run(given))
+        for name, wrong in (("i", 2**24 + 1), ("i", -2**24 - 1), ("i", -2**63)):
+            try:
+                model.run({{**given, name: numpy.full(4, wrong)}})
+            except PlayerError as error:
+                assert error.status == "RANGE" and str(wrong) in error.message, error
+            else:
+                assert False, wrong
+        try:
+            model.run({{**given, "f": numpy.full(4, numpy.nan, "f4")}})
+        except PlayerError as error:
+            assert error.status == "RANGE", error
+        else:
+            assert False, "NaN is no integer"
+    """
+    assert_same_bits(play(lines, inputs), expected)
+
+
+def test_what_the_host_moves_is_refused(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    i = Tensor.input("i", (4,), "int64")
+    imgconv.load(build_graph({"o": i.reshape(2, 2), "p": i * 2}, [i]), device=device).save(tmp_path / "m")
+    assert_refused(play, tmp_path / "m", device.index, "UNSUPPORTED", "output 'o' is made of integers")
+
+
+def assert_refused(play: Play, path: Path, device: int, status: str, message: str, **changed: str) -> None:
+    lines = f"""
+        try:
+            Player({str(path)!r}, "{device}")
+        except PlayerError as error:
+            assert error.status == {status!r} and {message!r} in error.message, error
+        else:
+            assert False, "it was not refused"
+    """
+    play(lines, **changed)
+
+
+def test_arguments_that_do_not_fit(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    model = imgconv.load(network(), device=device)
+    model.save(tmp_path / "m")
+    lines = f"""
+        def refused(status, work):
+            try:
+                work()
+            except PlayerError as error:
+                assert error.status == status, error
+            else:
+                assert False
+        model = Player({str(tmp_path / "m")!r}, "{device.index}", frames=1)
+        refused("ARGUMENT", lambda: model.run(dict(x=given["x"][:, :2])))
+        refused("ARGUMENT", lambda: model.wait(1))
+        refused("ARGUMENT", lambda: call("imgconv_run", model._model, None, None))
+        refused("ARGUMENT", lambda: call("imgconv_run", None, None, None))
+        refused("ARGUMENT", lambda: model.profile(given))
+        frame = model.submit(given)
+        refused("BUSY", lambda: model.submit(given))
+        results.update(model.wait(frame))
+        refused("ARGUMENT", lambda: model.wait(frame))
+        refused("FILE", lambda: Player("/dev/null"))
+        refused("FILE", lambda: Player("no/such/file"))
+        timed = Player({str(tmp_path / "m")!r}, "{device.index}", profile=True).profile(given)
+        assert len(timed) == {len(model.plan.launches)} and min(seconds for _, seconds in timed) >= 0
+    """
+    assert_same_bits(play(lines, {"x": X}), model.run({"x": X}))
+
+
+def test_the_devices(play: Play) -> None:
+    found = play("results['json'] = numpy.array(devices_json())")
+    listed = json.loads(str(found["json"]))["devices"]
+    defaults = [each.pop("default") for each in listed]
+    assert json.loads(json.dumps([asdict(each) for each in list_devices()])) == listed
+    assert sum(defaults) == 1
+
+
+# Devices that do not fit
+
+def test_no_library(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    """A dlopen that finds no OpenCL."""
+    imgconv.load(network(), device=device).save(tmp_path / "m")
+    (tmp_path / "none.c").write_text(
+        "void *dlopen(const char *name, int flags) { (void)name; (void)flags; return 0; }\n"
+    )
+    command = ["c++", "-x", "c", "-shared", "-fPIC", "-o", tmp_path / "none.so", tmp_path / "none.c"]
+    subprocess.run(command, check=True)
+    lines = f"import subprocess, os; subprocess.run([{str(ROOT / 'build/native/imgconv-run')!r}, 'm']," + (
+        " env={**os.environ, 'LD_PRELOAD': './none.so'}, check=False, stderr=open('log', 'w'))"
+    )
+    play(lines)
+    assert "no OpenCL 1.2 library is found" in (tmp_path / "log").read_text()
+
+
+def test_no_device(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    imgconv.load(network(), device=device).save(tmp_path / "m")
+    (tmp_path / "none").mkdir()
+    changed = {"OCL_ICD_VENDORS": str(tmp_path / "none"), "OCL_ICD_FILENAMES": ""}
+    assert_refused(play, tmp_path / "m", 0, "DEVICE", "no OpenCL device is found", **changed)
+
+
+def test_a_device_with_smaller_images(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    width = device.max_image_width
+    large = replace(device, max_image_width=4 * width, image_row_alignment=0, driver_version="theirs")
+    x = Tensor.input("x", (1, 4, 2, 2 * width))
+    graph = build_graph({"y": x.conv2d(const(4, 4, 1, 1)).max_pool(2, 2)}, [x])
+    imgconv.load(graph, device=device).save(tmp_path / "m", targets=[large])
+    wanted = f"image width in texels: the plan takes {2 * width}, the device has {width}"
+    assert_refused(play, tmp_path / "m", device.index, "UNFIT", wanted)
+
+
+def test_a_plan_for_each_of_two_devices(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    """The plan of another device of the same limits runs, and the device's own one is preferred."""
+    other = replace(device, driver_version="theirs")
+    model = imgconv.load(network(), device=device)
+    model.save(tmp_path / "m", targets=[other])
+    found = play(f"results.update(Player({str(tmp_path / 'm')!r}, '{device.index}').run(given))", {"x": X})
+    assert_same_bits(found, model.run({"x": X}))
+
+
+# The folder of programs
+
+def test_programs_are_kept(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    """A second open compiles nothing; damaged entries, and folders that cannot be used, only cost time."""
+    model = imgconv.load(network(), device=device)
+    model.save(tmp_path / "m", targets=[device])  # without the driver's programs
+    expected, folder = model.run({"x": X}), tmp_path / "programs"
+    folder.mkdir()
+    start = f"results.update(Player({str(tmp_path / 'm')!r}, '{device.index}', cache=CACHE).run(given))"
+
+    def run(cache: object) -> None:
+        assert_same_bits(play(start.replace("CACHE", repr(str(cache))), {"x": X}), expected)
+
+    run(folder)
+    kept = {path: path.read_bytes() for path in folder.iterdir()}
+    written = {path: path.stat().st_mtime_ns for path in kept}
+    assert kept and all(path.suffix == ".program" for path in kept)
+    run(folder)
+    assert written == {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    for damage in (lambda c: c[: len(c) // 2], lambda c: c[:-1] + bytes([c[-1] ^ 1]), lambda c: b""):
+        for path, content in kept.items():
+            path.write_bytes(damage(content))
+        run(folder)
+        assert {path.read_bytes()[:12] for path in folder.iterdir()} == {c[:12] for c in kept.values()}
+    for unusable in (tmp_path / "m", tmp_path / "no" / "folder", "/proc", "/dev/null"):
+        run(unusable)
+
+
+def test_a_full_disk(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    """Files may have 1000 bytes: no program is kept, and nothing half-written stays."""
+    model = imgconv.load(network(), device=device)
+    model.save(tmp_path / "m", targets=[device])
+    (tmp_path / "programs").mkdir()
+    limit = (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+    lines = f"""
+        import resource, signal
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, {limit})
+        model = Player({str(tmp_path / "m")!r}, "{device.index}", cache="programs")
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        results.update(model.run(given))
+    """
+    assert_same_bits(play(lines, {"x": X}), model.run({"x": X}))
+    assert not list((tmp_path / "programs").iterdir())
+
+
+def test_two_processes_at_once(
+    device: DeviceInfo, environment: dict[str, str], built: Path, tmp_path: Path
+) -> None:
+    model = imgconv.load(network(), device=device)
+    model.save(tmp_path / "m", targets=[device])
+    numpy.save(tmp_path / "x.npy", X)
+    for name, array in model.run({"x": X}).items():
+        numpy.save(tmp_path / f"{name}.npy", array)
+    (tmp_path / "programs").mkdir()
+    command = [built / "imgconv-run", "m", "--device", str(device.index), "--cache", "programs", "--input", "x=x.npy"]
+    command += [text for name in model.outputs for text in ("--reference", f"{name}={name}.npy")]
+    started = [subprocess.Popen(command, cwd=tmp_path, env=environment) for _ in range(2)]
+    assert [process.wait(120) for process in started] == [0, 0]
+
+
+def test_two_threads_and_two_models(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    model = imgconv.load(network(), device=device)
+    model.save(tmp_path / "m", targets=[device])
+    lines = f"""
+        from concurrent.futures import ThreadPoolExecutor
+        def work(number):
+            model = Player({str(tmp_path / "m")!r}, "{device.index}")
+            return [model.run(given)["y"] for _ in range(10)] + [shared.wait(shared.submit(given))["y"]]
+        shared = Player({str(tmp_path / "m")!r}, "{device.index}", frames=4)
+        with ThreadPoolExecutor(4) as pool:
+            results["y"] = numpy.concatenate([numpy.stack(each) for each in pool.map(work, range(4))])
+    """
+    expected = model.run({"x": X})["y"]
+    assert_same_bits(play(lines, {"x": X}), {"y": numpy.stack([expected] * 44)})
+
+
+def test_the_header_is_made_from_the_schema(tmp_path: Path) -> None:
+    flatc = shutil.which("flatc")
+    if flatc is None or "2.0.8" not in subprocess.run([flatc, "--version"], capture_output=True, text=True).stdout:
+        pytest.skip("it was made by flatc 2.0.8")
+    schema = ROOT / "imgconv" / "stored" / "model.fbs"
+    subprocess.run([flatc, "--cpp", "-o", tmp_path, schema], check=True)
+    made = (tmp_path / "model_generated.h").read_text()
+    begin, end = made.index("// Ensure the included"), made.index('"Non-compatible')
+    made = made[:begin] + made[made.index("\n", end) + 1 :]
+    assert made == (ROOT / "native" / "generated" / "model_generated.h").read_text()
+
+
