@@ -11,9 +11,10 @@ from math import ceil, prod
 import numpy
 
 from imgconv.kernels.conv import (
-    LOCAL_BYTES, Keep, Problem, Specialisation, by_taps, kept_size, staged_quads, staged_texels, sums_of, taps_of,
-    tile_size, work_items,
+    LOCAL_BYTES, Keep, Problem, Specialisation, by_taps, kept_size, staged_quads, sums_of, taps_of, tile_size,
+    work_items,
 )
+from imgconv.kernels.conv_staging import WINOGRAD_TILES, staged_candidates
 from imgconv.kernels.costs import LARGE_GPU, CpuCosts, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
 from imgconv.kernels.gpu_time import WAVE, Gpu, LaunchWork, gpu_with, time_of
 from imgconv.kernels.layout import LANES
@@ -38,14 +39,6 @@ BLOCKS_ON_SMALL_GPU = (
 PARTS_ON_SMALL_GPU, SHARED_WAVES, NARROW_ITEMS = (1, 2, 4, 8, 16), 128, 2048
 # Further ones for sums in half, of which a work item can hold more.
 BLOCKS_IN_HALF = ((7, 2, 2), (8, 2, 1))
-# Blocks of work groups that stage weights and input in local memory, by what they keep of the input there.
-STAGED_BLOCKS = {
-    "texel": ((4, 1, 1), (4, 1, 2), (8, 1, 1), (4, 2, 1), (4, 4, 1), (8, 2, 1)),
-    "line": ((4, 1, 1), (4, 1, 2), (4, 2, 1), (4, 2, 2), (4, 1, 4), (8, 1, 4)),
-}
-WINOGRAD_TILES = (2, 4)
-# A dilation from which on work groups may stage one position of a window at once.
-FAR_APART = 4
 # An image width that every device allows. Longer rows of weights are cut into tiles, which make each read slower.
 SAFE_WIDTH = 1 << 14
 
@@ -122,7 +115,7 @@ def _on_gpu(problem: Problem) -> Iterator[Specialisation]:
         yield replace(made, local_size=_work_group(problem, made), weights="buffer")
         yield from _alone_and_shared(problem, made)
     if not problem.depthwise and problem.phase_size[1] > 1:
-        yield from _staged(problem)
+        yield from staged_candidates(problem)
 
 
 def _on_small_gpu(problem: Problem) -> Iterator[Specialisation]:
@@ -167,51 +160,6 @@ def _alone_and_shared(problem: Problem, made: Specialisation) -> Iterator[Specia
         # Compilers unroll the few remaining steps of a sum. In half they also move all reads to the front.
         shared = replace(made, parts=parts, half_quads=min(1, made.half_quads))
         yield replace(shared, local_size=_work_group(problem, shared))
-
-
-def _staged(problem: Problem) -> Iterator[Specialisation]:
-    """Candidates whose work groups stage weights and input in local memory."""
-    keep: Keep = "texel" if problem.window[1] == 1 else "line"
-    tiles = (0, *WINOGRAD_TILES) if problem.window[1] == 3 else (0,)
-    for block, tile in itertools.product(STAGED_BLOCKS[keep], tiles):
-        yield _staging(problem, block, keep, tile)
-    # Windows of which neighbouring outputs share few texels.
-    if keep == "line" and (max(problem.dilations) >= FAR_APART or problem.strides == problem.window):
-        for block in STAGED_BLOCKS["texel"]:
-            yield _staging(problem, block, "texel")
-
-
-def _staging(problem: Problem, block: tuple[int, int, int], keep: Keep, winograd: int = 0) -> Specialisation:
-    """The candidate with a block and its work group."""
-    length, height, each = block
-    made = Specialisation(
-        length, min(problem.phase_size[0], height), min(each, problem.group_output_quads), keep, "local",
-        float_coordinates=True, winograd=winograd,
-    )
-    return replace(made, local_size=_staging_group(problem, made))
-
-
-def _staging_group(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]:
-    """A work group of 128 items with few idle ones, which stages few texels for each input quad."""
-    blocks = work_items(problem, chosen)
-
-    def started(group: tuple[int, int, int]) -> int:
-        return prod(round_up(n, size) for n, size in zip(blocks, group, strict=True))
-
-    def rank(group: tuple[int, int, int]) -> tuple[int, ...]:
-        staged = staged_texels(problem, replace(chosen, local_size=group))
-        if chosen.keep == "texel":
-            # Local memory serves items that read the same address at once. In a wave two items wide, these are reads
-            # of texels and of weights. Weights come from a buffer, faster than texels. A tenth more items, or half a
-            # texel more for each item, matter less.
-            return 10 * started(group) // fewest, staged // 64, abs(group[0] - 2), -group[1]
-        # In narrower groups, several rows read the same bank of local memory.
-        return started(group), group[0] < 4, staged // 8, abs(group[0] - 8)
-
-    sizes = (1, 2, 4, 8, 16, 32) if chosen.keep == "texel" else (1, 2, 4, 8, 16)
-    groups = [group for group in itertools.product(sizes, sizes, sizes) if prod(group) == 128]
-    fewest = min(map(started, groups))
-    return min(groups, key=rank)
 
 
 def _half_quads(problem: Problem) -> int:
