@@ -33,6 +33,8 @@ IMAGE_BASE_ADDRESS_ALIGNMENT = 0x104B
 # frames. The priority is left to the system: a higher one delays what the screen shows.
 PERFORMANCE_HINTS = {"cl_qcom_perf_hint": (0x40C2, 0x40C3)}  # CL_CONTEXT_PERF_HINT_QCOM, CL_PERF_HINT_HIGH_QCOM
 CONTEXT_PLATFORM = 0x1084
+QUALCOMM = 0x5143  # CL_DEVICE_VENDOR_ID
+UNKNOWN_COMPUTE_UNITS, COMPUTE_UNITS_OF_ADRENO = 9999, 2  # an Adreno has 1 to 6
 NVIDIA_DRIVER = "libnvidia-opencl.so.1"
 # Each names the folder of all drivers. OCL_ICD_FILENAMES does not: Khronos's loader adds the drivers that it names to
 # the others, and ocl-icd, which pyopencl's wheels contain, does not know it.
@@ -350,7 +352,7 @@ def _describe(index: int, device: cl.Device) -> DeviceInfo:
         max_image_layers=device.image_max_array_size if images else 0,
         max_read_images=device.max_read_image_args if images else 0,
         max_write_images=device.max_write_image_args if images else 0,
-        compute_units=device.max_compute_units,
+        compute_units=_compute_units(device),
         max_work_group_size=device.max_work_group_size,
         max_work_item_sizes=tuple(device.max_work_item_sizes),
         local_memory_bytes=device.local_mem_size,
@@ -366,6 +368,12 @@ def _describe(index: int, device: cl.Device) -> DeviceInfo:
         shares_memory=bool(device.host_unified_memory),
         **_image_alignment(device, extensions),
     )
+
+
+def _compute_units(device: cl.Device) -> int:
+    """CL_DEVICE_MAX_COMPUTE_UNITS. Mesa's driver for Adreno does not know the number and says 9999."""
+    units: int = device.max_compute_units
+    return COMPUTE_UNITS_OF_ADRENO if device.vendor_id == QUALCOMM and units == UNKNOWN_COMPUTE_UNITS else units
 
 
 def _image_alignment(device: cl.Device, extensions: tuple[str, ...]) -> dict[str, int]:

@@ -10,6 +10,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pyopencl as cl
 import pytest
@@ -255,6 +256,12 @@ def test_missing_pyopencl_is_a_device_error(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 # Devices
+
+
+@pytest.mark.parametrize(("vendor", "reported", "known"), [(0x5143, 9999, 2), (0x5143, 3, 3), (0x10DE, 9999, 9999)])
+def test_mesa_does_not_know_the_compute_units_of_an_adreno(vendor: int, reported: int, known: int) -> None:
+    made = SimpleNamespace(vendor_id=vendor, max_compute_units=reported)
+    assert device_module._compute_units(cast(cl.Device, made)) == known
 
 
 def test_device_is_described(device: DeviceInfo) -> None:
