@@ -393,10 +393,13 @@ def _work_on_small_gpu(problem: Problem, chosen: Specialisation, gpu: Gpu, costs
 def _reads_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:
     """Texture reads of a work item on a small GPU.
 
-    Mesa's compiler unrolls the window's columns and merges reads of one texel. So keep='texel' has as many reads as
-    'line', in an order that needs fewer registers. A depthwise window is unrolled completely.
+    Mesa's compiler unrolls the window's columns, if they are not too much code, and merges reads of one texel. So
+    keep='texel' has as many reads as 'line', in an order that needs fewer registers. A depthwise window is unrolled
+    completely.
     """
     merged = replace(chosen, keep="window" if problem.depthwise else "line") if chosen.keep != "window" else chosen
+    if not problem.depthwise and problem.window[1] * sums_of(chosen) * problem.input_lanes > costs.unrolled:
+        merged = chosen
     weights = weight_reads(problem, chosen) * (costs.tiles if _rows_of_weights_are_cut(problem, chosen) else 1)
     return texel_reads(problem, merged) + weights
 

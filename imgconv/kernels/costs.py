@@ -154,6 +154,7 @@ class SmallGpuCosts(DeviceCosts):
     depthwise_line: int = 40  # texels of a line and of sums, if that loop stays
     depthwise_window: int = 45  # texels of an unrolled window
     depthwise_sums: int = 8  # texels of sums, with an unrolled window; if they are half, `sums`
+    unrolled: int = 200  # multiply-adds of texels in a loop over a window's columns; above it, the loop stays
     registers_besides: int = 6  # registers of four floats, besides those of held texels
     held_by_1x1: int = 42  # texels of sums, input and weights, with a 1x1 window
     sums_in_half: int = 28  # texels of sums in half, with a 1x1 window
