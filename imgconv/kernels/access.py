@@ -88,10 +88,13 @@ def coordinates(tiling: Tiling) -> str:
     return f"(int4)({x}, {y}, {layer}, 0)" if tiling.layers > 1 else f"(int2)({x}, {y})"
 
 
-def read_function(texture: Texture, inside: bool = False, half: bool = False) -> tuple[str, str]:
+def read_function(
+    texture: Texture, inside: bool = False, half: bool = False, zeros: bool = True
+) -> tuple[str, str]:
     """The name and the definition of the function that reads a texel of a tiled or linear grid, zero outside of it.
 
-    inside: every read is inside the grid. half: the result is a half4; only for linear grids.
+    For linear grids only: inside: every read is inside the grid. half: the result is a half4. zeros: reads outside must
+    give zero. If not, they give the nearest texel, because CPU compilers make faster code of reads without branches.
     """
     tiling, kind = texture.tiling, "half4" if half else "float4"
     if tiling.linear:
@@ -99,8 +102,9 @@ def read_function(texture: Texture, inside: bool = False, half: bool = False) ->
         if half:
             load = "vload4(n, image)" if texture.dtype == "float16" else f"convert_half4({load})"
         name = f"read_linear_{texture.dtype}_{tiling.width}x{tiling.height}"
-        name += ("_as_half" if half else "") + ("_inside" if inside else "")
-        body = f"const int n = y * {tiling.width} + x;\n  return {load}"
+        name += ("_as_half" if half else "") + ("_inside" if inside else "" if zeros else "_nearest")
+        x, y = ("x", "y") if inside or zeros else (f"min(x, {tiling.width - 1})", f"clamp(y, 0, {tiling.height - 1})")
+        body = f"const int n = {y} * {tiling.width} + {x};\n  return {load}"
     else:
         name = f"read_tiled_{_signature(tiling)}"
         body = f"return read_imagef(image, TEXEL, {coordinates(tiling)})"
@@ -108,7 +112,7 @@ def read_function(texture: Texture, inside: bool = False, half: bool = False) ->
     return name, (
         f"#ifndef HAVE_{name}\n#define HAVE_{name}\n"
         f"inline {kind} {name}({image_type(texture)} image, int x, int y) {{\n"
-        f"{'' if inside else test}  {body};\n}}\n#endif\n"
+        f"{'' if inside or not zeros else test}  {body};\n}}\n#endif\n"
     )
 
 
@@ -130,13 +134,13 @@ def write_function(texture: Texture) -> tuple[str, str]:
 
 def read_text(
     image: str, texture: Texture, helpers: list[str], inside: bool = False, half: bool = False, centre: bool = False,
-    past: tuple[bool, bool] = (True, True),
+    past: tuple[bool, bool] = (True, True), before: bool = True,
 ) -> str:
     """The text that reads texel (x, y) of a texture's grid. Adds a helper function that it calls to `helpers`.
 
     inside: every read is inside the grid, so that none needs the sampler's border. half: the result is a half4.
     centre: x and y are floats, the texel's centre; the texture must be an image of one tile. past: for x and for y,
-    whether a read past the end of the grid must give zero.
+    whether a read past the end of the grid must give zero. before: whether one before its start must, or has x < 0.
     """
     tiling = texture.tiling
     if tiling.is_one_image:
@@ -147,7 +151,9 @@ def read_text(
             for name, size, tested in (("x", tiling.width, past[0]), ("y", tiling.height, past[1]))
         )
         return f"read_image{'h' if half else 'f'}({image}, {sampler}({where})({x}, {y}))"
-    name, definition = read_function(texture, inside and tiling.linear, half and tiling.linear)
+    name, definition = read_function(
+        texture, inside and tiling.linear, half and tiling.linear, before or any(past) or not tiling.linear
+    )
     helpers.append(definition)
     return f"convert_half4({name}({image}, x, y))" if half and not tiling.linear else f"{name}({image}, x, y)"
 

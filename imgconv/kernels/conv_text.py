@@ -128,12 +128,12 @@ def _input_access(
     assert isinstance(x.storage, Texture)
     inside, tiling = _reads_inside(problem, chosen), x.storage.tiling
     centre = chosen.float_coordinates and tiling.is_one_image and not inside
-    past = _reads_past(problem, chosen)
+    past, before = _reads_past(problem, chosen), _reads_before(problem)
     return {
         "INPUT_IMAGE": image_type(x.storage), "INPUT_PITCH": x.layout.quads(x.storage.shape),
         "INPUT_OFFSET": first_quad(node, x),
         "COORDINATE": "float" if centre else "int", "TEXEL_CENTRE": "0.5f" if centre else 0,
-        "READ_INPUT(x, y)": read_text("input", x.storage, helpers, inside, problem.half, centre, past),
+        "READ_INPUT(x, y)": read_text("input", x.storage, helpers, inside, problem.half, centre, past, before),
     }
 
 
@@ -195,6 +195,11 @@ def _reads_inside(problem: Problem, chosen: Specialisation) -> bool:
         whole = problem.phase_size[axis] % block == 0
         fits.append(whole and problem.pads[axis] <= 0 and last < problem.input_size[axis])
     return all(fits) and problem.phases == (1, 1) and not chosen.waits
+
+
+def _reads_before(problem: Problem) -> bool:
+    """Whether an output needs zeros before the first column, or above the first row, of the input."""
+    return max(problem.pads) > 0 or problem.phases != (1, 1)
 
 
 def _reads_past(problem: Problem, chosen: Specialisation) -> tuple[bool, bool]:

@@ -200,3 +200,16 @@ def test_width_and_height_limits_are_not_confused() -> None:
     assert tiled(64, 16, limits).tiles == 1
     assert tiled(100, 8, limits).image_size == (50, 16)
     assert tiled(20, 40, limits).image_size == (60, 14)
+
+
+def test_a_linear_read_tests_only_what_must_give_zero() -> None:
+    linear = texture(choose_tiling(70, 5, None, "t", (70, 5)))
+    helpers: list[str] = []
+    assert linear.tiling.linear and image_type(linear) == "__global const float4 *"
+    for inside, past, before, tests, address in (
+        (False, True, True, True, "y * 70 + x"), (False, False, True, True, "y * 70 + x"),
+        (True, True, True, False, "y * 70 + x"),
+        (False, False, False, False, "clamp(y, 0, 4) * 70 + min(x, 69)"),
+    ):
+        read_text("input", linear, helpers, inside, past=(past, past), before=before)
+        assert ("if (x < 0 || x >= 70" in helpers[-1]) == tests and f"const int n = {address};" in helpers[-1]
