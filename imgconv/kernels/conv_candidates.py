@@ -23,6 +23,8 @@ from imgconv.kernels.target import TargetKind
 
 # The most bytes of input that a work item keeps in private memory. CPU drivers hold it in a core's cache.
 PRIVATE_BYTES = 1 << 17
+# The most vectors of sums of a work item on a CPU: with more, compilers keep them in memory.
+MOST_SUMS_ON_CPU = 21
 # Blocks for GPUs: columns, rows and output quads.
 BLOCKS_ON_GPU = (
     (1, 1, 1), (2, 1, 1), (4, 1, 1), (2, 1, 2), (4, 1, 2), (2, 2, 2), (4, 2, 1), (7, 1, 1), (4, 2, 2), (7, 1, 2),
@@ -84,13 +86,14 @@ def _on_cpu(problem: Problem) -> Iterator[Specialisation]:
         for length, height, each in itertools.product(lengths, {1, min(2, rows), min(4, rows)}, quads):
             yield Specialisation(length, height, each, "window", "buffer", half_quads=half)
         return
-    blocks = [(4, 4), (8, 4)] if problem.group_output_quads > 2 else [(1, 1), (2, 1)]
+    blocks = [(4, 4), (8, 4), (12, 4), (16, 4)] if problem.group_output_quads > 2 else [(1, 1), (2, 1)]
+    blocks = [(each, vector) for each, vector in blocks if each < problem.group_output_quads + 4]
     blocks += [(1, 1)] if problem.groups > 1 else []
     heights = {min(rows, n) for n in ((1, 2) if columns > 1 else (1, 2, 4, 8))}
     shapes = [
         Specialisation(length, height, each, "line", "buffer", vector_quads=vector)
         for length, height, (each, vector) in itertools.product(lengths, heights, blocks)
-        if length * height * each // vector <= 16
+        if length * height * each // vector <= MOST_SUMS_ON_CPU
     ]
     # Also blocks wider than the row: Winograd's tile is worth the wasted columns.
     shapes += [
@@ -101,6 +104,8 @@ def _on_cpu(problem: Problem) -> Iterator[Specialisation]:
     for made in shapes:
         total = ceil(problem.group_output_quads / made.block_quads)
         yield made
+        if problem.window == (1, 1) and columns > 1:
+            continue  # A texel that is used once for each pass is read again as fast as from private memory.
         for passes in {ceil(total / n) for n in (1, 2, 4, 8)}:
             # One work item a group: a driver may put the private memory of a whole group on one thread's stack.
             whole = replace(made, keep="input", passes=passes, local_size=(1, 1, 1))
