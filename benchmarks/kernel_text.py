@@ -2,7 +2,8 @@
 
 The text is a specialised kernel as in Plan.launches: definitions with constants, then OpenCL C. This is a reader of the
 few forms that imgconv's kernels use, not of C: loops count up to a constant or halve down to zero, and a start that is
-no constant (a work item's number) counts as 0, which is the item with the longest walk. Both arms of a branch count.
+no constant (a work item's number) counts as 0, which is the item with the longest walk. So does it in the end of a
+block, `const int end = min(start + stride, count);`, up to which a loop may count. Both arms of a branch count.
 """
 
 from __future__ import annotations
@@ -219,6 +220,7 @@ class _Parser:
         self.tokens = tokens
         self.counted = counted
         self.at = 0
+        self.ends: dict[str, list[str]] = {}
 
     def statements(self, loop: Loop) -> None:
         """All of them, into the loop that they stand in."""
@@ -231,7 +233,9 @@ class _Parser:
             self.at += 1
             self.statement(loop, token == "#pragma unroll")
         elif token == "for":
-            inner = Loop(_trips(*self._header()), unrolled)
+            start, condition, step = self._header()
+            condition = [part for token in condition for part in self.ends.get(token, [token])]
+            inner = Loop(_trips(start, condition, step), unrolled)
             loop.loops.append(inner)
             self.statement(inner)
         elif token == "{":
@@ -250,7 +254,22 @@ class _Parser:
             end = self.at
             while self.tokens[end] != ";":
                 end = _closing(self.tokens, end) + 1 if self.tokens[end] in "([{" else end + 1
+            self._note_ends(self.tokens[self.at : end])
             self._count(loop, end + 1)
+
+    def _note_ends(self, tokens: list[str]) -> None:
+        """Notes the length of each block of `const int end = min(start + stride, count), ...`, by its end's name."""
+        for at in range(1, len(tokens) - 3):
+            if tokens[at : at + 3] != ["=", "min", "("]:
+                continue
+            inside = tokens[at + 3 : _closing(tokens, at + 2)]
+            if "+" in inside and "," in inside:
+                stride, count = inside[inside.index("+") + 1 : inside.index(",")], inside[inside.index(",") + 1 :]
+                count = [part for token in count for part in self.ends.get(token, [token])]
+                try:
+                    self.ends[tokens[at - 1]] = [str(min(evaluate(stride), evaluate(count)))]
+                except ValueError:
+                    continue
 
     def _header(self) -> tuple[list[str], list[str], list[str]]:
         end = _closing(self.tokens, self.at + 1)

@@ -73,6 +73,21 @@ __kernel void k(__global float4 *o) {
 """
 
 
+def test_blocks_of_a_long_sum() -> None:
+    """A loop may count up to the end of a block, which is the shorter of its stride and what is left."""
+    text = """
+__kernel void NAME(read_only image2d_t x) {
+  const int begin = get_global_id(2) * 500, last = min(begin + 500, 1200);
+  for (int b = begin; b < last; b += 64) {
+    const int end = min(b + 64, last);
+    for (int r = b; r < end; r += 2) sum += read_imagef(x, (int2)(r, 0));
+  }
+}
+"""
+    (blocks,) = read_kernel(text).loops.loops
+    assert (blocks.trips, blocks.loops[0].trips, blocks.total_reads) == (8, 32, 256)
+
+
 def test_loops_trips_reads_and_multiply_adds() -> None:
     found = read_kernel(KERNEL)
     outer, halving, last = found.loops.loops
