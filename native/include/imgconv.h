@@ -14,7 +14,7 @@
  *
  * Threads: models do not depend on each other. The functions of one model may be called by several threads; the
  * threads take turns. Only imgconv_close must be the last call, with no other one under way. The library has no
- * global state, except a lock that is held while Intel's compiler for CPUs builds, which fails if two threads build.
+ * global state, except a lock for compilers that fail if two threads build: Intel's for CPUs and Oclgrind's.
  *
  * A file's kernels run on the device as they are: open files of sources that you trust. Checksums find damage only.
  */

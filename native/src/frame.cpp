@@ -52,13 +52,13 @@ Frame::Frame(const Shared &shared)
     staged_[number].resize(storage.bytes);
     // A driver that allocates late fails here.
     shared.memory.upload(storage, exchanged_[number], staged_[number].data());
+    check(shared.context.cl->clFinish(shared.context.queue.get()), "allocating '" + storage.name + "'");
   }
   for (size_t number = 0; number < plan.launches.size(); ++number) {
     const Launch &launch = plan.launches[number];
     Kernel kernel = shared.kernels[number];
     launches_.push_back({kernel ? kernel : bind(shared, launch, &exchanged_), &launch});
   }
-  check(shared.context.cl->clFinish(shared.context.queue.get()), "allocating inputs and outputs");
 }
 
 const Memory &Frame::memory(uint32_t storage) const {

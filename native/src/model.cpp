@@ -19,6 +19,16 @@ Context open(const Options &options) {
 
 Model::Model(const File &file, const Options &options)
     : context_(open(options)), plan_(choose_plan(file, context_.info)) {
+  try {
+    prepare(file, options);
+  } catch (...) {
+    // The device must no longer read the file.
+    context_.cl->clFinish(context_.queue.get());
+    throw;
+  }
+}
+
+void Model::prepare(const File &file, const Options &options) {
   for (Output &output : plan_.outputs) {
     if (!output.is_constant) continue;
     const Span content = file.checked_blob(output.blob);

@@ -48,6 +48,7 @@ class Model {
     Event over;
   };
 
+  void prepare(const File &file, const Options &options);
   void test_replay();
   bool replays_equally(const std::vector<BoundLaunch> &launches, Recording &recording);
   void finish(const char *what);

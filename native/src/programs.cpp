@@ -1,5 +1,6 @@
 #include "programs.h"
 
+#include <future>
 #include <mutex>
 
 #include "error.h"
@@ -8,11 +9,16 @@
 namespace imgconv {
 namespace {
 
-// Intel's compiler for CPUs (2026.22) crashes or hangs if two threads of a process build at once, so that models share
-// this lock.
+// Intel's compiler for CPUs (2026.22) crashes or hangs if two threads of a process build at once. Oclgrind (21.10)
+// crashes too.
+bool builds_one_at_a_time(const DeviceInfo &info) {
+  return info.platform == "Intel(R) OpenCL" || info.platform == "Oclgrind";
+}
+
+// Models share this lock.
 std::unique_lock<std::mutex> compiler_turn(const DeviceInfo &info) {
   static std::mutex compiler;
-  return info.platform == "Intel(R) OpenCL" ? std::unique_lock<std::mutex>(compiler) : std::unique_lock<std::mutex>();
+  return builds_one_at_a_time(info) ? std::unique_lock<std::mutex>(compiler) : std::unique_lock<std::mutex>();
 }
 
 std::string build_log(const Context &context, const Program &program) {
@@ -38,25 +44,28 @@ std::string binary_of(const Context &context, const Program &program) {
 Programs::Programs(const Context &context, const File &file, const Plan &plan, const std::string &cache_folder)
     : context_(context), cache_folder_(cache_folder), program_of_(plan.kernels.size()) {
   const bool own_binaries = plan.device == context.info.key();
+  const auto when = builds_one_at_a_time(context.info) ? std::launch::deferred : std::launch::async;
+  std::vector<std::string> sources;
+  std::vector<std::future<Built>> building;
   for (const ProgramParts &parts : plan.programs) {
+    for (uint32_t kernel : parts.kernels) program_of_[kernel] = sources.size();
+    sources.push_back(plan.source(parts));
     Span binary;
-    const bool is_there = own_binaries && parts.binary >= 0;
-    if (is_there) binary = file.checked_blob(static_cast<uint32_t>(parts.binary));
-    for (uint32_t kernel : parts.kernels) program_of_[kernel] = programs_.size();
-    programs_.push_back(build(plan.source(parts), is_there ? &binary : nullptr));
+    if (own_binaries && parts.binary >= 0) binary = file.checked_blob(static_cast<uint32_t>(parts.binary));
+    building.push_back(std::async(when, [this, source = sources.back(), binary] { return build(source, binary); }));
+  }
+  for (size_t number = 0; number < building.size(); ++number) {
+    const Built made = building[number].get();
+    programs_.push_back(made.program);
+    if (made.from_source && !cache_folder_.empty()) compiled_.emplace_back(number, sources[number]);
   }
 }
 
-Program Programs::build(const std::string &source, const Span *binary) {
-  if (binary) {
-    if (Program made = from_binary(*binary)) return made;
-  }
-  const std::string kept = read_program(cache_folder_, context_.info, source);
-  if (!kept.empty()) {
-    if (Program made = from_binary({reinterpret_cast<const uint8_t *>(kept.data()), kept.size()})) return made;
-  }
-  if (!cache_folder_.empty()) compiled_.emplace_back(programs_.size(), source);
-  return from_source(source);
+Programs::Built Programs::build(const std::string &source, Span binary) const {
+  const std::string kept = binary.bytes ? "" : read_program(cache_folder_, context_.info, source);
+  const Span found = binary.bytes ? binary : Span{reinterpret_cast<const uint8_t *>(kept.data()), kept.size()};
+  Program made = found.bytes ? from_binary(found) : nullptr;
+  return made ? Built{made, false} : Built{from_source(source), true};
 }
 
 // Null if the driver refuses it.

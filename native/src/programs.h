@@ -24,14 +24,19 @@ class Programs {
   void keep() const;
 
  private:
-  Program build(const std::string &source, const Span *binary);
+  struct Built {
+    Program program;
+    bool from_source;
+  };
+
+  Built build(const std::string &source, Span binary) const;
   Program from_binary(Span binary) const;
   Program from_source(const std::string &source) const;
 
   const Context &context_;
   std::string cache_folder_;
   std::vector<Program> programs_;
-  std::vector<size_t> program_of_;   // of each kernel
+  std::vector<size_t> program_of_;                        // of each kernel
   std::vector<std::pair<size_t, std::string>> compiled_;  // programs to keep, and their sources
 };
 
