@@ -287,6 +287,8 @@ def test_programs_are_kept(device: DeviceInfo, play: Play, tmp_path: Path) -> No
 
 def test_a_full_disk(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
     """Files may have 1000 bytes: no program is kept, and nothing half-written stays."""
+    if device.platform == "Portable Computing Language":
+        pytest.skip("its compiler fails itself if it cannot write files")
     model = imgconv.load(network(), device=device)
     model.save(tmp_path / "m", targets=[device])
     (tmp_path / "programs").mkdir()
