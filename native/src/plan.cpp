@@ -1,6 +1,7 @@
 #include "plan.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "error.h"
 #include "model_generated.h"
@@ -10,6 +11,14 @@ namespace {
 
 constexpr uint64_t LARGEST = uint64_t(1) << 40, LARGEST_IMAGE = 1 << 20;
 constexpr size_t LANES = 4;
+
+// The verifier of FlatBuffers does not look at the alignment of a list's elements: a made-up file may have any.
+template <class T>
+T element(const flatbuffers::Vector<T> &items, flatbuffers::uoffset_t number) {
+  T value;
+  std::memcpy(&value, items.Data() + number * sizeof value, sizeof value);
+  return value;
+}
 
 // Reads a plan's tables; every problem is an Error that names the file.
 class Reader {
@@ -67,7 +76,7 @@ class Reader {
   size_t elements(const flatbuffers::Vector<int64_t> *shape) const {
     uint64_t count = 1;
     for (flatbuffers::uoffset_t i = 0; shape && i < shape->size(); ++i) {
-      count = product(count, static_cast<uint64_t>(shape->Get(i)), "a number of elements");
+      count = product(count, static_cast<uint64_t>(element(*shape, i)), "a number of elements");
     }
     return static_cast<size_t>(count);
   }
@@ -75,7 +84,9 @@ class Reader {
   Value read_value(const stored::Value *table) const {
     if (!table) file_.refuse("an input or output has no value: it is damaged, compile it again");
     Value value{text(table->name()), dtype(table->dtype()), {}, elements(table->shape())};
-    if (table->shape()) value.shape.assign(table->shape()->begin(), table->shape()->end());
+    for (flatbuffers::uoffset_t i = 0; table->shape() && i < table->shape()->size(); ++i) {
+      value.shape.push_back(element(*table->shape(), i));
+    }
     return value;
   }
 
@@ -186,7 +197,7 @@ class Reader {
     each(table_.programs(), [&](const stored::Program &table) {
       ProgramParts program;
       for (flatbuffers::uoffset_t i = 0; table.kernels() && i < table.kernels()->size(); ++i) {
-        program.kernels.push_back(index(table.kernels()->Get(i), plan_.kernels.size(), "kernel"));
+        program.kernels.push_back(index(element(*table.kernels(), i), plan_.kernels.size(), "kernel"));
         built[program.kernels.back()] = true;
       }
       if (table.binary() >= 0) program.binary = index(table.binary(), blob_count(), "blob");
@@ -202,7 +213,7 @@ class Reader {
     launch.name = text(table.name());
     launch.kernel = index(table.kernel(), plan_.kernels.size(), "kernel");
     for (flatbuffers::uoffset_t i = 0; table.arguments() && i < table.arguments()->size(); ++i) {
-      launch.arguments.push_back(index(table.arguments()->Get(i), plan_.storages.size(), "storage"));
+      launch.arguments.push_back(index(element(*table.arguments(), i), plan_.storages.size(), "storage"));
     }
     number(launch.arguments.size(), 1, 1024, "the number of a kernel's arguments");
     launch.global_size = sizes(table.global_size());
@@ -218,7 +229,7 @@ class Reader {
     std::vector<size_t> made;
     uint64_t items = 1;
     for (flatbuffers::uoffset_t i = 0; table && i < table->size(); ++i) {
-      made.push_back(static_cast<size_t>(number(table->Get(i), 1, LARGEST, "a launch's size")));
+      made.push_back(static_cast<size_t>(number(element(*table, i), 1, LARGEST, "a launch's size")));
       items = product(items, made.back(), "a launch's size");
       number(made.size(), 1, 3, "the number of a launch's sizes");
     }
