@@ -628,7 +628,8 @@ struct Config FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_MAX_IMAGE = 8,
     VT_DEVICE = 10,
     VT_FLOAT_STORAGE = 12,
-    VT_FLOAT_ARITHMETIC = 14
+    VT_FLOAT_ARITHMETIC = 14,
+    VT_HALF_RUNS = 16
   };
   uint8_t float16() const {
     return GetField<uint8_t>(VT_FLOAT16, 0);
@@ -648,6 +649,9 @@ struct Config FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *float_arithmetic() const {
     return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *>(VT_FLOAT_ARITHMETIC);
   }
+  const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *half_runs() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *>(VT_HALF_RUNS);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint8_t>(verifier, VT_FLOAT16, 1) &&
@@ -661,6 +665,9 @@ struct Config FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyOffset(verifier, VT_FLOAT_ARITHMETIC) &&
            verifier.VerifyVector(float_arithmetic()) &&
            verifier.VerifyVectorOfStrings(float_arithmetic()) &&
+           VerifyOffset(verifier, VT_HALF_RUNS) &&
+           verifier.VerifyVector(half_runs()) &&
+           verifier.VerifyVectorOfStrings(half_runs()) &&
            verifier.EndTable();
   }
 };
@@ -687,6 +694,9 @@ struct ConfigBuilder {
   void add_float_arithmetic(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> float_arithmetic) {
     fbb_.AddOffset(Config::VT_FLOAT_ARITHMETIC, float_arithmetic);
   }
+  void add_half_runs(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> half_runs) {
+    fbb_.AddOffset(Config::VT_HALF_RUNS, half_runs);
+  }
   explicit ConfigBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -705,8 +715,10 @@ inline flatbuffers::Offset<Config> CreateConfig(
     uint32_t max_image = 0,
     flatbuffers::Offset<flatbuffers::String> device = 0,
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> float_storage = 0,
-    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> float_arithmetic = 0) {
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> float_arithmetic = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> half_runs = 0) {
   ConfigBuilder builder_(_fbb);
+  builder_.add_half_runs(half_runs);
   builder_.add_float_arithmetic(float_arithmetic);
   builder_.add_float_storage(float_storage);
   builder_.add_device(device);
@@ -723,10 +735,12 @@ inline flatbuffers::Offset<Config> CreateConfigDirect(
     uint32_t max_image = 0,
     const char *device = nullptr,
     const std::vector<flatbuffers::Offset<flatbuffers::String>> *float_storage = nullptr,
-    const std::vector<flatbuffers::Offset<flatbuffers::String>> *float_arithmetic = nullptr) {
+    const std::vector<flatbuffers::Offset<flatbuffers::String>> *float_arithmetic = nullptr,
+    const std::vector<flatbuffers::Offset<flatbuffers::String>> *half_runs = nullptr) {
   auto device__ = device ? _fbb.CreateString(device) : 0;
   auto float_storage__ = float_storage ? _fbb.CreateVector<flatbuffers::Offset<flatbuffers::String>>(*float_storage) : 0;
   auto float_arithmetic__ = float_arithmetic ? _fbb.CreateVector<flatbuffers::Offset<flatbuffers::String>>(*float_arithmetic) : 0;
+  auto half_runs__ = half_runs ? _fbb.CreateVector<flatbuffers::Offset<flatbuffers::String>>(*half_runs) : 0;
   return imgconv::stored::CreateConfig(
       _fbb,
       float16,
@@ -734,7 +748,8 @@ inline flatbuffers::Offset<Config> CreateConfigDirect(
       max_image,
       device__,
       float_storage__,
-      float_arithmetic__);
+      float_arithmetic__,
+      half_runs__);
 }
 
 struct Index FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
@@ -1691,7 +1706,9 @@ struct Target FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_ROW_ALIGNMENT = 24,
     VT_BASE_ALIGNMENT = 26,
     VT_LARGEST_BUFFER = 28,
-    VT_MAX_WORK_GROUP = 30
+    VT_MAX_WORK_GROUP = 30,
+    VT_LINEAR_ALIGNMENT = 32,
+    VT_LINEAR_LIMIT = 34
   };
   uint32_t image_width() const {
     return GetField<uint32_t>(VT_IMAGE_WIDTH, 0);
@@ -1735,6 +1752,12 @@ struct Target FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   uint32_t max_work_group() const {
     return GetField<uint32_t>(VT_MAX_WORK_GROUP, 0);
   }
+  uint32_t linear_alignment() const {
+    return GetField<uint32_t>(VT_LINEAR_ALIGNMENT, 0);
+  }
+  uint64_t linear_limit() const {
+    return GetField<uint64_t>(VT_LINEAR_LIMIT, 0);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_IMAGE_WIDTH, 4) &&
@@ -1752,6 +1775,8 @@ struct Target FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyField<uint32_t>(verifier, VT_BASE_ALIGNMENT, 4) &&
            VerifyField<uint64_t>(verifier, VT_LARGEST_BUFFER, 8) &&
            VerifyField<uint32_t>(verifier, VT_MAX_WORK_GROUP, 4) &&
+           VerifyField<uint32_t>(verifier, VT_LINEAR_ALIGNMENT, 4) &&
+           VerifyField<uint64_t>(verifier, VT_LINEAR_LIMIT, 8) &&
            verifier.EndTable();
   }
 };
@@ -1802,6 +1827,12 @@ struct TargetBuilder {
   void add_max_work_group(uint32_t max_work_group) {
     fbb_.AddElement<uint32_t>(Target::VT_MAX_WORK_GROUP, max_work_group, 0);
   }
+  void add_linear_alignment(uint32_t linear_alignment) {
+    fbb_.AddElement<uint32_t>(Target::VT_LINEAR_ALIGNMENT, linear_alignment, 0);
+  }
+  void add_linear_limit(uint64_t linear_limit) {
+    fbb_.AddElement<uint64_t>(Target::VT_LINEAR_LIMIT, linear_limit, 0);
+  }
   explicit TargetBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -1828,10 +1859,14 @@ inline flatbuffers::Offset<Target> CreateTarget(
     uint32_t row_alignment = 0,
     uint32_t base_alignment = 0,
     uint64_t largest_buffer = 0,
-    uint32_t max_work_group = 0) {
+    uint32_t max_work_group = 0,
+    uint32_t linear_alignment = 0,
+    uint64_t linear_limit = 0) {
   TargetBuilder builder_(_fbb);
+  builder_.add_linear_limit(linear_limit);
   builder_.add_largest_buffer(largest_buffer);
   builder_.add_local_memory_bytes(local_memory_bytes);
+  builder_.add_linear_alignment(linear_alignment);
   builder_.add_max_work_group(max_work_group);
   builder_.add_base_alignment(base_alignment);
   builder_.add_row_alignment(row_alignment);
@@ -1862,7 +1897,9 @@ inline flatbuffers::Offset<Target> CreateTargetDirect(
     uint32_t row_alignment = 0,
     uint32_t base_alignment = 0,
     uint64_t largest_buffer = 0,
-    uint32_t max_work_group = 0) {
+    uint32_t max_work_group = 0,
+    uint32_t linear_alignment = 0,
+    uint64_t linear_limit = 0) {
   auto kind__ = kind ? _fbb.CreateString(kind) : 0;
   return imgconv::stored::CreateTarget(
       _fbb,
@@ -1879,7 +1916,9 @@ inline flatbuffers::Offset<Target> CreateTargetDirect(
       row_alignment,
       base_alignment,
       largest_buffer,
-      max_work_group);
+      max_work_group,
+      linear_alignment,
+      linear_limit);
 }
 
 struct Storage FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
@@ -1901,7 +1940,8 @@ struct Storage FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_ROWS = 30,
     VT_COLUMNS = 32,
     VT_PACKED = 34,
-    VT_TILING = 36
+    VT_TILING = 36,
+    VT_LINEAR = 38
   };
   const flatbuffers::String *name() const {
     return GetPointer<const flatbuffers::String *>(VT_NAME);
@@ -1954,6 +1994,9 @@ struct Storage FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const imgconv::stored::Tiling *tiling() const {
     return GetPointer<const imgconv::stored::Tiling *>(VT_TILING);
   }
+  bool linear() const {
+    return GetField<uint8_t>(VT_LINEAR, 0) != 0;
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyOffset(verifier, VT_NAME) &&
@@ -1980,6 +2023,7 @@ struct Storage FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyField<int32_t>(verifier, VT_PACKED, 4) &&
            VerifyOffset(verifier, VT_TILING) &&
            verifier.VerifyTable(tiling()) &&
+           VerifyField<uint8_t>(verifier, VT_LINEAR, 1) &&
            verifier.EndTable();
   }
 };
@@ -2039,6 +2083,9 @@ struct StorageBuilder {
   void add_tiling(flatbuffers::Offset<imgconv::stored::Tiling> tiling) {
     fbb_.AddOffset(Storage::VT_TILING, tiling);
   }
+  void add_linear(bool linear) {
+    fbb_.AddElement<uint8_t>(Storage::VT_LINEAR, static_cast<uint8_t>(linear), 0);
+  }
   explicit StorageBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -2068,7 +2115,8 @@ inline flatbuffers::Offset<Storage> CreateStorage(
     flatbuffers::Offset<flatbuffers::Vector<uint32_t>> rows = 0,
     flatbuffers::Offset<flatbuffers::Vector<uint32_t>> columns = 0,
     int32_t packed = -1,
-    flatbuffers::Offset<imgconv::stored::Tiling> tiling = 0) {
+    flatbuffers::Offset<imgconv::stored::Tiling> tiling = 0,
+    bool linear = false) {
   StorageBuilder builder_(_fbb);
   builder_.add_bytes(bytes);
   builder_.add_row_bytes(row_bytes);
@@ -2085,6 +2133,7 @@ inline flatbuffers::Offset<Storage> CreateStorage(
   builder_.add_shape(shape);
   builder_.add_dtype(dtype);
   builder_.add_name(name);
+  builder_.add_linear(linear);
   builder_.add_state(state);
   builder_.add_memory(memory);
   return builder_.Finish();
@@ -2108,7 +2157,8 @@ inline flatbuffers::Offset<Storage> CreateStorageDirect(
     const std::vector<uint32_t> *rows = nullptr,
     const std::vector<uint32_t> *columns = nullptr,
     int32_t packed = -1,
-    flatbuffers::Offset<imgconv::stored::Tiling> tiling = 0) {
+    flatbuffers::Offset<imgconv::stored::Tiling> tiling = 0,
+    bool linear = false) {
   auto name__ = name ? _fbb.CreateString(name) : 0;
   auto dtype__ = dtype ? _fbb.CreateString(dtype) : 0;
   auto shape__ = shape ? _fbb.CreateVector<int64_t>(*shape) : 0;
@@ -2132,7 +2182,8 @@ inline flatbuffers::Offset<Storage> CreateStorageDirect(
       rows__,
       columns__,
       packed,
-      tiling);
+      tiling,
+      linear);
 }
 
 struct Tiling FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
@@ -2242,7 +2293,8 @@ struct Slot FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_WIDTH = 4,
     VT_HEIGHT = 6,
     VT_LAYERS = 8,
-    VT_DTYPE = 10
+    VT_DTYPE = 10,
+    VT_LINEAR = 12
   };
   uint32_t width() const {
     return GetField<uint32_t>(VT_WIDTH, 0);
@@ -2256,6 +2308,9 @@ struct Slot FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::String *dtype() const {
     return GetPointer<const flatbuffers::String *>(VT_DTYPE);
   }
+  bool linear() const {
+    return GetField<uint8_t>(VT_LINEAR, 0) != 0;
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_WIDTH, 4) &&
@@ -2263,6 +2318,7 @@ struct Slot FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyField<uint32_t>(verifier, VT_LAYERS, 4) &&
            VerifyOffset(verifier, VT_DTYPE) &&
            verifier.VerifyString(dtype()) &&
+           VerifyField<uint8_t>(verifier, VT_LINEAR, 1) &&
            verifier.EndTable();
   }
 };
@@ -2283,6 +2339,9 @@ struct SlotBuilder {
   void add_dtype(flatbuffers::Offset<flatbuffers::String> dtype) {
     fbb_.AddOffset(Slot::VT_DTYPE, dtype);
   }
+  void add_linear(bool linear) {
+    fbb_.AddElement<uint8_t>(Slot::VT_LINEAR, static_cast<uint8_t>(linear), 0);
+  }
   explicit SlotBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -2299,12 +2358,14 @@ inline flatbuffers::Offset<Slot> CreateSlot(
     uint32_t width = 0,
     uint32_t height = 0,
     uint32_t layers = 0,
-    flatbuffers::Offset<flatbuffers::String> dtype = 0) {
+    flatbuffers::Offset<flatbuffers::String> dtype = 0,
+    bool linear = false) {
   SlotBuilder builder_(_fbb);
   builder_.add_dtype(dtype);
   builder_.add_layers(layers);
   builder_.add_height(height);
   builder_.add_width(width);
+  builder_.add_linear(linear);
   return builder_.Finish();
 }
 
@@ -2313,14 +2374,16 @@ inline flatbuffers::Offset<Slot> CreateSlotDirect(
     uint32_t width = 0,
     uint32_t height = 0,
     uint32_t layers = 0,
-    const char *dtype = nullptr) {
+    const char *dtype = nullptr,
+    bool linear = false) {
   auto dtype__ = dtype ? _fbb.CreateString(dtype) : 0;
   return imgconv::stored::CreateSlot(
       _fbb,
       width,
       height,
       layers,
-      dtype__);
+      dtype__,
+      linear);
 }
 
 struct Choice FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {

@@ -87,6 +87,11 @@ DeviceInfo describe(const Opencl &cl, cl_platform_id platform, cl_device_id id) 
   info.opencl_version = text(cl.clGetDeviceInfo, id, CL_DEVICE_VERSION);
   info.opencl_c_version = text(cl.clGetDeviceInfo, id, CL_DEVICE_OPENCL_C_VERSION);
   info.compute_units = device_number<cl_uint>(cl, id, CL_DEVICE_MAX_COMPUTE_UNITS);
+  // Mesa's driver for Adreno (CL_DEVICE_VENDOR_ID 0x5143) does not know the number and says 9999.
+  const bool is_qualcomm = device_number<cl_uint>(cl, id, CL_DEVICE_VENDOR_ID) == 0x5143;
+  if (is_qualcomm && info.compute_units == 9999) info.compute_units = 2;
+  const uint64_t alignment = device_number<cl_uint>(cl, id, CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8;
+  info.buffer_alignment = std::max<uint64_t>(alignment, 1);
   info.max_work_group_size = device_number<size_t>(cl, id, CL_DEVICE_MAX_WORK_GROUP_SIZE);
   info.max_work_item_sizes.resize(device_number<cl_uint>(cl, id, CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS));
   cl.clGetDeviceInfo(id, CL_DEVICE_MAX_WORK_ITEM_SIZES, info.max_work_item_sizes.size() * sizeof(size_t),
@@ -145,7 +150,7 @@ std::string fields(const DeviceInfo &info) {
       << ", \"extensions\": " << listed(info.extensions, quoted) << ", \"byte_images\": " << yes(info.byte_images)
       << ", \"image_row_alignment\": " << info.image_row_alignment
       << ", \"image_base_alignment\": " << info.image_base_alignment
-      << ", \"shares_memory\": " << yes(info.shares_memory);
+      << ", \"buffer_alignment\": " << info.buffer_alignment << ", \"shares_memory\": " << yes(info.shares_memory);
   return out.str();
 }
 

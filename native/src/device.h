@@ -22,6 +22,7 @@ struct DeviceInfo {
   bool float_images = false, half_images = false, byte_images = false, shares_memory = false;
   std::vector<std::string> extensions;  // sorted
   uint64_t image_row_alignment = 0, image_base_alignment = 0;  // 0: no images in buffers
+  uint64_t buffer_alignment = 128;  // in bytes, of the start of a buffer in a buffer
   cl_platform_id platform_id = nullptr;
   cl_device_id device_id = nullptr;
 

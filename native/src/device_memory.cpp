@@ -35,7 +35,7 @@ DeviceMemory::DeviceMemory(const Context &context, const File &file, const Plan 
                                  nullptr), "filling the workspace");
   }
   for (const Storage &slot : plan.slots) {
-    slots_.push_back(new_image(slot));
+    slots_.push_back(new_exchanged(slot));
     fill(slot, slots_.back());
   }
   std::set<uint32_t> exchanged;
@@ -54,7 +54,7 @@ DeviceMemory::DeviceMemory(const Context &context, const File &file, const Plan 
       memory_[number] = new_exchanged(storage);
       if (storage.content >= 0) {
         upload(storage, memory_[number], file.checked_blob(static_cast<uint32_t>(storage.content)).data);
-      } else if (storage.is_image()) {
+      } else if (storage.bytes) {
         fill(storage, memory_[number]);
       }
     }
@@ -90,13 +90,14 @@ Memory DeviceMemory::new_buffer(uint64_t bytes, const std::string &name) const {
 
 // cl_khr_image2d_from_buffer.
 Memory DeviceMemory::image_in_workspace(const Storage &storage) const {
-  const cl_buffer_region region{storage.offset, storage.row_bytes * storage.height};
+  const cl_buffer_region region{storage.offset, storage.linear ? storage.bytes : storage.row_bytes * storage.height};
   const auto release = context_.cl->clReleaseMemObject;
   cl_int status = CL_SUCCESS;
   cl_mem part = context_.cl->clCreateSubBuffer(
       workspace_.get(), CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &region, &status);
   check(status, "the part of the workspace for " + size_text(storage));
   Memory buffer(part, release);
+  if (storage.linear) return buffer;
   const cl_image_format format = format_of(storage.dtype);
   cl_image_desc description{};
   description.image_type = CL_MEM_OBJECT_IMAGE2D;
@@ -112,6 +113,13 @@ Memory DeviceMemory::image_in_workspace(const Storage &storage) const {
 }
 
 void DeviceMemory::fill(const Storage &storage, const Memory &image) const {
+  if (!storage.is_image()) {
+    const cl_uchar zero = 0;
+    check(context_.cl->clEnqueueFillBuffer(
+              context_.queue.get(), image.get(), &zero, 1, 0, storage.bytes, 0, nullptr, nullptr),
+          "filling '" + storage.name + "'");
+    return;
+  }
   const cl_float zeros[4] = {0, 0, 0, 0};
   const size_t region[3] = {storage.width, storage.height, storage.layers};
   check(context_.cl->clEnqueueFillImage(
@@ -122,7 +130,7 @@ void DeviceMemory::fill(const Storage &storage, const Memory &image) const {
 void DeviceMemory::clear_states() const {
   for (size_t number = 0; number < memory_.size(); ++number) {
     const Storage &storage = plan_.storages[number];
-    if (storage.state && storage.is_image()) fill(storage, memory_[number]);
+    if (storage.state) fill(storage, memory_[number]);
   }
 }
 

@@ -106,6 +106,7 @@ class Reader {
     slot.name = "slot " + std::to_string(plan_.slots.size());
     slot.place = Place::image;
     slot.dtype = dtype(table.dtype());
+    slot.linear = table.linear();
     set_size(slot, table.width(), table.height(), table.layers());
     return slot;
   }
@@ -116,7 +117,8 @@ class Reader {
     storage.dtype = dtype(table.dtype());
     storage.state = table.state();
     storage.place = static_cast<Place>(index(table.memory(), 4, "kind of memory"));
-    if (storage.is_image()) {
+    storage.linear = table.linear() && storage.place != Place::buffer;
+    if (storage.place != Place::buffer) {
       set_size(storage, table.width(), table.height(), table.layers());
     } else {
       storage.bytes = elements(table.shape()) * dtype_bytes(storage.dtype);
@@ -130,7 +132,7 @@ class Reader {
     }
     const bool fixed = storage.content >= 0 || storage.state;
     const bool shared = storage.place == Place::workspace || storage.place == Place::slot;
-    if ((fixed && shared) || (storage.state && !storage.is_image())) {
+    if ((fixed && shared) || (storage.state && storage.place == Place::buffer)) {
       file_.refuse("'" + storage.name + "' cannot be kept there: it is damaged, compile it again");
     }
     return storage;
@@ -138,8 +140,12 @@ class Reader {
 
   void check_region(Storage &storage, const stored::Storage &table) const {
     const uint64_t texel = LANES * dtype_bytes(storage.dtype);
-    number(storage.layers, 1, 1, "the layers of an image in the workspace");
     storage.offset = number(table.offset(), 0, plan_.workspace_bytes, "an offset in the workspace");
+    if (storage.linear) {
+      number(storage.bytes, 1, plan_.workspace_bytes - storage.offset, "texels in the workspace");
+      return;
+    }
+    number(storage.layers, 1, 1, "the layers of an image in the workspace");
     storage.row_bytes = number(table.row_bytes(), storage.width * texel, LARGEST / LARGEST_IMAGE * texel, "a row");
     number(storage.row_bytes * storage.height, 1, plan_.workspace_bytes - storage.offset, "an image in the workspace");
   }
@@ -148,7 +154,11 @@ class Reader {
     storage.slot = index(table.slot(), plan_.slots.size(), "slot");
     const Storage &slot = plan_.slots[storage.slot];
     const bool is_array = slot.layers > 1;
-    if (slot.dtype != storage.dtype || is_array != (storage.layers > 1)) {
+    if (slot.linear && storage.linear) {
+      number(storage.bytes, 1, slot.bytes, "texels in a slot");
+      return;
+    }
+    if (slot.linear != storage.linear || slot.dtype != storage.dtype || is_array != (storage.layers > 1)) {
       file_.refuse("'" + storage.name + "' does not fit its slot: it is damaged, compile it again");
     }
     number(storage.width, 1, slot.width, "an image's width");
@@ -302,6 +312,10 @@ std::string misfit(const Plan &plan, const DeviceInfo &info) {
     for (const Storage &each : *images) {
       if (!each.is_image() && each.bytes > info.max_allocation_bytes) {
         return beyond("bytes in one allocation", each.bytes, info.max_allocation_bytes);
+      }
+      if (each.linear && each.place == Place::workspace && each.offset % info.buffer_alignment) {
+        return "alignment of parts of buffers: the device takes multiples of " + std::to_string(info.buffer_alignment) +
+               " bytes, the plan has " + std::to_string(each.offset);
       }
       const std::string problem = each.is_image() ? image_misfit(each, info) : "";
       if (!problem.empty()) return problem;

@@ -24,8 +24,9 @@ struct Storage {
   uint32_t slot = 0;
   int64_t content = -1;  // the number of a blob; -1: none
   bool state = false;
+  bool linear = false;  // its texels are in a buffer, row by row
 
-  bool is_image() const { return place != Place::buffer; }
+  bool is_image() const { return place != Place::buffer && !linear; }
 };
 
 struct Input {
