@@ -285,7 +285,7 @@ def test_runs_of_a_device_with_its_own_memory(model: imgconv.Model, device: Devi
 
 def test_large_arrays_are_copied_whole(device: DeviceInfo) -> None:
     """By several threads, on devices that share no memory with the host; the parts are not of one length."""
-    x = Tensor.input("x", (1, 5, 463, 467))
+    x = Tensor.input("x", (1, 5, 941, 943))
     graph = build_graph({"y": x * 2.0})
     array = numpy.random.default_rng(1).random(x.shape, numpy.float32)
     assert array.nbytes > LARGE_BYTES and array.size % COPYING_THREADS
