@@ -14,17 +14,14 @@ import numpy
 
 from imgconv.arrays import Array, Arrays, Shapes
 from imgconv.cl.device import DeviceInfo, open_device, select
-from imgconv.compiling.compiler import limited
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, read_config, read_device
 from imgconv.errors import ConfigError, ContentError, Error, InputError, ShapeError
 from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
-from imgconv.running.compiled import Compiled, SavedSource, Source, plan_for
-from imgconv.running.description import read_description
+from imgconv.running.compiled import Compiled, SavedSource, Source, plans_to_save
 from imgconv.running.stream import Stream, check_states
-from imgconv.running.target import target_of
-from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
+from imgconv.stored.compiled_file import SavedModel, save_model
 from imgconv.stored.precision_file import read_precision_file
 from imgconv.stored.tuning import Database, open_beside
 
@@ -222,36 +219,22 @@ class Model:
         """Writes the plan of the last run, its weights and the driver's programs: `load` takes the file as a model.
 
             model.save("model.imgconv")
-            model = imgconv.load("model.imgconv")
             model.save("phone.imgconv", targets=["phone.json"])     # of `imgconv devices --json` on the phone
 
-        Loading it needs no onnx package. On the same device and driver it compiles nothing; on another device it makes
-        the plan anew. Other shapes need the ONNX file. A model that has not run is run once, for drivers that compile
-        at the first launch.
-        targets: devices that are not at hand, to plan for instead of this one: a file of `imgconv devices --json`, a
-        name of imgconv.running.description.known_devices(), or a DeviceInfo. On a device with these limits nothing is
-        planned; its driver compiles the kernels. Measurements of the device in the model's tuning file count.
-        Raises InputError for a description that does not fit or if the file cannot be written, and what `run` raises.
+        Loading it needs no onnx package. On the same device and driver it compiles nothing; on another one it plans
+        anew. Other shapes need the ONNX file. targets: devices to plan for instead, which need not be at hand: files of
+        `imgconv devices --json`, names of running.description.known_devices(), or DeviceInfos. Raises InputError for a
+        wrong description or a file that cannot be written, and what `run` raises.
         """
-        last, config = self._last, self._last.config
-        if not targets:
-            target = limited(target_of(self.device), config)
-            plans = [PlanFor(last.plan, self.device.key, target, last.session.binaries())]
-        else:
-            tuning = self._source.tuning if isinstance(self._source, Source) else None
-            devices = [each if isinstance(each, DeviceInfo) else read_description(each) for each in targets]
-            plans = [
-                PlanFor(plan_for(info, last.graph, config, tuning), info.key, limited(target_of(info), config))
-                for info in devices
-            ]
-        save_model(path, last.graph, config, plans)
+        last, tuning = self._last, self._source.tuning if isinstance(self._source, Source) else None
+        save_model(path, last.graph, last.config, plans_to_save(last, self.device, targets, tuning))
 
     def __call__(self, array: Any) -> Any:
         """The only output for the only input, model(array); a dict of the outputs if there are several.
 
         Raises InputError if the model has several inputs, and what `run` raises.
         """
-        # Before the first run of open sizes there is no plan; compiled content is no input of a plan.
+        # Open sizes have no plan before a run; compiled content is no input of a plan.
         names = [*self.inputs, *self.needs_content] if self._plans else self._source.input_names()
         if len(names) != 1:
             raise InputError(f"the model has {len(names)} inputs ({', '.join(names)}): use run({{name: array}})")

@@ -23,8 +23,7 @@ from imgconv.kernels.target import TargetKind
 
 # The most bytes of input that a work item keeps in private memory. CPU drivers hold it in a core's cache.
 PRIVATE_BYTES = 1 << 17
-# The most vectors of sums of a work item on a CPU: with more, compilers keep them in memory.
-MOST_SUMS_ON_CPU = 21
+MOST_SUMS_ON_CPU = 21  # vectors of sums of a work item: with more, compilers keep them in memory
 # Blocks for GPUs: columns, rows and output quads.
 BLOCKS_ON_GPU = (
     (1, 1, 1), (2, 1, 1), (4, 1, 1), (2, 1, 2), (4, 1, 2), (2, 2, 2), (4, 2, 1), (7, 1, 1), (4, 2, 2), (7, 1, 2),

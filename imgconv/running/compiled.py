@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,8 +16,9 @@ from imgconv.compiling.packings import Packings, SharedPackings
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.graph.nodes import Graph
+from imgconv.running.description import read_description
 from imgconv.running.target import target_of
-from imgconv.stored.compiled_file import SavedModel
+from imgconv.stored.compiled_file import PlanFor, SavedModel
 from imgconv.stored.precision_file import PrecisionFile
 from imgconv.stored.tuning import Database, Tuned
 
@@ -41,11 +43,6 @@ def prepare_for(
     if packings is not None:
         chooser = SharedPackings(chooser, packings)
     return prepare(graph, config, target_of(info), chooser)
-
-
-def plan_for(info: DeviceInfo, graph: Graph, config: Config, tuning: Database | None = None) -> Plan:
-    """The plan for a device, which need not be there, of a graph after the passes. Raises what `load` raises."""
-    return Prepared(graph, config, limited(target_of(info), config), _chooser(info, tuning)).plan()
 
 
 def _chooser(info: DeviceInfo, tuning: Database | None) -> Chooser:
@@ -73,6 +70,25 @@ class Compiled:
     def graph(self) -> Graph:
         """The graph after the passes. A compiled file's graph is read at the first use."""
         return self.make_graph()
+
+
+def plans_to_save(
+    compiled: Compiled, own: DeviceInfo, targets: Sequence[str | os.PathLike[str] | DeviceInfo], tuning: Database | None
+) -> list[PlanFor]:
+    """The plans of a compiled file: the model's own with its binaries, or those for devices that need not be there.
+
+    targets: see Model.save; empty for the model's own. Raises what `load` raises, and InputError.
+    """
+    config = compiled.config
+    if not targets:
+        target = limited(target_of(own), config)
+        return [PlanFor(compiled.plan, own.key, target, compiled.session.binaries())]
+    plans = []
+    for info in (each if isinstance(each, DeviceInfo) else read_description(each) for each in targets):
+        target = limited(target_of(info), config)
+        plan = Prepared(compiled.graph, config, target, _chooser(info, tuning)).plan()
+        plans.append(PlanFor(plan, info.key, target))
+    return plans
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from imgconv.compiling.compiler import Prepared, limited
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.config import Config
 from imgconv.graph.nodes import Graph
+from imgconv.kernels import conv
 from imgconv.kernels.target import Target
 from imgconv.passes import PIPELINE, run_passes
 from imgconv.passes.elementwise import merge_elementwise
@@ -145,3 +146,11 @@ class Choose:
     def __call__(self, problem: Any, kind: str, compute_units: int) -> Any:
         candidates = self.candidates(problem)
         return candidates[int(self.generator.integers(len(candidates)))]
+
+
+def using(context: Context, block: conv.Specialisation) -> Wanted:
+    """The device, with this block wherever conv.cl allows it; the tests' numbers are small."""
+    def choose(problem: conv.Problem, kind: str, units: int) -> conv.Specialisation:
+        return block if block.allowed(replace(problem, small=True)) else conv.Specialisation()
+
+    return choosing(target(context), convolution=choose)

@@ -14,23 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imgconv.graph.expression import (
-    LONGEST_TEXT,
-    OPERATIONS,
-    Apply,
-    Argument,
-    Expression,
-    Literal,
-    apply,
-    argument_numbers,
-    evaluate,
-    is_exact_in_half,
-    literal_text,
-    operations,
-    parts,
-    render,
-    replace_part,
-    substitute,
-    users,
+    LONGEST_TEXT, OPERATIONS, Apply, Argument, Expression, Literal, apply, argument_numbers, evaluate,
+    is_exact_in_half, literal_text, operations, parts, render, replace_part, substitute, users,
 )
 
 A, B, C = Argument(0), Argument(1), Argument(2)
