@@ -179,6 +179,21 @@ def copy_region(
         )
 
 
+def copy_through_host(context: Context, destination: cl.Image | cl.Buffer, source: cl.Image | cl.Buffer) -> None:
+    """Copies all texels between an image and a buffer of them, row by row; waits.
+
+    PoCL (3.1) crashes in OpenCL's own copies between an image and a part of a buffer.
+    """
+    if isinstance(destination, cl.Image):
+        assert isinstance(source, cl.Buffer)
+        texels = download_buffer(context, source, image_shape(destination), image_dtype(destination))
+        upload(context, destination, texels).wait()
+        return
+    assert isinstance(source, cl.Image)
+    with _driver_errors(context, f"an upload to a buffer of {destination.size} bytes", "", (destination.size,)):
+        cl.enqueue_copy(context.queue, destination, download(context, source)).wait()
+
+
 @contextmanager
 def mapped(context: Context, image: cl.Image, write: bool = False) -> Iterator[Array]:
     """The image's memory as a host array, valid inside the ``with`` block only; read-only unless ``write``.

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from imgconv.cl.device import Context
-from imgconv.cl.image import copy_region
+from imgconv.cl.image import copy_region, copy_through_host
 from imgconv.cl.queue import Launch, bind, enqueue, enqueue_all
 from imgconv.cl.recording import Recording, distrust, is_trusted, record, trust
-from imgconv.cl.transfer import Memory, enqueue_copy, is_image
+from imgconv.cl.transfer import Memory, is_image
 from imgconv.compiling.plan import Storage
 from imgconv.errors import DeviceError
 from imgconv.kernels.layout import Texture
@@ -82,8 +82,7 @@ class Launching:
                     if is_image(source) and is_image(destination):
                         copy_region(self.context, source, destination, start, begin, size)
                     else:
-                        # A linear texture is one piece, which the caller's image fills.
-                        enqueue_copy(self.context, destination, source)
+                        copy_through_host(self.context, destination, source)
             else:
                 enqueue(self.context, *launch)
 
