@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -13,6 +14,7 @@ import pytest
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
+from imgconv.errors import ModelError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.onnx_import import import_onnx
 
@@ -87,3 +89,31 @@ def make_input(name: str, dtype: Any, shape: Sequence[int | str | None]) -> onnx
     """The declaration of a tensor; a dimension may be a size, a name or None."""
     kind = onnx.helper.np_dtype_to_tensor_dtype(numpy.dtype(dtype))
     return onnx.helper.make_tensor_value_info(name, kind, list(shape))
+
+
+def model_with(dimensions: Sequence[Any], nodes: Sequence[Any] = (), dtype: Any = "float32",
+    opset: int = 13) -> onnx.ModelProto:
+    """A model with one input x of the given dimensions and one output y; by default y = Relu(x)."""
+    model = make_model(nodes or [onnx.helper.make_node("Relu", ["x"], ["y"], name="relu")], {}, ["y"], opset)
+    model.graph.input.append(make_input("x", dtype, dimensions))
+    return model
+
+
+def damaged(content: bytes) -> Iterator[bytes]:
+    """Cut at every 1 % of its length, and with one byte flipped at 200 places."""
+    for percent in range(100):
+        yield content[: len(content) * percent // 100]
+    generator = random.Random(0)
+    for _ in range(200):
+        at = generator.randrange(len(content))
+        yield content[:at] + bytes([content[at] ^ generator.randrange(1, 256)]) + content[at + 1 :]
+
+
+def assert_refused(
+    model: onnx.ModelProto, feeds: Mapping[str, Any], message: str, error: type[ModelError], node: str = "node"
+) -> None:
+    """That importing and running a model raises this very error, which names the node."""
+    with pytest.raises(ModelError, match=message) as caught:
+        run_model(model, feeds)
+    assert type(caught.value) is error
+    assert caught.value.node == node

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import textwrap
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from typing import Any
 import numpy
 import pytest
 from graphs import const
+from support import damaged
 
 import imgconv
 from imgconv.cl import program
@@ -192,16 +191,6 @@ def test_a_saved_model_streams(device: DeviceInfo, tmp_path: Path) -> None:
     imgconv.load(build_graph({"sum": total + x, "y": total * 2}, [x, total]), device=device).save(tmp_path / "m")
     stream = imgconv.load(tmp_path / "m", device=device).stream({"sum": "total"})
     assert [stream.run({"x": numpy.ones((1, 4))})["y"][0, 0] for _ in range(3)] == [0, 2, 4]
-
-
-def damaged(content: bytes) -> Iterator[bytes]:
-    """Cut at every 1 % of its length, and with one byte flipped at 200 places."""
-    for percent in range(100):
-        yield content[: len(content) * percent // 100]
-    generator = random.Random(0)
-    for _ in range(200):
-        at = generator.randrange(len(content))
-        yield content[:at] + bytes([content[at] ^ generator.randrange(1, 256)]) + content[at + 1 :]
 
 
 def test_damage_is_found(device: DeviceInfo, path: Path, tmp_path: Path) -> None:

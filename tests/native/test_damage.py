@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
+from support import damaged
 from graphs import const, numbers
 
 import imgconv
@@ -29,16 +29,6 @@ def path(device: DeviceInfo, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("saved") / "m.imgconv"
     imgconv.load(graph, device=device).save(path)
     return path
-
-
-def damaged(content: bytes) -> Iterator[bytes]:
-    """Cut at every 1 % of its length, and with one byte changed at 200 places."""
-    for percent in range(100):
-        yield content[: len(content) * percent // 100]
-    generator = random.Random(0)
-    for _ in range(200):
-        at = generator.randrange(len(content))
-        yield content[:at] + bytes([content[at] ^ generator.randrange(1, 256)]) + content[at + 1 :]
 
 
 def test_damage_is_found(device: DeviceInfo, path: Path, play: Play, tmp_path: Path) -> None:

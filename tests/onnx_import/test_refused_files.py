@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy
 import onnx
 import onnx.helper
 import onnx.numpy_helper
 import pytest
-from support import assert_close, make_input, make_model, run_model
+from support import assert_close, make_input, make_model, model_with, run_model
 
 from imgconv.errors import ModelError, UnsupportedError
 from imgconv.graph.evaluate import evaluate_graph
@@ -20,13 +18,6 @@ from imgconv.onnx_import import import_onnx
 node = onnx.helper.make_node
 X = numpy.arange(12, dtype=numpy.float32).reshape(1, 3, 4)
 
-
-def model_with(dimensions: Sequence[Any], nodes: Sequence[Any] = (), dtype: Any = "float32",
-    opset: int = 13) -> onnx.ModelProto:
-    """A model with one input x of the given dimensions and one output y; by default y = Relu(x)."""
-    model = make_model(nodes or [node("Relu", ["x"], ["y"], name="relu")], {}, ["y"], opset)
-    model.graph.input.append(make_input("x", dtype, dimensions))
-    return model
 
 def broken(change: str) -> onnx.ModelProto:
     """A model with one fault."""

@@ -10,7 +10,7 @@ import onnx
 import onnx.helper
 import pytest
 from operators import Case, Constant, check, model_of
-from support import ENGINES, OLD_ORACLE, OLD_ORACLE_REASON, make_model, run_model, run_oracle
+from support import ENGINES, OLD_ORACLE, OLD_ORACLE_REASON, assert_refused, make_model, run_model, run_oracle
 
 from imgconv.errors import ModelError, UnsupportedError
 from imgconv.graph.expression import operations
@@ -225,7 +225,4 @@ WRONG = [
 )
 def test_refused(case: Case, message: str, error: type[ModelError]) -> None:
     model, feeds = model_of(case)
-    with pytest.raises(ModelError, match=message) as caught:
-        run_model(model, feeds)
-    assert type(caught.value) is error
-    assert caught.value.node == "node"
+    assert_refused(model, feeds, message, error)
