@@ -163,18 +163,18 @@ class Model:
         self, size: tuple[int, int] | None = None, format: Format = "rgb", resize: Resize = "stretch",
         filter: Filter = "antialias", order: Order | None = None, scale: float = 1.0,
         mean: float | Sequence[float] = 0.0, std: float | Sequence[float] = 1.0, pad: int = 114,
-        colors: Colors = "bt601", input: str | None = None,
+        colors: Colors = "bt601", input: str | None = None, crop: float = 1.0,
     ) -> Model:
         """The model with an input "picture" of bytes, from which the device makes the model's own input.
 
             seen = model.preprocess((1080, 1920), "nv12", scale=1 / 255)
             seen.run({"picture": frame})                    # frame: uint8 (1620, 1920); the outputs of the model
 
-        x = (pixel * scale - mean) / std, with pixels from 0 to 255; see imgconv.preprocess.Preparation for resize,
-        filter, order, mean, std and pad. The picture is a uint8 array: (height, width, 3) for format 'rgb', (height,
-        width, 4) for 'rgba' (alpha is ignored), (height, width) for 'grey', (height * 3/2, width) for 'nv12', the rows
-        of Y, then rows of U and V interleaved. colors: the standard of nv12's colors, 'bt601', 'bt601-full', 'bt709' or
-        'bt709-full'; full: black is 0 and white 255, not 16 and 235.
+        x = (pixel * scale - mean) / std, with pixels from 0 to 255; see imgconv.preprocess.Preparation for crop,
+        resize, filter, order, mean, std and pad. The picture is a uint8 array: (height, width, 3) for format 'rgb',
+        (height, width, 4) for 'rgba' (alpha is ignored), (height, width) for 'grey', (height * 3/2, width) for 'nv12',
+        the rows of Y, then rows of U and V interleaved. colors: the standard of nv12's colors, 'bt601', 'bt601-full',
+        'bt709' or 'bt709-full'; full: black is 0 and white 255, not 16 and 235.
 
         size: height and width of the picture; for any other size the model is compiled at the first run with it. order:
         by default 'rgb', or 'y' if the model takes one channel. input: the name of the input, if several can take a
@@ -185,7 +185,7 @@ class Model:
 
         how = {
             "resize": resize, "filter": filter, "order": order, "scale": scale, "mean": _each(mean), "std": _each(std),
-            "pad": pad, "format": format, "colors": colors,
+            "pad": pad, "format": format, "colors": colors, "crop": crop,
         }
         if not isinstance(self._source, Source):
             raise ConfigError("a compiled file keeps its inputs: compile the model that preprocess gives instead")

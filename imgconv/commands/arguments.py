@@ -119,6 +119,10 @@ def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
         help="stretch: fill the model's size (default); crop: cover it, keep the middle; letterbox: fit in, top left",
     )
     before.add_argument(
+        "--crop", type=number, default=1.0, metavar="PART",
+        help="the part of each side that --resize crop keeps: 0.875 resizes to 256 and keeps 224 (default: 1)",
+    )
+    before.add_argument(
         "--filter", choices=FILTERS, default="antialias",
         help="antialias: weigh all pixels that fall into one with a triangle (default), area: all alike, bicubic: with "
         "a cubic; bilinear: the four nearest only, as OpenCV does",

@@ -131,7 +131,8 @@ def read_preparation(options: argparse.Namespace, target: PictureInput | None) -
     """The Preparation of --resize, --order and so on. Raises InputError if the model has other channels."""
     order: Order = options.order or ("y" if target and target.channels == 1 else "rgb")
     preparation = Preparation(
-        options.resize, options.filter, order, options.scale, options.mean, options.std, options.pad
+        options.resize, options.filter, order, options.scale, options.mean, options.std, options.pad,
+        crop=options.crop,
     )
     if target and target.channels not in (None, preparation.channels):
         problem = f"input {target.name!r} is {shown(target.dimensions)}"

@@ -131,7 +131,7 @@ def picture_stage(
 def prepared(picture: Tensor, size: Size, how: Preparation) -> Tensor:
     """The float32 input (1, C, height, width) that a uint8 picture becomes; C is 3, or 1 for order 'y'."""
     own = size_of_array(how.format, picture.shape)
-    inner, box = placed(own, size, how.resize)
+    inner, box = placed(own, size, how.resize, how.crop)
     pixels = picture.cast("float32")
     if how.format == "nv12":
         planes = _from_nv12(pixels, own, inner, box, how)

@@ -68,7 +68,7 @@ def input_array(picture: Image.Image, target: PictureInput, preparation: Prepara
 def _framed(picture: Image.Image, size: Size, preparation: Preparation) -> Array:
     """The picture at exactly `size`, float32 (height, width, 3) from 0 to 255."""
     pixels = numpy.asarray(picture.convert("RGB"))
-    (width, height), box = placed(picture.size, size, preparation.resize)
+    (width, height), box = placed(picture.size, size, preparation.resize, preparation.crop)
     rows = _weighed(pixels, *taps(pixels.shape[0], height, box[1], box[3], preparation.filter))
     columns = rows.swapaxes(0, 1)
     scaled = _weighed(columns, *taps(pixels.shape[1], width, box[0], box[2], preparation.filter)).swapaxes(0, 1)

@@ -33,7 +33,8 @@ class Preparation:
 
     resize: 'stretch' scales to the model's size without keeping the aspect ratio; 'crop' scales the picture until it
     covers the size and keeps the middle; 'letterbox' scales it until it fits, puts it at the top left, and fills the
-    rest with `pad`. order: 'rgb', 'bgr' or 'y' (the luma of JPEG, BT.601: one channel). mean and std: one value, or one
+    rest with `pad`. crop: the part of the middle that 'crop' keeps, as a part of each side: 0.875 resizes to 256 and
+    keeps 224. order: 'rgb', 'bgr' or 'y' (the luma of JPEG, BT.601: one channel). mean and std: one value, or one
     for each channel in that order. filter: 'antialias' is a triangle over all source pixels of an output pixel, as in
     Pillow and torchvision; 'area' weighs these pixels equally; 'bicubic' is a cubic over them; 'bilinear' reads only
     the four nearest pixels, as OpenCV does. format and colors describe a picture given as bytes: see
@@ -49,6 +50,7 @@ class Preparation:
     pad: int = 114
     format: Format = "rgb"
     colors: Colors = "bt601"
+    crop: float = 1.0
 
     def __post_init__(self) -> None:
         """Raises InputError for an invalid setting."""
@@ -66,6 +68,10 @@ class Preparation:
             raise InputError(f"pad is {self.pad}; a pixel is 0 to 255")
         if 0 in self.std:
             raise InputError("std is 0, and pixels are divided by it")
+        if not 0 < self.crop <= 1:
+            raise InputError(f"crop is {self.crop:g}; it is the part of a side that is kept, such as 0.875, at most 1")
+        if self.crop != 1 and self.resize != "crop":
+            raise InputError(f"crop is {self.crop:g}, and resize {self.resize!r} crops nothing: use resize 'crop'")
 
     @property
     def channels(self) -> int:
@@ -137,11 +143,11 @@ def letterbox_scale(picture: Size, size: Size) -> float:
     return min(size[0] / picture[0], size[1] / picture[1])
 
 
-def placed(picture: Size, size: Size, resize: Resize) -> tuple[Size, Box]:
+def placed(picture: Size, size: Size, resize: Resize, crop: float = 1.0) -> tuple[Size, Box]:
     """(The size of the resized picture, which stands at the top left of `size`; the part of the picture it shows).
 
     Sizes are compared and divided as integers, because a rounded scale could place edges outside of the picture.
-    Example: placed((500, 387), (224, 224), "crop") is (224, 224), (56.5, 0.0, 443.5, 387.0).
+    crop: see Preparation. Example: placed((500, 387), (224, 224), "crop") is (224, 224), (56.5, 0.0, 443.5, 387.0).
     """
     (before_x, before_y), (after_x, after_y) = picture, size
     is_wide = after_x * before_y <= after_y * before_x  # whether its aspect ratio is at least that of `size`
@@ -151,6 +157,7 @@ def placed(picture: Size, size: Size, resize: Resize) -> tuple[Size, Box]:
     shown: tuple[float, float] = picture
     if resize == "crop":
         shown = (after_x * before_y / after_y, before_y) if is_wide else (before_x, after_y * before_x / after_x)
+        shown = shown[0] * crop, shown[1] * crop
     left, top = (before_x - shown[0]) / 2, (before_y - shown[1]) / 2
     return size, (left, top, left + shown[0], top + shown[1])
 

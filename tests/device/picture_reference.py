@@ -65,6 +65,8 @@ def reference(array: Any, size: Size, how: Preparation) -> Any:
         ratio = max(w / width, h / height)
         left, top = (width - w / ratio) / 2, (height - h / ratio) / 2
         right, bottom = width - left, height - top
+        left, right = (left + right - (right - left) * how.crop) / 2, (left + right + (right - left) * how.crop) / 2
+        top, bottom = (top + bottom - (bottom - top) * how.crop) / 2, (top + bottom + (bottom - top) * how.crop) / 2
     made = []
     for plane in planes:
         rows, columns = plane.shape[0] / height, plane.shape[1] / width

@@ -78,6 +78,28 @@ def test_every_format_and_way_to_resize(device: DeviceInfo, own: Size, size: Siz
     check(device, own, size, how)
 
 
+@pytest.mark.parametrize("own", [(512, 768), (500, 387), (387, 500)])
+def test_a_crop_of_a_part(device: DeviceInfo, own: Size) -> None:
+    """Resized to 256 and cropped to 224, which is 0.875 of each side."""
+    how = Preparation("crop", order="bgr", scale=1 / 255, mean=(0.5,), std=(0.25,), crop=0.875)
+    array = draw("rgb", own)
+    found = imgconv.load(passing(224, 224), device).preprocess(
+        (own[1], own[0]), resize="crop", order="bgr", scale=1 / 255, mean=0.5, std=0.25, crop=0.875
+    )(array)
+    gain = 1 / 255 / 0.25
+    expected = reference(array, (224, 224), how)
+    assert abs(found - expected).max() <= FLOAT * gain
+    assert abs(to_array(Image.fromarray(array), how, (224, 224)) - expected).max() <= FLOAT * gain
+
+
+def test_a_crop_of_a_part_is_that_of_pillow() -> None:
+    """512x768 becomes 256x384, whose middle begins at whole pixels: 16 and 80."""
+    picture = Image.fromarray(draw("rgb", (512, 768)))
+    expected = numpy.asarray(picture.resize((256, 384), Image.Resampling.BILINEAR).crop((16, 80, 240, 304)))
+    found = to_array(picture, Preparation("crop", crop=0.875), (224, 224))[0].transpose(1, 2, 0)
+    assert abs(found - expected).max() <= ROUNDED
+
+
 @pytest.mark.parametrize("filter", FILTERS)
 @pytest.mark.parametrize("resize", RESIZES)
 def test_is_that_of_pillow(device: DeviceInfo, resize: str, filter: str) -> None:

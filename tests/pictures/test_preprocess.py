@@ -58,7 +58,8 @@ def test_luma_is_that_of_jpeg() -> None:
     [
         ({"mean": (1.0, 2.0)}, "mean"), ({"order": "y", "std": (1.0, 2.0, 3.0)}, "std"), ({"std": (0.0,)}, "std"),
         ({"order": "grb"}, "grb"), ({"resize": "shrink"}, "shrink"), ({"filter": "cubic"}, "cubic"),
-        ({"pad": 256}, "pad"),
+        ({"pad": 256}, "pad"), ({"crop": 0.5}, "'stretch' crops nothing"),
+        ({"resize": "crop", "crop": 0.0}, "crop is 0"), ({"resize": "crop", "crop": 1.5}, "at most 1"),
     ],
 )
 def test_settings_that_fit_no_picture(settings: dict[str, Any], named: str) -> None:
