@@ -210,26 +210,6 @@ class Graph:
         """A number for each node, by its output's name. Later nodes have larger numbers."""
         return {node.output.name: number for number, node in enumerate(self.nodes)}
 
-    def without(self, gone: str, changed: Mapping[str, Node]) -> Graph:
-        """The graph without the node that computes `gone`, and with the nodes in `changed` replaced, by output name.
-
-        Updates producers and consumers instead of computing them anew: passes call this for thousands of nodes.
-        """
-        dropped = self.producers[gone]
-        instead = {id(self.producers[name]): node for name, node in changed.items()}
-        graph = replace(self, nodes=tuple([instead.get(id(n), n) for n in self.nodes if n is not dropped]))
-        producers = {**self.producers, **changed}
-        del producers[gone]
-        consumers = dict(self.consumers)
-        del consumers[gone]
-        affected = dropped.reads.union(*(self.producers[n].reads | changed[n].reads for n in changed)) - {gone}
-        for name in affected:
-            readers = {n.output.name for n in consumers[name]} | changed.keys()
-            found = [producers[n] for n in sorted(readers - {gone}, key=self.order.__getitem__)]
-            consumers[name] = tuple(n for n in found if name in n.reads)
-        graph.__dict__.update(producers=producers, consumers=consumers, order=self.order)
-        return graph
-
     def unused(self, name: str) -> str:
         """A name that no value has: `name`, with underscores added if it is taken."""
         while name in self.values:
@@ -289,6 +269,37 @@ def _check_shapes(node: Node) -> None:
         ok = len(views[0]) == len(w) == len(shape) == 4 and (n, out, c) == (*shape[:2], each)
         ok = ok and factors in ([], [(n, c, 1, 1)])
     assert ok, f"{node}: operands {views} do not give {shape}"
+
+
+class Editing:
+    """A graph whose nodes a pass merges one by one; it has the graph's `producers`, `consumers` and so on.
+
+    A merge takes as long as the nodes that it touches have readers, so that thousands of them are quick.
+
+        editing = Editing(graph)
+        editing.merge("e", {"y": node_that_computes_e_too})
+        merged = editing.graph()
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._before = graph
+        self.outputs, self.constants, self.order = frozenset(graph.outputs), graph.constants, graph.order
+        self.producers, self.consumers = dict(graph.producers), dict(graph.consumers)
+
+    def merge(self, gone: str, changed: Mapping[str, Node]) -> None:
+        """Drops the node that computes `gone`, and replaces the nodes in `changed`, by output name."""
+        dropped = self.producers.pop(gone)
+        affected = dropped.reads.union(*(self.producers[n].reads | changed[n].reads for n in changed)) - {gone}
+        self.producers.update(changed)
+        del self.consumers[gone]
+        for name in affected:
+            readers = {n.output.name for n in self.consumers[name]} | changed.keys()
+            found = [self.producers[n] for n in sorted(readers - {gone}, key=self.order.__getitem__)]
+            self.consumers[name] = tuple(n for n in found if name in n.reads)
+
+    def graph(self) -> Graph:
+        """The graph as it is now."""
+        return replace(self._before, nodes=tuple(self.producers.values()))
 
 
 def neutral(kind: ReductionKind, dtype: str) -> float:

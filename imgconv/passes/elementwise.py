@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from imgconv.graph.expression import Argument, Expression, Literal, operations, substitute
-from imgconv.graph.nodes import Graph, Load, Node, Operand, Reduction
+from imgconv.graph.nodes import Editing, Graph, Load, Node, Operand, Reduction
 from imgconv.kernels.layout import LANES
 from imgconv.passes.concatenations import MOST_OPERANDS
 from imgconv.passes.views import read_through
@@ -30,33 +30,33 @@ def merge_elementwise(graph: Graph) -> Graph:
     Given:   e = load(x) then exp($0);  s = sum(e[i0, i2]);  y = load(e) then divide($0, $1), $1=s[i0, 0]
     Result:  s = sum of exp($0)(x[i0, i2]);  y = load(x) then divide(exp($0), $1), $1=s[i0, 0]
     """
-    changed, reasons = True, dict(graph.reasons)
+    changed, reasons, editing = True, dict(graph.reasons), Editing(graph)
     while changed:
-        changed = False
-        for name in [node.output.name for node in graph.nodes]:
-            merged = _merge_into_readers(graph, graph.producers[name], reasons)
-            graph, changed = (graph, changed) if merged is None else (merged, True)
-    return replace(graph, reasons=reasons)
+        merged = [_merge_into_readers(editing, editing.producers[name], reasons) for name in list(editing.producers)]
+        changed = any(merged)
+    return replace(editing.graph(), reasons=reasons)
 
 
-def _merge_into_readers(graph: Graph, node: Node, reasons: dict[str, str]) -> Graph | None:
+def _merge_into_readers(graph: Editing, node: Node, reasons: dict[str, str]) -> bool:
+    """Merges a node into all of its readers if that is possible and pays; returns whether it did."""
     name = node.output.name
     readers = graph.consumers[name]
     if not isinstance(node.operation, Load) or name in graph.outputs or not readers:
-        return None
+        return False
     pays, reasons[name] = recomputing_pays(graph, node)
     if not pays:
-        return None
+        return False
     made = {}
     for reader in readers:
-        merged = _merge(graph, node, reader)
+        merged = _merge(node, reader)
         if merged is None:
-            return None
+            return False
         made[reader.output.name] = merged
-    return graph.without(name, made)
+    graph.merge(name, made)
+    return True
 
 
-def recomputing_pays(graph: Graph, node: Node) -> tuple[bool, str]:
+def recomputing_pays(graph: Editing, node: Node) -> tuple[bool, str]:
     """(Whether each reader of a load should recompute it, the reason in words)."""
     name, size = node.output.name, node.output.size / LANES
     readers = graph.consumers[name]
@@ -74,7 +74,7 @@ def recomputing_pays(graph: Graph, node: Node) -> tuple[bool, str]:
     return again <= kept, f"{decision} {readers_text}: {costs}"
 
 
-def _joins_a_kernel(graph: Graph, node: Node) -> bool:
+def _joins_a_kernel(graph: Editing, node: Node) -> bool:
     """Whether the node can become the epilogue of a kernel other than a load, as its only reader at equal positions."""
     waiting = [node]
     while waiting:
@@ -88,7 +88,7 @@ def _joins_a_kernel(graph: Graph, node: Node) -> bool:
     return False
 
 
-def _merge(graph: Graph, node: Node, reader: Node) -> Node | None:
+def _merge(node: Node, reader: Node) -> Node | None:
     """The reader with the node's work merged into it; None if the two cannot be merged."""
     name = node.output.name
     if not short_enough(node, reader):

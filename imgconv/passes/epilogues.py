@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from imgconv.graph.expression import Argument, Expression, substitute
-from imgconv.graph.nodes import Concatenation, Graph, Load, Node, Operand
+from imgconv.graph.nodes import Concatenation, Editing, Graph, Load, Node, Operand
 from imgconv.passes.concatenations import MOST_OPERANDS
 from imgconv.passes.elementwise import merge_elementwise, short_enough
 from imgconv.passes.literals import compact
@@ -21,32 +21,28 @@ def fuse_epilogues(graph: Graph) -> Graph:
     Result:  y = convolution(x, w) then maximum(add($0, $1), 0), $1=bias[i1, 0, 0]
     """
     while True:
-        fused = _fuse_one(graph)
-        if fused is None:
-            merged = merge_elementwise(graph)
-            if merged == graph:
-                return graph
-            fused = merged
-        graph = fused
+        editing = Editing(graph)
+        for name in list(editing.producers):
+            _fuse_into_producer(editing, editing.producers[name])
+        graph = editing.graph()
+        merged = merge_elementwise(graph)
+        if merged == graph:
+            return graph
+        graph = merged
 
 
-def _fuse_one(graph: Graph) -> Graph | None:
-    order = {node.output.name: number for number, node in enumerate(graph.nodes)}
-    for node in graph.nodes:
-        if not isinstance(node.operation, Load):
-            continue
-        candidates = sorted({o.value for o in node.all_operands if o.value in order}, key=lambda n: -order[n])
-        for name in candidates:
-            producer = graph.producers[name]
-            fits = not isinstance(producer.operation, Load) and _is_only_reader(graph, node, producer)
-            if fits:
-                fused = _fuse(node, producer)
-                kept = (fused if n is node else n for n in graph.nodes if n is not producer)
-                return replace(graph, nodes=tuple(kept))
-    return None
+def _fuse_into_producer(graph: Editing, node: Node) -> None:
+    """Makes a load the epilogue of a kernel whose result it reads, if it can be; of several, of the one made last."""
+    if not isinstance(node.operation, Load):
+        return
+    producers = {o.value: graph.producers[o.value] for o in node.all_operands if o.value in graph.producers}
+    for name, producer in sorted(producers.items(), key=lambda item: -graph.order[item[0]]):
+        if not isinstance(producer.operation, Load) and _is_only_reader(graph, node, producer):
+            graph.merge(name, {node.output.name: _fuse(node, producer)})
+            return
 
 
-def _is_only_reader(graph: Graph, node: Node, producer: Node) -> bool:
+def _is_only_reader(graph: Editing, node: Node, producer: Node) -> bool:
     name = producer.output.name
     if graph.consumers[name] != (node,) or name in graph.outputs or isinstance(producer.operation, Concatenation):
         return False

@@ -17,6 +17,7 @@ from imgconv.graph.nodes import (
     IDENTITY,
     Concatenation,
     Convolution,
+    Editing,
     Gather,
     Graph,
     Load,
@@ -175,7 +176,7 @@ def test_a_consumer_that_reads_twice_counts_once() -> None:
     assert Graph((X,), ("s",), (node,)).consumers["x"] == (node,)
 
 
-def test_without_a_node_the_look_ups_are_those_of_a_new_graph() -> None:
+def test_after_merges_the_look_ups_are_those_of_a_new_graph() -> None:
     """a feeds b and d; b's work goes to c and d, which then read what b read."""
 
     def load(name: str, *read: str) -> Node:
@@ -185,13 +186,13 @@ def test_without_a_node_the_look_ups_are_those_of_a_new_graph() -> None:
     nodes = load("a", "x"), load("b", "a", "x"), load("c", "b"), load("d", "b", "a"), load("e", "c", "d")
     graph = Graph((Value("x", (3,), "float32"),), ("e",), nodes)
     changes = {"c": load("c", "a", "x"), "d": load("d", "a", "x")}
-    made = graph.without("b", changes).validate()
-    fresh = replace(made)
-    assert [n.output.name for n in made.nodes] == ["a", "c", "d", "e"]
-    assert (made.producers, made.consumers) == (fresh.producers, fresh.consumers)
-    # Once more, on what was carried over.
-    again = made.without("a", {"c": load("c", "x"), "d": load("d", "x")}).validate()
-    assert (again.producers, again.consumers) == (replace(again).producers, replace(again).consumers)
+    editing = Editing(graph)
+    editing.merge("b", changes)
+    assert [n.output.name for n in editing.graph().nodes] == ["a", "c", "d", "e"]
+    editing.merge("a", {"c": load("c", "x"), "d": load("d", "x")})
+    made = editing.graph().validate()
+    assert [n.output.name for n in made.nodes] == ["c", "d", "e"]
+    assert (editing.producers, editing.consumers) == (made.producers, made.consumers)
 
 
 def test_unused_names() -> None:
