@@ -1,6 +1,7 @@
 # make demo    set up .venv and enlarge examples/demo.png        make lint    ruff and mypy
 # make test    set up .venv and run the tests                    make clean   remove what these made
 # make bench   set up .venv and run every benchmark on one network
+# make package build the source distribution and the wheel into dist, and check them with twine
 # make native  build libimgconv and imgconv-run into build/installed, with CMake; see docs/native.md
 #
 # PYTHON: the interpreter to set up .venv with. PYTEST: further arguments for pytest; '-m models' runs the tests on whole
@@ -12,7 +13,7 @@ PYTEST ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench native lint clean
+.PHONY: demo test bench package native lint clean
 
 demo: $(VENV)/installed-cpu
 	$(BIN)/python -m examples.demo
@@ -28,6 +29,11 @@ bench: $(VENV)/installed-cpu $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.memory --repeat 5
 	$(BIN)/python -m benchmarks.peers squeezenet --repeat 5
 	-$(BIN)/python -m benchmarks.adreno squeezenet --summary
+
+package: $(VENV)/installed-package
+	rm -rf dist
+	$(BIN)/python -m build --quiet
+	$(BIN)/twine check --strict dist/*
 
 native:
 	cmake -S native -B build/native -DCMAKE_INSTALL_PREFIX=$(CURDIR)/build/installed

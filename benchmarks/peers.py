@@ -32,7 +32,7 @@ from benchmarks.measure import (
     environment_line, make_table, milliseconds, publish, relative_error, run_main, run_oracle, steps, version_of,
 )
 from benchmarks.networks import DEFAULT, Network, open_network
-from imgconv.cl import device as devices
+from imgconv.cl import drivers
 from imgconv.cl.device import DeviceInfo, select
 from imgconv.config import read_config
 from imgconv.running.timing import WARMUP_SECONDS, Timing
@@ -164,10 +164,10 @@ def _shaped(found: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
 
 def only_driver(device: DeviceInfo, folder: Path) -> dict[str, str]:
     """The environment in which OpenCL's loader sees only the device's driver: tinygrad takes the first platform."""
-    if any(os.environ.get(name) for name in devices.LOADER_VARIABLES):
+    if any(os.environ.get(name) for name in drivers.LOADER_VARIABLES):
         return {}
-    folders = [Path(root, "etc/OpenCL/vendors") for root in dict.fromkeys(("/", sys.prefix, sys.base_prefix))]
-    libraries = dict.fromkeys([*devices._registered_drivers(folders), *devices._unregistered_drivers()])
+    registered = drivers.registered_drivers(drivers.vendor_folders())
+    libraries = dict.fromkeys([*registered, *drivers.unregistered_drivers()])
     question = "import pyopencl; print(*(p.name for p in pyopencl.get_platforms()), sep='\\n')"
     for number, library in enumerate(libraries):
         vendors = folder / f"vendors{number}"

@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from imgconv.errors import (
-    BuildError, ConfigError, DeviceError, Error, InputError, ModelError, RangeError, ResourceError, UnsupportedError,
+    BuildError, ConfigError, ContentError, DeviceError, Error, InputError, MissingPackageError, ModelError, RangeError,
+    ResourceError, ShapeError, UnsupportedError,
 )
 from imgconv.version import VERSION
 
@@ -32,6 +33,6 @@ else:
 
 __version__ = VERSION
 __all__ = [
-    "BuildError", "ConfigError", "DeviceError", "Error", "InputError", "Model", "ModelError", "RangeError",
-    "ResourceError", "UnsupportedError", "export_onnx", "load", "ops",
+    "BuildError", "ConfigError", "ContentError", "DeviceError", "Error", "InputError", "MissingPackageError", "Model",
+    "ModelError", "RangeError", "ResourceError", "ShapeError", "UnsupportedError", "export_onnx", "load", "ops",
 ]

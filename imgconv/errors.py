@@ -8,6 +8,7 @@
     ├── InputError           an array given to a model has the wrong name, shape or dtype
     │   └── ShapeError       the size of an input is not known: neither the model nor the caller gives it
     ├── RangeError           an output of integers is not known: an integer that it depends on is not exact
+    ├── MissingPackageError  a package that only some tasks need is not installed: .package
     └── DeviceError          no driver, no such device, or the driver refused
         ├── ResourceError    a texture or memory cannot be allocated: .tensor, .shape, .limit
         └── BuildError       the driver cannot compile a kernel: .source, .log
@@ -103,6 +104,21 @@ class RangeError(Error):
 
     Example: x * x of int32 with an element 5000, because 25000000 is above 2**24.
     """
+
+
+class MissingPackageError(Error, ImportError):
+    """A package that only some tasks need is not installed: ``package``. The message has pip's command line.
+
+    Example: loading an ONNX file if only the base package is installed, which reads compiled files.
+    """
+
+    def __init__(self, package: str, extra: str, task: str) -> None:
+        self.package = package
+        self.args = (package, extra, task)
+
+    def __str__(self) -> str:
+        package, extra, task = self.args
+        return f"{task} needs the package {package}, which is not installed: pip install 'imgconv[{extra}]'"
 
 
 class DeviceError(Error):

@@ -18,6 +18,7 @@ PARENTS = {
     "InputError": errors.Error,
     "ShapeError": errors.InputError,
     "RangeError": errors.Error,
+    "MissingPackageError": errors.Error,
     "DeviceError": errors.Error,
     "ResourceError": errors.DeviceError,
     "BuildError": errors.DeviceError,
@@ -29,6 +30,7 @@ SAMPLES = (
     errors.UnsupportedError("Loop is not supported", node="Loop_1"),
     errors.ContentError("pads must be constant", node="Pad_1", inputs=("pads",)),
     errors.ShapeError("the size of axis 2 is not known"),
+    errors.MissingPackageError("onnx", "onnx", "reading an ONNX file"),
     errors.ResourceError("too wide", tensor="mask", shape=(1, 5, 99999), limit="16384 texels"),
     errors.BuildError("conv.cl", "3:1: error: no", ">    3 | x"),
 )
@@ -36,7 +38,7 @@ SAMPLES = (
 
 def test_tree_is_complete() -> None:
     classes = {name: each for name, each in vars(errors).items() if isinstance(each, type)}
-    assert {name: each.__base__ for name, each in classes.items()} == PARENTS
+    assert {name: each.__bases__[0] for name, each in classes.items()} == PARENTS
 
 
 def test_docstring_draws_every_class() -> None:

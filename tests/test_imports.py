@@ -36,7 +36,7 @@ DOORS = {
     "pyopencl": {"cl"}, "platformdirs": {"cl"}, "onnx": {"onnx_import", "onnx_export", "onnx_backend", "reports"},
     "onnxruntime": {"reports"},
 }
-ENVIRONMENT_READERS = {"config", "cl.device"}
+ENVIRONMENT_READERS = {"config", "cl.device", "cl.drivers"}
 
 
 def name_of(path: Path) -> str:

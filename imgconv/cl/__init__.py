@@ -1,6 +1,7 @@
 """Everything that talks to OpenCL: no other package imports pyopencl.
 
 device.py          which devices there are, what they can do, opening one
+drivers.py         which drivers are installed, and what became of each
 image.py           RGBA images and buffers: create, upload, download, fill, copy, map
 program.py         compile OpenCL C, look kernels up
 program_cache.py   built programs on disk

@@ -6,20 +6,15 @@ works in.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from importlib import metadata
-from pathlib import Path
 from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, get_args
 
+from imgconv.cl.drivers import drivers_visible
 from imgconv.cl.loader import device_number, new_context
 from imgconv.errors import DeviceError, ResourceError
 
@@ -35,10 +30,6 @@ PERFORMANCE_HINTS = {"cl_qcom_perf_hint": (0x40C2, 0x40C3)}  # CL_CONTEXT_PERF_H
 CONTEXT_PLATFORM = 0x1084
 QUALCOMM = 0x5143  # CL_DEVICE_VENDOR_ID
 UNKNOWN_COMPUTE_UNITS, COMPUTE_UNITS_OF_ADRENO = 9999, 2  # an Adreno has 1 to 6
-NVIDIA_DRIVER = "libnvidia-opencl.so.1"
-# Each names the folder of all drivers. OCL_ICD_FILENAMES does not: Khronos's loader adds the drivers that it names to
-# the others, and ocl-icd, which pyopencl's wheels contain, does not know it.
-LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")
 
 DeviceKind = Literal["gpu", "accelerator", "cpu"]  # the best first
 
@@ -249,7 +240,8 @@ def no_driver_message(system: str, machine: str, android: bool) -> str:
         advice = "macOS: install PoCL (conda install -c conda-forge pocl)"
     else:
         advice = "install the GPU vendor's driver"
-    return f"no OpenCL driver found on this machine ({system}, {machine}): {advice}"
+    listing = "imgconv devices shows where drivers were looked for"
+    return f"no OpenCL driver found on this machine ({system}, {machine}): {advice}; {listing}"
 
 
 def _on_android() -> bool:
@@ -263,7 +255,7 @@ def _find_devices() -> list[cl.Device]:
         message = no_driver_message(sys.platform, platform.machine(), _on_android())
         raise DeviceError(f"pyopencl cannot be imported ({error}); {message}") from error
 
-    with _looking, _unregistered_drivers_visible():
+    with _looking, drivers_visible():
         try:
             platforms = cl.get_platforms()
         except cl.Error:
@@ -276,62 +268,6 @@ def _find_devices() -> list[cl.Device]:
         except cl.Error:
             continue
     return devices
-
-
-@contextmanager
-def _unregistered_drivers_visible() -> Iterator[None]:
-    """Lets OpenCL's loader see drivers that are installed but registered in no folder that it reads.
-
-    The loader looks once, at the first OpenCL call of the process, so its variable is set for that call only. In a
-    process that used OpenCL before, this changes nothing. The variables are the loader's, not imgconv's, so config.py
-    does not read them. If the user set one, it stays as it is.
-    """
-    chosen_by_user = any(os.environ.get(name) for name in LOADER_VARIABLES)
-    folders = [Path(root, "etc/OpenCL/vendors") for root in dict.fromkeys(("/", sys.prefix, sys.base_prefix))]
-    registered = _registered_drivers(folders)
-    names = {Path(driver).name for driver in registered}
-    added = [driver for driver in _unregistered_drivers() if Path(driver).name not in names]
-    if chosen_by_user or not added:
-        yield
-        return
-    with tempfile.TemporaryDirectory(prefix="imgconv-opencl-") as folder:
-        for number, driver in enumerate(registered + added):
-            Path(folder, f"{number}.icd").write_text(driver + "\n")
-        os.environ["OCL_ICD_VENDORS"] = folder
-        try:
-            yield
-        finally:
-            del os.environ["OCL_ICD_VENDORS"]
-
-
-def _registered_drivers(folders: Iterable[Path]) -> list[str]:
-    """The libraries that the .icd files of ``folders`` name, without paths at which there is no file.
-
-    The wheel of Intel's CPU driver contains an .icd file with an unfilled path.
-    """
-    lines = []
-    for file in (file for folder in folders for file in sorted(folder.glob("*.icd"))):
-        with suppress(OSError):  # the loader cannot read it either
-            lines.append(file.read_text(encoding="utf-8", errors="replace").strip())
-    return [line for line in dict.fromkeys(lines) if line and (not os.path.isabs(line) or os.path.exists(line))]
-
-
-def _unregistered_drivers() -> list[str]:
-    """Drivers that often come without a valid .icd file: pip's Intel CPU driver, and NVIDIA's inside containers."""
-    if not sys.platform.startswith("linux"):
-        return []
-    drivers = []
-    try:
-        files = metadata.files("intel-opencl-rt") or []
-    except metadata.PackageNotFoundError:
-        files = []
-    drivers += [os.path.normpath(str(file.locate())) for file in files if file.name == "libintelocl.so"]
-    try:
-        ctypes.CDLL(NVIDIA_DRIVER)
-        drivers.append(NVIDIA_DRIVER)
-    except OSError:
-        pass
-    return drivers
 
 
 def _describe(index: int, device: cl.Device) -> DeviceInfo:

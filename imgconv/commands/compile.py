@@ -9,7 +9,6 @@ from pathlib import Path
 from imgconv.commands.arguments import add_model_arguments, add_precision_argument, check_sizes, read_shapes
 from imgconv.files.disk import check_folder
 from imgconv.model import load
-from imgconv.onnx_import import declared_inputs
 from imgconv.reports import terminal
 from imgconv.running.description import known_devices, read_description
 
@@ -36,6 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> None:
     """Compiles the model and writes the file. Raises what imgconv.load and Model.save raise."""
+    from imgconv.onnx_import import declared_inputs
+
     path = options.output or str(Path(options.model).with_suffix(SUFFIX))
     check_folder(path)
     devices = [read_description(each) for each in options.target]

@@ -1,16 +1,21 @@
-"""imgconv devices: list the OpenCL devices and what each can do."""
+"""imgconv devices: list the OpenCL devices, what each can do, and the drivers that were found."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
 
 from imgconv.cl.device import DeviceInfo, list_devices, select
+from imgconv.cl.drivers import Driver, list_drivers
 from imgconv.config import read_device
 from imgconv.errors import DeviceError
 from imgconv.reports import terminal
 
-DESCRIPTION = "List every OpenCL device with what imgconv needs to know of it; * marks the one that is used by default."
+DESCRIPTION = """\
+List every OpenCL device with what imgconv needs to know of it; * marks the one that is used by default. Then the
+drivers, where each was found, and why its devices are missing, if they are."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> None:
     """Prints the devices. Raises DeviceError if there is none, or if IMGCONV_DEVICE fits none."""
     devices = list_devices()
+    drivers = list_drivers({device.platform for device in devices})
     problem = None
     chosen = None
     try:
@@ -29,10 +35,11 @@ def execute(options: argparse.Namespace) -> None:
         problem = error
     if options.json:
         listed = [{**dataclasses.asdict(device), "default": device == chosen} for device in devices]
-        terminal.print_json({"devices": listed})
+        terminal.print_json({"devices": listed, "drivers": [dataclasses.asdict(driver) for driver in drivers]})
     else:
         for device in devices:
             print_device(device, device == chosen)
+        print_drivers(drivers)
     if problem:
         raise problem
 
@@ -43,6 +50,17 @@ def print_device(device: DeviceInfo, is_default: bool) -> None:
     console.print(f"{'*' if is_default else ' '} [{device.index}] {device.name}", style="bold" if is_default else None)
     for name, value in describe(device):
         console.print(f"      {name:18} {value}")
+
+
+def print_drivers(drivers: Sequence[Driver]) -> None:
+    """Where each driver was found, and what came of it."""
+    console = terminal.console()
+    console.print("drivers" if drivers else "no driver is named in any folder that OpenCL's loader reads")
+    for driver in drivers:
+        found = "; ".join(filter(None, (", ".join(driver.platforms), driver.problem)))
+        style = "red" if driver.problem and not driver.platforms else None
+        console.print(f"      {driver.library if driver.problem else Path(driver.library).name}: {found}", style=style)
+        console.print(f"        from {driver.named_by}")
 
 
 def describe(device: DeviceInfo) -> list[tuple[str, object]]:

@@ -15,7 +15,6 @@ from imgconv.commands.arguments import check_sizes, read_shapes, shown
 from imgconv.errors import InputError
 from imgconv.files.container import is_container
 from imgconv.files.disk import check_regular
-from imgconv.onnx_import import declared_inputs
 from imgconv.pictures.device import PICTURE
 from imgconv.pictures.preparation import Order, PictureInput, Preparation, picture_inputs
 from imgconv.preprocess import input_array, read_picture
@@ -58,7 +57,11 @@ class GivenInputs:
 
 def declared_of(model: str) -> Declared:
     """dtype and dimensions of every input of an ONNX file or a compiled one. Raises ModelError."""
-    return SavedModel.open(model).inputs if is_container(model) else declared_inputs(model)
+    if is_container(model):
+        return SavedModel.open(model).inputs
+    from imgconv.onnx_import import declared_inputs
+
+    return declared_inputs(model)
 
 
 def read_given(options: argparse.Namespace) -> GivenInputs:

@@ -19,7 +19,6 @@ from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
 from imgconv.kernels.layout import Texture
 from imgconv.model import load
-from imgconv.onnx_import import import_onnx
 from imgconv.passes.elementwise import LAUNCH
 from imgconv.reports import terminal
 from imgconv.running.compiled import prepare_for
@@ -61,6 +60,8 @@ def _compiled(
     options: argparse.Namespace, shapes: Shapes, config: Config, device: DeviceInfo, progress: terminal.Progress
 ) -> tuple[Graph, Plan]:
     if not config.float16 and not is_container(options.model):
+        from imgconv.onnx_import import import_onnx
+
         graph = import_onnx(options.model, shapes)
         prepared = prepare_for(device, graph, config, open_beside(options.model))
         return prepared.graph, prepared.plan()

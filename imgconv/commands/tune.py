@@ -18,7 +18,6 @@ from imgconv.errors import ConfigError
 from imgconv.files.disk import check_folder, written_whole
 from imgconv.kernels.step import Problem
 from imgconv.kernels.target import HALF_MAX, Target
-from imgconv.onnx_import import import_onnx
 from imgconv.reports import terminal
 from imgconv.running.compiled import prepare_for
 from imgconv.running.precision import BOUND, PrecisionChoice, choose_precision
@@ -75,6 +74,8 @@ def execute(options: argparse.Namespace) -> None:
 def _tune_kernels(options: argparse.Namespace) -> None:
     if options.pictures:
         raise ConfigError("pictures are for --precision; a kernel takes as long for any")
+    from imgconv.onnx_import import import_onnx
+
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
     with terminal.Progress(f"reading {options.model}") as progress:
         _, shapes = read_cases(options)
@@ -117,6 +118,8 @@ def _row(problem: Problem, measured: list[Measured], target: Target) -> dict[str
 
 
 def _tune_precision(options: argparse.Namespace) -> None:
+    from imgconv.onnx_import import import_onnx
+
     if not options.tolerance > 0:
         raise ConfigError(f"--tolerance {options.tolerance:g}: an error above 0 is needed")
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)

@@ -14,7 +14,6 @@ from imgconv.commands.inputs import read_cases
 from imgconv.config import Config, read_config
 from imgconv.errors import Error
 from imgconv.files.disk import check_folder, written_whole
-from imgconv.onnx_import import import_onnx
 from imgconv.reports import terminal
 from imgconv.reports import verify_page
 from imgconv.reports.verify import FLOAT_BOUND, HALF_BOUND, Layer, as_json, check_oracle, first_problem, verify
@@ -72,6 +71,8 @@ def execute(options: argparse.Namespace) -> None:
 
 def measure(options: argparse.Namespace, progress: terminal.Progress) -> tuple[DeviceInfo, Config, list[Layer]]:
     """The device, the settings of the half run (float16 is 0 if there is none), and every layer."""
+    from imgconv.onnx_import import import_onnx
+
     options.pictures = [options.picture] if options.picture else []
     file = read_precision_file(options.precision) if options.precision else None
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)

@@ -17,16 +17,14 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import flatbuffers
 import numpy
-from flatbuffers import number_types
 
-# By the name of a scalar type: its struct format, which is also numpy's, and how flatbuffers.Builder writes it.
+# By the name of a scalar type: its struct format, which is also numpy's, and the class of flatbuffers.number_types.
 SCALARS = {
-    "bool": ("?", number_types.BoolFlags), "uint8": ("B", number_types.Uint8Flags),
-    "int32": ("i", number_types.Int32Flags), "uint32": ("I", number_types.Uint32Flags),
-    "int64": ("q", number_types.Int64Flags), "uint64": ("Q", number_types.Uint64Flags),
-    "double": ("d", number_types.Float64Flags),
+    "bool": ("?", "BoolFlags"), "uint8": ("B", "Uint8Flags"),
+    "int32": ("i", "Int32Flags"), "uint32": ("I", "Uint32Flags"),
+    "int64": ("q", "Int64Flags"), "uint64": ("Q", "Uint64Flags"),
+    "double": ("d", "Float64Flags"),
 }
 COUNT, INT, OFFSET = struct.Struct("<I"), struct.Struct("<i"), struct.Struct("<H")
 DECLARATION = re.compile(r"\b(table|enum)\s+(\w+)(?:\s*:\s*\w+)?\s*\{([^}]*)\}")
@@ -102,7 +100,10 @@ class _Packing:
     """Writes tables: what a table refers to before the table, as the format asks for, and equal strings once."""
 
     def __init__(self, schema: Schema) -> None:
-        self.schema, self.builder = schema, flatbuffers.Builder(1 << 16)
+        # Files are read without this package.
+        from flatbuffers import Builder, number_types
+
+        self.schema, self.builder, self.types = schema, Builder(1 << 16), number_types
 
     def table(self, name: str, values: Mapping[str, Any]) -> int:
         fields = self.schema.tables[name]
@@ -113,7 +114,7 @@ class _Packing:
             if field.vector or not field.scalar:
                 self.builder.PrependUOffsetTRelativeSlot(field.slot, value, 0)
             else:
-                flags = SCALARS[field.scalar][1]
+                flags = getattr(self.types, SCALARS[field.scalar][1])
                 self.builder.PrependSlot(flags, field.slot, value, type(value)(field.default))
         return int(self.builder.EndObject())
 

@@ -14,9 +14,14 @@ from __future__ import annotations
 
 import os
 
-import onnx
-import onnx.helper
-import onnx.numpy_helper
+from imgconv.errors import MissingPackageError
+
+try:
+    import onnx
+    import onnx.helper
+    import onnx.numpy_helper
+except ModuleNotFoundError as error:
+    raise MissingPackageError("onnx", "onnx", "writing an ONNX file") from error
 
 from imgconv.files.disk import written_whole
 from imgconv.graph.nodes import Graph, Value

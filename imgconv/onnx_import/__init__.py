@@ -9,10 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Union
 
-import onnx
-
 from imgconv.arrays import Arrays, Shapes
-from imgconv.errors import InputError, ModelError, UnsupportedError
+from imgconv.errors import InputError, MissingPackageError, ModelError, UnsupportedError
+
+try:
+    import onnx
+except ModuleNotFoundError as error:
+    raise MissingPackageError("onnx", "onnx", "reading an ONNX file") from error
+
 from imgconv.graph.nodes import Graph
 from imgconv.onnx_import.file import opset_of, opsets_of, prepared, read_file
 from imgconv.onnx_import.inputs import declaration, read_inputs, real_inputs, size_clash, with_content

@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
-import onnx
 
 from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import Context
 from imgconv.compiling.compiler import Prepared
 from imgconv.compiling.plan import Launch
 from imgconv.config import Precision
-from imgconv.errors import Error
+from imgconv.errors import Error, MissingPackageError
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.target import HALF_MAX
 from imgconv.running.exchange import check_inputs
@@ -61,11 +60,11 @@ class Layer:
 
 
 def check_oracle() -> None:
-    """Raises Error if onnxruntime is not installed."""
+    """Raises MissingPackageError if onnxruntime is not installed."""
     try:
         import onnxruntime  # noqa: F401
     except ImportError as error:
-        raise Error("imgconv verify compares with onnxruntime, which is missing: pip install onnxruntime") from error
+        raise MissingPackageError("onnxruntime", "verify", "imgconv verify") from error
 
 
 def verify(
@@ -145,6 +144,7 @@ def difference(found: Array, expected: Array) -> float:
 def reference(path: str | os.PathLike[str], graph: Graph, inputs: Arrays) -> dict[str, Array]:
     """onnxruntime's arrays by name, for the names in the graph. Raises Error if onnxruntime cannot run the file."""
     check_oracle()
+    import onnx
     import onnxruntime
 
     model = onnx.load(os.fspath(path))

@@ -16,6 +16,7 @@ import pyopencl as cl
 import pytest
 
 from imgconv.cl import device as device_module
+from imgconv.cl import drivers as drivers_module
 from imgconv.cl.device import Context, DeviceInfo, default_device, no_driver_message, open_device, select
 from imgconv.cl.loader import new_context
 from imgconv.errors import DeviceError
@@ -123,7 +124,7 @@ def test_advice_fits_the_machine(system: str, machine: str, android: bool, parts
 
 
 def run_python(code: str, **environment: str) -> str:
-    kept = {name: value for name, value in os.environ.items() if name not in device_module.LOADER_VARIABLES}
+    kept = {name: value for name, value in os.environ.items() if name not in drivers_module.LOADER_VARIABLES}
     kept["PYTHONPATH"] = os.pathsep.join([str(Path(device_module.__file__).parents[2]), kept.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -173,8 +174,8 @@ def test_threads_that_look_for_drivers_at_once() -> None:
     at_once = """
 import os
 from concurrent.futures import ThreadPoolExecutor
-from imgconv.cl import device
-device._unregistered_drivers = lambda: ["libabsent.so.1"]
+from imgconv.cl import device, drivers
+drivers.unregistered_drivers = lambda: ["libabsent.so.1"]
 with ThreadPoolExecutor(8) as pool:
     found = [*pool.map(lambda _: device.list_devices(), range(24))]
 assert all(each == found[0] for each in found), found
@@ -186,8 +187,13 @@ assert "OCL_ICD_VENDORS" not in os.environ
 def test_uses_what_is_there_after_pyopencl_was_used() -> None:
     used_before = """
 import pyopencl
+def has_devices(platform):
+    try:
+        return bool(platform.get_devices())
+    except pyopencl.Error:
+        return False
 try:
-    before = sorted(platform.name for platform in pyopencl.get_platforms())
+    before = sorted(platform.name for platform in pyopencl.get_platforms() if has_devices(platform))
 except pyopencl.Error:
     before = []
 from imgconv.cl.device import list_devices
@@ -226,15 +232,15 @@ def test_registered_drivers_leaves_out_paths_without_a_file(tmp_path: Path) -> N
         (tmp_path / f"{name}.icd").write_text(line)
     (tmp_path / "bytes.icd").write_bytes(b"/opt/\xff.so")
     (tmp_path / "folder.icd").mkdir()
-    assert device_module._registered_drivers([tmp_path, tmp_path / "absent"]) == [str(library), "libnamed.so.1"]
+    assert drivers_module.registered_drivers([tmp_path, tmp_path / "absent"]) == [str(library), "libnamed.so.1"]
 
 
 def test_loader_variable_is_set_for_the_call_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in device_module.LOADER_VARIABLES:
+    for name in drivers_module.LOADER_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(device_module, "_registered_drivers", lambda folders: ["libold.so"])
-    monkeypatch.setattr(device_module, "_unregistered_drivers", lambda: ["/here/libold.so", "/here/libnew.so"])
-    with device_module._unregistered_drivers_visible():
+    monkeypatch.setattr(drivers_module, "registered_drivers", lambda folders: ["libold.so"])
+    monkeypatch.setattr(drivers_module, "unregistered_drivers", lambda: ["/here/libold.so", "/here/libnew.so"])
+    with drivers_module.drivers_visible():
         folder = Path(os.environ["OCL_ICD_VENDORS"])
         assert sorted(file.read_text() for file in folder.glob("*.icd")) == ["/here/libnew.so\n", "libold.so\n"]
     assert "OCL_ICD_VENDORS" not in os.environ
@@ -243,10 +249,41 @@ def test_loader_variable_is_set_for_the_call_only(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="drivers register themselves elsewhere")
 def test_finds_a_driver_that_no_file_registers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_module, "NVIDIA_DRIVER", "libabsent.so.1")
-    assert "libabsent.so.1" not in device_module._unregistered_drivers()
-    monkeypatch.setattr(device_module, "NVIDIA_DRIVER", "libc.so.6")
-    assert "libc.so.6" in device_module._unregistered_drivers()
+    monkeypatch.setattr(drivers_module, "NVIDIA_DRIVER", "libabsent.so.1")
+    assert "libabsent.so.1" not in drivers_module.unregistered_drivers()
+    monkeypatch.setattr(drivers_module, "NVIDIA_DRIVER", "libc.so.6")
+    assert "libc.so.6" in drivers_module.unregistered_drivers()
+
+
+def test_what_became_of_each_driver(tmp_path: Path) -> None:
+    """A folder of drivers: one without a file, one that is no driver, and those that are not looked for."""
+    (tmp_path / "a.icd").write_text("/opt/placeholder/libintelocl.so")
+    (tmp_path / "b.icd").write_text("libc.so.6")
+    code = """
+from imgconv.cl.device import list_devices
+from imgconv.cl.drivers import list_drivers
+for driver in list_drivers({device.platform for device in list_devices()}):
+    print(driver.library, "|", driver.named_by, "|", driver.problem)
+"""
+    found = run_python(code, OCL_ICD_VENDORS=str(tmp_path), OCL_ICD_FILENAMES="/elsewhere/libother.so").splitlines()
+    assert found[0] == f"/opt/placeholder/libintelocl.so | {tmp_path / 'a.icd'} | there is no such file"
+    assert found[1] == f"libc.so.6 | {tmp_path / 'b.icd'} | cannot be loaded: it is no OpenCL driver"
+    assert found[-1].startswith("/elsewhere/libother.so | OCL_ICD_FILENAMES | only Khronos's loader")
+    assert all("not looked for, because OCL_ICD_VENDORS" in line for line in found[2:-1])
+    assert len(found) > 3 or not pip_driver_installed()
+
+
+def test_the_driver_of_each_device_is_listed() -> None:
+    code = """
+from imgconv.cl.device import list_devices
+from imgconv.cl.drivers import list_drivers
+platforms = {device.platform for device in list_devices()}
+listed = list_drivers(platforms)
+assert {name for driver in listed for name in driver.platforms} >= platforms, listed
+missing = list_drivers(set())
+assert all(driver.problem for driver in missing), missing
+"""
+    run_python(code)
 
 
 def test_missing_pyopencl_is_a_device_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from imgconv.cl.device import LOADER_VARIABLES, _registered_drivers, _unregistered_drivers
+from imgconv.cl.drivers import LOADER_VARIABLES, registered_drivers, unregistered_drivers
 from imgconv.cl.loader import library as opencl_library
 
 ROOT = Path(__file__).parent.parent.parent
@@ -54,8 +54,8 @@ def environment(built: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     if not any(os.environ.get(name) for name in LOADER_VARIABLES):
         vendors = folder / "vendors"
         vendors.mkdir()
-        registered = _registered_drivers([Path(root, "etc/OpenCL/vendors") for root in ("/", sys.prefix)])
-        for number, driver in enumerate(dict.fromkeys([*registered, *_unregistered_drivers()])):
+        registered = registered_drivers([Path(root, "etc/OpenCL/vendors") for root in ("/", sys.prefix)])
+        for number, driver in enumerate(dict.fromkeys([*registered, *unregistered_drivers()])):
             (vendors / f"{number}.icd").write_text(driver + "\n")
         variables["OCL_ICD_VENDORS"] = str(vendors)
     return variables

@@ -1,0 +1,177 @@
+"""Which OpenCL drivers are installed, letting the loader see all of them, and what became of each.
+
+OpenCL's loader reads the .icd files of one folder, each with the name of a driver's library. Some drivers come without
+such a file. `list_drivers` is for people who look for a device that is missing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+NVIDIA_DRIVER = "libnvidia-opencl.so.1"
+# Each names the folder of all drivers. OCL_ICD_FILENAMES does not: Khronos's loader adds the drivers that it names to
+# the others, and ocl-icd, which pyopencl's wheels contain, does not know it.
+LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")
+ADDED = "OCL_ICD_FILENAMES"
+PLATFORM_NAME = 0x0902  # CL_PLATFORM_NAME
+_EXTENSION = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)
+_PLATFORMS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)
+_INFO = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p
+)
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A driver's library. named_by: the .icd file or what else names it; problem: why its devices are missing, or "".
+
+    platforms: the names of its platforms, as DeviceInfo.platform has them.
+    """
+
+    library: str
+    named_by: str
+    platforms: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@contextmanager
+def drivers_visible() -> Iterator[None]:
+    """Lets OpenCL's loader see drivers that are installed but registered in no folder that it reads.
+
+    The loader looks once, at the first OpenCL call of the process, so its variable is set for that call only. In a
+    process that used OpenCL before, this changes nothing. The variables are the loader's, not imgconv's, so config.py
+    does not read them. If the user set one, it stays as it is.
+    """
+    registered = registered_drivers(vendor_folders())
+    names = {Path(driver).name for driver in registered}
+    added = [driver for driver in unregistered_drivers() if Path(driver).name not in names]
+    if _chosen_by_user() or not added:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="imgconv-opencl-") as folder:
+        for number, driver in enumerate(registered + added):
+            Path(folder, f"{number}.icd").write_text(driver + "\n")
+        os.environ["OCL_ICD_VENDORS"] = folder
+        try:
+            yield
+        finally:
+            del os.environ["OCL_ICD_VENDORS"]
+
+
+def vendor_folders() -> list[Path]:
+    """The folders in which .icd files are looked for, if the user names none."""
+    return [Path(root, "etc/OpenCL/vendors") for root in dict.fromkeys(("/", sys.prefix, sys.base_prefix))]
+
+
+def registered_drivers(folders: Iterable[Path]) -> list[str]:
+    """The libraries that the .icd files of ``folders`` name, without paths at which there is no file.
+
+    The wheel of Intel's CPU driver contains an .icd file with an unfilled path.
+    """
+    lines = [line for _, line in _icd_files(folders)]
+    return [line for line in dict.fromkeys(lines) if line and (not os.path.isabs(line) or os.path.exists(line))]
+
+
+def _icd_files(folders: Iterable[Path]) -> list[tuple[Path, str]]:
+    """Every .icd file that can be read, and the library that it names."""
+    found = []
+    for file in (file for folder in folders for file in sorted(folder.glob("*.icd"))):
+        with suppress(OSError):  # the loader cannot read it either
+            found.append((file, file.read_text(encoding="utf-8", errors="replace").strip()))
+    return found
+
+
+def unregistered_drivers() -> list[str]:
+    """Drivers that often come without a valid .icd file: pip's Intel CPU driver, and NVIDIA's inside containers."""
+    if not sys.platform.startswith("linux"):
+        return []
+    drivers = []
+    try:
+        files = metadata.files("intel-opencl-rt") or []
+    except metadata.PackageNotFoundError:
+        files = []
+    drivers += [os.path.normpath(str(file.locate())) for file in files if file.name == "libintelocl.so"]
+    try:
+        ctypes.CDLL(NVIDIA_DRIVER)
+        drivers.append(NVIDIA_DRIVER)
+    except OSError:
+        pass
+    return drivers
+
+
+def list_drivers(found: Iterable[str]) -> tuple[Driver, ...]:
+    """Every driver that is named somewhere, and why its devices are missing. found: the platforms that have devices.
+
+    Loads the drivers' libraries, as OpenCL's loader does: call it after list_devices().
+    """
+    chosen, present = _chosen_by_user(), frozenset(found)
+    named: dict[str, str] = {}
+    for file, line in _icd_files(vendor_folders() if chosen is None else [Path(os.environ[chosen])]):
+        named.setdefault(line, str(file))
+    drivers = [_looked_at(line, by, present) for line, by in named.items()]
+    known = {Path(each).name for each in named if os.path.exists(each) or not os.path.isabs(each)}
+    for library in unregistered_drivers():
+        if Path(library).name not in known:
+            drivers.append(_unregistered(library, chosen, present))
+    for library in filter(None, os.environ.get(ADDED, "").split(os.pathsep)):
+        if Path(library).name not in known | {Path(each.library).name for each in drivers if each.platforms}:
+            problem = f"only Khronos's loader reads {ADDED}: write its path into a file /etc/OpenCL/vendors/NAME.icd"
+            drivers.append(Driver(library, ADDED, (), problem))
+    return tuple(drivers)
+
+
+def _unregistered(library: str, chosen: str | None, found: frozenset[str]) -> Driver:
+    by = "the system's libraries" if library == NVIDIA_DRIVER else "pip's package intel-opencl-rt"
+    if chosen is None:
+        return _looked_at(library, by, found)
+    return Driver(library, by, (), f"not looked for, because {chosen} names the drivers: unset it")
+
+
+def _looked_at(library: str, by: str, found: frozenset[str]) -> Driver:
+    """What became of a driver that the loader tried to load."""
+    if os.path.isabs(library) and not os.path.exists(library):
+        return Driver(library, by, (), "there is no such file")
+    try:
+        platforms = _platforms(library)
+    except OSError as error:
+        return Driver(library, by, (), f"cannot be loaded: {error}")
+    missing = [name for name in platforms if name not in found]
+    if not platforms:
+        return Driver(library, by, (), "offers no platform: it finds no device of its kind, or may not open it")
+    return Driver(library, by, platforms, f"{', '.join(missing)} has no device" if missing else "")
+
+
+def _platforms(library: str) -> tuple[str, ...]:
+    """The names of a driver's platforms, by cl_khr_icd. Raises OSError if the library cannot be loaded."""
+    driver = ctypes.CDLL(library)
+    try:
+        find = _EXTENSION(("clGetExtensionFunctionAddress", driver))
+    except AttributeError as error:
+        raise OSError("it is no OpenCL driver") from error
+    listing, info = find(b"clIcdGetPlatformIDsKHR"), find(b"clGetPlatformInfo")
+    if not listing:
+        raise OSError("it has no clIcdGetPlatformIDsKHR, which OpenCL's loader needs")
+    count = ctypes.c_uint32(0)
+    if _PLATFORMS(listing)(0, None, ctypes.byref(count)) or not count.value:
+        return ()
+    handles = (ctypes.c_void_p * count.value)()
+    _PLATFORMS(listing)(count.value, handles, None)
+    ask = _INFO(info) if info else _INFO(("clGetPlatformInfo", driver))
+    names, text = [], ctypes.create_string_buffer(1024)
+    for handle in handles:
+        if ask(handle, PLATFORM_NAME, len(text), text, None) == 0:
+            names.append(" ".join(text.value.decode(errors="replace").split()))
+    return tuple(names)
+
+
+def _chosen_by_user() -> str | None:
+    """The variable of the loader by which the user named the folder of all drivers; None without one."""
+    return next((name for name in LOADER_VARIABLES if os.environ.get(name)), None)
