@@ -21,6 +21,7 @@ NVIDIA_DRIVER = "libnvidia-opencl.so.1"
 # the others, and ocl-icd, which pyopencl's wheels contain, does not know it.
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")
 ADDED = "OCL_ICD_FILENAMES"
+HINTS = {"rusticl": ": set RUSTICL_ENABLE=freedreno for an Adreno, RUSTICL_ENABLE=llvmpipe for the CPU"}
 PLATFORM_NAME = 0x0902  # CL_PLATFORM_NAME
 _EXTENSION = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)
 _PLATFORMS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)
@@ -146,7 +147,8 @@ def _looked_at(library: str, by: str, found: frozenset[str]) -> Driver:
     missing = [name for name in platforms if name not in found]
     if not platforms:
         return Driver(library, by, (), "offers no platform: it finds no device of its kind, or may not open it")
-    return Driver(library, by, platforms, f"{', '.join(missing)} has no device" if missing else "")
+    problems = [f"{name} has no device{HINTS.get(name, '')}" for name in missing]
+    return Driver(library, by, platforms, "; ".join(problems))
 
 
 def _platforms(library: str) -> tuple[str, ...]:
