@@ -20,6 +20,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "cl config files graph",
         "kernels onnx_export tensor",
         "ops passes pictures",
+        "host",
         "compiling onnx_import preprocess",
         "stored",
         "running",
@@ -119,6 +120,7 @@ KNOWS = {
     "compiling": {"arrays", "config", "errors", "graph", "kernels", "passes"},
     "stored": {"arrays", "compiling", "config", "errors", "files", "graph", "kernels", "version"},
     "pictures": {"arrays", "errors", "files", "graph", "tensor"},
+    "host": {"arrays", "errors", "graph", "ops", "tensor"},
 }
 
 

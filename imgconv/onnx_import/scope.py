@@ -49,7 +49,7 @@ def needed_steps(
     needed, found = set(outputs), []
     for number, node in reversed(_ordered(nodes)):
         if any(name in needed for name in node.output if name):
-            needed |= _reads(node)
+            needed |= reads(node)
             found.append(Step(prefix + (node.name or f"{node.op_type}_{number}"), node))
     return found[::-1], needed
 
@@ -60,7 +60,7 @@ def _ordered(nodes: Sequence[onnx.NodeProto]) -> list[tuple[int, onnx.NodeProto]
     ONNX asks files for that order, but onnxruntime takes others. The nodes of a cycle come last.
     """
     makers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
-    waits = [{makers[name] for name in _reads(node) if name in makers} for node in nodes]
+    waits = [{makers[name] for name in reads(node) if name in makers} for node in nodes]
     if all(number > max(found, default=-1) for number, found in enumerate(waits)):
         return list(enumerate(nodes))
     readers: dict[int, list[int]] = {}
@@ -78,7 +78,7 @@ def _ordered(nodes: Sequence[onnx.NodeProto]) -> list[tuple[int, onnx.NodeProto]
     return [(number, nodes[number]) for number in [*order, *sorted(set(range(len(nodes))) - set(order))]]
 
 
-def _reads(node: onnx.NodeProto) -> set[str]:
+def reads(node: onnx.NodeProto) -> set[str]:
     """The names that a node reads, including those that its bodies read from outer graphs."""
     names = {name for name in node.input if name}
     for body in (a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH):

@@ -1,0 +1,84 @@
+"""The end of a model that depends on data: ONNX nodes as plain data, which the host computes from the device's values.
+
+`imgconv.host` runs it. Values have names; a body of If, Loop, Scan or SequenceMap also reads names of the graphs
+around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Union
+
+from imgconv.arrays import Array, Arrays
+from imgconv.graph.nodes import Value
+
+Attribute = Union[int, float, str, tuple[int, ...], tuple[float, ...], tuple[str, ...], Array, "HostGraph"]
+
+
+@dataclass(frozen=True)
+class HostNode:
+    """An ONNX node. version: the opset of its domain. inputs: "" if an optional one is absent.
+
+    outputs: "" if nothing reads one. attributes: element types are numpy's names of them.
+    """
+
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    version: int = 1
+    domain: str = ""
+
+    @property
+    def bodies(self) -> dict[str, HostGraph]:
+        """The attributes that are graphs, by name."""
+        return {name: value for name, value in self.attributes.items() if isinstance(value, HostGraph)}
+
+    @property
+    def reads(self) -> Iterator[str]:
+        """The names of the values that the node and its bodies read, some of them several times."""
+        yield from (name for name in self.inputs if name)
+        for body in self.bodies.values():
+            yield from body.captured
+
+    def __str__(self) -> str:
+        return f"{', '.join(filter(None, self.outputs))} = {self.op_type}({', '.join(self.inputs)})"
+
+
+@dataclass(frozen=True)
+class HostGraph:
+    """ONNX nodes in topological order, with the names of what they are given and of what they make."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[HostNode, ...]
+    constants: Arrays = field(default_factory=dict)
+
+    @property
+    def captured(self) -> tuple[str, ...]:
+        """The names that a body reads from the graphs around it, each once."""
+        own = {*self.inputs, *self.constants, *(name for node in self.nodes for name in node.outputs)}
+        read = [*(name for node in self.nodes for name in node.reads), *self.outputs]
+        return tuple(dict.fromkeys(name for name in read if name not in own))
+
+
+@dataclass(frozen=True)
+class Tail:
+    """What the host computes at the end of a model.
+
+    graph: its inputs are outputs of the device's graph and inputs of the model, its outputs those of the model that the
+    device does not make. outputs: every output of the model, in order; a size that depends on data is -1.
+    node, reason: the first node that the host computes, and why the device does not.
+    """
+
+    graph: HostGraph
+    outputs: tuple[Value, ...]
+    node: str
+    reason: str
+
+    def __str__(self) -> str:
+        lines = [f"on the host, because of node {self.node!r}: {self.reason}"]
+        lines += [f"  {node}" for node in self.graph.nodes]
+        return "\n".join([*lines, *(f"  output {value}" for value in self.outputs)])

@@ -1,0 +1,16 @@
+"""ONNX nodes in numpy, for the end of a model that depends on data.
+
+registry.py has the table of functions, program.py prepares and runs a graph; the other files have one family of
+operators each. Types are ONNX's own: float64, int64 and bool stay what they are.
+"""
+
+import importlib
+import pkgutil
+
+from imgconv.host.program import Program, Timing
+from imgconv.host.registry import Call, find, host, runs, supported
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+__all__ = ["Call", "Program", "Timing", "find", "host", "runs", "supported"]

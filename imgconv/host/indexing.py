@@ -1,0 +1,82 @@
+"""Gather, Scatter and their relatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.host.registry import Call, host
+
+_COMBINE: dict[str, Callable[..., None]] = {
+    "add": numpy.add.at, "mul": numpy.multiply.at, "max": numpy.maximum.at, "min": numpy.minimum.at,
+}
+
+
+def from_front(call: Call, index: Array, size: int) -> Array:
+    """The indices with negative ones counted from the end. Raises ModelError if one is out of range."""
+    if index.size and not (-size <= index.min() and index.max() < size):
+        raise call.wrong(f"an index of {int(index.min())} .. {int(index.max())} is outside of an axis of {size}")
+    counted: Array = numpy.where(index < 0, index + size, index)
+    return counted
+
+
+@host("Gather")
+def gather(call: Call, x: Array, index: Array) -> Any:
+    """x[..., indices, ...] along an axis."""
+    axis = call.attribute("axis", 0)
+    chosen = from_front(call, index, x.shape[axis])
+    call.allow((*x.shape[:axis], chosen.size, *x.shape[axis % x.ndim + 1 :]), x.dtype)
+    return numpy.take(x, chosen, axis)
+
+
+@host("GatherElements")
+def gather_elements(call: Call, x: Array, index: Array) -> Any:
+    """Reads x at the index along one axis and at the index's own position along the others."""
+    axis = call.attribute("axis", 0) % x.ndim
+    return x[_at(axis, from_front(call, index, x.shape[axis]))]
+
+
+def _at(axis: int, index: Array) -> tuple[Array, ...]:
+    """The positions that `index` names along an axis, and its own along the others."""
+    grids = numpy.ogrid[tuple(slice(n) for n in index.shape)]
+    return tuple(index if a == axis else grid for a, grid in enumerate(grids))
+
+
+@host("GatherND")
+def gather_nd(call: Call, x: Array, indices: Array) -> Any:
+    """x[indices[...]]: the last axis of the indices is a position along x's axes after the batch_dims."""
+    batch = call.attribute("batch_dims", 0)
+    parts = [
+        from_front(call, indices[..., n], x.shape[batch + n]) for n in range(indices.shape[-1])
+    ]
+    lead = numpy.ogrid[tuple(slice(n) for n in indices.shape[:-1])][:batch] if batch else ()
+    where = (*lead, *parts)
+    return x[where]
+
+
+@host("ScatterElements", "Scatter")
+def scatter_elements(call: Call, x: Array, index: Array, updates: Array) -> Any:
+    """x with the updates at the index along one axis and at the index's own position along the others."""
+    axis = call.attribute("axis", 0) % x.ndim
+    return _scattered(call, x, _at(axis, from_front(call, index, x.shape[axis])), updates)
+
+
+@host("ScatterND")
+def scatter_nd(call: Call, x: Array, indices: Array, updates: Array) -> Any:
+    """x with the updates at x[indices[...]]."""
+    parts = tuple(from_front(call, indices[..., n], x.shape[n]) for n in range(indices.shape[-1]))
+    return _scattered(call, x, parts, updates)
+
+
+def _scattered(call: Call, x: Array, where: tuple[Array, ...], updates: Array) -> Array:
+    """A copy of x with updates at these positions; if several name one position, the last, or what combines them."""
+    made: Array = x.copy()
+    reduction = call.attribute("reduction", "none")
+    if reduction == "none":
+        made[where] = updates
+    else:
+        _COMBINE[reduction](made, where, updates)
+    return made

@@ -1,0 +1,214 @@
+"""Shapes, movement and types: what copies elements and computes none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.host.registry import Call, host
+
+
+@host("Identity")
+def identity(call: Call, x: Any) -> Any:
+    """The input, also if it is a sequence or an absent optional value."""
+    return x
+
+
+@host("Constant")
+def constant(call: Call) -> Any:
+    """The constant in whichever value attribute the node has."""
+    forms = {
+        "value": None, "value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64",
+    }
+    for name, dtype in forms.items():
+        if call.attribute(name) is not None:
+            return numpy.asarray(call.attribute(name), dtype)
+    raise call.wrong(f"attributes {', '.join(call.attributes)}")
+
+
+@host("Cast")
+def cast(call: Call, x: Array) -> Any:
+    """The tensor in another type; floats are truncated to integers."""
+    return _cast(call, x, numpy.dtype(call.attribute("to")))
+
+
+@host("CastLike")
+def cast_like(call: Call, x: Array, like: Array) -> Any:
+    """The tensor in the type of another one."""
+    return _cast(call, x, like.dtype)
+
+
+def _cast(call: Call, x: Array, dtype: Any) -> Array:
+    if x.dtype.kind == "f" and dtype.kind in "iu" and dtype.itemsize < 8:
+        # numpy's result past the range of a narrow integer depends on the machine; by way of int64 it wraps around.
+        return x.astype(numpy.int64).astype(dtype)
+    return x.astype(dtype)
+
+
+@host("Shape")
+def shape(call: Call, x: Array) -> Any:
+    """The shape from axis `start` up to `end`."""
+    return numpy.array(x.shape[call.attribute("start", 0) : call.attribute("end")], numpy.int64)
+
+
+@host("Size")
+def size(call: Call, x: Array) -> Any:
+    """The number of elements."""
+    return numpy.array(x.size, numpy.int64)
+
+
+@host("Reshape")
+def reshape(call: Call, x: Array, sizes: Array) -> Any:
+    """The same elements in another shape: 0 keeps a size unless allowzero is set, -1 is what remains."""
+    wanted = [int(n) for n in sizes]
+    if not call.flag("allowzero"):
+        wanted = [x.shape[a] if n == 0 else n for a, n in enumerate(wanted)]
+    if -1 in wanted and not x.size:
+        rest = numpy.prod([n for n in wanted if n != -1])
+        wanted = [0 if n == -1 and rest else n for n in wanted]
+    return x.reshape(wanted)
+
+
+@host("Flatten")
+def flatten(call: Call, x: Array) -> Any:
+    """A matrix: the axes before `axis` are its rows."""
+    axis = call.attribute("axis", 1)
+    axis = axis + x.ndim if axis < 0 else axis
+    return x.reshape(int(numpy.prod(x.shape[:axis])), int(numpy.prod(x.shape[axis:])))
+
+
+@host("Transpose")
+def transpose(call: Call, x: Array) -> Any:
+    """The axes in another order, by default reversed."""
+    return x.transpose(call.attribute("perm"))
+
+
+@host("Squeeze")
+def squeeze(call: Call, x: Array, axes: Array | None = None) -> Any:
+    """Without the given axes of length 1, by default all of them."""
+    chosen = axes_of(call, axes)
+    return x.squeeze(None if chosen is None else tuple(chosen))
+
+
+@host("Unsqueeze")
+def unsqueeze(call: Call, x: Array, axes: Array | None = None) -> Any:
+    """With new axes of length 1."""
+    return numpy.expand_dims(x, tuple(axes_of(call, axes) or ()))
+
+
+def axes_of(call: Call, axes: Array | None) -> list[int] | None:
+    """The axes of an input, or of the attribute that old opsets have; None if there is neither."""
+    given = call.attribute("axes") if axes is None else axes
+    return None if given is None else [int(a) for a in numpy.ravel(given)]
+
+
+@host("Expand")
+def expand(call: Call, x: Array, sizes: Array) -> Any:
+    """The tensor broadcast to a shape, in which a 1 keeps the tensor's size."""
+    wanted = numpy.broadcast_shapes(x.shape, tuple(int(n) for n in sizes))
+    call.allow(wanted, x.dtype)
+    return numpy.broadcast_to(x, wanted)
+
+
+@host("Tile")
+def tile(call: Call, x: Array, repeats: Array) -> Any:
+    """The tensor repeated along each axis."""
+    call.allow((n * int(r) for n, r in zip(x.shape, repeats)), x.dtype)
+    return numpy.tile(x, tuple(int(r) for r in repeats))
+
+
+@host("Concat")
+def concat(call: Call, *parts: Array) -> Any:
+    """The tensors one after another along an axis."""
+    return numpy.concatenate(parts, call.attribute("axis"))
+
+
+@host("Split")
+def split(call: Call, x: Array, sizes: Array | None = None) -> Any:
+    """Parts along an axis: of the given sizes, else equal ones, the last of which may be smaller."""
+    axis = call.attribute("axis", 0)
+    given = call.attribute("split") if sizes is None else sizes
+    if given is None:
+        parts = call.attribute("num_outputs", call.outputs)
+        each = -(-x.shape[axis] // parts)
+        given = [each] * (parts - 1) + [x.shape[axis] - each * (parts - 1)]
+    if sum(map(int, given)) != x.shape[axis]:
+        raise call.wrong(f"parts of {[int(n) for n in given]} of {x.shape[axis]}")
+    return tuple(numpy.split(x, numpy.cumsum(given)[:-1], axis))
+
+
+@host("Slice")
+def slice_(
+    call: Call, x: Array, starts: Array | None = None, ends: Array | None = None, axes: Array | None = None,
+    steps: Array | None = None,
+) -> Any:
+    """The elements from start up to end along each of the given axes, as in a Python slice."""
+    if call.version < 10:
+        starts, ends, axes = (call.attribute(name) for name in ("starts", "ends", "axes"))
+    chosen = range(len(_listed(starts))) if axes is None else _listed(axes)
+    parts = [slice(None)] * x.ndim
+    by = [1] * len(chosen) if steps is None else _listed(steps)
+    for axis, start, end, step in zip(chosen, _listed(starts), _listed(ends), by, strict=True):
+        # Before the first element a Python slice has to end at None, not at -1.
+        past = step < 0 and end < -x.shape[axis]
+        parts[axis] = slice(start, None if past else end, step)
+    return x[tuple(parts)]
+
+
+def _listed(numbers: Array | Sequence[int] | None) -> list[int]:
+    return [int(n) for n in numpy.ravel([] if numbers is None else numbers)]
+
+
+@host("Pad")
+def pad(
+    call: Call, x: Array, pads: Array | None = None, value: Array | None = None, axes: Array | None = None
+) -> Any:
+    """The tensor with elements added before and after each axis; negative amounts crop."""
+    if call.version < 11:
+        pads, value = call.attribute("pads"), call.attribute("value", 0.0)
+    amounts, chosen = _listed(pads), range(x.ndim) if axes is None else [a % x.ndim for a in _listed(axes)]
+    before, after = [0] * x.ndim, [0] * x.ndim
+    for number, axis in enumerate(chosen):
+        before[axis], after[axis] = amounts[number], amounts[number + len(amounts) // 2]
+    crop = tuple(slice(max(-b, 0), n - max(-a, 0)) for b, a, n in zip(before, after, x.shape))
+    widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after)]
+    call.allow((n + b + a for n, (b, a) in zip(x.shape, widths)), x.dtype)
+    mode = call.attribute("mode", "constant")
+    if mode != "constant":
+        return numpy.pad(x[crop], widths, mode)
+    return numpy.pad(x[crop], widths, constant_values=0 if value is None else numpy.ravel(value)[0])
+
+
+@host("ConstantOfShape")
+def constant_of_shape(call: Call, sizes: Array) -> Any:
+    """A tensor with every element equal to `value`, 0.0 by default."""
+    value = numpy.asarray(call.attribute("value", numpy.zeros(1, numpy.float32)))
+    wanted = tuple(int(n) for n in sizes)
+    call.allow(wanted, value.dtype)
+    return numpy.broadcast_to(value.reshape(()), wanted)
+
+
+@host("Range")
+def range_(call: Call, start: Array, limit: Array, delta: Array) -> Any:
+    """start, start + delta, ... up to but not including limit."""
+    first, last, step = (n.item() for n in (start, limit, delta))
+    if not step:
+        raise call.wrong("a delta of 0")
+    count = max(int(numpy.ceil((last - first) / step)), 0) if start.dtype.kind == "f" else max(
+        -((first - last) // step), 0
+    )
+    call.allow((count,), start.dtype)
+    return (first + numpy.arange(count) * step).astype(start.dtype)
+
+
+@host("ReverseSequence")
+def reverse_sequence(call: Call, x: Array, lengths: Array) -> Any:
+    """The first lengths[b] elements along the time axis in reverse order, for each b of the batch axis."""
+    batch, time = call.attribute("batch_axis", 1), call.attribute("time_axis", 0)
+    moved = numpy.moveaxis(x, (batch, time), (0, 1)).copy()
+    for row, length in zip(moved, lengths):
+        row[: int(length)] = row[: int(length)][::-1].copy()
+    return numpy.moveaxis(moved, (0, 1), (batch, time))

@@ -1,0 +1,192 @@
+"""A HostGraph prepared once, and run for each frame: numpy calls in order, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.errors import Error
+from imgconv.graph.tail import HostGraph, HostNode
+from imgconv.host.registry import LIMIT, Call, Function, find
+
+Slots = tuple[int, ...]
+RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One node of a run. start, end: seconds since the run's start; bytes: of what it made."""
+
+    node: str
+    op_type: str
+    start: float
+    end: float
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """A call of a host function. inputs: slots, -1 if one is absent; outputs: slots, -1 for what nothing reads.
+
+    captured: the slots of what its bodies read from outside, by the attribute's name. dead: slots that nothing reads
+    after it.
+    """
+
+    call: Call
+    function: Function
+    inputs: Slots
+    outputs: Slots
+    bodies: Mapping[str, tuple[Program, Slots]] = field(default_factory=dict)
+    dead: Slots = ()
+
+    def run(self, values: list[Any]) -> None:
+        """Computes the outputs from the values in their slots. Raises Error."""
+        call = self.call
+        if self.bodies:
+            bound = {
+                name: partial(body.run_body, [values[slot] for slot in slots])
+                for name, (body, slots) in self.bodies.items()
+            }
+            call = replace(call, attributes={**call.attributes, **bound})
+        given = [None if slot < 0 else values[slot] for slot in self.inputs]
+        try:
+            made = self.function(call, *given)
+        except Error:
+            raise
+        except MemoryError as error:
+            raise call.too_large((), call.limit) from error
+        except (ValueError, ArithmeticError, IndexError, TypeError, KeyError) as error:
+            raise call.wrong(" ".join(str(error).split())) from error
+        for slot, value in zip(self.outputs, made if isinstance(made, tuple) else (made,)):
+            if slot >= 0:
+                values[slot] = self.checked(value)
+        for slot in self.dead:
+            values[slot] = None
+
+    def checked(self, value: Any) -> Any:
+        """An output as an array; a sequence or an absent optional value as it is. Raises ResourceError."""
+        if value is None or isinstance(value, list):
+            return value
+        array = numpy.asarray(value)
+        if array.nbytes > self.call.limit:
+            raise self.call.too_large(array.shape, array.nbytes)
+        return array
+
+
+@dataclass(frozen=True)
+class Program:
+    """A prepared graph: its steps, and a list of slots that holds the constants."""
+
+    steps: tuple[Step, ...]
+    template: tuple[Any, ...]
+    inputs: Slots
+    captured: Slots
+    outputs: Slots
+
+    @staticmethod
+    def of(graph: HostGraph, limit: int = LIMIT) -> Program:
+        """Prepares a graph; what depends on constants only is computed here. limit: bytes of the largest tensor.
+
+        Raises ModelError if the host has no function for an operator.
+        """
+        return _Preparing(graph, limit).program()
+
+    def run(self, inputs: Sequence[Any], timings: list[Timing] | None = None) -> list[Any]:
+        """The outputs, in the graph's order. inputs: in the graph's order.
+
+        timings: takes the Timing of each step. Raises ModelError and ResourceError naming the node.
+        """
+        return self.run_body((), *inputs, timings=timings)
+
+    def run_body(self, captured: Sequence[Any], *inputs: Any, timings: list[Timing] | None = None) -> list[Any]:
+        """`run` for a body of If, Loop, Scan or SequenceMap. captured: what it reads from outside."""
+        values = list(self.template)
+        for slot, value in zip((*self.captured, *self.inputs), (*captured, *inputs), strict=True):
+            values[slot] = value
+        with numpy.errstate(all="ignore"):
+            if timings is None:
+                for step in self.steps:
+                    step.run(values)
+            else:
+                self._timed(values, timings)
+        return [values[slot] for slot in self.outputs]
+
+    def _timed(self, values: list[Any], timings: list[Timing]) -> None:
+        origin = time.perf_counter()
+        for step in self.steps:
+            start = time.perf_counter()
+            step.run(values)
+            end = time.perf_counter()
+            made = sum(values[slot].nbytes for slot in step.outputs if isinstance(values[slot], numpy.ndarray))
+            timings.append(Timing(step.call.node, step.call.op_type, start - origin, end - origin, made))
+
+
+class _Preparing:
+    """Gives each value of a graph a slot, folds constants, and finds where each value is read last."""
+
+    def __init__(self, graph: HostGraph, limit: int) -> None:
+        self.graph, self.limit = graph, limit
+        self.values: list[Any] = []
+        self.slots: dict[str, int] = {}
+        self.known: set[int] = set()
+
+    def program(self) -> Program:
+        graph = self.graph
+        captured = graph.captured
+        for name in (*captured, *graph.inputs):
+            self.slot(name)
+        for name, array in graph.constants.items():
+            self.define(name, array)
+        steps = [step for node in graph.nodes if (step := self.step(node)) is not None]
+        outputs = tuple(self.slots[name] for name in graph.outputs)
+        of = partial(map, self.slots.__getitem__)
+        return Program(
+            self.with_dead(steps, outputs), tuple(self.values), tuple(of(graph.inputs)), tuple(of(captured)), outputs
+        )
+
+    def slot(self, name: str) -> int:
+        """A new slot for a name."""
+        self.slots[name] = len(self.values)
+        self.values.append(None)
+        return self.slots[name]
+
+    def define(self, name: str, array: Array) -> None:
+        """A slot that holds a constant."""
+        slot = self.slot(name)
+        self.values[slot] = array
+        self.known.add(slot)
+
+    def step(self, node: HostNode) -> Step | None:
+        """The step of a node; None if it is computed here, because its inputs are constants."""
+        inputs = tuple(self.slots[name] if name else -1 for name in node.inputs)
+        bodies = {
+            name: (Program.of(body, self.limit), tuple(self.slots[each] for each in body.captured))
+            for name, body in node.bodies.items()
+        }
+        outputs = tuple(self.slot(name) if name else -1 for name in node.outputs)
+        wanted = max((number for number, slot in enumerate(outputs, 1) if slot >= 0), default=1)
+        attributes = {name: value for name, value in node.attributes.items() if name not in bodies}
+        call = Call(node.name, node.op_type, node.version, attributes, wanted, self.limit)
+        made = Step(call, find(node.op_type, node.domain), inputs, outputs, bodies)
+        if bodies or node.op_type in RANDOM or not self.known.issuperset(slot for slot in inputs if slot >= 0):
+            return made
+        with numpy.errstate(all="ignore"):
+            made.run(self.values)
+        self.known |= {slot for slot in outputs if slot >= 0}
+        return None
+
+    def with_dead(self, steps: Sequence[Step], outputs: Slots) -> tuple[Step, ...]:
+        """The steps, each with the slots that nothing reads after it."""
+        kept, found = self.known.union(outputs), []
+        for step in reversed(steps):
+            captured = (slot for _, slots in step.bodies.values() for slot in slots)
+            used = {*step.inputs, *step.outputs, *captured} - kept - {-1}
+            kept = kept | used
+            found.append(replace(step, dead=tuple(sorted(used))))
+        return tuple(reversed(found))

@@ -1,0 +1,113 @@
+"""The table of host functions: from an ONNX op type to the numpy function that computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, TypeVar
+
+import numpy
+
+from imgconv import ops
+from imgconv.errors import ConfigError, ModelError, ResourceError
+from imgconv.tensor import Tensor
+
+LIMIT = 1 << 30  # bytes of the largest tensor on the host
+
+
+@dataclass(frozen=True)
+class Call:
+    """One node, as its host function sees it.
+
+    version: the opset. attributes: those that the node has; a graph is a function of its inputs that returns a list.
+    outputs: how many outputs are wanted. limit: bytes of the largest tensor.
+    """
+
+    node: str
+    op_type: str
+    version: int
+    attributes: Mapping[str, Any]
+    outputs: int = 1
+    limit: int = LIMIT
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """An attribute's value, or `default`, which is ONNX's, if the node does not have it."""
+        return self.attributes.get(name, default)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """An attribute that is 0 or 1."""
+        return bool(self.attributes.get(name, default))
+
+    def allow(self, shape: Any, dtype: Any = "float32") -> None:
+        """Raises ResourceError if a tensor of this shape is larger than the limit, before it is made."""
+        sizes = tuple(int(n) for n in shape)
+        count = prod(sizes) * numpy.dtype(dtype).itemsize
+        if count > self.limit:
+            raise self.too_large(sizes, count)
+
+    def too_large(self, shape: tuple[int, ...], count: int) -> ResourceError:
+        """The error for a tensor of `count` bytes."""
+        return ResourceError(
+            f"node {self.node!r}, {self.op_type}, makes a tensor {list(shape)} of {count / 1e6:.0f} MB on the host",
+            self.node, shape, f"{self.limit / 1e6:.0f} MB",
+        )
+
+    def wrong(self, message: str) -> ModelError:
+        """The error for values that ONNX does not allow."""
+        return ModelError(f"{self.op_type}: {message}", node=self.node)
+
+
+Function = Callable[..., Any]
+Registered = TypeVar("Registered", bound=Function)
+_FUNCTIONS: dict[tuple[str, str], Function] = {}
+
+
+def host(*op_types: str, domain: str = "") -> Callable[[Registered], Registered]:
+    """Registers a function for op types: it is given the Call and an array for each input, None if one is absent.
+
+        @host("NonZero")
+        def non_zero(call, x):
+            return numpy.array(numpy.nonzero(x), numpy.int64)
+
+    It returns an array, or a tuple of them. Raises ConfigError if the table has one of the op types.
+    """
+
+    def register(function: Registered) -> Registered:
+        for op_type in op_types:
+            if (domain, op_type) in _FUNCTIONS:
+                raise ConfigError(f"host function {op_type} is registered twice")
+            _FUNCTIONS[domain, op_type] = function
+        return function
+
+    return register
+
+
+def supported() -> tuple[str, ...]:
+    """The op types of ONNX's own domain that have a function here, sorted."""
+    return tuple(sorted(op_type for domain, op_type in _FUNCTIONS if not domain))
+
+
+def runs(op_type: str, domain: str = "") -> bool:
+    """Whether the host computes an operator: by a function of the table, or as the import computes constants."""
+    return (domain, op_type) in _FUNCTIONS or ops.find(op_type, domain) is not None
+
+
+def find(op_type: str, domain: str = "") -> Function:
+    """The function of an op type; if the table has none, the composition by which the import computes constants."""
+    found = _FUNCTIONS.get((domain, op_type))
+    if found is not None:
+        return found
+    registered = ops.find(op_type, domain)
+    if registered is None:
+        raise ModelError(f"the host has no function for {ops.qualified(domain, op_type)}")
+    composed = registered.function
+
+    def compute(call: Call, *inputs: Any) -> Any:
+        known = tuple(None if x is None else Tensor.constant(x) for x in inputs)
+        made = composed(
+            ops.Call(call.node, op_type, call.version, known, call.attributes, ("wanted",) * call.outputs)
+        )
+        return made.numpy() if isinstance(made, Tensor) else tuple(tensor.numpy() for tensor in made)
+
+    return compute

@@ -1,0 +1,88 @@
+"""Selection by value: positions, sorting, masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.host.registry import Call, host
+
+
+@host("NonZero")
+def non_zero(call: Call, x: Array) -> Any:
+    """The positions of all elements that are not zero, (rank, count)."""
+    return numpy.array(numpy.nonzero(numpy.atleast_1d(x)), numpy.int64)[: x.ndim]
+
+
+@host("Compress")
+def compress(call: Call, x: Array, condition: Array) -> Any:
+    """The slices along an axis, or without an axis the elements, whose condition is true."""
+    return numpy.compress(condition, x, call.attribute("axis"))
+
+
+@host("TopK")
+def top_k(call: Call, x: Array, k: Array | None = None) -> Any:
+    """The k largest or smallest elements along an axis, in order, and their positions; equal ones in order of position.
+
+    NaN is larger than every number, as in onnxruntime.
+    """
+    count = int(call.attribute("k", 0) if k is None else k.item())
+    axis, largest = call.attribute("axis", -1), call.flag("largest", True)
+    if not 0 <= count <= x.shape[axis]:
+        raise call.wrong(f"the first {count} of {x.shape[axis]}")
+    key = _descending(x) if largest else x
+    if 4 * count < x.shape[axis] and x.ndim == 1:
+        # Only what is not after the last one that is wanted has to be sorted.
+        bound = numpy.partition(key, max(count - 1, 0))[max(count - 1, 0)]
+        chosen = numpy.flatnonzero(~(key > bound))
+        order = chosen[numpy.argsort(key[chosen], kind="stable")[:count]]
+    else:
+        order = numpy.take(numpy.argsort(key, axis=axis, kind="stable"), numpy.arange(count), axis)
+    return numpy.take_along_axis(x, order, axis), order.astype(numpy.int64)
+
+
+def _descending(x: Array) -> Array:
+    """Numbers whose ascending order is x's descending one."""
+    if x.dtype.kind == "f":
+        return numpy.where(numpy.isnan(x), -numpy.inf, -x)
+    return numpy.invert(x)
+
+
+@host("Unique")
+def unique(call: Call, x: Array) -> Any:
+    """The distinct elements or slices, their first positions, the inverse indices and the counts."""
+    axis = call.attribute("axis")
+    values, first, inverse, counts = numpy.unique(x, True, True, True, axis=axis)
+    inverse = inverse.reshape(-1)
+    if not call.flag("sorted", True):
+        order = numpy.argsort(first)
+        values = numpy.take(values, order, axis=axis or 0)
+        first, counts, inverse = first[order], counts[order], numpy.argsort(order)[inverse]
+    return values, *(a.reshape(-1).astype(numpy.int64) for a in (first, inverse, counts))
+
+
+@host("OneHot")
+def one_hot(call: Call, indices: Array, depth: Array, values: Array) -> Any:
+    """on_value at each index along a new axis of length `depth`, off_value elsewhere."""
+    axis, size = call.attribute("axis", -1), int(depth.item())
+    call.allow((*indices.shape, size), values.dtype)
+    whole = indices.astype(numpy.int64)
+    spread = numpy.expand_dims(numpy.where(whole < 0, whole + size, whole), axis)
+    shape = [1] * spread.ndim
+    shape[axis] = size
+    return numpy.where(spread == numpy.arange(size).reshape(shape), values[1], values[0])
+
+
+@host("EyeLike")
+def eye_like(call: Call, x: Array) -> Any:
+    """Ones on the k-th diagonal of a matrix of the input's shape, zeros elsewhere."""
+    return numpy.eye(x.shape[0], x.shape[1], call.attribute("k", 0)).astype(call.attribute("dtype", x.dtype))
+
+
+@host("Trilu")
+def triangle(call: Call, x: Array, k: Array | None = None) -> Any:
+    """The upper or lower triangle of each matrix, bounded by the k-th diagonal; zeros elsewhere."""
+    offset = 0 if k is None else int(k.item())
+    return numpy.triu(x, offset) if call.flag("upper", True) else numpy.tril(x, offset)

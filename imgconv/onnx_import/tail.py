@@ -1,0 +1,209 @@
+"""Splits a model that depends on data: what the device cannot compute, and all behind it, is left to the host.
+
+A node is the host's if it cannot be imported, because a shape or a choice depends on data, or if it reads what such a
+node makes. What crosses from the device to the host should be small: a node that only moves elements, in front of the
+host's nodes, is the host's too if it reads fewer bytes than it makes. So is one that makes integers of 32 or 64 bits,
+which are floats on a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+import onnx.defs
+
+from imgconv import host, ops
+from imgconv.errors import ContentError, ModelError, UnsupportedError
+from imgconv.graph.moved import WIDE
+from imgconv.graph.nodes import Value
+from imgconv.graph.tail import HostGraph, HostNode, Tail
+from imgconv.onnx_import.schema import domain_of, dtype_name, function_versions, schema_of
+from imgconv.onnx_import.scope import Scope, Step, needed_steps, reads
+from imgconv.tensor import Tensor
+
+MOVES = frozenset((
+    "Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile",
+    "Transpose", "Unsqueeze", "ConstantOfShape",
+))
+# Layers of networks: no model begins to depend on data at one of them.
+LAYERS = frozenset(("Conv", "Gemm", "MatMul"))
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """A step that the host computes. number: its position in the model. reason: why the device does not."""
+
+    number: int
+    step: Step
+    reason: str
+
+
+class Splitter:
+    """Imports a model's nodes in order, and collects those that are left to the host."""
+
+    def __init__(self, scope: Scope, inputs: Iterable[Tensor]) -> None:
+        self.scope = scope
+        self.inputs = {tensor.name for tensor in inputs}
+        self.makers: dict[str, tuple[int, Step]] = {}
+        self.hosted: dict[str, Hosted] = {}
+        self.number = 0
+
+    def add(self, step: Step) -> None:
+        """Imports a step, or leaves it to the host. Raises what Scope.add raises."""
+        self.number += 1
+        node = step.proto
+        behind = [name for name in reads(node) if name in self.hosted]
+        if behind:
+            reason = self.hosted[behind[0]].reason
+        elif _only_on_host(node, self.scope.version):
+            reason = f"{node.op_type} is computed on the host"
+        else:
+            try:
+                self.scope.add(step)
+            except UnsupportedError as error:
+                if isinstance(error, ContentError) or not _may_start(node):
+                    raise
+                reason = error.message
+            else:
+                self.makers |= {name: (self.number, step) for name in node.output if name}
+                return
+        self._leave(Hosted(self.number, step, reason))
+
+    def _leave(self, hosted: Hosted) -> None:
+        node = hosted.step.proto
+        if not host.runs(node.op_type, domain_of(node)):
+            raise UnsupportedError(
+                f"{node.op_type}: depends on data, and the host has no function for it", node=hosted.step.name
+            )
+        unknown = [name for name in node.input if name and name not in self.hosted and not self.scope.knows(name)]
+        if unknown:
+            message = f"{node.op_type} reads {unknown[0]!r}, which nothing before it makes"
+            raise ModelError(message, node=hosted.step.name)
+        if schema_of(node, self.scope.version):
+            self.scope.check(hosted.step, (None,) * len(node.input))
+        self.hosted |= {name: hosted for name in node.output if name}
+
+    def tail(self, declared: Sequence[onnx.ValueInfoProto]) -> tuple[dict[str, Tensor], Tail | None]:
+        """(what the device makes, by name; the Tail, or None). declared: the model's outputs.
+
+        Raises ModelError if an output is made by no node.
+        """
+        names = [value.name for value in declared]
+        direct = {name: self._known(name) for name in names if name not in self.hosted}
+        if not self.hosted:
+            return direct, None
+        chosen = {each.number: each for each in self.hosted.values()}
+        first = chosen[min(chosen)]
+        cut = self._cut(chosen)
+        nodes = tuple(host_node(self.scope, chosen[number].step) for number in sorted(chosen))
+        constants = {name: t.numpy() for name in cut if (t := self._known(name)).is_constant}
+        crossing = [name for name in cut if name not in constants]
+        graph = HostGraph(tuple(crossing), tuple(n for n in names if n in self.hosted), nodes, constants)
+        values = tuple(
+            _declared(value) if value.name in self.hosted else _value(value.name, direct[value.name])
+            for value in declared
+        )
+        made = direct | {name: self._known(name) for name in crossing if name not in self.inputs}
+        return made, Tail(graph, values, first.step.name, first.reason)
+
+    def _known(self, name: str) -> Tensor:
+        found = self.scope.find(name)
+        if found is None:
+            raise ModelError(f"output {name!r} is made by no node")
+        return found
+
+    def _cut(self, chosen: dict[int, Hosted]) -> list[str]:
+        """The values that the host's nodes read and do not make; adds nodes to `chosen` that make the cut smaller."""
+        while True:
+            made = {name for each in chosen.values() for name in each.step.proto.output}
+            cut = list(dict.fromkeys(
+                name for number in sorted(chosen) for name in sorted(reads(chosen[number].step.proto))
+                if name not in made
+            ))
+            added = next((name for name in cut if self._is_cheaper_here(name, cut)), None)
+            if added is None:
+                return cut
+            number, step = self.makers[added]
+            chosen[number] = Hosted(number, step, "")
+
+    def _is_cheaper_here(self, name: str, cut: Sequence[str]) -> bool:
+        """Whether the host should make a value of the cut from what its node reads."""
+        tensor = self._known(name)
+        if name not in self.makers or tensor.is_constant:
+            return False
+        node = self.makers[name][1].proto
+        if domain_of(node) or node.op_type in LAYERS or node.op_type not in host.supported():
+            return False
+        if any(a.type == onnx.AttributeProto.GRAPH for a in node.attribute):
+            return False
+        read = {n for n in node.input if n and n not in cut and n not in self.inputs}
+        new = sum(t.size for t in map(self._known, read) if not t.is_constant)
+        if tensor.dtype in WIDE:
+            return new <= tensor.size
+        return node.op_type in MOVES and new < tensor.size
+
+
+def _only_on_host(node: onnx.NodeProto, version: int) -> bool:
+    """Whether an operator has a host function only."""
+    if domain_of(node) or ops.find(node.op_type) is not None:
+        return False
+    return node.op_type in host.supported() and not (
+        function_versions(node.op_type, version) and node.op_type != "SequenceMap"
+    )
+
+
+def _may_start(node: onnx.NodeProto) -> bool:
+    """Whether the host may compute a node that depends on nothing of the host's."""
+    return not domain_of(node) and node.op_type in host.supported() and node.op_type not in LAYERS
+
+
+def _value(name: str, tensor: Tensor) -> Value:
+    return Value(name, tensor.shape, tensor.dtype)
+
+
+def _declared(value: onnx.ValueInfoProto) -> Value:
+    """An output as the file declares it; a size that is not known is -1, and so is the only size without a shape."""
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        return Value(value.name, (-1,), (kind or "unknown").removesuffix("_type"))
+    tensor = value.type.tensor_type
+    sizes = tuple(d.dim_value or -1 for d in tensor.shape.dim) if tensor.HasField("shape") else (-1,)
+    return Value(value.name, sizes, dtype_name(tensor.elem_type))
+
+
+def host_node(scope: Scope, step: Step) -> HostNode:
+    """A node as plain data. Raises UnsupportedError for an attribute of a type that no tensor has."""
+    node = step.proto
+    kept = onnx.NodeProto(attribute=[
+        a for a in node.attribute if a.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.TYPE_PROTO)
+    ])
+    attributes: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, (list, tuple)) else value
+        for name, value in scope.attributes(Step(step.name, kept)).items()
+    }
+    attributes |= {
+        a.name: host_graph(scope, a.g, f"{step.name}/") for a in node.attribute if a.type == onnx.AttributeProto.GRAPH
+    }
+    domain = domain_of(node)
+    outputs = tuple(name if name in scope.needed else "" for name in node.output) if scope.needed else node.output
+    return HostNode(
+        step.name, node.op_type, tuple(node.input), tuple(outputs), attributes, scope.opsets.get(domain, 1), domain
+    )
+
+
+def host_graph(scope: Scope, graph: onnx.GraphProto, prefix: str = "") -> HostGraph:
+    """A body, or a whole model, as plain data. Raises UnsupportedError for an operator that the host does not run."""
+    outputs = tuple(value.name for value in graph.output)
+    steps, needed = needed_steps(graph.node, outputs, prefix)
+    inner = Scope(scope.source, scope.opsets)
+    inner.needed = needed
+    for step in steps:
+        if not host.runs(step.proto.op_type, domain_of(step.proto)):
+            raise UnsupportedError(f"{step.proto.op_type}: the host has no function for it", node=step.name)
+    nodes = tuple(host_node(inner, step) for step in steps)
+    stored = {t.name: inner.array(t) for t in graph.initializer if t.name in needed}
+    inputs = tuple(value.name for value in graph.input if value.name not in stored)
+    return HostGraph(inputs, outputs, nodes, stored)
