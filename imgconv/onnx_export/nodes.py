@@ -14,7 +14,7 @@ from imgconv.graph.index import Division, Index, Lookup, Variable
 from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Product
 from imgconv.graph.nodes import Reduction
 from imgconv.onnx_export.views import axes_of, cut, grid_arrays, only_padding, reduced_axes, through, windows
-from imgconv.onnx_export.writer import Tensor, Writer, common, computed
+from imgconv.onnx_export.writer import OnnxTensor, Writer, common, computed
 
 REDUCTIONS = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "product": "ReduceProd"}
 _A, _B = Argument(0), Argument(1)
@@ -27,7 +27,7 @@ class Nodes:
         self.graph = graph
         self.writer = writer
 
-    def load(self, operand: Operand, fixed: int, moved_only: bool = False) -> Tensor:
+    def load(self, operand: Operand, fixed: int, moved_only: bool = False) -> OnnxTensor:
         """What the operand reads. Axes along which it only repeats get length 1, but not the last `fixed`."""
         rank = len(operand.view.shape)
         indices = [*operand.view.index, *(b.index for b in operand.view.bounds)]
@@ -40,20 +40,20 @@ class Nodes:
         if array is not None:
             self.writer.initializers[operand.value] = array
         value = self.graph.values[operand.value]
-        tensor = Tensor(value.name, value.dtype, value.shape)
+        tensor = OnnxTensor(value.name, value.dtype, value.shape)
         tensor = tensor if moved_only else self.writer.cast(tensor, computed(value.dtype))
         return self.writer.expand(through(self.writer, tensor, loose, operand.fill), shape)
 
     # Operations
 
-    def epilogue(self, node: Node) -> Tensor:
+    def epilogue(self, node: Node) -> OnnxTensor:
         first = self.operation(node)
         if node.epilogue == IDENTITY:
             return first
         rest = [self.load(o, 0) for o in node.epilogue_operands]
         return self.writer.compute(node.epilogue, [first, *rest])
 
-    def operation(self, node: Node) -> Tensor:
+    def operation(self, node: Node) -> OnnxTensor:
         operation, operands = node.operation, node.operands
         stored = {self.graph.values[o.value].dtype for o in operands} | {node.output.dtype}
         moved_only = node.epilogue == IDENTITY and len(stored) == 1 and not any(o.view.bounds for o in operands)
@@ -79,7 +79,7 @@ class Nodes:
         inputs = [self.writer.cast(a, dtype), self.writer.cast(b, dtype)]
         return self.writer.emit("MatMul", inputs, dtype, (*batch, a.shape[-2], b.shape[-1]))
 
-    def convolution(self, operation: Convolution, node: Node) -> Tensor:
+    def convolution(self, operation: Convolution, node: Node) -> OnnxTensor:
         """Conv or ConvTranspose with pads that give the output's size; a Pad crops if pads cannot express it."""
         x, w, *factors = (self.writer.cast(self.load(o, 4), "float32") for o in node.operands)
         for factor in factors:
@@ -105,7 +105,7 @@ class Nodes:
             return self.writer.emit("Conv", [x, w], "float32", shape, **attributes)
         return self.writer.emit("Conv", [x, w], "float32", shape, pads=[*before, *after], **attributes)
 
-    def pooling(self, operation: Reduction, node: Node) -> Tensor | None:
+    def pooling(self, operation: Reduction, node: Node) -> OnnxTensor | None:
         """MaxPool, or AveragePool times the window's size; None if neither can express the reduction."""
         view, fill = node.operands[0].view, node.operands[0].fill
         if operation not in (Reduction("max", IDENTITY), Reduction("sum", IDENTITY)) or len(node.output.shape) != 4:
@@ -131,7 +131,7 @@ class Nodes:
         )
         return self.writer.compute(apply("multiply", _A, prod(window)), [mean])
 
-    def reduction(self, operation: Reduction, node: Node) -> Tensor:
+    def reduction(self, operation: Reduction, node: Node) -> OnnxTensor:
         shape, operands, kept = node.output.shape, node.operands, 0
         view = operands[0].view
         axes, whole = list(range(len(shape), len(view.shape))), view.shape
@@ -147,7 +147,7 @@ class Nodes:
         made = self.writer.emit(REDUCTIONS[operation.kind], inputs, body.dtype, result, keepdims=kept)
         return self.writer.reshape(made, shape)
 
-    def argmax(self, operation: Reduction, node: Node) -> Tensor:
+    def argmax(self, operation: Reduction, node: Node) -> OnnxTensor:
         """ArgMax along the window, reshaped to one axis."""
         shape, seen = node.output.shape, node.operands[0].view.shape
         body = self.writer.compute(operation.body, [self.load(o, 0) for o in node.operands])
@@ -155,7 +155,7 @@ class Nodes:
         flat = self.writer.reshape(body, (*shape, prod(seen[len(shape) :])))
         return self.writer.emit("ArgMax", [flat], "int64", shape, axis=len(shape), keepdims=0)
 
-    def choose(self, node: Node) -> Tensor:
+    def choose(self, node: Node) -> OnnxTensor:
         """A Gather from the flattened table at row-major positions, and a Where for each test that selects the fill."""
         table, *indices = node.operands
         view, rank = table.view, len(node.output.shape)
@@ -181,7 +181,7 @@ class Nodes:
         value = self.graph.values[table.value]
         if table.value in self.graph.constants:
             self.writer.initializers[table.value] = self.graph.constants[table.value]
-        source = self.writer.cast(Tensor(value.name, value.dtype, value.shape), computed(value.dtype))
+        source = self.writer.cast(OnnxTensor(value.name, value.dtype, value.shape), computed(value.dtype))
         source = self.writer.cast(source, "int64") if source.dtype == "bool" else source
         flattened = self.writer.reshape(source, (value.size,))
         read = self.writer.emit("Gather", [flattened, position], source.dtype, position.shape, axis=0)
@@ -189,7 +189,7 @@ class Nodes:
             read = self.writer.compute(apply("where", _A, _B, table.fill), [test, read])
         return self.writer.expand(read, node.output.shape)
 
-    def whole_number(self, index: Index, values: Mapping[str, Tensor]) -> Tensor:
+    def whole_number(self, index: Index, values: Mapping[str, OnnxTensor]) -> OnnxTensor:
         """The value of an index expression, given tensors for its variables."""
         total: Expression = Literal(float(index.constant))
         tensors = []

@@ -12,10 +12,10 @@ from imgconv.arrays import Array
 from imgconv.graph import view as views
 from imgconv.graph.index import Index
 from imgconv.graph.view import Shape, View
-from imgconv.onnx_export.writer import Tensor, Writer, filling
+from imgconv.onnx_export.writer import OnnxTensor, Writer, filling
 
 
-def through(writer: Writer, tensor: Tensor, view: View, fill: float) -> Tensor:
+def through(writer: Writer, tensor: OnnxTensor, view: View, fill: float) -> OnnxTensor:
     """The tensor read through a view. Axes along which the view only repeats must have length 1."""
     if view.is_identity:
         return tensor
@@ -35,7 +35,7 @@ def through(writer: Writer, tensor: Tensor, view: View, fill: float) -> Tensor:
     return made
 
 
-def _gathered(writer: Writer, tensor: Tensor, view: View) -> Tensor:
+def _gathered(writer: Writer, tensor: OnnxTensor, view: View) -> OnnxTensor:
     """The tensor read through a view without bounds, one group of axes after another."""
     groups = _groups(view)
     made = writer.transpose(tensor, [a for source, _ in groups for a in source])

@@ -17,7 +17,7 @@ from imgconv.graph.view import Shape
 
 
 @dataclass(frozen=True)
-class Tensor:
+class OnnxTensor:
     """A tensor of the ONNX graph. dtype is float32, int64 or bool; any other if its elements are only moved."""
 
     name: str
@@ -25,7 +25,7 @@ class Tensor:
     shape: Shape
 
 
-Number = Union[Tensor, Literal]
+Number = Union[OnnxTensor, Literal]
 
 
 class Writer:
@@ -37,18 +37,20 @@ class Writer:
         self.contents: dict[Hashable, str] = {}
         self.used = set(used)
         self.relus: set[str] = set()  # names of tensors that cannot be negative
-        self.reshaped: dict[str, Tensor] = {}  # by a Reshape's output, its input
+        self.reshaped: dict[str, OnnxTensor] = {}  # by a Reshape's output, its input
         self.value = Value("", (), "float32")  # the value being written; `origin` is its node's origin
         self.origin = ""
 
-    def emit(self, operator: str, inputs: Sequence[Tensor], dtype: str, shape: Shape, **attributes: Any) -> Tensor:
+    def emit(
+        self, operator: str, inputs: Sequence[OnnxTensor], dtype: str, shape: Shape, **attributes: Any
+    ) -> OnnxTensor:
         """Appends an operator; returns its result under a new name."""
         name = self.unused(f"{self.value.name}.{operator.lower()}")
         node = onnx.helper.make_node(
             operator, [t.name for t in inputs], [name], name, doc_string=self.origin or None, **attributes
         )
         self.nodes.append(node)
-        return Tensor(name, dtype, shape)
+        return OnnxTensor(name, dtype, shape)
 
     def unused(self, wanted: str) -> str:
         name, count = wanted, 1
@@ -57,18 +59,18 @@ class Writer:
         self.used.add(name)
         return name
 
-    def constant(self, array: Array) -> Tensor:
+    def constant(self, array: Array) -> OnnxTensor:
         """A constant tensor; equal ones are stored once."""
         key = (str(array.dtype), array.shape, array.tobytes())
         if key not in self.contents:
             self.contents[key] = self.unused(f"{self.value.name}.constant")
             self.initializers[self.contents[key]] = array
-        return Tensor(self.contents[key], str(array.dtype), array.shape)
+        return OnnxTensor(self.contents[key], str(array.dtype), array.shape)
 
-    def integers(self, *numbers: int) -> Tensor:
+    def integers(self, *numbers: int) -> OnnxTensor:
         return self.constant(numpy.asarray(numbers, numpy.int64))
 
-    def finish(self, result: Tensor, before: int) -> None:
+    def finish(self, result: OnnxTensor, before: int) -> None:
         """Gives the value being written its shape, dtype and name. before: the number of operators before it."""
         result = self.cast(self.expand(result, self.value.shape), self.value.dtype)
         if len(self.nodes) == before or self.nodes[-1].output[0] != result.name:
@@ -77,12 +79,12 @@ class Writer:
             self.relus.add(self.value.name)
         self.nodes[-1].output[0] = self.nodes[-1].name = self.value.name
 
-    def cast(self, tensor: Tensor, dtype: str) -> Tensor:
+    def cast(self, tensor: OnnxTensor, dtype: str) -> OnnxTensor:
         if tensor.dtype == dtype:
             return tensor
         return self.emit("Cast", [tensor], dtype, tensor.shape, to=element_type(dtype))
 
-    def reshape(self, tensor: Tensor, shape: Shape) -> Tensor:
+    def reshape(self, tensor: OnnxTensor, shape: Shape) -> OnnxTensor:
         source = self.reshaped.get(tensor.name)
         if source is not None and self.nodes[-1].output[0] == tensor.name:
             # Of two Reshapes in a row, the first is not needed.
@@ -94,7 +96,7 @@ class Writer:
         self.reshaped[made.name] = tensor
         return made
 
-    def transpose(self, tensor: Tensor, order: Sequence[int]) -> Tensor:
+    def transpose(self, tensor: OnnxTensor, order: Sequence[int]) -> OnnxTensor:
         """Axis a of the result is axis order[a]; a Reshape if only axes of length 1 change places."""
         shape = tuple(tensor.shape[a] for a in order)
         long = [a for a in order if tensor.shape[a] > 1]
@@ -102,18 +104,18 @@ class Writer:
             return self.reshape(tensor, shape)
         return self.emit("Transpose", [tensor], tensor.dtype, shape, perm=list(order))
 
-    def expand(self, tensor: Tensor, shape: Shape) -> Tensor:
+    def expand(self, tensor: OnnxTensor, shape: Shape) -> OnnxTensor:
         if tensor.shape == shape:
             return tensor
         return self.emit("Expand", [tensor, self.integers(*shape)], tensor.dtype, shape)
 
-    def pad(self, tensor: Tensor, before: Sequence[int], after: Sequence[int], fill: float = 0.0) -> Tensor:
+    def pad(self, tensor: OnnxTensor, before: Sequence[int], after: Sequence[int], fill: float = 0.0) -> OnnxTensor:
         """`fill` around each axis; negative amounts crop."""
         shape = tuple(b + n + a for b, n, a in zip(before, tensor.shape, after, strict=True))
         number = self.constant(filling(fill, tensor.dtype))
         return self.emit("Pad", [tensor, self.integers(*before, *after), number], tensor.dtype, shape)
 
-    def pick(self, tensor: Tensor, axis: int, positions: Array) -> Tensor:
+    def pick(self, tensor: OnnxTensor, axis: int, positions: Array) -> OnnxTensor:
         """The positions along an axis: a Slice if they are evenly spaced, a Gather otherwise."""
         count = len(positions)
         if tensor.shape[axis] == count and numpy.array_equal(positions, numpy.arange(count)):
@@ -130,9 +132,9 @@ class Writer:
 
     # Expressions
 
-    def compute(self, expression: Expression, arguments: Sequence[Tensor]) -> Tensor:
+    def compute(self, expression: Expression, arguments: Sequence[OnnxTensor]) -> OnnxTensor:
         """The result of an expression of the arguments; shared parts are written once."""
-        done: dict[Expression, Tensor] = {}
+        done: dict[Expression, OnnxTensor] = {}
 
         def value(e: Expression) -> Number:
             if isinstance(e, Literal):
@@ -146,7 +148,7 @@ class Writer:
         made = value(expression)
         return self.typed(made, "float32") if isinstance(made, Literal) else made
 
-    def apply(self, e: Apply, arguments: Sequence[Number]) -> Tensor:
+    def apply(self, e: Apply, arguments: Sequence[Number]) -> OnnxTensor:
         number = common(arguments[1:] if e.operation == "where" else arguments)
         form = OPERATIONS[e.operation].onnx
         if form.composed and (not form.operator or number == "float32"):
@@ -162,9 +164,9 @@ class Writer:
         dtype = number if form.gives == NUMBER else form.gives
         return self.emit(form.operator, tensors, dtype, shape, **dict(form.attributes))
 
-    def bounded(self, operation: str, arguments: Sequence[Number]) -> Tensor | None:
+    def bounded(self, operation: str, arguments: Sequence[Number]) -> OnnxTensor | None:
         """max(x, 0) as Relu and min(Relu, c) as Clip, since other engines fuse these; None for anything else."""
-        tensors = [a for a in arguments if isinstance(a, Tensor)]
+        tensors = [a for a in arguments if isinstance(a, OnnxTensor)]
         limits = [a.value for a in arguments if isinstance(a, Literal)]
         if len(tensors) != 1 or len(limits) != 1:
             return None
@@ -178,7 +180,7 @@ class Writer:
             return self.emit("Clip", [x, *bounds], "float32", x.shape)
         return None
 
-    def typed(self, number: Number, dtype: str) -> Tensor:
+    def typed(self, number: Number, dtype: str) -> OnnxTensor:
         if isinstance(number, Literal):
             return self.constant(filling(number.value, dtype))
         return self.cast(number, dtype)
@@ -198,7 +200,7 @@ def computed(dtype: str) -> str:
 def common(numbers: Sequence[Number]) -> str:
     """int64 if at least one tensor is given and all are integers, else float32."""
     whole = [n.value.is_integer() if isinstance(n, Literal) else n.dtype != "float32" for n in numbers]
-    tensors = any(isinstance(n, Tensor) for n in numbers)
+    tensors = any(isinstance(n, OnnxTensor) for n in numbers)
     return "int64" if all(whole) and tensors else "float32"
 
 
