@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from imgconv.kernels.access import KernelArgument
+from imgconv.kernels.specialise import COMMON_FILE, FOLDER
 
-COMMON = Path(__file__).parent.parent / "cl" / "common.cl"
+COMMON = FOLDER / COMMON_FILE
 KERNELS_IN_A_PROGRAM = 16
 
 

@@ -20,13 +20,13 @@ _DEFINITION = re.compile(r"^#define (\w+)", re.MULTILINE)
 _FUNCTION = re.compile(r"^inline [\w ]*?(\w+)\(", re.MULTILINE)
 _INCLUDE = re.compile(r'^#include "([^"\n]*)"\n', re.MULTILINE)
 FOLDER = Path(__file__).parents[1]
-COMMON = "cl/common.cl"
+COMMON_FILE = "cl/common.cl"
 
 
 @lru_cache
 def template_text(file: str) -> str:
     """The text of a template with its includes. Raises ValueError if an included file is not in the package."""
-    return _expanded(file, {COMMON})
+    return _expanded(file, {COMMON_FILE})
 
 
 def _expanded(file: str, done: set[str]) -> str:

@@ -97,7 +97,7 @@ def test_what_is_no_template_cannot_be_included(name: str, tmp_path: Path, monke
 def test_every_file_is_part_of_a_template() -> None:
     """One that nothing includes is never specialised, nor tested."""
     texts = "".join(map(template_text, FILES))
-    for file in template_files() - {*FILES, template.COMMON}:
+    for file in template_files() - {*FILES, template.COMMON_FILE}:
         assert (template.FOLDER / file).read_text().partition("\n")[0] in texts, file
 
 
