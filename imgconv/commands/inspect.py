@@ -6,9 +6,6 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from rich import box
-from rich.table import Table
-
 from imgconv.arrays import Shapes
 from imgconv.cl.device import DeviceInfo, select
 from imgconv.commands.arguments import add_model_arguments, check_sizes, read_shapes
@@ -21,18 +18,21 @@ from imgconv.kernels.layout import Texture
 from imgconv.model import load
 from imgconv.passes.elementwise import LAUNCH
 from imgconv.reports import terminal
+from imgconv.reports.table import Column, print_table
 from imgconv.running.compiled import prepare_for
 from imgconv.stored.tuning import open_beside
 
 DESCRIPTION = """\
-Show what would run on the device: the graph after the passes, and every launch with the operations fused into it, the
-ONNX nodes it came from, the texture it writes and its multiply-adds. Nothing is compiled or run, except with --float16,
-where the model itself is asked which of its textures must stay float."""
+Show what would run on the device: every launch with the operations fused into it, the ONNX nodes it came from, the
+texture it writes and its multiply-adds, the sums, and the graph after the passes. Nothing is compiled or run, except
+with --float16, where the model itself is asked which of its textures must stay float."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `imgconv inspect`."""
     add_model_arguments(parser)
+    parser.add_argument("--all", action="store_true", help="every column")
+    parser.add_argument("--constants", action="store_true", help="also list the constants of the graph")
     parser.add_argument(
         "--why", action="store_true", help="also say what was recomputed or kept, and where specialisations come from"
     )
@@ -51,7 +51,7 @@ def execute(options: argparse.Namespace) -> None:
         shown = {"reasons": dict(graph.reasons), "choices": choices(plan)} if options.why else {}
         terminal.print_json(as_json(options.model, device, plan) | shown)
         return
-    print_plan(device, graph, plan)
+    print_plan(device, graph, plan, options.all, options.constants)
     if options.why:
         print_reasons(graph.reasons, choices(plan))
 
@@ -93,33 +93,42 @@ def print_reasons(reasons: Mapping[str, str], choices: Mapping[str, str]) -> Non
         console.print(f"  {value}: {choice}")
 
 
-def print_plan(device: DeviceInfo, graph: Graph, plan: Plan) -> None:
-    """Prints graph, launches and totals as text."""
+LAUNCHES = (
+    Column("#"), Column("kind", 3, text=True), Column("writes", text=True),
+    Column("operation, and what is fused into it", text=True), Column("M multiply-adds", 1), Column("kB", 2),
+    Column("texture", 4, text=True), Column("from ONNX nodes", 5, text=True), Column("kernel", 6, text=True),
+)
+
+
+def print_plan(
+    device: DeviceInfo, graph: Graph, plan: Plan, everything: bool = False, constants: bool = False
+) -> None:
+    """Prints launches, totals and the graph as text. everything: all columns; constants: those of the graph too."""
     console = terminal.console()
-    console.print(str(graph))
-    console.print(f"\nlaunches on {device}")
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title, justify in (
-        ("", "right"), ("kind", "left"), ("writes", "left"), ("operation, and what is fused into it", "left"),
-        ("from ONNX nodes", "left"), ("texture", "left"), ("kB", "right"), ("M multiply-adds", "right"),
-    ):
-        table.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    for number, launch in enumerate(plan.launches):
-        table.add_row(str(number), *_cells(launch))
-    console.print(table)
+    console.print(f"launches on {device}", style="bold")
+    rows = [(str(number), *_cells(launch)) for number, launch in enumerate(plan.launches)]
+    print_table(console, LAUNCHES, rows, everything, hint="--all")
+    console.print()
     for line in totals_as_text(plan):
         console.print(line)
+    console.print()
+    shown = [line for line in str(graph).splitlines() if constants or not line.startswith("  constant ")]
+    console.print("\n".join(shown))
+    if graph.constants and not constants:
+        count = sum(array.nbytes for array in graph.constants.values())
+        console.print(f"  {len(graph.constants)} constants of {count / 1e6:.2f} MB: --constants")
 
 
 def _cells(launch: Launch) -> tuple[str, ...]:
     operation = launch.description
-    operation += f" [{launch.specialisation}]" if launch.specialisation else ""
     operation += " sums in half" if launch.sums == "half" else ""
     operation += f" because {launch.reason}" if launch.reason else ""
-    origin = ", ".join(launch.origin)
     multiply_adds = f"{launch.multiply_adds / 1e6:.2f}" if launch.multiply_adds else ""
     written = launch.writes
-    return launch.kind, launch.name, operation, origin, _place(written), f"{written.bytes / 1e3:.1f}", multiply_adds
+    return (
+        launch.kind, launch.name, operation, multiply_adds, f"{written.bytes / 1e3:.1f}", _place(written),
+        ", ".join(launch.origin), launch.specialisation,
+    )
 
 
 def _place(storage: Storage) -> str:

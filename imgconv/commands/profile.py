@@ -6,9 +6,6 @@ import argparse
 import json
 from pathlib import Path
 
-from rich import box
-from rich.table import Table
-
 from imgconv.arrays import Array, Shapes
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument
 from imgconv.commands.arguments import check_sizes, positive
@@ -17,17 +14,18 @@ from imgconv.files.disk import check_folder, written_whole
 from imgconv.model import load
 from imgconv.preprocess import read_picture
 from imgconv.reports import terminal
-from imgconv.reports.profile import LaunchProfile, Profile, measure
+from imgconv.reports.profile import LaunchProfile, Profile, headline, measure, percent
 from imgconv.reports.profile_page import page
+from imgconv.reports.table import Column, print_table
 from imgconv.reports.trace import trace
 from imgconv.running.precision import drawn_inputs
 
 DESCRIPTION = """\
-Run a model with the driver's events and show, for each launch: its time (the median of the runs) and share, its
-multiply-adds, the bytes that it must move (each value that it reads, once, and what it writes), and how much of the
-device's peak that is. The peaks are measured first, with a multiply-add kernel and a copy that no cache holds; "of
-peak" is the larger of rate / peak rate and bandwidth / peak bandwidth, and may pass 100 % where a cache holds the
-textures.
+Run a model with the driver's events and show, for the slowest launches: time (the median of the runs) and share,
+multiply-adds, the bytes that must move (each value that is read, once, and what is written), and how much of the
+device's peak that is. The peaks are measured before and after, with a multiply-add kernel and a copy that no cache
+holds; "of peak" is the larger of rate / peak rate and bandwidth / peak bandwidth, and may pass 100 % where a cache
+holds the textures. If half of the runs or the two measurements spread it over more than 10 %, it is a range.
 
 An input that is given neither a picture nor an array is drawn: values from 0 to 1 with the spectrum of pictures."""
 
@@ -42,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repeat", type=positive, default=REPEAT, metavar="N", help="timed runs (default: %(default)s)"
     )
+    parser.add_argument("--all", action="store_true", help="every launch in its order, and every column")
     parser.add_argument("--trace", metavar="FILE", help="write one run for Perfetto and chrome://tracing")
     parser.add_argument("--html", metavar="FILE", help="write a page with timeline, roofline, graph and textures")
     add_picture_arguments(parser)
@@ -61,7 +60,7 @@ def execute(options: argparse.Namespace) -> None:
     if options.json:
         terminal.print_json(profile.to_json())
     else:
-        print_profile(profile)
+        print_profile(profile, options.all)
     files = {}
     if options.trace:
         files[options.trace] = json.dumps(trace(profile), ensure_ascii=False, allow_nan=False)
@@ -83,47 +82,53 @@ def read_inputs(options: argparse.Namespace) -> tuple[dict[str, Array], Shapes]:
     return arrays, shapes
 
 
-def print_profile(profile: Profile) -> None:
-    """Prints launches, sums and totals as text."""
+def print_profile(profile: Profile, everything: bool = False) -> None:
+    """Prints the headline, the slowest launches, sums by sort of work, and totals. everything: all launches in order.
+
+    The slowest come first otherwise, SLOWEST of them.
+    """
     console = terminal.console()
     runs = f"{len(profile.runs)} run{'s' * (len(profile.runs) > 1)}"
     console.print(f"{profile.model} on {profile.device}, median of {runs}", style="bold")
-    launches = _table("", "work", "writes", "operation, and what is fused into it", "from ONNX nodes")
-    for number, each in enumerate(profile.launches):
-        launch = each.launch
-        launches.add_row(
-            str(number), launch.operation, launch.name, launch.description, ", ".join(launch.origin), *_figures(each)
-        )
-    console.print(launches)
-    sums = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("work", "launches", "ms", "share", "M multiply-adds", "MB"):
-        sums.add_column(title, justify="left" if title == "work" else "right")
-    for of in profile.sums:
-        sums.add_row(
-            of.operation, str(of.launches), f"{of.seconds * 1e3:.3f}", f"{of.share:.1%}",
-            f"{of.multiply_adds / 1e6:.2f}", f"{of.bytes / 1e6:.2f}",
-        )
-    console.print(sums)
+    console.print(f"{headline(profile)}\n", style="bold")
+    numbered = [*enumerate(profile.launches)]
+    slowest = sorted(numbered, key=lambda pair: -pair[1].seconds)
+    shown = numbered if everything else slowest[:SLOWEST]
+    print_table(console, LAUNCHES, [_cells(number, each) for number, each in shown], everything, hint="--all")
+    if len(shown) < len(numbered):
+        rest = sum(each.seconds for _, each in slowest[len(shown):])
+        console.print(f"{len(numbered) - len(shown)} faster launches take {rest * 1e3:.3f} ms: --all")
+    console.print()
+    print_table(console, SUMS, [(
+        of.operation, str(of.launches), f"{of.seconds * 1e3:.3f}", f"{of.share:.1%}",
+        f"{of.multiply_adds / 1e6:.2f}", f"{of.bytes / 1e6:.2f}",
+    ) for of in profile.sums])
+    console.print()
     for line in totals_as_text(profile):
         console.print(line)
 
 
-def _table(*left: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in left:
-        table.add_column(title, justify="left" if title else "right", overflow="fold")
-    for title in ("ms", "share", "M multiply-adds", "kB", "GFLOP/s", "GB/s", "of peak"):
-        table.add_column(title, justify="right")
-    table.add_column("bound by")
-    return table
+SLOWEST = 10
+LAUNCHES = (
+    Column("#"), Column("writes", text=True), Column("ms"), Column("share", 1), Column("of peak", 2),
+    Column("bound by", 3, text=True), Column("operation, and what is fused into it", 4, text=True),
+    Column("M multiply-adds", 6), Column("kB", 7), Column("GFLOP/s", 5), Column("GB/s", 5),
+    Column("from ONNX nodes", 8, text=True),
+)
+SUMS = (
+    Column("work", text=True), Column("launches", 1), Column("ms"), Column("share"), Column("M multiply-adds", 2),
+    Column("MB", 3),
+)
 
 
-def _figures(each: LaunchProfile) -> tuple[str, ...]:
-    computes = each.launch.multiply_adds > 0
+def _cells(number: int, each: LaunchProfile) -> tuple[str, ...]:
+    launch = each.launch
+    computes = launch.multiply_adds > 0
     return (
-        f"{each.seconds * 1e3:.3f}", f"{each.share:.1%}",
-        f"{each.launch.multiply_adds / 1e6:.2f}" if computes else "", f"{each.launch.moved_bytes / 1e3:.1f}",
-        f"{each.flops / 1e9:.2f}" if computes else "", f"{each.bandwidth / 1e9:.2f}", f"{each.of_peak:.0%}", each.bound,
+        str(number), launch.name, f"{each.seconds * 1e3:.3f}", f"{each.share:.1%}",
+        percent(each.of_peak, each.spread), each.bound, launch.description,
+        f"{launch.multiply_adds / 1e6:.2f}" if computes else "", f"{launch.moved_bytes / 1e3:.1f}",
+        f"{each.flops / 1e9:.2f}" if computes else "", f"{each.bandwidth / 1e9:.2f}", ", ".join(launch.origin),
     )
 
 
@@ -134,7 +139,7 @@ def totals_as_text(profile: Profile) -> list[str]:
     return [
         f"{of['launches']} launches take {of['seconds'] * 1e3:.3f} ms: {of['multiply_adds'] / 1e6:.1f} M multiply-adds "
         f"at {2 * of['multiply_adds'] / seconds / 1e9:.2f} GFLOP/s, {of['bytes'] / 1e6:.2f} MB at "
-        f"{of['bytes'] / seconds / 1e9:.2f} GB/s, {of['of_peak']:.0%} of peak",
+        f"{of['bytes'] / seconds / 1e9:.2f} GB/s, {percent(profile.of_peak, profile.spread)} of peak",
         f"a run takes {of['timeline_seconds'] * 1e3:.3f} ms from the first launch to the last with events, "
         f"{of['wall_seconds'] * 1e3:.3f} ms from arrays to arrays without",
         f"peaks measured: {peaks.operations / 1e9:.1f} GFLOP/s, {peaks.bytes / 1e9:.2f} GB/s",

@@ -7,9 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.table import Table
-
 from imgconv.cl.device import open_device, select
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, number, positive
 from imgconv.commands.inputs import read_cases
@@ -19,6 +16,7 @@ from imgconv.files.disk import check_folder, written_whole
 from imgconv.kernels.step import Problem
 from imgconv.kernels.target import HALF_MAX, Target
 from imgconv.reports import terminal
+from imgconv.reports.table import Column, print_table
 from imgconv.running.compiled import prepare_for
 from imgconv.running.precision import BOUND, PrecisionChoice, choose_precision
 from imgconv.running.tuner import ranked, tune
@@ -57,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--candidates", type=positive, default=MOST, metavar="N", help=f"most for one problem (default: {MOST})"
     )
+    parser.add_argument("--all", action="store_true", help="every column of the table")
     parser.add_argument("--merge", metavar="FILE", action="append", default=[], help="another file of measurements")
     parser.add_argument("--output", metavar="FILE", help="where to write (default: beside the model)")
     add_picture_arguments(parser)
@@ -91,19 +90,23 @@ def _tune_kernels(options: argparse.Namespace) -> None:
         content = {"model": options.model, "device": device.key, "file": str(database.path), "problems": rows}
         terminal.print_json(content)
         return
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    for heading in ("M multiply-adds", "candidates", "fastest ms", "GFLOP/s", "predicted best ms"):
-        table.add_column(heading, justify="right")
-    table.add_column("fastest")
-    for row in rows:
-        predicted = "" if row["predicted_seconds"] is None else f"{row['predicted_seconds'] * 1e3:.3f}"
-        table.add_row(
-            f"{row['multiply_adds'] / 1e6:.1f}", str(row["candidates"]), f"{row['seconds'] * 1e3:.3f}",
-            f"{row['gflops']:.1f}", predicted, row["specialisation"],
-        )
     console = terminal.console()
-    console.print(table)
+    print_table(console, PROBLEMS, [_cells(row) for row in rows], options.all, hint="--all")
     console.print(f"{len(rows)} problems, written to {database.path}")
+
+
+PROBLEMS = (
+    Column("fastest", text=True), Column("fastest ms"), Column("M multiply-adds", 1), Column("GFLOP/s", 2),
+    Column("predicted best ms", 3), Column("candidates", 4), Column("problem", 5, text=True),
+)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    predicted = "" if row["predicted_seconds"] is None else f"{row['predicted_seconds'] * 1e3:.3f}"
+    return (
+        row["specialisation"], f"{row['seconds'] * 1e3:.3f}", f"{row['multiply_adds'] / 1e6:.1f}",
+        f"{row['gflops']:.1f}", predicted, str(row["candidates"]), row["problem"],
+    )
 
 
 def _row(problem: Problem, measured: list[Measured], target: Target) -> dict[str, Any]:

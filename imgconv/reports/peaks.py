@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy
@@ -63,6 +64,14 @@ class Peaks:
     """Reads of RGBA texels from the cache."""
     bytes: float
     """Bytes read and written by a copy of a texture that is too large for any cache."""
+
+    @staticmethod
+    def of(choose: Callable[[float, float], float], both: tuple[Peaks, Peaks]) -> Peaks:
+        """Each figure chosen from two measurements: Peaks.of(max, (before, after))."""
+        one, other = both
+        return Peaks(
+            choose(one.operations, other.operations), choose(one.reads, other.reads), choose(one.bytes, other.bytes)
+        )
 
     def least_seconds(self, operations: float, reads: float, moved: float) -> dict[str, float]:
         """The least seconds that each of the three peaks allows for a kernel's work."""

@@ -8,12 +8,14 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy
+
 from imgconv.arrays import Arrays
 from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.compiling.memory_planning import lifetimes
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config
-from imgconv.kernels.layout import Texture
+from imgconv.kernels.layout import StorageDtype, Texture
 from imgconv.model import Model
 from imgconv.reports.peaks import Peaks, measure_peaks
 from imgconv.running.measuring import Span, Timeline
@@ -21,12 +23,15 @@ from imgconv.running.programs import Progress
 from imgconv.running.session import Session
 from imgconv.running.timing import Timing, after_warm_up, repeated, timed
 
+BOUNDS = ("multiply-adds", "bandwidth")
+
 
 @dataclass(frozen=True)
 class LaunchProfile:
     """One launch. seconds: the median of the runs; span: its start and end in the shown run, in seconds.
 
     share: its part of the seconds of all launches. least: the seconds that each of the device's peaks allows.
+    middle: the seconds between which half of the runs lie. steady: the lower measurement of its peak by the higher.
     """
 
     launch: Launch
@@ -34,6 +39,15 @@ class LaunchProfile:
     span: Span
     share: float
     least: Mapping[str, float]
+    middle: tuple[float, float]
+    steady: float = 1.0
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Between which parts of the peak it is: for half of the runs, and for both measurements of the peak."""
+        fast, slow = self.middle
+        least = self.least[self.bound]
+        return _rate(least * self.steady, slow), _rate(least, fast)
 
     @property
     def bound(self) -> str:
@@ -66,7 +80,8 @@ class LaunchProfile:
             "description": launch.description, "specialisation": launch.specialisation, "reason": launch.reason,
             "nodes": launch.origin, "multiply_adds": launch.multiply_adds, "bytes": launch.moved_bytes,
             "seconds": self.seconds, "share": self.share, "flops": self.flops, "bytes_per_second": self.bandwidth,
-            "of_peak": self.of_peak, "bound": self.bound, "start": self.span[0], "end": self.span[1],
+            "of_peak": self.of_peak, "of_peak_range": self.spread, "bound": self.bound,
+            "start": self.span[0], "end": self.span[1],
         }
 
 
@@ -84,7 +99,10 @@ class Sum:
 
 @dataclass(frozen=True)
 class Profile:
-    """Timed runs of a plan. wall: Model.run from arrays to arrays, on a queue that records no times."""
+    """Timed runs of a plan. wall: Model.run from arrays to arrays, on a queue that records no times.
+
+    peaks, lower_peaks: the higher and the lower of two measurements, one before the runs and one after them.
+    """
 
     model: str
     device: DeviceInfo
@@ -93,17 +111,26 @@ class Profile:
     peaks: Peaks
     runs: tuple[Timeline, ...]
     wall: Timing
+    lower_peaks: Peaks | None = None
 
     @cached_property
     def launches(self) -> tuple[LaunchProfile, ...]:
         """Every launch, in the plan's order."""
         runs = [[end - start for start, end in run.launches] for run in self.runs]
         medians = [statistics.median(each) for each in zip(*runs, strict=True)]
+        middles = [_middle(each) for each in zip(*runs, strict=True)]
         total = sum(medians)
-        return tuple(
-            LaunchProfile(launch, seconds, span, _rate(seconds, total), self._least(launch))
-            for launch, seconds, span in zip(self.plan.launches, medians, self.shown.launches, strict=True)
-        )
+        rows = zip(self.plan.launches, medians, self.shown.launches, middles, strict=True)
+        return tuple(self._launch(*row, total) for row in rows)
+
+    def _launch(
+        self, launch: Launch, seconds: float, span: Span, middle: tuple[float, float], total: float
+    ) -> LaunchProfile:
+        least = self._least(launch)
+        lower = self.peaks if self.lower_peaks is None else self.lower_peaks
+        rates = (lower.operations / self.peaks.operations, lower.bytes / self.peaks.bytes)
+        steady = dict(zip(("multiply-adds", "bandwidth"), rates, strict=True))[max(least, key=lambda n: least[n])]
+        return LaunchProfile(launch, seconds, span, _rate(seconds, total), least, middle, steady)
 
     @property
     def seconds(self) -> float:
@@ -114,6 +141,22 @@ class Profile:
     def of_peak(self) -> float:
         """The least seconds that the peaks allow for all launches in turn, divided by the measured seconds."""
         return _rate(sum(launch.least[launch.bound] for launch in self.launches), self.seconds)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Between which parts of the peak it is, as LaunchProfile.spread."""
+        least = [each.least[each.bound] for each in self.launches]
+        slow, fast = (sum(each.middle[n] for each in self.launches) for n in (1, 0))
+        return _rate(sum(s * each.steady for s, each in zip(least, self.launches)), slow), _rate(sum(least), fast)
+
+    @property
+    def bound(self) -> tuple[str, float]:
+        """What binds most of a run, and its part of it: a peak, or 'the host' if launches take less than half."""
+        if self.seconds < self.wall.median / 2:
+            return "the host", 1 - self.seconds / self.wall.median
+        seconds = {name: sum(each.seconds for each in self.launches if each.bound == name) for name in BOUNDS}
+        name = max(seconds, key=lambda each: seconds[each])
+        return name, _rate(seconds[name], self.seconds)
 
     @cached_property
     def shown(self) -> Timeline:
@@ -199,6 +242,7 @@ class Profile:
         first, last = (self.shown.launches[0], self.shown.launches[-1]) if plan.launches else ((0.0, 0.0),) * 2
         return {
             "launches": len(plan.launches), "seconds": self.seconds, "of_peak": self.of_peak,
+            "of_peak_range": self.spread, "bound": self.bound[0], "bound_share": self.bound[1],
             "timeline_seconds": last[1] - first[0], "wall_seconds": self.wall.median,
             "multiply_adds": plan.multiply_adds, "bytes": sum(each.launch.moved_bytes for each in self.launches),
             "weight_bytes": plan.weight_bytes, "activation_bytes": plan.activation_bytes,
@@ -219,7 +263,7 @@ class Profile:
     def _least(self, launch: Launch) -> dict[str, float]:
         # Texture reads bound a kernel too, but only its text says how many it makes.
         allowed = self.peaks.least_seconds(2 * launch.multiply_adds, 0, launch.moved_bytes)
-        return {name: allowed[name] for name in ("multiply-adds", "bandwidth")}
+        return {name: allowed[name] for name in BOUNDS}
 
 
 def measure(
@@ -236,13 +280,42 @@ def measure(
     wall = repeated(lambda: timed(lambda: model.run(inputs)), repeat)
     context = open_device(model.device, profile=True)
     say(0, 0, "measuring the device")
-    peaks = measure_peaks(context, "float16" if model.config.float16 else "float32")
+    dtype: StorageDtype = "float16" if model.config.float16 else "float32"
+    before = measure_peaks(context, dtype)
     session = Session(model.plan, context, progress)
     known = {value.name for value in model.plan.inputs}
     arrays = {key: array for key, array in inputs.items() if key in known}
     say(0, 0, "timing the launches")
-    runs = after_warm_up(lambda: session.timeline(arrays), repeat)
-    return Profile(name, model.device, model.config, model.plan, peaks, tuple(runs), wall)
+    runs = tuple(after_warm_up(lambda: session.timeline(arrays), repeat))
+    say(0, 0, "measuring the device")
+    both = before, measure_peaks(context, dtype)
+    return Profile(
+        name, model.device, model.config, model.plan, Peaks.of(max, both), runs, wall, Peaks.of(min, both)
+    )
+
+
+def headline(profile: Profile) -> str:
+    """One line: milliseconds, frames a second, and what binds.
+
+    "28.6 ms a run, 34.9 frames a second; 92% of the launches' time is bound by multiply-adds"
+    """
+    seconds, (name, share) = profile.wall.median, profile.bound
+    part = "of a run is the host's: starting launches, copies" if name == "the host" else (
+        f"of the launches' time is bound by {name}"
+    )
+    return f"{seconds * 1e3:.3g} ms a run, {1 / seconds:.3g} frames a second; {share:.0%} {part}"
+
+
+def percent(middle: float, spread: tuple[float, float]) -> str:
+    """A part as a percentage, "52%", or as a range if that is wider than a tenth of it: "44-57%"."""
+    low, high = spread
+    return f"{middle:.0%}" if high - low <= 0.1 * middle else f"{100 * low:.0f}-{100 * high:.0f}%"
+
+
+def _middle(seconds: Sequence[float]) -> tuple[float, float]:
+    """The lower and the upper quartile."""
+    low, high = numpy.quantile(seconds, (0.25, 0.75))
+    return float(low), float(high)
 
 
 def _rate(amount: float, seconds: float) -> float:
