@@ -39,7 +39,7 @@ from benchmarks.measure import run_main
 from benchmarks.measurements import TEMPLATES, Measurement, read_measurements
 from imgconv.commands.arguments import positive
 from imgconv.errors import Error
-from imgconv.kernels import conv, conv_candidates, matmul
+from imgconv.kernels import conv, conv_costs, matmul
 from imgconv.kernels.costs import CPU, LARGE, SMALL, CpuCosts, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
 
 FOLDER = Path(__file__).parent / "measured"
@@ -128,9 +128,9 @@ def predicted(row: Measurement, costs: DeviceCosts) -> float:
     if isinstance(row.problem, conv.Problem):
         assert isinstance(row.specialisation, conv.Specialisation)
         if isinstance(costs, SmallGpuCosts):
-            slots = conv_candidates.slots_of_item(row.problem, row.specialisation, costs)
+            slots = conv_costs.slots_of_item(row.problem, row.specialisation, costs)
             return slots * row.figures["lanes"]
-        cost = conv_candidates.predicted_cost(row.problem, row.specialisation, row.kind, row.compute_units, costs)
+        cost = conv_costs.predicted_cost(row.problem, row.specialisation, row.kind, row.compute_units, costs)
         return cost + start
     assert isinstance(row.specialisation, matmul.Specialisation)
     return start + matmul.predicted_cost(row.problem, row.specialisation, row.kind, row.compute_units, costs)

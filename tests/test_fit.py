@@ -19,7 +19,7 @@ from benchmarks.measurements import TEMPLATES, Measurement, add_measurements, re
 from benchmarks.predicted_choice import predicted_rows
 from imgconv.config import Config
 from imgconv.errors import InputError
-from imgconv.kernels import conv_candidates, matmul
+from imgconv.kernels import conv_candidates, conv_costs, matmul
 from imgconv.kernels.conv import Problem, work_items
 from imgconv.kernels.costs import CPU as CPU_COSTS
 from imgconv.kernels.costs import LARGE, SMALL, CpuCosts, DeviceCosts, LargeGpuCosts, costs_of
@@ -232,7 +232,7 @@ def test_rows_of_a_small_gpu() -> None:
     figures = {"issue": 100.0, "reads": 10.0, "registers": 24.0, "waves": 4.0, "spills": 0.0, "lanes": 256.0}
     row = Measurement("Mesa", "gpu", 2, 0, PROBLEM, chosen, figures)
     assert fit.measured(row) == 256 * 100 and fit.counts(replace(row, specialisation=replace(chosen, parts=1)))
-    assert fit.predicted(row, SMALL) == 256 * conv_candidates.slots_of_item(PROBLEM, chosen, SMALL)
+    assert fit.predicted(row, SMALL) == 256 * conv_costs.slots_of_item(PROBLEM, chosen, SMALL)
     assert not fit.counts(replace(row, figures=figures | {"spills": 2.0}))
     assert not fit.counts(replace(row, specialisation=replace(chosen, weights="buffer")))
     assert not fit.counts(replace(row, specialisation=replace(chosen, parts=4)))

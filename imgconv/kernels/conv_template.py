@@ -17,7 +17,8 @@ from imgconv.graph.nodes import Convolution, Graph, Node, Operand
 from imgconv.graph.view import View
 from imgconv.kernels.access import LANE
 from imgconv.kernels.conv import BYTE_SCALE, Problem, Specialisation, problem_of
-from imgconv.kernels.conv_candidates import candidates, predicted_cost
+from imgconv.kernels.conv_candidates import candidates
+from imgconv.kernels.conv_costs import predicted_cost
 from imgconv.kernels.conv_text import convolution_kernel, factor_texel
 from imgconv.kernels.conv_weights import PackedWeights, Weights
 from imgconv.kernels.layout import LANES, Placement, Texture, image_layout

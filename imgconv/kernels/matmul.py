@@ -15,7 +15,7 @@ from imgconv.arrays import Array
 from imgconv.graph.index import Index, Variable, constant, unflatten, variable, variable_index
 from imgconv.graph.nodes import Convolution, Graph, Node, Operand, Product
 from imgconv.graph.view import View, axis_variables, identity, transpose
-from imgconv.kernels import conv, conv_candidates, conv_template
+from imgconv.kernels import conv, conv_candidates, conv_costs, conv_template
 from imgconv.kernels.access import LANE, SHORT_LIMIT, KernelArgument, coordinate, image_type, index_text, read_text
 from imgconv.kernels.access import write_text
 from imgconv.kernels.costs import LARGE_GPU, DeviceCosts, LargeGpuCosts, costs_of
@@ -352,7 +352,7 @@ def _tiles_pay(problem: Problem, kind: TargetKind, compute_units: int) -> bool:
     tiles = [predicted_cost(problem, c, kind, compute_units) for c in _staged(problem)]
     convolved = as_convolution(problem)
     least = conv_candidates.default_specialisation(convolved, kind, compute_units)
-    return min(tiles, default=inf) < conv_candidates.predicted_cost(convolved, least, kind, compute_units)
+    return min(tiles, default=inf) < conv_costs.predicted_cost(convolved, least, kind, compute_units)
 
 
 def _without_batch(array: Array) -> Array:

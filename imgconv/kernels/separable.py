@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import ceil, gcd, prod
 
 from imgconv.graph.nodes import Convolution, Graph, Node
-from imgconv.kernels import conv, conv_candidates
+from imgconv.kernels import conv, conv_candidates, conv_costs
 from imgconv.kernels.access import SHORT_LIMIT, KernelArgument, image_type, read_text, write_text
 from imgconv.kernels.conv_template import is_direct
 from imgconv.kernels.conv_text import first_quad
@@ -129,7 +129,7 @@ def cost_of_two(problem: Problem, kind: TargetKind, compute_units: int) -> float
     """The predicted cost of two launches of conv.cl, in cycles of a compute unit, with the second launch's overhead."""
     both = (problem.depthwise, problem.pointwise)
     chosen = (conv_candidates.default_specialisation(p, kind, compute_units) for p in both)
-    costs = (conv_candidates.predicted_cost(p, c, kind, compute_units) for p, c in zip(both, chosen, strict=True))
+    costs = (conv_costs.predicted_cost(p, c, kind, compute_units) for p, c in zip(both, chosen, strict=True))
     return LARGE.launch + sum(costs)
 
 

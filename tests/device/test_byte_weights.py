@@ -15,7 +15,7 @@ from support import assert_close, make_model, run_oracle
 
 from imgconv.cl.device import Context
 from imgconv.config import Config
-from imgconv.kernels import conv, conv_candidates
+from imgconv.kernels import conv, conv_candidates, conv_costs
 from imgconv.kernels.layout import HostBuffer, Texture
 from imgconv.onnx_import import import_onnx
 
@@ -55,7 +55,7 @@ def keeping(context: Context, place: str, **changes: Any) -> Wanted:
 
     def choose(problem: conv.Problem, kind: str, units: int) -> conv.Specialisation:
         made = [c for c in conv_candidates.candidates(problem, kind) if c.weights_in_buffer == (place == "buffer")]
-        return min(made, key=lambda c: conv_candidates.predicted_cost(problem, c, kind, units))
+        return min(made, key=lambda c: conv_costs.predicted_cost(problem, c, kind, units))
 
     return choosing(target(context, "gpu", **changes), convolution=choose)
 

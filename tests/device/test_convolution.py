@@ -18,7 +18,8 @@ from imgconv.cl.device import Context
 from imgconv.config import Config, Precision
 from imgconv.errors import DeviceError
 from imgconv.kernels.conv import Problem, Specialisation
-from imgconv.kernels.conv_candidates import candidates, predicted_cost
+from imgconv.kernels.conv_candidates import candidates
+from imgconv.kernels.conv_costs import predicted_cost
 from imgconv.kernels.layout import Texture
 from imgconv.tensor import Tensor
 

@@ -14,7 +14,8 @@ from imgconv.cl.device import Context
 from imgconv.config import Config
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.conv import Problem, Specialisation
-from imgconv.kernels.conv_candidates import candidates, predicted_cost
+from imgconv.kernels.conv_candidates import candidates
+from imgconv.kernels.conv_costs import predicted_cost
 from imgconv.tensor import Tensor, build_graph, convolution
 
 C = ConvolutionProblem
