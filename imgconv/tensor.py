@@ -23,7 +23,7 @@ from imgconv.graph.builder import build_graph
 from imgconv.graph.expression import Argument
 from imgconv.graph.lazy import Lazy, Number, Read, elementwise, origin, whole
 from imgconv.graph.nodes import (
-    IDENTITY, Concatenation, Convolution, Gather, Reduction, ReductionKind, array_value, neutral,
+    IDENTITY, Concatenation, Convolution, Gather, Order, Reduction, ReductionKind, array_value, neutral,
 )
 from imgconv.graph.view import View
 
@@ -284,6 +284,15 @@ def gather(table: Tensor, seen: View, indices: Sequence[Tensor], fill: float = 0
     return table.record(shape, table.dtype, Gather(), (Read(table, seen, fill), *reads))
 
 
+def order(x: Tensor, count: int, largest: bool = True) -> Tensor:
+    """The positions of the first `count` elements along the last axis in order of size, as int64.
+
+    Equal elements are in order of position, and NaN counts as larger than every number.
+    order([3, 5, 1, 5], 3) is [1, 3, 0]; with largest=False it is [2, 0, 1].
+    """
+    return x.record((*x.shape[:-1], count), "int64", Order(largest), (whole(x),))
+
+
 def convolution(
     x: Tensor, weight: Tensor, strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], groups: int = 1,
     output: Sequence[int] | None = None, transposed: bool = False,
@@ -348,5 +357,5 @@ def _convolution_3d(
 
 __all__ = [
     "EXACT", "Number", "Tensor", "TensorLike", "array_value", "build_graph", "concatenate", "convolution",
-    "elementwise", "gather", "less", "neutral", "origin", "where",
+    "elementwise", "gather", "less", "neutral", "order", "origin", "where",
 ]

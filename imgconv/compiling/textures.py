@@ -11,8 +11,8 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.config import Config, Sums
 from imgconv.graph.index import constant
-from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Product, Reduction
-from imgconv.graph.nodes import Value
+from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Order, Product
+from imgconv.graph.nodes import Reduction, Value
 from imgconv.graph.value_ranges import convolutions_of_small
 from imgconv.kernels.conv import SMALL
 from imgconv.kernels.layout import (
@@ -72,6 +72,8 @@ def choose_layouts(graph: Graph) -> dict[str, Layout]:
         name = node.output.name
         if all(isinstance(n.operation, (Load, Reduction, Gather)) for n in (node, *graph.consumers[name])):
             chosen[name] = widened(chosen[name], node.output.shape)
+        elif isinstance(node.operation, Order):
+            chosen[name] = matrix_layout(len(node.output.shape))
     return chosen
 
 

@@ -13,7 +13,7 @@ import numpy
 from imgconv.arrays import Array, Arrays
 from imgconv.graph import expression
 from imgconv.graph.nodes import (
-    Concatenation, Convolution, Gather, Graph, Load, Node, Product, Reduction, ReductionKind, neutral,
+    Concatenation, Convolution, Gather, Graph, Load, Node, Order, Product, Reduction, ReductionKind, neutral,
 )
 
 _REDUCE: Mapping[str, Callable[..., Array]] = {
@@ -90,11 +90,21 @@ def _operate(node: Node, loaded: Sequence[Array]) -> Array:
         return numpy.asarray(numpy.matmul(loaded[0], loaded[1]))
     if isinstance(operation, Concatenation):
         return numpy.concatenate(loaded, axis=operation.axis)
+    if isinstance(operation, Order):
+        return _order(loaded[0], operation.largest)[..., : node.output.shape[-1]]
     assert isinstance(operation, Convolution)
     if not loaded[0].size:
         return numpy.zeros(node.output.shape)
     x = loaded[0] * loaded[2] if len(loaded) > 2 else loaded[0]
     return _convolve(operation, x, loaded[1], node.output.shape[2:])
+
+
+def _order(x: Array, largest: bool) -> Array:
+    """The positions of all elements along the last axis, in order of size."""
+    if not largest:
+        return numpy.argsort(x, axis=-1, kind="stable")
+    falling = -x if x.dtype.kind == "f" else ~x
+    return numpy.asarray(numpy.lexsort((falling, ~numpy.isnan(x)), axis=-1))
 
 
 def _convolve(operation: Convolution, x: Array, w: Array, size: tuple[int, ...]) -> Array:

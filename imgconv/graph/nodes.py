@@ -3,8 +3,8 @@
     output[i] = epilogue(reduce over r of body(load(view(i, r)) ...), load(view(i)) ...)
 
 A node reads its `operands` through views. Its `operation` combines them: a load, a reduction, a convolution, a matrix
-product, a concatenation or a gather. Its `epilogue` is an elementwise expression. There, argument 0 is the operation's
-result and argument k is the k-th of the `epilogue_operands`. Graphs are frozen; a pass returns a new one.
+product, a concatenation, a gather or an order. Its `epilogue` is an elementwise expression. There, argument 0 is the
+operation's result and argument k is the k-th of the `epilogue_operands`. Graphs are frozen; a pass returns a new one.
 """
 
 from __future__ import annotations
@@ -137,7 +137,21 @@ class Gather:
         return "gather"
 
 
-Operation = Union[Load, Reduction, Convolution, Product, Concatenation, Gather]
+@dataclass(frozen=True)
+class Order:
+    """The positions of the first elements of operand 0 along its last axis, in order of size.
+
+    The operand's view has the shape (..., N), the output (..., K) with K <= N. Equal elements are in order of position.
+    largest: whether the largest comes first. NaN counts as larger than every number.
+    """
+
+    largest: bool
+
+    def __str__(self) -> str:
+        return f"order of the {'largest' if self.largest else 'smallest'}"
+
+
+Operation = Union[Load, Reduction, Convolution, Product, Concatenation, Gather, Order]
 IDENTITY = Argument(0)
 
 
@@ -263,6 +277,8 @@ def _check_shapes(node: Node) -> None:
         table, *indices = views
         ok = bool(indices) and table[: len(shape)] == shape and len(table) == len(shape) + len(indices)
         ok = ok and all(v == shape for v in indices)
+    elif isinstance(operation, Order):
+        ok = len(views) == 1 and views[0][:-1] == shape[:-1] and shape[-1] <= views[0][-1]
     else:
         (n, c, *_), w, *factors = views
         out, each = (w[1] * operation.groups, w[0]) if operation.transposed else (w[0], w[1] * operation.groups)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from imgconv.kernels import conv_template, matmul, separable
+from imgconv.kernels import conv_template, matmul, order, separable
 from imgconv.kernels.step import AnyTemplate, Problem
 
-TEMPLATES: tuple[AnyTemplate, ...] = (separable.TEMPLATE, conv_template.TEMPLATE, matmul.TEMPLATE)
+TEMPLATES: tuple[AnyTemplate, ...] = (
+    separable.TEMPLATE, conv_template.TEMPLATE, matmul.TEMPLATE, order.TEMPLATE,
+)
 
 
 def template_of(problem: Problem) -> AnyTemplate:

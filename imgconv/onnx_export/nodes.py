@@ -11,8 +11,8 @@ import numpy
 from imgconv.graph import view as views
 from imgconv.graph.expression import Argument, Expression, Literal, apply
 from imgconv.graph.index import Division, Index, Lookup, Variable
-from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Product
-from imgconv.graph.nodes import Reduction
+from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Order
+from imgconv.graph.nodes import Product, Reduction
 from imgconv.onnx_export.views import axes_of, cut, grid_arrays, only_padding, reduced_axes, through, windows
 from imgconv.onnx_export.writer import OnnxTensor, Writer, common, computed
 
@@ -72,6 +72,8 @@ class Nodes:
             dtype = parts[0].dtype if len({p.dtype for p in parts}) == 1 else common(parts)
             parts = [self.writer.cast(p, dtype) for p in parts]
             return self.writer.emit("Concat", parts, dtype, node.output.shape, axis=operation.axis)
+        if isinstance(operation, Order):
+            return self.order(operation, node)
         assert isinstance(operation, Product)
         a, b = (self.load(o, 2) for o in operands)
         dtype = common([a, b])
@@ -154,6 +156,16 @@ class Nodes:
         body = self.writer.expand(self.writer.cast(body, "int64") if body.dtype == "bool" else body, seen)
         flat = self.writer.reshape(body, (*shape, prod(seen[len(shape) :])))
         return self.writer.emit("ArgMax", [flat], "int64", shape, axis=len(shape), keepdims=0)
+
+    def order(self, operation: Order, node: Node) -> OnnxTensor:
+        """The positions that TopK gives beside the elements."""
+        x = self.load(node.operands[0], 1)
+        x = self.writer.expand(self.writer.cast(x, "int64") if x.dtype == "bool" else x, node.operands[0].view.shape)
+        inputs = [x, self.writer.integers(node.output.shape[-1])]
+        made = self.writer.emit("TopK", inputs, "int64", node.output.shape, largest=int(operation.largest))
+        values = self.writer.unused(f"{made.name}.values")
+        self.writer.nodes[-1].output[:] = [values, made.name]
+        return made
 
     def choose(self, node: Node) -> OnnxTensor:
         """A Gather from the flattened table at row-major positions, and a Where for each test that selects the fill."""

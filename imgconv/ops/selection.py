@@ -7,8 +7,9 @@ import numpy
 from imgconv.graph.nodes import ReductionKind
 from imgconv.ops.indexing import take_along
 from imgconv.ops.registry import Call, operator
-from imgconv.tensor import Tensor, elementwise, less, neutral, where
+from imgconv.tensor import Tensor, elementwise, less, neutral, order, where
 
+COUNTED = 32  # the longest axis along which places are counted, so that no work group works for few elements
 RUN = 128  # an axis longer than this is split into runs of this length, whose sums are added
 
 
@@ -46,7 +47,7 @@ def hardmax(call: Call) -> Tensor:
 def top_k(call: Call) -> list[Tensor]:
     """The k largest or smallest elements along an axis, in order, and their positions; equal ones in order of position.
 
-    An element's place in the order is the number of elements that sort before it.
+    NaN counts as larger than every number, as in onnxruntime.
     """
     x = call.input(0)
     axis = call.axis(int(call.attribute("axis", -1)), x.rank)
@@ -54,27 +55,30 @@ def top_k(call: Call) -> list[Tensor]:
     count = int(call.attribute("k", 0)) if call.version < 10 else int(call.required_constant(1, "k").item())
     if not 0 <= count <= size:
         raise call.wrong(f"the first {count} of {size}")
-    order = [*(a for a in range(x.rank) if a != axis), axis]
-    last = x.transpose(*order)
-    lead = last.shape[:-1]
-    place = _places(last, call.flag("largest", True))
-    hits = elementwise(
-        "equal", place.reshape(*lead, 1, size), Tensor.constant(numpy.arange(count).reshape(-1, 1)), dtype="bool"
-    )
-    chosen = where(hits, Tensor.constant(numpy.arange(size)), -1).max([len(lead) + 1])
-    back = numpy.argsort(order).tolist()
-    values = take_along(last, last.rank - 1, chosen, (*lead, count))
+    axes = [*(a for a in range(x.rank) if a != axis), axis]
+    last, back = x.transpose(*axes), numpy.argsort(axes).tolist()
+    largest = call.flag("largest", True)
+    chosen = _counted(last, count, largest) if size <= COUNTED else order(last, count, largest)
+    values = take_along(last, last.rank - 1, chosen, chosen.shape)
     return [values.transpose(*back), chosen.transpose(*back)]
 
 
-def _places(x: Tensor, largest: bool) -> Tensor:
-    """Each element's place in the order of its last axis: how many elements sort before it."""
+def _counted(x: Tensor, count: int, largest: bool) -> Tensor:
+    """The same as `order`: an element's place is the number of elements that come before it."""
     lead, size = x.shape[:-1], x.shape[-1]
     this, other = x.reshape(*lead, size, 1), x.reshape(*lead, 1, size)
     here, there = (Tensor.constant(numpy.arange(size).reshape(shape)) for shape in ((-1, 1), (1, -1)))
     better = less(this, other) if largest else less(other, this)
-    first = less(where(this.apply("equal", other, dtype="bool"), there, size), here)
-    return where(better.apply("or", first), Tensor.constant(numpy.array(1)), 0).sum([len(lead) + 1])
+    same = this.apply("equal", other, dtype="bool")
+    if x.is_float:
+        missing, other_missing = (t.apply("isnan", dtype="bool") for t in (this, other))
+        better = better.apply("or", less(missing, other_missing) if largest else less(other_missing, missing))
+        same = same.apply("or", missing.apply("and", other_missing))
+    before = better.apply("or", less(where(same, there, size), here))
+    place = where(before, Tensor.constant(numpy.array(1)), 0).sum([len(lead) + 1])
+    places = Tensor.constant(numpy.arange(count).reshape(-1, 1))
+    hits = elementwise("equal", place.reshape(*lead, 1, size), places, dtype="bool")
+    return where(hits, Tensor.constant(numpy.arange(size)), -1).max([len(lead) + 1])
 
 
 @operator("OneHot")

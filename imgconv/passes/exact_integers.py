@@ -11,10 +11,10 @@ from imgconv.errors import UnsupportedError
 from imgconv.graph import expression
 from imgconv.graph.expression import Apply, Argument, Expression, Literal
 from imgconv.graph.moved import EXACT, WIDE, moved_values
-from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Product, Reduction
-from imgconv.graph.nodes import Value
-from imgconv.graph.nodes import plain
+from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Order
+from imgconv.graph.nodes import Product, Reduction, Value, plain
 from imgconv.graph.value_ranges import Bounds, Range
+from imgconv.graph.view import expand, reshape
 
 # If their operands are integers of at most 24 bits, so are their results.
 _PRESERVING = frozenset(
@@ -135,6 +135,9 @@ class _Guarding:
         if isinstance(node.operation, Reduction) and node.operation.kind != "sum":
             node, number = self._beside(node, node.operation.body)
             silent |= {Argument(number)}
+        if isinstance(node.operation, Order):
+            node, number = self._beside_rows(node)
+            silent |= {Argument(number)}
         made = node.epilogue
         for argument in sorted(silent, key=str):
             made = expression.apply("add", made, expression.apply("multiply", argument, 0.0))
@@ -146,6 +149,15 @@ class _Guarding:
         self.nodes.append(Node(value, Reduction("sum", body), node.operands, origin=node.origin))
         made = replace(node, epilogue_operands=(*node.epilogue_operands, plain(value)))
         return made, len(made.epilogue_operands)
+
+    def _beside_rows(self, node: Node) -> tuple[Node, int]:
+        """(The Order with one more epilogue operand, the sum of its whole row; that argument's number)."""
+        *lead, count = node.output.shape
+        value = Value(self.graph.unused(f"{node.output.name}.sum{len(self.nodes)}"), tuple(lead), "float32")
+        self.nodes.append(Node(value, Reduction("sum", IDENTITY), node.operands, origin=node.origin))
+        kept = reshape(value.shape, (*lead, 1))
+        seen = Operand(value.name, expand(kept.shape, node.output.shape).over(kept))
+        return replace(node, epilogue_operands=(*node.epilogue_operands, seen)), len(node.epilogue_operands) + 1
 
 
 def _tested(steps: Expression) -> set[Expression]:

@@ -12,14 +12,14 @@ from typing import Any
 from imgconv.graph.expression import Apply, Argument, Expression, Literal
 from imgconv.graph.index import Atom, Division, Index, Lookup, Modulo, Variable
 from imgconv.graph.nodes import (
-    Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Operation, Product, Reduction, Value,
+    Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Operation, Order, Product, Reduction, Value,
 )
 from imgconv.graph.view import Bound, View
 from imgconv.stored.blobs import BlobWriter, ReadBlob, read_array
 
 KINDS: dict[type, str] = {
     Load: "load", Reduction: "reduction", Convolution: "convolution", Product: "product",
-    Concatenation: "concatenation", Gather: "gather",
+    Concatenation: "concatenation", Gather: "gather", Order: "order",
 }
 ATOMS: dict[type, str] = {Variable: "variable", Division: "division", Modulo: "modulo", Lookup: "lookup"}
 
@@ -68,6 +68,8 @@ class _Writer:
             values |= {"reduction": operation.kind, "body": self.expression(operation.body)}
         elif isinstance(operation, Concatenation):
             values["axis"] = operation.axis
+        elif isinstance(operation, Order):
+            values["largest"] = operation.largest
         elif isinstance(operation, Convolution):
             values |= {
                 "strides": operation.strides, "dilations": operation.dilations, "pads": operation.pads,
@@ -162,6 +164,8 @@ class _Reader:
             return Concatenation(table.axis)
         if table.kind == "convolution":
             return Convolution(table.strides, table.dilations, table.pads, table.groups, table.transposed)
+        if table.kind == "order":
+            return Order(table.largest)
         return Product() if table.kind == "product" else Gather() if table.kind == "gather" else Load()
 
     def operands(self, tables: Sequence[Any]) -> tuple[Operand, ...]:

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.skipif(
 SAMPLE = {
     "tables": "oclgrind",
     "product": "oclgrind",
+    "order": "oclgrind and not three_digits",
     "windows": "oclgrind and not large",
     "rows": "oclgrind and (launch or bounds or tiles)",
     "generated": "oclgrind and not operations and not past_short",

@@ -24,6 +24,7 @@ from imgconv.graph.nodes import (
     Node,
     Operand,
     Operation,
+    Order,
     Product,
     Reduction,
     Value,
@@ -111,6 +112,8 @@ WRONG: dict[str, tuple[Callable[[Graph], Graph], str]] = {
     "a gather without an index": (added("g", X.shape, Gather(), plain(X)), NO_FIT),
     "a gather of another table": (added("g", (1, 8), Gather(), plain(X), operand("m", (1, 8))), NO_FIT),
     "a gather by another shape": (added("g", (1, 4, 6), Gather(), plain(X), operand("m", (1, 8))), NO_FIT),
+    "an order of more than there are": (added("o", (1, 4, 6, 7), Order(True), plain(X)), NO_FIT),
+    "an order of other rows": (added("o", (1, 5, 6, 3), Order(True), plain(X)), NO_FIT),
     "a concatenation of other lengths": (added("c", (1, 9, 6, 6), Concatenation(1), plain(X), plain(X)), NO_FIT),
     "a concatenation of other heights": (added("c", (1, 8, 6, 6), Concatenation(1), plain(X), TALLER), NO_FIT),
 }
@@ -145,6 +148,16 @@ def test_a_gather_reads_the_table_or_its_fill_value() -> None:
     node = Node(Value("g", (7,), "float32"), Gather(), (seen, Operand("i", identity((7,)))))
     # To the nearest, halves to the even one: 4.5 is 4.
     assert evaluate_node(node, {"t": table, "i": index}).tolist() == [2, -7, -7, 0, -7, 4, -7]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "uint64", "bool"])
+def test_an_order_is_stable_and_has_nan_above_all(dtype: str) -> None:
+    wide = dtype == "float32"
+    row = numpy.float32([1, numpy.nan, -3, 1, numpy.inf, 1]) if wide else numpy.array([1, 0, 1, 0], dtype)
+    falling = Node(Value("o", row.shape, "int64"), Order(True), (Operand("x", identity(row.shape)),))
+    rising = replace(falling, operation=Order(False))
+    assert evaluate_node(falling, {"x": row}).tolist() == ([1, 4, 0, 3, 5, 2] if wide else [0, 2, 1, 3])
+    assert evaluate_node(rising, {"x": row}).tolist() == ([2, 0, 3, 5, 4, 1] if wide else [1, 3, 0, 2])
 
 
 def test_a_maximum_of_nothing_is_the_least_number_of_the_type() -> None:

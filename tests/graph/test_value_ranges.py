@@ -10,7 +10,7 @@ import pytest
 from imgconv.graph.value_ranges import convolutions_of_small
 from imgconv.graph.view import samples
 from imgconv.passes import run_passes
-from imgconv.tensor import Tensor, build_graph, concatenate, gather, where
+from imgconv.tensor import Tensor, build_graph, concatenate, gather, order, where
 
 WEIGHTS = Tensor.constant(numpy.full((4, 4, 3, 3), 9, numpy.float32))
 SHAPE = (1, 4, 6, 6)
@@ -61,6 +61,10 @@ def test_unbounded(name: str) -> None:
 def test_types_are_bounds() -> None:
     assert small(lambda x: x.cast("float32") - 128, "uint8", 128) and small(lambda x: x.cast("float32"), "bool", 1)
     assert not small(lambda x: x.cast("float32"), "uint8", 254) and not small(lambda x: x.cast("float32"), "int32")
+
+
+def test_an_order_gives_positions() -> None:
+    assert small(lambda x: order(x, 6).cast("float32"), largest=5) and not small(lambda x: order(x, 6), largest=4)
 
 
 def test_a_gather_reads_its_fill() -> None:

@@ -14,7 +14,7 @@ from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.expression import Argument, apply
 from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Product, Reduction
 from imgconv.onnx_export.nodes import REDUCTIONS
-from imgconv.tensor import Tensor, build_graph, convolution
+from imgconv.tensor import Tensor, build_graph, convolution, less, order
 from support import OLD_ORACLE, OLD_ORACLE_REASON
 from test_view import CONSTRUCTORS
 
@@ -83,6 +83,17 @@ def test_positions_of_the_largest() -> None:
     outputs = {"last": x.argmax(3), "of_squares": (x * x).argmax(1), "window": pooled}
     model = check(build_graph(outputs), {"x": array})
     assert operators(model).count("ArgMax") == 3
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_orders(largest: bool) -> None:
+    array = numpy.random.default_rng(4).integers(0, 3, (2, 3, 20)).astype(numpy.float32)
+    x, few = Tensor.input("x", array.shape), Tensor.input("few", (2, 1))
+    turned, repeated = order(x.transpose(2, 0, 1), 2, largest), order(few.expand(2, 5) * 2, 3, largest)
+    outputs = {"whole": order(x, 20, largest), "turned": turned, "repeated": repeated,
+               "bools": order(less(x, 1), 4, largest), "later": order(x, 3, largest).cast("float32") * 2}
+    model = check(build_graph(outputs), {"x": array, "few": array[:, :1, 0]})
+    assert operators(model).count("TopK") == 5
 
 
 @given(st.data())

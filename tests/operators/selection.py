@@ -6,6 +6,11 @@ import numpy
 from operators import Constant, either, floats, half, ints, scalar, several, whole
 
 TIES = whole(2, 3, 7, low=0, high=4).astype(numpy.float32)
+LONG_TIES = whole(2, 333, low=0, high=4).astype(numpy.float32) * numpy.float32(-0.0)
+LONG_TIES[:, ::3] = whole(2, 111, low=0, high=4)
+MISSING = numpy.where(whole(2, 40, low=0, high=5) == 0, numpy.float32("nan"), whole(2, 40, low=-3, high=3) / 2)
+MISSING[0, [3, 20]] = numpy.inf, -numpy.inf
+MISSING = MISSING.astype(numpy.float32)
 SELECTIONS = [
     *(case for op in ("ArgMax", "ArgMin") for case in [
         *several(op, (7, 11), [(TIES,), ((2, 3, 4),)], [{}, {"axis": 1}, {"axis": 2, "keepdims": 0}]),
@@ -20,6 +25,11 @@ SELECTIONS = [
     *several("TopK", (11, 24), [(TIES, ints(3)), ((1, 6, 3, 2), ints(1)), (whole(3, 7), ints(3))], [
         {"axis": a, "largest": n} for a in (-1, 1) for n in (0, 1)], outputs=2),
     *several("TopK", (11,), [((40,), ints(40))], [{"largest": 0}], outputs=2),
+    *several("TopK", (11,), [(LONG_TIES, ints(5)), (MISSING, ints(5)), (MISSING, ints(40)), (MISSING[..., :9], ints(9)),
+        (whole(3, 4, 50), ints(7)), (half(3, 300), ints(257))], [{"largest": n} for n in (0, 1)], outputs=2),
+    *several("TopK", (11,), [((2, 70, 3), ints(65)), (LONG_TIES.transpose(1, 0), ints(3))], [
+        {"axis": -2, "sorted": 1}, {"axis": -2, "largest": 0}], outputs=2),
+    *several("TopK", (11,), [((5000,), ints(4999))], [{}, {"largest": 0}], outputs=2),
     *several("OneHot", (9, 11), [*either(whole(2, 3, low=0, high=5), ints(5), (2,)),
         *either(whole(3, low=0, high=5), ints(5), numpy.array([0, 7])),
         (numpy.float32([[1, 4], [0, 2]]), floats(5), floats(0.5, 2))],

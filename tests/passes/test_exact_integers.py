@@ -12,7 +12,7 @@ from imgconv.errors import UnsupportedError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.passes import run_passes
 from imgconv.passes.exact_integers import guard_integers
-from imgconv.tensor import Tensor, build_graph, concatenate, less, where
+from imgconv.tensor import Tensor, build_graph, concatenate, less, order, where
 
 
 def whole(name: str = "x", dtype: str = "int32") -> Tensor:
@@ -59,6 +59,18 @@ def test_sums_of_bytes_are_not_guarded_but_floats_may_be_anything(step: Any) -> 
     after = step(build_graph({"y": pixels.conv2d(weights) + 5, "f": image().cast("int32") * 2}))
     texts = shown(after)
     assert "nan" not in texts["y"] and "nan" in texts["f"]
+
+
+def test_the_order_of_integers_that_may_be_inexact_is_guarded() -> None:
+    """NaN in one row, a product past 2**24, makes every place of the row NaN, and none of the others."""
+    x = whole()
+    outputs = {"places": order(x * x, 2).named("places"), "free": order(x, 3)}
+    after = apply_pass(guard_integers, graph_of(x, **outputs), lambda x: {
+        "places": numpy.argsort(-x * x, 1, "stable")[:, :2], "free": numpy.argsort(-x, 1, "stable")[:, :3],
+    })
+    assert "add($0, multiply($1, 0))" in shown(after)["places"] and "add" not in shown(after)["free"]
+    far = evaluate_graph(after, {"x": numpy.int64([[1, 2, 3, 4, 5, 6]] * 3 + [[5000, 1, 2, 3, 4, 5]])})["places"]
+    assert far[:3].tolist() == [[5, 4]] * 3 and 0 not in far[3]
 
 
 def test_integers_that_only_move_are_left_to_the_host() -> None:

@@ -1,0 +1,65 @@
+"""order.cl against Python's sort: ties, NaN, infinities, several groups of a row, views of the rows."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from problems.order import OrderProblem, order_problems, order_specialisations
+from running import Choose, check, choosing, device_settings, run_tensors, target
+
+from imgconv.cl.device import Context
+from imgconv.config import Config
+from imgconv.kernels import order as kernel
+from imgconv.tensor import Tensor, order
+
+P = OrderProblem
+ROWS = [
+    P((1, 300), 7),
+    P((2, 3, 41), 41, False),
+    P((700,), 260, True, "ties"),
+    P((2, 257), 5, False, "equal"),
+    P((3, 90), 90, True, "special"),
+    P((3, 90), 33, False, "special"),
+    P((4, 35), 3, True, "any", "transposed"),
+    P((2, 130), 64, False, "ties", "sliced"),
+]
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_orders(context: Context, kind: str) -> None:
+    plan = check(ROWS, context, wanted=target(context, kind))
+    assert sum(launch.operation == "order" for launch in plan.launches) == len(ROWS)
+
+
+def test_several_groups_make_a_row(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group begins at a place among equal elements, whose positions have two digits."""
+    monkeypatch.setattr(kernel, "MOST_QUADS", 2)
+    problems = [P((2, 300), 300), P((1, 600), 37, False, "ties"), P((290,), 290, True, "equal"), P((50,), 9)]
+    for items in (1, 16):
+        chosen = choosing(target(context, "gpu"), order=lambda *_, n=items: kernel.Specialisation(n))
+        check(problems, context, wanted=chosen)
+
+
+def test_positions_of_three_digits(context: Context) -> None:
+    check([P((70_000,), 3, True, "equal"), P((66_000,), 5, False, "ties")], context)
+
+
+@device_settings(max_examples=3)
+@given(problems=st.lists(order_problems(), min_size=1, max_size=4), seed=st.integers(0, 999))
+def test_drawn(context: Context, problems: list[OrderProblem], seed: int) -> None:
+    config = Config(seed % 2, max_image=(None, 32, 64)[seed % 3])
+    chosen = choosing(target(context, "gpu"), order=Choose(order_specialisations, seed))
+    check(problems, context, config, chosen)
+
+
+def test_elementwise_work_after_it(context: Context) -> None:
+    """The epilogue reads an operand at each place."""
+    x = numpy.random.default_rng(1).uniform(-1, 1, (2, 60)).astype(numpy.float32)
+    factor = numpy.float32([[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]])
+    made = order(Tensor.input("x", x.shape), 5).cast("float32") * Tensor.input("factor", factor.shape) + 0.5
+    plan, found = run_tensors({"y": made}, {"x": x, "factor": factor}, context)
+    expected = numpy.argsort(-x, axis=1, kind="stable")[:, :5] * factor + 0.5
+    numpy.testing.assert_allclose(found["y"], expected, 1e-6)
+    assert any(launch.operation == "order" and "add" in launch.description for launch in plan.launches)
