@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.expression import operations
 from imgconv.graph.nodes import IDENTITY, Concatenation, Gather, Graph, Load
 
@@ -50,6 +55,51 @@ def split_moved(graph: Graph, states: Mapping[str, str]) -> tuple[Graph, Graph |
     rest, host = (_of_outputs(graph, n) for n in (tuple(n for n in graph.outputs if n not in names), names))
     read = {name for node in host.nodes for name in node.reads} | {*names}
     return rest, replace(host, inputs=tuple(v for v in graph.inputs if v.name in read))
+
+
+def moved_elements(graph: Graph) -> dict[str, tuple[Array, Array]]:
+    """Where each integer of each output comes from, so that a reader without our graph can move it.
+
+    graph: of split_moved. Gives two int64 arrays for each output, in row-major order: the number of an input and of an
+    element of it; or -1 and the integer itself, for a constant. Empty if an input chooses what is moved, or sums occur.
+
+        x int64 (2,), y = concatenation of x and [7]    y: [0, 0, -1], [0, 1, 7]
+    """
+    if _chooses(graph):
+        return {}
+    sizes = [prod(v.shape) for v in graph.inputs]
+    begins = numpy.cumsum([0, *sizes])
+    total = int(begins[-1])
+
+    def evaluated(first: int, step: int) -> dict[str, Array]:
+        """The outputs for inputs whose elements are numbered, one after the other."""
+        given = {
+            v.name: (first + step * numpy.arange(begin, begin + size)).reshape(v.shape)
+            for v, begin, size in zip(graph.inputs, begins, sizes, strict=False)
+        }
+        return evaluate_graph(graph, given)
+
+    zero, numbered, shifted = evaluated(0, 0), evaluated(1, 1), evaluated(1 + total, 1)
+    found = {}
+    for name, array in numbered.items():
+        number, change, rest = (a.ravel().astype(numpy.int64) for a in (array, shifted[name] - array, zero[name]))
+        constant = (change == 0) & (number == rest)
+        if not numpy.all(constant | ((change == total) & (rest == 0))):
+            return {}
+        source = numpy.where(constant, -1, numpy.searchsorted(begins, number - 1, "right") - 1)
+        found[name] = source, numpy.where(constant, number, number - 1 - begins[source])
+    return found
+
+
+def _chooses(graph: Graph) -> bool:
+    """Whether an input is an index of a Gather."""
+    made = {v.name for v in graph.inputs}
+    for node in graph.nodes:
+        if isinstance(node.operation, Gather) and any(o.value in made for o in node.operands[1:]):
+            return True
+        if not made.isdisjoint(node.reads):
+            made.add(node.output.name)
+    return False
 
 
 def _of_outputs(graph: Graph, names: tuple[str, ...]) -> Graph:

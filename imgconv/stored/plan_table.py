@@ -8,8 +8,12 @@ from dataclasses import asdict, fields
 from functools import cache
 from typing import Any, get_type_hints
 
+import numpy
+
 from imgconv.arrays import Array
 from imgconv.compiling.plan import Launch, Plan, Region, Storage
+from imgconv.graph.moved import moved_elements
+from imgconv.graph.nodes import Graph
 from imgconv.kernels.access import KernelArgument
 from imgconv.kernels.layout import HostBuffer, Layout, Placement, Texture, Tiling
 from imgconv.kernels.source import COMMON, KernelSource, programs_of
@@ -33,6 +37,7 @@ def plan_values(plan: Plan, blobs: BlobWriter, binaries: Sequence[bytes] = ()) -
         {"width": form.width, "height": form.height, "layers": form.layers, "dtype": form.dtype, "linear": form.linear}
         for _, form in sorted(plan.images.items())
     ]
+    moved = {} if plan.moved is None else _moved(plan.moved, [v.name for v in plan.inputs])
     return {
         "common": COMMON.read_text(encoding="utf-8"),
         "inputs": [
@@ -41,7 +46,9 @@ def plan_values(plan: Plan, blobs: BlobWriter, binaries: Sequence[bytes] = ()) -
                 "exact": v.name in plan.exact_inputs,
             } for v in plan.inputs
         ],
-        "outputs": [_output(plan, v.name, value_values(v), storages, blobs) for v in plan.outputs],
+        "outputs": [
+            _output(plan, v.name, value_values(v), storages, blobs) | moved.get(v.name, {}) for v in plan.outputs
+        ],
         "storages": [_storage(plan, storage, blobs) for storage in storages], "slots": slots,
         "workspace_bytes": plan.workspace_bytes,
         "kernels": [{"text": text, "path": path} for text, path in kernels.items()], "programs": programs,
@@ -101,6 +108,14 @@ def _output(
     if name in plan.output_buffers:
         return {"value": value, "kind": "storage", "storage": storages[plan.output_buffers[name]]}
     return {"value": value, "kind": "moved"}
+
+
+def _moved(graph: Graph, inputs: Sequence[str]) -> dict[str, dict[str, list[int]]]:
+    numbers = numpy.array([*(inputs.index(v.name) for v in graph.inputs), -1])  # the last one is that of -1
+    return {
+        name: {"moved_inputs": numbers[sources].tolist(), "moved_elements": elements.tolist()}
+        for name, (sources, elements) in moved_elements(graph).items()
+    }
 
 
 def _launch(launch: Launch, storages: Mapping[Storage, int], numbers: Mapping[str, int]) -> dict[str, Any]:

@@ -2979,7 +2979,9 @@ struct Output FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_VALUE = 4,
     VT_KIND = 6,
     VT_STORAGE = 8,
-    VT_CONSTANT = 10
+    VT_CONSTANT = 10,
+    VT_MOVED_INPUTS = 12,
+    VT_MOVED_ELEMENTS = 14
   };
   const imgconv::stored::Value *value() const {
     return GetPointer<const imgconv::stored::Value *>(VT_VALUE);
@@ -2993,6 +2995,12 @@ struct Output FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const imgconv::stored::Array *constant() const {
     return GetPointer<const imgconv::stored::Array *>(VT_CONSTANT);
   }
+  const flatbuffers::Vector<int32_t> *moved_inputs() const {
+    return GetPointer<const flatbuffers::Vector<int32_t> *>(VT_MOVED_INPUTS);
+  }
+  const flatbuffers::Vector<int64_t> *moved_elements() const {
+    return GetPointer<const flatbuffers::Vector<int64_t> *>(VT_MOVED_ELEMENTS);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyOffset(verifier, VT_VALUE) &&
@@ -3001,6 +3009,10 @@ struct Output FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyField<uint32_t>(verifier, VT_STORAGE, 4) &&
            VerifyOffset(verifier, VT_CONSTANT) &&
            verifier.VerifyTable(constant()) &&
+           VerifyOffset(verifier, VT_MOVED_INPUTS) &&
+           verifier.VerifyVector(moved_inputs()) &&
+           VerifyOffset(verifier, VT_MOVED_ELEMENTS) &&
+           verifier.VerifyVector(moved_elements()) &&
            verifier.EndTable();
   }
 };
@@ -3021,6 +3033,12 @@ struct OutputBuilder {
   void add_constant(flatbuffers::Offset<imgconv::stored::Array> constant) {
     fbb_.AddOffset(Output::VT_CONSTANT, constant);
   }
+  void add_moved_inputs(flatbuffers::Offset<flatbuffers::Vector<int32_t>> moved_inputs) {
+    fbb_.AddOffset(Output::VT_MOVED_INPUTS, moved_inputs);
+  }
+  void add_moved_elements(flatbuffers::Offset<flatbuffers::Vector<int64_t>> moved_elements) {
+    fbb_.AddOffset(Output::VT_MOVED_ELEMENTS, moved_elements);
+  }
   explicit OutputBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -3037,13 +3055,37 @@ inline flatbuffers::Offset<Output> CreateOutput(
     flatbuffers::Offset<imgconv::stored::Value> value = 0,
     imgconv::stored::OutputKind kind = imgconv::stored::OutputKind_storage,
     uint32_t storage = 0,
-    flatbuffers::Offset<imgconv::stored::Array> constant = 0) {
+    flatbuffers::Offset<imgconv::stored::Array> constant = 0,
+    flatbuffers::Offset<flatbuffers::Vector<int32_t>> moved_inputs = 0,
+    flatbuffers::Offset<flatbuffers::Vector<int64_t>> moved_elements = 0) {
   OutputBuilder builder_(_fbb);
+  builder_.add_moved_elements(moved_elements);
+  builder_.add_moved_inputs(moved_inputs);
   builder_.add_constant(constant);
   builder_.add_storage(storage);
   builder_.add_value(value);
   builder_.add_kind(kind);
   return builder_.Finish();
+}
+
+inline flatbuffers::Offset<Output> CreateOutputDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<imgconv::stored::Value> value = 0,
+    imgconv::stored::OutputKind kind = imgconv::stored::OutputKind_storage,
+    uint32_t storage = 0,
+    flatbuffers::Offset<imgconv::stored::Array> constant = 0,
+    const std::vector<int32_t> *moved_inputs = nullptr,
+    const std::vector<int64_t> *moved_elements = nullptr) {
+  auto moved_inputs__ = moved_inputs ? _fbb.CreateVector<int32_t>(*moved_inputs) : 0;
+  auto moved_elements__ = moved_elements ? _fbb.CreateVector<int64_t>(*moved_elements) : 0;
+  return imgconv::stored::CreateOutput(
+      _fbb,
+      value,
+      kind,
+      storage,
+      constant,
+      moved_inputs__,
+      moved_elements__);
 }
 
 struct Placement FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
