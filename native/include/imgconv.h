@@ -106,6 +106,12 @@ IMGCONV_API size_t imgconv_output_count(const imgconv_model *model);
 IMGCONV_API imgconv_status imgconv_input(const imgconv_model *model, size_t number, imgconv_tensor *tensor);
 IMGCONV_API imgconv_status imgconv_output(const imgconv_model *model, size_t number, imgconv_tensor *tensor);
 
+/* Memory of input `number` that the device reads: `data` holds the bytes of imgconv_input, to be filled and given as
+ * `data` to the next imgconv_run or imgconv_profile, which uploads nothing then if device and host share memory. It is
+ * valid until that call. For inputs that the device keeps in their dtype; others are IMGCONV_ERROR_UNSUPPORTED. */
+IMGCONV_API imgconv_status imgconv_map_input(
+    imgconv_model *model, size_t number, void **data, imgconv_error *error);
+
 /* One run. inputs, outputs: an array for every input and every output, in their order. An output whose data and memory
  * are NULL is left out. After an error, outputs hold anything. */
 IMGCONV_API imgconv_status imgconv_run(

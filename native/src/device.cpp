@@ -112,7 +112,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-std::string quoted(const std::string &text) {
+std::string json(const std::string &text) {
   std::string made = "\"";
   for (const char letter : text) {
     if (letter == '"' || letter == '\\') made += '\\';
@@ -121,37 +121,31 @@ std::string quoted(const std::string &text) {
   return made + '"';
 }
 
-template <class Items, class Text>
-std::string listed(const Items &items, Text text_of) {
+std::string json(uint64_t number) { return std::to_string(number); }
+
+std::string json(bool value) { return value ? "true" : "false"; }
+
+template <class Item>
+std::string json(const std::vector<Item> &items) {
   std::string made = "[";
-  for (const auto &each : items) made += (made.size() > 1 ? ", " : "") + text_of(each);
+  for (const Item &each : items) made += (made.size() > 1 ? ", " : "") + json(each);
   return made + "]";
 }
 
-std::string fields(const DeviceInfo &info) {
-  std::ostringstream out;
-  const auto yes = [](bool value) { return value ? "true" : "false"; };
-  out << "\"index\": " << info.index << ", \"platform\": " << quoted(info.platform)
-      << ", \"name\": " << quoted(info.name) << ", \"vendor\": " << quoted(info.vendor)
-      << ", \"kind\": " << quoted(info.kind) << ", \"driver_version\": " << quoted(info.driver_version)
-      << ", \"opencl_version\": " << quoted(info.opencl_version)
-      << ", \"opencl_c_version\": " << quoted(info.opencl_c_version)
-      << ", \"max_image_width\": " << info.max_image_width << ", \"max_image_height\": " << info.max_image_height
-      << ", \"max_image_layers\": " << info.max_image_layers << ", \"max_read_images\": " << info.max_read_images
-      << ", \"max_write_images\": " << info.max_write_images << ", \"compute_units\": " << info.compute_units
-      << ", \"max_work_group_size\": " << info.max_work_group_size << ", \"max_work_item_sizes\": "
-      << listed(info.max_work_item_sizes, [](size_t size) { return std::to_string(size); })
-      << ", \"local_memory_bytes\": " << info.local_memory_bytes
-      << ", \"global_memory_bytes\": " << info.global_memory_bytes
-      << ", \"max_allocation_bytes\": " << info.max_allocation_bytes
-      << ", \"float_images\": " << yes(info.float_images) << ", \"half_images\": " << yes(info.half_images)
-      << ", \"fp16_arithmetic\": " << yes(info.has("cl_khr_fp16"))
-      << ", \"command_buffer\": " << yes(info.has("cl_khr_command_buffer"))
-      << ", \"extensions\": " << listed(info.extensions, quoted) << ", \"byte_images\": " << yes(info.byte_images)
-      << ", \"image_row_alignment\": " << info.image_row_alignment
-      << ", \"image_base_alignment\": " << info.image_base_alignment
-      << ", \"buffer_alignment\": " << info.buffer_alignment << ", \"shares_memory\": " << yes(info.shares_memory);
-  return out.str();
+std::string fields(const DeviceInfo &info, bool is_default) {
+  std::string made;
+#define IMGCONV_FIELD(name) made += "\"" #name "\": " + json(info.name) + ", ";
+  IMGCONV_FIELD(index) IMGCONV_FIELD(platform) IMGCONV_FIELD(name) IMGCONV_FIELD(vendor) IMGCONV_FIELD(kind)
+  IMGCONV_FIELD(driver_version) IMGCONV_FIELD(opencl_version) IMGCONV_FIELD(opencl_c_version)
+  IMGCONV_FIELD(max_image_width) IMGCONV_FIELD(max_image_height) IMGCONV_FIELD(max_image_layers)
+  IMGCONV_FIELD(max_read_images) IMGCONV_FIELD(max_write_images) IMGCONV_FIELD(compute_units)
+  IMGCONV_FIELD(max_work_group_size) IMGCONV_FIELD(max_work_item_sizes) IMGCONV_FIELD(local_memory_bytes)
+  IMGCONV_FIELD(global_memory_bytes) IMGCONV_FIELD(max_allocation_bytes) IMGCONV_FIELD(float_images)
+  IMGCONV_FIELD(half_images) IMGCONV_FIELD(extensions) IMGCONV_FIELD(byte_images) IMGCONV_FIELD(image_row_alignment)
+  IMGCONV_FIELD(image_base_alignment) IMGCONV_FIELD(buffer_alignment) IMGCONV_FIELD(shares_memory)
+#undef IMGCONV_FIELD
+  return made + "\"fp16_arithmetic\": " + json(info.has("cl_khr_fp16")) +
+         ", \"command_buffer\": " + json(info.has("cl_khr_command_buffer")) + ", \"default\": " + json(is_default);
 }
 
 }  // namespace
@@ -219,9 +213,9 @@ const DeviceInfo &select_device(const std::vector<DeviceInfo> &devices, const ch
 }
 
 std::string to_json(const std::vector<DeviceInfo> &devices, const DeviceInfo *chosen) {
-  return "{\"devices\": " + listed(devices, [&](const DeviceInfo &each) {
-    return "{" + fields(each) + ", \"default\": " + (&each == chosen ? "true" : "false") + "}";
-  }) + "}\n";
+  std::string made;
+  for (const DeviceInfo &each : devices) made += (made.empty() ? "{" : ", {") + fields(each, &each == chosen) + "}";
+  return "{\"devices\": [" + made + "]}\n";
 }
 
 ContextHandle new_context(const Opencl &cl, const DeviceInfo &info) {
@@ -229,10 +223,9 @@ ContextHandle new_context(const Opencl &cl, const DeviceInfo &info) {
       CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(info.platform_id)};
   if (info.has("cl_qcom_perf_hint")) properties.insert(properties.end(), {PERFORMANCE_HINT, PERFORMANCE_HIGH});
   properties.push_back(0);
-  cl_int status = CL_SUCCESS;
-  cl_context made = cl.clCreateContext(properties.data(), 1, &info.device_id, nullptr, nullptr, &status);
-  check(status, "opening " + info.name);
-  return ContextHandle(made, cl.clReleaseContext);
+  return own("opening " + info.name, cl.clReleaseContext, [&](cl_int *status) {
+    return cl.clCreateContext(properties.data(), 1, &info.device_id, nullptr, nullptr, status);
+  });
 }
 
 Context open_device(std::shared_ptr<const Opencl> cl, const DeviceInfo &info, bool profile) {
@@ -240,11 +233,10 @@ Context open_device(std::shared_ptr<const Opencl> cl, const DeviceInfo &info, bo
     throw Error(IMGCONV_ERROR_DEVICE, info.name + " cannot read and write RGBA float images, where tensors are kept");
   }
   Context context{cl, info, profile, new_context(*cl, info), nullptr};
-  cl_int status = CL_SUCCESS;
-  const cl_command_queue_properties properties = profile ? CL_QUEUE_PROFILING_ENABLE : 0;
-  cl_command_queue queue = cl->clCreateCommandQueue(context.handle.get(), info.device_id, properties, &status);
-  check(status, "opening a queue of " + info.name);
-  context.queue = Queue(queue, cl->clReleaseCommandQueue);
+  context.queue = own("opening a queue of " + info.name, cl->clReleaseCommandQueue, [&](cl_int *status) {
+    const cl_command_queue_properties properties = profile ? CL_QUEUE_PROFILING_ENABLE : 0;
+    return cl->clCreateCommandQueue(context.handle.get(), info.device_id, properties, status);
+  });
   return context;
 }
 

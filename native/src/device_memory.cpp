@@ -1,7 +1,6 @@
 #include "device_memory.h"
 
 #include <algorithm>
-#include <set>
 
 #include "error.h"
 
@@ -9,11 +8,12 @@ namespace imgconv {
 namespace {
 
 cl_image_format format_of(imgconv_dtype dtype) {
-  const cl_channel_type type = dtype == IMGCONV_FLOAT32   ? CL_FLOAT
-                               : dtype == IMGCONV_FLOAT16 ? CL_HALF_FLOAT
-                               : dtype == IMGCONV_INT8    ? CL_SNORM_INT8
-                                                          : CL_UNORM_INT8;
-  return {CL_RGBA, type};
+  switch (dtype) {
+    case IMGCONV_FLOAT32: return {CL_RGBA, CL_FLOAT};
+    case IMGCONV_FLOAT16: return {CL_RGBA, CL_HALF_FLOAT};
+    case IMGCONV_INT8: return {CL_RGBA, CL_SNORM_INT8};
+    default: return {CL_RGBA, CL_UNORM_INT8};
+  }
 }
 
 std::string size_text(const Storage &storage) {
@@ -21,141 +21,129 @@ std::string size_text(const Storage &storage) {
          std::to_string(storage.layers) + " texels";
 }
 
-constexpr size_t ORIGIN[3] = {0, 0, 0};
+// All of an image.
+struct Region {
+  size_t origin[3] = {0, 0, 0}, size[3];
+  explicit Region(const Storage &image)
+      : size{static_cast<size_t>(image.width), static_cast<size_t>(image.height), static_cast<size_t>(image.layers)} {}
+};
 
 }  // namespace
 
 DeviceMemory::DeviceMemory(const Context &context, const File &file, const Plan &plan)
     : context_(context), plan_(plan), memory_(plan.storages.size()) {
-  const Opencl &cl = *context.cl;
+  const auto new_memory = [&](const Storage &storage) {
+    const Memory made = storage.is_image() ? new_image(storage, nullptr) : new_buffer(storage, 0);
+    if (storage.content >= 0) {
+      upload(storage, made, file.checked_blob(static_cast<uint32_t>(storage.content)).data);
+    } else {
+      fill(storage, made);
+    }
+    return made;
+  };
   if (plan.workspace_bytes) {
-    workspace_ = new_buffer(plan.workspace_bytes, "the workspace");
-    const cl_uchar zero = 0;
-    check(cl.clEnqueueFillBuffer(context.queue.get(), workspace_.get(), &zero, 1, 0, plan.workspace_bytes, 0, nullptr,
-                                 nullptr), "filling the workspace");
+    Storage storage;
+    storage.name = "the workspace";
+    storage.bytes = plan.workspace_bytes;
+    workspace_ = new_memory(storage);
   }
-  for (const Storage &slot : plan.slots) {
-    slots_.push_back(new_exchanged(slot));
-    fill(slot, slots_.back());
-  }
-  std::set<uint32_t> exchanged;
-  for (const Input &input : plan.inputs) exchanged.insert(input.storage);
-  for (const Output &output : plan.outputs) {
-    if (!output.is_constant) exchanged.insert(output.storage);
-  }
-  for (uint32_t number = 0; number < plan.storages.size(); ++number) {
+  for (const Storage &slot : plan.slots) slots_.push_back(new_memory(slot));
+  for (size_t number = 0; number < plan.storages.size(); ++number) {
     const Storage &storage = plan.storages[number];
-    if (exchanged.count(number)) continue;
+    if (storage.exchanged) continue;
     if (storage.place == Place::workspace) {
-      memory_[number] = image_in_workspace(storage);
+      memory_[number] = part_of_workspace(storage);
     } else if (storage.place == Place::slot) {
       memory_[number] = slots_[storage.slot];
     } else {
-      memory_[number] = new_exchanged(storage);
-      if (storage.content >= 0) {
-        upload(storage, memory_[number], file.checked_blob(static_cast<uint32_t>(storage.content)).data);
-      } else if (storage.bytes) {
-        fill(storage, memory_[number]);
-      }
+      memory_[number] = new_memory(storage);
     }
   }
-  check(cl.clFinish(context.queue.get()), "allocating the memory of the plan");
+  check(context.cl->clFinish(context.queue.get()), "allocating the memory of the plan");
 }
 
 Memory DeviceMemory::new_exchanged(const Storage &storage) const {
-  return storage.is_image() ? new_image(storage) : new_buffer(std::max<uint64_t>(storage.bytes, 4), storage.name);
+  // Where host and device share memory, such a buffer is mapped without a copy.
+  const cl_mem_flags flags = context_.info.shares_memory ? CL_MEM_ALLOC_HOST_PTR : 0;
+  return storage.is_image() ? new_image(storage, nullptr) : new_buffer(storage, flags);
 }
 
-Memory DeviceMemory::new_image(const Storage &storage) const {
+// buffer: null for an image with memory of its own.
+Memory DeviceMemory::new_image(const Storage &storage, const Memory &buffer) const {
   const cl_image_format format = format_of(storage.dtype);
   cl_image_desc description{};
   description.image_type = storage.layers > 1 ? CL_MEM_OBJECT_IMAGE2D_ARRAY : CL_MEM_OBJECT_IMAGE2D;
   description.image_width = storage.width;
   description.image_height = storage.height;
   description.image_array_size = storage.layers > 1 ? storage.layers : 0;
-  cl_int status = CL_SUCCESS;
-  cl_mem made = context_.cl->clCreateImage(
-      context_.handle.get(), CL_MEM_READ_WRITE, &format, &description, nullptr, &status);
-  check(status, "image " + size_text(storage));
-  return Memory(made, context_.cl->clReleaseMemObject);
-}
-
-Memory DeviceMemory::new_buffer(uint64_t bytes, const std::string &name) const {
-  cl_int status = CL_SUCCESS;
-  cl_mem made = context_.cl->clCreateBuffer(
-      context_.handle.get(), CL_MEM_READ_WRITE, static_cast<size_t>(bytes), nullptr, &status);
-  check(status, "a buffer of " + std::to_string(bytes) + " bytes for " + name);
-  return Memory(made, context_.cl->clReleaseMemObject);
-}
-
-// cl_khr_image2d_from_buffer.
-Memory DeviceMemory::image_in_workspace(const Storage &storage) const {
-  const cl_buffer_region region{storage.offset, storage.linear ? storage.bytes : storage.row_bytes * storage.height};
+  description.image_row_pitch = buffer ? storage.row_bytes : 0;
+  description.buffer = buffer.get();
   const auto release = context_.cl->clReleaseMemObject;
-  cl_int status = CL_SUCCESS;
-  cl_mem part = context_.cl->clCreateSubBuffer(
-      workspace_.get(), CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &region, &status);
-  check(status, "the part of the workspace for " + size_text(storage));
-  Memory buffer(part, release);
-  if (storage.linear) return buffer;
-  const cl_image_format format = format_of(storage.dtype);
-  cl_image_desc description{};
-  description.image_type = CL_MEM_OBJECT_IMAGE2D;
-  description.image_width = storage.width;
-  description.image_height = storage.height;
-  description.image_row_pitch = storage.row_bytes;
-  description.buffer = part;
-  cl_mem made = context_.cl->clCreateImage(
-      context_.handle.get(), CL_MEM_READ_WRITE, &format, &description, nullptr, &status);
-  check(status, "image in a buffer " + size_text(storage));
-  // The part must outlive the image; not every driver retains it.
-  return Memory(made, [release, buffer](cl_mem image) { release(image); });
+  // The buffer must outlive the image; not every driver retains it.
+  return own("image " + size_text(storage), [release, buffer](cl_mem image) { release(image); }, [&](cl_int *status) {
+    return context_.cl->clCreateImage(
+        context_.handle.get(), CL_MEM_READ_WRITE, &format, &description, nullptr, status);
+  });
 }
 
-void DeviceMemory::fill(const Storage &storage, const Memory &image) const {
-  if (!storage.is_image()) {
-    const cl_uchar zero = 0;
-    check(context_.cl->clEnqueueFillBuffer(
-              context_.queue.get(), image.get(), &zero, 1, 0, storage.bytes, 0, nullptr, nullptr),
-          "filling '" + storage.name + "'");
-    return;
-  }
+Memory DeviceMemory::new_buffer(const Storage &storage, cl_mem_flags flags) const {
+  const size_t size = std::max<size_t>(static_cast<size_t>(storage.bytes), 4);
+  const std::string what = "a buffer of " + std::to_string(size) + " bytes for " + storage.name;
+  return own(what, context_.cl->clReleaseMemObject, [&](cl_int *status) {
+    return context_.cl->clCreateBuffer(context_.handle.get(), CL_MEM_READ_WRITE | flags, size, nullptr, status);
+  });
+}
+
+Memory DeviceMemory::part_of_workspace(const Storage &storage) const {
+  const cl_buffer_region region{storage.offset, storage.linear ? storage.bytes : storage.row_bytes * storage.height};
+  const std::string what = "the part of the workspace for " + size_text(storage);
+  const Memory part = own(what, context_.cl->clReleaseMemObject, [&](cl_int *status) {
+    return context_.cl->clCreateSubBuffer(
+        workspace_.get(), CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &region, status);
+  });
+  return storage.linear ? part : new_image(storage, part);  // by cl_khr_image2d_from_buffer
+}
+
+void DeviceMemory::fill(const Storage &storage, const Memory &memory) const {
   const cl_float zeros[4] = {0, 0, 0, 0};
-  const size_t region[3] = {storage.width, storage.height, storage.layers};
-  check(context_.cl->clEnqueueFillImage(
-            context_.queue.get(), image.get(), zeros, ORIGIN, region, 0, nullptr, nullptr),
-        "filling image " + size_text(storage));
+  const Region region(storage);
+  cl_command_queue queue = context_.queue.get();
+  const Opencl &cl = *context_.cl;
+  if (!storage.bytes) return;
+  check(storage.is_image()
+            ? cl.clEnqueueFillImage(queue, memory.get(), zeros, region.origin, region.size, 0, nullptr, nullptr)
+            : cl.clEnqueueFillBuffer(queue, memory.get(), zeros, 1, 0, storage.bytes, 0, nullptr, nullptr),
+        "filling '" + storage.name + "'");
 }
 
 void DeviceMemory::clear_states() const {
   for (size_t number = 0; number < memory_.size(); ++number) {
-    const Storage &storage = plan_.storages[number];
-    if (storage.state) fill(storage, memory_[number]);
+    if (plan_.storages[number].state) fill(plan_.storages[number], memory_[number]);
   }
 }
 
 void DeviceMemory::upload(const Storage &storage, const Memory &memory, const void *content) const {
-  if (!storage.bytes) return;
-  const Opencl &cl = *context_.cl;
-  const size_t region[3] = {storage.width, storage.height, storage.layers};
+  const Region region(storage);
   cl_command_queue queue = context_.queue.get();
-  const cl_int status =
-      storage.is_image()
-          ? cl.clEnqueueWriteImage(queue, memory.get(), CL_FALSE, ORIGIN, region, 0, 0, content, 0, nullptr, nullptr)
-          : cl.clEnqueueWriteBuffer(queue, memory.get(), CL_FALSE, 0, storage.bytes, content, 0, nullptr, nullptr);
-  check(status, "uploading '" + storage.name + "'");
+  const Opencl &cl = *context_.cl;
+  if (!storage.bytes) return;
+  check(storage.is_image() ? cl.clEnqueueWriteImage(queue, memory.get(), CL_FALSE, region.origin, region.size, 0, 0,
+                                                    content, 0, nullptr, nullptr)
+                           : cl.clEnqueueWriteBuffer(queue, memory.get(), CL_FALSE, 0, storage.bytes, content, 0,
+                                                     nullptr, nullptr),
+        "uploading '" + storage.name + "'");
 }
 
 void DeviceMemory::download(const Storage &storage, const Memory &memory, void *content) const {
-  if (!storage.bytes) return;
-  const Opencl &cl = *context_.cl;
-  const size_t region[3] = {storage.width, storage.height, storage.layers};
+  const Region region(storage);
   cl_command_queue queue = context_.queue.get();
-  const cl_int status =
-      storage.is_image()
-          ? cl.clEnqueueReadImage(queue, memory.get(), CL_FALSE, ORIGIN, region, 0, 0, content, 0, nullptr, nullptr)
-          : cl.clEnqueueReadBuffer(queue, memory.get(), CL_FALSE, 0, storage.bytes, content, 0, nullptr, nullptr);
-  check(status, "downloading '" + storage.name + "'");
+  const Opencl &cl = *context_.cl;
+  if (!storage.bytes) return;
+  check(storage.is_image() ? cl.clEnqueueReadImage(queue, memory.get(), CL_FALSE, region.origin, region.size, 0, 0,
+                                                   content, 0, nullptr, nullptr)
+                           : cl.clEnqueueReadBuffer(queue, memory.get(), CL_FALSE, 0, storage.bytes, content, 0,
+                                                    nullptr, nullptr),
+        "downloading '" + storage.name + "'");
 }
 
 }  // namespace imgconv

@@ -17,7 +17,7 @@ class DeviceMemory {
 
   // Null for an input or output.
   const Memory &operator[](size_t storage) const { return memory_[storage]; }
-  // An image or a buffer for an input or output. Throws Error.
+  // An image or a buffer for an input or output, which may be mapped. Throws Error.
   Memory new_exchanged(const Storage &storage) const;
   void clear_states() const;
   // Copies between host and device, without waiting. The host's side must stay until the copy is over.
@@ -25,10 +25,10 @@ class DeviceMemory {
   void download(const Storage &storage, const Memory &memory, void *content) const;
 
  private:
-  Memory new_image(const Storage &storage) const;
-  Memory new_buffer(uint64_t bytes, const std::string &name) const;
-  Memory image_in_workspace(const Storage &storage) const;
-  void fill(const Storage &storage, const Memory &image) const;
+  Memory new_image(const Storage &storage, const Memory &buffer) const;
+  Memory new_buffer(const Storage &storage, cl_mem_flags flags) const;
+  Memory part_of_workspace(const Storage &storage) const;
+  void fill(const Storage &storage, const Memory &memory) const;
 
   const Context &context_;
   const Plan &plan_;

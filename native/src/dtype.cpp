@@ -42,6 +42,13 @@ void with_type(imgconv_dtype dtype, Work work) {
   throw Error(IMGCONV_ERROR_UNSUPPORTED, "float16 is kept as it is only");
 }
 
+template <class T>
+T element(const void *array, size_t number) {
+  // A byte other than 0 and 1 is no bool of C++.
+  if constexpr (std::is_same_v<T, bool>) return static_cast<const uint8_t *>(array)[number] != 0;
+  else return static_cast<const T *>(array)[number];
+}
+
 // Whether a rounded float is an integer of type T that a float holds exactly. NaN is none.
 template <class T>
 bool holds(float whole) {
@@ -94,7 +101,7 @@ void check_exact(const Value &value, const void *array) {
   with_type(value.dtype, [&](auto type) {
     using T = decltype(type);
     for (size_t i = 0; i < value.elements; ++i) {
-      const T number = static_cast<const T *>(array)[i];
+      const T number = element<T>(array, i);
       const bool below = std::is_signed_v<T> && number < static_cast<T>(-EXACT);
       if (!below && (number < T() || number <= static_cast<T>(EXACT))) continue;
       throw Error(IMGCONV_ERROR_RANGE,
@@ -108,12 +115,27 @@ void to_float(const Value &value, const void *array, float *stored) {
   with_type(value.dtype, [&](auto type) {
     using T = decltype(type);
     for (size_t i = 0; i < value.elements; ++i) {
-      if constexpr (std::is_same_v<T, bool>) {
-        stored[i] = static_cast<const uint8_t *>(array)[i] ? 1.0f : 0.0f;
-      } else {
-        stored[i] = static_cast<float>(static_cast<const T *>(array)[i]);
+      const T number = element<T>(array, i);
+      if constexpr (std::is_same_v<T, double>) {
+        if (std::isfinite(number) && std::abs(number) > std::numeric_limits<float>::max()) {
+          throw Error(IMGCONV_ERROR_RANGE, "input '" + value.name + "' holds " + std::to_string(number) +
+                                               ": float64 is computed in float, which ends at 3.4e38");
+        }
       }
+      stored[i] = static_cast<float>(number);
     }
+  });
+}
+
+int64_t integer_at(imgconv_dtype dtype, const void *array, size_t number) {
+  int64_t found = 0;
+  with_type(dtype, [&](auto type) { found = static_cast<int64_t>(element<decltype(type)>(array, number)); });
+  return found;
+}
+
+void set_integer(imgconv_dtype dtype, void *array, size_t number, int64_t value) {
+  with_type(dtype, [&](auto type) {
+    static_cast<decltype(type) *>(array)[number] = static_cast<decltype(type)>(value);
   });
 }
 

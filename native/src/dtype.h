@@ -32,7 +32,11 @@ bool can_store(imgconv_dtype dtype, imgconv_dtype stored);
 // Throws Error if an integer is over 2**24 in magnitude, where floats are not exact.
 void check_exact(const Value &value, const void *array);
 
-// Converts the array of an input to float32.
+// An integer or a bool of an array, and setting one. Integers wrap around.
+int64_t integer_at(imgconv_dtype dtype, const void *array, size_t number);
+void set_integer(imgconv_dtype dtype, void *array, size_t number, int64_t value);
+
+// Converts the array of an input to float32. Throws Error for a float64 beyond it.
 void to_float(const Value &value, const void *array, float *stored);
 
 // Converts float32 to the dtype of an output. Throws Error for a number outside of it, and for NaN in integers.

@@ -80,31 +80,15 @@ File File::map(const std::string &path) {
   }
   close(file);
   if (mapped == MAP_FAILED) throw refused("it cannot be mapped, or is empty");
-  File made("file '" + path + "'", {static_cast<const uint8_t *>(mapped), static_cast<size_t>(status.st_size)}, true);
-  made.read_head();
-  return made;
+  const size_t bytes = static_cast<size_t>(status.st_size);
+  std::shared_ptr<void> mapping(mapped, [bytes](void *begin) { munmap(begin, bytes); });
+  return File("file '" + path + "'", {static_cast<const uint8_t *>(mapped), bytes}, std::move(mapping));
 }
 
-File File::in_memory(Span content) {
-  File made("the file in memory", content, false);
-  made.read_head();
-  return made;
-}
+File File::in_memory(Span content) { return File("the file in memory", content, nullptr); }
 
-File::File(std::string name, Span content, bool is_mapped)
-    : name_(std::move(name)), content_(content), is_mapped_(is_mapped) {}
-
-File::File(File &&other) noexcept
-    : name_(std::move(other.name_)), content_(other.content_), is_mapped_(other.is_mapped_),
-      aligned_head_(std::move(other.aligned_head_)), first_blob_(other.first_blob_), model_(other.model_) {
-  other.is_mapped_ = false;
-}
-
-File::~File() {
-  if (is_mapped_) munmap(const_cast<uint8_t *>(content_.data), content_.bytes);
-}
-
-void File::read_head() {
+File::File(std::string name, Span content, std::shared_ptr<void> mapping)
+    : name_(std::move(name)), content_(content), mapping_(std::move(mapping)) {
   const uint8_t *data = content_.data;
   if (content_.bytes < START || std::memcmp(data, MAGIC, sizeof MAGIC)) refuse("it is no compiled imgconv model");
   const uint32_t version = number_at<uint32_t>(data + 8);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,12 +29,8 @@ class File {
   // A file in memory, which must stay.
   static File in_memory(Span content);
 
-  File(File &&other) noexcept;
-  File(const File &) = delete;
-  File &operator=(const File &) = delete;
-  ~File();
-
   const stored::Model &model() const { return *model_; }
+  size_t bytes() const { return content_.bytes; }
   // Where a blob is; its content is not read. Throws Error if it is not in the file.
   Span blob(uint32_t number) const;
   // The same, whose checksum was compared.
@@ -41,12 +38,11 @@ class File {
   [[noreturn]] void refuse(const std::string &problem) const;
 
  private:
-  File(std::string name, Span content, bool is_mapped);
-  void read_head();
+  File(std::string name, Span content, std::shared_ptr<void> mapping);
 
   std::string name_;
   Span content_;
-  bool is_mapped_;
+  std::shared_ptr<void> mapping_;
   std::vector<uint64_t> aligned_head_;  // a copy, if the content does not begin at a multiple of 8 bytes
   size_t first_blob_ = 0;
   const stored::Model *model_ = nullptr;

@@ -26,12 +26,17 @@ class Frame {
  public:
   // Throws Error.
   explicit Frame(const Shared &shared);
+  ~Frame();
+  Frame(const Frame &) = delete;
+  Frame &operator=(const Frame &) = delete;
 
   // Lets the driver replay the launches, if it can.
   void record_launches() { recording_ = record(shared_.context, launches_); }
   const char *extension() const { return recording_ ? recording_->extension() : ""; }
   const std::vector<BoundLaunch> &launches() const { return launches_; }
 
+  // Memory of an input that the device reads, for the caller to fill before the next upload.
+  void *map(const Input &input);
   // Each enqueues and returns. outputs: null if they are fetched from the frame's own memory.
   // keep: whether the arrays may change before the frame is over. Throws Error for arrays that do not fit.
   void upload(const imgconv_array *inputs, bool keep);
@@ -47,17 +52,23 @@ class Frame {
   void upload_drawn(uint32_t seed);
 
  private:
+  void check_inputs(const imgconv_array *inputs) const;
+  void upload_input(const Input &input, const imgconv_array &given, bool keep);
+  void move_integers(const imgconv_array *inputs);
+  void unmap(uint32_t storage);
   const Memory &memory(uint32_t storage) const;
-  void copy(const Memory &source, const Memory &destination, size_t bytes) const;
+  void copy_buffer(cl_mem source, cl_mem destination, const Storage &storage) const;
 
   const Shared &shared_;
-  std::vector<Memory> exchanged_;               // by storage; null for what frames share
-  std::vector<std::vector<uint8_t>> staged_;    // by storage: the host's side
+  std::vector<Memory> exchanged_;             // by storage; null for what frames share
+  std::vector<std::vector<uint8_t>> staged_;  // by storage: the host's side
+  std::vector<void *> mapped_;                // by storage: where the caller fills it; null if it is not mapped
+  std::vector<std::vector<uint8_t>> moved_;   // by output: what the host moved
   std::vector<BoundLaunch> launches_;
   std::unique_ptr<Recording> recording_;
 };
 
-// Throws Error unless there is an array for each value, of its size. optional: whether it may be left out.
+// Throws Error unless the array is of the value's size. optional: whether it may be left out.
 void check_array(const Context &context, const Value &value, const imgconv_array &array, bool optional);
 
 }  // namespace imgconv

@@ -49,21 +49,33 @@ void need(const void *pointer, const char *name) {
   if (!pointer) throw Error(IMGCONV_ERROR_ARGUMENT, std::string(name) + " is NULL");
 }
 
-// An array for each value is there, or no value is.
-void need_arrays(const imgconv_array *arrays, size_t count, const char *name) {
-  if (count) need(arrays, name);
+template <class Read>
+imgconv_status open(imgconv_model **model, const imgconv_options *options, imgconv_error *error, Read read) {
+  return guarded(error, [&] {
+    need(model, "model");
+    *model = nullptr;
+    *model = new imgconv_model{{read(), options ? *options : imgconv_options{}}};
+  });
 }
 
-imgconv::Options options_of(const imgconv_options *given) {
-  imgconv::Options options;
-  if (!given) return options;
-  options.has_device = given->device != nullptr;
-  if (given->device) options.device = given->device;
-  if (given->cache_folder) options.cache_folder = given->cache_folder;
-  if (given->frames > 64) throw Error(IMGCONV_ERROR_ARGUMENT, "options.frames is over 64");
-  if (given->frames) options.frames = given->frames;
-  options.profile = given->profile != 0;
-  return options;
+// Calls `work` with a model that is there.
+template <class Work>
+imgconv_status with(imgconv_model *model, imgconv_error *error, Work work) {
+  return guarded(error, [&] {
+    need(model, "model");
+    work(model->model);
+  });
+}
+
+// Throws Error unless there are arrays for all values.
+const imgconv_array *inputs_of(const imgconv::Model &model, const imgconv_array *arrays) {
+  if (!model.plan().inputs.empty()) need(arrays, "inputs");
+  return arrays;
+}
+
+const imgconv_array *outputs_of(const imgconv::Model &model, const imgconv_array *arrays) {
+  if (!model.plan().outputs.empty()) need(arrays, "outputs");
+  return arrays;
 }
 
 imgconv_status describe(const imgconv::Value &value, imgconv_tensor *tensor) {
@@ -89,22 +101,17 @@ extern "C" {
 
 imgconv_status imgconv_open_file(
     const char *path, const imgconv_options *options, imgconv_model **model, imgconv_error *error) {
-  return guarded(error, [&] {
-    need(model, "model");
-    *model = nullptr;
+  return open(model, options, error, [&] {
     need(path, "path");
-    *model = new imgconv_model{{imgconv::File::map(path), options_of(options)}};
+    return imgconv::File::map(path);
   });
 }
 
 imgconv_status imgconv_open_memory(
     const void *data, size_t bytes, const imgconv_options *options, imgconv_model **model, imgconv_error *error) {
-  return guarded(error, [&] {
-    need(model, "model");
-    *model = nullptr;
+  return open(model, options, error, [&] {
     need(data, "data");
-    const imgconv::Span content{static_cast<const uint8_t *>(data), bytes};
-    *model = new imgconv_model{{imgconv::File::in_memory(content), options_of(options)}};
+    return imgconv::File::in_memory({static_cast<const uint8_t *>(data), bytes});
   });
 }
 
@@ -124,40 +131,35 @@ imgconv_status imgconv_output(const imgconv_model *model, size_t number, imgconv
   return describe(model->model.plan().outputs[number].value, tensor);
 }
 
+imgconv_status imgconv_map_input(imgconv_model *model, size_t number, void **data, imgconv_error *error) {
+  return with(model, error, [&](imgconv::Model &opened) {
+    need(data, "data");
+    *data = opened.map_input(number);
+  });
+}
+
 imgconv_status imgconv_run(
     imgconv_model *model, const imgconv_array *inputs, const imgconv_array *outputs, imgconv_error *error) {
-  return guarded(error, [&] {
-    need(model, "model");
-    need_arrays(inputs, imgconv_input_count(model), "inputs");
-    need_arrays(outputs, imgconv_output_count(model), "outputs");
-    model->model.run(inputs, outputs);
+  return with(model, error, [&](imgconv::Model &opened) {
+    opened.run(inputs_of(opened, inputs), outputs_of(opened, outputs));
   });
 }
 
 imgconv_status imgconv_submit(
     imgconv_model *model, const imgconv_array *inputs, uint64_t *frame, imgconv_error *error) {
-  return guarded(error, [&] {
-    need(model, "model");
-    need_arrays(inputs, imgconv_input_count(model), "inputs");
+  return with(model, error, [&](imgconv::Model &opened) {
     need(frame, "frame");
-    *frame = model->model.submit(inputs);
+    *frame = opened.submit(inputs_of(opened, inputs));
   });
 }
 
 imgconv_status imgconv_wait(
     imgconv_model *model, uint64_t frame, const imgconv_array *outputs, imgconv_error *error) {
-  return guarded(error, [&] {
-    need(model, "model");
-    need_arrays(outputs, imgconv_output_count(model), "outputs");
-    model->model.wait(frame, outputs);
-  });
+  return with(model, error, [&](imgconv::Model &opened) { opened.wait(frame, outputs_of(opened, outputs)); });
 }
 
 imgconv_status imgconv_reset(imgconv_model *model, imgconv_error *error) {
-  return guarded(error, [&] {
-    need(model, "model");
-    model->model.reset();
-  });
+  return with(model, error, [](imgconv::Model &opened) { opened.reset(); });
 }
 
 size_t imgconv_launch_count(const imgconv_model *model) { return model ? model->model.plan().launches.size() : 0; }
@@ -168,11 +170,9 @@ const char *imgconv_launch_name(const imgconv_model *model, size_t number) {
 
 imgconv_status imgconv_profile(
     imgconv_model *model, const imgconv_array *inputs, double *seconds, imgconv_error *error) {
-  return guarded(error, [&] {
-    need(model, "model");
-    need_arrays(inputs, imgconv_input_count(model), "inputs");
-    if (imgconv_launch_count(model)) need(seconds, "seconds");
-    model->model.profile(inputs, seconds);
+  return with(model, error, [&](imgconv::Model &opened) {
+    if (!opened.plan().launches.empty()) need(seconds, "seconds");
+    opened.profile(inputs_of(opened, inputs), seconds);
   });
 }
 

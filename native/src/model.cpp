@@ -8,38 +8,45 @@ namespace imgconv {
 namespace {
 
 constexpr size_t LAUNCHES_COMPARED = 4;
+constexpr uint32_t MOST_FRAMES = 64, USUAL_FRAMES = 2;
 
-Context open(const Options &options) {
+Context open(const imgconv_options &options) {
+  if (options.frames > MOST_FRAMES) throw Error(IMGCONV_ERROR_ARGUMENT, "options.frames is over 64");
   std::shared_ptr<const Opencl> cl = Opencl::load();
   const std::vector<DeviceInfo> devices = list_devices(*cl);
-  return open_device(cl, select_device(devices, options.has_device ? options.device.c_str() : nullptr), options.profile);
+  return open_device(cl, select_device(devices, options.device), options.profile != 0);
 }
 
 }  // namespace
 
-Model::Model(const File &file, const Options &options)
-    : context_(open(options)), plan_(choose_plan(file, context_.info)) {
+// What `work` enqueues must no longer use the file or the caller's arrays if it fails.
+template <class Work>
+void Model::on_device(Work work) {
   try {
-    prepare(file, options);
+    work();
   } catch (...) {
-    // The device must no longer read the file.
     context_.cl->clFinish(context_.queue.get());
     throw;
   }
 }
 
-void Model::prepare(const File &file, const Options &options) {
+Model::Model(const File &file, const imgconv_options &options)
+    : context_(open(options)), plan_(choose_plan(file, context_.info)) {
+  on_device([&] { prepare(file, options); });
+}
+
+void Model::prepare(const File &file, const imgconv_options &options) {
   for (Output &output : plan_.outputs) {
-    if (!output.is_constant) continue;
+    if (output.is_stored || !output.moved.empty() || !output.value.bytes()) continue;
     const Span content = file.checked_blob(output.blob);
     output.constant.assign(content.data, content.data + content.bytes);
   }
-  programs_ = std::make_unique<Programs>(context_, file, plan_, options.cache_folder);
+  programs_ = std::make_unique<Programs>(context_, file, plan_, options.cache_folder ? options.cache_folder : "");
   plan_.kernels.clear();  // the texts are not needed any more
   memory_ = std::make_unique<DeviceMemory>(context_, file, plan_);
   shared_ = std::make_unique<Shared>(context_, plan_, *memory_, *programs_);
   first_ = std::make_unique<Frame>(*shared_);
-  flights_.resize(options.frames);
+  flights_.resize(options.frames ? options.frames : USUAL_FRAMES);
   test_replay();
   if (trusted_) first_->record_launches();
   if (programs_->have_new()) {
@@ -50,9 +57,7 @@ void Model::prepare(const File &file, const Options &options) {
   reset();
 }
 
-Model::~Model() {
-  context_.cl->clFinish(context_.queue.get());
-}
+Model::~Model() { context_.cl->clFinish(context_.queue.get()); }
 
 // A driver's recordings are used if they give what plain launches give.
 void Model::test_replay() {
@@ -68,17 +73,12 @@ void Model::test_replay() {
 }
 
 bool Model::replays_equally(const std::vector<BoundLaunch> &launches, Recording &recording) {
-  const Opencl &cl = *context_.cl;
   std::vector<std::vector<uint8_t>> results;
   // The run in the middle leaves other content, so that a replay that does nothing is found.
   for (const auto &[seed, replayed] : {std::pair(0u, false), std::pair(1u, false), std::pair(0u, true)}) {
     first_->upload_drawn(seed);
     if (replayed) recording.replay();
-    for (size_t i = 0; !replayed && i < launches.size(); ++i) {
-      const BoundLaunch &each = launches[i];
-      check(cl.clEnqueueNDRangeKernel(context_.queue.get(), each.kernel.get(), each.dimensions(), nullptr,
-                                      each.global_size(), each.local_size(), 0, nullptr, nullptr), "a launch");
-    }
+    for (size_t i = 0; !replayed && i < launches.size(); ++i) launches[i].enqueue(context_, nullptr);
     results.push_back(first_->content(launches.back().launch->arguments[0]));
     memory_->clear_states();
   }
@@ -93,19 +93,21 @@ void Model::check_outputs(const imgconv_array *outputs) const {
   }
 }
 
+void *Model::map_input(size_t number) {
+  const std::lock_guard<std::mutex> turn(lock_);
+  if (number >= plan_.inputs.size()) throw Error(IMGCONV_ERROR_ARGUMENT, "no input " + std::to_string(number));
+  return first_->map(plan_.inputs[number]);
+}
+
 void Model::run(const imgconv_array *inputs, const imgconv_array *outputs) {
   const std::lock_guard<std::mutex> turn(lock_);
   check_outputs(outputs);
-  try {
+  on_device([&] {
     first_->upload(inputs, false);
     first_->enqueue();
     first_->download(outputs);
     finish("a run");
-  } catch (...) {
-    // The device must no longer use the caller's arrays.
-    context_.cl->clFinish(context_.queue.get());
-    throw;
-  }
+  });
   first_->fetch(outputs, true);
 }
 
@@ -125,15 +127,12 @@ uint64_t Model::submit(const imgconv_array *inputs) {
   const std::lock_guard<std::mutex> turn(lock_);
   Flight &flight = free_flight();
   cl_event over = nullptr;
-  try {
+  on_device([&] {
     flight.frame->upload(inputs, true);
     flight.frame->enqueue();
     flight.frame->download(nullptr);
     check(context_.cl->clEnqueueMarkerWithWaitList(context_.queue.get(), 0, nullptr, &over), "a frame");
-  } catch (...) {
-    context_.cl->clFinish(context_.queue.get());
-    throw;
-  }
+  });
   flight.over = Event(over, context_.cl->clReleaseEvent);
   context_.cl->clFlush(context_.queue.get());
   return flight.number = ++submitted_;
@@ -178,20 +177,18 @@ void Model::reset() {
 void Model::profile(const imgconv_array *inputs, double *seconds) {
   const std::lock_guard<std::mutex> turn(lock_);
   if (!context_.profile) throw Error(IMGCONV_ERROR_ARGUMENT, "the model was opened without options.profile");
-  try {
+  std::vector<Event> events;
+  on_device([&] {
     first_->upload(inputs, false);
-    const std::vector<Event> events = first_->enqueue_timed();
+    events = first_->enqueue_timed();
     finish("a run");
-    for (size_t i = 0; i < events.size(); ++i) {
-      cl_ulong start = 0, end = 0;
-      const auto get = context_.cl->clGetEventProfilingInfo;
-      check(get(events[i].get(), CL_PROFILING_COMMAND_START, sizeof start, &start, nullptr), "a launch's time");
-      check(get(events[i].get(), CL_PROFILING_COMMAND_END, sizeof end, &end, nullptr), "a launch's time");
-      seconds[i] = static_cast<double>(end - start) * 1e-9;
-    }
-  } catch (...) {
-    context_.cl->clFinish(context_.queue.get());
-    throw;
+  });
+  for (const Event &each : events) {
+    cl_ulong start = 0, end = 0;
+    const auto get = context_.cl->clGetEventProfilingInfo;
+    check(get(each.get(), CL_PROFILING_COMMAND_START, sizeof start, &start, nullptr), "a launch's time");
+    check(get(each.get(), CL_PROFILING_COMMAND_END, sizeof end, &end, nullptr), "a launch's time");
+    *seconds++ = static_cast<double>(end - start) * 1e-9;
   }
 }
 

@@ -13,17 +13,10 @@
 
 namespace imgconv {
 
-struct Options {
-  bool has_device = false;
-  std::string device, cache_folder;
-  size_t frames = 2;
-  bool profile = false;
-};
-
 class Model {
  public:
   // The file is no longer needed once it returns. Throws Error.
-  Model(const File &file, const Options &options);
+  Model(const File &file, const imgconv_options &options);
   ~Model();
   Model(const Model &) = delete;
   Model &operator=(const Model &) = delete;
@@ -33,6 +26,7 @@ class Model {
   const char *replay() const { return first_->extension(); }
 
   // See imgconv.h.
+  void *map_input(size_t number);
   void run(const imgconv_array *inputs, const imgconv_array *outputs);
   uint64_t submit(const imgconv_array *inputs);
   void wait(uint64_t number, const imgconv_array *outputs);
@@ -48,10 +42,12 @@ class Model {
     Event over;
   };
 
-  void prepare(const File &file, const Options &options);
+  void prepare(const File &file, const imgconv_options &options);
   void test_replay();
   bool replays_equally(const std::vector<BoundLaunch> &launches, Recording &recording);
   void finish(const char *what);
+  template <class Work>
+  void on_device(Work work);
   Flight &free_flight();
   void check_outputs(const imgconv_array *outputs) const;
 

@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
 
 namespace imgconv {
 
@@ -20,7 +21,8 @@ namespace imgconv {
   X(clWaitForEvents) X(clReleaseEvent) X(clGetEventInfo) X(clGetEventProfilingInfo) X(clFlush) X(clFinish)        \
   X(clCreateProgramWithSource) X(clCreateProgramWithBinary) X(clBuildProgram) X(clGetProgramInfo)                 \
   X(clGetProgramBuildInfo) X(clReleaseProgram) X(clCreateKernel) X(clSetKernelArg) X(clReleaseKernel)             \
-  X(clGetKernelInfo) X(clGetKernelWorkGroupInfo) X(clGetMemObjectInfo) X(clGetExtensionFunctionAddressForPlatform)
+  X(clGetKernelInfo) X(clGetKernelWorkGroupInfo) X(clGetMemObjectInfo) X(clEnqueueMapBuffer)                      \
+  X(clEnqueueUnmapMemObject) X(clGetExtensionFunctionAddressForPlatform)
 
 // The functions of the library, by their names.
 struct Opencl {
@@ -45,5 +47,14 @@ std::string status_name(cl_int status);
 
 // Throws Error if a call failed: IMGCONV_ERROR_MEMORY if memory is short, else IMGCONV_ERROR_DEVICE.
 void check(cl_int status, const std::string &what);
+
+// A new object of the driver: `make(&status)` creates it, `release` frees it. Throws Error.
+template <class Release, class Make>
+auto own(const std::string &what, Release release, Make make) {
+  cl_int status = CL_SUCCESS;
+  auto *made = make(&status);
+  check(status, what);
+  return std::shared_ptr<std::remove_pointer_t<decltype(made)>>(made, release);
+}
 
 }  // namespace imgconv

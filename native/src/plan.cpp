@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
+#include <string_view>
 
 #include "error.h"
 #include "model_generated.h"
@@ -12,18 +14,11 @@ namespace {
 constexpr uint64_t LARGEST = uint64_t(1) << 40, LARGEST_IMAGE = 1 << 20;
 constexpr size_t LANES = 4;
 
-// The verifier of FlatBuffers does not look at the alignment of a list's elements: a made-up file may have any.
-template <class T>
-T element(const flatbuffers::Vector<T> &items, flatbuffers::uoffset_t number) {
-  T value;
-  std::memcpy(&value, items.Data() + number * sizeof value, sizeof value);
-  return value;
-}
-
 // Reads a plan's tables; every problem is an Error that names the file.
 class Reader {
  public:
-  Reader(const File &file, const stored::Plan &table) : file_(file), table_(table) {}
+  // room: the bytes of texts and lists that may be copied. The tables of a made-up file may share a long one.
+  Reader(const File &file, const stored::Plan &table, size_t &room) : file_(file), table_(table), room_(room) {}
 
   Plan read() {
     plan_.device = text(table_.device());
@@ -46,140 +41,159 @@ class Reader {
     for (flatbuffers::uoffset_t i = 0; i < items->size(); ++i) work(*items->Get(i));
   }
 
-  static std::string text(const flatbuffers::String *text) { return text ? text->str() : std::string(); }
+  [[noreturn]] void damaged(const std::string &what) const { file_.refuse(what + ": it is damaged, compile it again"); }
+
+  void take_room(size_t bytes) {
+    if (bytes > room_) damaged("it has more text than it is long");
+    room_ -= bytes;
+  }
+
+  std::string text(const flatbuffers::String *text) {
+    take_room(text ? text->size() : 0);
+    return text ? text->str() : std::string();
+  }
+
+  // FlatBuffers' verifier does not look at the alignment of a list's elements: a made-up file may have any.
+  template <class T>
+  std::vector<T> list(const flatbuffers::Vector<T> *items) {
+    std::vector<T> made;
+    if (!items || !items->size()) return made;
+    take_room(items->size() * sizeof(T));
+    made.resize(items->size());
+    std::memcpy(made.data(), items->Data(), made.size() * sizeof(T));
+    return made;
+  }
 
   uint64_t number(uint64_t value, uint64_t low, uint64_t high, const std::string &what) const {
     if (value < low || value > high) {
-      file_.refuse(what + " is " + std::to_string(value) + ", outside of " + std::to_string(low) + " to " +
-                   std::to_string(high) + ": it is damaged, compile it again");
+      damaged(what + " is " + std::to_string(value) + ", outside of " + std::to_string(low) + " to " +
+              std::to_string(high));
     }
     return value;
   }
 
   uint64_t product(uint64_t a, uint64_t b, const std::string &what) const {
-    number(b, 0, a ? LARGEST / a : LARGEST, what);
-    return a * b;
+    return a * number(b, 0, a ? LARGEST / a : LARGEST, what);
   }
 
   // A number that counts from 0 in a list of `count`.
   uint32_t index(uint64_t value, size_t count, const std::string &what) const {
-    if (value >= count) file_.refuse(what + " " + std::to_string(value) + " is not there: it is damaged, compile it again");
+    if (value >= count) damaged(what + " " + std::to_string(value) + " is not there");
     return static_cast<uint32_t>(value);
   }
 
-  imgconv_dtype dtype(const flatbuffers::String *name) const {
-    imgconv_dtype found{};
-    if (!read_dtype(text(name), found)) file_.refuse("dtype '" + text(name) + "' is unknown: it is damaged, compile it again");
+  // The number of a blob that has `bytes` bytes.
+  uint32_t blob(uint64_t value, uint64_t bytes, const std::string &what) const {
+    const uint32_t found = index(value, UINT32_MAX, "blob");
+    number(file_.blob(found).bytes, bytes, bytes, what);
     return found;
   }
 
-  size_t elements(const flatbuffers::Vector<int64_t> *shape) const {
+  imgconv_dtype dtype(const flatbuffers::String *name) {
+    imgconv_dtype found{};
+    const std::string wanted = text(name);
+    if (!read_dtype(wanted, found)) damaged("dtype '" + wanted + "' is unknown");
+    return found;
+  }
+
+  size_t elements(const std::vector<int64_t> &shape) const {
     uint64_t count = 1;
-    for (flatbuffers::uoffset_t i = 0; shape && i < shape->size(); ++i) {
-      count = product(count, static_cast<uint64_t>(element(*shape, i)), "a number of elements");
-    }
+    for (const int64_t size : shape) count = product(count, static_cast<uint64_t>(size), "a number of elements");
     return static_cast<size_t>(count);
   }
 
-  Value read_value(const stored::Value *table) const {
-    if (!table) file_.refuse("an input or output has no value: it is damaged, compile it again");
-    Value value{text(table->name()), dtype(table->dtype()), {}, elements(table->shape())};
-    for (flatbuffers::uoffset_t i = 0; table->shape() && i < table->shape()->size(); ++i) {
-      value.shape.push_back(element(*table->shape(), i));
-    }
+  Value read_value(const stored::Value *table) {
+    if (!table) damaged("an input or output has no value");
+    Value value{text(table->name()), dtype(table->dtype()), list(table->shape()), 0};
+    value.elements = elements(value.shape);
     return value;
   }
 
-  void set_size(Storage &storage, uint64_t width, uint64_t height, uint64_t layers) const {
+  // table: a Slot or a Storage.
+  template <class Table>
+  void read_image(Storage &storage, const Table &table) const {
     const imgconv_dtype type = storage.dtype;
     if (type != IMGCONV_FLOAT32 && type != IMGCONV_FLOAT16 && type != IMGCONV_INT8 && type != IMGCONV_UINT8) {
-      file_.refuse("there are no images of " + std::string(dtype_name(type)) + ": it is damaged, compile it again");
+      damaged("there are no images of " + std::string(dtype_name(type)));
     }
-    storage.width = number(width, 1, LARGEST_IMAGE, "an image's width");
-    storage.height = number(height, 1, LARGEST_IMAGE, "an image's height");
-    storage.layers = number(layers, 1, LARGEST_IMAGE, "an image's layers");
-    storage.bytes = product(product(width * height, layers, "an image"), LANES * dtype_bytes(type), "an image");
+    storage.linear = table.linear();
+    storage.width = number(table.width(), 1, LARGEST_IMAGE, "an image's width");
+    storage.height = number(table.height(), 1, LARGEST_IMAGE, "an image's height");
+    storage.layers = number(table.layers(), 1, LARGEST_IMAGE, "an image's layers");
+    storage.bytes = product(storage.width * storage.height, storage.layers, "an image");
+    storage.bytes = product(storage.bytes, LANES * dtype_bytes(type), "an image");
   }
 
-  Storage read_slot(const stored::Slot &table) const {
+  Storage read_slot(const stored::Slot &table) {
     Storage slot;
     slot.name = "slot " + std::to_string(plan_.slots.size());
     slot.place = Place::image;
     slot.dtype = dtype(table.dtype());
-    slot.linear = table.linear();
-    set_size(slot, table.width(), table.height(), table.layers());
+    read_image(slot, table);
     return slot;
   }
 
-  Storage read_storage(const stored::Storage &table) const {
+  Storage read_storage(const stored::Storage &table) {
     Storage storage;
     storage.name = text(table.name());
     storage.dtype = dtype(table.dtype());
     storage.state = table.state();
     storage.place = static_cast<Place>(index(table.memory(), 4, "kind of memory"));
-    storage.linear = table.linear() && storage.place != Place::buffer;
     if (storage.place != Place::buffer) {
-      set_size(storage, table.width(), table.height(), table.layers());
+      read_image(storage, table);
     } else {
-      storage.bytes = elements(table.shape()) * dtype_bytes(storage.dtype);
+      storage.bytes = product(elements(list(table.shape())), dtype_bytes(storage.dtype), "a buffer");
       number(table.bytes(), storage.bytes, storage.bytes, "the bytes of a buffer");
     }
     if (storage.place == Place::workspace) check_region(storage, table);
     if (storage.place == Place::slot) check_slot(storage, table);
-    if (table.content()) {
-      storage.content = index(table.content()->blob(), blob_count(), "blob");
-      number(file_.blob(table.content()->blob()).bytes, storage.bytes, storage.bytes, "the bytes of a constant");
-    }
+    if (table.content()) storage.content = blob(table.content()->blob(), storage.bytes, "the bytes of a constant");
     const bool fixed = storage.content >= 0 || storage.state;
     const bool shared = storage.place == Place::workspace || storage.place == Place::slot;
     if ((fixed && shared) || (storage.state && storage.place == Place::buffer)) {
-      file_.refuse("'" + storage.name + "' cannot be kept there: it is damaged, compile it again");
+      damaged("'" + storage.name + "' cannot be kept there");
     }
     return storage;
   }
 
   void check_region(Storage &storage, const stored::Storage &table) const {
-    const uint64_t texel = LANES * dtype_bytes(storage.dtype);
     storage.offset = number(table.offset(), 0, plan_.workspace_bytes, "an offset in the workspace");
-    if (storage.linear) {
-      number(storage.bytes, 1, plan_.workspace_bytes - storage.offset, "texels in the workspace");
-      return;
-    }
+    const uint64_t room = plan_.workspace_bytes - storage.offset;
+    number(storage.bytes, 1, room, "texels in the workspace");
+    if (storage.linear) return;
     number(storage.layers, 1, 1, "the layers of an image in the workspace");
-    storage.row_bytes = number(table.row_bytes(), storage.width * texel, LARGEST / LARGEST_IMAGE * texel, "a row");
-    number(storage.row_bytes * storage.height, 1, plan_.workspace_bytes - storage.offset, "an image in the workspace");
+    const uint64_t texels = storage.bytes / storage.height;
+    storage.row_bytes = number(table.row_bytes(), texels, room / storage.height, "a row of an image in the workspace");
   }
 
   void check_slot(Storage &storage, const stored::Storage &table) const {
     storage.slot = index(table.slot(), plan_.slots.size(), "slot");
     const Storage &slot = plan_.slots[storage.slot];
-    const bool is_array = slot.layers > 1;
-    if (slot.linear && storage.linear) {
-      number(storage.bytes, 1, slot.bytes, "texels in a slot");
-      return;
-    }
-    if (slot.linear != storage.linear || slot.dtype != storage.dtype || is_array != (storage.layers > 1)) {
-      file_.refuse("'" + storage.name + "' does not fit its slot: it is damaged, compile it again");
-    }
+    const bool alike = slot.dtype == storage.dtype && (slot.layers > 1) == (storage.layers > 1);
+    if (slot.linear != storage.linear || (!slot.linear && !alike)) damaged("'" + storage.name + "' is not as its slot");
+    number(storage.bytes, 1, slot.bytes, "texels in a slot");
+    if (slot.linear) return;
     number(storage.width, 1, slot.width, "an image's width");
     number(storage.height, 1, slot.height, "an image's height");
     number(storage.layers, 1, slot.layers, "an image's layers");
   }
 
   // The number of a storage that the host fills or reads.
-  uint32_t exchanged(const Value &value, uint32_t number_of) const {
-    const uint32_t found = index(number_of, plan_.storages.size(), "storage");
-    const Storage &storage = plan_.storages[found];
+  uint32_t exchanged(const Value &value, uint32_t wanted) {
+    const uint32_t found = index(wanted, plan_.storages.size(), "storage");
+    Storage &storage = plan_.storages[found];
     const bool apart = storage.place == Place::image || storage.place == Place::buffer;
     if (!apart || storage.content >= 0 || storage.state || !can_store(value.dtype, storage.dtype)) {
-      file_.refuse("'" + value.name + "' cannot be exchanged with the host: it is damaged, compile it again");
+      damaged("'" + value.name + "' cannot be exchanged with the host");
     }
     const uint64_t bytes = value.elements * dtype_bytes(storage.dtype);
     number(storage.bytes, bytes, bytes, "the bytes of '" + value.name + "'");
+    if (!storage.exchanged) plan_.exchanged.push_back(found);
+    storage.exchanged = true;
     return found;
   }
 
-  Input read_input(const stored::Input &table) const {
+  Input read_input(const stored::Input &table) {
     Input input{read_value(table.value()), 0, table.exact()};
     input.storage = exchanged(input.value, table.storage());
     return input;
@@ -189,106 +203,148 @@ class Reader {
     Output output;
     output.value = read_value(table.value());
     if (table.kind() == stored::OutputKind_moved) {
-      plan_.unsupported = "output '" + output.value.name + "' is made of integers that the host moves, which this " +
-                          "library does not do: run the model with Python, or leave the output out of the ONNX file";
+      read_moved(output, table);
     } else if (table.kind() == stored::OutputKind_storage) {
+      output.is_stored = true;
       output.storage = exchanged(output.value, table.storage());
     } else {
-      if (!table.constant()) file_.refuse("a constant output is missing: it is damaged, compile it again");
-      output.is_constant = true;
-      output.blob = index(table.constant()->blob(), blob_count(), "blob");
-      number(file_.blob(output.blob).bytes, output.value.bytes(), output.value.bytes(), "the bytes of an output");
+      if (!table.constant()) damaged("a constant output is missing");
+      output.blob = blob(table.constant()->blob(), output.value.bytes(), "the bytes of an output");
     }
     return output;
   }
 
-  void read_programs() {
-    std::vector<bool> built(plan_.kernels.size());
-    each(table_.programs(), [&](const stored::Program &table) {
-      ProgramParts program;
-      for (flatbuffers::uoffset_t i = 0; table.kernels() && i < table.kernels()->size(); ++i) {
-        program.kernels.push_back(index(element(*table.kernels(), i), plan_.kernels.size(), "kernel"));
-        built[program.kernels.back()] = true;
-      }
-      if (table.binary() >= 0) program.binary = index(table.binary(), blob_count(), "blob");
-      plan_.programs.push_back(std::move(program));
-    });
-    if (std::find(built.begin(), built.end(), false) != built.end()) {
-      file_.refuse("a kernel is in no program: it is damaged, compile it again");
+  void read_moved(Output &output, const stored::Output &table) {
+    const std::vector<int32_t> inputs = list(table.moved_inputs());
+    const std::vector<int64_t> numbers = list(table.moved_elements());
+    const size_t count = output.value.elements;
+    if (count && inputs.empty()) {
+      plan_.unsupported = "output '" + output.value.name + "' holds integers that the host chooses by other integers, " +
+                          "which this library does not do: run the model with Python, or leave the output out";
+      return;
+    }
+    if (is_float(output.value.dtype)) damaged("'" + output.value.name + "' is not of integers");
+    number(inputs.size(), count, count, "the number of integers that are moved");
+    number(numbers.size(), count, count, "the number of integers that are moved");
+    for (size_t i = 0; i < count; ++i) {
+      output.moved.push_back({inputs[i], numbers[i]});
+      if (inputs[i] < 0) continue;
+      const Value &source = plan_.inputs[index(static_cast<uint64_t>(inputs[i]), plan_.inputs.size(), "input")].value;
+      index(static_cast<uint64_t>(numbers[i]), source.elements, "an integer of '" + source.name + "',");
+      if (is_float(source.dtype)) damaged("'" + source.name + "' is not of integers");
     }
   }
 
-  Launch read_launch(const stored::Launch &table) const {
+  void read_programs() {
+    std::vector<int> programs_of(plan_.kernels.size());
+    each(table_.programs(), [&](const stored::Program &table) {
+      ProgramParts program{list(table.kernels()), -1};
+      for (const uint32_t kernel : program.kernels) ++programs_of[index(kernel, plan_.kernels.size(), "kernel")];
+      if (table.binary() >= 0) program.binary = index(static_cast<uint64_t>(table.binary()), UINT32_MAX, "blob");
+      plan_.programs.push_back(std::move(program));
+    });
+    const bool each_once = std::all_of(programs_of.begin(), programs_of.end(), [](int count) { return count == 1; });
+    if (!each_once) damaged("a kernel is in no program, or in several");
+  }
+
+  Launch read_launch(const stored::Launch &table) {
     Launch launch;
     launch.name = text(table.name());
     launch.kernel = index(table.kernel(), plan_.kernels.size(), "kernel");
-    for (flatbuffers::uoffset_t i = 0; table.arguments() && i < table.arguments()->size(); ++i) {
-      launch.arguments.push_back(index(element(*table.arguments(), i), plan_.storages.size(), "storage"));
-    }
+    launch.arguments = list(table.arguments());
     number(launch.arguments.size(), 1, 1024, "the number of a kernel's arguments");
+    for (const uint32_t storage : launch.arguments) index(storage, plan_.storages.size(), "storage");
     launch.global_size = sizes(table.global_size());
     launch.local_size = sizes(table.local_size());
     number(launch.global_size.size(), 1, 3, "the number of a launch's sizes");
-    if (!launch.local_size.empty()) {
-      number(launch.local_size.size(), launch.global_size.size(), launch.global_size.size(), "the number of local sizes");
+    if (!launch.local_size.empty() && launch.local_size.size() != launch.global_size.size()) {
+      damaged("'" + launch.name + "' has another number of local sizes");
     }
     return launch;
   }
 
-  std::vector<size_t> sizes(const flatbuffers::Vector<uint64_t> *table) const {
+  std::vector<size_t> sizes(const flatbuffers::Vector<uint64_t> *table) {
     std::vector<size_t> made;
     uint64_t items = 1;
-    for (flatbuffers::uoffset_t i = 0; table && i < table->size(); ++i) {
-      made.push_back(static_cast<size_t>(number(element(*table, i), 1, LARGEST, "a launch's size")));
-      items = product(items, made.back(), "a launch's size");
-      number(made.size(), 1, 3, "the number of a launch's sizes");
+    for (const uint64_t size : list(table)) {
+      items = product(items, number(size, 1, LARGEST, "a launch's size"), "a launch's size");
+      made.push_back(static_cast<size_t>(size));
     }
     return made;
   }
 
-  size_t blob_count() const { return file_.model().blobs() ? file_.model().blobs()->size() : 0; }
-
   const File &file_;
   const stored::Plan &table_;
+  size_t &room_;
   Plan plan_;
 };
 
-std::string beyond(const std::string &what, uint64_t wanted, uint64_t limit) {
-  return what + ": the plan takes " + std::to_string(wanted) + ", the device has " + std::to_string(limit);
-}
+struct Need {
+  const char *what;
+  uint64_t wanted, limit;
+};
 
-std::string image_misfit(const Storage &image, const DeviceInfo &info) {
-  if (image.width > info.max_image_width) return beyond("image width in texels", image.width, info.max_image_width);
-  if (image.height > info.max_image_height) {
-    return beyond("image height in texels", image.height, info.max_image_height);
+// The first need that is over its limit; empty if there is none.
+std::string beyond(std::initializer_list<Need> needs) {
+  for (const auto &[what, wanted, limit] : needs) {
+    if (wanted <= limit) continue;
+    return std::string(what) + ": the plan takes " + std::to_string(wanted) + ", the device has " + std::to_string(limit);
   }
-  if (image.layers > 1 && image.layers > info.max_image_layers) {
-    return beyond("image layers", image.layers, info.max_image_layers);
-  }
-  if (image.dtype == IMGCONV_FLOAT16 && !info.half_images) return "the device has no half images, which the plan takes";
-  if (image.dtype == IMGCONV_INT8 && !info.byte_images) return "the device has no images of bytes, which the plan takes";
-  if (image.place != Place::workspace) return "";
-  if (!info.image_row_alignment) return "the device has no images in buffers, which the plan takes";
-  const uint64_t texel = LANES * dtype_bytes(image.dtype);
-  const uint64_t row = info.image_row_alignment * texel, base = info.image_base_alignment * texel;
-  if (image.row_bytes % row) return "alignment of rows of images in buffers: the device takes multiples of " +
-                                    std::to_string(row) + " bytes, the plan has " + std::to_string(image.row_bytes);
-  if (base && image.offset % base) return "alignment of images in buffers: the device takes multiples of " +
-                                          std::to_string(base) + " bytes, the plan has " + std::to_string(image.offset);
   return "";
 }
 
+std::string misaligned(const char *what, uint64_t bytes, uint64_t alignment) {
+  if (!alignment || bytes % alignment == 0) return "";
+  return std::string("alignment of ") + what + ": the device takes multiples of " + std::to_string(alignment) +
+         " bytes, the plan has " + std::to_string(bytes);
+}
+
+std::string storage_misfit(const Storage &each, const DeviceInfo &info) {
+  const bool in_workspace = each.place == Place::workspace;
+  if (!each.is_image()) {
+    const std::string problem = beyond({{"bytes in one allocation", each.bytes, info.max_allocation_bytes}});
+    if (!problem.empty() || !in_workspace) return problem;
+    return misaligned("parts of buffers", each.offset, info.buffer_alignment);
+  }
+  const std::string problem = beyond({
+      {"image width in texels", each.width, info.max_image_width},
+      {"image height in texels", each.height, info.max_image_height},
+      {"image layers", each.layers, std::max<uint64_t>(info.max_image_layers, 1)},
+  });
+  if (!problem.empty()) return problem;
+  if (each.dtype == IMGCONV_FLOAT16 && !info.half_images) return "the device has no half images, which the plan takes";
+  if (each.dtype == IMGCONV_INT8 && !info.byte_images) return "the device has no images of bytes, which the plan takes";
+  if (!in_workspace) return "";
+  if (!info.image_row_alignment) return "the device has no images in buffers, which the plan takes";
+  const uint64_t texel = LANES * dtype_bytes(each.dtype);
+  const std::string rows = misaligned("rows of images in buffers", each.row_bytes, info.image_row_alignment * texel);
+  return rows.empty() ? misaligned("images in buffers", each.offset, info.image_base_alignment * texel) : rows;
+}
+
 std::string launch_misfit(const Plan &plan, const Launch &launch, const DeviceInfo &info) {
-  const size_t images = static_cast<size_t>(std::count_if(
-      launch.arguments.begin() + 1, launch.arguments.end(), [&](uint32_t each) { return plan.storages[each].is_image(); }));
-  if (images > info.max_read_images) return beyond("images that a kernel reads", images, info.max_read_images);
-  uint64_t items = 1;
+  uint64_t images = 0, items = 1;
+  for (size_t i = 1; i < launch.arguments.size(); ++i) images += plan.storages[launch.arguments[i]].is_image();
   for (size_t axis = 0; axis < launch.local_size.size(); ++axis) {
     const size_t limit = axis < info.max_work_item_sizes.size() ? info.max_work_item_sizes[axis] : 1;
-    if (launch.local_size[axis] > limit) return beyond("work items of a work group along an axis", launch.local_size[axis], limit);
+    const std::string problem = beyond({{"work items of a work group along an axis", launch.local_size[axis], limit}});
+    if (!problem.empty()) return problem;
     items *= launch.local_size[axis];
   }
-  return items > info.max_work_group_size ? beyond("work items of a work group", items, info.max_work_group_size) : "";
+  return beyond({{"images that a kernel reads", images, info.max_read_images},
+                 {"work items of a work group", items, info.max_work_group_size}});
+}
+
+// The first limit of the device that the plan does not keep; empty if it fits.
+std::string misfit(const Plan &plan, const DeviceInfo &info) {
+  if (plan.computes_in_half && !info.has("cl_khr_fp16")) {
+    return "the device does not compute in half (cl_khr_fp16), which the plan does";
+  }
+  std::string problem = beyond({{"bytes in one allocation", plan.workspace_bytes, info.max_allocation_bytes}});
+  for (const auto *storages : {&plan.slots, &plan.storages}) {
+    for (const Storage &each : *storages) problem = problem.empty() ? storage_misfit(each, info) : problem;
+  }
+  for (const Launch &each : plan.launches) problem = problem.empty() ? launch_misfit(plan, each, info) : problem;
+  return problem;
 }
 
 }  // namespace
@@ -301,56 +357,29 @@ std::string Plan::source(const ProgramParts &program) const {
   return made;
 }
 
-std::string misfit(const Plan &plan, const DeviceInfo &info) {
-  if (plan.computes_in_half && !info.has("cl_khr_fp16")) {
-    return "the device does not compute in half (cl_khr_fp16), which the plan does";
-  }
-  if (plan.workspace_bytes > info.max_allocation_bytes) {
-    return beyond("bytes in one allocation", plan.workspace_bytes, info.max_allocation_bytes);
-  }
-  for (const auto *images : {&plan.storages, &plan.slots}) {
-    for (const Storage &each : *images) {
-      if (!each.is_image() && each.bytes > info.max_allocation_bytes) {
-        return beyond("bytes in one allocation", each.bytes, info.max_allocation_bytes);
-      }
-      if (each.linear && each.place == Place::workspace && each.offset % info.buffer_alignment) {
-        return "alignment of parts of buffers: the device takes multiples of " + std::to_string(info.buffer_alignment) +
-               " bytes, the plan has " + std::to_string(each.offset);
-      }
-      const std::string problem = each.is_image() ? image_misfit(each, info) : "";
-      if (!problem.empty()) return problem;
-    }
-  }
-  for (const Launch &each : plan.launches) {
-    const std::string problem = launch_misfit(plan, each, info);
-    if (!problem.empty()) return problem;
-  }
-  return "";
-}
-
 Plan choose_plan(const File &file, const DeviceInfo &info) {
   const auto *tables = file.model().plans();
   const auto *config = file.model().config();
-  std::vector<Plan> fitting;
+  size_t room = 4 * file.bytes() + 4096;
   std::string problems;
-  for (flatbuffers::uoffset_t i = 0; tables && i < tables->size(); ++i) {
-    Plan plan = Reader(file, *tables->Get(i)).read();
-    plan.computes_in_half = config && config->float16() == 2;
-    const std::string problem = misfit(plan, info);
-    if (problem.empty()) {
-      fitting.push_back(std::move(plan));
-    } else {
-      problems += "\n  plan for " + plan.device + ": " + problem;
+  for (const bool of_its_key : {true, false}) {
+    for (flatbuffers::uoffset_t i = 0; tables && i < tables->size(); ++i) {
+      const auto *device = tables->Get(i)->device();
+      if (of_its_key != (device && std::string_view(device->c_str(), device->size()) == info.key())) continue;
+      Plan plan = Reader(file, *tables->Get(i), room).read();
+      plan.computes_in_half = config && config->float16() == 2;
+      const std::string problem = misfit(plan, info);
+      if (!problem.empty()) {
+        problems += "\n  plan for " + plan.device + ": " + problem;
+      } else if (!plan.unsupported.empty()) {
+        throw Error(IMGCONV_ERROR_UNSUPPORTED, plan.unsupported);
+      } else {
+        return plan;
+      }
     }
   }
-  if (fitting.empty()) {
-    throw Error(IMGCONV_ERROR_UNFIT, "no plan of the file fits " + info.key() + ":" + problems +
-                                         "\ncompile it for this device: `imgconv compile --target FILE.json`");
-  }
-  const auto same = std::find_if(fitting.begin(), fitting.end(), [&](const Plan &each) { return each.device == info.key(); });
-  Plan &chosen = same == fitting.end() ? fitting.front() : *same;
-  if (!chosen.unsupported.empty()) throw Error(IMGCONV_ERROR_UNSUPPORTED, chosen.unsupported);
-  return std::move(chosen);
+  throw Error(IMGCONV_ERROR_UNFIT, "no plan of the file fits " + info.key() + ":" + problems +
+                                       "\ncompile it for this device: `imgconv compile --target FILE.json`");
 }
 
 }  // namespace imgconv

@@ -24,7 +24,8 @@ struct Storage {
   uint32_t slot = 0;
   int64_t content = -1;  // the number of a blob; -1: none
   bool state = false;
-  bool linear = false;  // its texels are in a buffer, row by row
+  bool linear = false;     // its texels are in a buffer, row by row
+  bool exchanged = false;  // an input or an output
 
   bool is_image() const { return place != Place::buffer && !linear; }
 };
@@ -35,11 +36,19 @@ struct Input {
   bool exact = false;
 };
 
+// An integer of an output that the host moves: an element of an input, or, if `input` is -1, `element` itself.
+struct Moved {
+  int32_t input;
+  int64_t element;
+};
+
+// What a storage holds after a run; else what the host moves from inputs; else a constant.
 struct Output {
   Value value;
-  bool is_constant = false;
+  bool is_stored = false;
   uint32_t storage = 0;
   uint32_t blob = 0;              // of a constant
+  std::vector<Moved> moved;
   std::vector<uint8_t> constant;  // its content, once the model is open
 };
 
@@ -60,6 +69,7 @@ struct Plan {
   std::vector<Input> inputs;
   std::vector<Output> outputs;
   std::vector<Storage> storages, slots;
+  std::vector<uint32_t> exchanged;  // numbers of the storages of inputs and outputs, each once
   uint64_t workspace_bytes = 0;
   std::string common;
   std::vector<std::string> kernels;  // texts
@@ -72,10 +82,7 @@ struct Plan {
   std::string source(const ProgramParts &program) const;
 };
 
-// The plan for the device: that of its key, else one whose needs it meets. Throws Error, which names the limits.
+// The plan for the device: that of its key, else the first one that it can hold. Throws Error, which names the limits.
 Plan choose_plan(const File &file, const DeviceInfo &info);
-
-// The first limit of the device that the plan does not keep; empty if it fits.
-std::string misfit(const Plan &plan, const DeviceInfo &info);
 
 }  // namespace imgconv

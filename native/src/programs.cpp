@@ -85,14 +85,14 @@ Program Programs::from_source(const std::string &source) const {
   const Opencl &cl = *context_.cl;
   const auto turn = compiler_turn(context_.info);
   const char *text = source.c_str();
-  cl_int status = CL_SUCCESS;
-  cl_program made = cl.clCreateProgramWithSource(context_.handle.get(), 1, &text, nullptr, &status);
-  check(status, "a program");
-  Program program(made, cl.clReleaseProgram);
-  status = cl.clBuildProgram(made, 1, &context_.info.device_id, "", nullptr, nullptr);
+  const Program program = own("a program", cl.clReleaseProgram, [&](cl_int *created) {
+    return cl.clCreateProgramWithSource(context_.handle.get(), 1, &text, nullptr, created);
+  });
+  const cl_int status = cl.clBuildProgram(program.get(), 1, &context_.info.device_id, "", nullptr, nullptr);
   if (status != CL_SUCCESS) {
     throw Error(IMGCONV_ERROR_BUILD,
-                context_.info.name + " does not compile the kernels: " + status_name(status) + "\n" + build_log(context_, program));
+                context_.info.name + " does not compile the kernels: " + status_name(status) + "\n" +
+                    build_log(context_, program));
   }
   return program;
 }
@@ -100,13 +100,12 @@ Program Programs::from_source(const std::string &source) const {
 Kernel Programs::new_kernel(uint32_t number) const {
   const Opencl &cl = *context_.cl;
   const std::string name = "k" + std::to_string(number);
-  cl_int status = CL_SUCCESS;
-  cl_kernel made = cl.clCreateKernel(programs_[program_of_[number]].get(), name.c_str(), &status);
-  check(status, "kernel " + name);
-  Kernel kernel(made, cl.clReleaseKernel);
+  const Kernel kernel = own("kernel " + name, cl.clReleaseKernel, [&](cl_int *created) {
+    return cl.clCreateKernel(programs_[program_of_[number]].get(), name.c_str(), created);
+  });
   cl_ulong local = 0;
-  status = cl.clGetKernelWorkGroupInfo(
-      made, context_.info.device_id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local, nullptr);
+  const cl_int status = cl.clGetKernelWorkGroupInfo(
+      kernel.get(), context_.info.device_id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local, nullptr);
   if (status == CL_SUCCESS && local > context_.info.local_memory_bytes) {
     throw Error(IMGCONV_ERROR_UNFIT, "bytes of local memory: kernel " + name + " takes " + std::to_string(local) +
                                          ", " + context_.info.name + " has " +

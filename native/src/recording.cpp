@@ -41,15 +41,12 @@ class CommandBuffer : public Recording {
       throw Error(IMGCONV_ERROR_DEVICE, "command buffers need an out-of-order or a profiled queue here");
     }
     cl_command_queue queue = context.queue.get();
-    cl_int status = CL_SUCCESS;
-    Handle made = create(1, &queue, nullptr, &status);
-    check(status, "clCreateCommandBufferKHR");
-    handle_ = std::shared_ptr<void>(made, release);
+    handle_ = own("clCreateCommandBufferKHR", release, [&](cl_int *s) { return create(1, &queue, nullptr, s); });
     for (const BoundLaunch &each : launches) {
-      check(add(made, nullptr, nullptr, each.kernel.get(), each.dimensions(), nullptr, each.global_size(),
+      check(add(handle_.get(), nullptr, nullptr, each.kernel.get(), each.dimensions(), nullptr, each.global_size(),
                 each.local_size(), 0, nullptr, nullptr, nullptr), "clCommandNDRangeKernelKHR");
     }
-    check(finalize(made), "clFinalizeCommandBufferKHR");
+    check(finalize(handle_.get()), "clFinalizeCommandBufferKHR");
   }
 
   const char *extension() const override { return COMMAND_BUFFER; }
@@ -76,12 +73,10 @@ class RecordedQueue : public Recording {
     enqueue_ = extension_function<Enqueue>(context, "clEnqueueRecordingQCOM");
     const size_t longest = device_number<cl_uint>(*context.cl, context.info.device_id, RECORDING_MAX_SIZE);
     if (longest < 1) throw Error(IMGCONV_ERROR_DEVICE, "its recordings hold no launches");
-    cl_int status = CL_SUCCESS;
     // The driver refuses the queue if it has any other property too.
-    cl_command_queue made = context.cl->clCreateCommandQueue(
-        context.handle.get(), context.info.device_id, QUEUE_RECORDABLE, &status);
-    check(status, "a queue for recordings");
-    recorder_ = Queue(made, context.cl->clReleaseCommandQueue);
+    recorder_ = own("a queue for recordings", context.cl->clReleaseCommandQueue, [&](cl_int *status) {
+      return context.cl->clCreateCommandQueue(context.handle.get(), context.info.device_id, QUEUE_RECORDABLE, status);
+    });
     for (size_t start = 0; start < launches.size(); start += longest) {
       add(context, start, std::min(start + longest, launches.size()));
     }
@@ -105,17 +100,9 @@ class RecordedQueue : public Recording {
     const auto create = extension_function<Handle(cl_command_queue, cl_int *)>(context, "clNewRecordingQCOM");
     const auto finish = extension_function<cl_int(Handle)>(context, "clEndRecordingQCOM");
     const auto release = extension_function<cl_int(Handle)>(context, "clReleaseRecordingQCOM");
-    cl_int status = CL_SUCCESS;
-    Handle made = create(recorder_.get(), &status);
-    check(status, "clNewRecordingQCOM");
-    handles_.emplace_back(made, release);
-    for (size_t number = start; number < end; ++number) {
-      const BoundLaunch &each = launches_[number];
-      check(context.cl->clEnqueueNDRangeKernel(
-                recorder_.get(), each.kernel.get(), each.dimensions(), nullptr, each.global_size(), each.local_size(), 0,
-                nullptr, nullptr), "recording a launch");
-    }
-    check(finish(made), "clEndRecordingQCOM");
+    handles_.push_back(own("clNewRecordingQCOM", release, [&](cl_int *s) { return create(recorder_.get(), s); }));
+    for (size_t number = start; number < end; ++number) launches_[number].enqueue(context, nullptr, recorder_.get());
+    check(finish(handles_.back().get()), "clEndRecordingQCOM");
   }
 
   std::vector<BoundLaunch> launches_;
@@ -125,6 +112,13 @@ class RecordedQueue : public Recording {
 };
 
 }  // namespace
+
+void BoundLaunch::enqueue(const Context &context, cl_event *event, cl_command_queue queue) const {
+  const cl_int status = context.cl->clEnqueueNDRangeKernel(
+      queue ? queue : context.queue.get(), kernel.get(), dimensions(), nullptr, global_size(), local_size(), 0, nullptr,
+      event);
+  if (status) check(status, "launching '" + launch->name + "'");
+}
 
 std::unique_ptr<Recording> record(const Context &context, const std::vector<BoundLaunch> &launches) {
   if (context.profile || launches.empty() || context.info.platform == LEAKING_PLATFORM) return nullptr;

@@ -17,6 +17,8 @@ struct BoundLaunch {
   const size_t *global_size() const { return launch->global_size.data(); }
   const size_t *local_size() const { return launch->local_size.empty() ? nullptr : launch->local_size.data(); }
   cl_uint dimensions() const { return static_cast<cl_uint>(launch->global_size.size()); }
+  // queue: null for that of the context. event: null for none. Throws Error.
+  void enqueue(const Context &context, cl_event *event, cl_command_queue queue = nullptr) const;
 };
 
 class Recording {

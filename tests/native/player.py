@@ -107,6 +107,14 @@ class Player:
         call("imgconv_wait", self._model, ctypes.c_uint64(frame), _arrays(made.values()))
         return made
 
+    def map_input(self, name: str) -> Any:
+        data, number = ctypes.c_void_p(), list(self.inputs).index(name)
+        call("imgconv_map_input", self._model, ctypes.c_size_t(number), ctypes.byref(data))
+        shape, dtype = self.inputs[name]
+        size = int(numpy.prod(shape)) * numpy.dtype(dtype).itemsize
+        content = (ctypes.c_byte * size).from_address(data.value or 0)
+        return numpy.frombuffer(content, dtype).reshape(shape)
+
     def reset(self) -> None:
         call("imgconv_reset", self._model)
 

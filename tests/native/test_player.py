@@ -14,6 +14,7 @@ from typing import Any
 import numpy
 import pytest
 from graphs import const, numbers
+from plans import rows
 from published import REAL, needs_models
 
 import imgconv
@@ -159,10 +160,61 @@ def test_integers(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
     assert_same_bits(play(lines, inputs), expected)
 
 
-def test_what_the_host_moves_is_refused(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
-    i = Tensor.input("i", (4,), "int64")
-    imgconv.load(build_graph({"o": i.reshape(2, 2), "p": i * 2}, [i]), device=device).save(tmp_path / "m")
-    assert_refused(play, tmp_path / "m", device.index, "UNSUPPORTED", "output 'o' is made of integers")
+def test_what_the_host_moves(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    """Integers past 2**24, beside ones that are computed with; by `run` and by `submit`, whose arrays may change."""
+    i, j = Tensor.input("i", (2, 3), "int64"), Tensor.input("j", (2,), "int32")
+    constant = Tensor.constant(numpy.array([2**40, -1]))
+    outputs = {
+        "turned": i.transpose(1, 0).slice(0, 1, 3), "joined": concatenate([i.flatten().reshape(6), constant], 0),
+        "cast": j.cast("int64"), "taken": i.take(1, [2, 0, 2]), "padded": j.pad([1], [2]), "computed": j * 2,
+    }
+    model = imgconv.load(build_graph(outputs, [i, j]), device=device)
+    assert model.plan.moved is not None and len(model.plan.moved.outputs) == 5
+    inputs = {"i": numpy.array([[2**62, -(2**62), 3], [4, 2**33 + 1, -6]]), "j": numpy.array([2**22, -7], "i4")}
+    expected = model.run(inputs)
+    model.save(tmp_path / "m")
+    lines = f"""
+        model = Player({str(tmp_path / "m")!r}, "{device.index}")
+        results.update(model.run(given))
+        frame = model.submit(given)
+        for array in model._kept:
+            array[...] = 0
+        results.update({{"later " + name: array for name, array in model.wait(frame).items()}})
+    """
+    assert_same_bits(play(lines, inputs), expected | {"later " + name: array for name, array in expected.items()})
+
+
+def test_an_integer_that_chooses_another_is_refused(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    i, k = Tensor.input("i", (4,), "int64"), Tensor.input("k", (2,), "int64")
+    imgconv.load(build_graph({"o": rows(i.reshape(4, 1), k), "p": i * 2}, [i, k]), device=device).save(tmp_path / "m")
+    assert_refused(play, tmp_path / "m", device.index, "UNSUPPORTED", "output 'o' holds integers that the host chooses")
+
+
+def test_mapped_inputs(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    """Filled in place, run after run; what the device keeps in another dtype cannot be mapped."""
+    x, i = Tensor.input("x", X.shape), Tensor.input("i", (4,), "int64")
+    model = imgconv.load(build_graph({"y": x.conv2d(const(6, 3, 3, 3)).relu(), "j": i * 2}, [x, i]), device=device)
+    model.save(tmp_path / "m")
+    i_values = numpy.arange(4)
+    expected = {f"y{n}": model.run({"x": X * n, "i": i_values})["y"] for n in range(4)}
+    lines = f"""
+        model = Player({str(tmp_path / "m")!r}, "{device.index}")
+        for n in range(4):
+            mapped = model.map_input("x")
+            assert mapped.ctypes.data == model.map_input("x").ctypes.data
+            mapped[...] = given["x"] * n
+            inputs = dict(given, x=mapped if n != 2 else given["x"] * 2)  # once something else is given
+            results[f"y{{n}}"] = model.run(inputs)["y"]
+        model.map_input("x")  # closing unmaps
+        try:
+            model.map_input("i")
+        except PlayerError as error:
+            assert error.status == "UNSUPPORTED" and "'i' is no buffer of its dtype" in error.message, error
+        else:
+            assert False
+        model.close()
+    """
+    assert_same_bits(play(lines, {"x": X, "i": i_values}), expected)
 
 
 def assert_refused(play: Play, path: Path, device: int, status: str, message: str, **changed: str) -> None:
