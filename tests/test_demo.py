@@ -12,7 +12,6 @@ from PIL import Image
 
 import imgconv
 from examples import demo
-from examples.boxes import suppress
 from imgconv.cl.device import DeviceInfo
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.preprocess import Preparation, read_picture, to_array, to_picture
@@ -103,9 +102,3 @@ def test_picture_as_text(in_color: bool) -> None:
     lines = text.splitlines()
     assert len(lines) == 15 and {len(line) for line in lines} == {40}
     assert text.isascii() != in_color
-
-
-def test_overlapping_boxes_are_suppressed() -> None:
-    corners = numpy.array([[0, 0, 10, 10], [1, 0, 11, 10], [20, 0, 30, 10], [0, 0, 10, 4]], float)
-    assert suppress(corners, numpy.array([0.8, 0.9, 0.7, 0.6]), 0.5) == [1, 2, 3]
-    assert suppress(corners[:0], numpy.array([]), 0.5) == []

@@ -17,11 +17,12 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(row.split())
     for row in (
         "arrays errors version",
+        "suppression",
         "cl config files graph",
         "kernels onnx_export tensor",
         "ops passes pictures",
         "host",
-        "compiling onnx_import preprocess",
+        "compiling onnx_import preprocess tasks",
         "stored",
         "running",
         "model",
@@ -121,6 +122,7 @@ KNOWS = {
     "stored": {"arrays", "compiling", "config", "errors", "files", "graph", "kernels", "version"},
     "pictures": {"arrays", "errors", "files", "graph", "tensor"},
     "host": {"arrays", "errors", "graph", "ops", "tensor"},
+    "tasks": {"arrays", "errors", "files", "pictures", "suppression"},
 }
 
 

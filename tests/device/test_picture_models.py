@@ -17,9 +17,9 @@ from picture_reference import FLOAT, draw, passing, reference
 
 import imgconv
 from benchmarks import picture as benchmark
-from examples.detect import PREPARATION, decode
 from imgconv.cl.device import DeviceInfo
-from imgconv.preprocess import Preparation, letterbox_scale, read_picture, to_array
+from imgconv.preprocess import Preparation, read_picture, to_array
+from imgconv.tasks import Description, Placement, find_task
 from imgconv.tensor import Tensor, build_graph
 
 MODELS = os.environ.get("IMGCONV_MODELS")
@@ -220,11 +220,13 @@ def test_detections_in_a_camera_frame(device: DeviceInfo, name: str) -> None:
     folder = Path(str(MODELS)) / "yolox_nano"
     picture = read_picture(folder / name).resize((1920, 1080), Image.Resampling.BICUBIC)
     model = imgconv.load(folder / "yolox_nano.onnx", device)
-    ready = model.preprocess((1080, 1920), "nv12", PREPARATION.resize, PREPARATION.filter, PREPARATION.order)
-    arrays = ready(to_nv12(picture)), model(to_array(picture, PREPARATION, (416, 416)))
-    scale = letterbox_scale(picture.size, (416, 416))
-    found, expected = (decode(array[0], (416, 416), scale, 0.5) for array in arrays)
-    assert expected and [box.label for box in found] == [box.label for box in expected]
+    task = find_task({"output": ("float32", (1, 3549, 85))}, (416, 416), Description())
+    how = Preparation(**task.description.preparation)
+    ready = model.preprocess((1080, 1920), "nv12", how.resize, how.filter, how.order)
+    arrays = ready(to_nv12(picture)), model(to_array(picture, how, (416, 416)))
+    placement = Placement.of(picture.size, (416, 416), how)
+    found, expected = (task.decode({"output": array}, placement)["output"].found for array in arrays)
+    assert expected and [each.label.name for each in found] == [each.label.name for each in expected]
     for box, other in zip(found, expected, strict=True):
-        assert abs(box.score - other.score) <= 0.03
-        assert numpy.abs(numpy.subtract(box.corners, other.corners)).max() <= 4
+        assert abs(box.label.score - other.label.score) <= 0.03
+        assert numpy.abs(numpy.subtract(box.box, other.box)).max() <= 4

@@ -1,0 +1,35 @@
+"""What a model's outputs show: classes, boxes, masks, keypoints, depth or an image. A line in here knows no device.
+
+    task = find_task(outputs, (416, 416), Description(head="yolox"))       # outputs: {"y": ("float32", (1, 3549, 85))}
+    how = Preparation(**task.description.preparation)
+    array = to_array(picture, how, (416, 416))
+    answers = task.decode(model.run({"images": array}), Placement.of(picture.size, (416, 416), how))
+    draw(picture, answers["output"]).save("boxes.png")
+
+heads.py            the table of heads, and which of them a model has
+values.py           the answers, and where a picture lies in a model's input
+description.py      what cannot be guessed: the JSON beside a model, labels
+classification.py   scores of classes
+detection.py        what all detectors share, and the YOLO family
+anchors.py          SSD and RetinaFace
+maps.py             masks, depth, heatmaps, images
+coco.py             COCO's names and JSON
+drawing.py          answers on their picture
+"""
+
+from imgconv.suppression import suppress
+from imgconv.tasks.coco import coco_json
+from imgconv.tasks.description import (
+    TASKS, Description, description_beside, read_description, read_labels,
+)
+from imgconv.tasks.drawing import draw
+from imgconv.tasks.heads import HEADS, Task, find_task
+from imgconv.tasks.values import (
+    Answer, Answers, Classes, Depth, Detection, Detections, Label, Picture, Placement, Pose, Segmentation,
+)
+
+__all__ = [
+    "HEADS", "TASKS", "Answer", "Answers", "Classes", "Depth", "Description", "Detection", "Detections", "Label",
+    "Picture", "Placement", "Pose", "Segmentation", "Task", "coco_json", "description_beside", "draw", "find_task",
+    "read_description", "read_labels", "suppress",
+]

@@ -1,0 +1,107 @@
+"""Boxes from the outputs of anchor detectors: SSD (Liu et al., arXiv:1512.02325), RetinaFace (arXiv:1905.00641)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy
+
+from imgconv.arrays import Array, Arrays
+from imgconv.errors import InputError
+from imgconv.pictures.preparation import Size
+from imgconv.tasks.description import Description
+from imgconv.tasks.detection import cells, corners_of, detections
+from imgconv.tasks.values import Answers, Placement
+
+# The anchors of github.com/biubug6/Pytorch_Retinaface, in pixels.
+RETINAFACE = tuple(
+    {"stride": stride, "sizes": [[side, side] for side in sides]}
+    for stride, sides in ((8, (16, 32)), (16, (64, 128)), (32, (256, 512)))
+)
+
+
+def anchors_of(size: Size, levels: Sequence[Mapping[str, Any]]) -> tuple[Array, Array]:
+    """Centres and sizes of all anchors in pixels, each (n, 2), level by level, cell by cell, size by size.
+
+    levels: see Description.anchors. A level has a cell for each whole or begun stride.
+    """
+    centres, sizes = [], []
+    for level in levels:
+        places, strides = cells(size, (level["stride"],))
+        shapes = numpy.array(level["sizes"], numpy.float64).reshape(-1, 2)
+        centres.append(numpy.repeat((places + 0.5) * strides, len(shapes), axis=0))
+        sizes.append(numpy.tile(shapes, (len(places), 1)))
+    return numpy.concatenate(centres), numpy.concatenate(sizes)
+
+
+def output_of(outputs: Arrays, last: int, but: Sequence[str] = ()) -> str:
+    """The name of the first output (1, n, last) that is none of `but`. Raises InputError."""
+    for name, array in outputs.items():
+        if array.ndim == 3 and array.shape[2] == last and name not in but:
+            return name
+    raise InputError(f"no output of the model has {last} numbers for each anchor")
+
+
+def _boxes_and_scores(outputs: Arrays) -> tuple[str, Array, Array]:
+    """The name of the output of boxes, its rows (n, 4), and the scores (n, classes), background first."""
+    where = output_of(outputs, 4)
+    names = [name for name, array in outputs.items() if name != where and array.shape[:2] == outputs[where].shape[:2]]
+    if not names:
+        raise InputError(f"no output of the model has scores for the boxes in {where!r}")
+    return where, outputs[where][0], outputs[names[0]][0]
+
+
+def ssd(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """Boxes that the model itself decodes, as parts of its input: (1, n, 4) corners and (1, n, classes) scores.
+
+    The first class is the background. UltraFace and the SSDs of github.com/qfgaohao/pytorch-ssd are of this form.
+    """
+    name, corners, scores = _boxes_and_scores(outputs)
+    pixels = corners * numpy.array([*placement.model, *placement.model])
+    found, _ = detections(pixels, scores[:, 1:], description, placement, first=1)
+    return {name: found}
+
+
+def decoded(rows: Array, centres: Array, sizes: Array, variances: Sequence[float]) -> Array:
+    """Corners (n, 4) in pixels of boxes relative to their anchors, by SSD's formula.
+
+    A row has the centre's distance from the anchor's in anchor sizes, over the first variance, and the logarithm of
+    its size in anchor sizes, over the second.
+    """
+    return corners_of(centres + rows[:, :2] * variances[0] * sizes, sizes * numpy.exp(rows[:, 2:4] * variances[1]))
+
+
+def anchors(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """Boxes relative to anchors: (1, n, 4) and scores (1, n, classes) after softmax, background first.
+
+    The description says the anchors and their variances.
+    """
+    name, rows, scores = _boxes_and_scores(outputs)
+    centres, sizes = _checked(rows, description, placement)
+    corners = decoded(rows, centres, sizes, description.variances)
+    found, _ = detections(corners, scores[:, 1:], description, placement, first=1)
+    return {name: found}
+
+
+def retinaface(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """Faces and five landmarks: (1, n, 4) boxes, (1, n, 2) scores after softmax, (1, n, 10) landmarks."""
+    name, marks = output_of(outputs, 4), output_of(outputs, 10)
+    rows, scores = outputs[name][0], outputs[output_of(outputs, 2)][0]
+    centres, sizes = _checked(rows, description, placement)
+    corners = decoded(rows, centres, sizes, description.variances)
+    distances = outputs[marks][0].reshape(-1, 5, 2) * description.variances[0]
+    places = centres[:, None] + distances * sizes[:, None]
+    points = numpy.concatenate([places, numpy.repeat(scores[:, None, 1:], 5, axis=1)], axis=2)
+    found, _ = detections(corners, scores[:, 1:], description, placement, points, first=1)
+    return {name: found}
+
+
+def _checked(rows: Array, description: Description, placement: Placement) -> tuple[Array, Array]:
+    """The anchors. Raises InputError if the model has another number of boxes."""
+    if not description.anchors:
+        raise InputError('an anchor head needs "anchors" in the description: [{"stride": 8, "sizes": [[16, 16]]}]')
+    centres, sizes = anchors_of(placement.model, description.anchors)
+    if len(centres) != len(rows):
+        raise InputError(f"the model has {len(rows)} boxes, and the description {len(centres)} anchors")
+    return centres, sizes

@@ -1,0 +1,210 @@
+"""The heads: how the outputs of known kinds of models are laid out, and which of them a model has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from imgconv.arrays import Arrays, Declared
+from imgconv.errors import InputError
+from imgconv.pictures.preparation import Size
+from imgconv.tasks import anchors, classification, detection, maps
+from imgconv.tasks.coco import NAMES
+from imgconv.tasks.description import Description
+from imgconv.tasks.detection import count_cells
+from imgconv.tasks.values import Answers, Placement
+
+Shapes = list[tuple[int, ...]]  # of the outputs
+YOLO = {"score": 0.5, "overlap": 0.45}
+YOLO_PICTURE = {"resize": "letterbox", "filter": "bilinear", "order": "rgb", "scale": 1 / 255}
+
+
+@dataclass(frozen=True)
+class Head:
+    """How outputs are laid out, and what they are decoded with.
+
+    outputs: in words, for people; decode: the outputs as answers; defaults: fields of a Description; plain: whether
+    outputs of these shapes and dtypes are this head's, of a model whose input has this width and height.
+    """
+
+    task: str
+    outputs: str
+    decode: Callable[[Arrays, Description, Placement], Answers]
+    plain: Callable[[Declared, Size], bool] | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _shapes(outputs: Declared) -> Shapes:
+    return [tuple(int(n) for n in shape or ()) for _, shape in outputs.values()]
+
+
+def _is_yolo(outputs: Declared, size: Size, rows: int, axis: int, columns: int) -> bool:
+    """Whether the only output is (1, a, b) with `rows` for each cell along the axis and at least `columns` beside."""
+    shapes = _shapes(outputs)
+    if len(shapes) != 1 or len(shapes[0]) != 3 or shapes[0][0] != 1:
+        return False
+    counts = [rows * count_cells(size, strides) for strides in ((8, 16, 32), (8, 16, 32, 64))]
+    return shapes[0][axis] in counts and shapes[0][3 - axis] >= columns
+
+
+def _is_yolov8_seg(outputs: Declared, size: Size) -> bool:
+    shapes = _shapes(outputs)
+    if [len(shape) for shape in shapes] != [3, 4]:
+        return False
+    (_, columns, cells), (_, count, height, width) = shapes
+    return cells == count_cells(size) and columns > 4 + count and (4 * width, 4 * height) == size
+
+
+def _has_anchors(outputs: Declared, lasts: Sequence[int], count: int) -> bool:
+    """Whether the outputs are (1, count, last), one for each of `lasts`, in any order."""
+    return sorted(_shapes(outputs)) == [(1, count, last) for last in lasts]
+
+
+def _is_ssd(outputs: Declared, size: Size) -> bool:
+    # Both known families call them so; the numbers of undecoded anchors have the same shapes.
+    return set(outputs) == {"boxes", "scores"} and [len(s) for s in _shapes(outputs)] == [3, 3]
+
+
+def _is_segment_logits(outputs: Declared, size: Size) -> bool:
+    shapes = _shapes(outputs)
+    return len(shapes) == 1 and len(shapes[0]) == 4 and shapes[0][1] > 3 and shapes[0][:1:-1] == size
+
+
+def _is_segment_indices(outputs: Declared, size: Size) -> bool:
+    (dtype, _), shapes = next(iter(outputs.values())), _shapes(outputs)
+    whole = dtype.startswith(("int", "uint")) and dtype != "uint8"
+    return whole and len(shapes) == 1 and shapes[0][-2:] == size[::-1] and set(shapes[0][:-2]) == {1}
+
+
+def _is_simcc(outputs: Declared, size: Size) -> bool:
+    shapes = _shapes(outputs)
+    if [len(shape) for shape in shapes] != [3, 3] or shapes[0][:2] != shapes[1][:2]:
+        return False
+    return (shapes[0][2], shapes[1][2]) == (2 * size[0], 2 * size[1])
+
+
+def _any_is(check: Callable[..., bool]) -> Callable[[Declared, Size], bool]:
+    return lambda outputs, size: any(check(tuple(shape or ()), dtype) for dtype, shape in outputs.values())
+
+
+# In the order in which they are looked for.
+HEADS: Mapping[str, Head] = {
+    "yolox": Head(
+        "detect", "(1, cells, 5 + classes), undecoded", detection.yolox,
+        lambda outputs, size: _is_yolo(outputs, size, 1, 1, 6),
+        {**YOLO, "preparation": {"resize": "letterbox", "filter": "bilinear", "order": "bgr"}},
+    ),
+    "yolov5": Head(
+        "detect", "(1, 3 * cells, 5 + classes)", detection.yolov5,
+        lambda outputs, size: _is_yolo(outputs, size, 3, 1, 6), {**YOLO, "preparation": YOLO_PICTURE},
+    ),
+    "yolov8": Head(
+        "detect", "(1, 4 + classes, cells), as v11's", detection.yolov8,
+        lambda outputs, size: _is_yolo(outputs, size, 1, 2, 5), {**YOLO, "preparation": YOLO_PICTURE},
+    ),
+    "yolov8-seg": Head(
+        "detect", "(1, 4 + classes + k, cells), (1, k, height / 4, width / 4)", maps.yolov8_seg, _is_yolov8_seg,
+        {**YOLO, "preparation": YOLO_PICTURE},
+    ),
+    "yolov8-pose": Head(
+        "pose", "(1, 5 + 3 * keypoints, cells)", detection.yolov8_pose, None, {**YOLO, "preparation": YOLO_PICTURE}
+    ),
+    "retinaface": Head(
+        "detect", "(1, n, 4), (1, n, 2), (1, n, 10), relative to anchors", anchors.retinaface,
+        lambda outputs, size: _has_anchors(outputs, (2, 4, 10), 2 * count_cells(size)),
+        {
+            "score": 0.5, "overlap": 0.4, "anchors": anchors.RETINAFACE, "labels": ("face",),
+            "preparation": {"order": "bgr", "mean": (104.0, 117.0, 123.0), "resize": "letterbox"},
+        },
+    ),
+    "ssd": Head(
+        "detect", "boxes (1, n, 4), corners as parts of the input; scores (1, n, classes), background first",
+        anchors.ssd, _is_ssd,
+        {
+            "score": 0.7, "overlap": 0.3, "preparation": {"filter": "bilinear", "mean": (127.0,), "std": (128.0,)},
+        },
+    ),
+    "anchors": Head(
+        "detect", "(1, n, 4), (1, n, classes), relative to the description's anchors", anchors.anchors, None,
+        {"score": 0.5, "overlap": 0.45},
+    ),
+    "simcc": Head("pose", "(1, points, 2 * width), (1, points, 2 * height)", maps.simcc, _is_simcc),
+    "heatmaps": Head("pose", "(1, points, height, width)", maps.heatmaps),
+    "indices": Head(
+        "segment", "(1, height, width) or (1, 1, height, width) of integers", maps.segment_indices, _is_segment_indices
+    ),
+    "logits": Head("segment", "(1, classes, height, width)", maps.segment_logits, _is_segment_logits),
+    "mask": Head("segment", "(1, 1, height, width)", maps.segment_mask),
+    "map": Head("depth", "(1, height, width) or (1, 1, height, width)", maps.depth),
+    "scores": Head("classify", "one for each class", classification.scores, _any_is(classification.is_scores)),
+    "image": Head("image", "(1, 1 or 3, height, width)", maps.image, _any_is(maps.is_image)),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A head with its description: it decodes a model's outputs. description: with the head's own values."""
+
+    head: str
+    description: Description
+
+    @property
+    def name(self) -> str:
+        """One of TASKS."""
+        return HEADS[self.head].task
+
+    def decode(self, outputs: Arrays, placement: Placement) -> Answers:
+        """The answers. Raises InputError if the outputs are not the head's, or the labels not of its number."""
+        try:
+            return HEADS[self.head].decode(outputs, self.description, placement)
+        except (ValueError, IndexError, KeyError, StopIteration) as error:
+            listed = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
+            wanted = HEADS[self.head].outputs
+            raise InputError(f"the outputs, {listed}, are none of head {self.head!r}: {wanted} ({error})") from error
+
+
+def find_task(outputs: Declared, size: Size, description: Description) -> Task | None:
+    """The task of a model with these outputs, and with an input of this width and height; None if it is not plain.
+
+    Raises InputError if the description names a task and its head is not plain, or a head that there is not.
+
+        find_task({"y": ("float32", (1, 1000))}, (224, 224), Description()).name     # 'classify'
+    """
+    head = description.head or _plain_head(outputs, size, description.task)
+    if not head:
+        return None
+    if head not in HEADS:
+        raise InputError(f"head is {head!r}; use {', '.join(HEADS)}")
+    if description.task not in ("", HEADS[head].task):
+        raise InputError(f"head {head!r} is for task {HEADS[head].task!r}, not for {description.task!r}")
+    defaults = dict(HEADS[head].defaults)
+    if head.startswith("yolo") and head != "yolov8-pose" and _classes(head, _shapes(outputs)) == len(NAMES):
+        defaults["labels"] = NAMES
+    return Task(head, description.after(defaults))
+
+
+def _plain_head(outputs: Declared, size: Size, task: str) -> str:
+    """The first head that these outputs plainly have; of one task, if it is given. Raises InputError for that task."""
+    heads = {name: head for name, head in HEADS.items() if task in ("", head.task)}
+    for name, head in heads.items():
+        if head.plain and head.plain(outputs, size):
+            return name
+    if not task:
+        return ""
+    if len(heads) == 1:
+        return next(iter(heads))
+    if task == "segment":
+        (dtype, shape), *others = outputs.values()
+        if not others and len(shape or ()) == 4:
+            return "mask" if tuple(shape or ())[1] == 1 else "logits"
+    listed = "; ".join(f"{name}: {head.outputs}" for name, head in heads.items())
+    have = ", ".join(f"{name} {list(shape or ())}" for name, (_, shape) in outputs.items())
+    raise InputError(f"which head do the outputs have, {have}? Say it with --head, or as \"head\": {listed}")
+
+
+def _classes(head: str, shapes: Shapes) -> int:
+    """How many classes a YOLO head has."""
+    if head == "yolov8-seg":
+        return shapes[0][1] - 4 - shapes[1][1]
+    return shapes[0][1] - 4 if head == "yolov8" else shapes[0][-1] - 5

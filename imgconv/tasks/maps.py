@@ -1,0 +1,149 @@
+"""Answers that are maps: classes of pixels, masks of detections, depth, images, and keypoints from heatmaps."""
+
+from __future__ import annotations
+
+import numpy
+from PIL import Image
+
+from imgconv.arrays import Array, Arrays
+from imgconv.errors import InputError
+from imgconv.tasks.description import Description
+from imgconv.tasks.detection import corners_of, detections, only
+from imgconv.tasks.values import Answers, Depth, Detection, Detections, Picture, Placement, Pose, Segmentation
+
+
+def _plane(outputs: Arrays, channels: int | None = None) -> tuple[str, Array]:
+    """The first output as (C, H, W), C being 1 if it has three dimensions. Raises InputError for other shapes."""
+    name, array = next(iter(outputs.items()))
+    planes = array[0] if array.ndim == 4 else array
+    if planes.ndim != 3 or (array.ndim == 4 and array.shape[0] != 1) or channels not in (None, planes.shape[0]):
+        wanted = f"(1, {channels or 'C'}, height, width)"
+        raise InputError(f"output {name!r} is {list(array.shape)}; this head takes {wanted}")
+    return name, planes
+
+
+def on_picture(plane: Array, placement: Placement, how: Image.Resampling, outside: float) -> Array:
+    """A map (h, w) over the model's input as a map over the picture, float32 (height, width).
+
+    outside: the value of what the model did not see, beside a crop.
+    """
+    scale = plane.shape[1] / placement.model[0], plane.shape[0] / placement.model[1]
+    seen = (0, 0, placement.inner[0] * scale[0], placement.inner[1] * scale[1])
+    left, top, right, bottom = (round(edge) for edge in placement.box)
+    made = Image.fromarray(plane.astype(numpy.float32)).resize((right - left, bottom - top), how, seen)
+    found = numpy.full(placement.picture[::-1], outside, numpy.float32)
+    found[top:bottom, left:right] = made
+    return found
+
+
+def segment_logits(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """The class of each pixel: the largest of (1, classes, height, width). What a crop leaves out is -1."""
+    name, planes = _plane(outputs)
+    mask = on_picture(planes.argmax(axis=0), placement, Image.Resampling.NEAREST, -1)
+    return {name: Segmentation(mask.astype(numpy.int32), description.labels)}
+
+
+def segment_indices(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """The class of each pixel as the model gives it: (1, height, width) or (1, 1, height, width)."""
+    name, planes = _plane(outputs, 1)
+    mask = on_picture(planes[0], placement, Image.Resampling.NEAREST, -1)
+    return {name: Segmentation(mask.astype(numpy.int32), description.labels)}
+
+
+def segment_mask(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """Class 1 if (1, 1, height, width) is above `score`, else 0. Values outside of 0 to 1 go through a sigmoid."""
+    name, planes = _plane(outputs, 1)
+    values = planes[0].astype(numpy.float64)
+    if values.min() < 0 or values.max() > 1:
+        values = 1 / (1 + numpy.exp(-values.clip(-60, 60)))
+    above = on_picture(values, placement, Image.Resampling.BILINEAR, 0) > (description.score or 0.5)
+    return {name: Segmentation(above.astype(numpy.int32), description.labels)}
+
+
+def yolov8_seg(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """Detections and masks of YOLOv8-seg: (1, 4 + classes + k, cells) and prototypes (1, k, height, width).
+
+    A mask is the sigmoid of the prototypes' sum, each times the detection's coefficient, inside of the box.
+    """
+    name, columns = only(outputs)
+    prototypes = next(array[0] for array in outputs.values() if array.ndim == 4)
+    rows, count = columns.T, len(prototypes)
+    found, kept = detections(
+        corners_of(rows[:, :2], rows[:, 2:4]), rows[:, 4:-count], description, placement
+    )
+    masked = []
+    for each, number in zip(found.found, kept, strict=True):
+        logits = numpy.tensordot(rows[number, -count:], prototypes, 1)
+        mask = on_picture(logits, placement, Image.Resampling.BILINEAR, -1) > 0
+        masked.append(Detection(each.box, each.label, each.points, _inside(mask, each)))
+    return {name: Detections(tuple(masked))}
+
+
+def _inside(mask: Array, found: Detection) -> Array:
+    """The mask without what is outside of the detection's box."""
+    left, top, right, bottom = found.box
+    rows, columns = (numpy.arange(n) + 0.5 for n in mask.shape)
+    kept = mask & ((rows >= top) & (rows <= bottom))[:, None] & ((columns >= left) & (columns <= right))
+    return numpy.asarray(kept)
+
+
+def depth(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """A number for each pixel: (1, height, width) or (1, 1, height, width). What a crop leaves out is NaN."""
+    name, planes = _plane(outputs, 1)
+    return {name: Depth(on_picture(planes[0], placement, Image.Resampling.BILINEAR, numpy.nan))}
+
+
+def heatmaps(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """Keypoints at the maxima of (1, keypoints, height, width).
+
+    A point is moved by a quarter towards its larger neighbour, as in Xiao et al., arXiv:1804.06208.
+    """
+    name, planes = _plane(outputs)
+    count, height, width = planes.shape
+    flat = planes.reshape(count, -1)
+    rows, columns = numpy.divmod(flat.argmax(axis=1), width)
+    padded = numpy.pad(planes, ((0, 0), (1, 1), (1, 1)), mode="edge")
+    every = numpy.arange(count)
+    # An edge's neighbour outside equals the point itself, which moves nothing there.
+    across = numpy.sign(padded[every, rows + 1, columns + 2] - padded[every, rows + 1, columns])
+    down = numpy.sign(padded[every, rows + 2, columns + 1] - padded[every, rows, columns + 1])
+    across = numpy.where((columns > 0) & (columns < width - 1), across, 0)
+    down = numpy.where((rows > 0) & (rows < height - 1), down, 0)
+    places = numpy.stack([columns + 0.25 * across, rows + 0.25 * down], axis=1)
+    steps = numpy.array(placement.model) / numpy.array([width, height])
+    return {name: _pose(places * steps, flat.max(axis=1), description, placement)}
+
+
+def simcc(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """Keypoints of SimCC (Li et al., arXiv:2107.03332): (1, keypoints, k * width) and (1, keypoints, k * height)."""
+    (name, across), (_, down) = ((name, array[0]) for name, array in list(outputs.items())[:2])
+    places = numpy.stack([across.argmax(axis=1), down.argmax(axis=1)], axis=1)
+    steps = numpy.array(placement.model) / numpy.array([across.shape[1], down.shape[1]])
+    scores = numpy.minimum(across.max(axis=1), down.max(axis=1))
+    return {name: _pose(places * steps, scores, description, placement)}
+
+
+def _pose(places: Array, scores: Array, description: Description, placement: Placement) -> Pose:
+    """places: (n, 2) in pixels of the model's input."""
+    points = placement.to_picture(places.astype(numpy.float64))
+    return Pose(
+        tuple((float(x), float(y), float(score)) for (x, y), score in zip(points, scores, strict=True)),
+        description.labels,
+    )
+
+
+def image(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """Every output that is an image: (1, 1 or 3, height, width)."""
+    found = {name: Picture(array[0]) for name, array in outputs.items() if is_image(array.shape, str(array.dtype))}
+    if not found:
+        raise InputError("no output of the model is an image, (1, 1 or 3, height, width)")
+    return found
+
+
+SMALLEST_IMAGE = 16
+
+
+def is_image(shape: tuple[int, ...], dtype: str) -> bool:
+    """Whether an output is an image: (1, 1 or 3, H, W) of floats or bytes, at least 16 pixels high and wide."""
+    is_pixels = dtype.startswith("float") or dtype == "uint8"
+    return is_pixels and len(shape) == 4 and shape[0] == 1 and shape[1] in (1, 3) and min(shape[2:]) >= SMALLEST_IMAGE

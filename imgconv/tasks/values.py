@@ -1,0 +1,160 @@
+"""What a picture shows: the typed values that the heads decode a model's outputs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Union
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.pictures.preparation import Box, Preparation, Size, placed
+
+Point = tuple[float, float, float]
+"""x and y in pixels of the picture, and how sure it is."""
+
+
+@dataclass(frozen=True)
+class Label:
+    """A class. index: its number in the model's output; name: "" if there are no labels."""
+
+    index: int
+    score: float
+    name: str
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The best classes of a picture, best first."""
+
+    top: tuple[Label, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """{"classes": [{"index": 281, "score": 0.93, "label": "tabby"}]}."""
+        return {"classes": [_label_as_json(label) for label in self.top]}
+
+
+@dataclass(frozen=True)
+class Detection:
+    """A thing that was found. box: left, top, right, bottom in pixels of the picture; points: landmarks, keypoints.
+
+    mask: bool (height, width) of the picture, if the model gives one.
+    """
+
+    box: Box
+    label: Label
+    points: tuple[Point, ...] = ()
+    mask: Array | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """{"box": [left, top, right, bottom], "index": 0, "score": 0.9, "label": "person"}, and the points."""
+        points = {"points": [list(point) for point in self.points]} if self.points else {}
+        pixels = {"mask_pixels": int(self.mask.sum())} if self.mask is not None else {}
+        return {"box": list(self.box), **_label_as_json(self.label), **points, **pixels}
+
+
+@dataclass(frozen=True)
+class Detections:
+    """Everything that was found in a picture, best first."""
+
+    found: tuple[Detection, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """{"detections": [...]}; see Detection."""
+        return {"detections": [each.as_json() for each in self.found]}
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """A class for each pixel. mask: int32 (height, width) of the picture; names: of the classes, or empty."""
+
+    mask: Array
+    names: tuple[str, ...] = ()
+
+    def shares(self) -> list[Label]:
+        """The classes in the mask, largest first; score: the part of the picture."""
+        kinds, counts = numpy.unique(self.mask, return_counts=True)
+        order = numpy.argsort(-counts, kind="stable")
+        return [
+            Label(int(kinds[i]), float(counts[i] / self.mask.size), name_of(self.names, int(kinds[i]))) for i in order
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """{"segments": [{"index": 0, "share": 0.7, "label": "sky"}]}."""
+        return {"segments": [{"index": s.index, "share": s.score, "label": s.name} for s in self.shares()]}
+
+
+@dataclass(frozen=True)
+class Pose:
+    """The keypoints of one person or thing that fills the picture, in the model's order."""
+
+    points: tuple[Point, ...]
+    names: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """{"points": [[x, y, score]]}, with "labels" if there are any."""
+        return {"points": [list(point) for point in self.points], **({"labels": self.names} if self.names else {})}
+
+
+@dataclass(frozen=True)
+class Depth:
+    """A number for each pixel, in the model's own unit. values: float32 (height, width) of the picture."""
+
+    values: Array
+
+    def as_json(self) -> dict[str, Any]:
+        """{"depth": {"minimum": 0.1, "maximum": 9.0}}."""
+        spread = {"minimum": float(numpy.nanmin(self.values)), "maximum": float(numpy.nanmax(self.values))}
+        return {"depth": spread}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image. channels_first: (C, H, W), one or three channels, as the model gives it."""
+
+    channels_first: Array
+
+    def as_json(self) -> dict[str, Any]:
+        """{"image": [width, height]}."""
+        return {"image": list(self.channels_first.shape[:0:-1])}
+
+
+Answer = Union[Classes, Detections, Segmentation, Pose, Depth, Picture]
+Answers = Mapping[str, Answer]
+"""By the name of the output, or of the first of those that one answer is made of."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a picture lies in a model's input. picture and model: their width and height; inner, box: see `placed`.
+
+    The part `box` of the picture fills the first `inner` columns and rows of the input.
+    """
+
+    picture: Size
+    model: Size
+    inner: Size
+    box: Box
+
+    @staticmethod
+    def of(picture: Size, model: Size, how: Preparation) -> Placement:
+        """That of a picture which is prepared in this way. Example: Placement.of((640, 480), (416, 416), how)."""
+        return Placement(picture, model, *placed(picture, model, how.resize, how.crop))
+
+    def to_picture(self, points: Array) -> Array:
+        """Points (..., 2), x and y in pixels of the input, as pixels of the picture; corners (..., 4) too."""
+        left, top, right, bottom = self.box
+        gain = (right - left) / self.inner[0], (bottom - top) / self.inner[1]
+        pairs = points.reshape(*points.shape[:-1], points.shape[-1] // 2, 2)
+        pairs = pairs * numpy.array(gain) + numpy.array([left, top])
+        return numpy.asarray(pairs.reshape(points.shape))
+
+
+def name_of(names: tuple[str, ...], index: int) -> str:
+    """The name of a class, "" if it has none."""
+    return names[index] if 0 <= index < len(names) else ""
+
+
+def _label_as_json(label: Label) -> dict[str, Any]:
+    return {"index": label.index, "score": label.score, "label": label.name}

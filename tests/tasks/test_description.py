@@ -1,0 +1,132 @@
+"""The JSON beside a model, labels, best classes, COCO's JSON, and drawings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from PIL import Image
+
+from imgconv.errors import InputError
+from imgconv.tasks import Classes, Depth, Description, Detection, Detections, Label, Picture, Placement, Pose
+from imgconv.tasks import Segmentation, coco_json, description_beside, draw, find_task, read_description, read_labels
+
+NOWHERE = Placement((1, 1), (1, 1), (1, 1), (0, 0, 1, 1))
+
+
+def test_a_description_is_read(tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("0 cat\n1 dog\n")
+    (tmp_path / "m.task.json").write_text(
+        '{"task": "detect", "head": "yolox", "labels": "names.txt", "score": 0.4, "preparation": {"resize": "crop", '
+        '"crop": 0.875, "scale": "1/255", "mean": [1, 2, 3]}, "anchors": [{"stride": 8, "sizes": [[16, 16]]}]}'
+    )
+    text = description_beside(tmp_path / "m.onnx")
+    found = read_description(text)
+    assert (found.task, found.head, found.labels, found.score) == ("detect", "yolox", ("cat", "dog"), 0.4)
+    wanted = {"resize": "crop", "crop": 0.875, "scale": 1 / 255, "mean": (1.0, 2.0, 3.0)}
+    assert found.preparation == wanted and found.anchors == ({"stride": 8, "sizes": [[16, 16]]},)
+    assert description_beside(tmp_path / "other.onnx") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("{", "describes no task"), ("[]", "no object"), ('{"kind": 1}', "no 'kind'"), ('{"task": "walk"}', "'walk'"),
+        ('{"preparation": {"size": 3}}', "no 'size'"), ('{"labels": "none.txt"}', "none.txt"),
+        ('{"labels": 3}', "describes no task"), ('{"preparation": []}', "describes no task"),
+    ],
+)
+def test_wrong_descriptions_are_named(tmp_path: Path, text: str, named: str) -> None:
+    (tmp_path / "m.task.json").write_text(text)
+    with pytest.raises(InputError, match=named) as caught:
+        description_beside(tmp_path / "m.onnx")
+    assert "m.task.json" in str(caught.value)
+
+
+def test_the_description_wins_over_the_head() -> None:
+    said = Description(score=0.1, preparation={"order": "rgb"})
+    found = find_task({"y": ("float32", (1, 3549, 85))}, (416, 416), said).description
+    assert found.score == 0.1 and found.overlap == 0.45 and found.labels[0] == "person"
+    assert found.preparation == {"resize": "letterbox", "filter": "bilinear", "order": "rgb"}
+
+
+@pytest.mark.parametrize("shape", [(5,), (1, 5), (1, 5, 1, 1)])
+def test_scores_of_any_shape(shape: tuple[int, ...]) -> None:
+    array = numpy.array([0.1, 0.4, 0.05, 0.4, 0.05], numpy.float32).reshape(shape)
+    task = find_task({"y": ("float32", shape)}, (8, 8), Description(top=2, labels=("a", "b", "c", "d", "e")))
+    answer = task.decode({"y": array}, NOWHERE)["y"]
+    assert isinstance(answer, Classes) and [(each.index, each.name) for each in answer.top] == [(1, "b"), (3, "d")]
+    few = find_task({"y": ("float32", shape)}, (8, 8), Description(labels=("a", "b")))
+    with pytest.raises(InputError, match="5 scores.*2 labels"):
+        few.decode({"y": array}, NOWHERE)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cat\ndog\n", ("cat", "dog")), ("0,cat\n1,dog, hound\n\n", ("cat", "dog, hound")),
+        ("0: cat\n1: dog", ("cat", "dog")), ("0\n1\n2", ("0", "1", "2")), ("1 cat\n2 dog", ("1 cat", "2 dog")),
+        ("cat\n1 dog", ("cat", "1 dog")),
+    ],
+)
+def test_label_files(tmp_path: Path, text: str, expected: tuple[str, ...]) -> None:
+    (tmp_path / "labels.txt").write_text(text)
+    assert read_labels(tmp_path / "labels.txt") == expected
+
+
+def test_unreadable_labels_are_named(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("\n")
+    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
+    for name in ("empty.txt", "binary.txt", "none.txt"):
+        with pytest.raises(InputError, match=name):
+            read_labels(tmp_path / name)
+
+
+def test_cocos_json() -> None:
+    cat = Detection((1, 2, 11, 22), Label(3, 0.9, "cat"), ((4, 5, 0.5),))
+    results = [
+        {"picture": "broken.jpg", "error": "it is broken"},
+        {"picture": "a.jpg", "size": (30, 40), "answers": {"y": Detections((cat,)).as_json()}},
+        {"picture": "b.jpg", "size": (30, 40), "answers": {"y": Detections(()).as_json()}},
+    ]
+    found = coco_json(results)
+    assert [each["file_name"] for each in found["images"]] == ["a.jpg", "b.jpg"]
+    assert found["categories"] == [{"id": 4, "name": "cat"}]
+    assert found["annotations"] == [{
+        "id": 1, "image_id": 1, "category_id": 4, "bbox": [1, 2, 10, 20], "area": 200, "score": 0.9, "iscrowd": 0,
+        "keypoints": [4, 5, 2], "num_keypoints": 1,
+    }]
+
+
+GREY = Image.new("RGB", (64, 48), (100, 100, 100))
+HALF = numpy.zeros((48, 64), numpy.int32)
+HALF[:, 32:] = 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "changed", "kept"),
+    [
+        (Detections((Detection((10, 20, 50, 40), Label(0, 0.5, "")),)), (10, 30), (30, 30)),
+        (Detections((Detection((10, 20, 50, 40), Label(0, 0.5, ""), (), HALF > 0),)), (40, 44), (20, 30)),
+        (Segmentation(HALF), (40, 20), (20, 20)), (Pose(((20, 30, 1),)), (20, 30), (40, 10)),
+        (Classes((Label(0, 0.5, "cat"),)), None, (60, 40)),
+    ],
+)
+def test_what_is_drawn(answer: Any, changed: tuple[int, int] | None, kept: tuple[int, int]) -> None:
+    drawn = draw(GREY, answer)
+    assert drawn.size == GREY.size and drawn.getpixel(kept) == (100, 100, 100)
+    assert numpy.any(numpy.asarray(drawn) != 100) if changed is None else drawn.getpixel(changed) != (100, 100, 100)
+    assert GREY.getpixel((10, 30)) == (100, 100, 100)
+
+
+def test_images_and_depth_take_the_place_of_the_picture() -> None:
+    values = numpy.linspace(0, 5, 12, dtype=numpy.float32).reshape(3, 4)
+    values[0, 0] = numpy.nan
+    drawn = draw(GREY, Depth(values))
+    assert drawn.size == (4, 3) and drawn.getpixel((0, 0)) == (0, 0, 0) and drawn.getpixel((3, 2)) == (250, 230, 40)
+    planes = numpy.zeros((3, 2, 2), numpy.float32)
+    planes[2] = 1
+    assert draw(GREY, Picture(planes)).getpixel((0, 0)) == (0, 0, 255)
+    assert draw(GREY, Picture(planes), "bgr").getpixel((0, 0)) == (255, 0, 0)

@@ -1,0 +1,239 @@
+"""Boxes from made outputs, against decoders that take one row after another, by the formulas of each project."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from imgconv.errors import InputError
+from imgconv.preprocess import Preparation
+from imgconv.tasks import Description, Detections, Placement, find_task, suppress
+
+SIZE = (96, 64)
+CELLS = 12 * 8 + 6 * 4 + 3 * 2
+LETTERBOX = Placement.of((300, 100), SIZE, Preparation("letterbox"))
+SAME = Placement.of(SIZE, SIZE, Preparation())
+
+
+def overlap(a: Any, b: Any) -> float:
+    """Intersection over union."""
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
+    shared = max(width, 0) * max(height, 0)
+    union = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared
+    return shared / union if union > 0 else 0.0
+
+
+def slowly_suppressed(boxes: Any, scores: Any, most: float) -> list[int]:
+    """A box stays unless a better one that stays overlaps it."""
+    kept: list[int] = []
+    for i in sorted(range(len(scores)), key=lambda i: (-scores[i], i)):
+        if all(overlap(boxes[i], boxes[j]) <= most for j in kept):
+            kept.append(i)
+    return kept
+
+
+def expected(rows: list[tuple[Any, Any]], least: float, most: float) -> list[tuple[int, float, list[float]]]:
+    """(Class, score, corners), best first, of rows (corners, scores of the classes)."""
+    found = []
+    best = [max(range(len(scores)), key=lambda k: (scores[k], -k)) for _, scores in rows]
+    for kind in range(len(rows[0][1])):
+        mine = [i for i in range(len(rows)) if best[i] == kind and rows[i][1][kind] > least]
+        for j in slowly_suppressed([rows[i][0] for i in mine], [rows[i][1][kind] for i in mine], most):
+            found.append((kind, float(rows[mine[j]][1][kind]), [float(n) for n in rows[mine[j]][0]]))
+    return sorted(found, key=lambda each: -each[1])
+
+
+def check(answer: Any, wanted: list[tuple[int, float, list[float]]], size: tuple[int, int] = SIZE) -> None:
+    assert isinstance(answer, Detections) and wanted
+    assert [each.label.index for each in answer.found] == [kind for kind, _, _ in wanted]
+    limits = [*size, *size]
+    for each, (_, score, corners) in zip(answer.found, wanted, strict=True):
+        assert each.label.score == pytest.approx(score, abs=1e-6)
+        clipped = [min(max(n, 0), limit) for n, limit in zip(corners, limits)]
+        assert each.box == pytest.approx(clipped, abs=1e-3)
+
+
+def draw(seed: int, *shape: int) -> Any:
+    return numpy.random.default_rng(seed).random(shape, numpy.float32)
+
+
+def grid() -> list[tuple[int, int, int]]:
+    """Column, row and stride of each cell."""
+    return [(x, y, s) for s in (8, 16, 32) for y in range(SIZE[1] // s) for x in range(SIZE[0] // s)]
+
+
+def test_suppression_of_equal_scores_keeps_the_first() -> None:
+    boxes = numpy.array([[0, 0, 10, 10], [1, 0, 11, 10], [20, 0, 30, 10], [0, 0, 10, 4]], float)
+    assert suppress(boxes, numpy.array([0.8, 0.9, 0.7, 0.6]), 0.5).tolist() == [1, 2, 3]
+    assert suppress(boxes, numpy.array([0.9, 0.9, 0.7, 0.6]), 0.5, most=2).tolist() == [0, 2]
+    assert suppress(boxes[:0], numpy.array([]), 0.5).tolist() == []
+    assert suppress(numpy.zeros((2, 4)), numpy.ones(2), 0.5).tolist() == [0, 1]
+
+
+BOXES = st.lists(st.tuples(*[st.integers(0, 12)] * 4, st.integers(0, 9)), max_size=12)
+
+
+@given(BOXES, st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+def test_suppression_is_greedy(drawn: list[tuple[int, ...]], most: float) -> None:
+    boxes = [(x, y, x + w + 1, y + h + 1) for x, y, w, h, _ in drawn]
+    scores = [score / 10 for *_, score in drawn]
+    assert suppress(numpy.array(boxes), numpy.array(scores), most).tolist() == slowly_suppressed(boxes, scores, most)
+
+
+def test_yolox() -> None:
+    raw = draw(1, CELLS, 5 + 4)
+    raw[:, 2:4] = raw[:, 2:4] * 2 - 0.5
+    rows = []
+    for (x, y, stride), row in zip(grid(), raw.astype(numpy.float64), strict=True):
+        cx, cy = (row[0] + x) * stride, (row[1] + y) * stride
+        w, h = math.exp(row[2]) * stride, math.exp(row[3]) * stride
+        rows.append(([cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2], row[4] * row[5:]))
+    task = find_task({"y": ("float32", (1, CELLS, 9))}, SIZE, Description(score=0.5, overlap=0.3))
+    assert task and (task.name, task.head) == ("detect", "yolox")
+    assert task.description.preparation == {"resize": "letterbox", "filter": "bilinear", "order": "bgr"}
+    check(task.decode({"y": raw[None]}, SAME)["y"], expected(rows, 0.5, 0.3))
+
+
+@pytest.mark.parametrize("head", ["yolov5", "yolov8"])
+def test_boxes_in_pixels(head: str) -> None:
+    """YOLOv5 has three rows for each cell and a score for any object; YOLOv8 has columns, without that score."""
+    count = CELLS * (3 if head == "yolov5" else 1)
+    raw = draw(2, count, 9)
+    raw[:, :4] *= [96, 64, 60, 40]
+    rows = []
+    for cx, cy, w, h, *scores in raw.astype(numpy.float64):
+        kinds = [scores[0] * n for n in scores[1:]] if head == "yolov5" else scores
+        rows.append(([cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2], kinds))
+    array = raw[None] if head == "yolov5" else raw.T[None]
+    task = find_task({"y": ("float32", array.shape)}, SIZE, Description(score=0.6, labels=tuple("abcde")[: len(kinds)]))
+    assert task and task.head == head and task.description.preparation["scale"] == 1 / 255
+    answer = task.decode({"y": array}, SAME)["y"]
+    check(answer, expected(rows, 0.6, 0.45))
+    assert {each.label.name for each in answer.found} <= set("abcde")
+
+
+def test_boxes_are_placed_on_the_picture() -> None:
+    """A letterbox of 300x100 in 96x64 is 96x32: a pixel of the input is 3.125 of the picture."""
+    raw = numpy.zeros((1, 4 + 1, CELLS), numpy.float32)
+    raw[0, :, 7] = 48, 16, 20, 10, 0.9
+    task = find_task({"y": ("float32", raw.shape)}, SIZE, Description())
+    found, = task.decode({"y": raw}, LETTERBOX)["y"].found  # type: ignore[union-attr]
+    assert found.box == pytest.approx([118.75, 34.375, 181.25, 65.625])
+    raw[0, :4, 7] = 48, 32, 200, 100
+    found, = task.decode({"y": raw}, LETTERBOX)["y"].found  # type: ignore[union-attr]
+    assert found.box == (0, 0, 300, 100)
+
+
+def test_a_crop_is_placed_on_the_picture() -> None:
+    placement = Placement.of((300, 100), (50, 50), Preparation("crop", crop=0.5))
+    points = placement.to_picture(numpy.array([[0.0, 0.0], [50.0, 50.0], [25.0, 25.0]]))
+    assert points.tolist() == [[125, 25], [175, 75], [150, 50]]
+
+
+def test_keypoints_of_yolov8() -> None:
+    raw = numpy.zeros((1, 5 + 6, CELLS), numpy.float32)
+    raw[0, :, 7] = 48, 16, 20, 10, 0.9, 40, 12, 0.8, 50, 20, 0.3
+    description = Description(head="yolov8-pose", labels=("person",))
+    task = find_task({"y": ("float32", raw.shape)}, SIZE, description)
+    assert task.name == "pose"
+    found, = task.decode({"y": raw}, LETTERBOX)["y"].found  # type: ignore[union-attr]
+    assert found.label.name == "person"
+    assert numpy.array(found.points) == pytest.approx(numpy.array([[125, 37.5, 0.8], [156.25, 62.5, 0.3]]))
+
+
+def priors(levels: list[tuple[int, tuple[int, ...]]]) -> list[tuple[float, float, float, float]]:
+    """Centre and size of each anchor as parts of the input, as PriorBox of Pytorch_Retinaface makes them."""
+    found = []
+    for stride, sides in levels:
+        for y in range(math.ceil(SIZE[1] / stride)):
+            for x in range(math.ceil(SIZE[0] / stride)):
+                for side in sides:
+                    centre = (x + 0.5) * stride / SIZE[0], (y + 0.5) * stride / SIZE[1]
+                    found.append((*centre, side / SIZE[0], side / SIZE[1]))
+    return found
+
+
+def decoded(row: Any, prior: Any) -> list[float]:
+    """A box by box_utils.decode of Pytorch_Retinaface, variances 0.1 and 0.2, in pixels."""
+    cx, cy = prior[0] + row[0] * 0.1 * prior[2], prior[1] + row[1] * 0.1 * prior[3]
+    w, h = prior[2] * math.exp(row[2] * 0.2), prior[3] * math.exp(row[3] * 0.2)
+    corners = cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2
+    return [n * side for n, side in zip(corners, (*SIZE, *SIZE))]
+
+
+def test_retinaface() -> None:
+    anchors = priors([(8, (16, 32)), (16, (64, 128)), (32, (256, 512))])
+    loc, marks, conf = draw(3, len(anchors), 4) - 0.5, draw(4, len(anchors), 10) - 0.5, draw(5, len(anchors), 2)
+    rows = [(decoded(row, prior), scores[1:]) for row, prior, scores in zip(loc.astype(float), anchors, conf)]
+    wanted = [(kind + 1, score, corners) for kind, score, corners in expected(rows, 0.5, 0.4)]
+    arrays = {"loc": loc[None], "conf": conf[None], "landms": marks[None]}
+    task = find_task({name: ("float32", array.shape) for name, array in arrays.items()}, SIZE, Description())
+    assert task and task.head == "retinaface"
+    answer = task.decode(arrays, SAME)["loc"]
+    check(answer, wanted)
+    first = max(range(len(rows)), key=lambda i: rows[i][1][0])
+    prior = anchors[first]
+    points = [
+        ((prior[0] + x * 0.1 * prior[2]) * SIZE[0], (prior[1] + y * 0.1 * prior[3]) * SIZE[1])
+        for x, y in marks[first].reshape(5, 2)
+    ]
+    assert [each[:2] for each in answer.found[0].points] == [pytest.approx(point, abs=1e-3) for point in points]
+    assert {each.label.name for each in answer.found} == {"face"}
+
+
+def test_anchors_of_a_description() -> None:
+    """Sizes may be wide; there may be any number of classes, of which the first is the background."""
+    levels = [{"stride": 16, "sizes": [[20, 20], [40, 10]]}, {"stride": 64, "sizes": [[60, 60]]}]
+    anchors = [
+        ((x + 0.5) * s / SIZE[0], (y + 0.5) * s / SIZE[1], w / SIZE[0], h / SIZE[1])
+        for s, sizes in ((16, [(20, 20), (40, 10)]), (64, [(60, 60)]))
+        for y in range(math.ceil(SIZE[1] / s)) for x in range(math.ceil(SIZE[0] / s)) for w, h in sizes
+    ]
+    loc, conf = draw(6, len(anchors), 4) - 0.5, draw(7, len(anchors), 4)
+    conf[:, 0] = 0
+    rows = [(decoded(row, prior), scores[1:]) for row, prior, scores in zip(loc.astype(float), anchors, conf)]
+    wanted = [(kind + 1, score, corners) for kind, score, corners in expected(rows, 0.8, 0.3)]
+    description = Description(head="anchors", anchors=tuple(levels), score=0.8, overlap=0.3, labels=("a", "b", "c"))
+    arrays = {"scores": conf[None], "loc": loc[None]}
+    task = find_task({name: ("float32", array.shape) for name, array in arrays.items()}, SIZE, description)
+    # The scores have four numbers too: the output of boxes is the first with four.
+    with_names = {"loc": arrays["loc"], "scores": arrays["scores"]}
+    answer = task.decode(with_names, SAME)["loc"]
+    check(answer, wanted)
+    assert {each.label.name for each in answer.found} == {"a", "b", "c"}
+    with pytest.raises(InputError, match="anchors"):
+        find_task({}, SIZE, Description(head="anchors")).decode(with_names, SAME)
+    fewer = Description(head="anchors", anchors=({"stride": 16, "sizes": [[20, 20]]},))
+    with pytest.raises(InputError, match=f"{len(anchors)} boxes, and the description 24 anchors"):
+        find_task({}, SIZE, fewer).decode(with_names, SAME)
+
+
+def test_ssd_boxes_are_parts_of_the_input() -> None:
+    corners, scores = draw(8, 200, 2) * 0.7, draw(9, 200, 3)
+    boxes = numpy.concatenate([corners, corners + draw(10, 200, 2) * 0.3], axis=1)
+    scores[:, 0] = 0
+    rows = [(box.astype(float) * [*SIZE, *SIZE], row[1:]) for box, row in zip(boxes, scores)]
+    wanted = [(kind + 1, score, found) for kind, score, found in expected(rows, 0.7, 0.3)]
+    arrays = {"scores": scores[None], "boxes": boxes[None]}
+    task = find_task({name: ("float32", array.shape) for name, array in arrays.items()}, SIZE, Description())
+    assert task and task.head == "ssd"
+    check(task.decode(arrays, SAME)["boxes"], wanted)
+
+
+def test_labels_of_another_number_are_refused() -> None:
+    raw = numpy.full((1, CELLS, 5 + 4), 0.9, numpy.float32)
+    task = find_task({"y": ("float32", raw.shape)}, SIZE, Description(labels=("a", "b")))
+    with pytest.raises(InputError, match="4 classes, but there are 2 labels"):
+        task.decode({"y": raw}, SAME)
+
+
+def test_no_detections() -> None:
+    raw = numpy.zeros((1, 4 + 3, CELLS), numpy.float32)
+    task = find_task({"y": ("float32", raw.shape)}, SIZE, Description())
+    assert task.decode({"y": raw}, SAME)["y"] == Detections(())

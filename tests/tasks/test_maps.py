@@ -1,0 +1,127 @@
+"""Masks, keypoints, depth and images from made outputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import pytest
+
+from imgconv.errors import InputError
+from imgconv.preprocess import Preparation
+from imgconv.tasks import Depth, Description, Picture, Placement, Pose, Segmentation, find_task
+
+SIZE = (32, 24)
+SAME = Placement.of(SIZE, SIZE, Preparation())
+
+
+def decode(arrays: dict[str, Any], placement: Placement = SAME, **said: Any) -> Any:
+    outputs = {name: (str(array.dtype), array.shape) for name, array in arrays.items()}
+    task = find_task(outputs, SIZE, Description(**said))
+    assert task
+    return next(iter(task.decode(arrays, placement).values()))
+
+
+def test_the_largest_logit_is_the_class() -> None:
+    logits = numpy.random.default_rng(0).normal(size=(1, 5, 24, 32)).astype(numpy.float32)
+    found = decode({"y": logits}, labels=tuple("abcde"))
+    assert isinstance(found, Segmentation)
+    for y in range(24):
+        for x in range(32):
+            assert logits[0, found.mask[y, x], y, x] == logits[0, :, y, x].max()
+    shares = found.shares()
+    assert sum(each.score for each in shares) == pytest.approx(1) and {each.name for each in shares} == set("abcde")
+
+
+def test_a_mask_is_enlarged_to_the_picture() -> None:
+    """Half of the input is class 7; a letterbox of 64x24 fills 32x12 of it, a crop shows the middle."""
+    mask = numpy.zeros((1, 24, 32), numpy.int64)
+    mask[:, :, 16:] = 7
+    found = decode({"y": mask}, Placement.of((64, 24), SIZE, Preparation("letterbox")))
+    assert found.mask.shape == (24, 64) and (found.mask[:, :32] == 0).all() and (found.mask[:, 32:] == 7).all()
+    found = decode({"y": mask}, Placement.of((64, 24), SIZE, Preparation("crop")))
+    assert (found.mask[:, :16] == -1).all() and (found.mask[:, 48:] == -1).all()
+    assert (found.mask[:, 16:32] == 0).all() and (found.mask[:, 32:48] == 7).all()
+
+
+def test_one_channel_is_a_mask_if_it_is_said() -> None:
+    logits = numpy.full((1, 1, 24, 32), -3.0, numpy.float32)
+    logits[..., 10:] = 2.0
+    found = decode({"y": logits}, task="segment")
+    assert isinstance(found, Segmentation) and found.mask.sum() == 22 * 24
+    likely = numpy.where(logits > 0, 0.6, 0.4)
+    assert decode({"y": likely}, task="segment").mask.sum() == 22 * 24
+    assert decode({"y": likely}, task="segment", score=0.7).mask.sum() == 0
+    assert isinstance(decode({"y": likely}, task="depth"), Depth)
+    assert isinstance(decode({"y": likely.astype(numpy.float32)}), Picture)
+
+
+def test_masks_of_yolov8() -> None:
+    """Two prototypes, left and right half: a detection over both takes what its coefficients choose, in its box."""
+    cells = 4 * 3 + 2 * 2 + 1
+    columns = numpy.zeros((1, 4 + 2 + 2, cells), numpy.float32)
+    columns[0, :, 3] = 16, 12, 20, 16, 0.1, 0.9, -4, 4
+    prototypes = numpy.zeros((1, 2, 6, 8), numpy.float32)
+    prototypes[0, 0, :, :4] = prototypes[0, 1, :, 4:] = 1
+    answer = decode({"y": columns, "p": prototypes}, Placement.of((64, 48), SIZE, Preparation()))
+    found, = answer.found
+    assert found.box == (12, 8, 52, 40) and found.label.index == 1
+    wanted = numpy.zeros((48, 64), bool)
+    wanted[8:40, 32:52] = True
+    assert (found.mask == wanted).all()
+
+
+def test_heatmaps() -> None:
+    """As in SimpleBaseline: the largest value, a quarter of a step towards its larger neighbour."""
+    maps = numpy.zeros((1, 3, 6, 8), numpy.float32)
+    maps[0, 0, 2, 3], maps[0, 0, 2, 4], maps[0, 0, 1, 3] = 0.9, 0.5, 0.4
+    maps[0, 1, 4, 5], maps[0, 1, 4, 4] = 0.8, 0.1
+    maps[0, 2, 0, 7] = 0.7
+    found = decode({"y": maps}, Placement.of((64, 48), SIZE, Preparation()), head="heatmaps", labels=("a", "b", "c"))
+    assert isinstance(found, Pose) and found.names == ("a", "b", "c")
+    wanted = [(3.25 * 8, 1.75 * 8, 0.9), (4.75 * 8, 4 * 8, 0.8), (7 * 8, 0, 0.7)]
+    assert numpy.array(found.points) == pytest.approx(numpy.array(wanted))
+
+
+def test_simcc() -> None:
+    across, down = numpy.zeros((1, 2, 64), numpy.float32), numpy.zeros((1, 2, 48), numpy.float32)
+    across[0, 0, 21] = down[0, 0, 30] = 0.9
+    across[0, 1, 0], down[0, 1, 47] = 0.5, 0.3
+    found = decode({"x": across, "y": down})
+    assert numpy.array(found.points) == pytest.approx(numpy.array([(10.5, 15, 0.9), (0, 23.5, 0.3)]))
+
+
+def test_depth_keeps_its_unit() -> None:
+    plane = numpy.linspace(-3, 9, 24 * 32, dtype=numpy.float32).reshape(1, 24, 32)
+    found = decode({"y": plane}, task="depth")
+    numpy.testing.assert_allclose(found.values, plane[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said", "named"),
+    [
+        ({"y": (1, 17, 6, 8)}, {"task": "pose"}, "heatmaps"), ({"y": (1, 9)}, {"task": "detect"}, "yolov8"),
+        ({"y": (1, 9)}, {"head": "boxes"}, "use yolox"),
+        ({"y": (1, 9)}, {"head": "scores", "task": "pose"}, "'classify'"),
+    ],
+)
+def test_what_is_not_plain_is_asked_for(arrays: dict[str, Any], said: dict[str, str], named: str) -> None:
+    outputs = {name: ("float32", shape) for name, shape in arrays.items()}
+    with pytest.raises(InputError, match=named):
+        find_task(outputs, SIZE, Description(**said))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "head"),
+    [
+        ((1, 5), "float32", "scores"), ((1, 5, 1, 1), "float16", "scores"), ((5,), "float32", "scores"),
+        ((1, 3, 32, 20), "float32", "image"), ((1, 1, 32, 32), "float16", "image"), ((1, 3, 32, 32), "uint8", "image"),
+        ((1, 3, 7, 7), "float32", None), ((1, 2, 32, 32), "float32", None), ((2, 3, 32, 32), "float32", None),
+        ((1, 10, 4), "float32", None), ((), "float32", None), ((1, 5), "int64", None), ((0, 5), "float32", None),
+        ((1, 21, 24, 32), "float32", "logits"), ((1, 24, 32), "int64", "indices"), ((1, 1, 24, 32), "int32", "indices"),
+        ((1, 17, 6, 8), "float32", None), ((1, 24, 32), "float32", None),
+    ],
+)
+def test_what_shapes_show(shape: tuple[int, ...], dtype: str, head: str | None) -> None:
+    task = find_task({"y": (dtype, shape)}, SIZE, Description())
+    assert (task.head if task else None) == head
