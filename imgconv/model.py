@@ -24,6 +24,7 @@ from imgconv.running.stream import Stream, check_states
 from imgconv.stored.compiled_file import SavedModel, save_model
 from imgconv.stored.precision_file import read_precision_file
 from imgconv.stored.tuning import Database, open_beside
+from imgconv.tasks.description import description_beside
 
 if TYPE_CHECKING:
     from imgconv.cl.transfer import Memory, Queue
@@ -226,8 +227,8 @@ class Model:
         `imgconv devices --json`, names of running.description.known_devices(), or DeviceInfos. Raises InputError for a
         wrong description or a file that cannot be written, and what `run` raises.
         """
-        last, tuning = self._last, self._source.tuning if isinstance(self._source, Source) else None
-        save_model(path, last.graph, last.config, plans_to_save(last, self.device, targets, tuning))
+        plans = plans_to_save(self._last, self.device, targets, self._source.tuning)
+        save_model(path, self._last.graph, self._last.config, plans, self._source.description)
 
     def __call__(self, array: Any) -> Any:
         """The only output for the only input, model(array); a dict of the outputs if there are several.
@@ -364,7 +365,10 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
     config = read_config(file.float16 if file else float16, settings.native_explog, settings.max_image, chosen)
     info = device if isinstance(device, DeviceInfo) else select(config.device)
     database = open_beside(model) if settings.tuning is None else Database(settings.tuning)
-    return Source(model, settings.shapes, config, info, open_device(info), settings.progress, file, database)
+    about = description_beside(model) if isinstance(model, (str, os.PathLike)) else ""
+    return Source(
+        model, settings.shapes, config, info, open_device(info), settings.progress, file, database, description=about
+    )
 
 
 def _open_saved(saved: SavedModel, path: str, settings: Settings) -> SavedSource:

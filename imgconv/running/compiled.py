@@ -97,7 +97,7 @@ class Source:
 
     model: a Graph, a path or an onnx ModelProto; shapes and precision: as given to `load`; tuning: measurements of
     devices; picture: the preparation of a picture before the model, on the device; packings: those of the weights of
-    the plans made so far.
+    the plans made so far; description: what the outputs mean, for the compiled file.
     """
 
     model: Union[Graph, OnnxModel]
@@ -110,6 +110,7 @@ class Source:
     tuning: Database | None = None
     picture: PictureStage | None = None
     packings: Packings = field(default_factory=dict)
+    description: str = ""
 
     @property
     def is_fixed(self) -> bool:
@@ -172,10 +173,16 @@ class SavedSource:
     info: DeviceInfo
     context: Context
     progress: Progress | None
+    tuning: Database | None = None
 
     @property
     def shapes(self) -> Shapes:
         return {}
+
+    @property
+    def description(self) -> str:
+        """What the outputs mean, as JSON."""
+        return self.saved.description
 
     @property
     def is_fixed(self) -> bool:

@@ -53,8 +53,10 @@ class PlanFor:
     binaries: tuple[bytes, ...] = ()
 
 
-def save_model(path: str | os.PathLike[str], graph: Graph, config: Config, plans: Sequence[PlanFor]) -> None:
-    """Writes a compiled model, whole or not at all. Raises InputError."""
+def save_model(
+    path: str | os.PathLike[str], graph: Graph, config: Config, plans: Sequence[PlanFor], description: str = ""
+) -> None:
+    """Writes a compiled model, whole or not at all. description: JSON, see imgconv.tasks. Raises InputError."""
     blobs = BlobWriter()
     made = [
         plan_values(each.plan, blobs, each.binaries) | {"device": each.device, "target": _target_values(each.target)}
@@ -62,7 +64,7 @@ def save_model(path: str | os.PathLike[str], graph: Graph, config: Config, plans
     ]
     values = {
         "needs": NEEDS, "written_by": VERSION, "config": _config_values(config), "graph": graph_values(graph, blobs),
-        "plans": made, "blobs": list(map(vars, places_of(blobs.parts))),
+        "plans": made, "blobs": list(map(vars, places_of(blobs.parts))), "description": description,
     }
     write_container(path, schema().pack(values), blobs.parts)
 
@@ -102,6 +104,11 @@ class SavedModel:
     def inputs(self) -> dict[str, tuple[str, list[int | str] | None]]:
         """dtype and shape of every input, as imgconv.onnx_import.declared_inputs gives them."""
         return self._read(lambda: {v.name: (v.dtype, list(v.shape)) for v in self.table.graph.inputs})
+
+    @property
+    def description(self) -> str:
+        """What the outputs mean, as JSON; "" if nobody said it."""
+        return self._read(lambda: str(self.table.description or ""))
 
     def plan_for(self, device: str, target: Target) -> PlanFor | None:
         """The plan that was made for this kind of device and these kernels, with its weights; None if there is none.

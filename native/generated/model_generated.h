@@ -3420,7 +3420,8 @@ struct Model FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_CONFIG = 8,
     VT_GRAPH = 10,
     VT_PLANS = 12,
-    VT_BLOBS = 14
+    VT_BLOBS = 14,
+    VT_DESCRIPTION = 16
   };
   uint32_t needs() const {
     return GetField<uint32_t>(VT_NEEDS, 0);
@@ -3440,6 +3441,9 @@ struct Model FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Blob>> *blobs() const {
     return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Blob>> *>(VT_BLOBS);
   }
+  const flatbuffers::String *description() const {
+    return GetPointer<const flatbuffers::String *>(VT_DESCRIPTION);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_NEEDS, 4) &&
@@ -3455,6 +3459,8 @@ struct Model FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyOffset(verifier, VT_BLOBS) &&
            verifier.VerifyVector(blobs()) &&
            verifier.VerifyVectorOfTables(blobs()) &&
+           VerifyOffset(verifier, VT_DESCRIPTION) &&
+           verifier.VerifyString(description()) &&
            verifier.EndTable();
   }
 };
@@ -3481,6 +3487,9 @@ struct ModelBuilder {
   void add_blobs(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Blob>>> blobs) {
     fbb_.AddOffset(Model::VT_BLOBS, blobs);
   }
+  void add_description(flatbuffers::Offset<flatbuffers::String> description) {
+    fbb_.AddOffset(Model::VT_DESCRIPTION, description);
+  }
   explicit ModelBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -3499,8 +3508,10 @@ inline flatbuffers::Offset<Model> CreateModel(
     flatbuffers::Offset<imgconv::stored::Config> config = 0,
     flatbuffers::Offset<imgconv::stored::Graph> graph = 0,
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Plan>>> plans = 0,
-    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Blob>>> blobs = 0) {
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Blob>>> blobs = 0,
+    flatbuffers::Offset<flatbuffers::String> description = 0) {
   ModelBuilder builder_(_fbb);
+  builder_.add_description(description);
   builder_.add_blobs(blobs);
   builder_.add_plans(plans);
   builder_.add_graph(graph);
@@ -3517,10 +3528,12 @@ inline flatbuffers::Offset<Model> CreateModelDirect(
     flatbuffers::Offset<imgconv::stored::Config> config = 0,
     flatbuffers::Offset<imgconv::stored::Graph> graph = 0,
     const std::vector<flatbuffers::Offset<imgconv::stored::Plan>> *plans = nullptr,
-    const std::vector<flatbuffers::Offset<imgconv::stored::Blob>> *blobs = nullptr) {
+    const std::vector<flatbuffers::Offset<imgconv::stored::Blob>> *blobs = nullptr,
+    const char *description = nullptr) {
   auto written_by__ = written_by ? _fbb.CreateString(written_by) : 0;
   auto plans__ = plans ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Plan>>(*plans) : 0;
   auto blobs__ = blobs ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Blob>>(*blobs) : 0;
+  auto description__ = description ? _fbb.CreateString(description) : 0;
   return imgconv::stored::CreateModel(
       _fbb,
       needs,
@@ -3528,7 +3541,8 @@ inline flatbuffers::Offset<Model> CreateModelDirect(
       config,
       graph,
       plans__,
-      blobs__);
+      blobs__,
+      description__);
 }
 
 inline const imgconv::stored::Model *GetModel(const void *buf) {

@@ -43,6 +43,13 @@ def same(found: Any, expected: Any) -> bool:
     return type(found) is type(expected) and found == expected
 
 
+def test_a_description_is_kept(tmp_path: Path) -> None:
+    graph, plan = saved(tmp_path / "without", CASES[0])
+    save_model(tmp_path / "with", graph, CONFIG, [PlanFor(plan, "d", DEVICES["cpu"])], '{"task": "pose"}')
+    assert SavedModel.open(tmp_path / "without").description == ""
+    assert SavedModel.open(tmp_path / "with").description == '{"task": "pose"}'
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_what_is_saved_is_read(case: Case, tmp_path: Path) -> None:
     graph, plan = saved(tmp_path / "m", case)
