@@ -36,7 +36,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
 # Who may import what from outside, by the first parts of their names.
 DOORS = {
     "pyopencl": {"cl"}, "platformdirs": {"cl"}, "onnx": {"onnx_import", "onnx_export", "onnx_backend", "reports"},
-    "onnxruntime": {"reports"},
+    "onnxruntime": {"reports"}, "av": {"pictures"},
 }
 ENVIRONMENT_READERS = {"config", "cl.device", "cl.drivers"}
 

@@ -112,26 +112,29 @@ def shown(dimensions: Sequence[int | str] | None) -> str:
 
 
 def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments for the preparation of a picture, and arrays for the other inputs."""
+    """Arguments for the preparation of a picture, and arrays for the other inputs.
+
+    What is not given is None: the description beside the model says it, then its head, then Preparation's default.
+    """
     before = parser.add_argument_group("preparing a picture")
     before.add_argument(
-        "--resize", choices=RESIZES, default="stretch",
+        "--resize", choices=RESIZES,
         help="stretch: fill the model's size (default); crop: cover it, keep the middle; letterbox: fit in, top left",
     )
     before.add_argument(
-        "--crop", type=number, default=1.0, metavar="PART",
+        "--crop", type=number, metavar="PART",
         help="the part of each side that --resize crop keeps: 0.875 resizes to 256 and keeps 224 (default: 1)",
     )
     before.add_argument(
-        "--filter", choices=FILTERS, default="antialias",
+        "--filter", choices=FILTERS,
         help="antialias: weigh all pixels that fall into one with a triangle (default), area: all alike, bicubic: with "
         "a cubic; bilinear: the four nearest only, as OpenCV does",
     )
-    before.add_argument("--pad", type=int, default=114, metavar="PIXEL", help="fills a letterbox (default: 114)")
+    before.add_argument("--pad", type=int, metavar="PIXEL", help="fills a letterbox (default: 114)")
     before.add_argument("--order", choices=ORDERS, help="channels (default: rgb, or y, the luma, if there is one)")
-    before.add_argument("--scale", type=number, default=1.0, help="a number or a fraction such as 1/255 (default: 1)")
-    before.add_argument("--mean", type=numbers, default=(0.0,), metavar="MEAN", help="one value, or three: 104,117,123")
-    before.add_argument("--std", type=numbers, default=(1.0,), metavar="STD", help="one value, or three")
+    before.add_argument("--scale", type=number, help="a number or a fraction such as 1/255 (default: 1)")
+    before.add_argument("--mean", type=numbers, metavar="MEAN", help="one value, or three: 104,117,123 (default: 0)")
+    before.add_argument("--std", type=numbers, metavar="STD", help="one value, or three (default: 1)")
     before.add_argument(
         "--input", type=named, action="append", default=[], metavar="NAME=FILE.npy", help="the array of another input"
     )

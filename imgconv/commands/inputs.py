@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy
 from PIL import Image
@@ -15,18 +16,20 @@ from imgconv.commands.arguments import check_sizes, read_shapes, shown
 from imgconv.errors import InputError
 from imgconv.files.container import is_container
 from imgconv.files.disk import check_regular
-from imgconv.pictures.device import PICTURE
-from imgconv.pictures.preparation import Order, PictureInput, Preparation, picture_inputs
+from imgconv.pictures.preparation import PictureInput, Preparation, picture_inputs
 from imgconv.preprocess import input_array, read_picture
 from imgconv.stored.compiled_file import SavedModel
+from imgconv.tasks import Description, description_beside, read_description
+
+ASKED = ("resize", "crop", "filter", "order", "scale", "mean", "std", "pad")  # options that are fields of a Preparation
 
 
 @dataclass(frozen=True)
 class GivenInputs:
     """The inputs of the command line, checked as far as possible without compiling the model.
 
-    target: the input that takes the pictures; arrays and shapes: those of the other inputs; missing: the inputs that
-    have neither.
+    target: the input that takes the pictures; preparation: that of the description and the command line; arrays and
+    shapes: those of the other inputs; missing: the inputs that have neither; description: the one beside the model.
     """
 
     target: PictureInput | None
@@ -34,17 +37,7 @@ class GivenInputs:
     arrays: Arrays
     shapes: Shapes
     missing: Declared
-
-    def for_model(self, path: str, picture: Image.Image | None) -> tuple[dict[str, Array], Shapes]:
-        """All arrays, and the shapes to load the file with. The host prepares the picture for a compiled file."""
-        if picture and not is_container(path):
-            return self.with_pixels(picture)
-        return self.with_picture(picture)
-
-    def with_pixels(self, picture: Image.Image) -> tuple[dict[str, Array], Shapes]:
-        """All arrays for a model that takes the picture's pixels unchanged, and the shapes to load it with."""
-        pixels = numpy.asarray(picture)
-        return {**self.arrays, PICTURE: pixels}, {**self.shapes, PICTURE: pixels.shape}
+    description: Description
 
     def with_picture(self, picture: Image.Image | None) -> tuple[dict[str, Array], Shapes]:
         """All arrays, the picture prepared on the host, and the shapes to load the model with."""
@@ -64,6 +57,12 @@ def declared_of(model: str) -> Declared:
     return declared_inputs(model)
 
 
+def description_of(model: str) -> Description:
+    """The description beside an ONNX file, or in a compiled one. Raises ModelError, InputError."""
+    text = SavedModel.open(model).description if is_container(model) else description_beside(model)
+    return read_description(text, f"the description of {model!r}") if text else Description()
+
+
 def read_given(options: argparse.Namespace) -> GivenInputs:
     """Reads --input and --shape, and finds the input for options.pictures. Raises ModelError, InputError."""
     declared = declared_of(options.model)
@@ -77,7 +76,9 @@ def read_given(options: argparse.Namespace) -> GivenInputs:
     target = find_target(declared, shapes, arrays) if options.pictures else None
     given = {*arrays, *([target.name] if target else [])}
     missing = {name: declaration for name, declaration in declared.items() if name not in given}
-    return GivenInputs(target, read_preparation(options, target), arrays, shapes, missing)
+    description = description_of(options.model)
+    preparation = read_preparation(options, target, description.preparation)
+    return GivenInputs(target, preparation, arrays, shapes, missing, description)
 
 
 def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[list[dict[str, Array]], Shapes]:
@@ -130,16 +131,19 @@ def find_target(declared: Declared, shapes: Shapes, arrays: Arrays) -> PictureIn
     raise InputError(f"{problem}: {listed}; give the others as arrays, with --input NAME=FILE.npy")
 
 
-def read_preparation(options: argparse.Namespace, target: PictureInput | None) -> Preparation:
-    """The Preparation of --resize, --order and so on. Raises InputError if the model has other channels."""
-    order: Order = options.order or ("y" if target and target.channels == 1 else "rgb")
-    preparation = Preparation(
-        options.resize, options.filter, order, options.scale, options.mean, options.std, options.pad,
-        crop=options.crop,
-    )
+def read_preparation(
+    options: argparse.Namespace, target: PictureInput | None, described: Mapping[str, Any]
+) -> Preparation:
+    """The Preparation of --resize, --order and so on, else of `described`, fields of a Preparation.
+
+    Raises InputError if the model has other channels.
+    """
+    asked = {name: value for name in ASKED if (value := getattr(options, name)) is not None}
+    one = target is not None and target.channels == 1
+    preparation = Preparation(**{"order": "y" if one else "rgb", **described, **asked})
     if target and target.channels not in (None, preparation.channels):
         problem = f"input {target.name!r} is {shown(target.dimensions)}"
-        raise InputError(f"--order {order} gives {preparation.channels} channels; {problem}")
+        raise InputError(f"--order {preparation.order} gives {preparation.channels} channels; {problem}")
     return preparation
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import IO
 
 import numpy
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -16,23 +17,32 @@ from imgconv.pictures.preparation import Order, PictureInput, Preparation, Size,
 
 def read_picture(path: str | os.PathLike[str]) -> Image.Image:
     """The picture in a file as RGB, rotated as its EXIF data says. Raises InputError with the file's name."""
+    name = os.fspath(path)
     try:
         check_regular(path)
-        with Image.open(path) as image:
-            upright = ImageOps.exif_transpose(image)
-            if upright.mode.startswith("I;16"):
-                return Image.fromarray((numpy.asarray(upright) // 257).astype(numpy.uint8)).convert("RGB")
-            if upright.mode in ("I", "F"):
-                raise InputError(f"picture {os.fspath(path)!r} has 32 bits a pixel; save it with 8 or 16")
-            return upright.convert("RGB")
+    except OSError as error:
+        raise InputError(f"cannot read picture {name!r}: {error.strerror or error}") from error
+    return upright(name, name)
+
+
+def upright(name: str, source: str | IO[bytes]) -> Image.Image:
+    """The picture in a file or a stream of bytes, as `read_picture` gives it. Raises InputError with the name."""
+    try:
+        with Image.open(source) as image:
+            turned = ImageOps.exif_transpose(image)
+            if turned.mode.startswith("I;16"):
+                return Image.fromarray((numpy.asarray(turned) // 257).astype(numpy.uint8)).convert("RGB")
+            if turned.mode in ("I", "F"):
+                raise InputError(f"picture {name!r} has 32 bits a pixel; save it with 8 or 16")
+            return turned.convert("RGB")
     except UnidentifiedImageError as error:
-        raise InputError(f"{os.fspath(path)!r} is not a picture that Pillow can read") from error
+        raise InputError(f"{name!r} is not a picture that Pillow can read") from error
     except InputError:
         raise
     # Pillow's decoders raise almost any error on a broken file: SyntaxError, ValueError, struct.error, zlib.error ...
     except Exception as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise InputError(f"cannot read picture {os.fspath(path)!r}: {reason}") from error
+        raise InputError(f"cannot read picture {name!r}: {reason}") from error
 
 
 def resized(picture: Image.Image, size: Size, preparation: Preparation) -> Image.Image:

@@ -26,14 +26,15 @@ def console() -> Console:
 
 def print_json(content: object) -> None:
     """Prints JSON on stdout; NaN and infinity, which JSON lacks, become null."""
-    print(json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False))
+    print(json.dumps(finite(content), indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def _finite(content: object) -> object:
+def finite(content: object) -> object:
+    """Plain data without NaN and infinity, which JSON lacks: they are None."""
     if isinstance(content, dict):
-        return {key: _finite(value) for key, value in content.items()}
+        return {key: finite(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):
-        return [_finite(value) for value in content]
+        return [finite(value) for value in content]
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 

@@ -38,9 +38,9 @@ def test_classes_by_name(imgconv: Command, device: DeviceInfo) -> None:
     assert found == [(name, name) for name in COLORS]
     status, out, _ = imgconv(*command, "--json")
     results = json.loads(out)["results"]
-    assert [each["outputs"]["y"]["top"][0]["label"] for each in results] == list(COLORS)
+    assert [each["answers"]["y"]["classes"][0]["label"] for each in results] == list(COLORS)
     assert results[0]["picture"] == "red.png" and results[0]["size"] == [20, 16]
-    assert len(results[0]["outputs"]["y"]["top"]) == 3
+    assert len(results[0]["answers"]["y"]["classes"]) == 3 and results[0]["task"] == "classify"
 
 
 def test_pictures_of_several_sizes_and_each_filter(imgconv: Command, device: DeviceInfo) -> None:
@@ -69,7 +69,7 @@ def test_an_input_may_be_called_picture(imgconv: Command, device: DeviceInfo) ->
 
 
 def scores_of(result: dict[str, Any]) -> dict[int, float]:
-    return {each["index"]: each["score"] for each in result["outputs"]["y"]["top"]}
+    return {each["index"]: each["score"] for each in result["answers"]["y"]["classes"]}
 
 
 def test_order_mean_and_std(imgconv: Command, device: DeviceInfo) -> None:
@@ -77,8 +77,7 @@ def test_order_mean_and_std(imgconv: Command, device: DeviceInfo) -> None:
     write_picture("a.png", (10, 20, 30))
     command = ("run", "means.onnx", "a.png", "--device", device.index, "--order", "bgr", "--mean", "30,10,0", "--json")
     _, out, _ = imgconv(*command, "--std", 2)
-    scores = {each["index"]: each["score"] for each in json.loads(out)["results"][0]["outputs"]["y"]["top"]}
-    assert scores == pytest.approx({0: 0, 1: 5, 2: 5}, abs=1e-4)
+    assert scores_of(json.loads(out)["results"][0]) == pytest.approx({0: 0, 1: 5, 2: 5}, abs=1e-4)
 
 
 @pytest.mark.parametrize("resize", ["stretch", "crop", "letterbox"])
@@ -201,7 +200,7 @@ def test_compile_and_run_what_was_compiled(
     assert status == 0 and "means.imgconv" in out, err
     expected = json.loads(imgconv("run", "means.onnx", "a.png", "--json")[1])["results"]
     found = json.loads(imgconv("run", "means.imgconv", "a.png", "--json")[1])["results"]
-    assert [each["outputs"] for each in found] == [each["outputs"] for each in expected]
+    assert [each["answers"] for each in found] == [each["answers"] for each in expected]
     plan = json.loads(imgconv("inspect", "means.imgconv", "--json")[1])
     assert plan["launches"] == json.loads(imgconv("inspect", "means.onnx", "--json")[1])["launches"]
     written = json.loads(imgconv("compile", "means.onnx", "-o", "other.imgconv", "--json")[1])

@@ -15,7 +15,6 @@ from imgconv.errors import InputError
 from imgconv.pictures.preparation import picture_inputs, placed
 from imgconv.preprocess import FILTERS, RESIZES, Preparation, guess_range, letterbox_scale, read_picture, resized
 from imgconv.preprocess import save_picture, to_array, to_picture, with_color
-from imgconv.reports.results import ImageOutput, Scores, Summary, interpret, read_labels
 
 
 def picture(width: int, height: int) -> Image.Image:
@@ -224,59 +223,3 @@ def test_color_is_added_to_luma() -> None:
 def test_a_mask_takes_no_picture() -> None:
     declared = {"x": ("float32", [1, 3, 8, 8]), "mask": ("bool", [1, 1, 8, 8]), "bytes": ("uint8", [1, 8, 8, 3])}
     assert [target.name for target in picture_inputs(declared, {})] == ["x", "bytes"]
-
-
-# What an output shows
-
-
-def test_scores_of_any_shape() -> None:
-    for shape in ((5,), (1, 5), (1, 5, 1, 1)):
-        array = numpy.array([0.1, 0.4, 0.05, 0.4, 0.05], numpy.float32).reshape(shape)
-        result = interpret("y", array, 2, ("a", "b", "c", "d", "e"))
-        assert isinstance(result, Scores)
-        assert [(s.index, s.label) for s in result.top] == [(1, "b"), (3, "d")]
-
-
-def test_labels_must_fit() -> None:
-    with pytest.raises(InputError, match="5 scores.*2 labels"):
-        interpret("y", numpy.zeros((1, 5), numpy.float32), 2, ("a", "b"))
-
-
-@pytest.mark.parametrize(
-    ("shape", "dtype", "kind"),
-    [
-        ((1, 3, 32, 20), "float32", ImageOutput), ((1, 1, 32, 32), "float16", ImageOutput),
-        ((1, 3, 32, 32), "uint8", ImageOutput), ((1, 3, 7, 7), "float32", Summary),
-        ((1, 2, 32, 32), "float32", Summary), ((2, 3, 32, 32), "float32", Summary),
-        ((1, 10, 4), "float32", Summary), ((), "float32", Summary),
-        ((1, 5), "int64", Summary), ((0, 5), "float32", Summary),
-    ],
-)
-def test_kind_follows_from_shape(shape: tuple[int, ...], dtype: str, kind: type) -> None:
-    assert isinstance(interpret("y", numpy.zeros(shape, dtype), 5), kind)
-
-
-def test_summary_counts_what_is_not_finite() -> None:
-    array = numpy.array([[1.0, numpy.nan], [3.0, numpy.inf]], numpy.float32)
-    assert interpret("y", array, 5) == Summary(1, 3, 2, 2)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("cat\ndog\n", ("cat", "dog")), ("0,cat\n1,dog, hound\n\n", ("cat", "dog, hound")),
-        ("0: cat\n1: dog", ("cat", "dog")), ("0\n1\n2", ("0", "1", "2")), ("1 cat\n2 dog", ("1 cat", "2 dog")),
-        ("cat\n1 dog", ("cat", "1 dog")),
-    ],
-)
-def test_label_files(tmp_path: Path, text: str, expected: tuple[str, ...]) -> None:
-    (tmp_path / "labels.txt").write_text(text)
-    assert read_labels(tmp_path / "labels.txt") == expected
-
-
-def test_unreadable_labels_are_named(tmp_path: Path) -> None:
-    (tmp_path / "empty.txt").write_text("\n")
-    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
-    for name in ("empty.txt", "binary.txt", "none.txt"):
-        with pytest.raises(InputError, match=name):
-            read_labels(tmp_path / name)

@@ -1,0 +1,75 @@
+"""The file of --jsonl: a line for each picture as it is done, from which a run that was broken off goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from imgconv.errors import InputError
+from imgconv.files.disk import check_regular
+from imgconv.reports.terminal import finite
+
+
+class Journal:
+    """Lines of JSON, each with the "model" and the "picture".
+
+        journal = Journal("results.jsonl", "squeezenet.onnx")
+        journal.pictures()                  # {"a.jpg"}: they have a line
+        journal.add({"picture": "b.jpg"})
+    """
+
+    def __init__(self, path: str, model: str) -> None:
+        """Opens or makes the file; a last line that was broken off is removed. Raises InputError."""
+        self._path, self._model = path, model
+        self._file: IO[bytes]
+        try:
+            if Path(path).exists():
+                check_regular(path)
+            self._file = open(path, "ab+")
+            self._file.seek(0)
+            text = self._file.read()
+            whole = text[: text.rfind(b"\n") + 1]
+            self.lines = [self._read(number, line) for number, line in enumerate(whole.splitlines(), 1)]
+            self._remove_broken(text[len(whole) :], len(whole))
+        except OSError as error:
+            raise InputError(f"cannot write {path!r}: {error.strerror or error}") from error
+
+    def _remove_broken(self, rest: bytes, start: int) -> None:
+        """Removes what follows the last whole line, if it is the beginning of a line of this model."""
+        usual = json.dumps({"model": self._model}, ensure_ascii=False).encode()[:-1]
+        if not (rest.startswith(usual) or usual.startswith(rest)):
+            raise InputError(f"the end of {self._path!r} is no result of imgconv run: choose another file")
+        self._file.truncate(start)
+
+    def _read(self, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            content = json.loads(line)
+            model, _ = content["model"], content["picture"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"line {number} of {self._path!r} is no result of imgconv run: choose another file") from (
+                error
+            )
+        if model != self._model:
+            raise InputError(f"{self._path!r} has results of {model!r}, not of {self._model!r}: choose another file")
+        return dict(content)
+
+    def pictures(self) -> set[str]:
+        """The names of the pictures that have a line, those that cannot be read too."""
+        return {str(line["picture"]) for line in self.lines}
+
+    def add(self, result: Mapping[str, Any]) -> None:
+        """Writes a line. Raises InputError."""
+        line = {"model": self._model, **result}
+        self.lines.append(line)
+        try:
+            self._file.write(json.dumps(finite(line), ensure_ascii=False, allow_nan=False).encode() + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise InputError(f"cannot write {os.fspath(self._path)!r}: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()

@@ -1,0 +1,163 @@
+"""What one picture gave: as text, as JSON, and as the files of --output and --save."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy
+from PIL import Image
+
+from imgconv.arrays import Arrays
+from imgconv.files.disk import written_whole
+from imgconv.pictures.host import save_picture, with_color
+from imgconv.pictures.preparation import Order
+from imgconv.reports import terminal
+from imgconv.reports.results import summarize
+from imgconv.tasks import Answer, Answers, Classes, Depth, Detections, Picture, Pose, Segmentation, draw
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run: the outputs by name, their answers, the written files. picture: "" if there is none.
+
+    task: "" if it is not known; error: why the picture gave nothing.
+    """
+
+    picture: str
+    size: tuple[int, int] = (0, 0)
+    seconds: float = 0.0
+    task: str = ""
+    outputs: Arrays = field(default_factory=dict)
+    answers: Answers = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    error: str = ""
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    """Everything that print_outcome shows, as plain data."""
+    named = {"picture": outcome.picture, "size": outcome.size} if outcome.picture else {}
+    if outcome.error:
+        return {"picture": outcome.picture, "error": outcome.error}
+    answers = {name: answer.as_json() for name, answer in outcome.answers.items()}
+    outputs = {}
+    for name, array in outcome.outputs.items():
+        found = {"shape": array.shape, "dtype": str(array.dtype), "file": outcome.files.get(name)}
+        outputs[name] = found | ({} if name in answers else asdict(summarize(array))) | _not_finite(array)
+    return {
+        **named, "seconds": outcome.seconds, "task": outcome.task or None, "answers": answers, "outputs": outputs,
+        "arrays_file": outcome.files.get(""),
+    }
+
+
+def _not_finite(array: Any) -> dict[str, int]:
+    """How many values are NaN or infinite, as "not_finite"."""
+    return {"not_finite": int(array.size - numpy.isfinite(array).sum()) if array.dtype.kind == "f" else 0}
+
+
+def print_outcome(outcome: Outcome, device: str) -> None:
+    """Prints one run's results as text."""
+    console = terminal.console()
+    size = f" {outcome.size[0]}x{outcome.size[1]}," if outcome.picture else ""
+    took = f"{outcome.seconds * 1e3:.1f} ms on {device}"
+    console.print(f"{outcome.picture or 'run'}:{size} {took}", style="bold")
+    for name, array in outcome.outputs.items():
+        shape, answer = "x".join(map(str, array.shape)) or "scalar", outcome.answers.get(name)
+        head, *lines = _answer_lines(answer) if answer else [_spread(array)]
+        console.print(f"  {name} {array.dtype} {shape}: {head}")
+        for line in lines:
+            console.print(f"    {line}".rstrip())
+        wrong = _not_finite(array)["not_finite"]
+        if wrong:
+            console.print(f"    {wrong} of {array.size} values are NaN or infinite", style="red")
+        if name in outcome.files:
+            console.print(f"    written to {outcome.files[name]}")
+    if "" in outcome.files:
+        console.print(f"  all outputs written to {outcome.files['']}")
+
+
+def _spread(array: Any) -> str:
+    found = summarize(array)
+    return f"{found.minimum:.4g} .. {found.maximum:.4g}, mean {found.mean:.4g}"
+
+
+def _answer_lines(answer: Answer) -> Iterator[str]:
+    """An answer in a few words, then a line for each thing in it."""
+    if isinstance(answer, Classes):
+        yield f"scores, best {len(answer.top)}"
+        for label in answer.top:
+            yield f"{label.index:5} {label.score:10.4f}  {label.name}"
+    elif isinstance(answer, Detections):
+        yield f"{len(answer.found)} found"
+        for each in answer.found:
+            box = "{:.0f},{:.0f} .. {:.0f},{:.0f}".format(*each.box)
+            yield f"{each.label.score:6.2f}  {box:22}  {each.label.name or each.label.index}"
+    elif isinstance(answer, Segmentation):
+        shares = answer.shares()
+        yield f"mask of {len(shares)} classes"
+        for label in shares:
+            yield f"{label.score:6.1%}  {label.index if label.index >= 0 else 'not seen'}  {label.name}"
+    elif isinstance(answer, Pose):
+        yield f"{len(answer.points)} points"
+        for number, (x, y, score) in enumerate(answer.points):
+            yield f"{score:6.2f}  {x:.0f},{y:.0f}  {answer.names[number] if number < len(answer.names) else number}"
+    elif isinstance(answer, Depth):
+        yield f"depth, {numpy.nanmin(answer.values):.4g} .. {numpy.nanmax(answer.values):.4g}"
+    else:
+        yield f"image, {_spread(answer.channels_first)}"
+
+
+def drawn(picture: Image.Image | None, answer: Answer, order: Order) -> Image.Image | None:
+    """What --output writes for an answer; a luma image gets the colors of the picture. None without a picture."""
+    if picture is None and not isinstance(answer, (Picture, Depth)):
+        return None
+    image = draw(picture or Image.new("RGB", (1, 1)), answer, order)
+    return with_color(image, picture) if picture and order == "y" and image.mode == "L" else image
+
+
+def save_images(images: Mapping[str, Image.Image], path: str) -> dict[str, str]:
+    """Writes an image for each output; the names of the files by output. Several get the outputs' names."""
+    files = {}
+    for name, image in images.items():
+        files[name] = with_suffix(path, f"-{safe(name)}" if len(images) > 1 else "")
+        save_picture(image, files[name])
+    return files
+
+
+def save_arrays(arrays: Arrays, path: str) -> None:
+    """Writes a .npz file. Raises InputError."""
+    # numpy.savez takes names as keyword arguments, so a name of its own arguments, such as "file", is not allowed.
+    with written_whole(path) as file, zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                numpy.lib.format.write_array(entry, numpy.asarray(array), allow_pickle=False)
+
+
+def path_for(path: str, picture: str, number: int, several: bool, suffix: str) -> str:
+    """The file to write for a picture: in a folder it has the picture's name; of several pictures, its number.
+
+    path_for("out.png", "a.jpg", 2, True, ".png") is "out-2.png", path_for("boxes/", "b/a.jpg", 2, False, ".png")
+    "boxes/a.png". several: whether there are several pictures, or in a folder several of this name.
+    """
+    if is_folder(path):
+        path = os.path.join(path, safe(Path(picture).stem + picture[len(picture.partition("#")[0]) :]) + suffix)
+    return with_suffix(path, f"-{number}") if several else path
+
+
+def is_folder(path: str) -> bool:
+    """Whether it names a folder to write into."""
+    return path.endswith(("/", os.sep)) or os.path.isdir(path)
+
+
+def with_suffix(path: str, suffix: str) -> str:
+    """The path with a suffix before the extension: out.png and -1 make out-1.png."""
+    return str(Path(path).with_stem(Path(path).stem + suffix))
+
+
+def safe(name: str) -> str:
+    """A name, changed so that it can be part of a file's name."""
+    return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)

@@ -1,0 +1,208 @@
+"""One model and the pictures of a command line: each becomes the model's input, and its outputs become an Outcome."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+from PIL import Image
+
+from imgconv.arrays import Array, Arrays, Shapes
+from imgconv.commands.flow import Done, Job
+from imgconv.commands.inputs import GivenInputs, read_preparation
+from imgconv.commands.outcome import Outcome, drawn, is_folder, path_for, save_arrays, save_images
+from imgconv.errors import InputError
+from imgconv.model import Model, Settings, open_source
+from imgconv.pictures.host import input_array, resized
+from imgconv.pictures.preparation import Preparation, Size
+from imgconv.pictures.sources import pictures
+from imgconv.pictures.tiles import Tiling, usual_overlap
+from imgconv.pictures.video import is_video
+from imgconv.running.programs import Progress
+from imgconv.tasks import Description, Picture, Placement, Task, find_task
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """A command line, read and checked as far as possible without compiling the model.
+
+    description: what the outputs mean, as far as it was said; paths: those of the pictures, without folders.
+    """
+
+    options: argparse.Namespace
+    given: GivenInputs
+    description: Description
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A picture to run. position: its number, from 1; name: "" without a picture, and then nothing is read."""
+
+    position: int
+    name: str
+    read: Callable[[], Image.Image] | None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A picture that was read, where it lies in the model's input, and its tiles; or why it was not read."""
+
+    item: Item
+    picture: Image.Image | None = None
+    placement: Placement | None = None
+    tiling: Tiling | None = None
+    error: str = ""
+
+
+def items_of(line: CommandLine) -> Iterator[Item]:
+    """Every picture of the command line; one item without a picture if there is none."""
+    if not line.paths:
+        yield Item(1, "", None)
+    for position, named in enumerate(pictures(line.paths), 1):
+        yield Item(position, named.name, named.read)
+
+
+def opened(items: Iterable[Item]) -> tuple[Size | None, Iterator[Item]]:
+    """The size of the first picture that can be read, and all items; None if there is no such picture."""
+    seen: list[Item] = []
+    waiting = iter(items)
+    for item in waiting:
+        if item.read is None:
+            return None, chain([item], waiting)
+        try:
+            picture = item.read()
+        except InputError as error:
+            seen.append(replace(item, read=partial(_raise, error)))
+            continue
+        return picture.size, chain([*seen, replace(item, read=lambda: picture)], waiting)
+    return None, iter(seen)
+
+
+def _raise(error: InputError) -> Image.Image:
+    raise error
+
+
+def failed_outcome(item: Item) -> Outcome:
+    """The outcome of a picture that cannot be read."""
+    try:
+        assert item.read is not None
+        item.read()
+    except InputError as error:
+        return Outcome(item.name, error=str(error))
+    raise AssertionError(f"{item.name} can be read")
+
+
+class Runner:
+    """A loaded model, and how pictures become its input and its outputs answers."""
+
+    def __init__(self, line: CommandLine, model: Model, task: Task | None, preparation: Preparation) -> None:
+        self.model = model
+        self._line, self._task, self._preparation = line, task, preparation
+        stems = Counter(Path(path).stem for path in line.paths)
+        self._several_named = {stem for stem, count in stems.items() if count > 1}
+        # Whether file names need a number: there are several pictures, or a video.
+        self._several = len(line.paths) > 1 or any(map(is_video, line.paths))
+
+    @staticmethod
+    def load(line: CommandLine, size: Size | None, progress: Progress) -> Runner:
+        """Compiles the model. size: that of the first picture. Raises what imgconv.load raises, and InputError."""
+        options, given = line.options, line.given
+        shapes: Shapes = dict(given.shapes)
+        if given.target and size:
+            shapes = {**shapes, given.target.name: given.target.shape(size, given.preparation.channels)}
+        model = Model(open_source(options.model, Settings(
+            options.device, options.float16, options.native_explog, shapes, options.max_image, progress,
+            options.precision,
+        )))
+        outputs = {name: (value.dtype, value.shape) for name, value in model.outputs.items()}
+        own = given.target.picture_size(size) if given.target and size else (0, 0)
+        task = find_task(outputs, own, line.description)
+        if options.output and task is None:
+            listed = ", ".join(str(value) for value in model.outputs.values())
+            raise InputError(
+                f"--output draws what the outputs show, and that is not plain: {listed}; say it with --task, or write "
+                "the arrays with --save"
+            )
+        described = task.description.preparation if task else line.description.preparation
+        return Runner(line, model, task, read_preparation(options, given.target, described))
+
+    def prepare(self, item: Item) -> Job[Seen]:
+        """Reads a picture and makes the model's input of it; no run if it cannot be read."""
+        given = self._line.given
+        if item.read is None:
+            return Job(Seen(item), [given.arrays])
+        try:
+            picture = item.read()
+        except InputError as error:
+            return Job(Seen(item, error=str(error)), [])
+        assert given.target is not None
+        size = given.target.picture_size(picture.size)
+        tiling = self._tiling(picture.size, size)
+        if tiling is None:
+            array = input_array(picture, given.target, self._preparation)
+            placement = Placement.of(picture.size, size, self._preparation)
+            return Job(Seen(item, picture, placement), [self._inputs(array)])
+        last = given.target.channels_last
+        whole = replace(given.target, dimensions=(1, "", "", given.target.channels or 3) if last else (1, 3, "", ""))
+        array = input_array(picture, whole, self._preparation)
+        placement = Placement.of(picture.size, picture.size, self._preparation)
+        runs = map(self._inputs, tiling.cut(array, (2, 1) if last else (3, 2)))
+        return Job(Seen(item, picture, placement, tiling), runs)
+
+    def _tiling(self, picture: Size, size: Size) -> Tiling | None:
+        """The tiles of a picture: if they are asked for, or an image network takes another size."""
+        overlap, options = self._line.options.tile, self._line.options
+        by_itself = self._task is not None and self._task.name == "image" and self._preparation.resize == "stretch"
+        if picture == size or (overlap is None and (options.resize or not by_itself)):
+            return None
+        if self._preparation.resize != "stretch":
+            raise InputError(f"--tile takes the picture at its own size: leave out resize {self._preparation.resize!r}")
+        return Tiling(picture, size, usual_overlap(size) if overlap in (None, -1) else overlap)
+
+    def _inputs(self, array: Array) -> Arrays:
+        assert self._line.given.target is not None
+        return {**self._line.given.arrays, self._line.given.target.name: array}
+
+    def finish(self, done: Done[Seen]) -> Outcome:
+        """Decodes the outputs and writes the files. Raises InputError."""
+        seen = done.of
+        if seen.error:
+            return Outcome(seen.item.name, error=seen.error)
+        outputs: Arrays = done.outputs[0]
+        if seen.tiling:
+            joined = seen.tiling.join
+            outputs = {name: joined([each[name] for each in done.outputs]) for name in outputs}
+        placement = seen.placement or Placement((0, 0), (0, 0), (1, 1), (0, 0, 1, 1))
+        answers = self._task.decode(outputs, placement) if self._task else {}
+        made = Outcome(
+            seen.item.name, seen.picture.size if seen.picture else (0, 0), done.seconds,
+            self._task.name if self._task else "", outputs, answers,
+        )
+        return replace(made, files=self._save(seen, made))
+
+    def _save(self, seen: Seen, made: Outcome) -> dict[str, str]:
+        """Writes the files of --output and --save; their names by output name, "" for the file of --save."""
+        options, files, target = self._line.options, {}, self._line.given.target
+        if options.output:
+            picture = seen.picture
+            if picture and target and not seen.tiling and any(isinstance(a, Picture) for a in made.answers.values()):
+                # An image shows the part of the picture that the model was given.
+                picture = resized(picture, target.picture_size(picture.size), self._preparation)
+            order = self._preparation.order
+            images = {name: drawn(picture, answer, order) for name, answer in made.answers.items()}
+            shown = {name: image for name, image in images.items() if image is not None}
+            files = save_images(shown, self._path(options.output, seen.item, ".png"))
+        if options.save:
+            files[""] = self._path(options.save, seen.item, ".npz")
+            save_arrays(made.outputs, files[""])
+        return files
+
+    def _path(self, path: str, item: Item, suffix: str) -> str:
+        several = Path(item.name).stem in self._several_named if is_folder(path) else self._several
+        return path_for(path, item.name, item.position, several, suffix)

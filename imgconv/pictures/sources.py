@@ -1,0 +1,78 @@
+"""The pictures that a command line names: files, folders, patterns, videos, cameras, standard input."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+
+from PIL import Image
+
+from imgconv.errors import InputError
+from imgconv.pictures.host import read_picture, upright
+from imgconv.pictures.video import frames, is_video
+
+STANDARD_INPUT = "-"
+
+
+@dataclass(frozen=True)
+class Named:
+    """A picture to read. name: its path, with #NUMBER for a frame of a video, from 0; read: raises InputError."""
+
+    name: str
+    read: Callable[[], Image.Image]
+
+
+def expanded(paths: Sequence[str]) -> list[str]:
+    """The paths of pictures and videos: a folder is the pictures and videos in it and below, sorted; so is a pattern.
+
+    A pattern is a path with *, ? or [] that is no file; ** stands for any folders. Raises InputError for a folder or a
+    pattern without any. Example: expanded(["photos/*.jpg", "-"]).
+    """
+    found: list[str] = []
+    for path in paths:
+        if Path(path).is_dir():
+            inside = sorted(str(each) for each in Path(path).rglob("*") if _is_shown(each))
+            if not inside:
+                raise InputError(f"folder {path!r} holds no picture")
+            found += inside
+        elif glob.has_magic(path) and not os.path.exists(path):
+            matching = sorted(each for each in glob.glob(path, recursive=True) if not os.path.isdir(each))
+            if not matching:
+                raise InputError(f"no file matches {path!r}")
+            found += matching
+        else:
+            found.append(path)
+    return found
+
+
+def _is_shown(path: Path) -> bool:
+    """Whether a file in a folder is a picture or a video, by its suffix."""
+    known = path.suffix.lower() in Image.registered_extensions() or is_video(str(path))
+    return known and path.is_file() and not path.name.startswith(".")
+
+
+def pictures(paths: Sequence[str]) -> Iterator[Named]:
+    """Every picture, and every frame of a video or a camera. paths: as `expanded` gives them. Raises InputError."""
+    for path in paths:
+        if path == STANDARD_INPUT:
+            yield Named(path, _from_standard_input)
+        elif is_video(path):
+            for number, read in frames(path):
+                yield Named(f"{path}#{number}", read)
+        else:
+            yield Named(path, partial(read_picture, path))
+
+
+def _from_standard_input() -> Image.Image:
+    return upright(STANDARD_INPUT, BytesIO(sys.stdin.buffer.read()))
+
+
+def count_of(paths: Sequence[str]) -> int | None:
+    """How many pictures they are; None if that is not known before a video ends."""
+    return None if any(is_video(path) for path in paths) else len(paths)

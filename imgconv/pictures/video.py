@@ -1,0 +1,41 @@
+"""Videos and cameras, read by PyAV, which is an extra: pip install 'imgconv[video]'."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from PIL import Image
+
+from imgconv.errors import InputError, MissingPackageError
+
+SUFFIXES = frozenset(
+    ".3gp .avi .flv .m4v .mkv .mov .mp4 .mpeg .mpg .mts .ogv .ts .webm .wmv .y4m".split()
+)
+CAMERA = re.compile(r"/dev/video\d+")
+
+
+def is_video(path: str) -> bool:
+    """Whether it is a video by its suffix, a camera such as /dev/video0, or an address such as rtsp://host/stream."""
+    return Path(path).suffix.lower() in SUFFIXES or bool(CAMERA.fullmatch(path)) or "://" in path
+
+
+def frames(path: str) -> Iterator[tuple[int, Callable[[], Image.Image]]]:
+    """The frames of a video or camera: the number of each, from 0, and what makes an RGB picture of it.
+
+    Raises InputError if it cannot be read, MissingPackageError without PyAV.
+    """
+    try:
+        import av
+    except ImportError as error:
+        raise MissingPackageError("av", "video", f"reading the video {path!r}") from error
+    try:
+        with av.open(path, format="v4l2" if CAMERA.fullmatch(path) else None) as container:
+            if not container.streams.video:
+                raise InputError(f"{path!r} has no pictures, only sound")
+            container.streams.video[0].thread_type = "AUTO"
+            for number, frame in enumerate(container.decode(video=0)):
+                yield number, frame.to_image
+    except (av.FFmpegError, OSError) as error:
+        raise InputError(f"cannot read video {path!r}: {getattr(error, 'strerror', None) or error}") from error
