@@ -17,7 +17,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(row.split())
     for row in (
         "arrays errors version",
-        "suppression",
+        "limits suppression",
         "cl config files graph",
         "kernels onnx_export tensor",
         "ops passes pictures",
@@ -115,9 +115,9 @@ def test_imports_point_downward(name: str) -> None:
 # What a folder's __init__.py says that a line in it may know: the others of imgconv that it imports.
 KNOWS = {
     "files": {"errors"},
-    "graph": {"arrays"},
+    "graph": {"arrays", "limits"},
     "kernels": {"arrays", "config", "errors", "graph"},
-    "passes": {"arrays", "errors", "graph", "kernels"},
+    "passes": {"arrays", "errors", "graph", "kernels", "limits"},
     "compiling": {"arrays", "config", "errors", "graph", "kernels", "passes"},
     "stored": {"arrays", "compiling", "config", "errors", "files", "graph", "kernels", "version"},
     "pictures": {"arrays", "errors", "files", "graph", "tensor"},

@@ -7,14 +7,17 @@ node's output: floats are rounded, integers wrap around.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 
 import numpy
 
 from imgconv.arrays import Array, Arrays
 from imgconv.graph import expression
 from imgconv.graph.nodes import (
-    Concatenation, Convolution, Gather, Graph, Load, Node, Order, Product, Reduction, ReductionKind, neutral,
+    Concatenation, Convolution, Gather, Graph, Load, Node, Operation, Order, Product, Reduction, ReductionKind,
+    neutral,
 )
+from imgconv.graph.view import Shape, View
 
 _REDUCE: Mapping[str, Callable[..., Array]] = {
     "sum": numpy.sum, "max": numpy.max, "min": numpy.min, "product": numpy.prod
@@ -40,6 +43,17 @@ def evaluate_node(node: Node, arrays: Arrays) -> Array:
         extra = [o.view.evaluate(_wide(arrays[o.value]), o.fill) for o in node.epilogue_operands]
         value = numpy.asarray(expression.evaluate(node.epilogue, [result, *extra]))
         return numpy.broadcast_to(value, node.output.shape).astype(node.output.dtype)
+
+
+def elements_read(operation: Operation, views: Sequence[View], shape: Shape) -> int:
+    """How many elements `evaluate_node` reads, at least one for each output: what its time is proportional to."""
+    if isinstance(operation, Gather):
+        return prod(shape) * len(views)
+    if isinstance(operation, Product):
+        return prod(shape) * views[0].shape[-1]
+    if isinstance(operation, Convolution):
+        return prod(shape) * prod(views[1].shape[2:]) * min(views[1].shape[:2])
+    return sum(prod(view.shape) for view in views)
 
 
 def _end_of_range(kind: ReductionKind, dtype: str) -> float:

@@ -21,10 +21,11 @@ from numpy.typing import ArrayLike
 from imgconv.arrays import Array
 from imgconv.graph import expression
 from imgconv.graph import view
-from imgconv.graph.evaluate import evaluate_node
+from imgconv.graph.evaluate import elements_read, evaluate_node
 from imgconv.graph.expression import Argument, Expression, Literal
 from imgconv.graph.nodes import IDENTITY, Load, Node, Operand, Operation, Product, Reduction, ReductionKind, Value
 from imgconv.graph.view import Shape, View
+from imgconv.limits import budget
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -97,10 +98,19 @@ class Lazy:
         self, shape: Sequence[int], dtype: str, operation: Operation, operands: tuple[Read, ...],
         epilogue: Expression = IDENTITY, epilogue_operands: tuple[Read, ...] = (),
     ) -> Self:
-        """The result of an operation, as a tensor of this class."""
+        """The result of an operation, as a tensor of this class. Raises UnsupportedError if it is too large.
+
+        If it depends on no input, its content is known, unless the host would compute it for too long: then it is
+        computed on the device, as if it depended on one.
+        """
+        shape, reads, left = tuple(int(n) for n in shape), operands + epilogue_operands, budget()
+        left.check_tensor(shape, dtype)
         made = Recorded(operation, operands, epilogue, epilogue_operands, _origin.get())
-        computable = all(r.tensor.is_constant for r in operands + epilogue_operands)
-        return type(self)(tuple(int(n) for n in shape), dtype, recorded=made, computable=computable)
+        computable = all(r.tensor.is_constant for r in reads)
+        if computable:
+            read, size = elements_read(operation, [r.view for r in operands], shape), sum(r.tensor.size for r in reads)
+            computable = left.can_fold(read, prod(shape) * numpy.dtype(dtype).itemsize, size)
+        return type(self)(shape, dtype, recorded=made, computable=computable)
 
     @property
     def rank(self) -> int:

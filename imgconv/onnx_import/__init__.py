@@ -18,6 +18,7 @@ except ModuleNotFoundError as error:
     raise MissingPackageError("onnx", "onnx", "reading an ONNX file") from error
 
 from imgconv.graph.nodes import Graph
+from imgconv.limits import spending
 from imgconv.onnx_import.file import opset_of, opsets_of, prepared, read_file
 from imgconv.onnx_import.inputs import declaration, read_inputs, real_inputs, size_clash, with_content
 from imgconv.onnx_import.scope import UNROLLED_NODES, Scope, Source, needed_steps
@@ -47,7 +48,7 @@ def import_onnx(model: Model, shapes: Shapes | None = None, contents: Arrays | N
         graph = import_onnx("detector.onnx", {"images": (1, 3, 640, 640)})
     """
     file = "" if isinstance(model, onnx.ModelProto) else os.fspath(model)
-    with _naming(file):
+    with _naming(file), spending():
         proto = model if isinstance(model, onnx.ModelProto) else read_file(Path(file))
         return _Importer(prepared(proto), Path(file).parent if file else None, shapes or {}, contents or {}).run()
 

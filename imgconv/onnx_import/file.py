@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import google.protobuf.message  # type: ignore[import-untyped]
@@ -9,14 +10,21 @@ import onnx
 import onnx.checker
 import onnx.defs
 import onnx.inliner
+import onnx.shape_inference
 import onnx.version_converter
 
 from imgconv.errors import ModelError, UnsupportedError
 from imgconv.files.container import MAGIC
 from imgconv.files.disk import check_regular
+from imgconv.limits import budget
 from imgconv.onnx_import.schema import OWN_DOMAINS
 
 OLDEST_OPSET = 7
+# What the onnx package raises for models that it cannot convert or put functions into.
+FAILURES = (
+    RuntimeError, TypeError, ValueError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError,
+    onnx.version_converter.ConvertError,
+)
 
 
 def read_file(path: Path) -> onnx.ModelProto:
@@ -41,10 +49,45 @@ def prepared(proto: onnx.ModelProto) -> onnx.ModelProto:
         proto = _modernised(proto)
     if not proto.functions:
         return proto
+    budget().check_nodes(_nodes_after_inlining(proto))
     try:
         return onnx.inliner.inline_local_functions(proto)
-    except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
+    except FAILURES as error:
         raise UnsupportedError(f"its functions cannot be put in place of their calls: {said(error)}") from error
+
+
+def _nodes_after_inlining(proto: onnx.ModelProto) -> int:
+    """How many nodes the model has with functions in place of their calls. Raises ModelError if one calls itself."""
+    functions = {(f.domain, f.name, f.overload): list(_all_nodes(f.node)) for f in proto.functions}
+    counts: dict[tuple[str, str, str], int] = {}
+    waiting: list[tuple[str, str, str]] = list(functions)
+    entered: set[tuple[str, str, str]] = set()
+    while waiting:
+        key = waiting[-1]
+        inner = {each for each in map(_called, functions[key]) if each in functions}
+        missing = [each for each in inner if each not in counts]
+        if key in counts or not missing:
+            counts.setdefault(key, sum(counts.get(_called(node), 1) for node in functions[key]))
+            waiting.pop()
+        elif key in entered and entered.intersection(missing):
+            raise ModelError(f"the function {key[1]!r} calls itself")
+        else:
+            entered.add(key)
+            waiting += missing
+    return sum(counts.get(_called(node), 1) for node in _all_nodes(proto.graph.node))
+
+
+def _called(node: onnx.NodeProto) -> tuple[str, str, str]:
+    return node.domain, node.op_type, node.overload
+
+
+def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """The nodes and those in their bodies."""
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += [inner for a in node.attribute for g in (a.g, *a.graphs) for inner in g.node]
 
 
 def _modernised(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -56,7 +99,7 @@ def _modernised(proto: onnx.ModelProto) -> onnx.ModelProto:
             raise UnsupportedError(f"{old}: PRelu has another meaning since opset 7", node=node.name)
     try:
         return onnx.version_converter.convert_version(proto, OLDEST_OPSET)
-    except (RuntimeError, ValueError) as error:
+    except FAILURES as error:
         raise UnsupportedError(f"{old}: {said(error)}") from error
 
 

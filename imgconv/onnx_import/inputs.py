@@ -10,6 +10,7 @@ import onnx
 from imgconv.arrays import Array, Shapes
 from imgconv.errors import InputError, ShapeError, UnsupportedError
 from imgconv.graph.view import Shape
+from imgconv.limits import budget
 from imgconv.onnx_import.schema import ELEMENT_TYPES, dtype_name
 from imgconv.tensor import Tensor
 
@@ -37,7 +38,9 @@ def read_inputs(values: Sequence[onnx.ValueInfoProto], shapes: Shapes) -> Iterat
         sizes = {**_sizes_of(name, declared[name][1], given, sizes), **sizes}
     fixed = {name: _given_shape(name, declared[name][1], given) for name, given in whole.items()}
     for name, (dtype, dimensions) in declared.items():
-        yield Tensor.input(name, fixed[name] if name in fixed else _completed(name, dimensions, sizes), dtype)
+        shape = fixed[name] if name in fixed else _completed(name, dimensions, sizes)
+        budget().check_tensor(shape, dtype)
+        yield Tensor.input(name, shape, dtype)
 
 
 def _check_key(key: str, is_shape: bool, inputs: Sequence[str], symbols: Sequence[str]) -> None:

@@ -18,6 +18,8 @@ import onnx.numpy_helper
 from imgconv import ops
 from imgconv.arrays import Array
 from imgconv.errors import ModelError, UnsupportedError
+from imgconv.limits import budget
+from imgconv.onnx_import.external import with_external_data
 from imgconv.onnx_import.file import said
 from imgconv.onnx_import.inputs import real_inputs
 from imgconv.onnx_import.schema import (
@@ -31,6 +33,10 @@ UNROLLED_NODES = 10_000
 NAMED_NODES = 6  # an error message names no more nodes of an operator
 # Its weights are in blocks of 8 or 16 channels, as onnxruntime chose on some machine; files do not say which.
 _BLOCKED = "com.microsoft.nchwc"
+# What an operator's function raises for a node that it cannot take.
+WRONG = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError,
+)
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
 
 
@@ -47,20 +53,22 @@ def needed_steps(
 ) -> tuple[list[Step], set[str]]:
     """(The nodes that an output needs, each after those it reads; the outputs and all names that these nodes read)."""
     needed, found = set(outputs), []
-    for number, node in reversed(_ordered(nodes)):
+    read = [reads(node) for node in nodes]  # once for each: bodies may lie in bodies
+    for number, node in reversed(_ordered(nodes, read)):
         if any(name in needed for name in node.output if name):
-            needed |= reads(node)
+            needed |= read[number]
             found.append(Step(prefix + (node.name or f"{node.op_type}_{number}"), node))
     return found[::-1], needed
 
 
-def _ordered(nodes: Sequence[onnx.NodeProto]) -> list[tuple[int, onnx.NodeProto]]:
+def _ordered(nodes: Sequence[onnx.NodeProto], read: Sequence[set[str]]) -> list[tuple[int, onnx.NodeProto]]:
     """The nodes with their numbers in the file; each after those it reads, else in the file's order.
 
-    ONNX asks files for that order, but onnxruntime takes others. The nodes of a cycle come last.
+    ONNX asks files for that order, but onnxruntime takes others. The nodes of a cycle come last. read: the names that
+    each node reads.
     """
     makers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
-    waits = [{makers[name] for name in reads(node) if name in makers} for node in nodes]
+    waits = [{makers[name] for name in names if name in makers} for names in read]
     if all(number > max(found, default=-1) for number, found in enumerate(waits)):
         return list(enumerate(nodes))
     readers: dict[int, list[int]] = {}
@@ -144,9 +152,10 @@ class Scope:
         self.context.ir_version = source.ir_version
         self.context.opset_imports = {"": self.version}
 
-    def run(self, steps: Iterable[Step], needed: set[str], outputs: Iterable[str]) -> list[Tensor]:
+    def run(self, steps: Sequence[Step], needed: set[str], outputs: Iterable[str]) -> list[Tensor]:
         """Imports the nodes; returns the tensors of the named outputs."""
         self.needed = needed
+        budget().count_nodes(len(steps))
         for step in steps:
             self.add(step)
         made = [(name, self.find(name)) for name in outputs]
@@ -186,6 +195,7 @@ class Scope:
     def add(self, step: Step) -> None:
         """Imports one node and defines its outputs."""
         node = step.proto
+        budget().check_time()
         unknown = [name for name in node.input if name and not self.knows(name)]
         if unknown:
             raise ModelError(f"{node.op_type} reads {unknown[0]!r}, which nothing before it makes", node=step.name)
@@ -203,8 +213,11 @@ class Scope:
             with origin(step.name):
                 made = registered.function(call)
             self.define_all(dict(zip(node.output, [made] if isinstance(made, Tensor) else made)), step.name)
-        except (ValueError, ArithmeticError) as error:
-            raise call.wrong(str(error)) from error
+        except ModelError as error:
+            error.node = error.node or step.name
+            raise
+        except WRONG as error:
+            raise call.wrong(str(error) or type(error).__name__) from error
 
     def expand(self, step: Step, inputs: Sequence[Tensor | None]) -> None:
         """Imports a node whose operator ONNX defines as a function: the function's nodes, in a scope of their own."""
@@ -303,6 +316,8 @@ class Scope:
         """
         found: dict[str, Any] = {}
         for attribute in step.proto.attribute:
+            if attribute.ref_attr_name:
+                raise ModelError(f"{attribute.name} refers to a function's attribute, outside of one", node=step.name)
             value = onnx.helper.get_attribute_value(attribute)
             if isinstance(value, bytes):
                 value = value.decode("utf-8", "replace")
@@ -323,28 +338,15 @@ class Scope:
         if dtype not in ELEMENT_TYPES:
             raise UnsupportedError(f"tensor {tensor.name!r} is of type {dtype}")
         if onnx.external_data_helper.uses_external_data(tensor):
-            tensor = self.with_external_data(tensor)
+            tensor = with_external_data(tensor, self.source.folder)
         try:
             content: Array = onnx.numpy_helper.to_array(tensor)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, MemoryError) as error:
             raise ModelError(f"the content of tensor {tensor.name!r} does not fit its shape: {error}") from error
+        if list(content.shape) != list(tensor.dims):
+            raise ModelError(f"tensor {tensor.name!r} has the shape {list(tensor.dims)}")
+        budget().given_bytes += content.nbytes
         if tensor.data_type != onnx.TensorProto.BFLOAT16:
             return content
         self.source.in_float.setdefault("bfloat16", tensor.name)
         return content.astype(dtype)
-
-    def with_external_data(self, tensor: onnx.TensorProto) -> onnx.TensorProto:
-        location, folder = onnx.external_data_helper.ExternalDataInfo(tensor).location, self.source.folder
-        if folder is None:
-            raise ModelError(f"tensor {tensor.name!r} is in the external file {location!r}: give the model's path")
-        filled = onnx.TensorProto()
-        filled.CopyFrom(tensor)
-        try:
-            onnx.external_data_helper.load_external_data_for_tensor(filled, str(folder))
-        except (OSError, ValueError, onnx.checker.ValidationError) as error:
-            raise ModelError(
-                f"tensor {tensor.name!r} is in the external file {str(folder / location)!r}, which cannot be "
-                f"read: {said(error)}"
-            ) from error
-        filled.data_location = onnx.TensorProto.DEFAULT
-        return filled

@@ -215,9 +215,9 @@ def local_response_normalization(call: Call) -> Tensor:
     if x.rank < 2 or size < 1:
         raise call.wrong(f"size is {size} for input {list(x.shape)}")
     wide, others = x.cast("float32"), x.rank - 2
-    before, after = (size - 1) // 2, size // 2
+    before, after = min((size - 1) // 2, x.shape[1]), min(size // 2, x.shape[1])  # further away is nothing
     pads = [before, *[0] * others, after, *[0] * others]
-    squares = (wide * wide).pool("sum", [size, *[1] * others], pads=pads)
+    squares = (wide * wide).pool("sum", [before + 1 + after, *[1] * others], pads=pads)
     base = squares * (call.number("alpha", 1e-4) / size) + call.number("bias", 1.0)
     return (wide / base ** call.number("beta", 0.75)).cast(x.dtype)
 

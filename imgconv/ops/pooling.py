@@ -47,6 +47,7 @@ def average_pool(call: Call) -> Tensor:
     """The mean of each window, without the padding unless count_include_pad."""
     x = call.input(0)
     window = _window(call, x)
+    call.listed(max(k * n for k, n in zip(window.kernel, window.sizes, strict=True)), "the positions of an axis")
     counts = _counts(window, x.shape[2:], call.flag("count_include_pad"))
     if not counts.all():
         raise call.wrong(f"pads {list(window.pads)} make windows that hold nothing but padding")

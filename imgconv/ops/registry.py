@@ -10,6 +10,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.errors import ConfigError, ContentError, ModelError, UnsupportedError
+from imgconv.limits import MADE_ELEMENTS
 from imgconv.tensor import Tensor
 
 T = TypeVar("T", bound=str)
@@ -101,6 +102,8 @@ class Call:
             inputs = tensor.depends_on()
             names = tuple(sorted({t.name or "" for t in inputs}))
             message = f"{self.op_type}: unsupported: {what} must be constant, but depends on input {', '.join(names)}"
+            if not names:
+                raise self.unsupported(f"{what} must be constant, but takes too long to compute at load")
             if all(t.rank <= 1 for t in inputs):
                 # A shape, pads, scales or a trip count: small enough to load the model again for each content.
                 raise ContentError(message, node=self.node, inputs=names)
@@ -111,6 +114,12 @@ class Call:
         """A constant input as a list of ints; None if it is absent."""
         content = self.constant(position, what)
         return None if content is None else [int(n) for n in numpy.ravel(content)]
+
+    def listed(self, count: int, what: str) -> int:
+        """The count, of elements that the host lists at load. Raises UnsupportedError if they are too many."""
+        if count > MADE_ELEMENTS:
+            raise self.unsupported(f"{what} of {count} elements, more than {MADE_ELEMENTS}")
+        return count
 
     def axis(self, value: int, rank: int) -> int:
         """An axis counted from the front: -1 is rank - 1. Raises ModelError if the tensor has no such axis."""

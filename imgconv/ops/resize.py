@@ -146,6 +146,7 @@ def _resize(call: Call, x: Tensor, axes: Sequence[Axis], method: Method, extrapo
         call.needs_floats(x)
     outside = numpy.zeros((1,) * x.rank, bool)
     for axis in axes:
+        call.listed(axis.after, f"axis {axis.number}")
         crops = method.coordinates == "tf_crop_and_resize"
         if axis.scale == 1 and axis.before == axis.after and not crops:
             continue

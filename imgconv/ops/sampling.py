@@ -97,6 +97,7 @@ def affine_grid(call: Call) -> Tensor:
     count = len(spatial)
     if count not in (2, 3) or theta.shape != (size[0], count, count + 1):
         raise call.wrong(f"theta of {list(theta.shape)} for the size {size}")
+    call.listed(prod(spatial), "a grid")
     steps = [
         numpy.linspace(-1, 1, n) if call.flag("align_corners") else (numpy.arange(n) * 2 + 1) / n - 1 for n in spatial
     ]
@@ -167,6 +168,7 @@ def _samples(
     else:
         known = numpy.ceil(call.known(width, "the regions, where sampling_ratio is 0,")).astype(numpy.float32)
         count, most = Tensor.constant(known), max(int(known.max(initial=1)), 1)
+    call.listed(max(most * bins, most * start.size), "the samples of an axis")
     number = Tensor.constant(numpy.arange(most, dtype=numpy.float32).reshape(1, 1, -1, 1))
     bin_ = Tensor.constant(numpy.arange(bins, dtype=numpy.float32).reshape(1, -1, 1, 1))
     position = (number + 0.5) / count.maximum(1) * width + (bin_ * width + start)
@@ -195,7 +197,7 @@ def max_roi_pool(call: Call) -> Tensor:
     batch = rois.slice(1, 0, 1).reshape(count, 1, 1, 1)
     found = gather(x, View((*shape, x.shape[0]), x.shape, (axes[4], *axes[1:4])), [batch])
     for axis in (3, 2):
-        bins, size = pooled[axis - 2], x.shape[axis]
+        bins, size = call.listed(pooled[axis - 2], "bins"), x.shape[axis]
         start, end = (corners.slice(1, column, column + 1).reshape(count, 1, 1) for column in (4 - axis, 6 - axis))
         length = (end - start + 1).maximum(1)
         number = Tensor.constant(numpy.arange(bins, dtype=numpy.float32).reshape(1, -1, 1))

@@ -86,6 +86,7 @@ def one_hot(call: Call) -> Tensor:
     """on_value at each index along a new axis of length `depth`, off_value elsewhere."""
     indices, depth, values = call.input(0), int(call.required_constant(1, "the depth").item()), call.input(2)
     axis = call.axis(int(call.attribute("axis", -1)), indices.rank + 1)
+    call.listed(depth, "the depth")
     if values.shape != (2,) or depth < 1:
         raise call.wrong(f"a depth of {depth} and values of shape {list(values.shape)}")
     whole = indices.cast("int64")
@@ -140,6 +141,7 @@ def triangle(call: Call) -> Tensor:
     offset = 0 if k is None else int(k.item())
     if x.rank < 2:
         raise call.wrong(f"{list(x.shape)} is no matrix")
+    call.listed(x.shape[-1] * x.shape[-2], "a matrix")
     distance = numpy.arange(x.shape[-1]) - numpy.arange(x.shape[-2])[:, None]
     kept = distance >= offset if call.flag("upper", True) else distance <= offset
     return where(Tensor.constant(kept), x, 0)
@@ -152,6 +154,7 @@ def eye_like(call: Call) -> Tensor:
     if x.rank != 2:
         raise call.wrong(f"{list(x.shape)} is no matrix")
     rows, columns = x.shape
+    call.listed(rows * columns, "a matrix")
     ones = numpy.eye(rows, columns, int(call.attribute("k", 0)))
     return Tensor.constant(ones.astype(call.attribute("dtype", x.dtype)))
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from imgconv.ops.registry import Call
+from imgconv.tensor import EXACT
 
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
@@ -22,10 +23,16 @@ class Window:
 
 
 def read_numbers(call: Call, name: str, count: int, default: int, low: int) -> tuple[int, ...]:
-    """A list attribute with one number per axis. Raises ModelError if one is below `low`."""
+    """A list attribute with one number per axis. Raises ModelError if one is below `low` or larger than any picture."""
     numbers = tuple(call.attribute(name, None) or [default] * count)
     if len(numbers) != count or min(numbers) < low:
         raise call.wrong(f"{name} is {list(numbers)}; it needs {count} numbers, none below {low}")
+    return _bounded(call, name, numbers)
+
+
+def _bounded(call: Call, name: str, numbers: tuple[int, ...]) -> tuple[int, ...]:
+    if max(numbers, default=0) > EXACT:
+        raise call.unsupported(f"{name} {list(numbers)}, more than 2**24: a device counts positions in 32 bits")
     return numbers
 
 
@@ -34,6 +41,7 @@ def read_window(call: Call, spatial: Sequence[int], kernel: Sequence[int]) -> Wi
     count = len(spatial)
     if len(kernel) != count or min(kernel) < 1:
         raise call.wrong(f"kernel_shape is {list(kernel)} for {count} spatial axes")
+    _bounded(call, "kernel_shape", tuple(kernel))
     strides = read_numbers(call, "strides", count, 1, 1)
     dilations = read_numbers(call, "dilations", count, 1, 1)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]

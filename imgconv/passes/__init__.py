@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from imgconv.graph.nodes import Graph
+from imgconv.limits import budget
 from imgconv.passes.concatenations import place_concatenations
 from imgconv.passes.constants import fold_constants
 from imgconv.passes.dead_code import remove_dead_code
@@ -60,6 +61,7 @@ def run_passes(graph: Graph, passes: tuple[Pass, ...] = PIPELINE) -> Graph:
     """The graph after all passes. It is validated after each; the error for an invalid graph names the pass."""
     graph.validate()
     for step in passes:
+        budget().check_time()
         names = graph.inputs, graph.outputs
         try:
             graph = step(graph).validate()

@@ -6,14 +6,17 @@ from dataclasses import replace
 
 import numpy
 
-from imgconv.graph.evaluate import evaluate_node
-from imgconv.graph.nodes import Graph
+from imgconv.graph.evaluate import elements_read, evaluate_node
+from imgconv.graph.nodes import Graph, Node
+from imgconv.limits import budget
 
 SMALL = 1 << 16
 
 
 def fold_constants(graph: Graph) -> Graph:
     """Replace each node that reads only constants by its value, unless the value is much larger than those constants.
+
+    What takes the host too long to compute stays a node too.
 
     A value without elements is a constant too.
 
@@ -27,8 +30,16 @@ def fold_constants(graph: Graph) -> Graph:
             constants[node.output.name] = numpy.empty(node.output.shape, node.output.dtype)
             continue
         known = all(name in constants for name in node.reads)
-        if known and node.output.size <= max(SMALL, 4 * sum(constants[name].size for name in node.reads)):
+        if known and _is_worth_it(node, sum(constants[name].size for name in node.reads)):
             constants[node.output.name] = evaluate_node(node, constants)
         else:
             nodes.append(node)
     return replace(graph, nodes=tuple(nodes), constants=constants)
+
+
+def _is_worth_it(node: Node, known: int) -> bool:
+    """Whether the host computes a node from `known` elements of constants."""
+    if node.output.size > max(SMALL, 4 * known):
+        return False
+    read = elements_read(node.operation, [o.view for o in node.operands], node.output.shape)
+    return budget().can_fold(read, node.output.size * numpy.dtype(node.output.dtype).itemsize, known)

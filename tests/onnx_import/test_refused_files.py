@@ -176,3 +176,19 @@ def test_float64_is_said_if_it_depends_on_an_input(recwarn: pytest.WarningsRecor
     assert not recwarn.list
     with pytest.warns(RuntimeWarning, match=r"float64 \('x' ...\) are computed in float"):
         import_onnx(model_with([1, 3, 4], dtype="float64"))
+
+
+def test_a_reference_to_an_attribute_outside_of_a_function() -> None:
+    model = model_with([3], [node("LeakyRelu", ["x"], ["y"], name="leaky")])
+    model.graph.node[0].attribute.add(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    with pytest.raises(ModelError, match="alpha refers to a function's attribute, outside of one") as caught:
+        import_onnx(model)
+    assert caught.value.node == "leaky"
+
+
+def test_negative_dimensions_of_weights() -> None:
+    """numpy would take -1 for whatever is left."""
+    model = model_with([2], [node("Add", ["x", "w"], ["y"])])
+    model.graph.initializer.add(name="w", data_type=1, dims=[-1, 2], raw_data=bytes(16))
+    with pytest.raises(ModelError, match=r"tensor 'w' has the shape \[-1, 2\]"):
+        import_onnx(model)
