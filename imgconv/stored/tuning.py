@@ -13,11 +13,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from imgconv.compiling.choose import Chooser, CostModel, Request
 from imgconv.config import Config
 from imgconv.errors import ConfigError
-from imgconv.kernels.step import AnyTemplate, Choice, Problem, Specialisation
+from imgconv.kernels.costs import LARGE_GPU
+from imgconv.kernels.step import Choice, Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import TEMPLATES, template_of
 
@@ -65,16 +67,25 @@ class Database:
             raise ConfigError(f"{str(path)!r} is no tuning file: it is no regular file")
         if not new and not self.path.is_file():
             raise ConfigError(f"there is no tuning file {str(path)!r}")
-        empty = not self.path.exists() or not self.path.stat().st_size
+        there = self.path.exists()
         with self._open() as connection:
-            if empty:
-                connection.executescript(SCHEMA)
+            if not there or not self.path.stat().st_size:
+                self._create(connection, remove=not there)
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version != VERSION:
                 raise ConfigError(
                     f"{str(path)!r} is no tuning file, or of version {version} where this imgconv reads {VERSION}: "
                     "take it away and tune again"
                 )
+
+    def _create(self, connection: sqlite3.Connection, remove: bool) -> None:
+        """Makes the table. remove: take the file away if that fails, for example on a full disk."""
+        try:
+            connection.executescript(SCHEMA)
+        except sqlite3.Error:
+            if remove and not self.path.stat().st_size:
+                self.path.unlink()
+            raise
 
     def record(self, device: str, problem: str, measured: Sequence[Measured]) -> None:
         """Adds measurements; if a specialisation has two, the shorter one stays."""
@@ -87,7 +98,7 @@ class Database:
         query = f"SELECT specialisation, seconds FROM measured WHERE device = ? AND {PROBLEM} = ? ORDER BY seconds"
         with self._open() as connection:
             rows = connection.execute(query, (device, problem)).fetchall()
-        return [Measured(made, seconds) for text, seconds in rows if (made := _specialisation(text)) is not None]
+        return [made for text, seconds in rows if (made := _measured(text, seconds)) is not None]
 
     def best(self, device: str) -> dict[str, Measured]:
         """The shortest measurement of every problem on a device."""
@@ -96,8 +107,8 @@ class Database:
             rows = connection.execute(query, (device,)).fetchall()
         found: dict[str, Measured] = {}
         for problem, text, seconds in rows:
-            if problem not in found and (made := _specialisation(text)) is not None:
-                found[problem] = Measured(made, seconds)
+            if problem not in found and (made := _measured(text, seconds)) is not None:
+                found[problem] = made
         return found
 
     def merge(self, other: str | os.PathLike[str]) -> None:
@@ -123,8 +134,10 @@ def default_path(model: str | os.PathLike[str]) -> Path:
 
 def open_beside(model: object) -> Database | None:
     """The measurements beside a model's file, or None."""
-    beside = default_path(model) if isinstance(model, (str, os.PathLike)) else None
-    return Database(beside) if beside is not None and beside.is_file() else None
+    if not isinstance(model, (str, os.PathLike)) or not Path(model).name:
+        return None
+    beside = default_path(model)
+    return Database(beside) if beside.is_file() else None
 
 
 def key(problem: Problem, config: Config, target: Target) -> str:
@@ -145,15 +158,21 @@ class Tuned:
         """The other chooser's choice with the measured specialisation, if there is one."""
         choice = self._otherwise.choose(request)
         found = self._best.get(key(request.problem, request.config, request.target))
-        if choice is None or found is None or not _allowed(request.template, request.problem, found.specialisation):
+        chosen = None if found is None else _candidate(request, found.specialisation)
+        if choice is None or found is None or chosen is None:
             return choice
-        chosen = found.specialisation
         return replace(choice, specialisation=chosen, predicted=request.cost(chosen), seconds=found.seconds)
 
 
-def _allowed(template: AnyTemplate, problem: Problem, chosen: Specialisation) -> bool:
-    """Whether the kernels take it: a row may be of an older imgconv with other specialisations."""
-    return isinstance(chosen, template.specialisation) and template.allowed(problem, chosen)
+def _candidate(request: Request, chosen: Specialisation) -> Specialisation | None:
+    """The candidate of today that a row names, for this device or for one of another size; None if there is none.
+
+    A row may be of an older imgconv with other specialisations, or somebody's who wants a kernel to do harm.
+    """
+    template, problem, target = request.template, request.problem, request.target
+    sizes = (target, replace(target, compute_units=1), replace(target, compute_units=LARGE_GPU))
+    candidates: Iterator[Specialisation] = (c for size in sizes for c in template.candidates(problem, size))
+    return next((c for c in candidates if c == chosen and template.allowed(problem, c)), None)
 
 
 def _text(specialisation: Specialisation) -> str:
@@ -161,9 +180,18 @@ def _text(specialisation: Specialisation) -> str:
     return json.dumps({"kernel": kernel, **asdict(specialisation)}, sort_keys=True)
 
 
-def _specialisation(text: str) -> Specialisation | None:
+def _measured(text: object, seconds: object) -> Measured | None:
+    """What a row says; None if it is not what `record` writes."""
+    try:
+        made = _specialisation(json.loads(text) if isinstance(text, str) else None)
+    except (AttributeError, RecursionError, TypeError, ValueError):
+        return None
+    return Measured(made, seconds) if made is not None and isinstance(seconds, float) and seconds > 0 else None
+
+
+def _specialisation(row: Any) -> Specialisation | None:
     """The specialisation of a row; None for a template or a constant that this imgconv does not have."""
-    content = {name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(text).items()}
+    content = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
     # Older files say whether the input is in local memory too; today's kernels with local weights always have it there.
     if content.pop("staged_input", None) is False and content.get("weights") == "local":
         return None

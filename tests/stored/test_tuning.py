@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from dataclasses import replace
+from dataclasses import astuple, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ from typing import Any
 import pytest
 from graphs import const, target
 
+import imgconv
 from imgconv.cl.device import DeviceInfo
 from imgconv.compiling.choose import Request
 from imgconv.compiling.compiler import Prepared
 from imgconv.config import Config
-from imgconv.errors import ConfigError
+from imgconv.errors import ConfigError, ModelError
 from imgconv.kernels import conv, conv_candidates, matmul
 from imgconv.kernels.step import Choice
 from imgconv.kernels.templates import template_of
@@ -29,6 +31,7 @@ from imgconv.onnx_import import import_onnx
 from imgconv.running.compiled import prepare_for
 from imgconv.running.tuner import ranked
 from imgconv.stored.tuning import Database, Measured, Tuned, default_path, key, open_beside
+from imgconv.stored.tuning import _text as stored_text
 from imgconv.tensor import Tensor, build_graph
 
 ROOT = Path(__file__).parents[2]
@@ -217,6 +220,55 @@ def test_a_file_that_is_there_is_only_read(database: Database) -> None:
         assert Database(database.path).best(HERE) == {NAME: Measured(SLOW, 1e-3)}
         assert time.monotonic() - start < 5
     assert os.stat(database.path).st_mtime_ns == before
+
+
+# What a row may say, of anybody's making: text in place of a specialisation, and other values in one.
+TEXTS = ["", "[]", "null", "{", "[" * 10_000, "7", '{"kernel": []}', '{"kernel": "convolution"}', '{"kernel": {}}']
+VALUES = [-1, 0, 2**40, 1.5, "1", "1; }", None, [], [1], [1, 2, 3, 4], True, {}, "x" * 100]
+
+
+def test_a_row_that_is_no_candidate_is_not_used(database: Database) -> None:
+    """Else passes=-1 is a kernel that writes outside of its texture."""
+    usual = chosen(database)
+    rows = [*TEXTS, None, 7, b"bytes"]
+    whole = json.loads(stored_text(FAST if FAST != usual else SLOW))
+    rows += [json.dumps({**whole, field: value}) for field in whole for value in VALUES if whole[field] != value]
+    with sqlite3.connect(database.path) as connection:
+        connection.executemany("INSERT OR IGNORE INTO measured VALUES (?, ?, ?, ?)", [
+            (HERE, NAME, row, 1e-9) for row in rows if row is not None
+        ])
+    made = choice(database, PROBLEM)
+    known = conv_candidates.candidates(PROBLEM, "gpu") + conv_candidates.candidates(PROBLEM, "gpu", 8)
+    assert made.specialisation in known and all(
+        type(a) is type(b) for c in known if c == made.specialisation
+        for a, b in zip(astuple(made.specialisation), astuple(c), strict=True)
+    )
+    database.find(HERE, NAME)
+
+
+@pytest.mark.parametrize("seconds", ["fast", -1.0, 0.0, None, b"x"])
+def test_a_time_that_is_none(database: Database, seconds: Any) -> None:
+    with sqlite3.connect(database.path) as connection:
+        connection.execute("INSERT INTO measured VALUES (?, ?, ?, ?)", (HERE, NAME, stored_text(SLOW), seconds))
+    assert database.find(HERE, NAME) == [] and choice(database, PROBLEM).seconds is None
+
+
+def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "m.tuning"
+    code = (
+        "import resource, sys\nfrom imgconv.stored.tuning import Database\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\nDatabase(sys.argv[1], new=True)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "ConfigError" in done.stderr and "cannot be used" in done.stderr
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("model", ["", ".", "/", ".."])
+def test_a_path_without_a_name_has_no_file_beside_it(model: str) -> None:
+    assert open_beside(model) is None
+    with pytest.raises(ModelError, match="cannot read the file"):
+        imgconv.load(model)
 
 
 def test_the_file_beside_a_model(tmp_path: Path) -> None:
