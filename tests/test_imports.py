@@ -17,8 +17,8 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(row.split())
     for row in (
         "arrays errors version",
-        "limits suppression",
-        "cl config files graph",
+        "files limits suppression",
+        "cl config graph",
         "kernels onnx_export tensor",
         "ops passes pictures",
         "host",
@@ -35,7 +35,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
 
 # Who may import what from outside, by the first parts of their names.
 DOORS = {
-    "pyopencl": {"cl"}, "platformdirs": {"cl"}, "onnx": {"onnx_import", "onnx_export", "onnx_backend", "reports"},
+    "pyopencl": {"cl"}, "platformdirs": {"files"}, "onnx": {"onnx_import", "onnx_export", "onnx_backend", "reports"},
     "onnxruntime": {"reports"}, "av": {"pictures"},
 }
 ENVIRONMENT_READERS = {"config", "cl.device", "cl.drivers"}

@@ -19,6 +19,8 @@ from pyopencl.characterize import has_src_build_cache
 from imgconv.cl import program, program_cache
 from imgconv.cl.device import Context, DeviceInfo
 from imgconv.cl.program_cache import program_key, read_binary, write_binary
+from imgconv.files import kept
+from imgconv.files.kept import Kept
 
 KEY, BINARY = "ab" * 32, bytes(range(256)) * 8
 SOURCE = "kernel void store(global float *values) { values[0] = 1.5f; }"
@@ -29,7 +31,7 @@ ROOT = Path(program_cache.__file__).parents[2]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the programs of this test are; it is not there yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(program_cache, "_troubles", [])
+    monkeypatch.setattr(kept, "_troubles", [])
     return tmp_path / "imgconv" / "programs"
 
 
@@ -145,7 +147,7 @@ def test_links_are_not_followed(folder: Path, tmp_path: Path) -> None:
     quiet_round_trip()
     folder.rename(tmp_path / "moved")
     folder.symlink_to(tmp_path / "moved")
-    program_cache._troubles.clear()
+    kept._troubles.clear()
     refused(folder, "not a folder")
 
 
@@ -182,7 +184,7 @@ def test_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch, place: str) 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     write_binary("old", BINARY)
-    monkeypatch.setattr(program_cache.tempfile if place == "mkstemp" else os, place, full)
+    monkeypatch.setattr(kept.tempfile if place == "mkstemp" else os, place, full)
     refused(folder, "No space left")
     assert stored(folder) == ["old"] and read_binary("old") == BINARY
 
@@ -191,7 +193,7 @@ def test_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch, place: str) 
 
 
 def test_what_was_used_longest_ago_goes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program_cache, "LIMIT", 3 * (len(BINARY) + program_cache.HEAD))
+    monkeypatch.setattr(program_cache, "PROGRAMS", Kept("programs", 3 * (len(BINARY) + kept.HEAD)))
     for number, key in enumerate("abc"):
         write_binary(key, BINARY)
         os.utime(folder / key, (1000 + number, 1000 + number))

@@ -1,0 +1,133 @@
+"""Files that one process keeps for the next: a help that nothing depends on.
+
+If the folder or an entry cannot be used, the next load takes longer; the first such problem is a warning.
+
+    <the user's cache folder>/imgconv/<name>/      mode 0700
+        <key>       MAGIC, BLAKE2b of key and content, the content
+
+An entry appears whole, by a rename, so processes need no lock. No other user can plant one: folder and entries are
+used only if they belong to this user and nobody else can write to them. If all entries together are larger than the
+folder's limit, the least recently used are deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tempfile
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+MAGIC = b"imgconv1"
+HEAD = len(MAGIC) + 32
+
+_troubles: list[OSError] = []
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A folder of entries by key. limit: bytes of all entries together.
+
+    Kept("programs", 2**28).write(digest(b"source").hex(), b"binary")
+    """
+
+    name: str
+    limit: int
+
+    def read(self, key: str) -> bytes | None:
+        """The content that `write` stored under the key; None if there is none, or if it is damaged."""
+        try:
+            entry = self._folder() / key
+            _check_ours(entry, stat.S_IFREG)
+            stored = entry.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            _say(error)
+            return None
+        content = stored[HEAD:]
+        if stored[:HEAD] != _head(key, content):
+            return None
+        with suppress(OSError):
+            os.utime(entry)  # its last use, for _make_room
+        return content
+
+    def write(self, key: str, content: bytes) -> None:
+        """Stores a content under the key, replacing an older one."""
+        try:
+            folder = self._folder()
+            number, part = tempfile.mkstemp(prefix=".", suffix=".part", dir=folder)
+            try:
+                with os.fdopen(number, "wb") as file:
+                    file.write(_head(key, content))
+                    file.write(content)
+                os.replace(part, folder / key)
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(part)
+            self._make_room(folder)
+        except OSError as error:
+            _say(error)
+
+    def _folder(self) -> Path:
+        """The folder, made if it does not exist. Raises OSError if it cannot be made, or others can write to it."""
+        try:
+            folder = platformdirs.user_cache_path("imgconv") / self.name
+        except RuntimeError as error:  # a user without a home
+            raise OSError(str(error)) from error
+        if not folder.is_absolute():  # the same, in older versions of platformdirs: "~"
+            raise OSError(f"there is no folder {folder.parts[0]}")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_ours(folder, stat.S_IFDIR)
+        return folder
+
+    def _make_room(self, folder: Path) -> None:
+        """Deletes leftovers of ended processes, and the least recently used entries, until the rest is within limit."""
+        files = []
+        with os.scandir(folder) as found:
+            for each in found:
+                with suppress(FileNotFoundError):  # another process deleted it
+                    status = each.stat(follow_symlinks=False)
+                    files.append((status.st_mtime, status.st_size, each.path))
+        total = sum(size for _, size, _ in files)
+        for _, size, path in sorted(files):
+            if total <= self.limit:
+                break
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+            total -= size
+
+
+def digest(*parts: bytes) -> bytes:
+    """A hash of several contents, which tells ("a", "b") from ("ab",)."""
+    made = hashlib.blake2b(digest_size=HEAD - len(MAGIC))
+    for part in parts:
+        made.update(len(part).to_bytes(8, "little"))
+        made.update(part)
+    return made.digest()
+
+
+def _head(key: str, content: bytes) -> bytes:
+    return MAGIC + digest(key.encode(), content)
+
+
+def _check_ours(path: Path, kind: int) -> None:
+    """Raises OSError unless the path is of the kind (S_IFDIR, S_IFREG), owned and only writable by this user."""
+    status = path.lstat()
+    if stat.S_IFMT(status.st_mode) != kind:
+        raise OSError(f"{path} is not a {'folder' if kind == stat.S_IFDIR else 'plain file'}; delete it")
+    if hasattr(os, "geteuid") and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
+        raise OSError(f"{path}: others than this user can write to it; delete it")
+
+
+def _say(error: OSError) -> None:
+    """Warns of the first problem in the process."""
+    _troubles.append(error)
+    if len(_troubles) == 1:
+        message = f"what a load compiles and measures cannot be kept for the next one, which takes longer: {error}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
