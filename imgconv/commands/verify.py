@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
-
-from rich import box
-from rich.table import Table
 
 from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument, number
@@ -16,19 +14,23 @@ from imgconv.errors import Error
 from imgconv.files.disk import check_folder, written_whole
 from imgconv.reports import terminal
 from imgconv.reports import verify_page
+from imgconv.reports.table import Column, print_table
 from imgconv.reports.verify import FLOAT_BOUND, HALF_BOUND, Layer, as_json, check_oracle, first_problem, verify
+from imgconv.reports.verify import wrong_outputs
 from imgconv.running.compiled import prepare_for
-from imgconv.running.precision import drawn_inputs
+from imgconv.running.precision import choose_precision, drawn_inputs
 from imgconv.stored.precision_file import read_precision_file
 from imgconv.stored.tuning import open_beside
 
 DESCRIPTION = f"""\
-Run a model here and with onnxruntime, and print for each layer in order its largest value, how far float is from
-onnxruntime and how far half is from float. The first layer that is over a bound is named, and the exit status is 1.
+Run a model here and with onnxruntime, and print for each output how far float is from onnxruntime and half from float.
+If an output is over a bound, the exit status is 1. The layers show where a difference begins: the first one that is
+over a bound is named. A layer over a bound is no fault by itself, if the outputs are right.
 
-Half is everything in half, where FLOAT16=1 would keep some layers float; with --precision FILE it is what the file
-says. A relative error is a difference in parts of the layer's largest value. Half rounds each value to 5e-4, so that a
-network that amplifies no error stays below {HALF_BOUND:g}, and float below {FLOAT_BOUND:g}.
+With --float16, FLOAT16 or --precision FILE, half is judged too: what imgconv run with these would compute. Without, it
+is everything in half, for information: the model runs in float, and FLOAT16=1 would keep some layers float. A relative
+error is a difference in parts of the layer's largest value. Half rounds each value to 5e-4, so that a network that
+amplifies no error stays below {HALF_BOUND:g}, and float below {FLOAT_BOUND:g}.
 
 Without a picture or a case the input is drawn: values from 0 to 1 with the spectrum of pictures."""
 
@@ -45,11 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bound", type=number, default=HALF_BOUND, metavar="ERROR",
         help=f"the relative error in half that is too much (default: {HALF_BOUND:g}); a tenth of it is in float",
     )
+    parser.add_argument("--all", action="store_true", help="every layer, and every column")
     parser.add_argument("--html", metavar="FILE", help="also write a page with a bar for each layer")
 
 
 def execute(options: argparse.Namespace) -> None:
-    """Prints every layer. Raises Error naming the first layer over a bound, and what imgconv.load raises."""
+    """Prints outputs and layers. Raises Error naming an output over a bound, and what imgconv.load raises."""
     check_oracle()
     check_folder(options.html)
     with terminal.Progress(f"reading {options.model}") as progress:
@@ -62,11 +65,19 @@ def execute(options: argparse.Namespace) -> None:
     if options.json:
         terminal.print_json({"model": options.model, "device": device.key, "bound": options.bound, **as_json(layers)})
     else:
-        print_layers(device, layers)
-    bad = first_problem(layers)
-    if bad:
-        origin = f" ({', '.join(bad.origin)})" if bad.origin else ""
-        raise Error(f"{options.model}: the first layer with a problem is {bad.name!r}{origin}: it {bad.problem}")
+        print_layers(device, layers, options.all)
+    wrong, first = wrong_outputs(layers), first_problem(layers)
+    if wrong and first:
+        raise Error(f"{options.model}: {_fault(wrong[0], first)}")
+
+
+def _fault(output: Layer, first: Layer) -> str:
+    """What is wrong with an output, and in which layer it may begin."""
+    origin = f" ({', '.join(first.origin)})" if first.origin else ""
+    if output is first:
+        return f"output {output.name!r}{origin} {output.fault}"
+    begin = f"the first layer with a problem is {first.name!r}{origin}: it {first.problem}"
+    return f"output {output.name!r} {output.fault}; {begin}"
 
 
 def measure(options: argparse.Namespace, progress: terminal.Progress) -> tuple[DeviceInfo, Config, list[Layer]]:
@@ -79,32 +90,60 @@ def measure(options: argparse.Namespace, progress: terminal.Progress) -> tuple[D
     device = select(config.device)
     without = options.float16 is False or not device.half_images
     mode = file.float16 if file else 0 if without else config.float16 or 1
+    judged = bool(file) or config.float16 > 0
     config = replace(config, float16=mode)
     cases, shapes = read_cases(options, options.case)
     prepared = prepare_for(device, import_onnx(options.model, shapes), config, open_beside(options.model))
     inputs = cases[0] if cases else drawn_inputs(prepared.graph)[0]
+    context = open_device(device)
     precision = file.precision_of(prepared.graph) if file else None
-    layers = verify(
-        options.model, prepared, open_device(device), inputs, options.bound, precision, progress
-    )
+    if judged and mode and not file:
+        precision = choose_precision(prepared, context, progress).precision
+    layers = verify(options.model, prepared, context, inputs, options.bound, precision, progress, judged)
     return device, config, layers
 
 
-def print_layers(device: DeviceInfo, layers: list[Layer]) -> None:
-    """Prints a table of all layers."""
+OUTPUTS = (
+    Column("output", text=True), Column("shape", 3, text=True), Column("float", 1), Column("half", 1),
+    Column("verdict", text=True),
+)
+LAYERS = (
+    Column("#"), Column("layer", text=True), Column("operation", 5, text=True), Column("float: difference", 8),
+    Column("float: relative", 2), Column("half: difference", 8), Column("half: relative", 1), Column("rounding", 9),
+    Column("largest", 4), Column("problem", 3, text=True), Column("stored", 6, text=True), Column("sums", 7, text=True),
+)
+WORST = 10
+
+
+def print_layers(device: DeviceInfo, layers: Sequence[Layer], everything: bool = False) -> None:
+    """Prints the outputs with their verdict, then the WORST layers in order; everything: all layers and columns."""
     console = terminal.console()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title, justify in (
-        ("", "right"), ("layer", "left"), ("operation", "left"), ("float: difference", "right"), ("relative", "right"),
-        ("half: difference", "right"), ("relative", "right"), ("rounding", "right"), ("largest", "right"),
-        ("stored", "left"), ("sums", "left"), ("problem", "left"),
-    ):
-        table.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    for place, layer in enumerate(layers):
-        numbers = (layer.float_difference, layer.float_error, layer.half_difference, layer.half_error, layer.rounding)
-        table.add_row(
-            str(place), layer.name, layer.operation, *("" if n is None else f"{n:.1e}" for n in numbers),
-            f"{layer.largest:.4g}", layer.stored, layer.sums, layer.problem, style="red" if layer.problem else None,
-        )
-    console.print(f"layers on {device}, beside onnxruntime")
-    console.print(table)
+    console.print(f"outputs on {device}, beside onnxruntime", style="bold")
+    outputs = [layer for layer in layers if layer.is_output]
+    rows = [_verdict(layer) for layer in outputs]
+    print_table(console, OUTPUTS, rows, everything, ["red" if each.fault else None for each in outputs])
+    numbered = [*enumerate(layers)]
+    worst = numbered if everything else sorted(sorted(numbered, key=lambda pair: -pair[1].worst)[:WORST])
+    over = sum(bool(layer.problem) for layer in layers)
+    which = "all layers" if len(worst) == len(layers) else f"the {WORST} layers that are farthest off: --all"
+    console.print(f"\n{which}; {over} of {len(layers)} over a bound", style="bold")
+    rows = [_cells(place, layer) for place, layer in worst]
+    print_table(console, LAYERS, rows, everything, ["red" if each.problem else None for _, each in worst], "--all")
+
+
+def _verdict(layer: Layer) -> tuple[str, ...]:
+    shape = "x".join(map(str, layer.shape)) or "scalar"
+    verdict = layer.fault or (f"right; with all in half it {layer.problem}" if layer.problem else "right")
+    return layer.name, shape, _shown(layer.float_error), _shown(layer.half_error), verdict
+
+
+def _cells(place: int, layer: Layer) -> tuple[str, ...]:
+    numbers = (layer.float_difference, layer.float_error, layer.half_difference, layer.half_error, layer.rounding)
+    return (
+        str(place), layer.name, layer.operation, *map(_shown, numbers), f"{layer.largest:.4g}", layer.problem,
+        layer.stored, layer.sums,
+    )
+
+
+def _shown(number: float | None) -> str:
+    return "" if number is None else f"{number:.1e}"

@@ -241,8 +241,8 @@ class Profile:
         plan = self.plan
         first, last = (self.shown.launches[0], self.shown.launches[-1]) if plan.launches else ((0.0, 0.0),) * 2
         return {
-            "launches": len(plan.launches), "seconds": self.seconds, "of_peak": self.of_peak,
-            "of_peak_range": self.spread, "bound": self.bound[0], "bound_share": self.bound[1],
+            "headline": headline(self), "launches": len(plan.launches), "seconds": self.seconds,
+            "of_peak": self.of_peak, "of_peak_range": self.spread, "bound": self.bound[0], "bound_share": self.bound[1],
             "timeline_seconds": last[1] - first[0], "wall_seconds": self.wall.median,
             "multiply_adds": plan.multiply_adds, "bytes": sum(each.launch.moved_bytes for each in self.launches),
             "weight_bytes": plan.weight_bytes, "activation_bytes": plan.activation_bytes,

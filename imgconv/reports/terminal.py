@@ -41,13 +41,14 @@ def finite(content: object) -> object:
 class Progress:
     """Shows on stderr the current step and its progress, while the `with` block runs.
 
-    A terminal shows a bar that disappears afterwards. Files and pipes get a line for each step, and none if everything
-    takes less than a second.
+    A terminal shows a bar that disappears afterwards. Files and pipes get a line for each step, for counted work at
+    most one a second, and none if everything takes less than a second.
     """
 
     def __init__(self, what: str) -> None:
         self._text = one_line(what)
-        self._start = time.monotonic()
+        self._start = self._said = time.monotonic()
+        self._step = ""
         self._bar: Bar | None = None
         self._timer = threading.Timer(PATIENCE, self._say)
         self._timer.daemon = True
@@ -81,7 +82,9 @@ class Progress:
             self._bar.update(task.id, description=what, completed=done)
             return
         self._text = f"{what}: {done} of {total}" if total else what
-        if time.monotonic() - self._start > PATIENCE:
+        now = time.monotonic()
+        if now - self._start > PATIENCE and (what != self._step or now - self._said > PATIENCE):
+            self._step, self._said = what, now
             self._say()
 
     def _say(self) -> None:

@@ -42,6 +42,7 @@ class Layer:
     error of rounding only this value to half, inf if it overflows. stored: its dtype in the half plan. half_difference,
     half_error: the difference of half from float, absolute and relative; None if half was not run. problem: what is
     wrong with it, or "". sums: how its convolution sums in the half plan: "float", "runs" or "half"; empty for others.
+    is_output: whether it is an output of the model. fault: of an output, the problem that the model is judged by.
     """
 
     name: str
@@ -57,6 +58,14 @@ class Layer:
     half_error: float | None = None
     problem: str = ""
     sums: str = ""
+    is_output: bool = False
+    fault: str = ""
+
+    @property
+    def worst(self) -> float:
+        """Its largest error, with one of float counted tenfold, as the bounds are a tenth; NaN is infinite."""
+        errors = [10 * (self.float_error or 0.0), self.half_error or 0.0]
+        return max(numpy.inf if numpy.isnan(error) else error for error in errors)
 
 
 def check_oracle() -> None:
@@ -70,12 +79,14 @@ def check_oracle() -> None:
 def verify(
     path: str | os.PathLike[str], prepared: Prepared, context: Context, inputs: Arrays,
     bound: float = HALF_BOUND, precision: Precision | None = None, progress: Progress | None = None,
+    judge_half: bool = True,
 ) -> list[Layer]:
     """Every layer in order. prepared: the file at `path`; inputs: arrays by input name.
 
     The settings' float16 is the mode of the half run, 0 for none. precision: the values that keep float in it (default:
     none). bound: the relative error of half that is a problem; in float a tenth of it is one, except for tensors that
-    are half in the file, because onnxruntime rounds those itself. Raises InputError, Error without onnxruntime, and
+    are half in the file, because onnxruntime rounds those itself. judge_half: whether an output's error in half is a
+    fault. Raises InputError, Error without onnxruntime, and
     what Session raises.
     """
     graph, config = prepared.graph, prepared.config
@@ -94,9 +105,10 @@ def verify(
     for number, names in enumerate(zip(*(session.steps(inputs) for session in sessions), strict=True)):
         assert len(set(names)) == 1, names
         if progress:
-            progress(number, len(launches), f"comparing {names[0]}")
+            progress(number, len(launches), "comparing layers")
         found, *halves = (session.value(names[0]) for session in sessions)
         layer = _layer(launches[names[0]], found, expected.get(names[0]))
+        layer = replace(layer, is_output=layer.name in graph.outputs)
         if halves:
             layer = replace(
                 layer, stored=stored[layer.name], sums=sums.get(layer.name, ""),
@@ -104,7 +116,10 @@ def verify(
                 half_error=relative_error({"": halves[0]}, {"": found}),
             )
         is_half = layer.name in expected and expected[layer.name].dtype == numpy.float16
-        layers.append(replace(layer, problem=problem_of(layer, bound, bound if is_half else bound / 10)))
+        bounds = (bound, bound if is_half else bound / 10)
+        judged = layer if judge_half else replace(layer, half_error=None)
+        fault = problem_of(judged, *bounds) if layer.is_output else ""
+        layers.append(replace(layer, problem=problem_of(layer, *bounds), fault=fault))
     return layers
 
 
@@ -165,6 +180,11 @@ def reference(path: str | os.PathLike[str], graph: Graph, inputs: Arrays) -> dic
     return given | dict(zip(made, arrays, strict=True))
 
 
+def wrong_outputs(layers: Sequence[Layer]) -> list[Layer]:
+    """The outputs that have a fault: what the model is judged by."""
+    return [layer for layer in layers if layer.fault]
+
+
 def first_problem(layers: Sequence[Layer]) -> Layer | None:
     """The first layer that has a problem."""
     return next((layer for layer in layers if layer.problem), None)
@@ -173,4 +193,6 @@ def first_problem(layers: Sequence[Layer]) -> Layer | None:
 def as_json(layers: Sequence[Layer]) -> Mapping[str, Any]:
     """Everything that was measured, as plain data."""
     first = first_problem(layers)
-    return {"first_problem": first and first.name, "layers": [dict(vars(layer)) for layer in layers]}
+    wrong = [layer.name for layer in wrong_outputs(layers)]
+    listed = [dict(vars(layer)) for layer in layers]
+    return {"wrong_outputs": wrong, "first_problem": first and first.name, "layers": listed}

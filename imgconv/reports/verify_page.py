@@ -1,4 +1,4 @@
-"""The measurements of `imgconv verify` as one HTML file: a row for each layer, with a bar for each number."""
+"""The measurements of `imgconv verify` as one HTML file: outputs, then layers, with a bar for each number."""
 
 from __future__ import annotations
 
@@ -7,67 +7,113 @@ from html import escape
 from math import log10
 
 from imgconv.kernels.target import HALF_MAX
-from imgconv.reports.verify import Layer, first_problem
+from imgconv.reports.verify import Layer, first_problem, wrong_outputs
 
 # The powers of ten at the left and the right end of a bar.
 ERRORS = (-8.0, 1.0)
 VALUES = (-3.0, 7.0)
 
 STYLE = """
-body { font: 14px system-ui, sans-serif; margin: 2em; color: #222; background: #fff; }
-h1 { font-size: 1.3em; margin-bottom: 0.2em; }
-table { border-collapse: collapse; width: 100%; }
-th { text-align: left; font-weight: 600; padding: 0.3em 0.6em; border-bottom: 1px solid #999; }
-td { padding: 0.15em 0.6em; border-bottom: 1px solid #eee; vertical-align: middle; }
-td.name { font-family: ui-monospace, monospace; max-width: 16em; overflow-wrap: anywhere; }
-td.operation { color: #666; max-width: 22em; overflow-wrap: anywhere; }
-tr.problem td { background: #fdecea; }
-p.problem { color: #b3261e; font-weight: 600; }
-.scale { position: relative; width: 11em; height: 0.8em; background: #f0f0f0; }
-.bar { height: 100%; background: #4a7db5; }
-.over { background: #c9372c; }
-.limit { position: absolute; top: -0.1em; bottom: -0.1em; width: 1px; background: #222; }
-.number { color: #444; font-variant-numeric: tabular-nums; }
-.note { color: #666; }
+:root {
+  color-scheme: light dark; --page: #f6f7f9; --panel: #fff; --ink: #1a1f26; --quiet: #5a6572; --line: #d5dae1;
+  --track: #eceff3; --bar: #4a7db5; --over: #c9372c; --right: #17703f;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --page: #111418; --panel: #1a1e24; --ink: #e6eaf0; --quiet: #9aa6b4; --line: #363d47; --track: #2a313b;
+    --bar: #5b9bff; --over: #ff7b6e; --right: #4cc38a;
+  }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 1360px; padding: 16px; background: var(--page); color: var(--ink);
+  overflow-wrap: anywhere;
+  font: 15px/1.45 system-ui, sans-serif; }
+h1 { font-size: 1.35rem; margin: 0 0 2px; overflow-wrap: anywhere; }
+h2 { font-size: 1.08rem; margin: 0 0 4px; }
+p { margin: 0 0 10px; }
+section { background: var(--panel); border: 1px solid var(--line); border-radius: 8px;
+  padding: 14px; margin: 0 0 16px; }
+table { border-collapse: collapse; width: 100%; font-size: 0.88rem; }
+th { text-align: left; color: var(--quiet); font-weight: 600; padding: 4px 8px; border-bottom: 1px solid var(--line); }
+td { padding: 4px 8px; border-bottom: 1px solid var(--track); vertical-align: top; overflow-wrap: anywhere; }
+td.name { font-weight: 600; max-width: 18em; }
+td.operation, .note { color: var(--quiet); }
+.right { color: var(--right); font-weight: 600; }
+.problem { color: var(--over); font-weight: 600; }
+.scale { position: relative; min-width: 7em; height: 10px; margin-top: 6px; background: var(--track);
+  border-radius: 3px; }
+.bar { height: 100%; background: var(--bar); border-radius: 3px; }
+.over { background: var(--over); }
+.limit { position: absolute; top: -2px; bottom: -2px; width: 2px; background: var(--ink); }
+.number { color: var(--quiet); font-variant-numeric: tabular-nums; }
+@media (max-width: 720px) {
+  table, tbody, tr, td { display: block; width: 100%; }
+  thead { display: none; }
+  tr { padding: 8px 0; border-bottom: 1px solid var(--line); }
+  td { border: 0; padding: 2px 0; max-width: none; display: grid; grid-template-columns: 7.5em 1fr; gap: 0 8px; }
+  td.name { grid-template-columns: 1fr; max-width: none; }
+  td:not(.name)::before { content: attr(data-title); color: var(--quiet); }
+  td:empty { display: none; }
+}
 """
+TITLES = ("float, from onnxruntime", "half, from float", "largest value", "stored", "sums", "problem")
 
 
 def page(title: str, about: str, layers: Sequence[Layer], bound: float) -> str:
     """The page's text. It needs no other file and no network. about: a line below the title."""
-    first = first_problem(layers)
-    verdict = '<p>Every layer is within its bound.</p>'
-    if first:
-        verdict = f'<p class="problem">First problem: {escape(first.name)} {escape(first.problem)}</p>'
-    rows = "\n".join(_row(layer, bound) for layer in layers)
+    outputs = [layer for layer in layers if layer.is_output]
+    over = sum(bool(layer.problem) for layer in layers)
     return f"""<!DOCTYPE html>
 <html lang="en">
-<head><meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style></head>
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title><link rel="icon" href="data:,"><style>{STYLE}</style></head>
 <body>
 <h1>{escape(title)}</h1>
 <p class="note">{escape(about)}</p>
-{verdict}
+{_judgement(layers)}
+<section><h2>Outputs</h2>
+{_table("output", outputs, bound)}
+</section>
+<section><h2>Layers</h2>
+<p>{over} of {len(layers)} are over a bound. They show where a difference begins; a layer over a bound is no fault by
+itself, if the outputs are right.</p>
 <p class="note">Bars are logarithmic: errors from 1e{ERRORS[0]:.0f} to 1e{ERRORS[1]:.0f} of a layer's largest value,
-largest values from 1e{VALUES[0]:.0f} to 1e{VALUES[1]:.0f}. Lines mark the bounds, {bound / 10:g} in float and {bound:g}
+largest values from 1e{VALUES[0]:.0f} to 1e{VALUES[1]:.0f}. Marks are the bounds, {bound / 10:g} in float and {bound:g}
 in half, and where half ends, at {HALF_MAX:.0f}.</p>
-<table>
-<tr><th></th><th>layer</th><th>operation</th><th>float, from onnxruntime</th><th>half, from float</th>
-<th>largest value</th><th>stored</th><th>sums</th></tr>
-{rows}
-</table>
+{_table("layer", layers, bound)}
+</section>
 </body>
 </html>
 """
 
 
+def _judgement(layers: Sequence[Layer]) -> str:
+    wrong, first = wrong_outputs(layers), first_problem(layers)
+    if not wrong:
+        half = any(layer.is_output and layer.problem for layer in layers)
+        rest = "; with all in half, not every one" if half else ""
+        return f'<p class="right">Every output is within its bound{rest}.</p>'
+    begin = "" if first is None or first is wrong[0] else f"; first, {escape(first.name)} {escape(first.problem)}"
+    return f'<p class="problem">Output {escape(wrong[0].name)} {escape(wrong[0].fault)}{begin}</p>'
+
+
+def _table(first: str, layers: Sequence[Layer], bound: float) -> str:
+    headings = "".join(f"<th>{title}</th>" for title in (first, "operation", *TITLES))
+    rows = "\n".join(_row(layer, bound) for layer in layers)
+    return f"<table><thead><tr>{headings}</tr></thead><tbody>\n{rows}\n</tbody></table>"
+
+
 def _row(layer: Layer, bound: float) -> str:
-    kind, mark = (' class="problem"', "!") if layer.problem else ("", "")
-    return (
-        f'<tr{kind} title="{escape(layer.problem or ", ".join(layer.origin))}"><td>{mark}</td>'
-        f'<td class="name">{escape(layer.name)}</td><td class="operation">{escape(layer.operation)}</td>'
-        f"<td>{_bar(layer.float_error, ERRORS, bound / 10)}</td><td>{_bar(layer.half_error, ERRORS, bound)}</td>"
-        f"<td>{_bar(layer.largest, VALUES, HALF_MAX)}</td><td>{escape(layer.stored)}</td>"
-        f"<td>{escape(layer.sums)}</td></tr>"
+    kind = "problem" if layer.problem else "note"
+    contents = (
+        _bar(layer.float_error, ERRORS, bound / 10), _bar(layer.half_error, ERRORS, bound),
+        _bar(layer.largest, VALUES, HALF_MAX), escape(layer.stored), escape(layer.sums),
+        f'<span class="{kind}">{escape(layer.problem)}</span>' if layer.problem else "",
     )
+    cells = "".join(f'<td data-title="{title}">{text}</td>' for title, text in zip(TITLES, contents, strict=True))
+    operation = f'<td class="operation" data-title="operation">{escape(layer.operation)}</td>'
+    name = f'<td class="name">{escape(layer.name)}</td>'
+    return f'<tr title="{escape(", ".join(layer.origin))}">{name}{operation}{cells}</tr>'
 
 
 def _bar(value: float | None, scale: tuple[float, float], limit: float) -> str:
@@ -75,9 +121,9 @@ def _bar(value: float | None, scale: tuple[float, float], limit: float) -> str:
         return '<span class="note">not measured</span>'
     over = "" if value <= limit else " over"
     return (
-        f'<div class="scale"><div class="bar{over}" style="width:{_percent(value, scale):.1f}%"></div>'
+        f'<div><div class="scale"><div class="bar{over}" style="width:{_percent(value, scale):.1f}%"></div>'
         f'<div class="limit" style="left:{_percent(limit, scale):.1f}%"></div></div>'
-        f'<span class="number">{value:.2g}</span>'
+        f'<span class="number">{value:.2g}</span></div>'
     )
 
 

@@ -248,13 +248,17 @@ const found = document.getElementById("probe").dataset;
 const sizes = [...document.querySelectorAll("svg")].map((each) => each.getBoundingClientRect().width);
 found.overflow = document.documentElement.scrollWidth - document.documentElement.clientWidth;
 found.narrowest = Math.min(...sizes);
+found.headline = document.querySelector("#headline").textContent;
+found.named = document.querySelectorAll("#roofline svg text.named").length;
 const bar = document.querySelector("#timeline rect"), place = bar.getBoundingClientRect();
 bar.dispatchEvent(new PointerEvent("pointermove", { clientX: place.left + 1, clientY: place.top + 5, bubbles: true }));
 found.tip = document.querySelector("#tip").textContent;
+const firsts = () => [...document.querySelectorAll("#launches tbody td:first-child")];
+const order = () => firsts().map((each) => each.textContent).join(" ");
+found.first = order();
 const sort = [...document.querySelectorAll("#launches th button")].find((each) => each.textContent === "time");
 sort.click();
-const cells = [...document.querySelectorAll("#launches tbody td:first-child")];
-found.sorted = cells.map((each) => each.textContent).join(" ");
+found.sorted = order();
 </script></body>"""
 
 
@@ -286,7 +290,9 @@ def test_the_page_in_a_browser(tmp_path: Path, width: int, images_in_buffers: Al
     assert found["overflow"] == "0" and float(found["narrowest"]) > 0
     assert "median" in found["tip"] and "of peak" in found["tip"]
     count = len(profile.launches)
-    assert found["sorted"].split() == [str(n) for n in reversed(range(count))], "later launches take longer here"
+    assert found["first"].split() == [str(n) for n in reversed(range(count))], "later launches take longer here"
+    assert found["sorted"].split() == [str(n) for n in range(count)], "the heading turns the order round"
+    assert "100 ms a run, 10 frames a second" in found["headline"] and found["named"] == "2"
     for chart in ("time by sort of work", "timeline", "roofline", "bandwidth", "textures over time"):
         (drawn,) = re.findall(rf'<svg[^>]*aria-label="{chart}"[^>]*>(.*?)</svg>', result.stdout, re.DOTALL)
         assert drawn.count("<rect") + drawn.count("<circle") >= 1, chart
@@ -354,9 +360,9 @@ def test_profile_of_a_picture_as_text(imgconv: Command, device: DeviceInfo) -> N
     lines = out.splitlines()
     assert lines[0].startswith("tiny.onnx on [") and lines[0].endswith("median of 1 run")
     (start,) = (line for line in lines if "start, </script>" in line)
-    assert "convolution" in start and "%" in start and re.search(r"(multiply-adds|bandwidth)\s*$", start)
+    assert "convolution" in start and "%" in start and re.search(r"  (multiply-adds|bandwidth)  ", start)
     (total,) = (line for line in lines if "launches take" in line)
-    seconds = [float(match[1]) for line in lines if (match := re.search(r"\s([\d.]+) +[\d.]+%.* \d+%", line))]
+    seconds = [float(match[1]) for line in lines if (match := re.search(r"\s([\d.]+) +[\d.]+% +(\d+-)?\d+%  ", line))]
     assert sum(seconds) == pytest.approx(float(re.search(r"take ([\d.]+) ms", total)[1]), abs=1e-3 * len(seconds))  # type: ignore[index]
     assert any(line.startswith("peaks measured: ") for line in lines)
 

@@ -43,20 +43,37 @@ def layers_of(out: str) -> dict[str, dict[str, Any]]:
 # verify
 
 
+def all_in_half(model: onnx.ModelProto, mode: int = 1, precision: Precision = Precision()) -> str:
+    """Writes the precision file of a model that keeps nothing float, and returns its name."""
+    print_of_graph = fingerprint(run_passes(import_onnx(model)))
+    Path("half.json").write_text(PrecisionFile(print_of_graph, mode, 1e-2, 0.0, precision).to_json())
+    return "half.json"
+
+
 def test_a_planted_overflow_is_named(command: Command) -> None:
+    """It is a fault only if half is asked for; what FLOAT16=1 does, which keeps the layer in float, is right."""
     onnx.save(overflow_model(), "planted.onnx")
-    status, out, err = command("verify", "planted.onnx")
+    half = all_in_half(overflow_model())
+    status, out, err = command("verify", "planted.onnx", "--precision", half)
     assert status == 1
-    assert re.search(r"planted\.onnx: the first layer with a problem is 'big' \(conv_big\): it overflows half", err)
+    assert re.search(
+        r"planted\.onnx: output 'y' is not finite in half; "
+        r"the first layer with a problem is 'big' \(conv_big\): it overflows half", err
+    )
     lines = [line.split() for line in out.splitlines() if re.match(r"\s*\d+ ", line)]
     assert [line[1] for line in lines] == ["x", *LAYERS]
-    assert "overflows" not in out[: out.index(" big ")] and "65504" in out
-    status, out, _ = command("verify", "planted.onnx", "--json")
+    assert ["overflows" in line for line in lines] == [False, False, True, False, False] and "65504" in out
+    assert "all layers; 3 of 5 over a bound" in out
+    status, out, _ = command("verify", "planted.onnx", "--precision", half, "--json")
     layers = layers_of(out)
-    assert status == 1 and json.loads(out)["first_problem"] == "big"
+    assert status == 1 and json.loads(out)["first_problem"] == "big" and json.loads(out)["wrong_outputs"] == ["y"]
     assert layers["first"]["half_error"] < 1e-3 and layers["big"]["half_error"] is None
     assert layers["big"]["largest"] > 65504 and layers["big"]["rounding"] is None
     assert all(layer["float_error"] < 1e-5 for layer in layers.values())
+    status, out, _ = command("verify", "planted.onnx")
+    assert status == 0 and "right; with all in half it is not finite" in out and "overflows half" in out
+    status, out, _ = command("verify", "planted.onnx", "--float16", "--json")
+    assert status == 0 and layers_of(out)["big"]["stored"] == "float32"
 
 
 def test_only_float(command: Command) -> None:
@@ -72,16 +89,15 @@ def test_how_each_layer_sums(command: Command, device: DeviceInfo) -> None:
         return
     model = overflow_model(1.0)
     onnx.save(model, "plain.onnx")
-    precision = Precision(arithmetic=frozenset({"big"}), runs=frozenset({"back"}))
-    print_of_graph = fingerprint(run_passes(import_onnx(model)))
-    Path("p.json").write_text(PrecisionFile(print_of_graph, 2, 1e-2, 0.0, precision).to_json())
-    status, out, err = command("verify", "plain.onnx", "--precision", "p.json", "--json")
+    half = all_in_half(model, 2, Precision(arithmetic=frozenset({"big"}), runs=frozenset({"back"})))
+    status, out, err = command("verify", "plain.onnx", "--precision", half, "--json")
     assert status == 0, err
     expected = {"x": "", "first": "half", "big": "float", "back": "runs", "y": "half"}
     assert {name: layer["sums"] for name, layer in layers_of(out).items()} == expected
-    status, out, _ = command("verify", "plain.onnx", "--precision", "p.json", "--html", "page.html")
+    status, out, _ = command("verify", "plain.onnx", "--precision", half, "--html", "page.html")
     rows = {line.split()[1]: line.split() for line in out.splitlines() if re.match(r"\s*\d+ ", line)}
-    cells = dict(re.findall(r'<td class="name">(\w+)</td>.*<td>(\w*)</td></tr>', Path("page.html").read_text()))
+    page_cells = r'<td class="name">(\w+)</td>.*<td data-title="sums">(\w*)</td>'
+    cells = dict(re.findall(page_cells, Path("page.html").read_text()))
     assert status == 0 and cells == expected
     assert {name: row[-1] for name, row in rows.items() if name != "x"} == {n: s for n, s in expected.items() if s}
 
@@ -90,13 +106,14 @@ def test_layers_that_lose_digits_and_the_bound(command: Command) -> None:
     """Half between 1000 and 1001: that layer is exact enough in its own measure, the next one is not."""
     onnx.save(offset_model(), "offset.onnx")
     numpy.savez("case.npz", x=picture())
-    status, out, err = command("verify", "offset.onnx", "--case", "case.npz", "--json")
+    judged = ("verify", "offset.onnx", "--case", "case.npz", "--precision", all_in_half(offset_model()))
+    status, out, err = command(*judged, "--json")
     assert status == 1 and json.loads(out)["first_problem"] == "y" and "off by" in err
     layers = layers_of(out)
     assert layers["high"]["half_error"] < 5e-4 and 0.1 < layers["y"]["half_error"] < 0.6
     assert layers["y"]["half_difference"] == pytest.approx(0.25, abs=0.03)
-    assert command("verify", "offset.onnx", "--case", "case.npz", "--bound", 0.6)[0] == 0
-    status, _, err = command("verify", "offset.onnx", "--case", "case.npz", "--bound", "1e-4")
+    assert command(*judged, "--bound", 0.6)[0] == 0
+    status, _, err = command(*judged, "--bound", "1e-4")
     assert status == 1 and "'x'" in err
 
 
@@ -110,9 +127,17 @@ def test_a_fault_in_float_is_found(command: Command, monkeypatch: pytest.MonkeyP
         arrays = right(*arguments)
         return arrays | {"back": arrays["back"] * numpy.float32(1.01)}
 
+    def wrong_at_the_end(*arguments: Any) -> dict[str, Any]:
+        return wrong(*arguments) | {"y": right(*arguments)["y"] * numpy.float32(1.02)}
+
     monkeypatch.setattr(verify, "reference", wrong)
+    status, out, err = command("verify", "plain.onnx")
+    assert status == 0 and "1 of 5 over a bound" in out, "the outputs are right"
+    assert "differs from onnxruntime by 0.0099 in float, over 0.001" in out
+    monkeypatch.setattr(verify, "reference", wrong_at_the_end)
     status, _, err = command("verify", "plain.onnx")
-    assert status == 1 and "'back'" in err and "differs from onnxruntime by 0.0099 in float, over 0.001" in err
+    assert status == 1 and "output 'y' differs from onnxruntime by 0.02 in float" in err
+    assert "first layer with a problem is 'back'" in err
 
 
 def test_pictures_and_fused_layers(command: Command) -> None:
@@ -143,20 +168,22 @@ def test_what_verify_refuses(command: Command, monkeypatch: pytest.MonkeyPatch) 
         assert status == 1 and out == "" and part in err and "fault" not in err, (case, err)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     status, _, err = command("verify", "planted.onnx")
-    assert status == 1 and "pip install onnxruntime" in err
+    assert status == 1 and "pip install 'imgconv[verify]'" in err
 
 
 def test_page_is_self_contained(command: Command) -> None:
     name = '<b> & "big"'
     onnx.save(overflow_model(middle=name), "planted.onnx")
-    status, _, err = command("verify", "planted.onnx", "--html", "out.html")
+    half = all_in_half(overflow_model(middle=name))
+    status, _, err = command("verify", "planted.onnx", "--precision", half, "--html", "out.html")
     assert status == 1 and name in err
     text = Path("out.html").read_text()
-    assert not re.search(r"https?:|<script|<link|<img|url\(|@import", text)
+    assert not re.search(r"https?:|<script|<img|url\(|@import", text) and text.count("<link") == 1
+    assert '<link rel="icon" href="data:,">' in text and 'content="width=device-width' in text
     assert "<b>" not in text and "&lt;b&gt; &amp; &quot;big&quot;" in text
-    rows = re.findall(r"<tr.*?</tr>", text, re.DOTALL)[1:]
-    assert len(rows) == 5 and all(row.count('class="scale"') == 3 for row in rows)
-    assert ['class="problem"' in row for row in rows] == [False, False, True, True, True]
+    rows = re.findall(r"<tr title.*?</tr>", text, re.DOTALL)
+    assert len(rows) == 6 and all(row.count('class="scale"') == 3 for row in rows), "an output and five layers"
+    assert ['class="problem"' in row for row in rows] == [True, False, False, True, True, True]
     assert "overflows half" in text and command("verify", "planted.onnx", "--html", "no/out.html")[0] == 1
 
 
