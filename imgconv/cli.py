@@ -1,4 +1,4 @@
-"""The command line: imgconv run | inspect | profile | verify | tune | compile | devices.
+"""The command line: imgconv run | inspect | profile | verify | tune | compile | devices | completion.
 
 Exit status: 0 if all went well, 1 if the model, the input or the device is at fault, 2 for a wrong command line, 130
 after Ctrl-C.
@@ -7,21 +7,40 @@ after Ctrl-C.
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NoReturn
 
-from imgconv.commands import compile, devices, inspect, profile, run, tune, verify
+from imgconv.commands import compile, completion, devices, inspect, profile, run, tune, verify
 from imgconv.errors import Error, one_line
 from imgconv.version import VERSION
 
-COMMANDS = (run, inspect, profile, verify, tune, compile, devices)
+COMMANDS = (run, inspect, profile, verify, tune, compile, devices, completion)
 INTERRUPTED = 130
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that names the command or the value which was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints usage and message, and ends the process."""
+        wrong = re.search(r"invalid choice: '?([^' ]*)'? \(choose from (.*)\)", message)
+        known = re.findall(r"[\w-]+", wrong[2]) if wrong else []
+        super().error(message + (suggestion(wrong[1], known) if wrong else ""))
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """The known word that looks most like this one, as the end of a message: "; did you mean --device?", or ""."""
+    close = difflib.get_close_matches(word, list(known), 1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line; each module of imgconv.commands adds its own part."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="imgconv", description="Run convolutional vision models on OpenCL devices, through RGBA textures."
     )
     parser.add_argument("--version", action="version", version=f"imgconv {VERSION}")
@@ -33,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
         described = argparse.RawDescriptionHelpFormatter
         command = commands.add_parser(name, help=line, description=module.DESCRIPTION, formatter_class=described)
         module.add_arguments(command)
-        command.set_defaults(execute=module.execute)
+        command.set_defaults(execute=module.execute, parser=parser, known=sorted(command._option_string_actions))
     return parser
 
 
@@ -47,7 +66,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     # argparse takes the pictures beside MODEL, and leaves those after a further option.
     for text in rest:
         if text.startswith("-") or not _add_picture(options, text):
-            parser.error(f"unrecognized arguments: {text}")
+            parser.error(f"unrecognized arguments: {text}{suggestion(text.partition('=')[0], options.known)}")
     return options
 
 

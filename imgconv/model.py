@@ -67,6 +67,9 @@ class Model:
         except (ContentError, ShapeError) as error:
             self._missing = error
 
+    def __repr__(self) -> str:
+        return _described(self)
+
     @property
     def _last(self) -> Compiled:
         if not self._plans:
@@ -278,13 +281,10 @@ class Model:
         return self._last
 
     def _compile(self, arrays: Arrays) -> Compiled:
-        missing = [name for name in self.needs_content if name not in arrays]
-        if missing:
-            raise InputError(f"input {missing[0]!r} is missing")
-        contents = {name: arrays[name] for name in self._contents}
+        _check_given(self.needs_content, arrays)
         shapes = {name: array.shape for name, array in arrays.items()}
         try:
-            return self._source.compile(shapes, contents, self._sessions)
+            return self._source.compile(shapes, {n: arrays[n] for n in self._contents}, self._sessions)
         except InputError:
             if self._plans:
                 from imgconv.running.exchange import check_inputs
@@ -292,6 +292,23 @@ class Model:
                 # An error about the last plan's inputs says more than one about what the file allows.
                 check_inputs(self.plan.inputs, {n: a for n, a in arrays.items() if n not in self._contents})
             raise
+
+
+def _described(model: Model) -> str:
+    """<imgconv.Model squeezenet.onnx on [0] ...: data_0: float32[1, 3, 224, 224] -> ..., 31 launches>."""
+    about = f"<imgconv.Model {model._source.name} on {model.device.name}"
+    if not model._plans:
+        return f"{about}: {', '.join(model._source.input_names())} of open sizes, compiled at the first run>"
+    inputs, outputs = (", ".join(map(str, values)) for values in (model.plan.inputs, model.plan.outputs))
+    return f"{about}: {inputs} -> {outputs}, {len(model.plan.launches)} launches>"
+
+
+def _check_given(names: Sequence[str], arrays: Mapping[str, Any]) -> None:
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        from imgconv.running.exchange import absent
+
+        raise InputError(absent(missing))
 
 
 def _key(arrays: Mapping[str, Any], contents: frozenset[str]) -> frozenset[PlanKey]:

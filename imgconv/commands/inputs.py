@@ -94,8 +94,9 @@ def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[li
         check_sizes(given.missing, given.shapes)
         return [], given.shapes
     if given.missing:
-        name, (dtype, dimensions) = next(iter(given.missing.items()))
-        raise InputError(f"input {name!r}, {dtype} {shown(dimensions)}, has no value: give --input {name}=FILE.npy")
+        listed = ", ".join(f"{name!r} ({dtype} {shown(sizes)})" for name, (dtype, sizes) in given.missing.items())
+        remedy = " ".join(f"--input {name}=FILE.npy" for name in given.missing)
+        raise InputError(f"inputs without a value: {listed}; give {remedy}")
     cases: list[dict[str, Array]] = []
     shapes = given.shapes
     for path in options.pictures or [""]:

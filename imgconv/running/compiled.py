@@ -117,6 +117,13 @@ class Source:
         """Whether the shapes of the inputs never change."""
         return isinstance(self.model, Graph) and self.picture is None
 
+    @property
+    def name(self) -> str:
+        """The file's name, or that of the graph."""
+        if isinstance(self.model, (str, os.PathLike)):
+            return os.path.basename(self.model)
+        return self.model.name if isinstance(self.model, Graph) else self.model.graph.name or "model"
+
     def declared_inputs(self) -> Declared:
         """dtype and dimensions of every input of the model itself; see imgconv.onnx_import.declared_inputs."""
         if isinstance(self.model, Graph):
@@ -183,6 +190,11 @@ class SavedSource:
     def description(self) -> str:
         """What the outputs mean, as JSON."""
         return self.saved.description
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return os.path.basename(self.saved.container.path)
 
     @property
     def is_fixed(self) -> bool:

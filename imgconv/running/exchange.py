@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union, cast
 
@@ -166,17 +166,20 @@ def _check_names(wanted: tuple[Value, ...], given: Inputs) -> None:
     unknown = [name for name in given if name not in names]
     missing = [name for name in names if name not in given]
     if unknown or missing:
-        problem = f"no input is called {unknown[0]!r}" if unknown else f"input {missing[0]!r} is missing"
+        problem = f"no input is called {unknown[0]!r}" if unknown else absent(missing)
         raise InputError(f"{problem}; the model's inputs are {', '.join(names)}")
+
+
+def absent(names: Sequence[str]) -> str:
+    """Which inputs are missing: "input 'x' is missing", "inputs 'x' and 'state' are missing"."""
+    *first, last = map(repr, names)
+    return f"inputs {', '.join(first)} and {last} are missing" if first else f"input {last} is missing"
 
 
 def _check_array(value: Value, given: Input) -> Array:
     array = numpy.asarray(given)
     if array.shape != value.shape:
-        raise InputError(
-            f"input {value.name!r} has shape {list(array.shape)}, the model takes {list(value.shape)}; "
-            "load it with shapes= for another one"
-        )
+        raise InputError(f"input {value.name!r} has shape {list(array.shape)}, the model takes {list(value.shape)}")
     if not _holds(value.dtype, array):
         raise InputError(f"input {value.name!r} has dtype {array.dtype}, the model takes {value.dtype}")
     return array

@@ -96,7 +96,7 @@ def test_wrong_inputs(device: DeviceInfo) -> None:
         model.run({})
     with pytest.raises(InputError, match="no input is called 'other'"):
         model.run({"picture": PICTURE, "other": PICTURE})
-    with pytest.raises(InputError, match=r"'picture' has shape \[3, 6, 7\], the model takes \[1, 3, 6, 7\]; load it"):
+    with pytest.raises(InputError, match=r"'picture' has shape \[3, 6, 7\], the model takes \[1, 3, 6, 7\]$"):
         model(PICTURE[0])
     with pytest.raises(InputError, match="input 'picture' has dtype int64, the model takes float32"):
         model(numpy.zeros(PICTURE.shape, numpy.int64))
@@ -292,7 +292,7 @@ def test_an_onnx_file(device: DeviceInfo, tmp_path: Path) -> None:
         model = imgconv.load(source, device, shapes=shapes)
         close(model(PICTURE), convolved(PICTURE))
     close(model(PICTURE[:, :, :5]), convolved(PICTURE[:, :, :5]))
-    with pytest.raises(InputError, match=r"shape \[1, 3, 5, 6\], the model takes \[1, 3, 5, 7\]; load it with shapes="):
+    with pytest.raises(InputError, match=r"shape \[1, 3, 5, 6\], the model takes \[1, 3, 5, 7\]$"):
         model(PICTURE[:, :, :5, :6])
 
 

@@ -1,0 +1,42 @@
+"""imgconv completion: print what a shell needs to complete the commands, options and files."""
+
+from __future__ import annotations
+
+import argparse
+
+from imgconv.errors import MissingPackageError
+
+SHELLS = ("bash", "zsh", "fish")
+FILES = ("FILE", "MODEL", "PICTURE")  # in the name that an argument has in the help
+
+DESCRIPTION = """\
+Print the completion of imgconv's commands, options and files for a shell. For good:
+
+    imgconv completion bash > ~/.local/share/bash-completion/completions/imgconv
+    imgconv completion zsh > ~/.zfunc/_imgconv            # ~/.zfunc is in $fpath
+    imgconv completion fish > ~/.config/fish/completions/imgconv.fish"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `imgconv completion`."""
+    parser.add_argument("shell", choices=SHELLS, help="the shell")
+
+
+def execute(options: argparse.Namespace) -> None:
+    """Prints the script. options.parser: the parser of the whole command line. Raises MissingPackageError."""
+    try:
+        import shtab
+    except ModuleNotFoundError as error:
+        raise MissingPackageError("shtab", "completion", "imgconv completion") from error
+    _mark_files(options.parser, shtab.FILE)
+    print(shtab.complete(options.parser, shell=options.shell))
+
+
+def _mark_files(parser: argparse.ArgumentParser, files: object) -> None:
+    """Sets what shtab looks for at each argument that is a file."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                _mark_files(command, files)
+        elif isinstance(action.metavar, str) and any(name in action.metavar for name in FILES):
+            vars(action)["complete"] = files

@@ -1,0 +1,159 @@
+"""What people read in a terminal: tables as wide as it is, advice on wrong words, completion."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from command_line import Command, write_classifier, write_convolution, write_model, write_picture
+import numpy
+import onnx
+import pytest
+from onnx.helper import make_node
+from rich.cells import cell_len
+from rich.console import Console
+
+import imgconv as package
+from imgconv.cl.device import DeviceInfo
+from imgconv.commands import profile
+from imgconv.reports import terminal
+from imgconv.reports.table import Column, fitting
+
+COLUMNS = (Column("name", text=True), Column("ms"), Column("share", 1), Column("origin", 2, text=True))
+ROWS = [("a" * 30, "12.345", "99%", "b" * 100), ("c", "0.1", "1%", "")]
+
+
+def width_of(shown: dict[int, int]) -> int:
+    return sum(shown.values()) + 2 * (len(shown) - 1)
+
+
+@pytest.mark.parametrize("width", [200, 80, 45, 30, 20])
+def test_columns_fit_and_go_by_importance(width: int) -> None:
+    shown = fitting(COLUMNS, ROWS, width)
+    assert width_of(shown) <= width and {0, 1} <= shown.keys() and shown[1] == 6
+    assert [n in shown for n in (2, 3)] == [width >= 31, width >= 60], "18 characters of each text are worth a column"
+
+
+def test_nothing_is_cut_without_need_and_empty_columns_go() -> None:
+    assert fitting(COLUMNS, ROWS, 1000) == {0: 30, 1: 6, 2: 5, 3: 100}
+    assert fitting(COLUMNS, [("a", "1", "", "")], 1000) == {0: 4, 1: 2}
+    assert fitting([Column("name", text=True), Column("ms")], [("a long name", "0.5")], 14) == {0: 9, 1: 3}
+
+
+def write_chain(launches: int) -> None:
+    """Matrix products of a long chain, each a launch of its own, with long names."""
+    nodes, read = [], "x"
+    for n in range(launches):
+        made = "y" if n == launches - 1 else f"backbone/stage{n}/block/expand/convolution_output"
+        nodes.append(make_node("Conv", [read, "w"], [made], name=f"node{n}", pads=[1] * 4))
+        read = made
+    write_model("chain.onnx", nodes, {"x": [1, 3, 8, 8]}, {"w": numpy.full((3, 3, 3, 3), 0.03, numpy.float32)})
+
+
+@pytest.mark.parametrize("width", [80, 45])
+def test_every_table_is_as_wide_as_the_terminal(
+    imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setattr(terminal, "console", lambda: Console(markup=False, highlight=False, emoji=False, width=width))
+    write_chain(14)
+    for words in (("inspect",), ("profile", "--repeat", 2), ("verify",), ("tune", "--budget", "0.2")):
+        status, out, err = imgconv(words[0], "chain.onnx", *words[1:], "--device", device.index)
+        assert status == 0, err
+        lines = out.splitlines()
+        assert max(map(cell_len, lines)) <= width
+        assert sum(bool(re.match(r" *\d+  ", line)) for line in lines) <= 16, "a row is a line"
+        assert len(lines) < (100 if words == ("inspect",) else 50) and ": --all" in out, words
+
+
+def test_profile_shows_the_slowest_first_and_all_when_asked(imgconv: Command, device: DeviceInfo) -> None:
+    write_chain(14)
+    command = ("profile", "chain.onnx", "--repeat", 2, "--device", device.index)
+    _, out, _ = imgconv(*command)
+    rows = [line.split() for line in out.splitlines() if re.match(r" *\d+  ", line)]
+    assert len(rows) == profile.SLOWEST
+    times = [float(row[2]) for row in rows]
+    assert times == sorted(times, reverse=True)
+    assert re.search(r"\n\d+ faster launches take [\d.]+ ms: --all\n", out)
+    assert re.match(r"[\d.]+(e\+\d+)? ms a run, [\d.]+(e\+\d+)? frames a second; \d+% of ", out.splitlines()[1])
+    _, out, _ = imgconv(*command, "--all")
+    assert [int(line.split()[0]) for line in out.splitlines() if re.match(r" *\d+  ", line)] == [*range(len(rows) + 6)]
+
+
+def test_inspect_shows_constants_when_asked(imgconv: Command, device: DeviceInfo) -> None:
+    write_convolution()
+    command = ("inspect", "conv.onnx", "--shape", "h=8", "--device", device.index)
+    _, out, _ = imgconv(*command)
+    assert out.startswith("launches on [") and out.index("launches on") < out.index("graph test")
+    assert "constant w" not in out and "1 constants of 0.00 MB: --constants" in out
+    assert "  constant w: float32[4, 3, 3, 3]" in imgconv(*command, "--constants")[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("run a.onnx a.png --presicion f", "--precision"), ("profile a.onnx --repaet=3", "--repeat"),
+        ("prfile a.onnx", "profile"), ("run a.onnx a.png --resize leterbox", "letterbox"),
+    ],
+)
+def test_wrong_words_suggest_the_right_one(imgconv: Command, line: str, meant: str) -> None:
+    status, out, err = imgconv(*line.split())
+    assert (status, out) == (2, "") and err.endswith(f"; did you mean {meant}?\n")
+
+
+def test_a_word_unlike_any_other_suggests_nothing(imgconv: Command) -> None:
+    assert imgconv("inspect", "a.onnx", "--xyzzy")[2].endswith("unrecognized arguments: --xyzzy\n")
+
+
+def test_all_inputs_without_a_value_are_named(imgconv: Command, device: DeviceInfo) -> None:
+    nodes = [make_node("Add", ["x", "s"], ["a"]), make_node("Add", ["a", "t"], ["y"])]
+    write_model("state.onnx", nodes, {"x": [1, 3, "h", 8], "s": [8], "t": [8]})
+    write_picture("a.png", (1, 2, 3), (8, 8))
+    status, _, err = imgconv("verify", "state.onnx", "a.png", "--device", device.index)
+    assert status == 1 and "--input s=FILE.npy --input t=FILE.npy" in err
+    x = numpy.zeros((1, 3, 8, 8), numpy.float32)
+    for model in (package.load("state.onnx", device), package.load("state.onnx", device, shapes={"h": 8})):
+        with pytest.raises(package.InputError, match="inputs 's' and 't' are missing; the model's inputs are x, s, t"):
+            model.run({"x": x})
+
+
+def test_a_model_says_what_it_is(device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_convolution()
+    model = package.load("conv.onnx", device)
+    begin = f"<imgconv.Model conv.onnx on {device.name}: x"
+    assert repr(model) == f"{begin} of open sizes, compiled at the first run>"
+    assert model(numpy.zeros((1, 3, 5, 10), numpy.float32)).shape == (1, 4, 3, 8)
+    assert repr(model).startswith(f"{begin}: float32[1, 3, 5, 10] -> y: float32[1, 4, 3, 8], ")
+    model.save("m.imgconv")
+    assert repr(package.load("m.imgconv", device)).startswith("<imgconv.Model m.imgconv on ")
+    assert repr(package.load(onnx.load("conv.onnx"), device)).startswith("<imgconv.Model test on ")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_commands_options_and_files(imgconv: Command, shell: str) -> None:
+    pytest.importorskip("shtab")
+    status, out, err = imgconv("completion", shell)
+    assert status == 0, err
+    for word in ("profile", "inspect", "--precision" if shell != "fish" else "precision", "letterbox"):
+        assert word in out
+    if shutil.which(shell):
+        checked = subprocess.run([shell, "-n"], input=out, capture_output=True, text=True)
+        assert checked.returncode == 0, checked.stderr
+
+
+def test_bash_completes_a_command_and_a_file(imgconv: Command, tmp_path: Path) -> None:
+    pytest.importorskip("shtab")
+    write_classifier("means.onnx")
+    script = imgconv("completion", "bash")[1]
+    for words, place, expected in (("imgconv prof", 1, "profile"), ("imgconv run mea", 2, "means.onnx")):
+        ask = f"""
+{script}
+COMP_WORDS=({words}); COMP_CWORD={place}; COMP_LINE="{words}"; COMP_POINT=${{#COMP_LINE}}
+complete -p imgconv >/dev/null
+$(complete -p imgconv | sed 's/.*-F \\([^ ]*\\) .*/\\1/')
+echo "${{COMPREPLY[@]}}"
+"""
+        done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, cwd=tmp_path)
+        assert expected in done.stdout.split(), done.stderr
