@@ -24,7 +24,6 @@ from imgconv.running.stream import Stream, check_states
 from imgconv.stored.compiled_file import SavedModel, save_model
 from imgconv.stored.precision_file import read_precision_file
 from imgconv.stored.tuning import Database, open_beside
-from imgconv.tasks.description import description_beside
 
 if TYPE_CHECKING:
     from imgconv.cl.transfer import Memory, Queue
@@ -382,10 +381,12 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
     config = read_config(file.float16 if file else float16, settings.native_explog, settings.max_image, chosen)
     info = device if isinstance(device, DeviceInfo) else select(config.device)
     database = open_beside(model) if settings.tuning is None else Database(settings.tuning)
-    about = description_beside(model) if isinstance(model, (str, os.PathLike)) else ""
-    return Source(
-        model, settings.shapes, config, info, open_device(info), settings.progress, file, database, description=about
-    )
+    source = Source(model, settings.shapes, config, info, open_device(info), settings.progress, file, database)
+    if not isinstance(model, (str, os.PathLike)):
+        return source
+    from imgconv.tasks.description import description_beside
+
+    return replace(source, description=description_beside(model))
 
 
 def _open_saved(saved: SavedModel, path: str, settings: Settings) -> SavedSource:

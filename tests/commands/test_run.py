@@ -1,0 +1,382 @@
+"""imgconv run on many pictures: where they come from, one plan, what goes wrong, and going on after a break."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from command_line import Command, write_classifier, write_model, write_negative, write_picture
+import numpy
+import pytest
+from onnx.helper import make_node
+from PIL import Image
+
+import imgconv.running.compiled as compiled_module
+from imgconv.cl.device import DeviceInfo
+from imgconv.commands.flow import in_order
+from imgconv.pictures import sources
+from imgconv.reports import counting
+from imgconv.reports.counting import Counting
+
+
+def write_folder() -> dict[str, tuple[int, int, int]]:
+    """Pictures of several sizes in folders, beside what is none; their colors by path."""
+    colors = {"shots/a.png": (10, 20, 30), "shots/b.jpg": (200, 200, 200), "shots/deep/c.png": (1, 2, 3)}
+    Path("shots/deep").mkdir(parents=True)
+    for number, (name, color) in enumerate(colors.items()):
+        write_picture(name, color, (20 + 7 * number, 16))
+    Path("shots/notes.txt").write_text("no picture")
+    Path("shots/.hidden.png").write_text("no picture")
+    return colors
+
+
+def means_of(out: str) -> dict[str, list[float]]:
+    """The scores of write_classifier's model, by picture, from --json."""
+    found = {}
+    for result in json.loads(out)["results"]:
+        scores = {each["index"]: each["score"] for each in result["answers"]["y"]["classes"]}
+        found[result["picture"]] = [scores[n] for n in range(3)]
+    return found
+
+
+# Where pictures come from
+
+
+@pytest.mark.parametrize("paths", [["shots"], ["shots/**/*.[jp]*g"], ["shots/?.*g", "shots/deep"]])
+def test_folders_and_patterns(imgconv: Command, device: DeviceInfo, paths: list[str]) -> None:
+    write_classifier()
+    colors = write_folder()
+    status, out, err = imgconv("run", "means.onnx", *paths, "--device", device.index, "--json")
+    assert status == 0, err
+    found = means_of(out)
+    assert list(found) == sorted(colors)
+    for name, color in colors.items():
+        assert found[name] == pytest.approx(color, abs=2)
+
+
+def test_a_file_may_be_called_as_a_pattern(imgconv: Command, device: DeviceInfo) -> None:
+    write_classifier()
+    write_picture("a[1].png", (9, 9, 9))
+    _, out, err = imgconv("run", "means.onnx", "a[1].png", "--device", device.index, "--json")
+    assert list(means_of(out)) == ["a[1].png"], err
+
+
+def test_a_folder_without_pictures_is_refused(imgconv: Command) -> None:
+    write_classifier()
+    Path("empty").mkdir()
+    status, _, err = imgconv("run", "means.onnx", "empty")
+    assert status == 1 and "'empty' holds no picture" in err
+
+
+def test_standard_input(imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_classifier()
+    write_picture("a.png", (10, 20, 30))
+    command = ("run", "means.onnx", "-", "--device", device.index, "--json")
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(Path("a.png").read_bytes())))
+    assert means_of(imgconv(*command)[1])["-"] == pytest.approx([10, 20, 30], abs=1e-3)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"nonsense")))
+    status, _, err = imgconv(*command)
+    assert status == 1 and "'-' is not a picture" in err
+
+
+def write_video(name: str, grey: list[int]) -> None:
+    """A video of 32x32 with one frame of each grey, without loss."""
+    av = pytest.importorskip("av", reason="PyAV, which reads videos, is not installed")
+    with av.open(name, "w") as container:
+        stream = container.add_stream("ffv1", rate=10)
+        stream.width = stream.height = 32
+        stream.pix_fmt = "bgr0"
+        for value in grey:
+            frame = av.VideoFrame.from_ndarray(numpy.full((32, 32, 3), value, numpy.uint8), "rgb24")
+            for packet in stream.encode(frame.reformat(format="bgr0")):
+                container.mux(packet)
+        for packet in stream.encode():
+            container.mux(packet)
+
+
+def test_videos(imgconv: Command, device: DeviceInfo) -> None:
+    """Every frame; with --jsonl it goes on at the first frame that has no line."""
+    write_classifier()
+    greys = [10, 60, 110, 160, 210]
+    write_video("v.mkv", greys)
+    write_picture("a.png", (1, 1, 1))
+    command = ("run", "means.onnx", "v.mkv", "a.png", "--device", device.index, "--json", "--output", "o.png")
+    status, out, err = imgconv(*command, "--jsonl", "r.jsonl")
+    assert status == 0, err
+    found = means_of(out)
+    assert list(found) == [*(f"v.mkv#{n}" for n in range(5)), "a.png"]
+    assert [found[f"v.mkv#{n}"][1] for n in range(5)] == pytest.approx(greys, abs=1)
+    assert sorted(str(path) for path in Path().glob("o-*.png")) == [f"o-{n}.png" for n in range(1, 7)]
+    lines = Path("r.jsonl").read_text().splitlines(keepends=True)
+    Path("r.jsonl").write_text("".join(lines[:2]))
+    assert list(means_of(imgconv(*command, "--jsonl", "r.jsonl")[1])) == [*(f"v.mkv#{n}" for n in (2, 3, 4)), "a.png"]
+    Path("broken.mkv").write_text("no video")
+    status, _, err = imgconv("run", "means.onnx", "broken.mkv", "--device", device.index)
+    assert status == 1 and "cannot read video 'broken.mkv'" in err
+
+
+def test_a_video_says_what_to_install(imgconv: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_classifier()
+    monkeypatch.setitem(sys.modules, "av", None)
+    status, _, err = imgconv("run", "means.onnx", "v.mp4")
+    assert status == 1 and "v.mp4" in err and "pip install 'imgconv[video]'" in err
+
+
+def test_cameras_and_addresses_are_videos() -> None:
+    for path in ("/dev/video0", "rtsp://host/stream", "a.MP4"):
+        assert sources.is_video(path) and sources.count_of([path, "a.png"]) is None
+    assert not sources.is_video("video0.png") and sources.count_of(["a.png", "-"]) == 2
+
+
+# One plan, several at once
+
+
+def test_pictures_of_all_sizes_share_one_plan(
+    imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_classifier()
+    for number in range(12):
+        write_picture(f"{number:02}.png", (number, 0, 0), (9 + 5 * number, 40 - number))
+    made: list[Any] = []
+    compile_once = compiled_module.Source.compile
+
+    def counted(self: Any, *rest: Any) -> Any:
+        made.append(rest)
+        return compile_once(self, *rest)
+
+    monkeypatch.setattr(compiled_module.Source, "compile", counted)
+    _, out, err = imgconv("run", "means.onnx", ".", "--device", device.index, "--json")
+    found = means_of(out)
+    assert [found[f"{number:02}.png"][0] for number in range(12)] == pytest.approx(range(12), abs=1e-3), err
+    assert len(made) == 1
+
+
+def test_results_come_in_order_and_at_once() -> None:
+    """Three of six wait for each other, which they can only do side by side; later ones are done before the first."""
+    together = threading.Barrier(3, timeout=20)
+
+    def work(number: int) -> int:
+        if number < 3:
+            together.wait()
+        return number * number
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(in_order(pool, work, range(6), 4)) == [0, 1, 4, 9, 16, 25]
+
+
+def test_few_are_begun_before_the_first_is_taken() -> None:
+    begun: list[int] = []
+    taken = threading.Event()
+
+    def work(number: int) -> int:
+        taken.wait(20)
+        return number
+
+    def items() -> Any:
+        for number in range(50):
+            begun.append(number)
+            yield number
+
+    with ThreadPoolExecutor(2) as pool:
+        results = in_order(pool, work, items(), 4)
+        threading.Timer(0.05, taken.set).start()
+        assert next(results) == 0 and len(begun) == 5
+        assert list(results) == list(range(1, 50))
+
+
+# What goes wrong
+
+
+def test_bad_pictures_are_named_and_the_others_go_on(imgconv: Command, device: DeviceInfo) -> None:
+    write_classifier()
+    write_folder()
+    Path("shots/b.jpg").write_bytes(Path("shots/b.jpg").read_bytes()[:200])
+    command = ("run", "means.onnx", "shots", "none.png", "--device", device.index, "--json")
+    status, out, err = imgconv(*command)
+    results = {each["picture"]: each for each in json.loads(out)["results"]}
+    assert list(results) == ["shots/a.png", "shots/b.jpg", "shots/deep/c.png", "none.png"]
+    assert ["error" in each for each in results.values()] == [False, True, False, True]
+    assert status == 1 and "2 of 4 pictures cannot be read; the first is 'shots/b.jpg'" in err.splitlines()[-1]
+    assert "'none.png': No such file" in err and "Traceback" not in err
+    status, out, err = imgconv("run", "means.onnx", "none.png", "nor.png", "--device", device.index)
+    assert status == 1 and out == "" and "2 of 2 pictures cannot be read" in err
+
+
+def test_a_broken_off_run_goes_on(imgconv: Command, device: DeviceInfo) -> None:
+    """Also after a line that was not written to its end; what has a line is not run again."""
+    write_classifier()
+    write_folder()
+    command = ("run", "means.onnx", "shots", "--device", device.index, "--jsonl", "r.jsonl")
+    status, out, err = imgconv(*command)
+    assert status == 0 and out.count(" ms on ") == 3, err
+    whole = Path("r.jsonl").read_text()
+    lines = whole.splitlines(keepends=True)
+    assert [json.loads(line)["picture"] for line in lines] == ["shots/a.png", "shots/b.jpg", "shots/deep/c.png"]
+    Path("r.jsonl").write_text(lines[0] + lines[1][:30])
+    status, out, err = imgconv(*command)
+    assert status == 0 and "shots/a.png" not in out and out.count(" ms on ") == 2, err
+    again = [json.loads(line) for line in Path("r.jsonl").read_text().splitlines()]
+    first = [json.loads(line) for line in lines]
+    assert [each["picture"] for each in again] == [each["picture"] for each in first]
+    assert [each["answers"] for each in again] == [each["answers"] for each in first]
+    status, out, err = imgconv(*command)
+    assert (status, out) == (0, "") and "all 3 pictures are in 'r.jsonl'" in err
+
+
+@pytest.mark.parametrize("content", ["no line of ours\n", "nor this", '{"model": "other.onnx", "picture": "a.png"}\n'])
+def test_a_file_of_something_else_is_left_alone(imgconv: Command, content: str) -> None:
+    write_classifier()
+    write_picture("a.png", (1, 2, 3))
+    Path("r.jsonl").write_text(content)
+    status, _, err = imgconv("run", "means.onnx", "a.png", "--jsonl", "r.jsonl")
+    assert status == 1 and "choose another file" in err and Path("r.jsonl").read_text() == content
+
+
+# What is written
+
+
+def test_files_in_a_folder_have_the_pictures_names(imgconv: Command, device: DeviceInfo) -> None:
+    write_negative()
+    write_folder()
+    write_picture("shots/deep/a.png", (5, 5, 5))
+    status, _, err = imgconv("run", "negative.onnx", "shots", "--device", device.index, "--output", "out/")
+    assert status == 0, err
+    assert sorted(path.name for path in Path("out").iterdir()) == ["a-1.png", "a-3.png", "b.png", "c.png"]
+    with Image.open("out/a-3.png") as image:
+        assert image.getpixel((3, 3)) == (250, 250, 250)
+
+
+def write_detector() -> None:
+    """YOLOv8's form for 32x32, one class: a box of 16x8 at (12, 14), whose score is the mean of the picture / 255."""
+    cells = 16 + 4 + 1
+    box = numpy.zeros((1, 5, cells), numpy.float32)
+    box[0, :4, 0] = 12, 14, 16, 8
+    pick = numpy.zeros((1, 5, cells), numpy.float32)
+    pick[0, 4, 0] = 1
+    nodes = [
+        make_node("ReduceMean", ["x"], ["m"], keepdims=1, axes=[1, 2, 3]),
+        make_node("Reshape", ["m", "one"], ["mean"]),
+        make_node("Mul", ["mean", "pick"], ["score"]), make_node("Add", ["score", "box"], ["y"]),
+    ]
+    constants = {"box": box, "pick": pick, "one": numpy.array([1, 1, 1], numpy.int64)}
+    write_model("detector.onnx", nodes, {"x": [1, 3, 32, 32]}, constants)
+
+
+def test_detections(imgconv: Command, device: DeviceInfo) -> None:
+    """Told by the outputs, placed on the picture, printed, drawn, and written as COCO's JSON."""
+    write_detector()
+    write_picture("light.png", (255, 255, 255), (128, 64))
+    write_picture("dark.png", (20, 20, 20), (32, 32))
+    command = ("run", "detector.onnx", "light.png", "dark.png", "--device", device.index)
+    status, out, err = imgconv(*command, "--output", "o.png", "--coco", "c.json", "--pad", 255)
+    assert status == 0, err
+    assert "1 found" in out and "1.00  16,40 .. 80,64" in out and "0 found" in out
+    with Image.open("o-1.png") as drawn:
+        assert drawn.size == (128, 64) and drawn.getpixel((16, 50)) != (255, 255, 255) == drawn.getpixel((100, 20))
+    content = json.loads(Path("c.json").read_text())
+    assert [each["bbox"] for each in content["annotations"]] == [[16, 40, 64, 24]] and len(content["images"]) == 2
+    assert "0 found" in imgconv(*command, "--score", "1.1")[1]
+
+
+def test_a_description_beside_the_model(imgconv: Command, device: DeviceInfo) -> None:
+    """It says what the outputs are and how pictures are prepared; a compiled file keeps it; options win."""
+    write_classifier()
+    write_picture("a.png", (10, 20, 30))
+    said = {"labels": ["r", "g", "b"], "top": 1, "preparation": {"order": "bgr", "scale": 2}}
+    Path("means.task.json").write_text(json.dumps(said))
+    assert imgconv("compile", "means.onnx", "--device", device.index)[0] == 0
+    for model in ("means.onnx", "means.imgconv"):
+        command = ("run", model, "a.png", "--device", device.index)
+        assert "0    60.0000  r" in imgconv(*command)[1]
+        assert "2    60.0000  b" in imgconv(*command, "--order", "rgb")[1]
+        Path("means.task.json").unlink(missing_ok=True)
+    Path("means.task.json").write_text('{"tusk": 1}')
+    status, _, err = imgconv("run", "means.onnx", "a.png", "--device", device.index)
+    assert status == 1 and "means.task.json" in err and "'tusk'" in err
+
+
+def test_a_crop_of_500_by_387(imgconv: Command, device: DeviceInfo) -> None:
+    write_classifier("c.onnx", 224, 224)
+    write_picture("a.png", (10, 20, 30), (500, 387))
+    for command in ("run", "verify"):
+        for part in ((), ("--crop", "0.875")):
+            status, _, err = imgconv(command, "c.onnx", "a.png", "--resize", "crop", *part, "--device", device.index)
+            assert status == 0, err
+
+
+# Tiles
+
+
+def write_smoother(size: int) -> None:
+    """A 5x5 mean over zeros at the edges, twice as large: a network that looks two pixels far."""
+    weights = numpy.zeros((3, 3, 5, 5), numpy.float32)
+    for channel in range(3):
+        weights[channel, channel] = 1 / 25
+    nodes = [
+        make_node("Conv", ["x", "w"], ["a"], pads=[2, 2, 2, 2]),
+        make_node("Resize", ["a", "", "scales"], ["y"], mode="nearest", coordinate_transformation_mode="asymmetric",
+                  nearest_mode="floor"),
+    ]
+    constants = {"w": weights, "scales": numpy.array([1, 1, 2, 2], numpy.float32)}
+    write_model("smooth.onnx", nodes, {"x": [1, 3, size, size]}, constants)
+
+
+@pytest.mark.parametrize("size", [(70, 50), (32, 90), (20, 24)])
+def test_tiles_have_no_seams(imgconv: Command, device: DeviceInfo, size: tuple[int, int]) -> None:
+    """The result is that of the whole picture, to the rounding of floats; a small picture is not stretched."""
+    write_smoother(32)
+    noise = numpy.random.default_rng(5).integers(0, 256, (size[1], size[0], 3), numpy.uint8)
+    Image.fromarray(noise).save("a.png")
+    command = ("run", "smooth.onnx", "a.png", "--device", device.index, "--save", "o.npz", "--output", "o.png")
+    for extra in ((), ("--tile",), ("--tile", "12")):
+        status, _, err = imgconv(*command, *extra)
+        assert status == 0, err
+        found = numpy.load("o.npz")["y"][0]
+        # A tile's row and column past the picture repeat the last ones, where the whole picture has zeros.
+        inner = (slice(None), slice(0, 2 * size[1] - 4), slice(0, 2 * size[0] - 4))
+        numpy.testing.assert_allclose(found[inner], smoothed(noise)[inner], atol=1e-3)
+        with Image.open("o.png") as image:
+            assert image.size == (2 * size[0], 2 * size[1])
+    status, _, err = imgconv(*command, "--resize", "stretch")
+    assert numpy.load("o.npz")["y"].shape == (1, 3, 64, 64), err
+
+
+def smoothed(pixels: Any) -> Any:
+    padded = numpy.pad(pixels.astype(float), ((2, 2), (2, 2), (0, 0)))
+    windows = numpy.lib.stride_tricks.sliding_window_view(padded, (5, 5), (0, 1))
+    return windows.mean((3, 4)).transpose(2, 0, 1).repeat(2, 1).repeat(2, 2)
+
+
+def test_tiles_that_cannot_be(imgconv: Command, device: DeviceInfo) -> None:
+    write_smoother(32)
+    write_picture("a.png", (1, 2, 3), (70, 50))
+    command = ("run", "smooth.onnx", "a.png", "--device", device.index)
+    status, _, err = imgconv(*command, "--tile", "17")
+    assert status == 1 and "32x32 can overlap by 0 to 16" in err
+    status, _, err = imgconv(*command, "--tile", "--resize", "crop")
+    assert status == 1 and "at its own size" in err
+
+
+# Progress
+
+
+def test_the_rate_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(counting, "EVERY", 0.0)
+    with Counting(5) as told:
+        for _ in range(2):
+            told.step()
+    assert capsys.readouterr().err.count(" of 5 pictures, ") == 2
+    assert told.line(0.5) == "2 of 5 pictures, 4.0 a second, 1 s left"
+    assert Counting(None).line(2.0) == "0 pictures, 0.0 a second"
+
+
+def test_one_picture_is_told_by_its_own_error(imgconv: Command) -> None:
+    write_classifier()
+    status, _, err = imgconv("run", "means.onnx", "none.png")
+    assert status == 1 and err == "imgconv: cannot read picture 'none.png': No such file or directory\n"
