@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -33,7 +34,10 @@ sys.meta_path.insert(0, Hidden())
 def run_without(names: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Runs Python in the folder, where packages of these names cannot be imported."""
     text = HIDE.format(names=names) + code
-    return subprocess.run([sys.executable, "-c", text], cwd=folder, capture_output=True, text=True, timeout=120)
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-c", text], cwd=folder, env=variables, capture_output=True, text=True, timeout=120
+    )
 
 
 def command(*words: object) -> str:
