@@ -27,7 +27,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "running",
         "model",
         "__init__ onnx_backend reports",
-        "commands",
+        "batch commands",
         "cli",
         "__main__",
     )

@@ -1,0 +1,156 @@
+"""A model for batches of pictures in other processes, of Ray Data for example.
+
+    dataset = ray.data.read_binary_files("photos", include_paths=True)
+    rows = dataset.map_batches(Predictor, fn_constructor_args=("squeezenet.onnx",), batch_size=16, concurrency=4)
+    rows.write_parquet("results")
+
+examples/ray_folder.py is the whole of it, with resources by device and a second start after a failure.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy
+from PIL import Image
+
+from imgconv.arrays import Array
+from imgconv.errors import InputError
+from imgconv.model import DEPTH, Model, load
+from imgconv.pictures.host import input_array, upright
+from imgconv.pictures.preparation import PictureInput, Preparation, picture_inputs
+from imgconv.reports.terminal import finite
+from imgconv.tasks import Description, Placement, Task, find_task, read_description
+
+if TYPE_CHECKING:
+    from imgconv.running.pipeline import Frame
+
+Batch = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """The model on the device of this process. task: None if the outputs are given as arrays."""
+
+    model: Model
+    target: PictureInput
+    task: Task | None
+    preparation: Preparation
+
+
+class Predictor:
+    """Runs a model on each picture of a batch. It is picklable, and opens its device at the first batch.
+
+        predictor = Predictor("yolox_nano.onnx")
+        rows = predictor({"path": ["a.jpg"], "bytes": [Path("a.jpg").read_bytes()]})
+        rows["answers"][0]          # '{"output": {"detections": [{"label": "person", "score": 0.88, ...}]}}'
+        rows["error"][0]            # "" or why this picture gave nothing
+
+    A batch is a column of pictures, as the bytes of files or as uint8 arrays (height, width, 3), and any other columns,
+    which stay. In place of the pictures there are: `answers`, JSON for each row as `imgconv run --json` has it; or the
+    outputs, an array for each, if their meaning is not plain, or with raw=True. A picture that cannot be read keeps its
+    row: `error` says why, its answers are "", its numbers 0.
+    """
+
+    def __init__(
+        self, model: str | os.PathLike[str], column: str = "bytes", raw: bool = False,
+        description: Description | None = None, **settings: Any,
+    ) -> None:
+        """column: that of the pictures. description: see imgconv.tasks (default: the one beside the model).
+
+        settings: arguments of imgconv.load: device="Adreno", float16=1, shapes={"height": 480} ... Sizes that the model
+        leaves open must be given. device: by default the one that the process finds, which Ray's resources choose.
+        """
+        self._model, self._column, self._raw = os.fspath(model), column, raw
+        self._description, self._settings = description, settings
+        self._opened: _Opened | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what belongs to the device of this process."""
+        return {**vars(self), "_opened": None}
+
+    def __call__(self, batch: Batch) -> dict[str, Array]:
+        """The rows with their answers, in the batch's order. Raises InputError, and what `load` and `run` raise."""
+        if self._column not in batch:
+            raise InputError(f"the batch has no column {self._column!r} of pictures; it has {', '.join(batch)}")
+        opened = self._opened = self._opened or self._open()
+        rows = [*_run(opened, batch[self._column])]
+        found: dict[str, Array] = {
+            name: numpy.asarray(column) for name, column in batch.items() if name != self._column
+        }
+        if opened.task:
+            found["answers"] = numpy.array([row.answers for row in rows], object)
+        else:
+            for value in opened.model.outputs.values():
+                blank = numpy.zeros(value.shape, value.dtype)
+                found[value.name] = numpy.stack([row.outputs.get(value.name, blank) for row in rows])
+        return {**found, "error": numpy.array([row.error for row in rows], object)}
+
+    def _open(self) -> _Opened:
+        model = load(self._model, **self._settings)
+        declared: Any = {value.name: (value.dtype, value.shape) for value in model.inputs.values()}
+        targets = picture_inputs(declared, {})
+        if len(declared) != 1 or not targets:
+            listed = ", ".join(map(str, model.inputs.values()))
+            raise InputError(f"{self._model!r} takes {listed}: Predictor runs models whose only input is a picture")
+        target, text = targets[0], model._source.description
+        size = target.picture_size((0, 0))
+        description = self._description or (read_description(text, self._model) if text else Description())
+        outputs: Any = {value.name: (value.dtype, value.shape) for value in model.outputs.values()}
+        task = find_task(outputs, size, description)
+        described = (task.description if task else description).preparation
+        preparation = Preparation(**{"order": "y" if target.channels == 1 else "rgb", **described})
+        return _Opened(model, target, None if self._raw else task, preparation)
+
+
+@dataclass(frozen=True)
+class _Row:
+    answers: str = ""
+    outputs: Mapping[str, Array] | Any = None
+    error: str = ""
+
+
+def _run(opened: _Opened, pictures: Sequence[Any]) -> Iterator[_Row]:
+    """A row for each picture, in order. The device computes one while the next is read."""
+    waiting: deque[tuple[Frame | str, Placement | None]] = deque()
+    for picture in pictures:
+        if len(waiting) >= DEPTH:
+            yield _row(opened, *waiting.popleft())
+        try:
+            image = _read(picture)
+        except InputError as error:
+            waiting.append((str(error), None))
+            continue
+        size = opened.target.picture_size(image.size)
+        array = input_array(image, opened.target, opened.preparation)
+        frame = opened.model.submit({opened.target.name: array}, DEPTH)
+        waiting.append((frame, Placement.of(image.size, size, opened.preparation)))
+    while waiting:
+        yield _row(opened, *waiting.popleft())
+
+
+def _row(opened: _Opened, frame: Frame | str, placement: Placement | None) -> _Row:
+    if isinstance(frame, str) or placement is None:
+        return _Row(outputs={}, error=str(frame))
+    outputs = frame.result()
+    if opened.task is None:
+        return _Row(outputs=outputs)
+    answers = {name: answer.as_json() for name, answer in opened.task.decode(outputs, placement).items()}
+    return _Row(json.dumps(finite(answers), ensure_ascii=False, allow_nan=False))
+
+
+def _read(picture: Any) -> Image.Image:
+    """A picture from the bytes of its file, or from an array. Raises InputError."""
+    if isinstance(picture, (bytes, bytearray, memoryview)):
+        return upright("the row's picture", io.BytesIO(picture))
+    array = numpy.asarray(picture)
+    if array.dtype != numpy.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
+        given = f"{array.dtype} {list(array.shape)}"
+        raise InputError(f"a picture is the bytes of a file or uint8 (height, width, 3), not {given}")
+    return Image.fromarray(array)
