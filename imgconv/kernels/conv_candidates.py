@@ -29,13 +29,13 @@ BLOCKS_ON_GPU = (
 # Blocks for a phone's GPU. It runs out of registers with more than 24 sums. Small ones fill it, if the map is small.
 BLOCKS_ON_SMALL_GPU = (
     *(block for block in BLOCKS_ON_GPU if prod(block) <= 24),
-    (1, 1, 2), (1, 1, 3), (1, 1, 4), (3, 1, 1), (3, 1, 2), (5, 1, 2), (2, 2, 3), (3, 2, 2),
+    (1, 1, 2), (1, 1, 3), (1, 1, 4), (3, 1, 1), (3, 1, 2), (5, 1, 2), (2, 2, 3), (3, 2, 2), (13, 1, 1),
 )
 # Work items that share a sum on a phone's GPU, the most waves of a launch for which they pay, and the most work items
 # for which waves of half the size do.
 PARTS_ON_SMALL_GPU, SHARED_WAVES, NARROW_ITEMS = (1, 2, 4, 8, 16), 128, 2048
 # Further ones for sums in half, of which a work item can hold more.
-BLOCKS_IN_HALF = ((7, 2, 2), (8, 2, 1))
+BLOCKS_IN_HALF = ((7, 2, 2), (8, 2, 1), (13, 1, 2))
 
 
 def candidates(problem: Problem, kind: TargetKind, compute_units: int = LARGE_GPU) -> list[Specialisation]:

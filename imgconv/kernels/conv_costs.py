@@ -238,10 +238,19 @@ def _reads_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCost
     completely.
     """
     merged = replace(chosen, keep="window" if problem.depthwise else "line") if chosen.keep != "window" else chosen
-    if not problem.depthwise and problem.window[1] * sums_of(chosen) * problem.input_lanes > costs.unrolled:
+    if not problem.depthwise and not _is_unrolled(problem, chosen, costs):
         merged = chosen
     weights = weight_reads(problem, chosen) * (costs.tiles if _rows_of_weights_are_cut(problem, chosen) else 1)
     return texel_reads(problem, merged) + weights
+
+
+def _is_unrolled(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> bool:
+    """Whether Mesa's compiler unrolls the loop over the columns of a window."""
+    multiply_adds = sums_of(chosen) * problem.input_lanes
+    if problem.sums != "half":
+        return problem.window[1] * multiply_adds <= costs.unrolled
+    reads = chosen.block_columns * chosen.block_rows + problem.input_lanes * chosen.block_quads
+    return problem.window[1] * (LANES * multiply_adds + reads) <= costs.unrolled_in_half
 
 
 def slots_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:
@@ -252,6 +261,7 @@ def slots_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts
         multiply_adds += LANES * (taps + sums)
     slots = multiply_adds + costs.read * _reads_of_item(problem, chosen, costs) + costs.sum * sums + costs.item
     slots += sums * (costs.part + costs.total / chosen.parts) if chosen.parts > 1 else 0
+    slots *= costs.looped if problem.sums == "half" and not _is_unrolled(problem, chosen, costs) else 1
     return slots * (costs.spill if chosen.weights_in_buffer or _spills(problem, chosen, costs) else 1)
 
 
@@ -276,11 +286,21 @@ def _spills(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> b
         most = costs.sums if problem.sums == "half" else costs.depthwise_sums
         return chosen.keep != "line" or window > costs.depthwise_window or sums > most
     kept = _kept_texels(problem, chosen)
-    if taps == 1 and problem.sums == "half":
-        return sums > costs.sums_in_half or kept > costs.held_by_1x1  # weights are held for one channel at a time
+    if problem.sums == "half":
+        return _spills_in_half(problem, chosen, costs)
     if taps == 1:
         return held > costs.held_by_1x1
     in_loop = sums == costs.sums_in_loop and chosen.keep == "texel" and chosen.block_rows > 1
     if in_loop and problem.input_lanes == LANES:
         return problem.sums == "runs"  # the loop over columns is not unrolled; runs add more sums
     return sums > costs.sums or held > costs.held or (chosen.keep != "texel" and kept > costs.kept)
+
+
+def _spills_in_half(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> bool:
+    """`_spills` for sums in half: registers hold twice as many, and weights are held for one channel at a time."""
+    sums = sums_of(chosen)
+    if prod(problem.window) == 1:
+        return sums > costs.sums_in_half or _kept_texels(problem, chosen) > costs.held_by_1x1
+    most = costs.sums_in_loop if problem.input_lanes == LANES else costs.sums_in_half
+    unrolled = _is_unrolled(problem, chosen, costs)
+    return chosen.keep != "texel" or sums > most or (unrolled and _held_texels(problem, chosen) > costs.held_in_half)

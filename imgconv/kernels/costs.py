@@ -147,6 +147,7 @@ class SmallGpuCosts(DeviceCosts):
     total: Given = 128.0  # slots, a sum whose parts a work item adds up
     texel_bytes: Given = 8.0  # in half
     hidden: Given = 0.1  # of the times that a longer one hides, the part that is felt; estimated
+    looped: Given = 1.13  # times as long if the loop over a window's columns stays, with sums in half; by 40 kernels
     tiles: Given = 4.0  # reads for each texel of weights that are cut into tiles; estimated
     spill: Given = 4.0  # times as long if a work item runs out of registers; estimated
     # Limits above which Mesa's code spills: it reads all data of an unrolled loop before the loop starts.
@@ -157,11 +158,13 @@ class SmallGpuCosts(DeviceCosts):
     unrolled: int = 200  # multiply-adds of texels in a loop over a window's columns; above it, the loop stays
     registers_besides: int = 6  # registers of four floats, besides those of held texels
     held_by_1x1: int = 42  # texels of sums, input and weights, with a 1x1 window
-    sums_in_half: int = 28  # texels of sums in half, with a 1x1 window
+    sums_in_half: int = 28  # texels of sums in half, with a 1x1 window or fewer than four channels
     sums: int = 16  # texels of sums with a larger window
     held: int = 40  # texels of sums, a line and weights
     kept: int = 18  # texels of sums and of input that is kept
     sums_in_loop: int = 24  # texels of sums for which the loop over columns is not unrolled
+    held_in_half: int = 55  # texels of sums in half, a line and weights, if that loop is unrolled
+    unrolled_in_half: int = 1070  # `unrolled` for sums in half: multiply-adds of numbers, and texels that are read
 
 
 CPU, LARGE, SMALL = CpuCosts(), LargeGpuCosts(), SmallGpuCosts()

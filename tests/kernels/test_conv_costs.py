@@ -1,0 +1,48 @@
+"""Slots that the cost model of small GPUs predicts for sums in half, beside those of Mesa's a630 code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from imgconv.kernels.conv import Problem, Specialisation
+from imgconv.kernels.conv_candidates import candidates
+from imgconv.kernels.conv_costs import slots_of_item
+from imgconv.kernels.costs import SMALL
+
+WIDE = Problem(1, 64, (56, 56), 64, (56, 56), (3, 3), (1, 1), (1, 1), (1, 1), 1, sums="half")
+STRIDED = replace(WIDE, filters=128, output_size=(28, 28), strides=(2, 2))
+COLOURS = Problem(1, 3, (224, 224), 64, (112, 112), (7, 7), (2, 2), (1, 1), (3, 3), 1, sums="half")
+POINTWISE = Problem(1, 512, (13, 13), 1000, (13, 13), (1, 1), (1, 1), (1, 1), (0, 0), 1, sums="half")
+
+
+def predicted(problem: Problem, block: tuple[int, int, int]) -> float:
+    return slots_of_item(problem, Specialisation(*block, "texel", float_coordinates=True, local_size=(8, 8, 2)), SMALL)
+
+
+# Counted by the functions of benchmarks/slots.py: issue slots of a work item, without an epilogue.
+@pytest.mark.parametrize("problem, block, slots", [
+    (WIDE, (7, 2, 1), 37990), (WIDE, (4, 4, 1), 44101), (WIDE, (3, 3, 2), 49183), (WIDE, (13, 1, 1), 36131),
+    (WIDE, (4, 2, 3), 73666), (STRIDED, (4, 2, 2), 44959), (COLOURS, (7, 1, 1), 5171), (COLOURS, (7, 2, 2), 22942),
+    (POINTWISE, (13, 1, 2), 64821), (POINTWISE, (7, 2, 2), 73007),
+])
+def test_blocks_that_fit_the_registers(problem: Problem, block: tuple[int, int, int], slots: int) -> None:
+    """Within 8 %. The loop over the window's columns stays in (4, 2, 3) and in (7, 2, 2) of the colours."""
+    assert predicted(problem, block) == pytest.approx(slots, rel=0.08)
+
+
+@pytest.mark.parametrize("problem, block, slots", [
+    (WIDE, (7, 2, 2), 142759), (WIDE, (13, 1, 2), 135134), (STRIDED, (4, 4, 1), 85956),
+    (replace(COLOURS, window=(3, 3), pads=(1, 1)), (7, 2, 2), 4792),
+])
+def test_blocks_that_do_not(problem: Problem, block: tuple[int, int, int], slots: int) -> None:
+    """Mesa's code spills registers, or moves sums from one to another at each step: never chosen."""
+    assert predicted(problem, block) > 1.5 * slots
+
+
+@pytest.mark.parametrize("columns, blocks", [(13, {(13, 1, 1), (13, 1, 2)}), (26, {(13, 1, 1), (13, 1, 2)})])
+def test_blocks_of_maps_of_13_columns(columns: int, blocks: set[tuple[int, int, int]]) -> None:
+    problem = replace(POINTWISE, input_size=(13, columns), output_size=(13, columns))
+    made = {(c.block_columns, c.block_rows, c.block_quads) for c in candidates(problem, "gpu", 2)}
+    assert blocks <= made
