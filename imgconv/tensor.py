@@ -20,10 +20,10 @@ from numpy.typing import ArrayLike
 from imgconv.graph import expression
 from imgconv.graph import view
 from imgconv.graph.builder import build_graph
-from imgconv.graph.expression import Argument
+from imgconv.graph.expression import Argument, Expression
 from imgconv.graph.lazy import Lazy, Number, Read, elementwise, origin, whole
 from imgconv.graph.nodes import (
-    IDENTITY, Concatenation, Convolution, Gather, Order, Reduction, ReductionKind, array_value, neutral,
+    IDENTITY, Concatenation, Convolution, Gather, Order, Recurrence, Reduction, ReductionKind, array_value, neutral,
 )
 from imgconv.graph.view import View
 
@@ -293,6 +293,22 @@ def order(x: Tensor, count: int, largest: bool = True) -> Tensor:
     return x.record((*x.shape[:-1], count), "int64", Order(largest), (whole(x),))
 
 
+def recurrence(
+    x: Tensor, weights: Tensor, initial: Sequence[Tensor], others: Sequence[Tensor], states: Sequence[Expression],
+    inner: Expression | None = None, reverse: Sequence[bool] = (False,),
+) -> Tensor:
+    """The states after each step, (S, T, N, D, H), of a recurrent layer; see `imgconv.graph.nodes.Recurrence`.
+
+    x: (T, N, D, G, H); weights: (D, H, G, H); the initial states and the others: (N, D, H) each. states, inner:
+    expressions of x, the products, the states, the others and the number of the step. H = tanh(x + H R), one direction:
+
+    recurrence(x, r, [h], [], [apply("tanh", apply("add", Argument(0), Argument(1)))])
+    """
+    shape = (len(states), *x.shape[:3], x.shape[4])
+    reads = tuple(map(whole, (x, weights, *initial, *others)))
+    return x.record(shape, x.dtype, Recurrence(tuple(states), inner, tuple(reverse)), reads)
+
+
 def convolution(
     x: Tensor, weight: Tensor, strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], groups: int = 1,
     output: Sequence[int] | None = None, transposed: bool = False,
@@ -357,5 +373,6 @@ def _convolution_3d(
 
 __all__ = [
     "EXACT", "Number", "Tensor", "TensorLike", "array_value", "build_graph", "concatenate", "convolution",
-    "elementwise", "gather", "less", "neutral", "order", "origin", "where",
+    "elementwise", "gather", "less", "neutral", "order", "origin", "recurrence",
+    "where",
 ]

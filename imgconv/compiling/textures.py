@@ -12,7 +12,7 @@ from imgconv.arrays import Array
 from imgconv.config import Config, Sums
 from imgconv.graph.index import constant
 from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Order, Product
-from imgconv.graph.nodes import Reduction, Value
+from imgconv.graph.nodes import Recurrence, Reduction, Value
 from imgconv.graph.value_ranges import convolutions_of_small
 from imgconv.kernels.conv import SMALL
 from imgconv.kernels.layout import (
@@ -25,6 +25,8 @@ LONG_SUM = 64  # terms from which on the result of a sum is stored in float
 ROW_TEXELS = 64
 NARROW = ROW_TEXELS // 4  # texels: textures up to this width are widened
 SMALL_WEIGHTS = 1 << 14  # elements up to which weights stay float: half would save little memory
+# Of the states of a Recurrence: the directions of a step lie side by side, as the next layer's product reads them.
+RECURRENT_LAYOUT = Layout((0, 1, 2), (3,), 4)
 LEAST_ALONG = 8  # elements of a last axis that are worth a layout of their own
 
 
@@ -74,6 +76,8 @@ def choose_layouts(graph: Graph) -> dict[str, Layout]:
             chosen[name] = widened(chosen[name], node.output.shape)
         elif isinstance(node.operation, Order):
             chosen[name] = matrix_layout(len(node.output.shape))
+        elif isinstance(node.operation, Recurrence):
+            chosen[name] = RECURRENT_LAYOUT
     return chosen
 
 

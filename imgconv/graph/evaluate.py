@@ -14,8 +14,8 @@ import numpy
 from imgconv.arrays import Array, Arrays
 from imgconv.graph import expression
 from imgconv.graph.nodes import (
-    Concatenation, Convolution, Gather, Graph, Load, Node, Operation, Order, Product, Reduction, ReductionKind,
-    neutral,
+    Concatenation, Convolution, Gather, Graph, Load, Node, Operation, Order, Product, Recurrence, Reduction,
+    ReductionKind, neutral,
 )
 from imgconv.graph.view import Shape, View
 
@@ -106,6 +106,8 @@ def _operate(node: Node, loaded: Sequence[Array]) -> Array:
         return numpy.concatenate(loaded, axis=operation.axis)
     if isinstance(operation, Order):
         return _order(loaded[0], operation.largest)[..., : node.output.shape[-1]]
+    if isinstance(operation, Recurrence):
+        return _recur(operation, loaded, node.output.shape)
     assert isinstance(operation, Convolution)
     if not loaded[0].size:
         return numpy.zeros(node.output.shape)
@@ -119,6 +121,27 @@ def _order(x: Array, largest: bool) -> Array:
         return numpy.argsort(x, axis=-1, kind="stable")
     falling = -x if x.dtype.kind == "f" else ~x
     return numpy.asarray(numpy.lexsort((falling, ~numpy.isnan(x)), axis=-1))
+
+
+def _recur(operation: Recurrence, loaded: Sequence[Array], shape: tuple[int, ...]) -> Array:
+    """The states after each step, (S, T, N, D, H)."""
+    x, weights, *rest = loaded
+    count, gates = len(operation.states), weights.shape[2]
+    states, others, out = rest[:count], rest[count:], numpy.zeros(shape)
+    directions = numpy.arange(shape[3])
+    for number in range(shape[1]):
+        times = numpy.where(operation.reverse, shape[1] - 1 - number, number)
+        given = [x[times, :, directions, gate].swapaxes(0, 1) for gate in range(gates)]
+        products = [numpy.einsum("ndk,dkh->ndh", states[0], weights[:, :, gate]) for gate in range(gates)]
+        arguments = [*given, *products, *states, *others, times[:, None].astype(numpy.float64)]
+        if operation.inner is not None:
+            inner = numpy.broadcast_to(expression.evaluate(operation.inner, arguments), states[0].shape)
+            arguments[2 * gates - 1] = numpy.einsum("ndk,dkh->ndh", inner, weights[:, :, gates - 1])
+        made = [expression.evaluate(each, arguments) for each in operation.states]
+        states = [numpy.broadcast_to(each, shape[2:]) for each in made]
+        for place, state in zip(out, states, strict=True):
+            place[times, :, directions] = state.swapaxes(0, 1)
+    return out
 
 
 def _convolve(operation: Convolution, x: Array, w: Array, size: tuple[int, ...]) -> Array:

@@ -3,8 +3,9 @@
     output[i] = epilogue(reduce over r of body(load(view(i, r)) ...), load(view(i)) ...)
 
 A node reads its `operands` through views. Its `operation` combines them: a load, a reduction, a convolution, a matrix
-product, a concatenation, a gather or an order. Its `epilogue` is an elementwise expression. There, argument 0 is the
-operation's result and argument k is the k-th of the `epilogue_operands`. Graphs are frozen; a pass returns a new one.
+product, a concatenation, a gather, an order or a recurrence. Its `epilogue` is an elementwise expression. There,
+argument 0 is the operation's result and argument k is the k-th of the `epilogue_operands`. Graphs are frozen; a pass
+returns a new one.
 """
 
 from __future__ import annotations
@@ -151,7 +152,34 @@ class Order:
         return f"order of the {'largest' if self.largest else 'smallest'}"
 
 
-Operation = Union[Load, Reduction, Convolution, Product, Concatenation, Gather, Order]
+@dataclass(frozen=True)
+class Recurrence:
+    """States of which each follows from those before it, step by step, as in RNN, GRU and LSTM.
+
+    operands: x (T, N, D, G, H), what is given for each of T steps and of G gates; weights (D, H, G, H); the initial
+    states, (N, D, H) each; then any others of that shape. D directions are independent of each other.
+    states: the states after a step, as expressions. Their arguments are, in this order: x of each gate, for each gate
+    the product of the first state and the weights, each state before the step, the others, the number of the step.
+    inner: if there is one, the weights of the last gate are multiplied by it instead of the first state.
+    reverse: for each direction whether its first step is the last of x. The output is (S, T, N, D, H): each state after
+    each step.
+    """
+
+    states: tuple[Expression, ...]
+    inner: Expression | None = None
+    reverse: tuple[bool, ...] = (False,)
+
+    @property
+    def ways(self) -> str:
+        """The directions, such as "forward and backward"."""
+        return " and ".join("backward" if each else "forward" for each in self.reverse)
+
+    def __str__(self) -> str:
+        inner = f" with {self.inner}" if self.inner is not None else ""
+        return f"recurrence {self.ways} of {', '.join(map(str, self.states))}{inner}"
+
+
+Operation = Union[Load, Reduction, Convolution, Product, Concatenation, Gather, Order, Recurrence]
 IDENTITY = Argument(0)
 
 
@@ -279,12 +307,29 @@ def _check_shapes(node: Node) -> None:
         ok = ok and all(v == shape for v in indices)
     elif isinstance(operation, Order):
         ok = len(views) == 1 and views[0][:-1] == shape[:-1] and shape[-1] <= views[0][-1]
+    elif isinstance(operation, Recurrence):
+        ok = _fits(operation, shape, views)
     else:
         (n, c, *_), w, *factors = views
         out, each = (w[1] * operation.groups, w[0]) if operation.transposed else (w[0], w[1] * operation.groups)
         ok = len(views[0]) == len(w) == len(shape) == 4 and (n, out, c) == (*shape[:2], each)
         ok = ok and factors in ([], [(n, c, 1, 1)])
     assert ok, f"{node}: operands {views} do not give {shape}"
+
+
+def _fits(operation: Recurrence, shape: Shape, views: list[Shape]) -> bool:
+    """Whether a Recurrence makes a result of this shape from operands of those."""
+    if len(shape) != 5 or len(views) < 2 + len(operation.states) or len(views[1]) != 4:
+        return False
+    states, steps, batch, directions, hidden = shape
+    gates = views[1][2]
+    wanted = [(steps, batch, directions, gates, hidden), (directions, hidden, gates, hidden)]
+    counts = (len(operation.states), len(operation.reverse)) == (states, directions)
+    steps_read = (*operation.states, *([operation.inner] if operation.inner is not None else []))
+    known = 2 * gates + len(views) - 2
+    return counts and views[:2] == wanted and all(v == (batch, directions, hidden) for v in views[2:]) and all(
+        number <= known for each in steps_read for number in argument_numbers(each)
+    )
 
 
 class Editing:

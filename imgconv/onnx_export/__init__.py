@@ -13,6 +13,7 @@ ReduceMax and the like.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from imgconv.errors import MissingPackageError
 
@@ -51,11 +52,17 @@ def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onn
     return model
 
 
+def _read_by(nodes: Sequence[onnx.NodeProto]) -> set[str]:
+    """The names that nodes read, those in the bodies of Scans too."""
+    bodies = [a.g.node for node in nodes for a in node.attribute if a.name == "body"]
+    return {name for node in nodes for name in node.input}.union(*map(_read_by, bodies))
+
+
 def _model(graph: Graph, writer: Writer) -> onnx.ModelProto:
     """The ONNX model of the writer's nodes and initializers, with the Graph's inputs and outputs."""
     known = graph.values
     arrays = writer.initializers | {name: array for name, array in graph.constants.items() if name in graph.outputs}
-    read = {name for node in writer.nodes for name in node.input} | set(graph.outputs)
+    read = _read_by(writer.nodes) | set(graph.outputs)
     made = onnx.helper.make_graph(
         writer.nodes, graph.name or "model", [_declared(v) for v in graph.inputs],
         [_declared(known[name]) for name in graph.outputs],

@@ -12,7 +12,8 @@ from imgconv.graph import view as views
 from imgconv.graph.expression import Argument, Expression, Literal, apply
 from imgconv.graph.index import Division, Index, Lookup, Variable
 from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Order
-from imgconv.graph.nodes import Product, Reduction
+from imgconv.graph.nodes import Product, Recurrence, Reduction
+from imgconv.onnx_export.recurrences import recurrence
 from imgconv.onnx_export.views import axes_of, cut, grid_arrays, only_padding, reduced_axes, through, windows
 from imgconv.onnx_export.writer import OnnxTensor, Writer, common, computed
 
@@ -74,6 +75,9 @@ class Nodes:
             return self.writer.emit("Concat", parts, dtype, node.output.shape, axis=operation.axis)
         if isinstance(operation, Order):
             return self.order(operation, node)
+        if isinstance(operation, Recurrence):
+            given = [self.writer.cast(self.load(o, len(o.view.shape)), "float32") for o in operands]
+            return recurrence(self.writer, operation, given, node.output.shape)
         assert isinstance(operation, Product)
         a, b = (self.load(o, 2) for o in operands)
         dtype = common([a, b])

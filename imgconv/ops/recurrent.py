@@ -1,23 +1,33 @@
-"""RNN, GRU and LSTM, unrolled: one matrix product of the input for all steps, one or two of the state for each step."""
+"""RNN, GRU and LSTM: one matrix product of the input for all steps, then a Recurrence of the states."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isnan, nan
+from typing import Union
 
 import numpy
 
+from imgconv.graph.expression import Apply, Argument, Expression, Literal, apply, parts
 from imgconv.ops.registry import Call, operator
-from imgconv.tensor import Tensor, concatenate, less, where
+from imgconv.tensor import Tensor, concatenate, elementwise, less, recurrence, where
 
-Function = Callable[[Tensor], Tensor]
-# One step: (the input's product with w at that step, the states before it) -> the states after it.
-Step = Callable[[Tensor, "list[Tensor]"], "list[Tensor]"]
+Function = Callable[[Expression], Expression]
+Product = Callable[[Tensor, Tensor], Tensor]  # of a state (batch, H) and weights (columns, H)
+MOST_HIDDEN = 1024  # numbers of a state that every work group can hold in its local memory; larger ones are unrolled
 
 
-def _softplus(x: Tensor) -> Tensor:
-    return x.maximum(0) + (-x.apply("absolute")).exp().apply("log1p")
+def _softplus(x: Expression) -> Expression:
+    return apply("add", apply("maximum", x, 0), apply("log1p", apply("exp", apply("negative", apply("absolute", x)))))
+
+
+def _clipped(x: Expression, low: float, high: float) -> Expression:
+    return apply("minimum", apply("maximum", x, low), high)
+
+
+def _linear(x: Expression, a: float, b: float) -> Expression:
+    return apply("add", apply("multiply", x, a), b)
 
 
 @dataclass(frozen=True)
@@ -27,53 +37,68 @@ class Activation:
     None means that the function does not use it; NaN that it has no default, as in ONNX's operator of that name.
     """
 
-    function: Callable[[Tensor, float, float], Tensor]
+    function: Callable[[Expression, float, float], Expression]
     alpha: float | None = None
     beta: float | None = None
 
 
 _ACTIVATIONS = {
-    "relu": Activation(lambda x, _, __: x.relu()),
-    "tanh": Activation(lambda x, _, __: x.tanh()),
-    "sigmoid": Activation(lambda x, _, __: x.sigmoid()),
-    "softsign": Activation(lambda x, _, __: x / (x.apply("absolute") + 1)),
+    "relu": Activation(lambda x, _, __: apply("maximum", x, 0)),
+    "tanh": Activation(lambda x, _, __: apply("tanh", x)),
+    "sigmoid": Activation(lambda x, _, __: apply("sigmoid", x)),
+    "softsign": Activation(lambda x, _, __: apply("divide", x, apply("add", apply("absolute", x), 1))),
     "softplus": Activation(lambda x, _, __: _softplus(x)),
-    "affine": Activation(lambda x, a, b: x * a + b, 1.0, 0.0),
-    "leakyrelu": Activation(lambda x, a, _: x.leaky_relu(a), 0.01),
-    "thresholdedrelu": Activation(lambda x, a, _: where(less(x, a), 0.0, x), 1.0),
-    "scaledtanh": Activation(lambda x, a, b: (x * b).tanh() * a, nan, nan),
-    "hardsigmoid": Activation(lambda x, a, b: (x * a + b).clip(0, 1), 0.2, 0.5),
-    "elu": Activation(lambda x, a, _: x.elu(a), 1.0),
+    "affine": Activation(_linear, 1.0, 0.0),
+    "leakyrelu": Activation(lambda x, a, _: apply("where", apply("less", x, 0), apply("multiply", x, a), x), 0.01),
+    "thresholdedrelu": Activation(lambda x, a, _: apply("where", apply("less", x, a), 0, x), 1.0),
+    "scaledtanh": Activation(
+        lambda x, a, b: apply("multiply", apply("tanh", apply("multiply", x, b)), a), nan, nan
+    ),
+    "hardsigmoid": Activation(lambda x, a, b: _clipped(_linear(x, a, b), 0, 1), 0.2, 0.5),
+    "elu": Activation(
+        lambda x, a, _: apply("where", apply("less", x, 0), apply("multiply", apply("expm1", x), a), x), 1.0
+    ),
 }
 
 
 @dataclass(frozen=True)
-class Direction:
-    """The weights of one direction: w (G*H, I), r (G*H, H), wb and rb (G*H), and LSTM's peepholes p (3*H)."""
+class Cell:
+    """The expressions of one step of one direction; see graph.nodes.Recurrence for their arguments.
 
-    w: Tensor
-    r: Tensor
-    wb: Tensor | None
-    rb: Tensor | None
-    p: Tensor | None
-    functions: Sequence[Function]
+    size: of the gates, then of the states. others: how many other arguments there are before the number of the step.
+    """
 
-    @property
-    def hidden(self) -> int:
-        return self.r.shape[1]
+    size: tuple[int, int]
+    others: int
+    functions: Sequence[Function] = field(compare=False)
+
+    def x(self, gate: int) -> Expression:
+        """What is given for a gate, without its product with the state."""
+        return Argument(gate)
+
+    def product(self, gate: int) -> Expression:
+        """The product of the state and a gate's weights."""
+        return Argument(self.size[0] + gate)
+
+    def total(self, gate: int) -> Expression:
+        return apply("add", self.x(gate), self.product(gate))
+
+    def state(self, number: int) -> Expression:
+        return Argument(2 * self.size[0] + number)
+
+    def other(self, number: int) -> Expression:
+        """One of the other arguments; the number of the step follows the last one."""
+        return Argument(2 * self.size[0] + self.size[1] + number)
+
+
+Steps = tuple[list[Expression], Union[Expression, None]]  # `states` and `inner` of a Recurrence
+Step = Callable[[Cell], Steps]
 
 
 @operator("RNN")
 def rnn(call: Call) -> list[Tensor]:
     """H = f(X W' + H R' + Wb + Rb)."""
-
-    def begin(of: Direction) -> tuple[Tensor | None, Step]:
-        def step(x: Tensor, states: list[Tensor]) -> list[Tensor]:
-            return [of.functions[0](x + states[0].matmul(of.r.transpose(1, 0)))]
-
-        return _total(of.wb, of.rb), step
-
-    return _unrolled(call, 1, ["tanh"], begin)
+    return _layer(call, ["tanh"], (1, 1), lambda cell: ([cell.functions[0](cell.total(0))], None))
 
 
 @operator("GRU")
@@ -82,30 +107,145 @@ def gru(call: Call) -> list[Tensor]:
 
     With linear_before_reset, h = g(X Wh' + Wbh + r*(H Rh' + Rbh)).
     """
-    before = int(call.attribute("linear_before_reset", 0)) != 0
+    before = call.flag("linear_before_reset")
 
-    def begin(of: Direction) -> tuple[Tensor | None, Step]:
-        h, (f, g) = of.hidden, of.functions
-        ruled = of.r.transpose(1, 0)
-        early, late = of.rb, None
-        if before and of.rb is not None:
-            late, nothing = of.rb.slice(0, 2 * h, 3 * h), Tensor.constant(numpy.zeros(h, of.rb.dtype))
-            early = concatenate([of.rb.slice(0, 0, 2 * h), nothing], 0)
+    def step(cell: Cell) -> Steps:
+        f, g = cell.functions
+        z, r = (f(cell.total(gate)) for gate in (0, 1))
+        inner = cell.product(2)
+        if before:
+            inner = apply("multiply", r, apply("add", inner, cell.other(0)))
+        h = g(apply("add", cell.x(2), inner))
+        made = apply("add", apply("multiply", apply("subtract", 1, z), h), apply("multiply", z, cell.state(0)))
+        return [made], None if before else apply("multiply", r, cell.state(0))
 
-        def step(x: Tensor, states: list[Tensor]) -> list[Tensor]:
-            state = states[0]
-            product = state.matmul(ruled if before else ruled.slice(1, 0, 2 * h))
-            z, r = (f(_gate(x, i, h) + _gate(product, i, h)) for i in (0, 1))
-            if before:
-                inner = _gate(product, 2, h)
-                inner = r * (inner if late is None else inner + late)
-            else:
-                inner = (r * state).matmul(ruled.slice(1, 2 * h, 3 * h))
-            return [(1 - z) * g(_gate(x, 2, h) + inner) + z * state]
+    return _layer(call, ["sigmoid", "tanh"], (3, 1), step, late=before)
 
-        return _total(of.wb, early), step
 
-    return _unrolled(call, 3, ["sigmoid", "tanh"], begin)
+@operator("LSTM")
+def lstm(call: Call, product: Product | None = None) -> list[Tensor]:
+    """i, o, f = f(..), c = g(..), C = f*C + i*c, H = o*h(C); gates in the order i, o, f, c.
+
+    Peepholes add Pi*C and Pf*C to the inputs of gates i and f, and Po times the new C to that of o. input_forget makes
+    f = 1 - i. clip bounds the arguments of f and g, but not C, as in onnxruntime. product: of a state and r, if it is
+    another one.
+    """
+    coupled, peeps = call.flag("input_forget"), call.optional(7) is not None
+
+    def step(cell: Cell) -> Steps:
+        f, g, h = cell.functions
+
+        def total(gate: int, peephole: int, c: Expression) -> Expression:
+            made = cell.total(gate)
+            return apply("add", made, apply("multiply", cell.other(peephole), c)) if peeps else made
+
+        old = cell.state(1)
+        i = f(total(0, 0, old))
+        kept = apply("subtract", 1, i) if coupled else f(total(2, 2, old))
+        c = apply("add", apply("multiply", kept, old), apply("multiply", i, g(cell.total(3))))
+        return [apply("multiply", f(total(1, 1, c)), h(c)), c], None
+
+    return _layer(call, ["sigmoid", "tanh", "tanh"], (4, 2), step, product=product)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The tensors of all directions: w (D, G*H, I), r (D, G*H, H), b (D, G*H) for all steps, others (D, H) each.
+
+    lengths: of the sequences, (N, 1), None if all are as long as x. initial: the states, each (N, D, H).
+    """
+
+    w: Tensor
+    r: Tensor
+    b: Tensor | None
+    others: tuple[Tensor, ...]
+    lengths: Tensor | None
+    initial: tuple[Tensor, ...]
+
+
+def _layer(
+    call: Call, names: Sequence[str], size: tuple[int, int], step: Step, late: bool = False,
+    product: Product | None = None,
+) -> list[Tensor]:
+    """Y, Y_h and, with two states, Y_c, for one or both directions.
+
+    names: the default activations. size: the number of gates and of states. late: whether the recurrent bias of the
+    last gate is the first of the other arguments, not a part of x. product: see `lstm`.
+    """
+    by_batch = call.flag("layout")
+    x = call.input(0).transpose(1, 0, 2) if by_batch else call.input(0)
+    flows = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+    backward = flows[call.choice("direction", "forward", flows)]
+    given = _parameters(call, x, len(backward), size, late, by_batch)
+    cells = []
+    for functions in _functions(call, names, len(backward)):
+        cell = Cell(size, len(given.others) + (given.lengths is not None), functions)
+        cells.append(_stopped(cell, *step(cell)) if given.lengths is not None else step(cell))
+    total = _input_product(x, given, size[0])
+    single = len(backward) == 1 or (cells[0][0] == cells[1][0] and cells[0][1] == cells[1][1])
+    groups = [range(len(backward))] if single else [range(1), range(1, 2)]
+    made = [_states(total, given, group, cells[group[0]], backward, product) for group in groups]
+    states = concatenate(made, 3)
+    y = states.take(0, [0]).reshape(*states.shape[1:])
+    if given.lengths is not None:
+        times = Tensor.constant(numpy.arange(x.shape[0], dtype=numpy.float32).reshape(-1, 1, 1, 1))
+        y = where(less(times, given.lengths.reshape(-1, 1, 1)), y, 0.0)
+    finals = [_final(states, number, backward) for number in range(size[1])]
+    if by_batch:
+        return [y.transpose(1, 0, 2, 3), *finals]
+    return [y.transpose(0, 2, 1, 3), *(t.transpose(1, 0, 2) for t in finals)]
+
+
+def _stopped(cell: Cell, states: list[Expression], inner: Expression | None) -> Steps:
+    """The expressions of a step that leaves the states as they are past the end of a sequence.
+
+    A backward run therefore starts at the end of each sequence with its initial states.
+    """
+    runs = apply("less", cell.other(cell.others), cell.other(cell.others - 1))
+    return [apply("where", runs, new, cell.state(number)) for number, new in enumerate(states)], inner
+
+
+def _final(states: Tensor, number: int, backward: Sequence[bool]) -> Tensor:
+    """A state (N, D, H) after the last step of each direction."""
+    last = [0 if each else states.shape[1] - 1 for each in backward]
+    whole = states.take(0, [number]).reshape(*states.shape[1:])
+    ends = [
+        whole.take(0, [time]).reshape(*whole.shape[1:]).slice(1, direction, direction + 1)
+        for direction, time in enumerate(last)
+    ]
+    return concatenate(ends, 1)
+
+
+def _input_product(x: Tensor, given: Parameters, gates: int) -> Tensor:
+    """x times the weights of all directions and gates, with the biases, (T, N, D, G, H)."""
+    steps, batch, size = x.shape
+    directions, rows, _ = given.w.shape
+    made = x.reshape(steps * batch, size).matmul(given.w.reshape(directions * rows, size).transpose(1, 0))
+    made = made if given.b is None else made + given.b.reshape(directions * rows)
+    return made.reshape(steps, batch, directions, gates, rows // gates)
+
+
+def _states(
+    total: Tensor, given: Parameters, group: range, cell: Steps, backward: Sequence[bool], product: Product | None
+) -> Tensor:
+    """The states (S, T, N, D, H) of a group of directions with the same expressions."""
+    (states, inner), (_, batch, _, gates, hidden) = cell, total.shape
+    begin, end = group[0], group[-1] + 1
+    others = [t.slice(0, begin, end).reshape(1, len(group), hidden).expand(batch, len(group), hidden)
+              for t in given.others]
+    if given.lengths is not None:
+        others.append(given.lengths.reshape(batch, 1, 1).cast(total.dtype).expand(batch, len(group), hidden))
+    x, initial = total.slice(2, begin, end), [t.slice(1, begin, end) for t in given.initial]
+    r = given.r.slice(0, begin, end)
+    if product is None and hidden <= MOST_HIDDEN:
+        weights = r.reshape(len(group), gates, hidden, hidden).transpose(0, 3, 1, 2)
+        return recurrence(x, weights, initial, others, states, inner, [backward[d] for d in group])
+    made = []
+    for n, d in enumerate(group):
+        first, rest = ([t.slice(1, n, n + 1).reshape(batch, hidden) for t in part] for part in (initial, others))
+        matrix, seen = r.take(0, [n]).reshape(gates * hidden, hidden), x.slice(2, n, n + 1)
+        made.append(_unrolled(seen, matrix, first, rest, cell, backward[d], product or _product))
+    return concatenate(made, 3)
 
 
 def _product(x: Tensor, w: Tensor) -> Tensor:
@@ -113,37 +253,26 @@ def _product(x: Tensor, w: Tensor) -> Tensor:
     return x.matmul(w.transpose(1, 0))
 
 
-@operator("LSTM")
-def lstm(call: Call, product: Callable[[Tensor, Tensor], Tensor] = _product) -> list[Tensor]:
-    """i, o, f = f(..), c = g(..), C = f*C + i*c, H = o*h(C); gates in the order i, o, f, c.
-
-    Peepholes add Pi*C and Pf*C to the inputs of gates i and f, and Po times the new C to that of o. input_forget makes
-    f = 1 - i. clip bounds the arguments of f and g, but not C, as in onnxruntime. product: of a state and r, if it is
-    another one.
-    """
-    coupled = call.flag("input_forget")
-
-    def begin(of: Direction) -> tuple[Tensor | None, Step]:
-        hidden, (f, g, h) = of.hidden, of.functions
-        peepholes = None if of.p is None else [_gate(of.p, i, hidden) for i in range(3)]
-
-        def step(x: Tensor, states: list[Tensor]) -> list[Tensor]:
-            state, cell = states
-            total = x + product(state, of.r)
-            i, o, forget, c = (_gate(total, n, hidden) for n in range(4))
-            if peepholes is not None:
-                i, forget = i + peepholes[0] * cell, forget + peepholes[2] * cell
-            i = f(i)
-            cell = (1 - i if coupled else f(forget)) * cell + i * g(c)
-            return [f(o if peepholes is None else o + peepholes[1] * cell) * h(cell), cell]
-
-        return _total(of.wb, of.rb), step
-
-    return _unrolled(call, 4, ["sigmoid", "tanh", "tanh"], begin)
-
-
-def _total(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    return b if a is None else a if b is None else a + b
+def _unrolled(
+    x: Tensor, r: Tensor, states: list[Tensor], others: list[Tensor], cell: Steps, backward: bool, product: Product
+) -> Tensor:
+    """The same as `recurrence` for one direction, with tensors of their own for each step."""
+    steps, inner = cell
+    count, batch, _, gates, hidden = x.shape
+    made: list[Tensor] = []
+    for time in reversed(range(count)) if backward else range(count):
+        given = x.take(0, [time]).reshape(batch, gates * hidden)
+        whole = product(states[0], r if inner is None else r.slice(0, 0, (gates - 1) * hidden))
+        products = [_gate(whole, gate, hidden) for gate in range(gates - (inner is not None))]
+        number = Tensor.constant(numpy.full((1, 1), time, x.dtype))
+        if inner is not None:
+            arguments = [*(_gate(given, gate, hidden) for gate in range(gates)), *products, states[0], *states, *others]
+            last = r.slice(0, (gates - 1) * hidden, gates * hidden)
+            products.append(product(_value(inner, [*arguments, number]), last))
+        arguments = [*(_gate(given, gate, hidden) for gate in range(gates)), *products, *states, *others, number]
+        states = [_value(each, arguments) for each in steps]
+        made.append(concatenate([t.reshape(1, 1, batch, 1, hidden) for t in states], 0))
+    return concatenate(made[::-1] if backward else made, 1)
 
 
 def _gate(x: Tensor, number: int, hidden: int) -> Tensor:
@@ -151,54 +280,20 @@ def _gate(x: Tensor, number: int, hidden: int) -> Tensor:
     return x.slice(x.rank - 1, number * hidden, (number + 1) * hidden)
 
 
-def _unrolled(
-    call: Call, gates: int, names: Sequence[str], begin: Callable[[Direction], tuple[Tensor | None, Step]]
-) -> list[Tensor]:
-    """Y, Y_h and, with two states, Y_c, for one or both directions. begin(direction) gives its bias and its step."""
-    by_batch = call.flag("layout")
-    x = call.input(0).transpose(1, 0, 2) if by_batch else call.input(0)
-    flows = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
-    backward = flows[call.choice("direction", "forward", flows)]
-    functions = _functions(call, names, len(backward))
-    results = []
-    for number, (flip, chosen) in enumerate(zip(backward, functions, strict=True)):
-        of = _direction(call, x, number, len(backward), gates, chosen)
-        states = [
-            _initial(call, position, number, len(backward), (x.shape[1], of.hidden), x.dtype, by_batch)
-            for position in ((5, 6) if call.op_type == "LSTM" else (5,))
-        ]
-        results.append(_run(call, x, of, states, flip, *begin(of)))
-    y = concatenate([r[0].reshape(x.shape[0], 1, *r[0].shape[1:]) for r in results], 1)
-    finals = [
-        concatenate([r[1][i].reshape(1, *r[1][i].shape) for r in results], 0) for i in range(len(results[0][1]))
-    ]
-    return [y.transpose(2, 0, 1, 3), *(t.transpose(1, 0, 2) for t in finals)] if by_batch else [y, *finals]
-
-
-def _run(
-    call: Call, x: Tensor, of: Direction, states: list[Tensor], flip: bool, bias: Tensor | None, step: Step
-) -> tuple[Tensor, list[Tensor]]:
-    """The first state after every step, (steps, batch, H), and the final states.
-
-    Past the end of a sequence shorter than x, the states stay unchanged and the outputs are zero. A backward run
-    therefore starts at the end of each sequence with its initial states.
-    """
-    steps, batch, size = x.shape
-    product = x.reshape(steps * batch, size).matmul(of.w.transpose(1, 0))
-    product = (product if bias is None else product + bias).reshape(steps, batch, -1)
-    lengths = _lengths(call, steps, batch)
-    made: list[Tensor] = []
-    for time in reversed(range(steps)) if flip else range(steps):
-        after = step(product.take(0, [time]).reshape(batch, -1), states)
-        if lengths is None:
-            states = after
-            made.append(states[0])
-            continue
-        runs = less(float(time), lengths)
-        states = [where(runs, new, old) for new, old in zip(after, states, strict=True)]
-        made.append(where(runs, after[0], 0.0))
-    parts = [t.reshape(1, *t.shape) for t in (reversed(made) if flip else made)]
-    return concatenate(parts, 0), states
+def _value(expression: Expression, arguments: Sequence[Tensor]) -> Tensor:
+    """The expression of tensors."""
+    done: dict[Expression, Tensor | float] = {}
+    for part in parts(expression):
+        if isinstance(part, Literal):
+            done[part] = part.value
+        elif isinstance(part, Argument):
+            done[part] = arguments[part.number]
+        else:
+            assert isinstance(part, Apply)
+            done[part] = elementwise(part.operation, *(done[a] for a in part.arguments))
+    made = done[expression]
+    assert isinstance(made, Tensor)
+    return made
 
 
 def _lengths(call: Call, steps: int, batch: int) -> Tensor | None:
@@ -217,38 +312,42 @@ def _lengths(call: Call, steps: int, batch: int) -> Tensor | None:
     return lengths.reshape(batch, 1)
 
 
-def _direction(
-    call: Call, x: Tensor, number: int, count: int, gates: int, functions: Sequence[Function]
-) -> Direction:
+def _parameters(
+    call: Call, x: Tensor, count: int, size: tuple[int, int], late: bool, by_batch: bool
+) -> Parameters:
     w, r, b = call.input(1), call.input(2), call.optional(3)
     p = call.optional(7) if call.op_type == "LSTM" else None
     if x.rank != 3 or w.rank != 3 or r.rank != 3:
         raise call.wrong(f"X {list(x.shape)}, W {list(w.shape)} and R {list(r.shape)} need rank 3")
     hidden = int(call.attribute("hidden_size", r.shape[2]))
-    rows = gates * hidden
+    rows = size[0] * hidden
     wanted = [(count, rows, x.shape[2]), (count, rows, hidden), (count, 2 * rows), (count, 3 * hidden)]
     for name, tensor, shape in zip("WRBP", (w, r, b, p), wanted, strict=True):
         if tensor is not None and tensor.shape != shape:
             raise call.wrong(f"{name} has shape {list(tensor.shape)}; {list(shape)} is needed")
-    own_w, own_r, own_b, own_p = (
-        None if t is None else t.take(0, [number]).reshape(*t.shape[1:]) for t in (w, r, b, p)
-    )
-    assert own_w is not None and own_r is not None
-    wb, rb = (None, None) if own_b is None else (own_b.slice(0, 0, rows), own_b.slice(0, rows, 2 * rows))
-    return Direction(own_w, own_r, wb, rb, own_p, functions)
+    others = [] if p is None else [_gate(p, number, hidden) for number in range(3)]
+    if late and b is None:
+        others = [Tensor.constant(numpy.zeros((count, hidden), x.dtype))]
+    bias = None
+    if b is not None:
+        bias, own = b.slice(1, 0, rows), b.slice(1, rows, 2 * rows)
+        if late:
+            others = [own.slice(1, rows - hidden, rows)]
+            own = own.slice(1, 0, rows - hidden).pad([0, 0], [0, hidden])
+        bias = bias + own
+    initial = tuple(_initial(call, 5 + n, (count, x.shape[1], hidden), x.dtype, by_batch) for n in range(size[1]))
+    return Parameters(w, r, bias, tuple(others), _lengths(call, x.shape[0], x.shape[1]), initial)
 
 
-def _initial(
-    call: Call, position: int, number: int, count: int, shape: tuple[int, int], dtype: str, by_batch: bool
-) -> Tensor:
-    """A direction's initial state, (batch, H)."""
+def _initial(call: Call, position: int, shape: tuple[int, int, int], dtype: str, by_batch: bool) -> Tensor:
+    """The initial states of all directions, (N, D, H)."""
     given = call.optional(position)
     if given is None:
-        return Tensor.constant(numpy.zeros(shape, dtype))
+        return Tensor.constant(numpy.zeros((shape[1], shape[0], shape[2]), dtype))
     given = given.transpose(1, 0, 2) if by_batch else given
-    if given.shape != (count, *shape):
-        raise call.wrong(f"an initial state has shape {list(given.shape)}; {[count, *shape]} is needed")
-    return given.take(0, [number]).reshape(*shape)
+    if given.shape != shape:
+        raise call.wrong(f"an initial state has shape {list(given.shape)}; {list(shape)} is needed")
+    return given.transpose(1, 0, 2)
 
 
 def _functions(call: Call, defaults: Sequence[str], count: int) -> list[list[Function]]:
@@ -268,7 +367,7 @@ def _functions(call: Call, defaults: Sequence[str], count: int) -> list[list[Fun
         )
         if isnan(alpha) or isnan(beta):
             raise call.wrong(f"{name} needs activation_alpha and activation_beta")
-        return lambda x: kind.function(x.clip(-limit, limit) if clips else x, alpha, beta)
+        return lambda x: kind.function(_clipped(x, -limit, limit) if clips else x, alpha, beta)
 
     each = len(defaults)
     # The argument of LSTM's third function is the cell, which is not clipped.

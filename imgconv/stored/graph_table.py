@@ -12,7 +12,8 @@ from typing import Any
 from imgconv.graph.expression import Apply, Argument, Expression, Literal
 from imgconv.graph.index import Atom, Division, Index, Lookup, Modulo, Variable
 from imgconv.graph.nodes import (
-    Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Operation, Order, Product, Reduction, Value,
+    Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Operation, Order, Product, Recurrence,
+    Reduction, Value,
 )
 from imgconv.graph.view import Bound, View
 from imgconv.stored.blobs import BlobWriter, ReadBlob, read_array
@@ -20,6 +21,7 @@ from imgconv.stored.blobs import BlobWriter, ReadBlob, read_array
 KINDS: dict[type, str] = {
     Load: "load", Reduction: "reduction", Convolution: "convolution", Product: "product",
     Concatenation: "concatenation", Gather: "gather", Order: "order",
+    Recurrence: "recurrence",
 }
 ATOMS: dict[type, str] = {Variable: "variable", Division: "division", Modulo: "modulo", Lookup: "lookup"}
 
@@ -70,6 +72,10 @@ class _Writer:
             values["axis"] = operation.axis
         elif isinstance(operation, Order):
             values["largest"] = operation.largest
+        elif isinstance(operation, Recurrence):
+            inner = [] if operation.inner is None else [self.expression(operation.inner)]
+            values |= {"states": list(map(self.expression, operation.states)), "inner": inner}
+            values["reverse"] = operation.reverse
         elif isinstance(operation, Convolution):
             values |= {
                 "strides": operation.strides, "dilations": operation.dilations, "pads": operation.pads,
@@ -166,6 +172,9 @@ class _Reader:
             return Convolution(table.strides, table.dilations, table.pads, table.groups, table.transposed)
         if table.kind == "order":
             return Order(table.largest)
+        if table.kind == "recurrence":
+            states, inner = ([_at(self._expressions, n) for n in part] for part in (table.states, table.inner))
+            return Recurrence(tuple(states), inner[0] if inner else None, tuple(map(bool, table.reverse)))
         return Product() if table.kind == "product" else Gather() if table.kind == "gather" else Load()
 
     def operands(self, tables: Sequence[Any]) -> tuple[Operand, ...]:

@@ -22,8 +22,9 @@ pytestmark = pytest.mark.skipif(
 SAMPLE = {
     "tables": "oclgrind",
     "product": "oclgrind",
-    "order": "oclgrind and not three_digits",
+    "order": "oclgrind and orders and gpu",
     "windows": "oclgrind and not large",
+    "recurrence": "oclgrind and (two_layers or elementwise)",
     "rows": "oclgrind and (launch or bounds or tiles)",
     "generated": "oclgrind and not operations and not past_short",
     "reductions": "oclgrind and not huge and not repeated",

@@ -26,6 +26,7 @@ from imgconv.graph.nodes import (
     Operation,
     Order,
     Product,
+    Recurrence,
     Reduction,
     Value,
     array_value,
@@ -77,6 +78,23 @@ def added(name: str, shape: tuple[int, ...], operation: Operation, *operands: Op
     return lambda graph: replace(graph, nodes=(*graph.nodes, node))
 
 
+TANH = Recurrence((apply("tanh", apply("add", Argument(0), Argument(1))),))
+
+
+def recurring(
+    shape: tuple[int, ...], weights: tuple[int, ...], operation: Recurrence = TANH
+) -> Callable[[Graph], Graph]:
+    """The graph with a recurrence of this shape and its inputs."""
+
+    def change(graph: Graph) -> Graph:
+        shapes = {"given": (*shape[1:4], 1, shape[4]), "weights": weights, "first": shape[2:]}
+        inputs = tuple(Value(name, each, "float32") for name, each in shapes.items())
+        node = Node(Value("r", shape, "float32"), operation, tuple(map(plain, inputs)))
+        return replace(graph, inputs=(*graph.inputs, *inputs), nodes=(*graph.nodes, node))
+
+    return change
+
+
 TALLER = Operand("x", view.pad(X.shape, (0, 0, 0, 0), (0, 0, 1, 0)))
 WITHOUT_BIAS = {"epilogue": Argument(0), "epilogue_operands": ()}
 NO_FIT = "do not give"
@@ -112,6 +130,13 @@ WRONG: dict[str, tuple[Callable[[Graph], Graph], str]] = {
     "a gather without an index": (added("g", X.shape, Gather(), plain(X)), NO_FIT),
     "a gather of another table": (added("g", (1, 8), Gather(), plain(X), operand("m", (1, 8))), NO_FIT),
     "a gather by another shape": (added("g", (1, 4, 6), Gather(), plain(X), operand("m", (1, 8))), NO_FIT),
+    "a recurrence without weights": (added("r", (1, 1, 4, 6, 6), TANH, plain(X)), NO_FIT),
+    "a recurrence of other weights": (recurring((1, 1, 4, 1, 6), (1, 6, 1, 5)), NO_FIT),
+    "a recurrence of other sizes": (recurring((1, 1, 4, 1, 5), (1, 6, 1, 6)), NO_FIT),
+    "a recurrence of two directions that are one": (recurring((1, 1, 4, 2, 6), (2, 6, 1, 6)), NO_FIT),
+    "a recurrence with an argument too many": (
+        recurring((1, 1, 4, 1, 6), (1, 6, 1, 6), replace(TANH, inner=Argument(4))), NO_FIT
+    ),
     "an order of more than there are": (added("o", (1, 4, 6, 7), Order(True), plain(X)), NO_FIT),
     "an order of other rows": (added("o", (1, 5, 6, 3), Order(True), plain(X)), NO_FIT),
     "a concatenation of other lengths": (added("c", (1, 9, 6, 6), Concatenation(1), plain(X), plain(X)), NO_FIT),
@@ -158,6 +183,11 @@ def test_an_order_is_stable_and_has_nan_above_all(dtype: str) -> None:
     rising = replace(falling, operation=Order(False))
     assert evaluate_node(falling, {"x": row}).tolist() == ([1, 4, 0, 3, 5, 2] if wide else [0, 2, 1, 3])
     assert evaluate_node(rising, {"x": row}).tolist() == ([2, 0, 3, 5, 4, 1] if wide else [1, 3, 0, 2])
+
+
+def test_a_recurrence_of_one_element() -> None:
+    change = recurring((1, 1, 4, 1, 6), (1, 6, 1, 6))
+    assert "recurrence forward of tanh(add($0, $1))" in str(change(convolved()).validate())
 
 
 def test_a_maximum_of_nothing_is_the_least_number_of_the_type() -> None:

@@ -14,7 +14,7 @@ from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.expression import Argument, apply
 from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Product, Reduction
 from imgconv.onnx_export.nodes import REDUCTIONS
-from imgconv.tensor import Tensor, build_graph, convolution, less, order
+from imgconv.tensor import Tensor, build_graph, convolution, less, order, recurrence
 from support import OLD_ORACLE, OLD_ORACLE_REASON
 from test_view import CONSTRUCTORS
 
@@ -94,6 +94,24 @@ def test_orders(largest: bool) -> None:
                "bools": order(less(x, 1), 4, largest), "later": order(x, 3, largest).cast("float32") * 2}
     model = check(build_graph(outputs), {"x": array, "few": array[:, :1, 0]})
     assert operators(model).count("TopK") == 5
+
+
+def test_recurrences() -> None:
+    """One with several states and others; one whose last gate multiplies another state; both ways, with given weights."""
+    total = apply("add", Argument(0), Argument(1))
+    stopped = apply("where", apply("less", Argument(5), Argument(4)), apply("tanh", total), Argument(2))
+    reset = apply("add", apply("sigmoid", apply("add", Argument(0), Argument(2))), apply("tanh", Argument(3)))
+    shapes = {"x": (5, 2, 2, 2, 3), "w": (2, 3, 2, 3), "h": (2, 2, 3), "p": (2, 2, 3)}
+    t = {name: Tensor.input(name, shape) for name, shape in shapes.items()}
+    both = [stopped, apply("add", Argument(3), 0.5)]
+    one = [t["x"].slice(3, 0, 1), t["w"].slice(2, 1, 2)]
+    outputs = {
+        "both": recurrence(*one, [t["h"], t["p"]], [t["p"] * 3], both, None, (False, True)),
+        "inner": recurrence(t["x"], t["w"], [t["h"]], [], [reset], apply("multiply", Argument(4), 0.5), (True, True)),
+    }
+    arrays = {name: numbers(*shape, seed=n) for n, (name, shape) in enumerate(shapes.items())}
+    model = check(build_graph(outputs), arrays)
+    assert operators(model).count("Scan") == 4
 
 
 @given(st.data())

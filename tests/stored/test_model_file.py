@@ -16,10 +16,12 @@ from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
 from imgconv.errors import ModelError
 from imgconv.files.container import Container, write_container
+from imgconv.graph.expression import Argument, apply
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import Alignment, Texture
 from imgconv.stored import plan_table
 from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
+from imgconv.tensor import Tensor, build_graph, order, recurrence
 
 CONFIG = Config(2, True, 256, "a device", Precision(frozenset({"a", "b"}), frozenset({"c"}), frozenset({"d"})))
 CASES = [
@@ -68,6 +70,20 @@ def test_what_is_saved_is_read(case: Case, tmp_path: Path) -> None:
         else:
             assert same(getattr(again, field.name), getattr(plan, field.name)), field.name
     assert model.inputs == {value.name: (value.dtype, list(value.shape)) for value in graph.inputs}
+
+
+def test_every_operation_is_read_as_it_was(tmp_path: Path) -> None:
+    tanh = apply("tanh", apply("add", Argument(0), Argument(1)))
+    x, w = Tensor.input("x", (3, 1, 2, 1, 4)), Tensor.input("w", (2, 4, 1, 4))
+    h = x.slice(0, 0, 1).reshape(1, 2, 4)
+    made = {
+        "r": recurrence(x, w, [h], [], [tanh], apply("multiply", Argument(2), 0.5), (False, True)),
+        "s": recurrence(x, w, [h, h], [], [tanh, Argument(3)], None, (True, True)),
+        "o": order(x, 3, largest=False), "p": order(x, 2),
+    }
+    graph = build_graph(made)
+    save_model(tmp_path / "m", graph, CONFIG, [])
+    assert SavedModel.open(tmp_path / "m").read_graph() == graph
 
 
 def test_the_cases_have_everything() -> None:
