@@ -3,6 +3,10 @@
 # make bench   set up .venv and run every benchmark on one network
 # make package build the source distribution and the wheel into dist, and check them with twine
 # make native  build libimgconv and imgconv-run into build/installed, with CMake; see docs/native.md
+# make demo-native     the demo by imgconv-run: the same picture
+# make native-models   the player on every model: minutes
+# make native-check    the player under sanitizers, and 100,000 damaged files: minutes
+# make native-arm64    the player on emulated 64-bit ARM; installs a cross compiler and qemu by apt-get
 #
 # PYTHON: the interpreter to set up .venv with. PYTEST: further arguments for pytest; '-m models' runs the tests on whole
 # models, which are left out otherwise because they take minutes.
@@ -13,7 +17,7 @@ PYTEST ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench package native lint clean
+.PHONY: demo test bench package native demo-native native-models native-check native-arm64 lint clean
 
 demo: $(VENV)/installed-cpu
 	$(BIN)/python -m examples.demo
@@ -38,6 +42,18 @@ package: $(VENV)/installed-package
 native:
 	cmake -S native -B build/native -DCMAKE_INSTALL_PREFIX=$(CURDIR)/build/installed
 	cmake --build build/native --target install
+
+demo-native: native $(VENV)/installed-cpu
+	$(BIN)/python -m examples.demo_native
+
+native-models: $(VENV)/installed-cpu $(VENV)/installed-test
+	$(BIN)/python -m pytest tests/native/check_models.py $(PYTEST)
+
+native-check: $(VENV)/installed-cpu $(VENV)/installed-test
+	$(BIN)/python -m pytest -s tests/native/check_sanitizers.py $(PYTEST)
+
+native-arm64: $(VENV)/installed-cpu
+	$(BIN)/python -m tests.native.check_arm64 --install
 
 # By flatc 2.0.8, Debian's flatbuffers-compiler. The header works with later versions of FlatBuffers too, so that what
 # demands the same one is left out.

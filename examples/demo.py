@@ -48,8 +48,7 @@ def main() -> int:
 
 def demonstrate(path: str | Path, device: str | None, output: str) -> None:
     """Enlarges the picture, prints quality and time, writes the result. Raises imgconv.Error."""
-    original = read_picture(path)
-    original = original.crop((0, 0, original.width // 2 * 2, original.height // 2 * 2))
+    original = read_original(path)
     small = downscale(original)
     with terminal.Progress("planning") as progress:
         model = imgconv.load(superres.build(small.height, small.width), device, progress=progress)
@@ -74,6 +73,12 @@ def demonstrate(path: str | Path, device: str | None, output: str) -> None:
         ("written", output),
     ):
         console.print(f"{name:9} {value}")
+
+
+def read_original(path: str | Path) -> Image.Image:
+    """The picture, without a last odd row or column. Raises imgconv.Error."""
+    original = read_picture(path)
+    return original.crop((0, 0, original.width // 2 * 2, original.height // 2 * 2))
 
 
 def timed(model: imgconv.Model, array: object) -> float:

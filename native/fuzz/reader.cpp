@@ -1,8 +1,10 @@
 // Reads damaged files: each is refused with an Error, or read. Build it with sanitizers; see native/CMakeLists.txt.
 //
-//     fuzz-reader FILE COUNT     COUNT files with bytes of FILE changed or cut, half of them with right checksums
+//     fuzz-reader FILE COUNT SEED    COUNT files with bytes of FILE changed or cut, half of them with right checksums
 //
 // With -DIMGCONV_LIBFUZZER it is a target of clang's libFuzzer instead.
+#include <sys/resource.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -42,7 +44,7 @@ bool read(const uint8_t *data, size_t size) {
       if (storage.content >= 0) file.checked_blob(static_cast<uint32_t>(storage.content));
     }
     for (const imgconv::Output &output : plan.outputs) {
-      if (output.is_constant) file.checked_blob(output.blob);
+      if (output.is_constant()) file.checked_blob(output.blob);
     }
     return true;
   } catch (const imgconv::Error &) {
@@ -74,11 +76,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 #else
 
 int main(int count, char **given) {
-  if (count != 3) return 2;
+  if (count != 4) return 2;
   std::ifstream stream(given[1], std::ios::binary);
   const std::vector<uint8_t> whole((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
   if (!read(whole.data(), whole.size())) return 3;
-  std::mt19937 random(0);
+  std::mt19937 random(static_cast<uint32_t>(std::atoi(given[3])));
   const auto below = [&](size_t limit) { return static_cast<size_t>(random()) % limit; };
   uint64_t length = 0;
   std::memcpy(&length, &whole[16], sizeof length);
@@ -96,7 +98,9 @@ int main(int count, char **given) {
     file.shrink_to_fit();  // so that a read past the end is found
     kept += read(file.data(), file.size());
   }
-  std::printf("%d files: %d read, %d refused\n", files, kept, files - kept);
+  struct rusage usage {};
+  getrusage(RUSAGE_SELF, &usage);
+  std::printf("%d files: %d read, %d refused; at most %ld MB\n", files, kept, files - kept, usage.ru_maxrss / 1024);
   return 0;
 }
 

@@ -37,7 +37,7 @@ Model::Model(const File &file, const imgconv_options &options)
 
 void Model::prepare(const File &file, const imgconv_options &options) {
   for (Output &output : plan_.outputs) {
-    if (output.is_stored || !output.moved.empty() || !output.value.bytes()) continue;
+    if (!output.is_constant()) continue;
     const Span content = file.checked_blob(output.blob);
     output.constant.assign(content.data, content.data + content.bytes);
   }

@@ -50,6 +50,8 @@ struct Output {
   uint32_t blob = 0;              // of a constant
   std::vector<Moved> moved;
   std::vector<uint8_t> constant;  // its content, once the model is open
+
+  bool is_constant() const { return !is_stored && moved.empty() && value.elements; }
 };
 
 struct Launch {

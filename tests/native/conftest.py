@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from imgconv.cl.drivers import LOADER_VARIABLES, registered_drivers, unregistered_drivers
-from imgconv.cl.loader import library as opencl_library
+from examples.player import loader_variables
 
 ROOT = Path(__file__).parent.parent.parent
 HEADERS = ("CL/cl.h", "flatbuffers/flatbuffers.h")
@@ -46,19 +45,8 @@ def built() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def environment(built: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Variables with which a process finds the player, and the OpenCL library and drivers that Python uses."""
-    opencl = opencl_library()
-    assert opencl is not None
-    folder = tmp_path_factory.mktemp("opencl")
-    (folder / "libOpenCL.so").symlink_to(opencl._name)
-    variables = dict(os.environ, LD_LIBRARY_PATH=str(folder), IMGCONV_LIBRARY=str(built / "libimgconv.so"))
-    if not any(os.environ.get(name) for name in LOADER_VARIABLES):
-        vendors = folder / "vendors"
-        vendors.mkdir()
-        registered = registered_drivers([Path(root, "etc/OpenCL/vendors") for root in ("/", sys.prefix)])
-        for number, driver in enumerate(dict.fromkeys([*registered, *unregistered_drivers()])):
-            (vendors / f"{number}.icd").write_text(driver + "\n")
-        variables["OCL_ICD_VENDORS"] = str(vendors)
-    return variables
+    variables = loader_variables(tmp_path_factory.mktemp("opencl"))
+    return variables | {"IMGCONV_LIBRARY": str(built / "libimgconv.so")}
 
 
 @pytest.fixture

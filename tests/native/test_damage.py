@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy
 import pytest
 from support import damaged
 from graphs import const, numbers
+from played import Play
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
 from imgconv.stored import compiled_file
 from imgconv.tensor import Tensor, build_graph
 
-Play = Callable[..., dict[str, Any]]
 X = numbers(1, 3, 9, 7)
 
 
@@ -71,11 +68,3 @@ def test_a_file_that_needs_a_newer_reader(
             assert False
     """
     play(lines)
-
-
-@pytest.mark.models
-def test_made_up_files_with_sanitizers(built: Path, path: Path) -> None:
-    """100,000 files, half of them with right checksums, under the sanitizers of address and of undefined behaviour."""
-    subprocess.run(["cmake", "--build", built, "--target", "fuzz-reader"], check=True, stdout=subprocess.DEVNULL)
-    done = subprocess.run([built / "fuzz-reader", path, "100000"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr

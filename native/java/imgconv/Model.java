@@ -1,0 +1,124 @@
+package imgconv;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+
+/**
+ * A compiled model on an OpenCL device: imgconv.h for Java and Kotlin.
+ *
+ * <pre>
+ *   try (Model model = new Model("model.imgconv", null, cacheFolder, 0)) {
+ *     ByteBuffer[] inputs = Model.buffers(model.inputs), outputs = Model.buffers(model.outputs);
+ *     inputs[0].asFloatBuffer().put(pixels);
+ *     model.run(inputs, outputs);
+ *     outputs[0].asFloatBuffer().get(scores);
+ *   }
+ * </pre>
+ *
+ * Arrays are direct buffers in the native byte order, row-major, of the dtypes and shapes of {@link #inputs} and
+ * {@link #outputs}. A null in `outputs` leaves an output out. Threads may share a model; only {@link #close} must be the
+ * last call. Everything throws {@link Error}.
+ */
+public final class Model implements AutoCloseable {
+  /** What failed. status: a number of imgconv_status in imgconv.h. */
+  public static final class Error extends RuntimeException {
+    public final int status;
+
+    Error(int status, String message) {
+      super(message);
+      this.status = status;
+    }
+  }
+
+  /** An input or an output. dtype: numpy's name, as "float32". bytes: of its array. */
+  public static final class Tensor {
+    public final String name, dtype;
+    public final long[] shape;
+    public final int bytes;
+
+    Tensor(String name, String dtype, long[] shape, int bytes) {
+      this.name = name;
+      this.dtype = dtype;
+      this.shape = shape;
+      this.bytes = bytes;
+    }
+  }
+
+  public final Tensor[] inputs, outputs;
+  private long handle;
+
+  static {
+    System.loadLibrary("imgconv");
+  }
+
+  /** device, cacheFolder: null for the defaults; frames: the most in flight, 0 for 2. See imgconv_options. */
+  public Model(String path, String device, String cacheFolder, int frames) {
+    this(open(path, null, device, cacheFolder, frames));
+  }
+
+  /** The same for a file in a direct buffer, such as a mapped asset; it is not needed any more afterwards. */
+  public Model(ByteBuffer file, String device, String cacheFolder, int frames) {
+    this(open(null, file, device, cacheFolder, frames));
+  }
+
+  private Model(long handle) {
+    this.handle = handle;
+    inputs = tensors(handle, true);
+    outputs = tensors(handle, false);
+  }
+
+  /** A buffer for each tensor. */
+  public static ByteBuffer[] buffers(Tensor[] tensors) {
+    ByteBuffer[] made = new ByteBuffer[tensors.length];
+    for (int i = 0; i < made.length; ++i) {
+      made[i] = ByteBuffer.allocateDirect(tensors[i].bytes).order(ByteOrder.nativeOrder());
+    }
+    return made;
+  }
+
+  /** Memory of an input that the device reads, to be filled for the next {@link #run}, until which it is valid. */
+  public ByteBuffer mapInput(int number) {
+    return map(handle, number, inputs[number].bytes).order(ByteOrder.nativeOrder());
+  }
+
+  public void run(ByteBuffer[] inputs, ByteBuffer[] outputs) {
+    run(handle, inputs, outputs);
+  }
+
+  /** Starts a frame; the inputs are copied. Gives its number, for {@link #await}. */
+  public long submit(ByteBuffer[] inputs) {
+    return submit(handle, inputs);
+  }
+
+  /** Waits for a frame and fetches its outputs. */
+  public void await(long frame, ByteBuffer[] outputs) {
+    await(handle, frame, outputs);
+  }
+
+  /** Clears what the model keeps from run to run. */
+  public void reset() {
+    reset(handle);
+  }
+
+  @Override
+  public void close() {
+    close(handle);
+    handle = 0;
+  }
+
+  private static native long open(String path, ByteBuffer file, String device, String cacheFolder, int frames);
+
+  private static native Tensor[] tensors(long handle, boolean ofInputs);
+
+  private static native ByteBuffer map(long handle, int number, int bytes);
+
+  private static native void run(long handle, ByteBuffer[] inputs, ByteBuffer[] outputs);
+
+  private static native long submit(long handle, ByteBuffer[] inputs);
+
+  private static native void await(long handle, long frame, ByteBuffer[] outputs);
+
+  private static native void reset(long handle);
+
+  private static native void close(long handle);
+}

@@ -1,0 +1,155 @@
+// The native methods of imgconv/Model.java.
+#include <jni.h>
+
+#include <climits>
+#include <string>
+#include <vector>
+
+#include "imgconv.h"
+
+namespace {
+
+imgconv_model *model_of(jlong handle) { return reinterpret_cast<imgconv_model *>(handle); }
+
+// Leaves a Java exception pending unless the status is 0.
+void check(JNIEnv *java, const imgconv_error &error) {
+  if (!error.status || java->ExceptionCheck()) return;
+  const jclass kind = java->FindClass("imgconv/Model$Error");
+  const jmethodID make = kind ? java->GetMethodID(kind, "<init>", "(ILjava/lang/String;)V") : nullptr;
+  const jstring message = make ? java->NewStringUTF(error.message) : nullptr;
+  if (!message) return;
+  java->Throw(static_cast<jthrowable>(java->NewObject(kind, make, static_cast<jint>(error.status), message)));
+}
+
+// A text of Java, whose pointer is NULL for null.
+class Text {
+ public:
+  Text(JNIEnv *java, jstring text) : java_(java), text_(text), content_(text ? java->GetStringUTFChars(text, nullptr) : nullptr) {}
+  ~Text() {
+    if (content_) java_->ReleaseStringUTFChars(text_, content_);
+  }
+  Text(const Text &) = delete;
+  Text &operator=(const Text &) = delete;
+  const char *get() const { return content_; }
+
+ private:
+  JNIEnv *java_;
+  jstring text_;
+  const char *content_;
+};
+
+// The arrays of direct buffers: `count` of them, else the error says so.
+std::vector<imgconv_array> arrays_of(JNIEnv *java, jobjectArray buffers, size_t count, imgconv_error &error) {
+  std::vector<imgconv_array> arrays(count);
+  error.status = IMGCONV_OK;
+  if (!buffers || static_cast<size_t>(java->GetArrayLength(buffers)) != count) {
+    error = {IMGCONV_ERROR_ARGUMENT, "a buffer is needed for each tensor"};
+    return arrays;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const jobject buffer = java->GetObjectArrayElement(buffers, static_cast<jsize>(i));
+    if (!buffer) continue;
+    arrays[i] = {java->GetDirectBufferAddress(buffer), static_cast<size_t>(java->GetDirectBufferCapacity(buffer)), nullptr};
+    if (!arrays[i].data) error = {IMGCONV_ERROR_ARGUMENT, "a buffer is not direct: use ByteBuffer.allocateDirect"};
+    java->DeleteLocalRef(buffer);
+  }
+  return arrays;
+}
+
+}  // namespace
+
+extern "C" {
+
+JNIEXPORT jlong JNICALL Java_imgconv_Model_open(
+    JNIEnv *java, jclass, jstring path, jobject file, jstring device, jstring cache_folder, jint frames) {
+  const Text path_text(java, path), device_text(java, device), cache_text(java, cache_folder);
+  imgconv_options options{};
+  options.device = device_text.get();
+  options.cache_folder = cache_text.get();
+  options.frames = frames < 0 ? UINT32_MAX : static_cast<uint32_t>(frames);
+  imgconv_model *model = nullptr;
+  imgconv_error error;
+  if (file) {
+    const size_t bytes = static_cast<size_t>(java->GetDirectBufferCapacity(file));
+    imgconv_open_memory(java->GetDirectBufferAddress(file), bytes, &options, &model, &error);
+  } else {
+    imgconv_open_file(path_text.get(), &options, &model, &error);
+  }
+  check(java, error);
+  return reinterpret_cast<jlong>(model);
+}
+
+JNIEXPORT jobjectArray JNICALL Java_imgconv_Model_tensors(JNIEnv *java, jclass, jlong handle, jboolean of_inputs) {
+  const imgconv_model *model = model_of(handle);
+  const size_t count = of_inputs ? imgconv_input_count(model) : imgconv_output_count(model);
+  const jclass kind = java->FindClass("imgconv/Model$Tensor");
+  if (!kind) return nullptr;
+  const jmethodID make = java->GetMethodID(kind, "<init>", "(Ljava/lang/String;Ljava/lang/String;[JI)V");
+  const jobjectArray made = java->NewObjectArray(static_cast<jsize>(count), kind, nullptr);
+  for (size_t i = 0; made && i < count; ++i) {
+    imgconv_tensor tensor;
+    (of_inputs ? imgconv_input : imgconv_output)(model, i, &tensor);
+    if (tensor.bytes > INT_MAX) {
+      check(java, {IMGCONV_ERROR_UNSUPPORTED, "an array is over 2 GB, which no ByteBuffer holds"});
+      return nullptr;
+    }
+    const jlongArray shape = java->NewLongArray(static_cast<jsize>(tensor.rank));
+    if (!shape) return nullptr;
+    for (jsize axis = 0; axis < static_cast<jsize>(tensor.rank); ++axis) {
+      const jlong size = tensor.shape[axis];
+      java->SetLongArrayRegion(shape, axis, 1, &size);
+    }
+    const jobject each = java->NewObject(kind, make, java->NewStringUTF(tensor.name),
+                                         java->NewStringUTF(tensor.dtype_name), shape, static_cast<jint>(tensor.bytes));
+    java->SetObjectArrayElement(made, static_cast<jsize>(i), each);
+  }
+  return made;
+}
+
+JNIEXPORT jobject JNICALL Java_imgconv_Model_map(JNIEnv *java, jclass, jlong handle, jint number, jint bytes) {
+  void *data = nullptr;
+  imgconv_error error;
+  imgconv_map_input(model_of(handle), static_cast<size_t>(number), &data, &error);
+  check(java, error);
+  return data ? java->NewDirectByteBuffer(data, bytes) : nullptr;
+}
+
+JNIEXPORT void JNICALL Java_imgconv_Model_run(
+    JNIEnv *java, jclass, jlong handle, jobjectArray inputs, jobjectArray outputs) {
+  imgconv_model *model = model_of(handle);
+  imgconv_error error, of_outputs;
+  const auto given = arrays_of(java, inputs, imgconv_input_count(model), error);
+  const auto wanted = arrays_of(java, outputs, imgconv_output_count(model), of_outputs);
+  if (!error.status) error = of_outputs;
+  if (!error.status) imgconv_run(model, given.data(), wanted.data(), &error);
+  check(java, error);
+}
+
+JNIEXPORT jlong JNICALL Java_imgconv_Model_submit(JNIEnv *java, jclass, jlong handle, jobjectArray inputs) {
+  imgconv_model *model = model_of(handle);
+  imgconv_error error;
+  const auto given = arrays_of(java, inputs, imgconv_input_count(model), error);
+  uint64_t frame = 0;
+  if (!error.status) imgconv_submit(model, given.data(), &frame, &error);
+  check(java, error);
+  return static_cast<jlong>(frame);
+}
+
+JNIEXPORT void JNICALL Java_imgconv_Model_await(
+    JNIEnv *java, jclass, jlong handle, jlong frame, jobjectArray outputs) {
+  imgconv_model *model = model_of(handle);
+  imgconv_error error;
+  const auto wanted = arrays_of(java, outputs, imgconv_output_count(model), error);
+  if (!error.status) imgconv_wait(model, static_cast<uint64_t>(frame), wanted.data(), &error);
+  check(java, error);
+}
+
+JNIEXPORT void JNICALL Java_imgconv_Model_reset(JNIEnv *java, jclass, jlong handle) {
+  imgconv_error error;
+  imgconv_reset(model_of(handle), &error);
+  check(java, error);
+}
+
+JNIEXPORT void JNICALL Java_imgconv_Model_close(JNIEnv *, jclass, jlong handle) { imgconv_close(model_of(handle)); }
+
+}  // extern "C"

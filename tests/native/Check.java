@@ -1,0 +1,66 @@
+import imgconv.Model;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+
+/** Check MODEL DEVICE INPUT OUTPUT: raw content of the model's one input, and of its first output in many ways. */
+public final class Check {
+  public static void main(String[] given) throws IOException {
+    byte[] input = Files.readAllBytes(Path.of(given[2]));
+    try (Model model = new Model(given[0], given[1], null, 3); Model mapped = new Model(file(given[0]), given[1], null, 0)) {
+      ByteBuffer[] inputs = Model.buffers(model.inputs);
+      inputs[0].put(input).rewind();
+      byte[] result = content(outputs -> model.run(inputs, outputs), model);
+      long first = model.submit(inputs), second = model.submit(inputs);
+      require(java.util.Arrays.equals(result, content(outputs -> model.await(first, outputs), model)));
+      require(java.util.Arrays.equals(result, content(outputs -> model.await(second, outputs), model)));
+      ByteBuffer memory = mapped.mapInput(0);
+      memory.put(input).rewind();
+      require(java.util.Arrays.equals(result, content(outputs -> mapped.run(new ByteBuffer[] {memory}, outputs), mapped)));
+      model.reset();
+      refused(1, () -> model.await(99, Model.buffers(model.outputs)));
+      refused(1, () -> model.run(new ByteBuffer[0], Model.buffers(model.outputs)));
+      refused(1, () -> model.run(new ByteBuffer[] {ByteBuffer.allocate(input.length)}, Model.buffers(model.outputs)));
+      refused(2, () -> new Model("/no/such/file", null, null, 0));
+      Files.write(Path.of(given[3]), result);
+      Model.Tensor tensor = model.inputs[0];
+      System.out.println(tensor.name + " " + tensor.dtype + " " + java.util.Arrays.toString(tensor.shape));
+    }
+  }
+
+  private interface Work {
+    void into(ByteBuffer[] outputs);
+  }
+
+  private static ByteBuffer file(String path) throws IOException {
+    try (FileChannel channel = FileChannel.open(Path.of(path))) {
+      return channel.map(FileChannel.MapMode.READ_ONLY, 0, channel.size());
+    }
+  }
+
+  /** The first output; the others are left out. */
+  private static byte[] content(Work work, Model model) {
+    ByteBuffer[] outputs = new ByteBuffer[model.outputs.length];
+    outputs[0] = Model.buffers(model.outputs)[0];
+    work.into(outputs);
+    byte[] made = new byte[outputs[0].remaining()];
+    outputs[0].get(made);
+    return made;
+  }
+
+  private static void refused(int status, Runnable work) {
+    try {
+      work.run();
+    } catch (Model.Error error) {
+      require(error.status == status && !error.getMessage().isEmpty());
+      return;
+    }
+    require(false);
+  }
+
+  private static void require(boolean condition) {
+    if (!condition) throw new AssertionError();
+  }
+}

@@ -1,0 +1,124 @@
+"""SqueezeNet in the player on 64-bit ARM, emulated: `make native-arm64` runs it, on Debian.
+
+    python tests/native/check_arm64.py [--install]
+
+--install: g++-aarch64-linux-gnu and qemu-user-static by apt-get. PoCL for ARM and what it needs are unpacked into
+build/arm64/root: nothing of it is installed. The player is cross-compiled, prints the emulated device's description,
+and runs what this machine compiles for that. The result is compared with Python's on this machine's device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy
+
+import imgconv
+from imgconv.running.description import read_description
+from models import build
+
+ROOT = Path(__file__).parent.parent.parent
+BUILD = ROOT / "build" / "arm64"
+SYSTEM, HEADERS, PLAYER = BUILD / "root", BUILD / "include", BUILD / "native" / "imgconv-run"
+LIBRARIES = SYSTEM / "usr" / "lib" / "aarch64-linux-gnu"
+PACKAGES = "g++-aarch64-linux-gnu", "qemu-user-static"
+# Debian's packages of PoCL 3.1: the driver, its loader, and libraries that it opens at run time.
+OF_ARM = "libpocl2", "ocl-icd-libopencl1", "libstdc++6"
+# Another compiler orders and contracts float operations otherwise; 18 convolutions in a row.
+TOLERANCE = 1e-4
+
+
+def call(*command: object, **variables: str) -> str:
+    return subprocess.run(
+        list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **variables}
+    ).stdout
+
+
+def install() -> None:
+    as_root: Sequence[str] = () if os.geteuid() == 0 else ("sudo", "-n")
+    command = "apt-get", "install", "-y", "-qq", "--no-install-recommends"
+    call(*as_root, *command, *PACKAGES, DEBIAN_FRONTEND="noninteractive")
+
+
+def unpack_system() -> None:
+    """Debian's arm64 packages, by an apt of its own that knows no other installed ones."""
+    state = BUILD / "apt"
+    for folder in ("lists/partial", "cache/archives/partial"):
+        (state / folder).mkdir(parents=True, exist_ok=True)
+    (state / "status").touch()
+    (state / "sources.list").write_text("deb http://deb.debian.org/debian bookworm main\n")
+    settings = {
+        "Dir::State": state, "Dir::State::lists": state / "lists", "Dir::State::status": state / "status",
+        "Dir::Cache": state / "cache", "Dir::Etc::sourcelist": state / "sources.list", "Dir::Etc::sourceparts": "-",
+        "APT::Architecture": "arm64", "APT::Architectures::": "arm64", "Debug::NoLocking": "1",
+    }
+    options = [text for name, value in settings.items() for text in ("-o", f"{name}={value}")]
+    call("apt-get", *options, "-qq", "update")
+    call("apt-get", *options, "-qq", "-y", "--no-install-recommends", "--download-only", "install", *OF_ARM)
+    for package in sorted((state / "cache" / "archives").glob("*.deb")):
+        call("dpkg-deb", "-x", package, SYSTEM)
+
+
+def cross_compile() -> None:
+    HEADERS.mkdir(parents=True, exist_ok=True)
+    for name in ("CL", "flatbuffers"):  # all of /usr/include would hide the cross compiler's own
+        if not (HEADERS / name).exists():
+            (HEADERS / name).symlink_to(Path("/usr/include", name))
+    settings = "-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64"
+    compiler = "-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++"
+    found = f"-DOPENCL_INCLUDE={HEADERS}", f"-DFLATBUFFERS_INCLUDE={HEADERS}"
+    call("cmake", "-S", ROOT / "native", "-B", PLAYER.parent, *settings, compiler, *found)
+    call("cmake", "--build", PLAYER.parent, "--parallel", "2")
+
+
+def emulated(*arguments: object) -> str:
+    """What the player prints, on PoCL in the emulated process. PoCL calls a linker, which runs on this machine."""
+    vendors, tools = BUILD / "vendors", BUILD / "tools"
+    for folder in (vendors, tools):
+        folder.mkdir(exist_ok=True)
+    (vendors / "pocl.icd").write_text(f"{LIBRARIES / 'libpocl.so.2'}\n")
+    runtime = Path(call("aarch64-linux-gnu-g++", "-print-libgcc-file-name").strip()).parent
+    (tools / "ld").write_text(f'#!/bin/sh\nexec aarch64-linux-gnu-ld -L{runtime} "$@"\n')
+    (tools / "ld").chmod(0o755)
+    variables = {
+        "OCL_ICD_VENDORS": str(vendors), "PATH": f"{tools}:{os.environ['PATH']}", "POCL_CACHE_DIR": str(BUILD / "pocl"),
+    }
+    command = "qemu-aarch64-static", "-L", SYSTEM, "-E", f"LD_LIBRARY_PATH={LIBRARIES}", PLAYER
+    return call(*command, *arguments, **variables)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run SqueezeNet in the player on emulated 64-bit ARM.")
+    parser.add_argument("--install", action="store_true", help="install the compiler and the emulator by apt-get")
+    if parser.parse_args().install:
+        install()
+    if not (LIBRARIES / "libpocl.so.2").exists():
+        unpack_system()
+    cross_compile()
+    description = BUILD / "device.json"
+    description.write_text(emulated("--devices"))
+    print(description.read_text().split('"extensions"')[0])
+    model = imgconv.load(build("squeezenet"))
+    model.save(BUILD / "squeezenet.imgconv", targets=[read_description(description)])
+    x = numpy.random.default_rng(0).random((1, 3, 224, 224), numpy.float32)
+    (name,), (output,) = model.inputs, model.outputs
+    numpy.save(BUILD / "x.npy", x)
+    (BUILD / "programs").mkdir(exist_ok=True)
+    files = "--input", f"{name}={BUILD / 'x.npy'}", "--output", f"{output}={BUILD / 'y.npy'}"
+    expected = model.run({name: x})[output]
+    for start in ("first", "second"):  # compiled, and from the folder of programs
+        emulated(BUILD / "squeezenet.imgconv", *files, "--cache", BUILD / "programs")
+        error = float(numpy.abs(numpy.load(BUILD / "y.npy") - expected).max() / numpy.abs(expected).max())
+        print(f"{start} start: {error:.1e} of the largest output, at most {TOLERANCE:.0e}")
+        if not error <= TOLERANCE:
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
