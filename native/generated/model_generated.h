@@ -170,37 +170,40 @@ enum OperationKind : uint8_t {
   OperationKind_product = 3,
   OperationKind_concatenation = 4,
   OperationKind_gather = 5,
+  OperationKind_order = 6,
   OperationKind_MIN = OperationKind_load,
-  OperationKind_MAX = OperationKind_gather
+  OperationKind_MAX = OperationKind_order
 };
 
-inline const OperationKind (&EnumValuesOperationKind())[6] {
+inline const OperationKind (&EnumValuesOperationKind())[7] {
   static const OperationKind values[] = {
     OperationKind_load,
     OperationKind_reduction,
     OperationKind_convolution,
     OperationKind_product,
     OperationKind_concatenation,
-    OperationKind_gather
+    OperationKind_gather,
+    OperationKind_order
   };
   return values;
 }
 
 inline const char * const *EnumNamesOperationKind() {
-  static const char * const names[7] = {
+  static const char * const names[8] = {
     "load",
     "reduction",
     "convolution",
     "product",
     "concatenation",
     "gather",
+    "order",
     nullptr
   };
   return names;
 }
 
 inline const char *EnumNameOperationKind(OperationKind e) {
-  if (flatbuffers::IsOutRange(e, OperationKind_load, OperationKind_gather)) return "";
+  if (flatbuffers::IsOutRange(e, OperationKind_load, OperationKind_order)) return "";
   const size_t index = static_cast<size_t>(e);
   return EnumNamesOperationKind()[index];
 }
@@ -1272,7 +1275,8 @@ struct Operation FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_PADS = 14,
     VT_GROUPS = 16,
     VT_TRANSPOSED = 18,
-    VT_AXIS = 20
+    VT_AXIS = 20,
+    VT_LARGEST = 22
   };
   imgconv::stored::OperationKind kind() const {
     return static_cast<imgconv::stored::OperationKind>(GetField<uint8_t>(VT_KIND, 0));
@@ -1301,6 +1305,9 @@ struct Operation FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   int32_t axis() const {
     return GetField<int32_t>(VT_AXIS, 0);
   }
+  bool largest() const {
+    return GetField<uint8_t>(VT_LARGEST, 0) != 0;
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint8_t>(verifier, VT_KIND, 1) &&
@@ -1316,6 +1323,7 @@ struct Operation FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyField<int32_t>(verifier, VT_GROUPS, 4) &&
            VerifyField<uint8_t>(verifier, VT_TRANSPOSED, 1) &&
            VerifyField<int32_t>(verifier, VT_AXIS, 4) &&
+           VerifyField<uint8_t>(verifier, VT_LARGEST, 1) &&
            verifier.EndTable();
   }
 };
@@ -1351,6 +1359,9 @@ struct OperationBuilder {
   void add_axis(int32_t axis) {
     fbb_.AddElement<int32_t>(Operation::VT_AXIS, axis, 0);
   }
+  void add_largest(bool largest) {
+    fbb_.AddElement<uint8_t>(Operation::VT_LARGEST, static_cast<uint8_t>(largest), 0);
+  }
   explicit OperationBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -1372,7 +1383,8 @@ inline flatbuffers::Offset<Operation> CreateOperation(
     flatbuffers::Offset<flatbuffers::Vector<int32_t>> pads = 0,
     int32_t groups = 1,
     bool transposed = false,
-    int32_t axis = 0) {
+    int32_t axis = 0,
+    bool largest = false) {
   OperationBuilder builder_(_fbb);
   builder_.add_axis(axis);
   builder_.add_groups(groups);
@@ -1381,6 +1393,7 @@ inline flatbuffers::Offset<Operation> CreateOperation(
   builder_.add_strides(strides);
   builder_.add_body(body);
   builder_.add_reduction(reduction);
+  builder_.add_largest(largest);
   builder_.add_transposed(transposed);
   builder_.add_kind(kind);
   return builder_.Finish();
@@ -1396,7 +1409,8 @@ inline flatbuffers::Offset<Operation> CreateOperationDirect(
     const std::vector<int32_t> *pads = nullptr,
     int32_t groups = 1,
     bool transposed = false,
-    int32_t axis = 0) {
+    int32_t axis = 0,
+    bool largest = false) {
   auto reduction__ = reduction ? _fbb.CreateString(reduction) : 0;
   auto strides__ = strides ? _fbb.CreateVector<int32_t>(*strides) : 0;
   auto dilations__ = dilations ? _fbb.CreateVector<int32_t>(*dilations) : 0;
@@ -1411,7 +1425,8 @@ inline flatbuffers::Offset<Operation> CreateOperationDirect(
       pads__,
       groups,
       transposed,
-      axis);
+      axis,
+      largest);
 }
 
 struct Node FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {

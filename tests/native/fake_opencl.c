@@ -1,0 +1,64 @@
+/* An OpenCL library in front of a real one, REAL_OPENCL: it loses the device, or has none. The linker gives it the real
+ * one's other functions.
+ *
+ *     FAKE_DEVICES=none       clGetDeviceIDs finds no device
+ *     FAKE_LAUNCHES=N         from the Nth launch on, everything that needs the device fails
+ */
+#define CL_TARGET_OPENCL_VERSION 120
+#define CL_USE_DEPRECATED_OPENCL_1_2_APIS
+#include <CL/cl.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static long launches;
+
+static void *real(const char *name) {
+  static void *library;
+  if (!library) library = dlopen(REAL_OPENCL, RTLD_NOW | RTLD_LOCAL);
+  void *found = library ? dlsym(library, name) : NULL;
+  if (!found) abort();
+  return found;
+}
+
+static int is_lost(void) {
+  const char *limit = getenv("FAKE_LAUNCHES");
+  return limit && launches >= atol(limit);
+}
+
+#define FORWARD(name, parameters, arguments)                                      \
+  cl_int name parameters {                                                        \
+    if (is_lost()) return CL_DEVICE_NOT_AVAILABLE;                                \
+    return ((cl_int(*) parameters)real(#name))arguments;                          \
+  }
+
+cl_int clGetDeviceIDs(cl_platform_id a, cl_device_type b, cl_uint c, cl_device_id *d, cl_uint *e) {
+  if (getenv("FAKE_DEVICES")) return CL_DEVICE_NOT_FOUND;
+  return ((cl_int(*)(cl_platform_id, cl_device_type, cl_uint, cl_device_id *, cl_uint *))real("clGetDeviceIDs"))(
+      a, b, c, d, e);
+}
+
+/* Launches are enqueued one by one, so that they are counted. */
+void *clGetExtensionFunctionAddressForPlatform(cl_platform_id platform, const char *name) {
+  (void)platform, (void)name;
+  return NULL;
+}
+
+cl_int clEnqueueNDRangeKernel(
+    cl_command_queue a, cl_kernel b, cl_uint c, const size_t *d, const size_t *e, const size_t *f, cl_uint g,
+    const cl_event *h, cl_event *i) {
+  if (is_lost()) return CL_DEVICE_NOT_AVAILABLE;
+  ++launches;
+  return ((cl_int(*)(cl_command_queue, cl_kernel, cl_uint, const size_t *, const size_t *, const size_t *, cl_uint,
+                     const cl_event *, cl_event *))real("clEnqueueNDRangeKernel"))(a, b, c, d, e, f, g, h, i);
+}
+
+FORWARD(clFinish, (cl_command_queue a), (a))
+FORWARD(clFlush, (cl_command_queue a), (a))
+FORWARD(clWaitForEvents, (cl_uint a, const cl_event *b), (a, b))
+FORWARD(clEnqueueMarkerWithWaitList, (cl_command_queue a, cl_uint b, const cl_event *c, cl_event *d), (a, b, c, d))
+FORWARD(clEnqueueReadBuffer, (cl_command_queue a, cl_mem b, cl_bool c, size_t d, size_t e, void *f, cl_uint g,
+                              const cl_event *h, cl_event *i), (a, b, c, d, e, f, g, h, i))
+FORWARD(clEnqueueWriteBuffer, (cl_command_queue a, cl_mem b, cl_bool c, size_t d, size_t e, const void *f, cl_uint g,
+                               const cl_event *h, cl_event *i), (a, b, c, d, e, f, g, h, i))
