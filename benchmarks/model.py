@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import imgconv
-from benchmarks.first_result import first_results
 from benchmarks.measure import (
     FLOAT_TOLERANCE, HALF_TOLERANCE, TOLERANCE_REASON, Column, add_run_arguments, digits, draw_inputs, environment,
     environment_line, make_table, milliseconds, positives, publish, relative_error, run_main, run_oracle, steps,
@@ -32,6 +31,7 @@ from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.compiling.plan import Plan
 from imgconv.config import read_config
 from imgconv.kernels.layout import Texture
+from imgconv.reports.first_result import first_results
 from imgconv.running.session import Session
 from imgconv.running.timing import Timing, repeated, timed
 
@@ -128,7 +128,8 @@ def measure(network: Network, device: DeviceInfo, options: argparse.Namespace) -
     profiled = Session(model.plan, open_device(device, profile=True))
     profiled.run(inputs)
     busy = repeated(lambda: sum(profiled.launch_seconds()), options.repeat)
-    cold, warm = first_results(network, device.index, settings) if options.first else (None, None)
+    wanted = {"shapes": network.shapes, "device": device.index, **settings}
+    cold, warm = first_results(network.path, inputs, wanted) if options.first else (None, None)
     return Row(network.name, network.size, pixels, error, tolerance, figures, busy, wall, cold, warm)
 
 

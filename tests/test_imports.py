@@ -38,7 +38,8 @@ DOORS = {
     "pyopencl": {"cl"}, "platformdirs": {"files"}, "onnx": {"onnx_import", "onnx_export", "onnx_backend", "reports"},
     "onnxruntime": {"reports"}, "av": {"pictures"},
 }
-ENVIRONMENT_READERS = {"config", "cl.device", "cl.drivers"}
+# The last one passes it on to the process that it starts.
+ENVIRONMENT_READERS = {"config", "cl.device", "cl.drivers", "reports.first_result"}
 
 
 def name_of(path: Path) -> str:

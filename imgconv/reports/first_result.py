@@ -1,7 +1,7 @@
 """Seconds from imgconv.load to the first result, in a new process: cold, then warm.
 
 Cold: the folders of compiled programs, imgconv's and the drivers', are new and empty. Warm: a first process has filled
-them.
+them. The process that is measured is this module, run as a program.
 """
 
 from __future__ import annotations
@@ -12,24 +12,29 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.networks import Network
+import numpy
+
+from imgconv.arrays import Arrays
 from imgconv.errors import Error
 
 CACHES = ("XDG_CACHE_HOME", "POCL_CACHE_DIR", "CUDA_CACHE_PATH")
 
 
-def first_results(network: Network, device: int, settings: dict[str, Any]) -> tuple[float, float]:
-    """Seconds to the first result, cold and warm. settings: float16, native_explog and max_image of imgconv.load.
+def first_results(path: str | os.PathLike[str], inputs: Arrays, settings: Mapping[str, Any]) -> tuple[float, float]:
+    """Seconds to the first result, cold and warm. settings: keyword arguments of imgconv.load that JSON can hold.
 
     Raises Error if the other process fails.
     """
-    request = {"path": str(network.path), "shapes": network.shapes, "device": device, **settings}
     with tempfile.TemporaryDirectory(prefix="imgconv-cold-") as folder:
+        arrays = Path(folder, "inputs.npz")
+        numpy.savez(arrays, *inputs.values())
+        request = {"path": os.fspath(path), "names": list(inputs), "arrays": str(arrays), "settings": dict(settings)}
         empty = {name: str(Path(folder, name)) for name in CACHES}
-        command = [sys.executable, "-m", "benchmarks.first_result", json.dumps(request)]
+        command = [sys.executable, "-m", "imgconv.reports.first_result", json.dumps(request)]
         cold, warm = (_run(command, {**os.environ, **empty}) for _ in range(2))
     return cold, warm
 
@@ -43,15 +48,13 @@ def _run(command: list[str], environment: dict[str, str]) -> float:
 
 def main() -> None:
     """Loads what the request says, runs it once and prints the seconds that both took; imports are not counted."""
-    import imgconv
-    from benchmarks.measure import draw_inputs
-    from imgconv.onnx_import import import_onnx
+    from imgconv.model import load
 
     request = json.loads(sys.argv[1])
-    path, shapes, device = (request.pop(name) for name in ("path", "shapes", "device"))
-    inputs = draw_inputs(import_onnx(path, shapes).inputs)
+    with numpy.load(request["arrays"]) as arrays:
+        inputs = dict(zip(request["names"], (arrays[name] for name in arrays.files), strict=True))
     start = time.perf_counter()
-    imgconv.load(path, device, shapes=shapes, **request).run(inputs)
+    load(request["path"], **request["settings"]).run(inputs)
     print(time.perf_counter() - start)
 
 

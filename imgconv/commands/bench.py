@@ -1,0 +1,130 @@
+"""imgconv bench: how fast a model runs, sustained too, and how soon the first result is there."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from imgconv.arrays import Array
+from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument
+from imgconv.commands.arguments import number, positive
+from imgconv.commands.profile import read_inputs
+from imgconv.errors import InputError
+from imgconv.files.container import is_container
+from imgconv.model import DEPTH, Model, load
+from imgconv.reports import terminal
+from imgconv.reports.bench import Latency, latency, onnxruntime_run, process_bytes, sustained
+from imgconv.reports.first_result import first_results
+from imgconv.running.precision import drawn_inputs, relative_error
+
+DESCRIPTION = """\
+Measure a model, after warming up: the time of a run from arrays to arrays, with percentiles; frames a second with
+several frames in flight, for --seconds, because phones slow down when they get hot; the time to the first result in a
+new process, cold (nothing compiled before) and warm; and memory.
+
+An input that is given neither a picture nor an array is drawn: values from 0 to 1 with the spectrum of pictures. The
+preparation of pictures is not part of the times: imgconv run tells its own rate."""
+
+LATENCY_SECONDS = 2.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `imgconv bench`."""
+    add_model_arguments(parser)
+    add_precision_argument(parser)
+    parser.add_argument("picture", metavar="PICTURE", nargs="?", help="any picture that Pillow reads")
+    parser.add_argument(
+        "--seconds", type=number, default=5.0, metavar="S", help="how long frames are in flight (default: 5)"
+    )
+    parser.add_argument(
+        "--depth", type=positive, default=DEPTH, metavar="N", help="frames in flight (default: %(default)s)"
+    )
+    parser.add_argument("--compare", choices=("onnxruntime",), help="measure this engine too, on the CPU")
+    parser.add_argument("--no-first", action="store_true", help="leave out the first result, which starts processes")
+    add_picture_arguments(parser)
+
+
+def execute(options: argparse.Namespace) -> None:
+    """Prints the figures. Raises what imgconv.load and Model.run raise, InputError, and Error."""
+    if options.compare and is_container(options.model):
+        raise InputError(f"--compare {options.compare} needs the ONNX file, and {options.model!r} is compiled")
+    with terminal.Progress(f"reading {options.model}") as progress:
+        arrays, shapes = read_inputs(options)
+        settings = {
+            "device": options.device, "float16": options.float16, "native_explog": options.native_explog,
+            "max_image": options.max_image, "precision": options.precision,
+        }
+        model = load(options.model, shapes=shapes, progress=progress, **settings)
+        inputs = {**drawn_inputs(model.graph)[0], **arrays}
+        figures = measured(options, model, inputs, progress)
+        if not options.no_first:
+            progress(0, 0, "starting new processes for the first result")
+            given = {} if is_container(options.model) else {"shapes": {n: list(a.shape) for n, a in inputs.items()}}
+            wanted = settings | given | {"device": model.device.index}
+            cold, warm = first_results(options.model, inputs, wanted)
+            figures["first_result"] = {"cold": cold, "warm": warm}
+    if options.json:
+        terminal.print_json(figures)
+    else:
+        print_figures(figures)
+
+
+def measured(
+    options: argparse.Namespace, model: Model, inputs: dict[str, Array], progress: terminal.Progress
+) -> dict[str, Any]:
+    """Every figure but the first result, as plain data: seconds, frames a second and bytes."""
+    progress(0, 0, "measuring runs")
+    own = latency(lambda: model.run(inputs), LATENCY_SECONDS)
+    progress(0, 0, f"measuring frames in flight for {options.seconds:g} s")
+    flight = sustained(model, inputs, options.seconds, options.depth)
+    figures = {
+        "model": options.model, "device": model.device.key, "name": model.device.name, "run": asdict(own),
+        "sustained": asdict(flight) | {"rate": flight.rate, "depth": options.depth},
+        "memory": asdict(model.plan.memory) | {"process": process_bytes()},
+    }
+    if options.compare:
+        progress(0, 0, "measuring onnxruntime")
+        other = onnxruntime_run(options.model, inputs)
+        difference = relative_error(model.run(inputs), other())
+        found = asdict(latency(other, LATENCY_SECONDS))
+        figures["compared"] = {"engine": options.compare, "difference": difference, **found}
+    return figures
+
+
+def print_figures(figures: dict[str, Any]) -> None:
+    """Prints the headline and a line for each figure."""
+    console = terminal.console()
+    run, flight, memory = figures["run"], figures["sustained"], figures["memory"]
+    name = Path(figures["model"]).name
+    console.print(
+        f"{name} on {figures['name']}: {run['median'] * 1e3:.1f} ms, {flight['rate']:.1f} frames a second", style="bold"
+    )
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_row("run", latency_as_text(run))
+    table.add_row(
+        f"{flight['depth']} in flight", f"{flight['rate']:.1f} a second for {flight['seconds']:.1f} s: "
+        f"{flight['first']:.1f} in the first quarter, {flight['last']:.1f} in the last",
+    )
+    if "first_result" in figures:
+        first = figures["first_result"]
+        table.add_row("first result", f"{first['cold']:.2f} s cold, {first['warm']:.2f} s warm")
+    process = f"; process {memory['process'] / 1e6:.0f} MB" if memory["process"] else ""
+    table.add_row(
+        "memory", f"{memory['peak'] / 1e6:.1f} MB on the device: weights {memory['weights'] / 1e6:.1f}, activations "
+        f"{memory['activations'] / 1e6:.1f}{process}",
+    )
+    if "compared" in figures:
+        other = figures["compared"]
+        table.add_row(other["engine"], f"{latency_as_text(other)}; results differ by {other['difference']:.1e}")
+    console.print(table)
+
+
+def latency_as_text(found: dict[str, Any]) -> str:
+    """'8.1 ms; 90 % within 9.0, 99 % within 12.1, least 7.9 (240 runs)'. found: the fields of a Latency."""
+    of = Latency(**{name: found[name] for name in ("runs", "median", "p90", "p99", "least")})
+    parts = f"90 % within {of.p90 * 1e3:.1f}, 99 % within {of.p99 * 1e3:.1f}, least {of.least * 1e3:.1f}"
+    return f"{of.median * 1e3:.1f} ms; {parts} ({of.runs} runs)"

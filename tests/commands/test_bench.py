@@ -1,0 +1,77 @@
+"""imgconv bench: its figures, and that it compares results before it says how fast they were."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from command_line import Command, write_classifier, write_convolution, write_picture
+import numpy
+import pytest
+
+from imgconv.cl.device import DeviceInfo
+from imgconv.commands import bench as command
+from imgconv.reports import bench
+from imgconv.reports.bench import Latency, Sustained
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few runs only."""
+    monkeypatch.setattr(bench, "WARM_UP", 0.0)
+    monkeypatch.setattr(command, "LATENCY_SECONDS", 0.01)
+
+
+def test_percentiles() -> None:
+    found = Latency.of([n / 100 for n in range(101)][::-1])
+    assert (found.runs, found.least) == (101, 0)
+    assert (found.median, found.p90, found.p99) == pytest.approx((0.5, 0.9, 0.99))
+
+
+def test_a_device_that_slows_down_is_seen() -> None:
+    """Ten frames a second for two seconds, five for two more, from second 3 on."""
+    ends = [3 + n / 10 for n in range(1, 21)] + [5 + n / 5 for n in range(1, 11)]
+    found = Sustained.of(ends, 3.0)
+    assert (found.frames, found.seconds) == (30, pytest.approx(4)) and found.rate == pytest.approx(7.5)
+    assert found.first == pytest.approx(10) and found.last == pytest.approx(5)
+
+
+def test_figures(imgconv: Command, device: DeviceInfo) -> None:
+    write_convolution()
+    command = ("bench", "conv.onnx", "--shape", "h=12", "--device", device.index, "--seconds", "0.05", "--no-first")
+    status, out, err = imgconv(*command, "--json", "--compare", "onnxruntime", "--depth", 2)
+    assert status == 0, err
+    found = json.loads(out)
+    for run in found["run"], found["compared"]:
+        assert run["runs"] >= bench.LEAST_RUNS and 0 < run["least"] <= run["median"] <= run["p90"] <= run["p99"]
+    flight = found["sustained"]
+    assert flight["depth"] == 2 and flight["frames"] >= bench.LEAST_RUNS
+    assert flight["rate"] == pytest.approx(flight["frames"] / flight["seconds"])
+    assert found["compared"]["difference"] < 1e-5 and found["memory"]["peak"] > 0
+    status, out, _ = imgconv(*command, "--compare", "onnxruntime")
+    assert status == 0 and out.startswith("conv.onnx on ") and "frames a second" in out and "onnxruntime" in out
+
+
+def test_a_difference_is_told(imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As large as the largest value if the other engine gives zeros: the first result is compared, not only timed."""
+    write_classifier()
+
+    def zeros(path: str, inputs: Any) -> Any:
+        return lambda: {"y": numpy.full((1, 3, 1, 1), 1e-3, numpy.float32)}
+
+    monkeypatch.setattr(command, "onnxruntime_run", zeros)
+    options = ("--device", device.index, "--seconds", "0.01", "--no-first", "--json", "--compare", "onnxruntime")
+    assert json.loads(imgconv("bench", "means.onnx", *options)[1])["compared"]["difference"] > 10
+
+
+def test_the_first_result(imgconv: Command, device: DeviceInfo) -> None:
+    """In a new process, with the picture given, of a compiled file too."""
+    write_classifier()
+    write_picture("a.png", (1, 2, 3))
+    options = ("--device", device.index, "--seconds", "0.01")
+    assert imgconv("compile", "means.onnx", "--device", device.index)[0] == 0
+    status, out, err = imgconv("bench", "means.imgconv", "a.png", *options, "--json")
+    assert status == 0, err
+    assert min(json.loads(out)["first_result"].values()) > 0
+    status, _, err = imgconv("bench", "means.imgconv", *options, "--compare", "onnxruntime")
+    assert status == 1 and "needs the ONNX file" in err
