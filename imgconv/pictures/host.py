@@ -61,8 +61,14 @@ def to_array(picture: Image.Image, preparation: Preparation, size: Size | None =
         pixels = pixels @ numpy.array(luma_weights(), numpy.float32)[:, None]
     elif preparation.order == "bgr":
         pixels = pixels[..., ::-1]
-    values = (pixels * preparation.scale - numpy.array(preparation.mean)) / numpy.array(preparation.std)
-    return numpy.ascontiguousarray(values.transpose(2, 0, 1)[None], numpy.float32)
+    planes = numpy.ascontiguousarray(pixels.transpose(2, 0, 1)[None], numpy.float32)
+    std = numpy.array(preparation.std)
+    gain, offset = preparation.scale / std, -numpy.array(preparation.mean) / std
+    if numpy.any(gain != 1):
+        planes *= gain.astype(numpy.float32).reshape(-1, 1, 1)
+    if numpy.any(offset != 0):
+        planes += offset.astype(numpy.float32).reshape(-1, 1, 1)
+    return planes
 
 
 def input_array(picture: Image.Image, target: PictureInput, preparation: Preparation) -> Array:
@@ -81,9 +87,13 @@ def _framed(picture: Image.Image, size: Size, preparation: Preparation) -> Array
     (width, height), box = placed(picture.size, size, preparation.resize, preparation.crop)
     rows = _weighed(pixels, *taps(pixels.shape[0], height, box[1], box[3], preparation.filter))
     columns = rows.swapaxes(0, 1)
-    scaled = _weighed(columns, *taps(pixels.shape[1], width, box[0], box[2], preparation.filter)).swapaxes(0, 1)
+    scaled: Array = _weighed(columns, *taps(pixels.shape[1], width, box[0], box[2], preparation.filter)).swapaxes(0, 1)
+    if preparation.filter == "bicubic":  # only a cubic filter overshoots
+        scaled = scaled.clip(0, 255)
+    if (width, height) == size:
+        return scaled
     framed = numpy.full((size[1], size[0], 3), preparation.pad, numpy.float32)
-    framed[:height, :width] = scaled.clip(0, 255)  # only a cubic filter overshoots
+    framed[:height, :width] = scaled
     return framed
 
 
