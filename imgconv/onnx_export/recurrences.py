@@ -11,10 +11,10 @@ import onnx.numpy_helper
 
 from imgconv.graph.nodes import Recurrence
 from imgconv.graph.view import Shape
-from imgconv.onnx_export.writer import Tensor, Writer, element_type
+from imgconv.onnx_export.writer import OnnxTensor, Writer, element_type
 
 
-def recurrence(writer: Writer, operation: Recurrence, operands: Sequence[Tensor], shape: Shape) -> Tensor:
+def recurrence(writer: Writer, operation: Recurrence, operands: Sequence[OnnxTensor], shape: Shape) -> OnnxTensor:
     """The states (S, T, N, D, H) of a Recurrence. operands: its operands in full, as float32."""
     made = [_direction(writer, operation, operands, direction) for direction in range(shape[3])]
     whole = []
@@ -24,7 +24,9 @@ def recurrence(writer: Writer, operation: Recurrence, operands: Sequence[Tensor]
     return writer.emit("Concat", whole, "float32", shape, axis=0)
 
 
-def _direction(writer: Writer, operation: Recurrence, operands: Sequence[Tensor], direction: int) -> list[Tensor]:
+def _direction(
+    writer: Writer, operation: Recurrence, operands: Sequence[OnnxTensor], direction: int
+) -> list[OnnxTensor]:
     """Each state of one direction after each step, (T, N, H)."""
     x, weights, *rest = operands
     steps, batch, _, gates, hidden = x.shape
@@ -42,19 +44,19 @@ def _direction(writer: Writer, operation: Recurrence, operands: Sequence[Tensor]
     )
     names = [writer.unused(f"{made.name}.{n}") for n in range(2 * count)]
     writer.nodes[-1].output[:] = names
-    return [Tensor(name, "float32", made.shape) for name in names[count:]]
+    return [OnnxTensor(name, "float32", made.shape) for name in names[count:]]
 
 
 def _body(
-    outer: Writer, operation: Recurrence, matrices: Sequence[Tensor], constant: Sequence[Tensor]
+    outer: Writer, operation: Recurrence, matrices: Sequence[OnnxTensor], constant: Sequence[OnnxTensor]
 ) -> onnx.GraphProto:
     """One step: the states, x of the step and its number to the states after it, given twice."""
     writer = Writer(())
     writer.used, writer.value = outer.used, outer.value
     (batch, hidden), count = constant[0].shape, len(operation.states)
 
-    def declared(name: str, shape: Shape) -> Tensor:
-        return Tensor(writer.unused(f"{outer.value.name}.{name}"), "float32", shape)
+    def declared(name: str, shape: Shape) -> OnnxTensor:
+        return OnnxTensor(writer.unused(f"{outer.value.name}.{name}"), "float32", shape)
 
     states = [declared("state", (batch, hidden)) for _ in range(count)]
     given, number = declared("given", (batch, len(matrices), hidden)), declared("number", ())
@@ -68,7 +70,7 @@ def _body(
     made = [writer.expand(each, (batch, hidden)) for each in made]
     outputs = [writer.emit("Identity", [each], "float32", each.shape) for _ in range(2) for each in made]
 
-    def proto(tensor: Tensor) -> onnx.ValueInfoProto:
+    def proto(tensor: OnnxTensor) -> onnx.ValueInfoProto:
         return onnx.helper.make_tensor_value_info(tensor.name, element_type("float32"), tensor.shape)
 
     return onnx.helper.make_graph(

@@ -1,4 +1,4 @@
-"""recurrent.cl against float64 numpy: kinds of layers, directions, weights that are given, sizes that are no multiple."""
+"""recurrent.cl against float64 numpy: kinds, directions, given weights, sizes that are no multiple."""
 
 from __future__ import annotations
 

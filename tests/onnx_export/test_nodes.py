@@ -97,7 +97,7 @@ def test_orders(largest: bool) -> None:
 
 
 def test_recurrences() -> None:
-    """One with several states and others; one whose last gate multiplies another state; both ways, with given weights."""
+    """One with several states and others; one whose last gate multiplies another state; both ways, given weights."""
     total = apply("add", Argument(0), Argument(1))
     stopped = apply("where", apply("less", Argument(5), Argument(4)), apply("tanh", total), Argument(2))
     reset = apply("add", apply("sigmoid", apply("add", Argument(0), Argument(2))), apply("tanh", Argument(3)))

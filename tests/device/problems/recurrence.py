@@ -21,8 +21,8 @@ GATES = {"plain": 1, "gated": 2, "reset": 3, "stopped": 1}
 class RecurrenceProblem:
     """T steps of N elements, D directions of H numbers.
 
-    kind: 'plain', h = tanh(x + h r). 'gated', two states: c = 0.5 c + sigmoid(x0 + h r0) / 2, h = p c + tanh(x1 + h r1) /
-    4, with another operand p. 'reset': the last gate multiplies another state, as in GRU. 'stopped': the state stays
+    kind: 'plain', h = tanh(x + h r). 'gated', two states: c = 0.5 c + sigmoid(x0 + h r0) / 2, h = p c + tanh(x1 + h r1)
+    / 4, with another operand p. 'reset': the last gate multiplies another state, as in GRU. 'stopped': the state stays
     as it is from step p on. constant: whether the weights are known. turned: x is (G, H) transposed.
     """
 
