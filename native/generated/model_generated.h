@@ -171,11 +171,12 @@ enum OperationKind : uint8_t {
   OperationKind_concatenation = 4,
   OperationKind_gather = 5,
   OperationKind_order = 6,
+  OperationKind_recurrence = 7,
   OperationKind_MIN = OperationKind_load,
-  OperationKind_MAX = OperationKind_order
+  OperationKind_MAX = OperationKind_recurrence
 };
 
-inline const OperationKind (&EnumValuesOperationKind())[7] {
+inline const OperationKind (&EnumValuesOperationKind())[8] {
   static const OperationKind values[] = {
     OperationKind_load,
     OperationKind_reduction,
@@ -183,13 +184,14 @@ inline const OperationKind (&EnumValuesOperationKind())[7] {
     OperationKind_product,
     OperationKind_concatenation,
     OperationKind_gather,
-    OperationKind_order
+    OperationKind_order,
+    OperationKind_recurrence
   };
   return values;
 }
 
 inline const char * const *EnumNamesOperationKind() {
-  static const char * const names[8] = {
+  static const char * const names[9] = {
     "load",
     "reduction",
     "convolution",
@@ -197,13 +199,14 @@ inline const char * const *EnumNamesOperationKind() {
     "concatenation",
     "gather",
     "order",
+    "recurrence",
     nullptr
   };
   return names;
 }
 
 inline const char *EnumNameOperationKind(OperationKind e) {
-  if (flatbuffers::IsOutRange(e, OperationKind_load, OperationKind_order)) return "";
+  if (flatbuffers::IsOutRange(e, OperationKind_load, OperationKind_recurrence)) return "";
   const size_t index = static_cast<size_t>(e);
   return EnumNamesOperationKind()[index];
 }
@@ -1276,7 +1279,10 @@ struct Operation FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_GROUPS = 16,
     VT_TRANSPOSED = 18,
     VT_AXIS = 20,
-    VT_LARGEST = 22
+    VT_LARGEST = 22,
+    VT_STATES = 24,
+    VT_INNER = 26,
+    VT_REVERSE = 28
   };
   imgconv::stored::OperationKind kind() const {
     return static_cast<imgconv::stored::OperationKind>(GetField<uint8_t>(VT_KIND, 0));
@@ -1308,6 +1314,15 @@ struct Operation FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   bool largest() const {
     return GetField<uint8_t>(VT_LARGEST, 0) != 0;
   }
+  const flatbuffers::Vector<uint32_t> *states() const {
+    return GetPointer<const flatbuffers::Vector<uint32_t> *>(VT_STATES);
+  }
+  const flatbuffers::Vector<uint32_t> *inner() const {
+    return GetPointer<const flatbuffers::Vector<uint32_t> *>(VT_INNER);
+  }
+  const flatbuffers::Vector<uint8_t> *reverse() const {
+    return GetPointer<const flatbuffers::Vector<uint8_t> *>(VT_REVERSE);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint8_t>(verifier, VT_KIND, 1) &&
@@ -1324,6 +1339,12 @@ struct Operation FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyField<uint8_t>(verifier, VT_TRANSPOSED, 1) &&
            VerifyField<int32_t>(verifier, VT_AXIS, 4) &&
            VerifyField<uint8_t>(verifier, VT_LARGEST, 1) &&
+           VerifyOffset(verifier, VT_STATES) &&
+           verifier.VerifyVector(states()) &&
+           VerifyOffset(verifier, VT_INNER) &&
+           verifier.VerifyVector(inner()) &&
+           VerifyOffset(verifier, VT_REVERSE) &&
+           verifier.VerifyVector(reverse()) &&
            verifier.EndTable();
   }
 };
@@ -1362,6 +1383,15 @@ struct OperationBuilder {
   void add_largest(bool largest) {
     fbb_.AddElement<uint8_t>(Operation::VT_LARGEST, static_cast<uint8_t>(largest), 0);
   }
+  void add_states(flatbuffers::Offset<flatbuffers::Vector<uint32_t>> states) {
+    fbb_.AddOffset(Operation::VT_STATES, states);
+  }
+  void add_inner(flatbuffers::Offset<flatbuffers::Vector<uint32_t>> inner) {
+    fbb_.AddOffset(Operation::VT_INNER, inner);
+  }
+  void add_reverse(flatbuffers::Offset<flatbuffers::Vector<uint8_t>> reverse) {
+    fbb_.AddOffset(Operation::VT_REVERSE, reverse);
+  }
   explicit OperationBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -1384,8 +1414,14 @@ inline flatbuffers::Offset<Operation> CreateOperation(
     int32_t groups = 1,
     bool transposed = false,
     int32_t axis = 0,
-    bool largest = false) {
+    bool largest = false,
+    flatbuffers::Offset<flatbuffers::Vector<uint32_t>> states = 0,
+    flatbuffers::Offset<flatbuffers::Vector<uint32_t>> inner = 0,
+    flatbuffers::Offset<flatbuffers::Vector<uint8_t>> reverse = 0) {
   OperationBuilder builder_(_fbb);
+  builder_.add_reverse(reverse);
+  builder_.add_inner(inner);
+  builder_.add_states(states);
   builder_.add_axis(axis);
   builder_.add_groups(groups);
   builder_.add_pads(pads);
@@ -1410,11 +1446,17 @@ inline flatbuffers::Offset<Operation> CreateOperationDirect(
     int32_t groups = 1,
     bool transposed = false,
     int32_t axis = 0,
-    bool largest = false) {
+    bool largest = false,
+    const std::vector<uint32_t> *states = nullptr,
+    const std::vector<uint32_t> *inner = nullptr,
+    const std::vector<uint8_t> *reverse = nullptr) {
   auto reduction__ = reduction ? _fbb.CreateString(reduction) : 0;
   auto strides__ = strides ? _fbb.CreateVector<int32_t>(*strides) : 0;
   auto dilations__ = dilations ? _fbb.CreateVector<int32_t>(*dilations) : 0;
   auto pads__ = pads ? _fbb.CreateVector<int32_t>(*pads) : 0;
+  auto states__ = states ? _fbb.CreateVector<uint32_t>(*states) : 0;
+  auto inner__ = inner ? _fbb.CreateVector<uint32_t>(*inner) : 0;
+  auto reverse__ = reverse ? _fbb.CreateVector<uint8_t>(*reverse) : 0;
   return imgconv::stored::CreateOperation(
       _fbb,
       kind,
@@ -1426,7 +1468,10 @@ inline flatbuffers::Offset<Operation> CreateOperationDirect(
       groups,
       transposed,
       axis,
-      largest);
+      largest,
+      states__,
+      inner__,
+      reverse__);
 }
 
 struct Node FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
