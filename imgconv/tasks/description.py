@@ -93,9 +93,9 @@ def beside(model: str | os.PathLike[str]) -> Path:
 
 def description_beside(model: str | os.PathLike[str]) -> str:
     """The text of the description beside a model, with the labels in it; "" if there is none. Raises InputError."""
-    path = beside(model)
-    if not path.is_file():
+    if not Path(model).name or not beside(model).is_file():
         return ""
+    path = beside(model)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
