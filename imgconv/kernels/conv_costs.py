@@ -216,8 +216,7 @@ def _work_on_small_gpu(problem: Problem, chosen: Specialisation, gpu: Gpu, costs
     multiply_adds = _multiply_adds_of(problem, chosen) if problem.half else 0
     local = prod(chosen.local_size or (WAVE, 1, 1))
     wave = min(WAVE, round_up(local, WAVE // 2))
-    held = _held_texels(problem, chosen) / (2 if problem.sums == "half" else 1)
-    if wave == WAVE and held + costs.registers_besides > gpu.registers:
+    if wave == WAVE and _registers(problem, chosen, costs) + costs.registers_besides > gpu.registers:
         # The waves become narrow, or if the items of a group wait for each other, registers are spilled.
         wave, slots = (WAVE, costs.spill * slots) if chosen.waits else (WAVE // 2, slots)
     waves = _groups_of(problem, chosen) * ceil(local / wave)
@@ -263,6 +262,23 @@ def slots_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts
     slots += sums * (costs.part + costs.total / chosen.parts) if chosen.parts > 1 else 0
     slots *= costs.looped if problem.sums == "half" and not _is_unrolled(problem, chosen, costs) else 1
     return slots * (costs.spill if chosen.weights_in_buffer or _spills(problem, chosen, costs) else 1)
+
+
+def _registers(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> int:
+    """Registers of four floats for what a work item on a small GPU holds. One holds two texels in half.
+
+    In half the weights of a window's columns are all read before an unrolled loop over these; if the loop stays, it
+    holds the texels of one column.
+    """
+    held = _held_texels(problem, chosen)
+    if problem.sums != "half":
+        return held
+    if prod(problem.window) > 1 and not problem.depthwise:
+        unrolled = _is_unrolled(problem, chosen, costs)
+        line = prod(tile_size(problem, replace(chosen, keep="line" if unrolled else "texel")))
+        weights = problem.input_lanes * chosen.block_quads * (problem.window[1] if unrolled else 1)
+        held = line + sums_of(chosen) + weights
+    return held // 2
 
 
 def _held_texels(problem: Problem, chosen: Specialisation) -> int:

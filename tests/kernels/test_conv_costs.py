@@ -8,7 +8,7 @@ import pytest
 
 from imgconv.kernels.conv import Problem, Specialisation
 from imgconv.kernels.conv_candidates import candidates
-from imgconv.kernels.conv_costs import slots_of_item
+from imgconv.kernels.conv_costs import predicted_cost, slots_of_item
 from imgconv.kernels.costs import SMALL
 
 WIDE = Problem(1, 64, (56, 56), 64, (56, 56), (3, 3), (1, 1), (1, 1), (1, 1), 1, sums="half")
@@ -46,3 +46,14 @@ def test_blocks_of_maps_of_13_columns(columns: int, blocks: set[tuple[int, int, 
     problem = replace(POINTWISE, input_size=(13, columns), output_size=(13, columns))
     made = {(c.block_columns, c.block_rows, c.block_quads) for c in candidates(problem, "gpu", 2)}
     assert blocks <= made
+
+
+@pytest.mark.parametrize("units, faster", [(2, (7, 1, 3)), (3, (7, 1, 2))])
+def test_blocks_that_need_narrow_waves(units: int, faster: tuple[int, int, int]) -> None:
+    """A full wave of Mesa's code has 48 registers on an Adreno 630, and 32 on a 650. (7, 1, 3) takes 43."""
+    problem = replace(STRIDED, filters=384)
+    costs = {
+        (7, 1, quads): predicted_cost(problem, Specialisation(7, 1, quads, "texel", local_size=(4, 8, 4)), "gpu", units)
+        for quads in (2, 3)
+    }
+    assert min(costs, key=lambda block: costs[block]) == faster
