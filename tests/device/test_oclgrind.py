@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 SAMPLE = {
     "tables": "oclgrind",
     "product": "oclgrind",
-    "order": "oclgrind and orders and gpu",
+    "order": "oclgrind and elementwise",
     "windows": "oclgrind and not large",
     "recurrence": "oclgrind and (two_layers or elementwise)",
     "rows": "oclgrind and (launch or bounds or tiles)",

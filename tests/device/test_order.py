@@ -54,12 +54,13 @@ def test_drawn(context: Context, problems: list[OrderProblem], seed: int) -> Non
     check(problems, context, config, chosen)
 
 
-def test_elementwise_work_after_it(context: Context) -> None:
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_elementwise_work_after_it(context: Context, kind: str) -> None:
     """The epilogue reads an operand at each place."""
     x = numpy.random.default_rng(1).uniform(-1, 1, (2, 60)).astype(numpy.float32)
     factor = numpy.float32([[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]])
     made = order(Tensor.input("x", x.shape), 5).cast("float32") * Tensor.input("factor", factor.shape) + 0.5
-    plan, found = run_tensors({"y": made}, {"x": x, "factor": factor}, context)
+    plan, found = run_tensors({"y": made}, {"x": x, "factor": factor}, context, wanted=target(context, kind))
     expected = numpy.argsort(-x, axis=1, kind="stable")[:, :5] * factor + 0.5
     numpy.testing.assert_allclose(found["y"], expected, 1e-6)
     assert any(launch.operation == "order" and "add" in launch.description for launch in plan.launches)
