@@ -19,6 +19,8 @@ from examples.player import loader_variables
 ROOT = Path(__file__).parent.parent.parent
 HEADERS = ("CL/cl.h", "flatbuffers/flatbuffers.h")
 FOLDERS = ("/usr/include", "/usr/local/include")
+# Of the JDK whose compiler is found.
+JNI = Path(os.path.realpath(shutil.which("javac") or "/")).parent.parent / "include" / "jni.h"
 
 Play = Callable[..., dict[str, numpy.ndarray]]
 
@@ -35,8 +37,9 @@ def built() -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        commands = ["cmake", "-S", ROOT / "native", "-B", folder], ["cmake", "--build", folder, "--parallel", "2"]
-        for command in commands:
+        java = f"-DJNI={'ON' if JNI.exists() else 'OFF'}", f"-DJNI_INCLUDE={JNI.parent}"
+        configure = ["cmake", "-S", ROOT / "native", "-B", folder, *java]
+        for command in configure, ["cmake", "--build", folder, "--parallel", "2"]:
             done = subprocess.run(command, capture_output=True, text=True)
             assert done.returncode == 0, done.stdout + done.stderr
     yield folder
