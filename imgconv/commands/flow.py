@@ -8,11 +8,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from imgconv.arrays import Arrays
 from imgconv.model import DEPTH, Model
-from imgconv.running.pipeline import Frame
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -30,18 +29,16 @@ class Job(Generic[B]):
 
 @dataclass(frozen=True)
 class Done(Generic[B]):
-    """A job's outputs, one for each run, and the seconds that the device took for them.
-
-    The time of a frame that waits for an earlier one begins when that is done.
-    """
+    """A job's outputs, one for each run."""
 
     of: B
     outputs: list[Arrays]
-    seconds: float
 
 
 class Flow:
     """The threads of one command: some read and write pictures, one waits for the device.
+
+    seconds: what a run takes on the warm device, alone, from arrays to arrays; 0 before the first.
 
         with Flow(model) as flow:
             for outcome in flow.through(items, prepare, finish):
@@ -52,8 +49,7 @@ class Flow:
         self._model = model
         self._workers = ThreadPoolExecutor(WORKERS, "imgconv pictures")
         self._waiter = ThreadPoolExecutor(1, "imgconv results")
-        self._is_warm = False
-        self._last = 0.0
+        self.seconds = 0.0
 
     def __enter__(self) -> Flow:
         return self
@@ -65,7 +61,7 @@ class Flow:
     def through(
         self, items: Iterable[A], prepare: Callable[[A], Job[B]], finish: Callable[[Done[B]], C]
     ) -> Iterator[C]:
-        """finish(...) of every item, in order. The first run is made twice, so that all times are of a warm device.
+        """finish(...) of every item, in order. The first run is made twice, so that `seconds` is of a warm device.
 
         Raises what items, prepare, finish and Model.submit raise.
         """
@@ -73,27 +69,25 @@ class Flow:
         frames = map(self._submitted, jobs)
         return in_order(self._workers, finish, in_order(self._waiter, self._finished, frames, DEPTH), 2 * WORKERS)
 
-    def _submitted(self, job: Job[B]) -> tuple[Job[B], list[tuple[float, Frame]]]:
-        frames = []
-        for run in job.runs:
-            if self._is_warm:
-                self._model.compile_for(run)
-            else:
-                self._model.run(run)
-                self._is_warm = True
-            frames.append((time.perf_counter(), self._model.submit(run)))
-        return job, frames
+    def _submitted(self, job: Job[B]) -> tuple[Job[B], list[Future[Arrays]]]:
+        return job, [self._submit(run) if self.seconds else self._timed(run) for run in job.runs]
 
-    def _finished(self, submitted: tuple[Job[B], list[tuple[float, Frame]]]) -> Done[B]:
+    def _submit(self, run: Arrays) -> Future[Arrays]:
+        frame: Future[Any] = self._model.submit(run)
+        return frame
+
+    def _timed(self, run: Arrays) -> Future[Arrays]:
+        """The first run: once to warm the device up, once with the clock."""
+        self._model.run(run)
+        start = time.perf_counter()
+        done: Future[Arrays] = Future()
+        done.set_result(self._model.run(run))
+        self.seconds = time.perf_counter() - start
+        return done
+
+    def _finished(self, submitted: tuple[Job[B], list[Future[Arrays]]]) -> Done[B]:
         job, frames = submitted
-        outputs: list[Arrays] = []
-        seconds = 0.0
-        for start, frame in frames:
-            outputs.append(frame.result())
-            now = time.perf_counter()
-            seconds += now - max(start, self._last)
-            self._last = now
-        return Done(job.of, outputs, seconds)
+        return Done(job.of, [frame.result() for frame in frames])
 
 
 def in_order(pool: ThreadPoolExecutor, work: Callable[[A], B], items: Iterable[A], ahead: int) -> Iterator[B]:

@@ -30,7 +30,6 @@ class Outcome:
 
     picture: str
     size: tuple[int, int] = (0, 0)
-    seconds: float = 0.0
     task: str = ""
     outputs: Arrays = field(default_factory=dict)
     answers: Answers = field(default_factory=dict)
@@ -49,7 +48,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         found = {"shape": array.shape, "dtype": str(array.dtype), "file": outcome.files.get(name)}
         outputs[name] = found | ({} if name in answers else asdict(summarize(array))) | _not_finite(array)
     return {
-        **named, "seconds": outcome.seconds, "task": outcome.task or None, "answers": answers, "outputs": outputs,
+        **named, "task": outcome.task or None, "answers": answers, "outputs": outputs,
         "arrays_file": outcome.files.get(""),
     }
 
@@ -59,12 +58,11 @@ def _not_finite(array: Any) -> dict[str, int]:
     return {"not_finite": int(array.size - numpy.isfinite(array).sum()) if array.dtype.kind == "f" else 0}
 
 
-def print_outcome(outcome: Outcome, device: str) -> None:
+def print_outcome(outcome: Outcome) -> None:
     """Prints one run's results as text."""
     console = terminal.console()
-    size = f" {outcome.size[0]}x{outcome.size[1]}," if outcome.picture else ""
-    took = f"{outcome.seconds * 1e3:.1f} ms on {device}"
-    console.print(f"{outcome.picture or 'run'}:{size} {took}", style="bold")
+    if outcome.picture:
+        console.print(f"{outcome.picture}: {outcome.size[0]}x{outcome.size[1]}", style="bold")
     for name, array in outcome.outputs.items():
         shape, answer = "x".join(map(str, array.shape)) or "scalar", outcome.answers.get(name)
         head, *lines = _answer_lines(answer) if answer else [_spread(array)]

@@ -136,7 +136,7 @@ def run_all(
     """
     options, several = line.options, total != 1
     if size is None and line.paths:
-        return [tell(line, failed_outcome(item), "", journal, several) for item in items]
+        return [tell(line, failed_outcome(item), journal, several) for item in items]
     results = []
     with ExitStack() as stack:
         with terminal.Progress(f"reading {options.model}") as progress:
@@ -145,23 +145,26 @@ def run_all(
             outcomes = flow.through(items, runner.prepare, runner.finish)
             first = next(outcomes)
         counting = stack.enter_context(Counting(total)) if several else None
+        device = runner.model.device
+        if not options.json:
+            took = f"{flow.seconds * 1e3:.1f} ms a run on {device.name}"
+            terminal.console().print(f"{options.model}: {took}", style="bold")
         for outcome in chain([first], outcomes):
-            results.append(tell(line, outcome, runner.model.device.name, journal, several))
+            results.append(tell(line, outcome, journal, several))
             if counting:
                 counting.step()
     if options.json:
-        terminal.print_json({"model": options.model, "device": runner.model.device.key, "results": results})
+        about = {"model": options.model, "device": device.key, "seconds": flow.seconds}
+        terminal.print_json({**about, "results": results})
     return results
 
 
-def tell(
-    line: CommandLine, outcome: Outcome, device: str, journal: Journal | None, several: bool
-) -> dict[str, object]:
+def tell(line: CommandLine, outcome: Outcome, journal: Journal | None, several: bool) -> dict[str, object]:
     """Prints an outcome, unless all are printed as JSON, and adds it to the journal; the outcome as JSON."""
     if outcome.error and several:
         print(f"imgconv: {outcome.error}", file=sys.stderr)
     if not (outcome.error or line.options.json):
-        print_outcome(outcome, device)
+        print_outcome(outcome)
     result = as_json(outcome)
     if journal:
         journal.add(result)

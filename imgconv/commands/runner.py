@@ -181,8 +181,8 @@ class Runner:
         placement = seen.placement or Placement((0, 0), (0, 0), (1, 1), (0, 0, 1, 1))
         answers = self._task.decode(outputs, placement) if self._task else {}
         made = Outcome(
-            seen.item.name, seen.picture.size if seen.picture else (0, 0), done.seconds,
-            self._task.name if self._task else "", outputs, answers,
+            seen.item.name, seen.picture.size if seen.picture else (0, 0), self._task.name if self._task else "",
+            outputs, answers,
         )
         return replace(made, files=self._save(seen, made))
 
