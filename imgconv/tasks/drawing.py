@@ -31,7 +31,7 @@ def draw(picture: Image.Image, answer: Answer, order: Order = "rgb") -> Image.Im
     if isinstance(answer, Depth):
         return _depth(answer.values)
     drawn = picture.convert("RGB")
-    size = max(11, min(picture.size) // 32)
+    size = max(13, min(picture.size) // 28)
     pen = ImageDraw.Draw(drawn)
     font = ImageFont.load_default(size)
     if isinstance(answer, Segmentation):
@@ -71,12 +71,14 @@ def _text(
     pen: ImageDraw.ImageDraw, place: tuple[float, float], text: str, color: Color,
     font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
 ) -> None:
-    """Text with a dark edge, legible on anything."""
-    pen.text(place, text, fill=color, font=font, stroke_width=2, stroke_fill=(0, 0, 0))
+    """Text on a dark ground, legible on anything."""
+    left, top, right, bottom = pen.textbbox(place, text, font=font)
+    pen.rectangle((left - 2, top - 2, right + 2, bottom + 2), fill=(0, 0, 0))
+    pen.text(place, text, fill=color, font=font)
 
 
 def _points(pen: ImageDraw.ImageDraw, points: list[tuple[float, float]], size: int) -> None:
-    radius = max(2.0, size / 5)
+    radius = max(3.0, size / 4)
     for number, (x, y) in enumerate(points):
         pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=color_of(number), outline=(0, 0, 0))
 
