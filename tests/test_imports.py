@@ -122,7 +122,7 @@ KNOWS = {
     "compiling": {"arrays", "config", "errors", "graph", "kernels", "passes"},
     "stored": {"arrays", "compiling", "config", "errors", "files", "graph", "kernels", "version"},
     "pictures": {"arrays", "errors", "files", "graph", "tensor"},
-    "host": {"arrays", "errors", "graph", "ops", "tensor"},
+    "host": {"arrays", "errors", "graph", "ops", "tensor", "suppression"},
     "tasks": {"arrays", "errors", "files", "pictures", "suppression"},
 }
 

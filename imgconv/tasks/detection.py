@@ -51,12 +51,9 @@ def detections(
     """
     best, least = scores.argmax(axis=1), description.score or 0.0
     likely = numpy.flatnonzero(scores.max(axis=1, initial=-numpy.inf) > least)
-    kept: list[int] = []
-    for kind in numpy.unique(best[likely]):
-        chosen = likely[best[likely] == kind]
-        kept += chosen[suppress(corners[chosen], scores[chosen, kind], description.overlap or 0.45)].tolist()
-    kept.sort(key=lambda each: -float(scores[each, best[each]]))
-    kept = kept[:MOST_DETECTIONS]
+    values = scores[likely, best[likely]]
+    stays = suppress(corners[likely], values, description.overlap or 0.45, MOST_DETECTIONS, best[likely])
+    kept = likely[stays[numpy.argsort(-values[stays], kind="stable")]][:MOST_DETECTIONS]
     boxes = placement.to_picture(corners[kept].astype(numpy.float64)).clip(0, [*placement.picture, *placement.picture])
     found = []
     for box, number in zip(boxes, kept, strict=True):
@@ -64,7 +61,7 @@ def detections(
         label = Label(index, float(scores[number, best[number]]), _name(description, scores.shape[1], index, first))
         marks = _points(points[number], placement) if points is not None else ()
         found.append(Detection((float(box[0]), float(box[1]), float(box[2]), float(box[3])), label, marks))
-    return Detections(tuple(found)), numpy.array(kept, numpy.int64)
+    return Detections(tuple(found)), kept
 
 
 def _points(points: Array, placement: Placement) -> tuple[tuple[float, float, float], ...]:

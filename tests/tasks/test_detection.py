@@ -76,6 +76,13 @@ def test_suppression_of_equal_scores_keeps_the_first() -> None:
     assert suppress(numpy.zeros((2, 4)), numpy.ones(2), 0.5).tolist() == [0, 1]
 
 
+def test_groups_do_not_touch_each_other() -> None:
+    boxes = numpy.tile(numpy.array([[0, 0, 10, 10], [0, 0, 10, 9]], numpy.float32), (3, 1))
+    groups, scores = numpy.array([7, 7, 2, 2, 7, 5]), numpy.array([0.1, 0.2, 0.9, 0.3, 0.3, 0.4])
+    assert suppress(boxes, scores, 0.5, groups=groups).tolist() == [2, 5, 4]
+    assert suppress(boxes, scores, 0.95, most=2, groups=groups).tolist() == [2, 3, 5, 4, 1]
+
+
 BOXES = st.lists(st.tuples(*[st.integers(0, 12)] * 4, st.integers(0, 9)), max_size=12)
 
 
