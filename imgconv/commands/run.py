@@ -149,6 +149,9 @@ def run_all(
         if not options.json:
             took = f"{flow.seconds * 1e3:.1f} ms a run on {device.name}"
             terminal.console().print(f"{options.model}: {took}", style="bold")
+        if line.paths and runner.task is None:
+            what = f"say it with --task {'|'.join(TASKS)} and --head, see imgconv run --help"
+            print(f"imgconv: what the outputs mean is not plain from their shapes: {what}", file=sys.stderr)
         for outcome in chain([first], outcomes):
             results.append(tell(line, outcome, journal, several))
             if counting:

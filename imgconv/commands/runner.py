@@ -99,11 +99,11 @@ def failed_outcome(item: Item) -> Outcome:
 
 
 class Runner:
-    """A loaded model, and how pictures become its input and its outputs answers."""
+    """A loaded model, and how pictures become its input and its outputs answers. task: None if it is not plain."""
 
     def __init__(self, line: CommandLine, model: Model, task: Task | None, preparation: Preparation) -> None:
-        self.model = model
-        self._line, self._task, self._preparation = line, task, preparation
+        self.model, self.task = model, task
+        self._line, self._preparation = line, preparation
         stems = Counter(Path(path).stem for path in line.paths)
         self._several_named = {stem for stem, count in stems.items() if count > 1}
         # Whether file names need a number: there are several pictures, or a video.
@@ -158,7 +158,7 @@ class Runner:
     def _tiling(self, picture: Size, size: Size) -> Tiling | None:
         """The tiles of a picture: if they are asked for, or an image network takes another size."""
         overlap, options = self._line.options.tile, self._line.options
-        by_itself = self._task is not None and self._task.name == "image" and self._preparation.resize == "stretch"
+        by_itself = self.task is not None and self.task.name == "image" and self._preparation.resize == "stretch"
         if picture == size or (overlap is None and (options.resize or not by_itself)):
             return None
         if self._preparation.resize != "stretch":
@@ -179,9 +179,9 @@ class Runner:
             joined = seen.tiling.join
             outputs = {name: joined([each[name] for each in done.outputs]) for name in outputs}
         placement = seen.placement or Placement((0, 0), (0, 0), (1, 1), (0, 0, 1, 1))
-        answers = self._task.decode(outputs, placement) if self._task else {}
+        answers = self.task.decode(outputs, placement) if self.task else {}
         made = Outcome(
-            seen.item.name, seen.picture.size if seen.picture else (0, 0), self._task.name if self._task else "",
+            seen.item.name, seen.picture.size if seen.picture else (0, 0), self.task.name if self.task else "",
             outputs, answers,
         )
         return replace(made, files=self._save(seen, made))

@@ -12,6 +12,7 @@ description.py      what cannot be guessed: the JSON beside a model, labels
 classification.py   scores of classes
 detection.py        what all detectors share, and the YOLO family
 anchors.py          SSD and RetinaFace
+dense.py            YuNet, NanoDet-Plus, CenterNet
 maps.py             masks, depth, heatmaps, images
 coco.py             COCO's names and JSON
 drawing.py          answers on their picture

@@ -9,10 +9,11 @@ from typing import Any
 from imgconv.arrays import Arrays, Declared
 from imgconv.errors import InputError
 from imgconv.pictures.preparation import Size
-from imgconv.tasks import anchors, classification, detection, maps
+from imgconv.tasks import anchors, classification, dense, detection, maps
 from imgconv.tasks.coco import NAMES
 from imgconv.tasks.description import Description
-from imgconv.tasks.detection import count_cells
+from imgconv.tasks.dense import NANODET_STRIDES
+from imgconv.tasks.detection import STRIDES, count_cells
 from imgconv.tasks.values import Answers, Placement
 
 Shapes = list[tuple[int, ...]]  # of the outputs
@@ -44,7 +45,9 @@ def _is_yolo(outputs: Declared, size: Size, rows: int, axis: int, columns: int) 
     shapes = _shapes(outputs)
     if len(shapes) != 1 or len(shapes[0]) != 3 or shapes[0][0] != 1:
         return False
-    counts = [rows * count_cells(size, strides) for strides in ((8, 16, 32), (8, 16, 32, 64))]
+    # The heads that take the cells as they are may have a fourth stride.
+    known = [STRIDES] if (rows, axis) == (1, 1) else [STRIDES, NANODET_STRIDES]
+    counts = [rows * count_cells(size, strides) for strides in known]
     return shapes[0][axis] in counts and shapes[0][3 - axis] >= columns
 
 
@@ -59,6 +62,15 @@ def _is_yolov8_seg(outputs: Declared, size: Size) -> bool:
 def _has_anchors(outputs: Declared, lasts: Sequence[int], count: int) -> bool:
     """Whether the outputs are (1, count, last), one for each of `lasts`, in any order."""
     return sorted(_shapes(outputs)) == [(1, count, last) for last in lasts]
+
+
+def _is_nanodet(outputs: Declared, size: Size) -> bool:
+    shapes = _shapes(outputs)
+    return len(shapes) == 1 and shapes[0][:-1] == (1, count_cells(size, NANODET_STRIDES)) and shapes[0][-1] > 32
+
+
+def _is_yunet(outputs: Declared, size: Size) -> bool:
+    return set(outputs) == {f"{kind}_{stride}" for kind in ("cls", "obj", "bbox", "kps") for stride in STRIDES}
 
 
 def _is_ssd(outputs: Declared, size: Size) -> bool:
@@ -129,6 +141,31 @@ HEADS: Mapping[str, Head] = {
         "detect", "(1, n, 4), (1, n, classes), relative to the description's anchors", anchors.anchors, None,
         {"score": 0.5, "overlap": 0.45},
     ),
+    "yunet": Head(
+        "detect", "cls, obj, bbox and kps for each of the strides 8, 16 and 32, as cls_8", dense.yunet, _is_yunet,
+        {
+            "score": 0.9, "overlap": 0.3, "labels": ("face",),
+            "preparation": {"resize": "letterbox", "filter": "bilinear", "order": "bgr", "pad": 0},
+        },
+    ),
+    "nanodet": Head(
+        "detect", "(1, cells, classes + 32), NanoDet-Plus", dense.nanodet, _is_nanodet,
+        {
+            "score": 0.4, "overlap": 0.6, "preparation": {
+                "filter": "bilinear", "order": "bgr", "mean": (103.53, 116.28, 123.675), "std": (57.375, 57.12, 58.395),
+            },
+        },
+    ),
+    "centernet": Head(
+        "detect", "hm (1, classes, h, w), wh and reg (1, 2, h, w)", dense.centernet,
+        lambda outputs, size: set(outputs) == {"hm", "wh", "reg"},
+        {
+            "score": 0.3, "overlap": 1.0, "preparation": {
+                "resize": "letterbox", "filter": "bilinear", "order": "bgr", "scale": 1 / 255,
+                "mean": (0.408, 0.447, 0.470), "std": (0.289, 0.274, 0.278), "pad": 0,
+            },
+        },
+    ),
     "simcc": Head("pose", "(1, points, 2 * width), (1, points, 2 * height)", maps.simcc, _is_simcc),
     "heatmaps": Head("pose", "(1, points, height, width)", maps.heatmaps),
     "indices": Head(
@@ -179,7 +216,7 @@ def find_task(outputs: Declared, size: Size, description: Description) -> Task |
     if description.task not in ("", HEADS[head].task):
         raise InputError(f"head {head!r} is for task {HEADS[head].task!r}, not for {description.task!r}")
     defaults = dict(HEADS[head].defaults)
-    if head.startswith("yolo") and head != "yolov8-pose" and _classes(head, _shapes(outputs)) == len(NAMES):
+    if outputs and _classes(head, _shapes(outputs)) == len(NAMES):
         defaults["labels"] = NAMES
     return Task(head, description.after(defaults))
 
@@ -203,8 +240,17 @@ def _plain_head(outputs: Declared, size: Size, task: str) -> str:
     raise InputError(f"which head do the outputs have, {have}? Say it with --head, or as \"head\": {listed}")
 
 
+# By head: the axis of the first output that has the classes, and what else is on it.
+_BESIDE_CLASSES = {
+    "yolox": (-1, 5), "yolov5": (-1, 5), "yolov8": (1, 4), "yolov8-seg": (1, 4), "nanodet": (-1, 32),
+    "centernet": (1, 0),
+}
+
+
 def _classes(head: str, shapes: Shapes) -> int:
-    """How many classes a YOLO head has."""
-    if head == "yolov8-seg":
-        return shapes[0][1] - 4 - shapes[1][1]
-    return shapes[0][1] - 4 if head == "yolov8" else shapes[0][-1] - 5
+    """How many classes a head has that is usually trained on COCO; 0 for others."""
+    if head not in _BESIDE_CLASSES or any(len(shape) < 2 for shape in shapes):
+        return 0
+    axis, others = _BESIDE_CLASSES[head]
+    coefficients = shapes[1][1] if head == "yolov8-seg" and len(shapes) == 2 else 0
+    return shapes[0][axis] - others - coefficients

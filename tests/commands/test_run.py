@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from command_line import Command, write_classifier, write_model, write_negative, write_picture
+from command_line import Command, write_classifier, write_convolution, write_model, write_negative, write_picture
 import numpy
 import pytest
 from onnx.helper import make_node
@@ -308,6 +308,20 @@ def test_a_crop_of_500_by_387(imgconv: Command, device: DeviceInfo) -> None:
         for part in ((), ("--crop", "0.875")):
             status, _, err = imgconv(command, "c.onnx", "a.png", "--resize", "crop", *part, "--device", device.index)
             assert status == 0, err
+
+
+def test_what_is_not_plain_is_asked_for(imgconv: Command, device: DeviceInfo) -> None:
+    """The outputs are summed up all the same; a task that the shapes leave open lists its heads."""
+    write_convolution()
+    write_picture("a.png", (10, 20, 30), (10, 12))
+    command = ("run", "conv.onnx", "a.png", "--device", device.index)
+    status, out, err = imgconv(*command)
+    assert status == 0 and "y float32 1x4x10x8: 540 .. 540" in out
+    assert "--task classify|detect|segment|pose|depth|image" in err
+    status, _, err = imgconv(*command, "--task", "pose")
+    assert status == 1 and "heatmaps: (1, points, height, width)" in err and "simcc" in err
+    status, out, err = imgconv(*command, "--task", "segment")
+    assert status == 0 and "mask of 1 classes" in out and "--task" not in err
 
 
 # Tiles

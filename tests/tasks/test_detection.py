@@ -233,6 +233,64 @@ def test_ssd_boxes_are_parts_of_the_input() -> None:
     check(task.decode(arrays, SAME)["boxes"], wanted)
 
 
+def test_yunet() -> None:
+    """By postProcess of OpenCV's face_detect.cpp; scores a little outside of 0 to 1 are clamped."""
+    arrays, rows, marks = {}, [], []
+    for number, stride in enumerate((8, 16, 32)):
+        count = (SIZE[0] // stride) * (SIZE[1] // stride)
+        cls, obj = draw(20 + number, count, 1) * 1.2 - 0.1, draw(30 + number, count, 1) * 1.2 - 0.1
+        bbox, kps = draw(40 + number, count, 4) - 0.5, draw(50 + number, count, 10)
+        arrays |= {f"cls_{stride}": cls, f"obj_{stride}": obj, f"bbox_{stride}": bbox, f"kps_{stride}": kps}
+        for index in range(count):
+            r, c = divmod(index, SIZE[0] // stride)
+            score = math.sqrt(min(max(cls[index, 0], 0), 1) * min(max(obj[index, 0], 0), 1))
+            cx, cy = (c + float(bbox[index, 0])) * stride, (r + float(bbox[index, 1])) * stride
+            w, h = math.exp(bbox[index, 2]) * stride, math.exp(bbox[index, 3]) * stride
+            rows.append(([cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2], [score]))
+            marks.append([((kps[index, 2 * n] + c) * stride, (kps[index, 2 * n + 1] + r) * stride) for n in range(5)])
+    outputs = {name: array[None] for name, array in arrays.items()}
+    task = find_task({name: ("float32", array.shape) for name, array in outputs.items()}, SIZE, Description(score=0.6))
+    assert task and task.head == "yunet"
+    answer, = task.decode(outputs, SAME).values()
+    check(answer, expected(rows, 0.6, 0.3))
+    best = max(range(len(rows)), key=lambda i: rows[i][1][0])
+    assert numpy.array(answer.found[0].points)[:, :2] == pytest.approx(numpy.array(marks[best]), abs=1e-3)
+
+
+def test_nanodet() -> None:
+    """By NanoDetPlusHead.get_bboxes: softmax of eight distances, from the corner of the cell."""
+    raw = draw(60, CELLS + 2, 4 + 32)
+    raw[:, 4:] *= 6
+    rows = []
+    cells = [*grid(), (0, 0, 64), (1, 0, 64)]
+    for (x, y, stride), row in zip(cells, raw.astype(float), strict=True):
+        sides = []
+        for part in row[4:].reshape(4, 8):
+            total = sum(math.exp(n) for n in part)
+            sides.append(sum(k * math.exp(n) / total for k, n in enumerate(part)) * stride)
+        corners = [x * stride - sides[0], y * stride - sides[1], x * stride + sides[2], y * stride + sides[3]]
+        rows.append((corners, row[:4]))
+    task = find_task({"output": ("float32", (1, *raw.shape))}, SIZE, Description(score=0.7))
+    assert task and task.head == "nanodet"
+    check(task.decode({"output": raw[None]}, SAME)["output"], expected(rows, 0.7, 0.6))
+
+
+def test_centernet() -> None:
+    """Two peaks, of which one has a larger neighbour of another class, which does not count; no suppression."""
+    maps, sizes, offsets = (numpy.zeros((1, n, 16, 24), numpy.float32) for n in (3, 2, 2))
+    maps[0, 0, 5, 7], maps[0, 0, 5, 8], maps[0, 2, 5, 8], maps[0, 1, 0, 23] = 0.6, 0.5, 0.9, 0.2
+    sizes[0, :, 5, 7], sizes[0, :, 5, 8] = (4, 6), (4, 6)
+    offsets[0, :, 5, 7], offsets[0, :, 5, 8] = (0.5, 0.25), (0, 0)
+    arrays = {"hm": maps, "wh": sizes, "reg": offsets}
+    task = find_task({name: ("float32", array.shape) for name, array in arrays.items()}, SIZE, Description())
+    assert task and task.head == "centernet"
+    answer = task.decode(arrays, SAME)["hm"]
+    check(answer, [(2, 0.9, [24, 8, 40, 32]), (0, 0.6, [22, 9, 38, 33])])
+    odds = numpy.clip(maps, 1e-6, 1 - 1e-6)
+    again = task.decode({**arrays, "hm": numpy.log(odds / (1 - odds))}, SAME)["hm"]
+    check(again, [(2, 0.9, [24, 8, 40, 32]), (0, 0.6, [22, 9, 38, 33])])
+
+
 def test_labels_of_another_number_are_refused() -> None:
     raw = numpy.full((1, CELLS, 5 + 4), 0.9, numpy.float32)
     task = find_task({"y": ("float32", raw.shape)}, SIZE, Description(labels=("a", "b")))

@@ -1,0 +1,77 @@
+"""Boxes from the outputs of anchor-free detectors other than YOLO: YuNet, NanoDet-Plus and CenterNet."""
+
+from __future__ import annotations
+
+import numpy
+
+from imgconv.arrays import Array, Arrays
+from imgconv.errors import InputError
+from imgconv.tasks.description import Description
+from imgconv.tasks.detection import STRIDES, cells, corners_of, detections, only
+from imgconv.tasks.values import Answers, Placement
+
+NANODET_STRIDES = (8, 16, 32, 64)
+NANODET_BINS = 8  # distances 0 to 7 strides
+
+
+def yunet(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """Faces and five landmarks of YuNet, as in OpenCV's FaceDetectorYN: cls, obj, bbox and kps for each stride.
+
+    The score is the root of cls times obj. Centres and landmarks are relative to their cell in strides, sizes are
+    logarithms of strides.
+    """
+    parts = [_joined(outputs, name) for name in ("cls", "obj", "bbox", "kps")]
+    places, strides = cells(placement.model)
+    scores = numpy.sqrt(parts[0].clip(0, 1) * parts[1].clip(0, 1))
+    rows, marks = parts[2], parts[3].reshape(-1, 5, 2)
+    corners = corners_of((rows[:, :2] + places) * strides, numpy.exp(rows[:, 2:4]) * strides)
+    places_of_marks = (marks + places[:, None]) * strides[:, None]
+    points = numpy.concatenate([places_of_marks, numpy.repeat(scores[:, None], 5, axis=1)], axis=2)
+    found, _ = detections(corners, scores, description, placement, points)
+    return {next(iter(outputs)): found}
+
+
+def _joined(outputs: Arrays, name: str) -> Array:
+    """The rows of one kind of YuNet's outputs, stride by stride."""
+    return numpy.concatenate([outputs[f"{name}_{stride}"][0] for stride in STRIDES])
+
+
+def nanodet(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """Boxes of NanoDet-Plus (github.com/RangiLyu/nanodet): (1, cells, classes + 32), strides 8, 16, 32 and 64.
+
+    A row has the scores of the classes, and for left, top, right and bottom the logits of 8 distances from the cell's
+    corner, 0 to 7 strides, whose mean is the distance (Li et al., arXiv:2006.04388).
+    """
+    name, rows = only(outputs)
+    places, strides = cells(placement.model, NANODET_STRIDES)
+    logits = rows[:, -4 * NANODET_BINS :].reshape(-1, 4, NANODET_BINS).astype(numpy.float64)
+    weights = numpy.exp(logits - logits.max(axis=2, keepdims=True))
+    distances = (weights / weights.sum(axis=2, keepdims=True)) @ numpy.arange(NANODET_BINS) * strides
+    corner = places * strides
+    corners = numpy.concatenate([corner - distances[:, :2], corner + distances[:, 2:]], axis=1)
+    found, _ = detections(corners, rows[:, : -4 * NANODET_BINS], description, placement)
+    return {name: found}
+
+
+def centernet(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """Boxes of CenterNet (Zhou et al., arXiv:1904.07850): hm (1, classes, h, w), wh and reg (1, 2, h, w).
+
+    An object is a maximum of its class's map among its eight neighbours; reg is the centre's offset, wh the size, in
+    pixels of the map. Values of hm outside of 0 to 1 go through a sigmoid.
+    """
+    maps, sizes, offsets = (outputs[name][0] for name in ("hm", "wh", "reg"))
+    if maps.min() < 0 or maps.max() > 1:
+        maps = 1 / (1 + numpy.exp(-maps.astype(numpy.float64).clip(-60, 60)))
+    if maps.shape[1:] != sizes.shape[1:]:
+        raise InputError(f"hm is {list(maps.shape)} and wh {list(sizes.shape)}: they must have one height and width")
+    _, height, width = maps.shape
+    padded = numpy.pad(maps, ((0, 0), (1, 1), (1, 1)), constant_values=-1)
+    largest = numpy.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2)).max(axis=(3, 4))
+    kinds, rows, columns = numpy.nonzero((maps == largest) & (maps > (description.score or 0)))
+    scores = numpy.zeros((len(kinds), len(maps)))
+    scores[numpy.arange(len(kinds)), kinds] = maps[kinds, rows, columns]
+    centres = numpy.stack([columns, rows], axis=1) + offsets[:, rows, columns].T
+    gain = numpy.array([placement.model[0] / width, placement.model[1] / height])
+    corners = corners_of(centres * gain, sizes[:, rows, columns].T * gain)
+    found, _ = detections(corners, scores, description, placement)
+    return {"hm": found}
