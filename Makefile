@@ -2,6 +2,7 @@
 # make test    set up .venv and run the tests                    make clean   remove what these made
 # make bench   set up .venv and run every benchmark on one network
 # make package build the source distribution and the wheel into dist, and check them with twine
+# make docs    build the documentation into build/site, and fail at the first warning
 # make native  build libimgconv and imgconv-run into build/installed, with CMake; see docs/native.md
 # make demo-native     the demo by imgconv-run: the same picture
 # make native-models   the player on every model: minutes
@@ -17,7 +18,7 @@ PYTEST ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench package native demo-native native-models native-check native-arm64 lint clean
+.PHONY: demo test bench docs package native demo-native native-models native-check native-arm64 lint clean
 
 demo: $(VENV)/installed-cpu
 	$(BIN)/python -m examples.demo
@@ -33,6 +34,9 @@ bench: $(VENV)/installed-cpu $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.memory --repeat 5
 	$(BIN)/python -m benchmarks.peers squeezenet --repeat 5
 	-$(BIN)/python -m benchmarks.adreno squeezenet --summary
+
+docs: $(VENV)/installed-docs
+	$(BIN)/mkdocs build --strict --site-dir build/site
 
 package: $(VENV)/installed-package
 	rm -rf dist

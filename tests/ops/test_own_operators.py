@@ -1,4 +1,4 @@
-"""Operators that users register for a domain of their own, as README shows."""
+"""Operators that users register for a domain of their own, as docs/operators.md shows."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def model_with(*names: str, **attributes: Any) -> onnx.ModelProto:
     return model
 
 
-def test_the_example_of_the_readme(monkeypatch: pytest.MonkeyPatch) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    (code,) = [text for text in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "ScaledSwish" in text]
+def test_the_example_of_the_documentation(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operators.md").read_text(encoding="utf-8")
+    (code,) = [text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "ScaledSwish" in text]
     loaded = []
     monkeypatch.setattr(imgconv, "load", loaded.append)
-    exec(compile(code, "README.md", "exec", dont_inherit=True), {})
+    exec(compile(code, "operators.md", "exec", dont_inherit=True), {})
     assert loaded == ["with_scaled_swish.onnx"]
     found = run_model(model_with("ScaledSwish", alpha=2.0), {"x": X})
     assert_close(found, {"y0": X / (1 + numpy.exp(-2 * X))}, 1e-6)
