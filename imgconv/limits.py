@@ -110,5 +110,9 @@ def spending(limits: Limits | None = None) -> Iterator[Budget]:
         _budget.reset(token)
 
 
-def _passed(problem: str, name: str) -> UnsupportedError:
-    return UnsupportedError(f"{problem}; load(..., limits=Limits({name}=...)) allows more")
+class PassedError(UnsupportedError):
+    """A model passes a bound. The host does not compute such a node either."""
+
+
+def _passed(problem: str, name: str) -> PassedError:
+    return PassedError(f"{problem}; load(..., limits=Limits({name}=...)) allows more")

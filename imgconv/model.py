@@ -20,6 +20,7 @@ from imgconv.errors import ConfigError, ContentError, Error, InputError, ShapeEr
 from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
 from imgconv.running.compiled import Compiled, SavedSource, Source, plans_to_save
+from imgconv.running.host_tail import strict_error
 from imgconv.running.stream import Stream, check_states
 from imgconv.stored.compiled_file import SavedModel, save_model
 from imgconv.stored.precision_file import read_precision_file
@@ -102,8 +103,8 @@ class Model:
 
     @property
     def outputs(self) -> dict[str, Value]:
-        """Name, shape and dtype of every output, by name. Raises as `graph` does."""
-        return {value.name: value for value in self.plan.outputs}
+        """Name, shape and dtype of every output, by name; a size that depends on data is -1. Raises as `graph` does."""
+        return {value.name: value for value in self._last.outputs}
 
     def run(self, inputs: Inputs, outputs: Outputs | None = None) -> dict[str, Any]:
         """Every output by name, as a new numpy array. inputs: an array for every input.
@@ -121,7 +122,7 @@ class Model:
         take turns. Raises InputError, RangeError, DeviceError, and what `load` raises.
         """
         compiled, given = self._prepared(inputs)
-        return compiled.session.run(given, outputs)
+        return compiled.run(given, outputs)
 
     def compile_for(self, inputs: Inputs) -> None:
         """Makes the plan that `run` needs for these inputs, unless it is there. Raises what `run` raises."""
@@ -150,7 +151,7 @@ class Model:
         """
         from imgconv.running.mapped import Mapped
 
-        return Mapped(self._last.session)
+        return Mapped(self._last.session, self._last.tail)
 
     @property
     def queue(self) -> Queue:
@@ -216,7 +217,7 @@ class Model:
             raise InputError(f"the content of {', '.join(self.needs_content)} shapes the model, so it cannot stream")
         check_states(last.plan, states)
         shapes = {value.name: value.shape for value in last.plan.inputs}
-        return Stream(self._source.compile(shapes, {}, [last.session], states).session)
+        return Stream(self._source.compile(shapes, {}, [last.session], states))
 
     def save(self, path: str | os.PathLike[str], targets: Sequence[str | os.PathLike[str] | DeviceInfo] = ()) -> None:
         """Writes the plan of the last run, its weights and the driver's programs: `load` takes the file as a model.
@@ -322,7 +323,7 @@ def load(
     model: Graph | OnnxModel, device: str | int | DeviceInfo | None = None, float16: int | bool | None = None,
     native_explog: bool | None = None, shapes: Shapes | None = None, max_image: int | None = None,
     progress: Progress | None = None, precision: str | Path | None = None, tuning: str | Path | None = None,
-    workspace: Model | None = None,
+    workspace: Model | None = None, strict: bool = False,
 ) -> Model:
     """Compiles an ONNX file, an onnx ModelProto or a Graph for a device, or loads a file of `Model.save`.
 
@@ -338,10 +339,11 @@ def load(
     built, kernels in all, text). precision: a file of `imgconv tune --precision`, which says what is half, and sets
     float16. tuning: a file of `imgconv tune` (default: the one beside the model, if it exists); only measurements of
     this device count. workspace: a model whose device this one uses, and whose memory for activations it shares as far
-    as that is large enough; the runs of the two take turns. Load the larger model first.
+    as that is large enough; the runs of the two take turns. Load the larger model first. strict: refuse a model of
+    which the host would compute a part, because it depends on data; see README.
     Raises ConfigError, ModelError, UnsupportedError, InputError, DeviceError, ResourceError or BuildError.
     """
-    settings = Settings(device, float16, native_explog, shapes or {}, max_image, progress, precision, tuning)
+    settings = Settings(device, float16, native_explog, shapes or {}, max_image, progress, precision, tuning, strict)
     if workspace is None:
         return Model(open_source(model, settings))
     wanted = device if device is None or isinstance(device, DeviceInfo) else select(device)
@@ -363,6 +365,7 @@ class Settings:
     progress: Progress | None = None
     precision: str | Path | None = None
     tuning: str | Path | None = None
+    strict: bool = False
 
 
 def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedSource:
@@ -381,7 +384,10 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
     config = read_config(file.float16 if file else float16, settings.native_explog, settings.max_image, chosen)
     info = device if isinstance(device, DeviceInfo) else select(config.device)
     database = open_beside(model) if settings.tuning is None else Database(settings.tuning)
-    source = Source(model, settings.shapes, config, info, open_device(info), settings.progress, file, database)
+    source = Source(
+        model, settings.shapes, config, info, open_device(info), settings.progress, file, database,
+        strict=settings.strict,
+    )
     if not isinstance(model, (str, os.PathLike)):
         return source
     from imgconv.tasks.description import description_beside
@@ -391,10 +397,12 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
 
 def _open_saved(saved: SavedModel, path: str, settings: Settings) -> SavedSource:
     shapes = {n: s for n, s in settings.shapes.items() if n not in saved.inputs or [*_each(s)] != saved.inputs[n][1]}
-    if shapes or replace(settings, device=None, shapes={}, progress=None) != Settings():
+    if shapes or replace(settings, device=None, shapes={}, progress=None, strict=False) != Settings():
         raise ConfigError(f"{path!r} is compiled: its settings and shapes cannot be changed any more")
     device = settings.device
     info = device if isinstance(device, DeviceInfo) else select(read_device(device))
+    if settings.strict and saved.tail:
+        raise strict_error(saved.tail, path)
     return SavedSource(saved, info, open_device(info), settings.progress)
 
 

@@ -17,6 +17,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.errors import ModelError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.onnx_import import import_onnx
+from imgconv.running.host_tail import HostTail
 
 Arrays = dict[str, Any]
 
@@ -35,7 +36,8 @@ def run_model(model: Any, inputs: Mapping[str, Any], engine: str | DeviceInfo = 
     if isinstance(engine, DeviceInfo):
         return imgconv.load(graph, device=engine).run(inputs)
     assert engine == "reference"
-    return evaluate_graph(graph, inputs)
+    made, tail = evaluate_graph(graph, inputs), HostTail.of(graph.tail, graph.inputs, graph.outputs)
+    return made if tail is None else tail.finish(made, tail.inputs_of(inputs))
 
 
 def run_oracle(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> Arrays:

@@ -20,6 +20,7 @@ import numpy
 
 from imgconv.arrays import Array, Arrays
 from imgconv.graph.expression import Argument, Expression, argument_numbers
+from imgconv.graph.onnx_nodes import HostGraph
 from imgconv.graph.view import Shape, View, identity
 
 
@@ -212,10 +213,31 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Tail:
+    """What the host computes at the end of a model.
+
+    graph: its inputs are outputs of the device's graph and inputs of the model, its outputs those of the model that the
+    device does not make. outputs: every output of the model, in order; a size that depends on data is -1.
+    node, reason: the first node that the host computes, and why the device does not.
+    """
+
+    graph: HostGraph
+    outputs: tuple[Value, ...]
+    node: str
+    reason: str
+
+    def __str__(self) -> str:
+        lines = [f"on the host, because of node {self.node!r}: {self.reason}"]
+        lines += [f"  {node}" for node in self.graph.nodes]
+        return "\n".join([*lines, *(f"  output {value}" for value in self.outputs)])
+
+
+@dataclass(frozen=True)
 class Graph:
     """Inputs, names of outputs, nodes in topological order, and constants as arrays by name.
 
-    reasons: why passes changed or kept something, by the name of the value concerned.
+    reasons: why passes changed or kept something, by the name of the value concerned. tail: what the host computes of
+    the outputs; None if they are the model's.
     """
 
     inputs: tuple[Value, ...]
@@ -224,6 +246,7 @@ class Graph:
     constants: Arrays = field(default_factory=dict)
     name: str = "model"
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
+    tail: Tail | None = field(default=None, compare=False)
 
     @cached_property
     def values(self) -> dict[str, Value]:
@@ -279,7 +302,8 @@ class Graph:
         lines += [f"  input  {v}" for v in self.inputs]
         lines += [f"  constant {Value(n, a.shape, str(a.dtype))}" for n, a in self.constants.items()]
         lines += [f"  {node}" for node in self.nodes]
-        return "\n".join([*lines, *(f"  output {self.values[name]}" for name in self.outputs)])
+        lines += [f"  output {self.values[name]}" for name in self.outputs]
+        return "\n".join(lines if self.tail is None else [*lines, str(self.tail)])
 
 
 def _check_shapes(node: Node) -> None:

@@ -90,6 +90,8 @@ def transpose(call: Call, x: Array) -> Any:
 def squeeze(call: Call, x: Array, axes: Array | None = None) -> Any:
     """Without the given axes of length 1, by default all of them."""
     chosen = axes_of(call, axes)
+    if chosen == []:
+        raise call.wrong("empty axes, which engines read as none or as all")
     return x.squeeze(None if chosen is None else tuple(chosen))
 
 

@@ -12,7 +12,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.errors import Error
-from imgconv.graph.tail import HostGraph, HostNode
+from imgconv.graph.onnx_nodes import HostGraph, HostNode
 from imgconv.host.registry import LIMIT, Call, Function, find
 
 Slots = tuple[int, ...]
@@ -159,7 +159,8 @@ class _Preparing:
     def define(self, name: str, array: Array) -> None:
         """A slot that holds a constant."""
         slot = self.slot(name)
-        self.values[slot] = array
+        self.values[slot] = array.view()
+        self.values[slot].setflags(write=False)
         self.known.add(slot)
 
     def step(self, node: HostNode) -> Step | None:
@@ -178,7 +179,11 @@ class _Preparing:
             return made
         with numpy.errstate(all="ignore"):
             made.run(self.values)
-        self.known |= {slot for slot in outputs if slot >= 0}
+        folded = [slot for slot in outputs if slot >= 0]
+        for array in (self.values[slot] for slot in folded):
+            if isinstance(array, numpy.ndarray):
+                array.setflags(write=False)
+        self.known.update(folded)
         return None
 
     def with_dead(self, steps: Sequence[Step], outputs: Slots) -> tuple[Step, ...]:

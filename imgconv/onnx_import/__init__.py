@@ -6,9 +6,11 @@ import contextlib
 import os
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Union
 
+from imgconv import host
 from imgconv.arrays import Arrays, Shapes
 from imgconv.errors import InputError, MissingPackageError, ModelError, UnsupportedError
 
@@ -21,7 +23,9 @@ from imgconv.graph.nodes import Graph
 from imgconv.limits import spending
 from imgconv.onnx_import.file import opset_of, opsets_of, prepared, read_file
 from imgconv.onnx_import.inputs import declaration, read_inputs, real_inputs, size_clash, with_content
+from imgconv.onnx_import.schema import domain_of
 from imgconv.onnx_import.scope import UNROLLED_NODES, Scope, Source, needed_steps
+from imgconv.onnx_import.tail import Splitter
 from imgconv.tensor import build_graph
 
 Model = Union[str, "os.PathLike[str]", onnx.ModelProto]
@@ -34,6 +38,8 @@ def import_onnx(model: Model, shapes: Shapes | None = None, contents: Arrays | N
     ``{"height": 224}``. A first dimension (the batch) without a size is 1; every other one must be given.
     A dimension that is not given has the size of another one of its name, unless the name is "", "?", "-1" or "None".
     contents: arrays for inputs that become constants of the Graph, which then does not have these inputs.
+
+    What the device cannot compute because it depends on data, and all behind it, is the Graph's `tail`.
 
     An initializer that is also listed as an input is a constant. Tensors that depend on no input are computed during
     the import. Loops are unrolled to at most UNROLLED_NODES nodes. Tensors of float64 and bfloat16 are computed in
@@ -99,8 +105,8 @@ class _Importer:
 
     def _imported(self) -> Graph:
         names = [value.name for value in self.graph.output]
-        steps, needed = needed_steps(self.graph.node, names)
-        self.scope.refuse_unsupported(steps)
+        steps, self.scope.needed = needed_steps(self.graph.node, names)
+        self.scope.refuse_unsupported(s for s in steps if not host.runs(s.proto.op_type, domain_of(s.proto)))
         declared = real_inputs(self.graph)
         inputs = list(read_inputs(declared, self.shapes))
         brief = [v.name for v in declared if v.type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16]
@@ -109,14 +115,22 @@ class _Importer:
             known = self.contents.get(tensor.name or "")
             self.scope.define(tensor.name or "", tensor if known is None else with_content(tensor, known), "")
         inputs = [t for t in inputs if t.name not in self.contents]
-        self.scope.define_all(self.scope.initializers(self.graph, needed), "")
+        self.scope.define_all(self.scope.initializers(self.graph, self.scope.needed), "")
+        splitter = Splitter(self.scope, inputs)
+        for step in steps:
+            splitter.add(step)
+        outputs, tail = splitter.tail(self.graph.output)
         # An input without elements becomes a constant for the nodes that read it; as an output it stays the input.
-        outputs = dict(zip(names, self.scope.run(steps, needed, names)))
         outputs |= {t.name: t for t in inputs if t.name in outputs}
+        graph = replace(build_graph(outputs, inputs, self.graph.name or "model"), tail=tail)
+        if not any(v.dtype == "float64" and (graph.consumers[v.name] or v.name in graph.producers) for v in (
+            *graph.inputs, *(node.output for node in graph.nodes)
+        )):
+            self.scope.source.in_float.pop("float64", None)  # only the host reads them
         if self.scope.source.in_float:
             listed = ", ".join(f"{dtype} ({name!r} ...)" for dtype, name in self.scope.source.in_float.items())
             warnings.warn(f"tensors of {listed} are computed in float", RuntimeWarning, stacklevel=2)
-        return build_graph(outputs, inputs, self.graph.name or "model")
+        return graph
 
 
 __all__ = ["UNROLLED_NODES", "declared_inputs", "import_onnx"]

@@ -18,7 +18,7 @@ import onnx.numpy_helper
 from imgconv import ops
 from imgconv.arrays import Array
 from imgconv.errors import ModelError, UnsupportedError
-from imgconv.limits import budget
+from imgconv.limits import PassedError, budget
 from imgconv.onnx_import.external import with_external_data
 from imgconv.onnx_import.file import said
 from imgconv.onnx_import.inputs import real_inputs
@@ -37,7 +37,7 @@ _BLOCKED = "com.microsoft.nchwc"
 WRONG = (
     ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError,
 )
-_TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
+TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class Scope:
                 raise ModelError(f"gives {len(given)} inputs to a body that has {len(inputs)}", node=node)
             self.source.unrolled += max(len(steps), 1)
             if self.source.unrolled > UNROLLED_NODES:
-                raise UnsupportedError(f"unrolled, the loops are more than {UNROLLED_NODES} nodes", node=node)
+                raise PassedError(f"unrolled, the loops are more than {UNROLLED_NODES} nodes", node=node)
             inner = Scope(self.source, self.opsets, self)
             inner.refuse_unsupported(steps)
             if not stored:
@@ -327,7 +327,7 @@ class Scope:
                 value = self.array(value)
             elif isinstance(value, onnx.GraphProto):
                 value = self.body(value, step.name)
-            elif attribute.name in _TYPE_ATTRIBUTES:
+            elif attribute.name in TYPE_ATTRIBUTES:
                 value = dtype_name(value)
             found[attribute.name] = value
         return found

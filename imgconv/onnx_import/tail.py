@@ -18,10 +18,11 @@ import onnx.defs
 from imgconv import host, ops
 from imgconv.errors import ContentError, ModelError, UnsupportedError
 from imgconv.graph.moved import WIDE
-from imgconv.graph.nodes import Value
-from imgconv.graph.tail import HostGraph, HostNode, Tail
-from imgconv.onnx_import.schema import domain_of, dtype_name, function_versions, schema_of
-from imgconv.onnx_import.scope import Scope, Step, needed_steps, reads
+from imgconv.graph.nodes import Tail, Value
+from imgconv.graph.onnx_nodes import HostGraph, HostNode
+from imgconv.limits import PassedError, budget
+from imgconv.onnx_import.schema import ELEMENT_TYPES, domain_of, dtype_name, function_versions, schema_of
+from imgconv.onnx_import.scope import TYPE_ATTRIBUTES, Scope, Step, needed_steps, reads
 from imgconv.tensor import Tensor
 
 MOVES = frozenset((
@@ -29,7 +30,8 @@ MOVES = frozenset((
     "Transpose", "Unsqueeze", "ConstantOfShape",
 ))
 # Layers of networks: no model begins to depend on data at one of them.
-LAYERS = frozenset(("Conv", "Gemm", "MatMul"))
+LAYERS = frozenset(("Conv", "Gemm", "MatMul", "Softmax", "LogSoftmax"))
+NEVER_FIRST = LAYERS | {"Squeeze"}  # engines read its empty axes in two ways
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Splitter:
             try:
                 self.scope.add(step)
             except UnsupportedError as error:
-                if isinstance(error, ContentError) or not _may_start(node):
+                if isinstance(error, (ContentError, PassedError)) or not _may_start(node):
                     raise
                 reason = error.message
             else:
@@ -74,6 +76,7 @@ class Splitter:
 
     def _leave(self, hosted: Hosted) -> None:
         node = hosted.step.proto
+        budget().check_time()
         if not host.runs(node.op_type, domain_of(node)):
             raise UnsupportedError(
                 f"{node.op_type}: depends on data, and the host has no function for it", node=hosted.step.name
@@ -156,8 +159,14 @@ def _only_on_host(node: onnx.NodeProto, version: int) -> bool:
 
 
 def _may_start(node: onnx.NodeProto) -> bool:
-    """Whether the host may compute a node that depends on nothing of the host's."""
-    return not domain_of(node) and node.op_type in host.supported() and node.op_type not in LAYERS
+    """Whether the host may compute a node that the device does not, and that reads nothing of the host's."""
+    if domain_of(node) or node.op_type not in host.supported() or node.op_type in NEVER_FIRST:
+        return False
+    return bool(node.input) and all(a.name not in TYPE_ATTRIBUTES or _is_known_type(a.i) for a in node.attribute)
+
+
+def _is_known_type(element_type: int) -> bool:
+    return dtype_name(element_type) in ELEMENT_TYPES
 
 
 def _value(name: str, tensor: Tensor) -> Value:
@@ -177,6 +186,9 @@ def _declared(value: onnx.ValueInfoProto) -> Value:
 def host_node(scope: Scope, step: Step) -> HostNode:
     """A node as plain data. Raises UnsupportedError for an attribute of a type that no tensor has."""
     node = step.proto
+    unknown = [a.i for a in node.attribute if a.name in TYPE_ATTRIBUTES and not _is_known_type(a.i)]
+    if unknown:
+        raise UnsupportedError(f"{node.op_type}: unsupported: type {dtype_name(unknown[0])}", node=step.name)
     kept = onnx.NodeProto(attribute=[
         a for a in node.attribute if a.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.TYPE_PROTO)
     ])

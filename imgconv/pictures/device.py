@@ -12,7 +12,7 @@ because Pillow clips after each direction.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
@@ -91,6 +91,11 @@ class PictureStage:
                 limits = numpy.iinfo(value.dtype)
                 made = made.apply("round").clip(limits.min, limits.max)
             graph = build_graph({name: made.cast(value.dtype)}, [picture])
+        if model.tail and target.name in model.tail.graph.inputs:
+            # The device makes this input, and the host reads it too.
+            if name != target.name:
+                raise InputError(f"the host reads the model's input {target.name!r}: rename it")
+            model = replace(model, outputs=tuple(dict.fromkeys((*model.outputs, name))))
         return join(graph, model)
 
 

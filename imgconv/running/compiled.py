@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from imgconv.arrays import Arrays, Declared, Shapes
 from imgconv.cl.device import Context, DeviceInfo
@@ -15,8 +15,9 @@ from imgconv.compiling.compiler import Prepared, limited, prepare
 from imgconv.compiling.packings import Packings, SharedPackings
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
-from imgconv.graph.nodes import Graph
+from imgconv.graph.nodes import Graph, Value
 from imgconv.running.description import read_description
+from imgconv.running.host_tail import HostTail, strict_error
 from imgconv.running.target import target_of
 from imgconv.stored.compiled_file import PlanFor, SavedModel
 from imgconv.stored.precision_file import PrecisionFile
@@ -25,6 +26,7 @@ from imgconv.stored.tuning import Database, Tuned
 if TYPE_CHECKING:
     from imgconv.onnx_import import Model as OnnxModel
     from imgconv.pictures.device import PictureStage
+    from imgconv.running.exchange import Inputs, Outputs
     from imgconv.running.pipeline import Pipeline
     from imgconv.running.programs import Progress
     from imgconv.running.session import Session
@@ -52,19 +54,35 @@ def _chooser(info: DeviceInfo, tuning: Database | None) -> Chooser:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A model for inputs of certain shapes: its plan, and its session on a device."""
+    """A model for inputs of certain shapes: its plan, and its session on a device.
+
+    tail: what the host computes of the outputs; None if the device makes them all.
+    """
 
     make_graph: Callable[[], Graph]
     plan: Plan
     config: Config
     session: Session
+    tail: HostTail | None = None
+
+    def run(self, inputs: Inputs, outputs: Outputs | None = None) -> dict[str, Any]:
+        """Every output by name; see Session.run. Raises what it and HostTail.finish raise."""
+        if self.tail is None:
+            return self.session.run(inputs, outputs)
+        made = self.session.run(inputs, self.tail.on_device(outputs or {}))
+        return self.tail.finish(made, self.tail.inputs_of(inputs), outputs)
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """Every output of the model; a size that depends on data is -1."""
+        return self.plan.outputs if self.tail is None else self.tail.tail.outputs
 
     @cached_property
     def pipeline(self) -> Pipeline:
         """The frames in flight."""
         from imgconv.running.pipeline import Pipeline
 
-        return Pipeline(self.session)
+        return Pipeline(self.session, self.tail)
 
     @cached_property
     def graph(self) -> Graph:
@@ -97,7 +115,8 @@ class Source:
 
     model: a Graph, a path or an onnx ModelProto; shapes and precision: as given to `load`; tuning: measurements of
     devices; picture: the preparation of a picture before the model, on the device; packings: those of the weights of
-    the plans made so far; description: what the outputs mean, for the compiled file.
+    the plans made so far; description: what the outputs mean, for the compiled file; strict: whether a model that needs
+    the host is refused.
     """
 
     model: Union[Graph, OnnxModel]
@@ -111,6 +130,7 @@ class Source:
     picture: PictureStage | None = None
     packings: Packings = field(default_factory=dict)
     description: str = ""
+    strict: bool = False
 
     @property
     def is_fixed(self) -> bool:
@@ -152,13 +172,17 @@ class Source:
             from imgconv.onnx_import import import_onnx
 
             graph = import_onnx(graph, inner, contents)
+        if self.strict and graph.tail:
+            raise strict_error(graph.tail)
         prepared = prepare_for(self.info, graph, self.config, self.tuning, self.packings)
         config = self._with_precision(prepared)
         if stage:
             after = stage.before(graph, shapes)
             prepared = prepare_for(self.info, after, self.config, self.tuning, self.packings)
         plan, optimised = prepared.plan(config, states), prepared.graph
-        return Compiled(lambda: optimised, plan, config, Session(plan, self.context, self.progress, lenders))
+        session = Session(plan, self.context, self.progress, lenders)
+        tail = HostTail.of(optimised.tail, optimised.inputs, optimised.outputs)
+        return Compiled(lambda: optimised, plan, config, session, tail)
 
     def _with_precision(self, prepared: Prepared) -> Config:
         """The settings with the values that keep float: those of the precision file, else of a measurement."""
@@ -217,4 +241,5 @@ class SavedSource:
         found = None if states else saved.plan_for(self.info.key, target)
         plan = found.plan if found else Prepared(saved.read_graph(), saved.config, target).plan(states=states)
         session = Session(plan, self.context, self.progress, lenders, found.binaries if found else ())
-        return Compiled(saved.read_graph, plan, saved.config, session)
+        tail = HostTail.of(saved.tail, plan.inputs, [v.name for v in plan.outputs])
+        return Compiled(saved.read_graph, plan, saved.config, session, tail)

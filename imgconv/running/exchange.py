@@ -56,7 +56,10 @@ class Exchange:
         made = Exchange.to_host(plan, context, outputs)
         _check_names(plan.inputs, inputs)
         for value in plan.inputs:
-            made._give(value, inputs[value.name], context)
+            if value.name in plan.exact_inputs or is_memory(inputs[value.name]):
+                made._give(value, inputs[value.name], context)
+            else:
+                _check_array(value, inputs[value.name])
         check_exact(plan, inputs)
         made.moved.update(moved_outputs(plan, inputs))
         return made
@@ -191,7 +194,7 @@ def check_exact(plan: Plan, given: Inputs) -> None:
     That is an integer over 2**24, and a float64 that would become infinite.
     """
     for value in plan.inputs:
-        if value.dtype == "float64" and not is_memory(given[value.name]):
+        if value.dtype == "float64" and value.name in plan.exact_inputs and not is_memory(given[value.name]):
             _check_range(value, numpy.asarray(given[value.name]))
         if value.dtype not in WIDE or value.name not in plan.exact_inputs or is_memory(given[value.name]):
             continue

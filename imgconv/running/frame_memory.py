@@ -41,6 +41,8 @@ class FrameMemory:
     def fill(self, arrays: Mapping[str, Array]) -> None:
         """Copies checked inputs to the host's side of the ports, in the stored dtypes."""
         for name, port in self.inputs:
+            if name not in self.plan.exact_inputs:
+                continue
             array = arrays[name]
             numpy.copyto(port.array.reshape(array.shape), array, casting="unsafe")
         self.moved = moved_outputs(self.plan, arrays)

@@ -17,12 +17,13 @@ from queue import SimpleQueue
 from threading import Condition, RLock, Thread
 from time import monotonic, sleep
 
-from imgconv.arrays import Array
+from imgconv.arrays import Array, Arrays
 from imgconv.cl.ending import driver_use
 from imgconv.cl.transfer import finish_queue, is_memory, new_queue
 from imgconv.errors import Error, InputError
 from imgconv.running.exchange import Inputs, check_exact, check_inputs
 from imgconv.running.frame_memory import FrameMemory, Ticks
+from imgconv.running.host_tail import HostTail
 from imgconv.running.session import Session
 
 # A frame with fewer bytes of inputs and outputs is copied on the compute queue: a wait for another queue takes a GPU
@@ -47,8 +48,10 @@ class Frame(Future[dict[str, Array]]):
     done; empty unless the context was opened with profile=True.
     """
 
-    def __init__(self, pipeline: Pipeline, memory: FrameMemory) -> None:
+    def __init__(self, pipeline: Pipeline, memory: FrameMemory, direct: Arrays) -> None:
+        """direct: the inputs that the host reads."""
         super().__init__()
+        self.direct = direct
         self.ticks: Mapping[str, Ticks] = {}
         self._work: tuple[Pipeline, FrameMemory] | None = (pipeline, memory)
         self.set_running_or_notify_cancel()
@@ -107,9 +110,10 @@ class Pipeline:
     host's pinned memory if the device has its own memory.
     """
 
-    def __init__(self, session: Session) -> None:
-        """Raises DeviceError. Memory is allocated when frames need it."""
+    def __init__(self, session: Session, tail: HostTail | None = None) -> None:
+        """tail: what the host computes of the outputs. Raises DeviceError. Frames allocate the memory they need."""
         self._session = session
+        self._tail = tail
         context = session.context
         self._small = session.plan.buffer_bytes < SMALL_FRAME
         # The queues of uploads and of downloads.
@@ -154,7 +158,7 @@ class Pipeline:
         arrays = check_inputs(self._session.plan.inputs, inputs)
         check_exact(self._session.plan, arrays)
         memory = self._acquire(depth)
-        frame = Frame(self, memory)
+        frame = Frame(self, memory, {} if self._tail is None else self._tail.inputs_of(arrays, copy=True))
         try:
             memory.fill(arrays)
             with driver_use, context.lock:
@@ -193,6 +197,7 @@ class Pipeline:
                 self._behind = monotonic() - start > BEHIND
                 outputs = memory.results()
                 frame.ticks = memory.ticks()
+                outputs = outputs if self._tail is None else self._tail.finish(outputs, frame.direct)
             except BaseException as error:
                 self._drop(memory)
                 failure = error

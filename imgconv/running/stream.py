@@ -11,8 +11,8 @@ from imgconv.compiling.plan import Plan
 from imgconv.errors import InputError
 
 if TYPE_CHECKING:
+    from imgconv.running.compiled import Compiled
     from imgconv.running.exchange import Inputs
-    from imgconv.running.session import Session
 
 
 class Stream:
@@ -25,8 +25,14 @@ class Stream:
         stream.reset()
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, compiled: Compiled) -> None:
+        """Raises InputError if what the host computes reads a state."""
+        self._session, self._tail = session, tail = compiled.session, compiled.tail
+        if tail:
+            given = {value.name for value in session.plan.outputs} | {value.name for value in session.plan.inputs}
+            states = [name for name in tail.tail.graph.inputs if name not in given]
+            if states:
+                raise InputError(f"the host reads {states[0]!r}, so it cannot be a state: {tail.tail.reason}")
         self.reset()
 
     @property
@@ -39,7 +45,8 @@ class Stream:
 
         Raises InputError, RangeError, DeviceError.
         """
-        return self._session.run(inputs)
+        made = self._session.run(inputs)
+        return made if self._tail is None else self._tail.finish(made, self._tail.inputs_of(inputs))
 
     def reset(self) -> None:
         """Sets the state to zero. If other threads run frames, it waits for the current one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,16 +19,18 @@ from imgconv.config import Config, Precision
 from imgconv.errors import ModelError
 from imgconv.files.container import Blob, Container, places_of, write_container
 from imgconv.files.flat import Schema, Table
-from imgconv.graph.nodes import Graph
+from imgconv.graph.nodes import Graph, Tail
 from imgconv.kernels.source import COMMON
 from imgconv.kernels.target import Target
 from imgconv.stored.blobs import BlobWriter
 from imgconv.stored.graph_table import graph_values, read_graph
 from imgconv.stored.plan_table import plan_values, read_plan
+from imgconv.stored.tail_table import read_tail, tail_values
 from imgconv.version import VERSION
 
-# What this imgconv reads, and what a reader of its files has to know: Model.needs in model.fbs.
-READS = NEEDS = 1
+# What this imgconv reads, and what a reader of its files has to know: Model.needs in model.fbs. NEEDS_HOST is for files
+# with a tail, which the host computes.
+READS, NEEDS, NEEDS_HOST = 2, 1, 2
 # What reading a made-up file may raise; a damaged one does not pass its checksums.
 REFUSED = (
     AssertionError, AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
@@ -63,9 +65,11 @@ def save_model(
         for each in plans
     ]
     values = {
-        "needs": NEEDS, "written_by": VERSION, "config": _config_values(config), "graph": graph_values(graph, blobs),
-        "plans": made, "blobs": list(map(vars, places_of(blobs.parts))), "description": description,
+        "needs": NEEDS_HOST if graph.tail else NEEDS, "written_by": VERSION, "config": _config_values(config),
+        "graph": graph_values(graph, blobs), "plans": made, "description": description,
+        "tail": None if graph.tail is None else tail_values(graph.tail, blobs),
     }
+    values["blobs"] = list(map(vars, places_of(blobs.parts)))
     write_container(path, schema().pack(values), blobs.parts)
 
 
@@ -131,8 +135,13 @@ class SavedModel:
         return PlanFor(read_plan(table, self._blob), device, target, binaries)
 
     def read_graph(self) -> Graph:
-        """The graph after the passes."""
-        return self._read(lambda: read_graph(self.table.graph, self._blob))
+        """The graph after the passes, with its tail."""
+        return replace(self._read(lambda: read_graph(self.table.graph, self._blob)), tail=self.tail)
+
+    @cached_property
+    def tail(self) -> Tail | None:
+        """What the host computes of the outputs; None if the device makes them all."""
+        return self._read(lambda: None if self.table.tail is None else read_tail(self.table.tail, self._blob))
 
     def _blob(self, number: int) -> bytes:
         place = self.table.blobs[number]

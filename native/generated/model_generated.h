@@ -91,6 +91,18 @@ struct PlacementBuilder;
 struct Plan;
 struct PlanBuilder;
 
+struct HostAttribute;
+struct HostAttributeBuilder;
+
+struct HostNode;
+struct HostNodeBuilder;
+
+struct HostGraph;
+struct HostGraphBuilder;
+
+struct Tail;
+struct TailBuilder;
+
 struct Model;
 struct ModelBuilder;
 
@@ -278,6 +290,54 @@ inline const char *EnumNameOutputKind(OutputKind e) {
   if (flatbuffers::IsOutRange(e, OutputKind_storage, OutputKind_moved)) return "";
   const size_t index = static_cast<size_t>(e);
   return EnumNamesOutputKind()[index];
+}
+
+enum AttributeKind : uint8_t {
+  AttributeKind_integer = 0,
+  AttributeKind_number = 1,
+  AttributeKind_text = 2,
+  AttributeKind_integers = 3,
+  AttributeKind_numbers = 4,
+  AttributeKind_texts = 5,
+  AttributeKind_array = 6,
+  AttributeKind_body = 7,
+  AttributeKind_MIN = AttributeKind_integer,
+  AttributeKind_MAX = AttributeKind_body
+};
+
+inline const AttributeKind (&EnumValuesAttributeKind())[8] {
+  static const AttributeKind values[] = {
+    AttributeKind_integer,
+    AttributeKind_number,
+    AttributeKind_text,
+    AttributeKind_integers,
+    AttributeKind_numbers,
+    AttributeKind_texts,
+    AttributeKind_array,
+    AttributeKind_body
+  };
+  return values;
+}
+
+inline const char * const *EnumNamesAttributeKind() {
+  static const char * const names[9] = {
+    "integer",
+    "number",
+    "text",
+    "integers",
+    "numbers",
+    "texts",
+    "array",
+    "body",
+    nullptr
+  };
+  return names;
+}
+
+inline const char *EnumNameAttributeKind(AttributeKind e) {
+  if (flatbuffers::IsOutRange(e, AttributeKind_integer, AttributeKind_body)) return "";
+  const size_t index = static_cast<size_t>(e);
+  return EnumNamesAttributeKind()[index];
 }
 
 struct Blob FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
@@ -3472,6 +3532,464 @@ inline flatbuffers::Offset<Plan> CreatePlanDirect(
       moved);
 }
 
+struct HostAttribute FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef HostAttributeBuilder Builder;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_NAME = 4,
+    VT_KIND = 6,
+    VT_INTEGERS = 8,
+    VT_NUMBERS = 10,
+    VT_TEXTS = 12,
+    VT_ARRAY = 14,
+    VT_BODY = 16
+  };
+  const flatbuffers::String *name() const {
+    return GetPointer<const flatbuffers::String *>(VT_NAME);
+  }
+  imgconv::stored::AttributeKind kind() const {
+    return static_cast<imgconv::stored::AttributeKind>(GetField<uint8_t>(VT_KIND, 0));
+  }
+  const flatbuffers::Vector<int64_t> *integers() const {
+    return GetPointer<const flatbuffers::Vector<int64_t> *>(VT_INTEGERS);
+  }
+  const flatbuffers::Vector<double> *numbers() const {
+    return GetPointer<const flatbuffers::Vector<double> *>(VT_NUMBERS);
+  }
+  const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *texts() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *>(VT_TEXTS);
+  }
+  const imgconv::stored::Array *array() const {
+    return GetPointer<const imgconv::stored::Array *>(VT_ARRAY);
+  }
+  const imgconv::stored::HostGraph *body() const {
+    return GetPointer<const imgconv::stored::HostGraph *>(VT_BODY);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_NAME) &&
+           verifier.VerifyString(name()) &&
+           VerifyField<uint8_t>(verifier, VT_KIND, 1) &&
+           VerifyOffset(verifier, VT_INTEGERS) &&
+           verifier.VerifyVector(integers()) &&
+           VerifyOffset(verifier, VT_NUMBERS) &&
+           verifier.VerifyVector(numbers()) &&
+           VerifyOffset(verifier, VT_TEXTS) &&
+           verifier.VerifyVector(texts()) &&
+           verifier.VerifyVectorOfStrings(texts()) &&
+           VerifyOffset(verifier, VT_ARRAY) &&
+           verifier.VerifyTable(array()) &&
+           VerifyOffset(verifier, VT_BODY) &&
+           verifier.VerifyTable(body()) &&
+           verifier.EndTable();
+  }
+};
+
+struct HostAttributeBuilder {
+  typedef HostAttribute Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_name(flatbuffers::Offset<flatbuffers::String> name) {
+    fbb_.AddOffset(HostAttribute::VT_NAME, name);
+  }
+  void add_kind(imgconv::stored::AttributeKind kind) {
+    fbb_.AddElement<uint8_t>(HostAttribute::VT_KIND, static_cast<uint8_t>(kind), 0);
+  }
+  void add_integers(flatbuffers::Offset<flatbuffers::Vector<int64_t>> integers) {
+    fbb_.AddOffset(HostAttribute::VT_INTEGERS, integers);
+  }
+  void add_numbers(flatbuffers::Offset<flatbuffers::Vector<double>> numbers) {
+    fbb_.AddOffset(HostAttribute::VT_NUMBERS, numbers);
+  }
+  void add_texts(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> texts) {
+    fbb_.AddOffset(HostAttribute::VT_TEXTS, texts);
+  }
+  void add_array(flatbuffers::Offset<imgconv::stored::Array> array) {
+    fbb_.AddOffset(HostAttribute::VT_ARRAY, array);
+  }
+  void add_body(flatbuffers::Offset<imgconv::stored::HostGraph> body) {
+    fbb_.AddOffset(HostAttribute::VT_BODY, body);
+  }
+  explicit HostAttributeBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<HostAttribute> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<HostAttribute>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<HostAttribute> CreateHostAttribute(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<flatbuffers::String> name = 0,
+    imgconv::stored::AttributeKind kind = imgconv::stored::AttributeKind_integer,
+    flatbuffers::Offset<flatbuffers::Vector<int64_t>> integers = 0,
+    flatbuffers::Offset<flatbuffers::Vector<double>> numbers = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> texts = 0,
+    flatbuffers::Offset<imgconv::stored::Array> array = 0,
+    flatbuffers::Offset<imgconv::stored::HostGraph> body = 0) {
+  HostAttributeBuilder builder_(_fbb);
+  builder_.add_body(body);
+  builder_.add_array(array);
+  builder_.add_texts(texts);
+  builder_.add_numbers(numbers);
+  builder_.add_integers(integers);
+  builder_.add_name(name);
+  builder_.add_kind(kind);
+  return builder_.Finish();
+}
+
+inline flatbuffers::Offset<HostAttribute> CreateHostAttributeDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    const char *name = nullptr,
+    imgconv::stored::AttributeKind kind = imgconv::stored::AttributeKind_integer,
+    const std::vector<int64_t> *integers = nullptr,
+    const std::vector<double> *numbers = nullptr,
+    const std::vector<flatbuffers::Offset<flatbuffers::String>> *texts = nullptr,
+    flatbuffers::Offset<imgconv::stored::Array> array = 0,
+    flatbuffers::Offset<imgconv::stored::HostGraph> body = 0) {
+  auto name__ = name ? _fbb.CreateString(name) : 0;
+  auto integers__ = integers ? _fbb.CreateVector<int64_t>(*integers) : 0;
+  auto numbers__ = numbers ? _fbb.CreateVector<double>(*numbers) : 0;
+  auto texts__ = texts ? _fbb.CreateVector<flatbuffers::Offset<flatbuffers::String>>(*texts) : 0;
+  return imgconv::stored::CreateHostAttribute(
+      _fbb,
+      name__,
+      kind,
+      integers__,
+      numbers__,
+      texts__,
+      array,
+      body);
+}
+
+struct HostNode FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef HostNodeBuilder Builder;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_NAME = 4,
+    VT_OP_TYPE = 6,
+    VT_INPUTS = 8,
+    VT_OUTPUTS = 10,
+    VT_ATTRIBUTES = 12,
+    VT_VERSION = 14,
+    VT_DOMAIN = 16
+  };
+  const flatbuffers::String *name() const {
+    return GetPointer<const flatbuffers::String *>(VT_NAME);
+  }
+  const flatbuffers::String *op_type() const {
+    return GetPointer<const flatbuffers::String *>(VT_OP_TYPE);
+  }
+  const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *inputs() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *>(VT_INPUTS);
+  }
+  const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *outputs() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *>(VT_OUTPUTS);
+  }
+  const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::HostAttribute>> *attributes() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::HostAttribute>> *>(VT_ATTRIBUTES);
+  }
+  uint32_t version() const {
+    return GetField<uint32_t>(VT_VERSION, 0);
+  }
+  const flatbuffers::String *domain() const {
+    return GetPointer<const flatbuffers::String *>(VT_DOMAIN);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_NAME) &&
+           verifier.VerifyString(name()) &&
+           VerifyOffset(verifier, VT_OP_TYPE) &&
+           verifier.VerifyString(op_type()) &&
+           VerifyOffset(verifier, VT_INPUTS) &&
+           verifier.VerifyVector(inputs()) &&
+           verifier.VerifyVectorOfStrings(inputs()) &&
+           VerifyOffset(verifier, VT_OUTPUTS) &&
+           verifier.VerifyVector(outputs()) &&
+           verifier.VerifyVectorOfStrings(outputs()) &&
+           VerifyOffset(verifier, VT_ATTRIBUTES) &&
+           verifier.VerifyVector(attributes()) &&
+           verifier.VerifyVectorOfTables(attributes()) &&
+           VerifyField<uint32_t>(verifier, VT_VERSION, 4) &&
+           VerifyOffset(verifier, VT_DOMAIN) &&
+           verifier.VerifyString(domain()) &&
+           verifier.EndTable();
+  }
+};
+
+struct HostNodeBuilder {
+  typedef HostNode Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_name(flatbuffers::Offset<flatbuffers::String> name) {
+    fbb_.AddOffset(HostNode::VT_NAME, name);
+  }
+  void add_op_type(flatbuffers::Offset<flatbuffers::String> op_type) {
+    fbb_.AddOffset(HostNode::VT_OP_TYPE, op_type);
+  }
+  void add_inputs(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> inputs) {
+    fbb_.AddOffset(HostNode::VT_INPUTS, inputs);
+  }
+  void add_outputs(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> outputs) {
+    fbb_.AddOffset(HostNode::VT_OUTPUTS, outputs);
+  }
+  void add_attributes(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::HostAttribute>>> attributes) {
+    fbb_.AddOffset(HostNode::VT_ATTRIBUTES, attributes);
+  }
+  void add_version(uint32_t version) {
+    fbb_.AddElement<uint32_t>(HostNode::VT_VERSION, version, 0);
+  }
+  void add_domain(flatbuffers::Offset<flatbuffers::String> domain) {
+    fbb_.AddOffset(HostNode::VT_DOMAIN, domain);
+  }
+  explicit HostNodeBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<HostNode> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<HostNode>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<HostNode> CreateHostNode(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<flatbuffers::String> name = 0,
+    flatbuffers::Offset<flatbuffers::String> op_type = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> inputs = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> outputs = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::HostAttribute>>> attributes = 0,
+    uint32_t version = 0,
+    flatbuffers::Offset<flatbuffers::String> domain = 0) {
+  HostNodeBuilder builder_(_fbb);
+  builder_.add_domain(domain);
+  builder_.add_version(version);
+  builder_.add_attributes(attributes);
+  builder_.add_outputs(outputs);
+  builder_.add_inputs(inputs);
+  builder_.add_op_type(op_type);
+  builder_.add_name(name);
+  return builder_.Finish();
+}
+
+inline flatbuffers::Offset<HostNode> CreateHostNodeDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    const char *name = nullptr,
+    const char *op_type = nullptr,
+    const std::vector<flatbuffers::Offset<flatbuffers::String>> *inputs = nullptr,
+    const std::vector<flatbuffers::Offset<flatbuffers::String>> *outputs = nullptr,
+    const std::vector<flatbuffers::Offset<imgconv::stored::HostAttribute>> *attributes = nullptr,
+    uint32_t version = 0,
+    const char *domain = nullptr) {
+  auto name__ = name ? _fbb.CreateString(name) : 0;
+  auto op_type__ = op_type ? _fbb.CreateString(op_type) : 0;
+  auto inputs__ = inputs ? _fbb.CreateVector<flatbuffers::Offset<flatbuffers::String>>(*inputs) : 0;
+  auto outputs__ = outputs ? _fbb.CreateVector<flatbuffers::Offset<flatbuffers::String>>(*outputs) : 0;
+  auto attributes__ = attributes ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::HostAttribute>>(*attributes) : 0;
+  auto domain__ = domain ? _fbb.CreateString(domain) : 0;
+  return imgconv::stored::CreateHostNode(
+      _fbb,
+      name__,
+      op_type__,
+      inputs__,
+      outputs__,
+      attributes__,
+      version,
+      domain__);
+}
+
+struct HostGraph FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef HostGraphBuilder Builder;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_INPUTS = 4,
+    VT_OUTPUTS = 6,
+    VT_NODES = 8,
+    VT_CONSTANTS = 10
+  };
+  const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *inputs() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *>(VT_INPUTS);
+  }
+  const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *outputs() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>> *>(VT_OUTPUTS);
+  }
+  const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::HostNode>> *nodes() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::HostNode>> *>(VT_NODES);
+  }
+  const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::NamedArray>> *constants() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::NamedArray>> *>(VT_CONSTANTS);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_INPUTS) &&
+           verifier.VerifyVector(inputs()) &&
+           verifier.VerifyVectorOfStrings(inputs()) &&
+           VerifyOffset(verifier, VT_OUTPUTS) &&
+           verifier.VerifyVector(outputs()) &&
+           verifier.VerifyVectorOfStrings(outputs()) &&
+           VerifyOffset(verifier, VT_NODES) &&
+           verifier.VerifyVector(nodes()) &&
+           verifier.VerifyVectorOfTables(nodes()) &&
+           VerifyOffset(verifier, VT_CONSTANTS) &&
+           verifier.VerifyVector(constants()) &&
+           verifier.VerifyVectorOfTables(constants()) &&
+           verifier.EndTable();
+  }
+};
+
+struct HostGraphBuilder {
+  typedef HostGraph Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_inputs(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> inputs) {
+    fbb_.AddOffset(HostGraph::VT_INPUTS, inputs);
+  }
+  void add_outputs(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> outputs) {
+    fbb_.AddOffset(HostGraph::VT_OUTPUTS, outputs);
+  }
+  void add_nodes(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::HostNode>>> nodes) {
+    fbb_.AddOffset(HostGraph::VT_NODES, nodes);
+  }
+  void add_constants(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::NamedArray>>> constants) {
+    fbb_.AddOffset(HostGraph::VT_CONSTANTS, constants);
+  }
+  explicit HostGraphBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<HostGraph> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<HostGraph>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<HostGraph> CreateHostGraph(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> inputs = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> outputs = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::HostNode>>> nodes = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::NamedArray>>> constants = 0) {
+  HostGraphBuilder builder_(_fbb);
+  builder_.add_constants(constants);
+  builder_.add_nodes(nodes);
+  builder_.add_outputs(outputs);
+  builder_.add_inputs(inputs);
+  return builder_.Finish();
+}
+
+inline flatbuffers::Offset<HostGraph> CreateHostGraphDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    const std::vector<flatbuffers::Offset<flatbuffers::String>> *inputs = nullptr,
+    const std::vector<flatbuffers::Offset<flatbuffers::String>> *outputs = nullptr,
+    const std::vector<flatbuffers::Offset<imgconv::stored::HostNode>> *nodes = nullptr,
+    const std::vector<flatbuffers::Offset<imgconv::stored::NamedArray>> *constants = nullptr) {
+  auto inputs__ = inputs ? _fbb.CreateVector<flatbuffers::Offset<flatbuffers::String>>(*inputs) : 0;
+  auto outputs__ = outputs ? _fbb.CreateVector<flatbuffers::Offset<flatbuffers::String>>(*outputs) : 0;
+  auto nodes__ = nodes ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::HostNode>>(*nodes) : 0;
+  auto constants__ = constants ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::NamedArray>>(*constants) : 0;
+  return imgconv::stored::CreateHostGraph(
+      _fbb,
+      inputs__,
+      outputs__,
+      nodes__,
+      constants__);
+}
+
+struct Tail FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef TailBuilder Builder;
+  enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
+    VT_GRAPH = 4,
+    VT_OUTPUTS = 6,
+    VT_NODE = 8,
+    VT_REASON = 10
+  };
+  const imgconv::stored::HostGraph *graph() const {
+    return GetPointer<const imgconv::stored::HostGraph *>(VT_GRAPH);
+  }
+  const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Value>> *outputs() const {
+    return GetPointer<const flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Value>> *>(VT_OUTPUTS);
+  }
+  const flatbuffers::String *node() const {
+    return GetPointer<const flatbuffers::String *>(VT_NODE);
+  }
+  const flatbuffers::String *reason() const {
+    return GetPointer<const flatbuffers::String *>(VT_REASON);
+  }
+  bool Verify(flatbuffers::Verifier &verifier) const {
+    return VerifyTableStart(verifier) &&
+           VerifyOffset(verifier, VT_GRAPH) &&
+           verifier.VerifyTable(graph()) &&
+           VerifyOffset(verifier, VT_OUTPUTS) &&
+           verifier.VerifyVector(outputs()) &&
+           verifier.VerifyVectorOfTables(outputs()) &&
+           VerifyOffset(verifier, VT_NODE) &&
+           verifier.VerifyString(node()) &&
+           VerifyOffset(verifier, VT_REASON) &&
+           verifier.VerifyString(reason()) &&
+           verifier.EndTable();
+  }
+};
+
+struct TailBuilder {
+  typedef Tail Table;
+  flatbuffers::FlatBufferBuilder &fbb_;
+  flatbuffers::uoffset_t start_;
+  void add_graph(flatbuffers::Offset<imgconv::stored::HostGraph> graph) {
+    fbb_.AddOffset(Tail::VT_GRAPH, graph);
+  }
+  void add_outputs(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Value>>> outputs) {
+    fbb_.AddOffset(Tail::VT_OUTPUTS, outputs);
+  }
+  void add_node(flatbuffers::Offset<flatbuffers::String> node) {
+    fbb_.AddOffset(Tail::VT_NODE, node);
+  }
+  void add_reason(flatbuffers::Offset<flatbuffers::String> reason) {
+    fbb_.AddOffset(Tail::VT_REASON, reason);
+  }
+  explicit TailBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+        : fbb_(_fbb) {
+    start_ = fbb_.StartTable();
+  }
+  flatbuffers::Offset<Tail> Finish() {
+    const auto end = fbb_.EndTable(start_);
+    auto o = flatbuffers::Offset<Tail>(end);
+    return o;
+  }
+};
+
+inline flatbuffers::Offset<Tail> CreateTail(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<imgconv::stored::HostGraph> graph = 0,
+    flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Value>>> outputs = 0,
+    flatbuffers::Offset<flatbuffers::String> node = 0,
+    flatbuffers::Offset<flatbuffers::String> reason = 0) {
+  TailBuilder builder_(_fbb);
+  builder_.add_reason(reason);
+  builder_.add_node(node);
+  builder_.add_outputs(outputs);
+  builder_.add_graph(graph);
+  return builder_.Finish();
+}
+
+inline flatbuffers::Offset<Tail> CreateTailDirect(
+    flatbuffers::FlatBufferBuilder &_fbb,
+    flatbuffers::Offset<imgconv::stored::HostGraph> graph = 0,
+    const std::vector<flatbuffers::Offset<imgconv::stored::Value>> *outputs = nullptr,
+    const char *node = nullptr,
+    const char *reason = nullptr) {
+  auto outputs__ = outputs ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Value>>(*outputs) : 0;
+  auto node__ = node ? _fbb.CreateString(node) : 0;
+  auto reason__ = reason ? _fbb.CreateString(reason) : 0;
+  return imgconv::stored::CreateTail(
+      _fbb,
+      graph,
+      outputs__,
+      node__,
+      reason__);
+}
+
 struct Model FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   typedef ModelBuilder Builder;
   enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
@@ -3481,7 +3999,8 @@ struct Model FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_GRAPH = 10,
     VT_PLANS = 12,
     VT_BLOBS = 14,
-    VT_DESCRIPTION = 16
+    VT_DESCRIPTION = 16,
+    VT_TAIL = 18
   };
   uint32_t needs() const {
     return GetField<uint32_t>(VT_NEEDS, 0);
@@ -3504,6 +4023,9 @@ struct Model FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::String *description() const {
     return GetPointer<const flatbuffers::String *>(VT_DESCRIPTION);
   }
+  const imgconv::stored::Tail *tail() const {
+    return GetPointer<const imgconv::stored::Tail *>(VT_TAIL);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_NEEDS, 4) &&
@@ -3521,6 +4043,8 @@ struct Model FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            verifier.VerifyVectorOfTables(blobs()) &&
            VerifyOffset(verifier, VT_DESCRIPTION) &&
            verifier.VerifyString(description()) &&
+           VerifyOffset(verifier, VT_TAIL) &&
+           verifier.VerifyTable(tail()) &&
            verifier.EndTable();
   }
 };
@@ -3550,6 +4074,9 @@ struct ModelBuilder {
   void add_description(flatbuffers::Offset<flatbuffers::String> description) {
     fbb_.AddOffset(Model::VT_DESCRIPTION, description);
   }
+  void add_tail(flatbuffers::Offset<imgconv::stored::Tail> tail) {
+    fbb_.AddOffset(Model::VT_TAIL, tail);
+  }
   explicit ModelBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -3569,8 +4096,10 @@ inline flatbuffers::Offset<Model> CreateModel(
     flatbuffers::Offset<imgconv::stored::Graph> graph = 0,
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Plan>>> plans = 0,
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Blob>>> blobs = 0,
-    flatbuffers::Offset<flatbuffers::String> description = 0) {
+    flatbuffers::Offset<flatbuffers::String> description = 0,
+    flatbuffers::Offset<imgconv::stored::Tail> tail = 0) {
   ModelBuilder builder_(_fbb);
+  builder_.add_tail(tail);
   builder_.add_description(description);
   builder_.add_blobs(blobs);
   builder_.add_plans(plans);
@@ -3589,7 +4118,8 @@ inline flatbuffers::Offset<Model> CreateModelDirect(
     flatbuffers::Offset<imgconv::stored::Graph> graph = 0,
     const std::vector<flatbuffers::Offset<imgconv::stored::Plan>> *plans = nullptr,
     const std::vector<flatbuffers::Offset<imgconv::stored::Blob>> *blobs = nullptr,
-    const char *description = nullptr) {
+    const char *description = nullptr,
+    flatbuffers::Offset<imgconv::stored::Tail> tail = 0) {
   auto written_by__ = written_by ? _fbb.CreateString(written_by) : 0;
   auto plans__ = plans ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Plan>>(*plans) : 0;
   auto blobs__ = blobs ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Blob>>(*blobs) : 0;
@@ -3602,7 +4132,8 @@ inline flatbuffers::Offset<Model> CreateModelDirect(
       graph,
       plans__,
       blobs__,
-      description__);
+      description__,
+      tail);
 }
 
 inline const imgconv::stored::Model *GetModel(const void *buf) {

@@ -361,6 +361,11 @@ Plan choose_plan(const File &file, const DeviceInfo &info) {
   const auto *tables = file.model().plans();
   const auto *config = file.model().config();
   size_t room = 4 * file.bytes() + 4096;
+  if (const stored::Tail *tail = file.model().tail()) {
+    throw Error(IMGCONV_ERROR_UNSUPPORTED, "node '" + (tail->node() ? tail->node()->str() : "?") + "' and what is behind " +
+                                               "it depend on data: the host computes them, which this library does " +
+                                               "not do: run the model with Python, or end the ONNX file before them");
+  }
   std::string problems;
   for (const bool of_its_key : {true, false}) {
     for (flatbuffers::uoffset_t i = 0; tables && i < tables->size(); ++i) {

@@ -13,7 +13,7 @@ import pytest
 from imgconv import host
 from imgconv.arrays import Array
 from imgconv.errors import ModelError, ResourceError
-from imgconv.graph.tail import HostGraph, HostNode
+from imgconv.graph.onnx_nodes import HostGraph, HostNode
 
 
 def run_host(op_type: str, inputs: dict[str, Array], outputs: int = 1, limit: int = 1 << 30, **attributes: Any) -> Any:

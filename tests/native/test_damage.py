@@ -57,13 +57,13 @@ def test_a_file_that_needs_a_newer_reader(
     device: DeviceInfo, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = Tensor.input("x", X.shape)
-    monkeypatch.setattr(compiled_file, "NEEDS", 2)
+    monkeypatch.setattr(compiled_file, "NEEDS", 3)
     imgconv.load(build_graph({"y": x * 2}, [x]), device=device).save(tmp_path / "m")
     lines = """
         try:
             Player("m")
         except PlayerError as error:
-            assert error.status == "FILE" and "for readers of version 2, this library reads 1" in error.message, error
+            assert error.status == "FILE" and "for readers of version 3, this library reads 2" in error.message, error
         else:
             assert False
     """

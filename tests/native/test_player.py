@@ -24,6 +24,7 @@ from imgconv.running.target import target_of
 from imgconv.stored.compiled_file import PlanFor, save_model
 from imgconv.tensor import Tensor, build_graph, concatenate, less
 from models import build
+from tests.tail_models import CASES
 
 ROOT = Path(__file__).parent.parent.parent
 X = numbers(1, 3, 9, 7)
@@ -185,6 +186,11 @@ def test_mapped_inputs(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
         model.close()
     """
     assert_same_bits(play(lines, {"x": X, "i": i_values}), expected)
+
+
+def test_what_the_host_computes_is_refused(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    imgconv.load(CASES["detector"]()[0], device=device).save(tmp_path / "m")
+    assert_refused(play, tmp_path / "m", device.index, "UNSUPPORTED", "node 'picked' and what is behind it")
 
 
 def assert_refused(play: Play, path: Path, device: int, status: str, message: str, **changed: str) -> None:

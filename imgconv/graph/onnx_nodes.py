@@ -1,7 +1,6 @@
-"""The end of a model that depends on data: ONNX nodes as plain data, which the host computes from the device's values.
+"""ONNX nodes as plain data: the end of a model that depends on data, which `imgconv.host` computes.
 
-`imgconv.host` runs it. Values have names; a body of If, Loop, Scan or SequenceMap also reads names of the graphs
-around it.
+Values have names. A body of If, Loop, Scan or SequenceMap also reads names of the graphs around it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Union
 
 from imgconv.arrays import Array, Arrays
-from imgconv.graph.nodes import Value
 
 Attribute = Union[int, float, str, tuple[int, ...], tuple[float, ...], tuple[str, ...], Array, "HostGraph"]
 
@@ -62,23 +60,3 @@ class HostGraph:
         own = {*self.inputs, *self.constants, *(name for node in self.nodes for name in node.outputs)}
         read = [*(name for node in self.nodes for name in node.reads), *self.outputs]
         return tuple(dict.fromkeys(name for name in read if name not in own))
-
-
-@dataclass(frozen=True)
-class Tail:
-    """What the host computes at the end of a model.
-
-    graph: its inputs are outputs of the device's graph and inputs of the model, its outputs those of the model that the
-    device does not make. outputs: every output of the model, in order; a size that depends on data is -1.
-    node, reason: the first node that the host computes, and why the device does not.
-    """
-
-    graph: HostGraph
-    outputs: tuple[Value, ...]
-    node: str
-    reason: str
-
-    def __str__(self) -> str:
-        lines = [f"on the host, because of node {self.node!r}: {self.reason}"]
-        lines += [f"  {node}" for node in self.graph.nodes]
-        return "\n".join([*lines, *(f"  output {value}" for value in self.outputs)])

@@ -1,0 +1,108 @@
+"""The end of a model that depends on data, prepared once and run for each frame on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.cl.transfer import is_memory
+from imgconv.compiling.plan import Plan
+from imgconv.errors import InputError, UnsupportedError
+from imgconv.graph.nodes import Tail, Value
+from imgconv.host import Program, Timing
+
+if TYPE_CHECKING:
+    from imgconv.running.exchange import Inputs, Outputs
+
+
+@dataclass(frozen=True)
+class HostTail:
+    """A Tail with its program. direct: the inputs of the model that it reads."""
+
+    tail: Tail
+    program: Program
+    direct: tuple[Value, ...]
+
+    @staticmethod
+    def of(tail: Tail | None, inputs: Sequence[Value], made: Collection[str]) -> HostTail | None:
+        """A tail, prepared; None if there is none. inputs: the model's; made: what the device makes.
+
+        Raises ModelError for an operator that the host does not run.
+        """
+        if tail is None:
+            return None
+        direct = tuple(v for v in inputs if v.name in tail.graph.inputs and v.name not in made)
+        return HostTail(tail, Program.of(tail.graph), direct)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the model's outputs."""
+        return tuple(value.name for value in self.tail.outputs)
+
+    def on_device(self, outputs: Outputs) -> Outputs:
+        """The caller's arrays and memory for outputs that the device makes. Raises InputError for an unknown name."""
+        unknown = [name for name in outputs if name not in self.names]
+        if unknown:
+            raise InputError(f"no output is called {unknown[0]!r}; the model's outputs are {', '.join(self.names)}")
+        return {name: given for name, given in outputs.items() if name not in self.tail.graph.outputs}
+
+    def inputs_of(self, inputs: Inputs, copy: bool = False) -> dict[str, Array]:
+        """The arrays of the inputs that it reads, in the model's types. Raises InputError for OpenCL memory."""
+        for value in self.direct:
+            if is_memory(inputs[value.name]):
+                raise InputError(f"input {value.name!r} is read on the host: give it as an array")
+        return {v.name: numpy.array(inputs[v.name], v.dtype, copy=copy or None) for v in self.direct}
+
+    def finish(
+        self, made: Mapping[str, Any], inputs: Mapping[str, Array], outputs: Outputs | None = None,
+        timings: list[Timing] | None = None,
+    ) -> dict[str, Any]:
+        """Every output of the model, by name. made: the device's outputs. inputs: of `inputs_of`.
+
+        outputs: arrays of the caller for some of them. timings: takes the time of each node. Raises ModelError and
+        ResourceError naming a node, InputError for an array that does not fit.
+        """
+        given = {**made, **inputs}
+        found = self.program.run([given[name] for name in self.tail.graph.inputs], timings)
+        kept = {id(value) for value in given.values()}
+        results = dict(made)
+        for name, value in zip(self.tail.graph.outputs, found, strict=True):
+            mine = (outputs or {}).get(name)
+            results[name] = _own(value, kept) if mine is None else _filled(name, mine, value)
+        return {name: results[name] for name in self.names}
+
+
+def crossing_bytes(tail: Tail, plan: Plan) -> dict[str, int]:
+    """The bytes of each value that comes from the device for the host, by name."""
+    return {name: plan.output_buffers[name].bytes for name in tail.graph.inputs if name in plan.output_buffers}
+
+
+def strict_error(tail: Tail, file: str = "") -> UnsupportedError:
+    """The error of load(strict=True) for a model with a tail."""
+    return UnsupportedError(f"strict: the host would compute it and what is behind it: {tail.reason}", file, tail.node)
+
+
+def _own(value: Any, kept: set[int]) -> Any:
+    """A value that shares no memory with constants, inputs and the device's outputs, whose ids are `kept`."""
+    if isinstance(value, list):
+        return [_own(each, kept) for each in value]
+    if not isinstance(value, numpy.ndarray):
+        return value
+    is_own = value.flags.owndata and value.flags.writeable and id(value) not in kept
+    return value if is_own else value.copy()
+
+
+def _filled(name: str, mine: Any, made: Any) -> Any:
+    """The caller's array with an output's content. Raises InputError if it does not fit."""
+    if not isinstance(mine, numpy.ndarray):
+        raise InputError(f"output {name!r} is made on the host: take it as an array")
+    if not isinstance(made, numpy.ndarray) or (mine.shape, mine.dtype) != (made.shape, made.dtype):
+        shown = f"{made.dtype} {list(made.shape)}" if isinstance(made, numpy.ndarray) else "no array"
+        raise InputError(f"output {name!r} is {shown} and does not fit an array {mine.dtype} {list(mine.shape)}")
+    numpy.copyto(mine, made)
+    return mine

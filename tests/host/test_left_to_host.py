@@ -1,0 +1,34 @@
+"""What a device does not compute exactly, or of which it does not know the shape, is left to the host."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+from operators import Case, Constant, ints, model_of, scalar, whole
+from support import run_model, run_oracle
+
+from imgconv.onnx_import import import_onnx
+
+IMAGE = (1, 4, 6, 6)
+CASES = [
+    Case("Pow", 15, (numpy.arange(3), scalar(0.5)), {}),
+    Case("BitwiseAnd", 18, (numpy.arange(3), ints(1)), {}),
+    Case("BitwiseNot", 18, (numpy.arange(3),), {}),
+    Case("BitShift", 11, (numpy.arange(3, dtype="u4"), Constant(numpy.ones(1, "u4"))), {"direction": "LEFT"}),
+    Case("NonZero", 13, (IMAGE,), {}),
+    Case("Unique", 11, (IMAGE,), {}, outputs=4),
+    Case("NonMaxSuppression", 11, ((1, 4, 4), (1, 1, 4), ints(3)), {}),
+    Case("ScatterElements", 18, (whole(3, dtype="i1"), ints(0), whole(1, dtype="i1")), {"reduction": "add"}),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.op_type)
+def test_as_onnxruntime(case: Case) -> None:
+    model, feeds = model_of(case)
+    graph = import_onnx(model)
+    assert graph.tail is not None
+    assert not graph.outputs
+    found, expected = run_model(model, feeds), run_oracle(model, feeds)
+    for name, want in expected.items():
+        assert (found[name].shape, found[name].dtype) == (want.shape, want.dtype)
+        numpy.testing.assert_array_equal(found[name], want)

@@ -1,0 +1,159 @@
+"""Small models whose ends depend on data, with their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import onnx
+import onnx.helper
+
+from tests.support import make_input, make_model
+
+RANDOM = numpy.random.default_rng(5)
+PICTURE = RANDOM.uniform(-1, 1, (1, 3, 16, 16)).astype(numpy.float32)
+FILTERS = RANDOM.uniform(-1, 1, (8, 3, 3, 3)).astype(numpy.float32)
+HEAD = RANDOM.uniform(-1, 1, (7, 8, 1, 1)).astype(numpy.float32)
+
+Case = tuple[onnx.ModelProto, dict[str, Any]]
+
+
+def node(op_type: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
+    """A node called as its first output; names are separated by spaces, and "-" is an absent input."""
+    names = ["" if name == "-" else name for name in inputs.split()]
+    return onnx.helper.make_node(op_type, names, outputs.split(), name=outputs.split()[0], **attributes)
+
+
+def body(nodes: list[onnx.NodeProto], inputs: dict[str, Any], outputs: str) -> onnx.GraphProto:
+    """A body. inputs: the dtype of each, which is a scalar."""
+    made = onnx.helper.make_graph(nodes, "body", [make_input(n, dtype, ()) for n, dtype in inputs.items()], [])
+    made.output.extend(onnx.ValueInfoProto(name=name) for name in outputs.split())
+    return made
+
+
+BACKBONE = [node("Conv", "x w", "conv", strides=[2, 2], pads=[1, 1, 1, 1]), node("Relu", "conv", "features")]
+
+
+def detector() -> Case:
+    """Boxes and scores of 64 places, NonMaxSuppression, and what was kept."""
+    nodes = [
+        *BACKBONE, node("Conv", "features head", "maps"), node("Reshape", "maps flat", "rows"),
+        node("Split", "rows parts", "corners logits", axis=1), node("Transpose", "corners", "boxes", perm=[0, 2, 1]),
+        node("Sigmoid", "logits", "scores"), node("NonMaxSuppression", "boxes scores most overlap least", "picked"),
+        node("Gather", "picked two", "number", axis=1), node("Squeeze", "boxes zero", "all_boxes"),
+        node("Gather", "all_boxes number", "kept"), node("GatherND", "scores picked_columns", "kept_scores"),
+        node("Gather", "picked columns", "picked_columns", axis=1), node("Cast", "class", "label", to=6),
+        node("Gather", "picked one", "class", axis=1), node("Shape", "kept", "found"),
+    ]
+    constants = {
+        "w": FILTERS, "head": HEAD, "flat": numpy.array([1, 7, 64]), "parts": numpy.array([4, 3]),
+        "most": numpy.array([20]), "overlap": numpy.float32([0.3]), "least": numpy.float32([0.7]),
+        "two": numpy.array(2), "one": numpy.array(1), "zero": numpy.array([0]), "columns": numpy.array([0, 1, 2]),
+    }
+    return make_model(nodes, {"x": PICTURE}, ["picked", "kept", "kept_scores", "label", "found"], 18, constants), {
+        "x": PICTURE
+    }
+
+
+def non_zero() -> Case:
+    """The positions of what is over a limit, and the features there; the features too, which the device makes."""
+    nodes = [
+        *BACKBONE, node("Greater", "features limit", "over"), node("NonZero", "over", "places"),
+        node("Transpose", "places", "rows"), node("GatherND", "features rows", "values"),
+        node("ReduceMax", "values", "largest", keepdims=0), node("Size", "values", "count"),
+    ]
+    constants = {"w": FILTERS, "limit": numpy.float32(1.5)}
+    model = make_model(nodes, {"x": PICTURE}, ["features", "rows", "values", "largest", "count"], 18, constants)
+    return model, {"x": PICTURE}
+
+
+def if_on_data() -> Case:
+    """Two branches of different shapes, which read names of the graph around them."""
+    nodes = [
+        *BACKBONE, node("ReduceMean", "features", "mean", keepdims=0), node("Greater", "mean limit", "bright"),
+        node("If", "bright", "y", then_branch=body([node("Mul", "features limit", "scaled")], {}, "scaled"),
+             else_branch=body([node("ReduceMax", "features", "most")], {}, "most")),
+        node("Add", "y y", "twice"),
+    ]
+    model = make_model(nodes, {"x": PICTURE}, ["twice"], 13, {"w": FILTERS, "limit": numpy.float32(0.5)})
+    return model, {"x": PICTURE}
+
+
+def loop_on_data() -> Case:
+    """Halves a value until it is small: the number of rounds depends on data. The halves are stacked."""
+    inner = body([
+        node("Mul", "before half", "after"), node("Greater", "after half", "go"), node("Add", "rounds one", "more"),
+        node("Identity", "after", "element"),
+    ], {"number": "int64", "condition": "bool", "before": "float32", "rounds": "int64"}, "go after more element")
+    nodes = [
+        *BACKBONE, node("ReduceSum", "features", "total", keepdims=0), node("Greater", "total half", "start"),
+        node("Loop", "- start total none", "last count stacked", body=inner),
+    ]
+    constants = {
+        "w": FILTERS, "half": numpy.float32(0.5), "none": numpy.array(0), "one": numpy.array(1),
+    }
+    return make_model(nodes, {"x": PICTURE}, ["last", "count", "stacked"], 13, constants), {"x": PICTURE}
+
+
+def top_k_of_data() -> Case:
+    """k is how many features are over a limit; the k largest, cut to whole tens by Range and Slice."""
+    nodes = [
+        *BACKBONE, node("Reshape", "features flat", "row"), node("Greater", "row limit", "over"),
+        node("Cast", "over", "ones", to=7), node("ReduceSum", "ones", "k", keepdims=1),
+        node("TopK", "row k", "values positions"), node("Squeeze", "k", "count"),
+        node("Range", "start count ten", "tens"), node("Slice", "values start_1 k", "same"),
+    ]
+    constants = {
+        "w": FILTERS, "flat": numpy.array([-1]), "limit": numpy.float32(1), "start": numpy.array(0),
+        "ten": numpy.array(10), "start_1": numpy.array([0]),
+    }
+    return make_model(nodes, {"x": PICTURE}, ["values", "positions", "tens", "same"], 13, constants), {"x": PICTURE}
+
+
+def integers() -> Case:
+    """64-bit integers over 2**24 that reach the host, and a float64 input that it reads."""
+    ids = numpy.array([2**40 + 1, 7, 2**53 + 1, -5])
+    nodes = [
+        *BACKBONE, node("ReduceMax", "features", "most", axes=[0, 2, 3], keepdims=0),
+        node("Slice", "most from to", "four"), node("Greater", "four limit", "over"), node("Add", "ids ids", "twice"),
+        node("Compress", "twice over", "chosen"), node("Compress", "doubles over", "kept_doubles"),
+        node("Mul", "chosen big", "product"),
+    ]
+    constants = {
+        "w": FILTERS, "from": numpy.array([0]), "to": numpy.array([4]), "limit": numpy.float32(2),
+        "big": numpy.array(2**9 + 1),
+    }
+    given = {"x": PICTURE, "ids": ids, "doubles": numpy.array([0.1, 1e300, -1e-300, 3.0])}
+    return make_model(nodes, given, ["chosen", "kept_doubles", "product"], 13, constants), given
+
+
+def two_stage() -> Case:
+    """A convolution, a crop and a product for each place that was found."""
+    nodes = [
+        *BACKBONE, node("Reshape", "features flat", "row"), node("Greater", "row limit", "over"),
+        node("NonZero", "over", "places"), node("Transpose", "places", "column"),
+        node("Gather", "features zeros", "copies"), node("Mul", "column zero", "zero_column"),
+        node("Squeeze", "zero_column axis", "zeros"), node("Conv", "copies second", "conv_2", pads=[0, 1, 1, 0]),
+        node("GlobalAveragePool", "conv_2", "pooled"), node("Flatten", "pooled", "rows"),
+        node("Gemm", "rows matrix bias", "logits", transB=1), node("Softmax", "logits", "y", axis=1),
+    ]
+    random = numpy.random.default_rng(6)
+    constants = {
+        "w": FILTERS, "flat": numpy.array([-1]), "limit": numpy.float32(2.5), "zero": numpy.array(0),
+        "axis": numpy.array([1]), "second": random.uniform(-1, 1, (6, 8, 2, 2)).astype(numpy.float32),
+        "matrix": random.uniform(-1, 1, (5, 6)).astype(numpy.float32), "bias": numpy.float32([0, 1, 2, 3, 4]),
+    }
+    return make_model(nodes, {"x": PICTURE}, ["y"], 13, constants), {"x": PICTURE}
+
+
+def host_alone() -> Case:
+    """Nothing is left for the device."""
+    x = numpy.float32([[0, 2, 0], [3, 0, 1]])
+    return make_model([node("NonZero", "x", "y"), node("Cast", "y", "z", to=1)], {"x": x}, ["y", "z"], 13), {"x": x}
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "detector": detector, "non_zero": non_zero, "if": if_on_data, "loop": loop_on_data, "top_k": top_k_of_data,
+    "integers": integers, "two_stage": two_stage, "host_alone": host_alone,
+}
