@@ -42,6 +42,13 @@ def add_precision_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_strict_argument(parser: argparse.ArgumentParser) -> None:
+    """--strict, which refuses a model that needs the host."""
+    parser.add_argument(
+        "--strict", action="store_true", help="refuse a model of which the host would compute a part"
+    )
+
+
 def named(text: str) -> tuple[str, str]:
     """NAME=VALUE as (NAME, VALUE)."""
     name, equals, value = text.partition("=")

@@ -6,7 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
-from imgconv.commands.arguments import add_model_arguments, add_precision_argument, check_sizes, read_shapes
+from imgconv.commands.arguments import add_model_arguments, add_precision_argument, add_strict_argument
+from imgconv.commands.arguments import check_sizes, read_shapes
 from imgconv.files.disk import check_folder
 from imgconv.model import load
 from imgconv.reports import terminal
@@ -25,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `imgconv compile`."""
     add_model_arguments(parser, compiled=False)
     add_precision_argument(parser)
+    add_strict_argument(parser)
     parser.add_argument(
         "--target", action="append", default=[], metavar="FILE",
         help="plan for the device that this file describes, which `imgconv devices --json` wrote there, or for one of "
@@ -46,7 +48,7 @@ def execute(options: argparse.Namespace) -> None:
         check_sizes(declared, shapes)
         model = load(
             options.model, options.device, options.float16, options.native_explog, shapes, options.max_image, progress,
-            options.precision,
+            options.precision, strict=options.strict,
         )
         model.save(path, devices)
     size = os.path.getsize(path)

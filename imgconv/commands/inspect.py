@@ -8,18 +8,19 @@ from typing import Any
 
 from imgconv.arrays import Shapes
 from imgconv.cl.device import DeviceInfo, select
-from imgconv.commands.arguments import add_model_arguments, check_sizes, read_shapes
+from imgconv.commands.arguments import add_model_arguments, add_strict_argument, check_sizes, read_shapes
 from imgconv.commands.inputs import declared_of
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config, read_config
 from imgconv.files.container import is_container
-from imgconv.graph.nodes import Graph, Value
+from imgconv.graph.nodes import Graph, Tail, Value
 from imgconv.kernels.layout import Texture
 from imgconv.model import load
 from imgconv.passes.elementwise import LAUNCH
 from imgconv.reports import terminal
 from imgconv.reports.table import Column, print_table
 from imgconv.running.compiled import prepare_for
+from imgconv.running.host_tail import crossing_bytes, strict_error
 from imgconv.stored.tuning import open_beside
 
 DESCRIPTION = """\
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     parser.add_argument("--all", action="store_true", help="every column")
     parser.add_argument("--constants", action="store_true", help="also list the constants of the graph")
+    add_strict_argument(parser)
     parser.add_argument(
         "--why", action="store_true", help="also say what was recomputed or kept, and where specialisations come from"
     )
@@ -49,9 +51,11 @@ def execute(options: argparse.Namespace) -> None:
         graph, plan = _compiled(options, shapes, config, device, progress)
     if options.json:
         shown = {"reasons": dict(graph.reasons), "choices": choices(plan)} if options.why else {}
-        terminal.print_json(as_json(options.model, device, plan) | shown)
+        terminal.print_json(as_json(options.model, device, plan, graph.tail) | shown)
         return
     print_plan(device, graph, plan, options.all, options.constants)
+    if graph.tail:
+        print_crossing(graph.tail, plan)
     if options.why:
         print_reasons(graph.reasons, choices(plan))
 
@@ -63,11 +67,14 @@ def _compiled(
         from imgconv.onnx_import import import_onnx
 
         graph = import_onnx(options.model, shapes)
+        if options.strict and graph.tail:
+            raise strict_error(graph.tail, options.model)
         prepared = prepare_for(device, graph, config, open_beside(options.model))
         return prepared.graph, prepared.plan()
     # Only a run of the model shows which textures load() keeps float.
     model = load(
-        options.model, device, options.float16, options.native_explog, shapes, options.max_image, progress
+        options.model, device, options.float16, options.native_explog, shapes, options.max_image, progress,
+        strict=options.strict,
     )
     return model.graph, model.plan
 
@@ -117,6 +124,16 @@ def print_plan(
     if graph.constants and not constants:
         count = sum(array.nbytes for array in graph.constants.values())
         console.print(f"  {len(graph.constants)} constants of {count / 1e6:.2f} MB: --constants")
+
+
+def print_crossing(tail: Tail, plan: Plan) -> None:
+    """Prints how many nodes the host computes, and what comes to it from the device."""
+    crossing = crossing_bytes(tail, plan)
+    listed = ", ".join(f"{name} {count / 1e3:.1f}" for name, count in crossing.items())
+    terminal.console().print(
+        f"{len(tail.graph.nodes)} nodes on the host; {sum(crossing.values()) / 1e3:.1f} kB come from the device"
+        + (f": {listed}" if listed else "")
+    )
 
 
 def _cells(launch: Launch) -> tuple[str, ...]:
@@ -170,8 +187,8 @@ def totals_as_text(plan: Plan) -> list[str]:
     ]
 
 
-def as_json(model: str, device: DeviceInfo, plan: Plan) -> dict[str, Any]:
-    """Everything that print_plan shows of the plan, as plain data."""
+def as_json(model: str, device: DeviceInfo, plan: Plan, tail: Tail | None = None) -> dict[str, Any]:
+    """Everything that print_plan and print_tail show, as plain data. outputs: those of the device."""
     return {
         "model": model,
         "device": device.key,
@@ -179,6 +196,16 @@ def as_json(model: str, device: DeviceInfo, plan: Plan) -> dict[str, Any]:
         "outputs": [_value(value) for value in plan.outputs],
         "launches": [_launch(launch) for launch in plan.launches],
         "totals": totals(plan),
+        **({"host": _tail(tail, plan)} if tail else {}),
+    }
+
+
+def _tail(tail: Tail, plan: Plan) -> dict[str, Any]:
+    return {
+        "node": tail.node, "reason": tail.reason, "crossing_bytes": crossing_bytes(tail, plan),
+        "nodes": [{"name": n.name, "op_type": n.op_type, "inputs": n.inputs, "outputs": n.outputs}
+                  for n in tail.graph.nodes],
+        "outputs": [_value(value) for value in tail.outputs],
     }
 
 

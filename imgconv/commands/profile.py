@@ -8,12 +8,13 @@ from pathlib import Path
 
 from imgconv.arrays import Array, Shapes
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument
-from imgconv.commands.arguments import check_sizes, positive
+from imgconv.commands.arguments import add_strict_argument, check_sizes, positive
 from imgconv.commands.inputs import read_given
 from imgconv.files.disk import check_folder, written_whole
 from imgconv.model import load
 from imgconv.preprocess import read_picture
 from imgconv.reports import terminal
+from imgconv.reports.host_profile import HostProfile
 from imgconv.reports.profile import LaunchProfile, Profile, headline, measure, percent
 from imgconv.reports.profile_page import page
 from imgconv.reports.table import Column, print_table
@@ -36,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `imgconv profile`."""
     add_model_arguments(parser)
     add_precision_argument(parser)
+    add_strict_argument(parser)
     parser.add_argument("picture", metavar="PICTURE", nargs="?", help="any picture that Pillow reads")
     parser.add_argument(
         "--repeat", type=positive, default=REPEAT, metavar="N", help="timed runs (default: %(default)s)"
@@ -53,7 +55,7 @@ def execute(options: argparse.Namespace) -> None:
         arrays, shapes = read_inputs(options)
         model = load(
             options.model, options.device, options.float16, options.native_explog, shapes, options.max_image, progress,
-            options.precision,
+            options.precision, strict=options.strict,
         )
         inputs = {**drawn_inputs(model.graph)[0], **arrays}
         profile = measure(Path(options.model).name, model, inputs, options.repeat, progress)
@@ -106,6 +108,24 @@ def print_profile(profile: Profile, everything: bool = False) -> None:
     console.print()
     for line in totals_as_text(profile):
         console.print(line)
+    if profile.host:
+        print_host(profile.host)
+
+
+def print_host(host: HostProfile) -> None:
+    """Prints what the host computes: the nodes that take longest, all of them together, and the bytes that cross."""
+    console = terminal.console()
+    longest = sorted(host.shown, key=lambda each: each.start - each.end)[:SLOWEST]
+    console.print()
+    print_table(console, HOST, [
+        (f"{e.op_type} {e.node}", f"{(e.end - e.start) * 1e3:.3f}", f"{e.bytes / 1e3:.1f}") for e in longest
+    ])
+    listed = ", ".join(f"{name} {count / 1e3:.1f}" for name, count in host.crossing.items())
+    crossing = sum(host.crossing.values())
+    console.print(
+        f"{len(host.shown)} nodes on the host take {host.seconds * 1e3:.3f} ms; {crossing / 1e3:.1f} kB come from the "
+        f"device" + (f": {listed}" if listed else "")
+    )
 
 
 SLOWEST = 10
@@ -119,6 +139,7 @@ SUMS = (
     Column("work", text=True), Column("launches", 1), Column("ms"), Column("share"), Column("M multiply-adds", 2),
     Column("MB", 3),
 )
+HOST = (Column("on the host", text=True), Column("ms"), Column("kB", 1))
 
 
 def _cells(number: int, each: LaunchProfile) -> tuple[str, ...]:

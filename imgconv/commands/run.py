@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument, count
-from imgconv.commands.arguments import number, shown
+from imgconv.commands.arguments import add_strict_argument, number, shown
 from imgconv.commands.flow import Flow
 from imgconv.commands.inputs import read_given
 from imgconv.commands.journal import Journal
@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `imgconv run`."""
     add_model_arguments(parser)
     add_precision_argument(parser)
+    add_strict_argument(parser)
     parser.add_argument("pictures", metavar="PICTURE", nargs="*", help="a picture, folder, pattern, video, camera or -")
     add_picture_arguments(parser)
     parser.add_argument(

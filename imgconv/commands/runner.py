@@ -118,7 +118,7 @@ class Runner:
             shapes = {**shapes, given.target.name: given.target.shape(size, given.preparation.channels)}
         model = Model(open_source(options.model, Settings(
             options.device, options.float16, options.native_explog, shapes, options.max_image, progress,
-            options.precision,
+            options.precision, strict=options.strict,
         )))
         outputs = {name: (value.dtype, value.shape) for name, value in model.outputs.items()}
         own = given.target.picture_size(size) if given.target and size else (0, 0)

@@ -17,6 +17,7 @@ from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config
 from imgconv.kernels.layout import StorageDtype, Texture
 from imgconv.model import Model
+from imgconv.reports.host_profile import HostProfile, measure_host
 from imgconv.reports.peaks import Peaks, measure_peaks
 from imgconv.running.measuring import Span, Timeline
 from imgconv.running.programs import Progress
@@ -102,6 +103,7 @@ class Profile:
     """Timed runs of a plan. wall: Model.run from arrays to arrays, on a queue that records no times.
 
     peaks, lower_peaks: the higher and the lower of two measurements, one before the runs and one after them.
+    host: what the host computes; None if the device makes all outputs.
     """
 
     model: str
@@ -112,6 +114,7 @@ class Profile:
     runs: tuple[Timeline, ...]
     wall: Timing
     lower_peaks: Peaks | None = None
+    host: HostProfile | None = None
 
     @cached_property
     def launches(self) -> tuple[LaunchProfile, ...]:
@@ -235,6 +238,7 @@ class Profile:
             ],
             "uploads": _transfers(self.shown.uploads, plan.input_buffers),
             "downloads": _transfers(self.shown.downloads, plan.output_buffers),
+            **({"host": self.host.to_json()} if self.host else {}),
         }
 
     def _totals(self) -> dict[str, Any]:
@@ -289,8 +293,9 @@ def measure(
     runs = tuple(after_warm_up(lambda: session.timeline(arrays), repeat))
     say(0, 0, "measuring the device")
     both = before, measure_peaks(context, dtype)
+    host = measure_host(model.graph.tail, model.plan, session, arrays, repeat)
     return Profile(
-        name, model.device, model.config, model.plan, Peaks.of(max, both), runs, wall, Peaks.of(min, both)
+        name, model.device, model.config, model.plan, Peaks.of(max, both), runs, wall, Peaks.of(min, both), host
     )
 
 

@@ -13,7 +13,7 @@ from imgconv.reports.profile import LaunchProfile, Profile
 from imgconv.running.measuring import Span
 
 DEVICE = 1
-LAUNCHES, TRANSFERS = 1, 2
+LAUNCHES, TRANSFERS, HOST = 1, 2, 3
 
 
 def trace(profile: Profile) -> dict[str, Any]:
@@ -29,6 +29,14 @@ def trace(profile: Profile) -> dict[str, Any]:
         events += [
             _complete(f"{kind} {name}", kind, TRANSFERS, span, {"bytes": buffers[name].bytes})
             for name, span in spans.items()
+        ]
+    if profile.host:
+        # The host begins once the downloads are over.
+        events.append(_name("thread_name", HOST, "host"))
+        start = profile.shown.end
+        events += [
+            _complete(each.node, each.op_type, HOST, (start + each.start, start + each.end), {"bytes": each.bytes})
+            for each in profile.host.shown
         ]
     return {
         "traceEvents": [*events, *_counters(profile)], "displayTimeUnit": "ms",

@@ -1,0 +1,52 @@
+"""Times what the host computes at the end of a model that depends on data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from imgconv.arrays import Arrays
+from imgconv.compiling.plan import Plan
+from imgconv.graph.nodes import Tail
+from imgconv.host import Timing
+from imgconv.running.host_tail import HostTail, crossing_bytes
+from imgconv.running.session import Session
+
+
+@dataclass(frozen=True)
+class HostProfile:
+    """The host's part of a frame. shown: the nodes in the run of median length; crossing: bytes from the device."""
+
+    shown: tuple[Timing, ...]
+    crossing: Mapping[str, int]
+
+    @property
+    def seconds(self) -> float:
+        """From the start of the first node to the end of the last."""
+        return self.shown[-1].end if self.shown else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return {
+            "seconds": self.seconds, "crossing_bytes": dict(self.crossing),
+            "nodes": [
+                {"name": e.node, "op_type": e.op_type, "start": e.start, "end": e.end, "bytes": e.bytes}
+                for e in self.shown
+            ],
+        }
+
+
+def measure_host(tail: Tail | None, plan: Plan, session: Session, inputs: Arrays, repeat: int) -> HostProfile | None:
+    """Runs the tail `repeat` times on what the device makes of the inputs; None if there is no tail."""
+    host = HostTail.of(tail, plan.inputs, [value.name for value in plan.outputs])
+    if tail is None or host is None:
+        return None
+    made, direct = session.run(inputs), host.inputs_of(inputs)
+    runs: list[tuple[Timing, ...]] = []
+    for _ in range(repeat):
+        timings: list[Timing] = []
+        host.finish(made, direct, timings=timings)
+        runs.append(tuple(timings))
+    ordered = sorted(runs, key=lambda run: run[-1].end if run else 0.0)
+    return HostProfile(ordered[(len(ordered) - 1) // 2], crossing_bytes(tail, plan))
