@@ -70,7 +70,7 @@ class ModelError(Error):
 class UnsupportedError(ModelError):
     """The model is fine, but uses something that imgconv does not do.
 
-    Example: NonZero of an input, whose output's shape depends on data; ``node`` is the name of that node.
+    Example: StringNormalizer, which works on text; ``node`` is the name of that node.
     """
 
 

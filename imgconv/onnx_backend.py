@@ -62,7 +62,7 @@ class Backend(onnx.backend.base.Backend):
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
-        """Whether imgconv runs the model, as far as known without inputs: False for NonZero of an input.
+        """Whether imgconv runs the model, as far as known without inputs: False for StringNormalizer.
 
         Raises DeviceError for a device that is not there.
         """
