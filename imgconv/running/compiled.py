@@ -173,7 +173,7 @@ class Source:
 
             graph = import_onnx(graph, inner, contents)
         if self.strict and graph.tail:
-            raise strict_error(graph.tail)
+            raise strict_error(graph.tail, os.fspath(self.model) if isinstance(self.model, (str, os.PathLike)) else "")
         prepared = prepare_for(self.info, graph, self.config, self.tuning, self.packings)
         config = self._with_precision(prepared)
         if stage:
