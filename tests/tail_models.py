@@ -80,6 +80,16 @@ def if_on_data() -> Case:
     return model, {"x": PICTURE}
 
 
+def if_of_one_shape() -> Case:
+    """Two branches of one shape: the device computes both, and nothing is left to the host."""
+    nodes = [
+        *BACKBONE, node("ReduceMean", "features", "mean", keepdims=0), node("Greater", "mean limit", "bright"),
+        node("If", "bright", "y", then_branch=body([node("Mul", "features limit", "scaled")], {}, "scaled"),
+             else_branch=body([node("Neg", "features", "negative")], {}, "negative")),
+    ]
+    return make_model(nodes, {"x": PICTURE}, ["y"], 13, {"w": FILTERS, "limit": numpy.float32(0.5)}), {"x": PICTURE}
+
+
 def loop_on_data() -> Case:
     """Halves a value until it is small: the number of rounds depends on data. The halves are stacked."""
     inner = body([

@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.host.registry import Call, host
+from imgconv.host.registry import Call, composed, host
 
 
 @host("MatMul")
@@ -44,7 +44,7 @@ def conv(call: Call, x: Array, w: Array, bias: Array | None = None) -> Any:
     call.allow(seen.shape, x.dtype)
     # (n, c, sizes, window) -> (n, group, c/group * window, sizes)
     moved = numpy.moveaxis(seen, range(2, 2 + rank), range(x.ndim, x.ndim + rank))
-    columns = moved.reshape(len(x), groups, -1, int(numpy.prod(sizes)))
+    columns = moved.reshape(len(x), groups, w[0].size, int(numpy.prod(sizes)))
     made = numpy.matmul(w.reshape(groups, len(w) // groups, -1), columns).reshape(len(x), len(w), *sizes)
     return made if bias is None else made + bias.reshape(-1, *[1] * rank)
 
@@ -57,3 +57,75 @@ def _pads(call: Call, sizes: Any, reach: list[int], strides: tuple[int, ...]) ->
         return [(given[a], given[rank + a]) for a in range(rank)]
     totals = [max((-(-n // s) - 1) * s + r - n, 0) for n, r, s in zip(sizes, reach, strides)]
     return [(t - t // 2, t // 2) if mode == "SAME_LOWER" else (t // 2, t - t // 2) for t in totals]
+
+
+@host("ConvTranspose")
+def conv_transpose(call: Call, x: Array, w: Array, bias: Array | None = None) -> Any:
+    """A transposed convolution: each tap of the window adds the product with its weights to the positions it meets."""
+    rank, groups = x.ndim - 2, call.attribute("group", 1)
+    if call.attribute("auto_pad", "NOTSET") != "NOTSET" or call.attribute("output_shape"):
+        return composed(call, x, w, bias)
+    strides, spread = (tuple(call.attribute(name, [1] * rank)) for name in ("strides", "dilations"))
+    pads, more = call.attribute("pads", [0] * 2 * rank), call.attribute("output_padding", [0] * rank)
+    sizes = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(x.shape[2:], strides, w.shape[2:], spread)]
+    whole = numpy.zeros((len(x), groups * w.shape[1], *(n + m for n, m in zip(sizes, more))), x.dtype)
+    call.allow(whole.shape, x.dtype)
+    parts = x.reshape(len(x), groups, x.shape[1] // groups, int(numpy.prod(x.shape[2:])))
+    weights = w.reshape(groups, w.shape[0] // groups, w.shape[1], -1)
+    for number, tap in enumerate(numpy.ndindex(*w.shape[2:])):
+        made = numpy.matmul(weights[..., number].swapaxes(1, 2), parts).reshape(*whole.shape[:2], *x.shape[2:])
+        at = tuple(slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in zip(tap, spread, x.shape[2:], strides))
+        place = (slice(None), slice(None), *at)
+        whole[place] += made
+    crop = (slice(pads[a], whole.shape[2 + a] - pads[rank + a]) for a in range(rank))
+    kept = (slice(None), slice(None), *crop)
+    made = whole[kept]
+    return made if bias is None else made + bias.reshape(-1, *[1] * rank)
+
+
+@host("RoiAlign")
+def roi_align(call: Call, x: Array, rois: Array, batch: Array) -> Any:
+    """The mean of samples in each bin of each region: He et al., arXiv:1703.06870.
+
+    The samples of a bin are a grid, so the mean is a product of weights of rows and weights of columns.
+    """
+    if call.attribute("mode", "avg") != "avg":
+        return composed(call, x, rois, batch)
+    default = "half_pixel" if call.version >= 16 else "output_half_pixel"
+    half = call.attribute("coordinate_transformation_mode", default) == "half_pixel"
+    corners = rois * rois.dtype.type(call.attribute("spatial_scale", 1.0)) - rois.dtype.type(0.5 if half else 0)
+    ratio = call.attribute("sampling_ratio", 0)
+    bins = call.attribute("output_height", 1), call.attribute("output_width", 1)
+    call.allow((len(rois), x.shape[1], *bins), x.dtype)
+    made = numpy.empty((len(rois), x.shape[1], *bins), x.dtype)
+    for number, (left, top, right, bottom) in enumerate(corners):
+        rows, first_row = _weights(top, bottom, bins[0], x.shape[2], half, ratio)
+        columns, first = _weights(left, right, bins[1], x.shape[3], half, ratio)
+        image = x[batch[number], :, first_row : first_row + rows.shape[1], first : first + columns.shape[1]]
+        made[number] = numpy.matmul(numpy.matmul(rows, image), columns.T)
+    return made
+
+
+def _weights(low: Any, high: Any, bins: int, size: int, half: bool, ratio: int) -> tuple[Array, int]:
+    """The weight of each element of an axis in each bin, from the first element on that any bin reads, and its number.
+
+    A sample more than one element outside of the axis counts as zero.
+    """
+    one = numpy.float32(1)
+    length = high - low if half else numpy.maximum(high - low, one)
+    count = ratio or int(numpy.ceil(length / bins))
+    if count <= 0:
+        return numpy.zeros((bins, 1), numpy.float32), 0
+    step = length / numpy.float32(bins)
+    position = low + numpy.arange(bins, dtype=numpy.float32)[:, None] * step
+    position = position + (numpy.arange(count, dtype=numpy.float32) + numpy.float32(0.5)) * step / numpy.float32(count)
+    inside = (position >= -1) & (position <= size)
+    held = numpy.clip(position, 0, size - 1)
+    floor = numpy.minimum(held.astype(numpy.int64), max(size - 2, 0))
+    first, last = int(floor.min()), min(int(floor.max()) + 1, size - 1)
+    weights = numpy.zeros((bins, last - first + 2), numpy.float32)
+    part = (held - floor).astype(numpy.float32)
+    row = numpy.broadcast_to(numpy.arange(bins)[:, None], floor.shape)
+    numpy.add.at(weights, (row, floor - first), numpy.where(inside, one - part, 0) / numpy.float32(count))
+    numpy.add.at(weights, (row, floor - first + 1), numpy.where(inside, part, 0) / numpy.float32(count))
+    return weights[:, : last - first + 1], first

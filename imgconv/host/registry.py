@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, TypeVar
 
@@ -98,16 +99,17 @@ def find(op_type: str, domain: str = "") -> Function:
     found = _FUNCTIONS.get((domain, op_type))
     if found is not None:
         return found
-    registered = ops.find(op_type, domain)
-    if registered is None:
+    if ops.find(op_type, domain) is None:
         raise ModelError(f"the host has no function for {ops.qualified(domain, op_type)}")
-    composed = registered.function
+    return partial(composed, domain=domain)
 
-    def compute(call: Call, *inputs: Any) -> Any:
-        known = tuple(None if x is None else Tensor.constant(x) for x in inputs)
-        made = composed(
-            ops.Call(call.node, op_type, call.version, known, call.attributes, ("wanted",) * call.outputs)
-        )
-        return made.numpy() if isinstance(made, Tensor) else tuple(tensor.numpy() for tensor in made)
 
-    return compute
+def composed(call: Call, *inputs: Any, domain: str = "") -> Any:
+    """The outputs of a node as the import computes those of constants. Raises ModelError."""
+    registered = ops.find(call.op_type, domain)
+    assert registered is not None
+    known = tuple(None if x is None else Tensor.constant(x) for x in inputs)
+    made = registered.function(
+        ops.Call(call.node, call.op_type, call.version, known, call.attributes, ("wanted",) * call.outputs)
+    )
+    return made.numpy() if isinstance(made, Tensor) else tuple(tensor.numpy() for tensor in made)

@@ -31,7 +31,10 @@ def sequence_length(call: Call, sequence: list[Array]) -> Any:
 @host("SequenceAt")
 def sequence_at(call: Call, sequence: list[Array], position: Array) -> Any:
     """The element at a position, which counts from the end if it is negative."""
-    return sequence[int(position.item())]
+    at = int(position.item())
+    if not -len(sequence) <= at < len(sequence):
+        raise call.wrong(f"position {at} in a sequence of {len(sequence)}")
+    return sequence[at]
 
 
 @host("SequenceInsert")

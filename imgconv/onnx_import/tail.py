@@ -29,9 +29,9 @@ MOVES = frozenset((
     "Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile",
     "Transpose", "Unsqueeze", "ConstantOfShape",
 ))
-# Layers of networks: no model begins to depend on data at one of them.
-LAYERS = frozenset(("Conv", "Gemm", "MatMul", "Softmax", "LogSoftmax"))
-NEVER_FIRST = LAYERS | {"Squeeze"}  # engines read its empty axes in two ways
+# No model begins to depend on data at one of these.
+LAYERS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
+NEVER_FIRST = LAYERS | {"Softmax", "LogSoftmax", "Squeeze"}  # engines read empty axes of Squeeze in two ways
 
 
 @dataclass(frozen=True)
@@ -162,6 +162,8 @@ def _may_start(node: onnx.NodeProto) -> bool:
     """Whether the host may compute a node that the device does not, and that reads nothing of the host's."""
     if domain_of(node) or node.op_type not in host.supported() or node.op_type in NEVER_FIRST:
         return False
+    if node.op_type == "Loop" and not any(node.input[:2]):
+        return False  # it never ends
     return bool(node.input) and all(a.name not in TYPE_ATTRIBUTES or _is_known_type(a.i) for a in node.attribute)
 
 

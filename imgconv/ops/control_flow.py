@@ -1,4 +1,4 @@
-"""If, Loop and Scan. Conditions and trip counts are known when the model is loaded, so loops are unrolled."""
+"""If, Loop and Scan. Trip counts are known when the model is loaded, so loops are unrolled."""
 
 from __future__ import annotations
 
@@ -7,17 +7,36 @@ from itertools import count
 
 import numpy
 
+from imgconv.errors import ContentError, UnsupportedError
 from imgconv.ops.registry import Body, Call, operator
-from imgconv.tensor import Tensor, concatenate
+from imgconv.tensor import Tensor, concatenate, where
 
 
 @operator("If")
 def if_(call: Call) -> list[Tensor]:
-    """The outputs of the branch that the condition selects; it is known at load, and the other branch is not read."""
-    condition = call.required_constant(0, "the condition")
-    if condition.size != 1:
-        raise call.wrong(f"a condition of {condition.size} elements")
-    branch: Body = call.attribute("then_branch" if condition.item() else "else_branch", None)
+    """The outputs of the branch that the condition selects.
+
+    A condition that is known at load selects one, and the other branch is not read. If it depends on data, both are
+    computed, which they can be if their outputs have the same shapes and types; else the host computes the node.
+    """
+    choice = call.input(0)
+    if choice.size != 1:
+        raise call.wrong(f"a condition of {choice.size} elements")
+    try:
+        condition = call.known(choice, "the condition")
+    except ContentError:
+        raise
+    except UnsupportedError as error:
+        then, other = _branch(call, "then_branch"), _branch(call, "else_branch")
+        if [(t.shape, t.dtype) for t in then] != [(t.shape, t.dtype) for t in other]:
+            raise error
+        return [where(choice.reshape(), a, b) for a, b in zip(then, other, strict=True)]
+    return _branch(call, "then_branch" if condition.item() else "else_branch")
+
+
+def _branch(call: Call, name: str) -> list[Tensor]:
+    """The outputs of a branch."""
+    branch: Body = call.attribute(name, None)
     made = branch()
     if len(made) != len(call.outputs):
         raise call.wrong(f"a branch gives {len(made)} outputs for {len(call.outputs)}")

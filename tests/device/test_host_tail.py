@@ -17,7 +17,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.errors import InputError, UnsupportedError
 from imgconv.onnx_import import import_onnx
 from tests.support import assert_close, run_model, run_oracle
-from tests.tail_models import CASES, PICTURE, Case
+from tests.tail_models import CASES, PICTURE, Case, if_of_one_shape
 
 TOLERANCE = 1e-5  # one small convolution in float, of values up to 10
 
@@ -97,6 +97,19 @@ def test_a_static_shape_stays_on_the_device() -> None:
         "NonZero", "Transpose", "GatherND", "ReduceMax", "Size"
     ]
     assert str(graph).endswith("output count: int64 [-1]") or "on the host, because of node 'places'" in str(graph)
+
+
+def test_branches_of_one_shape_stay_on_the_device(device: DeviceInfo) -> None:
+    model, inputs = if_of_one_shape()
+    loaded = imgconv.load(model, device, strict=True)
+    for scale in (0.1, 1.0):
+        given = {"x": inputs["x"] * numpy.float32(scale)}
+        assert_close(loaded.run(given), run_oracle(model, given), TOLERANCE)
+
+
+def test_layers_on_the_host_are_said() -> None:
+    with pytest.warns(RuntimeWarning, match="2 convolutions and products run on the host, behind node 'places'"):
+        import_onnx(CASES["two_stage"]()[0])
 
 
 def test_strict(device: DeviceInfo) -> None:

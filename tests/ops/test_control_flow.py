@@ -234,7 +234,7 @@ REFUSED = [
     ("""agraph (float[2] x) => (float[2] y) <int64 n = {2}> {
         [loop] y = Loop (n, , x) <body = b (int64 i, bool c, float[2] p) => (bool c, float[2] q) {
             [inner] s = SequenceConstruct(p)  q = SequenceAt(s, n) }>
-     }""", {"x": X[0, :2]}, UnsupportedError, "loop/inner", r"SequenceConstruct \(1 node: loop/inner\)"),
+     }""", {"x": X[0, :2]}, ModelError, "loop/SequenceAt_1", "position 2 in a sequence of 1"),
     ("""agraph (float[2] x) => (float[2] y) <bool c = {1}> {
         [chosen] y = If (c) <then_branch = a () => (float[2] p) { [add] p = Add(x, nothing) },
                     else_branch = b () => (float[2] q) { q = Abs(x) }>

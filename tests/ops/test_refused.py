@@ -32,7 +32,6 @@ REFUSED = [
     (Case("Cast", 19, (IMAGE,), {"to": 17}), "float8e4m3fn"),
     (Case("TopK", 11, (IMAGE, ints(1).array), {}, outputs=2), "k must be constant"),
     (Case("Compress", 11, (IMAGE, numpy.array([True])), {}), "condition must be constant"),
-    (Case("RoiAlign", 16, (IMAGE, (1, 4), ints(0)), {}), "sampling_ratio"),
     (Case("Det", 11, ((5, 5),), {}), "5 rows"),
     (Case("Shrink", 9, (numpy.arange(3),), {}), "Cast them to float"),
     (Case("MatMul", 13, (numpy.ones((2, 2), "i4"), numpy.ones((2, 2), "i4")), {}), "Cast them to float"),
