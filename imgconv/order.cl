@@ -19,6 +19,9 @@
 #ifndef ITEMS
 #define ITEMS 64                        // work items of a group
 #endif
+#ifndef STAGES
+#define STAGES 3                        // of the network that sorts 2**n = 4 * BLOCK_QUADS pairs: n * (n + 1) / 2
+#endif
 #ifndef ROW_PARAMETERS
 #define ROW_PARAMETERS , read_only image2d_t input  // ", declaration" for each image that rows are read from
 #endif
@@ -67,11 +70,12 @@ inline bool is_before(uint2 pair, uint2 other) { return pair.x < other.x || (pai
     }                                                        \
   }
 
-// Finds, digit by digit from `top`, the number with `rank` smaller ones among those of the pairs for which `of_them` holds:
+// Finds, digit by digit, the number of `count` digits with `rank` smaller ones among those of the pairs for which `of_them` holds:
 // counts the digits of those that agree with `found` in the bits known so far, and adds the next digit to `found`. The
 // search for the digit has no early end: Mesa 22's llvmpipe ends such a loop of a single work item too soon.
-#define FIND_DIGITS(number, top, of_them)                                                     \
-  for (int shift = (top), known = 0; shift >= 0; known |= DIGITS - 1 << shift, shift -= 8) {  \
+#define FIND_DIGITS(number, count, of_them)                                                   \
+  for (int place = 0; place < (count); place++) {                                             \
+    const uint shift = 8 * ((count) - 1 - place), known = place > 0 ? LAST << shift << 8 : 0; \
     for (int digit = item; digit < DIGITS; digit += ITEMS) digits[digit] = 0;                 \
     WAIT                                                                                      \
     EACH_PAIR({                                                                               \
@@ -89,17 +93,17 @@ inline bool is_before(uint2 pair, uint2 other) { return pair.x < other.x || (pai
     WAIT                                                                                      \
   }
 
-// The shift of the first of the whole digits that positions have.
-#define TOP_OF_POSITIONS (SIZE > 65536 ? 16 : SIZE > 256 ? 8 : 0)
+// The digits of a position.
+#define POSITION_DIGITS (1 + (SIZE > 256) + (SIZE > 65536))
 
 // The pair that has `rank` pairs before it.
 inline uint2 pair_at(uint rank, int row, int item, __local uint *digits ROW_PARAMETERS) {
   uint found = 0;
-  FIND_DIGITS(pair.x, 24, true)
+  FIND_DIGITS(pair.x, 4, true)
   const uint key = found;
   found = 0;
   // Of pairs with this key, `rank` come before the pair. If none does, every position is at least 0.
-  if (rank > 0) FIND_DIGITS(pair.y, TOP_OF_POSITIONS, pair.x == key)
+  if (rank > 0) FIND_DIGITS(pair.y, POSITION_DIGITS, pair.x == key)
   return (uint2)(key, found);
 }
 
@@ -120,18 +124,18 @@ WORK_GROUP __kernel void NAME(OUTPUT_IMAGE output ROW_PARAMETERS EPILOGUE_PARAME
   })
   WAIT
 
-  for (int length = 2; length <= PLACES; length *= 2) {
-    for (int distance = length / 2; distance > 0; distance /= 2) {
-      for (int n = item; n < PLACES / 2; n += ITEMS) {
-        const int here = n / distance * 2 * distance + n % distance, there = here + distance;
-        const uint2 a = pairs[here], b = pairs[there];
-        if (is_before(b, a) == ((here & length) == 0)) {
-          pairs[here] = b;
-          pairs[there] = a;
-        }
+  for (int stage = 0, length = 2, distance = 1; stage < STAGES; stage++) {
+    for (int n = item; n < PLACES / 2; n += ITEMS) {
+      const int here = n / distance * 2 * distance + n % distance, there = here + distance;
+      const uint2 a = pairs[here], b = pairs[there];
+      if (is_before(b, a) == ((here & length) == 0)) {
+        pairs[here] = b;
+        pairs[there] = a;
       }
-      WAIT
     }
+    length = distance > 1 ? length : 2 * length;
+    distance = distance > 1 ? distance / 2 : length / 2;
+    WAIT
   }
 
   for (int n = item; n < BLOCK_QUADS; n += ITEMS) {

@@ -59,7 +59,9 @@
 #define NEXT_STATES(after, step, batch, direction, quad) (after)[0] = tanh(sums[quad])
 #endif
 
+// The sums of all gates, and those that multiply the first state.
 #define SUM_QUADS (GATES * OUTPUT_QUADS)
+#define FIRST_SUMS (SUM_QUADS - INNER * OUTPUT_QUADS)
 #if ITEMS > 1
 #define WAIT barrier(CLK_LOCAL_MEM_FENCE);
 #else
@@ -72,29 +74,27 @@
 #define ROW(k) READ_WEIGHTS(column, first_row + (k))
 #endif
 
-// The sums `begin` to `end` of a state times the weights.
+// A block of the sums before `end`, from `first` on: of a state times the weights.
 inline void multiply(
-    __local float4 *sums, __local const float4 *state, WEIGHTS_IMAGE weights, int direction, int item, int begin, int end) {
+    __local float4 *sums, __local const float4 *state, WEIGHTS_IMAGE weights, int direction, int first, int end) {
   const INDEX first_row = direction * WEIGHT_ROWS;
-  for (int first = begin + item * BLOCK_QUADS; first < end; first += ITEMS * BLOCK_QUADS) {
-    float4 sum[BLOCK_QUADS];
+  float4 sum[BLOCK_QUADS];
 #pragma unroll
-    for (int o = 0; o < BLOCK_QUADS; o++) sum[o] = (float4)(0.0f);
-    for (int k = 0; k < OUTPUT_QUADS; k++) {
-      const float4 left = state[k];
+  for (int o = 0; o < BLOCK_QUADS; o++) sum[o] = (float4)(0.0f);
+  for (int k = 0; k < OUTPUT_QUADS; k++) {
+    const float4 left = state[k];
 #pragma unroll
-      for (int o = 0; o < BLOCK_QUADS; o++) {
-        const INDEX column = BLOCK_QUADS > 1 ? min(first + o, end - 1) : first;
-        sum[o] = mad((float4)(left.x), ROW(4 * k), sum[o]);
-        sum[o] = mad((float4)(left.y), ROW(4 * k + 1), sum[o]);
-        sum[o] = mad((float4)(left.z), ROW(4 * k + 2), sum[o]);
-        sum[o] = mad((float4)(left.w), ROW(4 * k + 3), sum[o]);
-      }
+    for (int o = 0; o < BLOCK_QUADS; o++) {
+      const INDEX column = BLOCK_QUADS > 1 ? min(first + o, end - 1) : first;
+      sum[o] = mad((float4)(left.x), ROW(4 * k), sum[o]);
+      sum[o] = mad((float4)(left.y), ROW(4 * k + 1), sum[o]);
+      sum[o] = mad((float4)(left.z), ROW(4 * k + 2), sum[o]);
+      sum[o] = mad((float4)(left.w), ROW(4 * k + 3), sum[o]);
     }
-#pragma unroll
-    for (int o = 0; o < BLOCK_QUADS; o++)
-      if (first + o < end) sums[first + o] = sum[o];
   }
+#pragma unroll
+  for (int o = 0; o < BLOCK_QUADS; o++)
+    if (first + o < end) sums[first + o] = sum[o];
 }
 
 // Lanes past the last element of a state stay zero: the weights have no rows for them.
@@ -118,7 +118,8 @@ WORK_GROUP __kernel void NAME(OUTPUT_IMAGE output, WEIGHTS_IMAGE weights STEP_PA
   WAIT
   for (int number = 0; number < STEPS; number++) {
     const int step = REVERSED(direction) ? STEPS - 1 - number : number;
-    multiply(sums, states, weights, direction, item, 0, SUM_QUADS - INNER * OUTPUT_QUADS);
+    for (int quad = item * BLOCK_QUADS; quad < FIRST_SUMS; quad += ITEMS * BLOCK_QUADS)
+      multiply(sums, states, weights, direction, quad, FIRST_SUMS);
     WAIT
 #if INNER
     for (int quad = item; quad < OUTPUT_QUADS; quad += ITEMS) {
@@ -127,7 +128,8 @@ WORK_GROUP __kernel void NAME(OUTPUT_IMAGE output, WEIGHTS_IMAGE weights STEP_PA
       inner[quad] = kept(after[0], quad);
     }
     WAIT
-    multiply(sums, inner, weights, direction, item, SUM_QUADS - OUTPUT_QUADS, SUM_QUADS);
+    for (int quad = item * BLOCK_QUADS; quad < OUTPUT_QUADS; quad += ITEMS * BLOCK_QUADS)
+      multiply(sums, inner, weights, direction, FIRST_SUMS + quad, SUM_QUADS);
     WAIT
 #endif
     for (int quad = item; quad < OUTPUT_QUADS; quad += ITEMS) {

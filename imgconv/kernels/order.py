@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import ceil, log2, prod
+from math import ceil, prod
 
 from imgconv.graph.index import Index, Variable, unflatten, variable, variable_index
 from imgconv.graph.nodes import Graph, Node, Operand, Order
@@ -39,6 +39,12 @@ class Problem:
         return min(MOST_QUADS, 1 << (ceil(self.count / LANES) - 1).bit_length())
 
     @property
+    def stages(self) -> int:
+        """The stages of the network that sorts a group's pairs."""
+        places = (LANES * self.block_quads).bit_length() - 1
+        return places * (places + 1) // 2
+
+    @property
     def groups(self) -> int:
         """The work groups of a row."""
         return ceil(self.count / (LANES * self.block_quads))
@@ -64,7 +70,7 @@ def candidates(problem: Problem, target: Target) -> list[Specialisation]:
 def cost(problem: Problem, chosen: Specialisation, target: Target) -> float:
     """The predicted time in elements that a work item reads, with 8 for each time that a group waits."""
     places, items = LANES * problem.block_quads, chosen.order_items
-    reads, stages = DIGITS * problem.size, log2(places) * (log2(places) + 1) / 2
+    reads, stages = DIGITS * problem.size, problem.stages
     waits = 0 if items == 1 else 3 * DIGITS + stages
     each = ceil(reads / items) + ceil(256 * DIGITS / items) + 256 * DIGITS + stages * ceil(places / 2 / items)
     return (each + 8 * waits) * ceil(problem.rows * problem.groups / target.compute_units)
@@ -99,6 +105,7 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     constants: dict[str, str | int] = {
         "INDEX": "short" if largest <= SHORT_LIMIT else "int", "SIZE": problem.size,
         "LARGEST": int(node.operation.largest), "ITEMS": chosen.order_items, "BLOCK_QUADS": problem.block_quads,
+        "STAGES": problem.stages,
         "ROW_PARAMETERS": "".join(f", {a.declaration}" for a in rows.arguments),
         "ROW_ARGUMENTS": "".join(f", {a.name}" for a in rows.arguments), "READ_ROW(row, quad)": call,
         "OUTPUT_IMAGE": image_type(output.storage, True),
