@@ -20,7 +20,7 @@ except ModuleNotFoundError as error:
     raise MissingPackageError("onnx", "onnx", "reading an ONNX file") from error
 
 from imgconv.graph.nodes import Graph
-from imgconv.limits import spending
+from imgconv.limits import budget, spending
 from imgconv.onnx_import.file import opset_of, opsets_of, prepared, read_file
 from imgconv.onnx_import.inputs import declaration, read_inputs, real_inputs, size_clash, with_content
 from imgconv.onnx_import.schema import domain_of
@@ -117,6 +117,7 @@ class _Importer:
         inputs = [t for t in inputs if t.name not in self.contents]
         self.scope.define_all(self.scope.initializers(self.graph, self.scope.needed), "")
         splitter = Splitter(self.scope, inputs)
+        budget().count_nodes(len(steps))
         for step in steps:
             splitter.add(step)
         outputs, tail = splitter.tail(self.graph.output)

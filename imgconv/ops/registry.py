@@ -10,7 +10,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.errors import ConfigError, ContentError, ModelError, UnsupportedError
-from imgconv.limits import MADE_ELEMENTS
+from imgconv.limits import MADE_ELEMENTS, PassedError
 from imgconv.tensor import Tensor
 
 T = TypeVar("T", bound=str)
@@ -116,9 +116,9 @@ class Call:
         return None if content is None else [int(n) for n in numpy.ravel(content)]
 
     def listed(self, count: int, what: str) -> int:
-        """The count, of elements that the host lists at load. Raises UnsupportedError if they are too many."""
+        """The count, of elements that the host lists at load. Raises PassedError if they are too many."""
         if count > MADE_ELEMENTS:
-            raise self.unsupported(f"{what} of {count} elements, more than {MADE_ELEMENTS}")
+            raise PassedError(f"{self.op_type}: {what} of {count} elements, more than {MADE_ELEMENTS}", node=self.node)
         return count
 
     def axis(self, value: int, rank: int) -> int:
