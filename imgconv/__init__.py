@@ -17,10 +17,14 @@ from imgconv.version import VERSION
 
 if TYPE_CHECKING:
     from imgconv import ops
+    from imgconv.limits import Limits
     from imgconv.model import Model, load
     from imgconv.onnx_export import export_onnx
 else:
-    _MODULES = {"Model": "imgconv.model", "load": "imgconv.model", "export_onnx": "imgconv.onnx_export"}
+    _MODULES = {
+        "Limits": "imgconv.limits", "Model": "imgconv.model", "load": "imgconv.model",
+        "export_onnx": "imgconv.onnx_export",
+    }
 
     def __getattr__(name: str) -> Any:
         """Imports these and `ops` at their first use, so that the command line starts at once."""
@@ -33,6 +37,7 @@ else:
 
 __version__ = VERSION
 __all__ = [
-    "BuildError", "ConfigError", "ContentError", "DeviceError", "Error", "InputError", "MissingPackageError", "Model",
-    "ModelError", "RangeError", "ResourceError", "ShapeError", "UnsupportedError", "export_onnx", "load", "ops",
+    "BuildError", "ConfigError", "ContentError", "DeviceError", "Error", "InputError", "Limits", "MissingPackageError",
+    "Model", "ModelError", "RangeError", "ResourceError", "ShapeError", "UnsupportedError", "export_onnx", "load",
+    "ops",
 ]

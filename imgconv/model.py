@@ -19,6 +19,7 @@ from imgconv.config import Config, read_config, read_device
 from imgconv.errors import ConfigError, ContentError, Error, InputError, ShapeError
 from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
+from imgconv.limits import Limits
 from imgconv.running.compiled import Compiled, SavedSource, Source, plans_to_save
 from imgconv.running.host_tail import strict_error
 from imgconv.running.stream import Stream, check_states
@@ -323,7 +324,7 @@ def load(
     model: Graph | OnnxModel, device: str | int | DeviceInfo | None = None, float16: int | bool | None = None,
     native_explog: bool | None = None, shapes: Shapes | None = None, max_image: int | None = None,
     progress: Progress | None = None, precision: str | Path | None = None, tuning: str | Path | None = None,
-    workspace: Model | None = None, strict: bool = False,
+    workspace: Model | None = None, strict: bool = False, limits: Limits | None = None, trusted: bool = True,
 ) -> Model:
     """Compiles an ONNX file, an onnx ModelProto or a Graph for a device, or loads a file of `Model.save`.
 
@@ -341,9 +342,14 @@ def load(
     this device count. workspace: a model whose device this one uses, and whose memory for activations it shares as far
     as that is large enough; the runs of the two take turns. Load the larger model first. strict: refuse a model of
     which the host would compute a part, because it depends on data; see README.
+    limits: what the model may ask for, see Limits. trusted=False: of a compiled file only the graph is taken, not its
+    kernels and programs, which could do what this process can. docs/threat_model.md says what is promised.
     Raises ConfigError, ModelError, UnsupportedError, InputError, DeviceError, ResourceError or BuildError.
     """
-    settings = Settings(device, float16, native_explog, shapes or {}, max_image, progress, precision, tuning, strict)
+    settings = Settings(
+        device, float16, native_explog, shapes or {}, max_image, progress, precision, tuning, strict,
+        limits or Limits(), trusted,
+    )
     if workspace is None:
         return Model(open_source(model, settings))
     wanted = device if device is None or isinstance(device, DeviceInfo) else select(device)
@@ -366,6 +372,8 @@ class Settings:
     precision: str | Path | None = None
     tuning: str | Path | None = None
     strict: bool = False
+    limits: Limits = Limits()
+    trusted: bool = True
 
 
 def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedSource:
@@ -386,7 +394,7 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
     database = open_beside(model) if settings.tuning is None else Database(settings.tuning)
     source = Source(
         model, settings.shapes, config, info, open_device(info), settings.progress, file, database,
-        strict=settings.strict,
+        strict=settings.strict, limits=settings.limits,
     )
     if not isinstance(model, (str, os.PathLike)):
         return source
@@ -397,13 +405,16 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
 
 def _open_saved(saved: SavedModel, path: str, settings: Settings) -> SavedSource:
     shapes = {n: s for n, s in settings.shapes.items() if n not in saved.inputs or [*_each(s)] != saved.inputs[n][1]}
-    if shapes or replace(settings, device=None, shapes={}, progress=None, strict=False) != Settings():
+    fixed = Settings(settings.device, shapes=settings.shapes, progress=settings.progress, limits=settings.limits)
+    if shapes or replace(settings, strict=False, trusted=True) != fixed:
         raise ConfigError(f"{path!r} is compiled: its settings and shapes cannot be changed any more")
     device = settings.device
     info = device if isinstance(device, DeviceInfo) else select(read_device(device))
     if settings.strict and saved.tail:
         raise strict_error(saved.tail, path)
-    return SavedSource(saved, info, open_device(info), settings.progress)
+    return SavedSource(
+        saved, info, open_device(info), settings.progress, limits=settings.limits, trusted=settings.trusted
+    )
 
 
 def _each(numbers: float | Sequence[float]) -> tuple[float, ...]:

@@ -120,7 +120,7 @@ KNOWS = {
     "kernels": {"arrays", "config", "errors", "graph"},
     "passes": {"arrays", "errors", "graph", "kernels", "limits"},
     "compiling": {"arrays", "config", "errors", "graph", "kernels", "passes"},
-    "stored": {"arrays", "compiling", "config", "errors", "files", "graph", "kernels", "version"},
+    "stored": {"arrays", "compiling", "config", "errors", "files", "graph", "kernels", "limits", "version"},
     "pictures": {"arrays", "errors", "files", "graph", "tensor"},
     "host": {"arrays", "errors", "graph", "ops", "tensor", "suppression"},
     "tasks": {"arrays", "errors", "files", "pictures", "suppression"},

@@ -80,7 +80,7 @@ class Schema:
         """The root table of a buffer. Raises ValueError or struct.error if it is no buffer of this schema."""
         if content[4:8] != self.identifier:
             raise ValueError(f"it has no identifier {self.identifier.decode()}")
-        return Table(self, self.root, content, _follow(content, 0))
+        return Table(_Reading(self, content), self.root, _follow(content, 0))
 
 
 def _fields(body: str, enums: Container[str]) -> dict[str, Field]:
@@ -142,6 +142,33 @@ class _Packing:
         return int(self.builder.EndVector())
 
 
+class _Reading:
+    """A buffer that is read. Each byte belongs to one table or vector, so that what is read is no longer than it.
+
+    A made-up buffer may refer to one table from a million places, which refers to another one from a million.
+    """
+
+    def __init__(self, schema: Schema, content: bytes) -> None:
+        self.schema, self.content, self.left = schema, content, len(content)
+        self._texts: dict[int, str] = {}
+
+    def spend(self, size: int) -> None:
+        """Raises ValueError if tables and vectors of more bytes than the buffer has were read."""
+        self.left -= size
+        if self.left < 0:
+            raise ValueError("its tables overlap")
+
+    def text(self, at: int) -> str:
+        """The string at a position; equal ones are stored once."""
+        if at not in self._texts:
+            (length,) = COUNT.unpack_from(self.content, at)
+            if at + 4 + length > len(self.content):
+                raise ValueError("a text is longer than the buffer")
+            self.spend(length)
+            self._texts[at] = self.content[at + 4 : at + 4 + length].decode()
+        return self._texts[at]
+
+
 class Table:
     """A table in a buffer: `table.field` reads a field. A damaged buffer raises ValueError or struct.error.
 
@@ -149,10 +176,14 @@ class Table:
     A vector is a tuple. A field is read once.
     """
 
-    def __init__(self, schema: Schema, name: str, content: bytes, at: int) -> None:
-        self._schema, self._fields, self._content, self._at = schema, schema.tables[name], content, at
-        self._vtable = at - INT.unpack_from(content, at)[0]
-        self._slots = (OFFSET.unpack_from(content, self._vtable)[0] - 4) // 2
+    def __init__(self, reading: _Reading, name: str, at: int) -> None:
+        reading.spend(INT.size)
+        self._reading, self._schema, self._content, self._at = reading, reading.schema, reading.content, at
+        self._fields = reading.schema.tables[name]
+        self._vtable = at - INT.unpack_from(self._content, at)[0]
+        if self._vtable < 0:
+            raise ValueError("a table of fields before the buffer")
+        self._slots = (OFFSET.unpack_from(self._content, self._vtable)[0] - 4) // 2
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -188,18 +219,14 @@ class Table:
     def _vector(self, field: Field, at: int) -> tuple[Any, ...]:
         (count,) = COUNT.unpack_from(self._content, at)
         code = SCALARS[field.scalar][0] if field.scalar else "I"
+        self._reading.spend(count * struct.calcsize("<" + code))
         numbers = struct.unpack_from(f"<{count}{code}", self._content, at + 4)
         if field.scalar:
             return numbers
         return tuple(self._child(field.type, _forward(at + 4 + 4 * n, step)) for n, step in enumerate(numbers))
 
     def _child(self, type: str, at: int) -> Any:
-        if type != "string":
-            return Table(self._schema, type, self._content, at)
-        (length,) = COUNT.unpack_from(self._content, at)
-        if at + 4 + length > len(self._content):
-            raise ValueError("a text is longer than the buffer")
-        return self._content[at + 4 : at + 4 + length].decode()
+        return Table(self._reading, type, at) if type != "string" else self._reading.text(at)
 
     def _name(self, enum: str, number: int) -> str:
         names = self._schema.enums[enum]

@@ -9,6 +9,7 @@ It holds no shapes, because every argument is read at the same position. For exa
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -327,6 +328,11 @@ def argument_numbers(expression: Expression) -> frozenset[int]:
 def operations(expression: Expression) -> tuple[str, ...]:
     """The names of the operations, innermost first, shared ones once."""
     return tuple(e.operation for e in parts(expression) if isinstance(e, Apply))
+
+
+def arity(operation: str) -> int:
+    """How many arguments a scalar function takes: arity("add") is 2."""
+    return 1 + max(int(number) for number in re.findall(r"{(\d)}", OPERATIONS[operation].opencl))
 
 
 def evaluate(expression: Expression, arguments: Sequence[Array]) -> Array | float:

@@ -16,6 +16,7 @@ from imgconv.compiling.packings import Packings, SharedPackings
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.graph.nodes import Graph, Value
+from imgconv.limits import Limits, spending
 from imgconv.running.description import read_description
 from imgconv.running.host_tail import HostTail, strict_error
 from imgconv.running.target import target_of
@@ -116,7 +117,7 @@ class Source:
     model: a Graph, a path or an onnx ModelProto; shapes and precision: as given to `load`; tuning: measurements of
     devices; picture: the preparation of a picture before the model, on the device; packings: those of the weights of
     the plans made so far; description: what the outputs mean, for the compiled file; strict: whether a model that needs
-    the host is refused.
+    the host is refused; limits: of each plan.
     """
 
     model: Union[Graph, OnnxModel]
@@ -131,6 +132,7 @@ class Source:
     packings: Packings = field(default_factory=dict)
     description: str = ""
     strict: bool = False
+    limits: Limits = Limits()
 
     @property
     def is_fixed(self) -> bool:
@@ -164,6 +166,12 @@ class Source:
         states: Mapping[str, str] | None = None,
     ) -> Compiled:
         """The model for these shapes and known contents. Constants that a lender has are not uploaded again."""
+        with spending(self.limits):
+            return self._compiled(shapes, contents, lenders, states)
+
+    def _compiled(
+        self, shapes: Shapes, contents: Arrays, lenders: Sequence[Session], states: Mapping[str, str] | None
+    ) -> Compiled:
         from imgconv.running.session import Session
 
         stage, graph = self.picture, self.model
@@ -198,13 +206,15 @@ class Source:
 
 @dataclass(frozen=True)
 class SavedSource:
-    """A compiled file as the source of a model: its own plan and binaries if they fit the device."""
+    """A compiled file as the source of a model: its own plan and binaries if they fit the device and are trusted."""
 
     saved: SavedModel
     info: DeviceInfo
     context: Context
     progress: Progress | None
     tuning: Database | None = None
+    limits: Limits = Limits()
+    trusted: bool = True
 
     @property
     def shapes(self) -> Shapes:
@@ -233,13 +243,22 @@ class SavedSource:
         self, shapes: Shapes, contents: Arrays, lenders: Sequence[Session] = (),
         states: Mapping[str, str] | None = None,
     ) -> Compiled:
-        """The saved plan for this kind of device. If there is none, or for a stream, a plan from the saved graph."""
+        """The saved plan for this kind of device. If there is none, or for a stream, a plan from the saved graph.
+
+        A file that is not trusted gets one from its graph too, with images in place of linear textures: a view that
+        reads outside of its tensor reads zeros of an image.
+        """
         from imgconv.running.session import Session
 
         saved = self.saved
-        target = limited(target_of(self.info), saved.config)
-        found = None if states else saved.plan_for(self.info.key, target)
-        plan = found.plan if found else Prepared(saved.read_graph(), saved.config, target).plan(states=states)
-        session = Session(plan, self.context, self.progress, lenders, found.binaries if found else ())
-        tail = HostTail.of(saved.tail, plan.inputs, [v.name for v in plan.outputs])
-        return Compiled(saved.read_graph, plan, saved.config, session, tail)
+        with spending(self.limits), saved.naming():
+            target = limited(target_of(self.info), saved.config)
+            found = saved.plan_for(self.info.key, target) if self.trusted and not states else None
+            if found is None:
+                target = target if self.trusted else replace(target, linear=None)
+                plan = Prepared(saved.read_graph(), saved.config, target).plan(states=states)
+            else:
+                plan = found.plan
+            session = Session(plan, self.context, self.progress, lenders, found.binaries if found else ())
+            tail = HostTail.of(saved.tail, plan.inputs, [v.name for v in plan.outputs])
+            return Compiled(saved.read_graph, plan, saved.config, session, tail)

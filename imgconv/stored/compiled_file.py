@@ -1,21 +1,24 @@
 """Compiled models in files: `Model.save` writes them, `load` reads them. model.fbs says what is in them.
 
-A file has the graph, with which any imgconv can plan anew, and plans, each for one kind of device. Kernel texts and
-programs run on the device as they are: load a file only if you trust its source. Checksums find damage, not intent.
+A file has the graph, with which any imgconv can plan anew, and plans, each for one kind of device. Its kernel texts are
+OpenCL C and its programs the driver's machine code, which run as they are: on a CPU that is code of the process. A file
+whose source you do not trust is loaded with `trusted=False`, which takes its graph only. Checksums find damage, not
+intent.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 from imgconv.compiling.plan import Plan
-from imgconv.config import Config, Precision
+from imgconv.config import Config, Precision, is_float16
 from imgconv.errors import ModelError
 from imgconv.files.container import Blob, Container, places_of, write_container
 from imgconv.files.flat import Schema, Table
@@ -33,8 +36,8 @@ from imgconv.version import VERSION
 READS, NEEDS, NEEDS_HOST = 2, 1, 2
 # What reading a made-up file may raise; a damaged one does not pass its checksums.
 REFUSED = (
-    AssertionError, AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
-    struct.error,
+    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, StopIteration, TypeError,
+    ValueError, struct.error,
 )
 T = TypeVar("T")
 
@@ -59,6 +62,14 @@ def save_model(
     path: str | os.PathLike[str], graph: Graph, config: Config, plans: Sequence[PlanFor], description: str = ""
 ) -> None:
     """Writes a compiled model, whole or not at all. description: JSON, see imgconv.tasks. Raises InputError."""
+    values, blobs = model_values(graph, config, plans, description)
+    write_container(path, schema().pack(values), blobs)
+
+
+def model_values(
+    graph: Graph, config: Config, plans: Sequence[PlanFor], description: str = ""
+) -> tuple[dict[str, Any], Sequence[bytes | memoryview]]:
+    """The values of a Model table, and the blobs that they refer to."""
     blobs = BlobWriter()
     made = [
         plan_values(each.plan, blobs, each.binaries) | {"device": each.device, "target": _target_values(each.target)}
@@ -70,7 +81,7 @@ def save_model(
         "tail": None if graph.tail is None else tail_values(graph.tail, blobs),
     }
     values["blobs"] = list(map(vars, places_of(blobs.parts)))
-    write_container(path, schema().pack(values), blobs.parts)
+    return values, blobs.parts
 
 
 @dataclass(frozen=True)
@@ -148,10 +159,17 @@ class SavedModel:
         return self.container.blob(Blob(place.offset, place.bytes, place.checksum))
 
     def _read(self, read: Callable[[], T]) -> T:
-        try:
+        with self.naming():
             return read()
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """A context that makes what a made-up file causes a ModelError with the file's name."""
+        try:
+            yield
         except ModelError as error:
-            raise error if error.file else self.container.error(error.message) from error
+            error.file = error.file or str(self.container.path)
+            raise
         except REFUSED as error:
             raise self.container.error(f"what it holds is no model ({error}): compile it again") from error
 
@@ -167,6 +185,8 @@ def _config_values(config: Config) -> dict[str, Any]:
 def _read_config(table: Any) -> Config:
     names = table.float_storage, table.float_arithmetic, table.half_runs
     precision = Precision(*map(frozenset, names))
+    if not is_float16(table.float16) or 0 < table.max_image < 8:
+        raise ValueError(f"float16 {table.float16} and images of {table.max_image} texels")
     return Config(table.float16, table.native_explog, table.max_image or None, table.device or None, precision)
 
 

@@ -6,16 +6,18 @@ refers to lower numbers only, so reading ends.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
-from imgconv.graph.expression import Apply, Argument, Expression, Literal
+from imgconv.graph.expression import OPERATIONS, Apply, Argument, Expression, Literal, arity
 from imgconv.graph.index import Atom, Division, Index, Lookup, Modulo, Variable
 from imgconv.graph.nodes import (
-    Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Operation, Order, Product, Recurrence,
-    Reduction, Value,
+    Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Operation, Order, Product, Recurrence, Reduction,
+    ReductionKind, Value,
 )
 from imgconv.graph.view import Bound, View
+from imgconv.limits import budget
 from imgconv.stored.blobs import BlobWriter, ReadBlob, read_array
 
 KINDS: dict[type, str] = {
@@ -23,6 +25,11 @@ KINDS: dict[type, str] = {
     Concatenation: "concatenation", Gather: "gather", Order: "order",
     Recurrence: "recurrence",
 }
+VARIABLE = re.compile("i[0-9]{1,3}")
+MOST_ATOMS = 10_000  # of one index
+DTYPES = (
+    "float32", "float64", "float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+)
 ATOMS: dict[type, str] = {Variable: "variable", Division: "division", Modulo: "modulo", Lookup: "lookup"}
 
 
@@ -44,7 +51,10 @@ def value_values(value: Value) -> dict[str, Any]:
 
 
 def read_value(table: Any) -> Value:
-    """The Value of a table."""
+    """The Value of a table. Raises ValueError for another type, UnsupportedError if it is too large."""
+    if table.dtype not in DTYPES or min(table.shape, default=0) < 0:
+        raise ValueError(f"{table.name!r} is {table.dtype} {list(table.shape)}")
+    budget().check_tensor(table.shape, table.dtype)
     return Value(table.name, table.shape, table.dtype)
 
 
@@ -121,7 +131,8 @@ class _Writer:
 
 
 def read_graph(table: Any, blob: ReadBlob) -> Graph:
-    """The Graph of a table. Raises ValueError for what no graph has."""
+    """The Graph of a table. Raises ValueError for what no graph has, UnsupportedError for what passes the limits."""
+    budget().count_nodes(len(table.nodes))
     reader = _Reader(table)
     return Graph(
         tuple(map(read_value, table.inputs)), table.outputs, tuple(map(reader.node, table.nodes)),
@@ -133,17 +144,30 @@ def read_graph(table: Any, blob: ReadBlob) -> Graph:
 class _Reader:
     def __init__(self, table: Any) -> None:
         self._indices: list[Index] = []
+        self._atoms: list[int] = []  # of each index, with those of the indices that it is made of
         for each in table.indices:
+            self._atoms.append(sum(1 + self._atoms_of(term) for term in each.terms))
+            if self._atoms[-1] > MOST_ATOMS:
+                raise ValueError(f"an index of {self._atoms[-1]} terms")
             self._indices.append(Index(tuple(map(self.term, each.terms)), each.constant))
         self._expressions: list[Expression] = []
         for each in table.expressions:
             self._expressions.append(self.expression(each))
 
+    def _atoms_of(self, term: Any) -> int:
+        return 0 if term.kind == "variable" else int(_at(self._atoms, term.index))
+
     def term(self, table: Any) -> tuple[Atom, int]:
         atom: Atom
+        if table.size < (table.kind != "lookup"):
+            raise ValueError(f"a {table.kind} of size {table.size}")
         if table.kind == "variable":
+            if not VARIABLE.fullmatch(table.name):
+                raise ValueError(f"a variable {table.name!r}")
             atom = Variable(table.name, table.size)
         elif table.kind == "lookup":
+            if not table.table:
+                raise ValueError("a list without entries")
             atom = Lookup(table.table, _at(self._indices, table.index))
         else:
             made = Division if table.kind == "division" else Modulo
@@ -155,7 +179,10 @@ class _Reader:
             return Literal(table.value)
         if table.kind == "argument":
             return Argument(table.number)
-        return Apply(table.operation, tuple(_at(self._expressions, number) for number in table.arguments))
+        arguments = tuple(_at(self._expressions, number) for number in table.arguments)
+        if table.operation not in OPERATIONS or len(arguments) != arity(table.operation):
+            raise ValueError(f"{table.operation!r} of {len(arguments)} arguments")
+        return Apply(table.operation, arguments)
 
     def node(self, table: Any) -> Node:
         return Node(
@@ -165,11 +192,16 @@ class _Reader:
 
     def operation(self, table: Any) -> Operation:
         if table.kind == "reduction":
+            if table.reduction not in get_args(ReductionKind):
+                raise ValueError(f"a reduction {table.reduction!r}")
             return Reduction(table.reduction, _at(self._expressions, table.body))
         if table.kind == "concatenation":
             return Concatenation(table.axis)
         if table.kind == "convolution":
-            return Convolution(table.strides, table.dilations, table.pads, table.groups, table.transposed)
+            pairs = table.strides, table.dilations, table.pads
+            if any(len(pair) != 2 for pair in pairs) or min(*table.strides, *table.dilations, table.groups) < 1:
+                raise ValueError(f"a convolution of strides, dilations and pads {pairs} in {table.groups} groups")
+            return Convolution(*pairs, table.groups, table.transposed)
         if table.kind == "order":
             return Order(table.largest)
         if table.kind == "recurrence":
@@ -182,7 +214,14 @@ class _Reader:
 
     def view(self, table: Any) -> View:
         bounds = tuple(Bound(_at(self._indices, b.index), b.low, b.high) for b in table.bounds)
-        return View(table.shape, table.source, tuple(_at(self._indices, n) for n in table.index), bounds)
+        index = tuple(_at(self._indices, n) for n in table.index)
+        if len(index) != len(table.source) or min(*table.shape, *table.source, 0) < 0:
+            raise ValueError(f"a view of {len(index)} positions in {list(table.source)}")
+        sizes = {f"i{axis}": size for axis, size in enumerate(table.shape)}
+        for variable in (v for each in (*index, *(b.index for b in bounds)) for v in each.variables()):
+            if sizes.get(variable.name) != variable.size:
+                raise ValueError(f"a variable {variable.name} of {variable.size} in a view of {list(table.shape)}")
+        return View(table.shape, table.source, index, bounds)
 
 
 def _at(found: Sequence[Any], number: int) -> Any:

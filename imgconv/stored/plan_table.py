@@ -20,7 +20,7 @@ from imgconv.kernels.source import COMMON, KernelSource, programs_of
 from imgconv.kernels.step import Choice
 from imgconv.kernels.templates import TEMPLATES
 from imgconv.stored.blobs import BlobWriter, ReadBlob, read_array
-from imgconv.stored.graph_table import graph_values, read_graph, read_value, value_values
+from imgconv.stored.graph_table import DTYPES, graph_values, read_graph, read_value, value_values
 
 
 def plan_values(plan: Plan, blobs: BlobWriter, binaries: Sequence[bytes] = ()) -> dict[str, Any]:
@@ -175,6 +175,9 @@ def read_plan(table: Any, blob: ReadBlob) -> Plan:
 
 
 def _read_storage(table: Any) -> Storage:
+    sizes = (*table.shape, *table.rows, *table.columns)
+    if table.dtype not in DTYPES or min(sizes, default=0) < 0:
+        raise ValueError(f"a storage {table.dtype} {list(table.shape)}")
     layout = Layout(table.rows, table.columns, None if table.packed < 0 else table.packed)
     if table.memory == "buffer":
         return HostBuffer(table.name, table.shape, layout, table.dtype)
@@ -190,6 +193,9 @@ def _read_launch(table: Any, storages: Sequence[Storage], kernels: Sequence[tupl
     rows = zip(table.argument_names, table.arguments, table.written, strict=True)
     arguments = tuple(KernelArgument(name, storages[number], written) for name, number, written in rows)
     text, path = kernels[table.kernel]
+    for size in (table.global_size, table.local_size):
+        if size and (len(size) > 3 or min(size) < 1):
+            raise ValueError(f"a launch of {list(size)} work items")
     source = KernelSource(text, path, arguments, table.global_size, table.local_size or None)
     return Launch(
         table.name, table.kind, source, table.description, table.origin, table.multiply_adds, table.reason,

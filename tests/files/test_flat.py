@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import flatbuffers
 import pytest
 
 from imgconv.files.flat import Schema, Table
@@ -120,3 +121,20 @@ def test_made_up_buffers(schema: Schema) -> None:
     for other in (b"", b"TEST", b"\4\0\0\0TEST", good[:40], good.replace(b"TEST", b"MISS")):
         with pytest.raises((ValueError, struct.error)):
             content(schema.read(other), schema, "Root")
+
+
+def test_a_buffer_that_refers_to_one_table_from_everywhere_is_refused(schema: Schema) -> None:
+    """A hundred kilobytes would be read as 600 million tables."""
+    builder = flatbuffers.Builder(1 << 18)
+    builder.StartObject(4)
+    leaf = builder.EndObject()
+    builder.StartVector(4, 25_000, 4)
+    for _ in range(25_000):
+        builder.PrependUOffsetTRelative(leaf)
+    leaves = builder.EndVector()
+    builder.StartObject(len(schema.tables["Root"]))
+    builder.PrependUOffsetTRelativeSlot(schema.tables["Root"]["leaves"].slot, leaves, 0)
+    builder.Finish(builder.EndObject(), schema.identifier)
+    root = schema.read(bytes(builder.Output()))
+    with pytest.raises(ValueError, match="its tables overlap"):
+        root.leaves
