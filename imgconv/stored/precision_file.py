@@ -82,7 +82,7 @@ def read_precision_file(path: str | os.PathLike[str]) -> PrecisionFile:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ConfigError(f"{name!r} is no precision file: imgconv tune --precision writes them")
     version = content.get("version")
-    if version not in (1, VERSION):
+    if type(version) is not int or version not in (1, VERSION):
         raise ConfigError(f"{name!r} has version {version!r}; this imgconv reads versions 1 and {VERSION}")
     keys = ("float_storage", "float_arithmetic", "short_runs")
     precision = Precision(*(_names(content, key, name) for key in keys[: version + 1]))

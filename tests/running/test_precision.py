@@ -312,7 +312,7 @@ def test_old_files_are_read(tmp_path: Path) -> None:
     ("changes", "part"),
     [
         ({"format": "another"}, "is no precision file"),
-        ({"version": 3}, "version 3"),
+        ({"version": 3}, "version 3"), ({"version": 1.0}, "version 1.0"), ({"version": True}, "version True"),
         ({"model": "0" * 64}, "another model"),
         ({"model": None}, "damaged: model is None"),
         ({"float16": 3}, "float16 is 3"),
