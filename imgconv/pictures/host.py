@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
+from threading import Lock
 from typing import IO
 
 import numpy
@@ -14,9 +16,15 @@ from imgconv.errors import InputError
 from imgconv.files.disk import check_regular, written_whole
 from imgconv.pictures.preparation import Order, PictureInput, Preparation, Size, luma_weights, placed, taps
 
+ORIENTATION = 0x0112  # the tag of EXIF data
+_quiet = Lock()  # warnings are turned off for a moment, which only one thread may do at a time
+
 
 def read_picture(path: str | os.PathLike[str]) -> Image.Image:
-    """The picture in a file as RGB, rotated as its EXIF data says. Raises InputError with the file's name."""
+    """The picture in a file as RGB, rotated as its EXIF data says. Raises InputError with the file's name.
+
+    One of more pixels than twice Pillow's MAX_IMAGE_PIXELS, about 179 million, is refused.
+    """
     name = os.fspath(path)
     try:
         check_regular(path)
@@ -28,8 +36,11 @@ def read_picture(path: str | os.PathLike[str]) -> Image.Image:
 def upright(name: str, source: str | IO[bytes]) -> Image.Image:
     """The picture in a file or a stream of bytes, as `read_picture` gives it. Raises InputError with the name."""
     try:
-        with Image.open(source) as image:
-            turned = ImageOps.exif_transpose(image)
+        with _opened(source) as image:
+            turned = image if image.getexif().get(ORIENTATION, 1) == 1 else ImageOps.exif_transpose(image)
+            if turned.mode == "RGB":
+                turned.load()
+                return turned
             if turned.mode.startswith("I;16"):
                 return Image.fromarray((numpy.asarray(turned) // 257).astype(numpy.uint8)).convert("RGB")
             if turned.mode in ("I", "F"):
@@ -43,6 +54,19 @@ def upright(name: str, source: str | IO[bytes]) -> Image.Image:
     except Exception as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InputError(f"cannot read picture {name!r}: {reason}") from error
+
+
+def _opened(source: str | IO[bytes]) -> Image.Image:
+    """The picture, whose pixels are not read yet. Pillow's warnings, of odd EXIF data for example, are not shown."""
+    with _quiet, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        image = Image.open(source)
+        try:
+            image.getexif()
+        except BaseException:
+            image.close()
+            raise
+        return image
 
 
 def resized(picture: Image.Image, size: Size, preparation: Preparation) -> Image.Image:
@@ -83,7 +107,7 @@ def input_array(picture: Image.Image, target: PictureInput, preparation: Prepara
 
 def _framed(picture: Image.Image, size: Size, preparation: Preparation) -> Array:
     """The picture at exactly `size`, float32 (height, width, 3) from 0 to 255."""
-    pixels = numpy.asarray(picture.convert("RGB"))
+    pixels = numpy.asarray(picture if picture.mode == "RGB" else picture.convert("RGB"))
     (width, height), box = placed(picture.size, size, preparation.resize, preparation.crop)
     rows = _weighed(pixels, *taps(pixels.shape[0], height, box[1], box[3], preparation.filter))
     columns = rows.swapaxes(0, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -223,3 +224,26 @@ def test_color_is_added_to_luma() -> None:
 def test_a_mask_takes_no_picture() -> None:
     declared = {"x": ("float32", [1, 3, 8, 8]), "mask": ("bool", [1, 1, 8, 8]), "bytes": ("uint8", [1, 8, 8, 3])}
     assert [target.name for target in picture_inputs(declared, {})] == ["x", "bytes"]
+
+
+def test_odd_exif_data_is_no_warning(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    """A directory of EXIF data that ends in the middle of an entry."""
+    path = tmp_path / "a.jpg"
+    exif = b"Exif\0\0II*\0\x08\0\0\0\xff\xff\x12\x01\x03\0\x01\0\0\0\x06"
+    Image.new("RGB", (8, 4), "red").save(path, exif=exif)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        with Image.open(path) as image:
+            image.getexif()
+    assert heard, "Pillow warns of it"
+    assert read_picture(path).size == (8, 4) and not recwarn.list
+
+
+def test_large_pictures(tmp_path: Path, recwarn: pytest.WarningsRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow warns above a number of pixels, and refuses above twice as many."""
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    for side in (40, 50):
+        Image.new("RGB", (side, side)).save(tmp_path / f"{side}.png")
+    assert read_picture(tmp_path / "40.png").size == (40, 40) and not recwarn.list
+    with pytest.raises(InputError, match=r"cannot read picture .*50.png': Image size \(2500 pixels\) exceeds limit"):
+        read_picture(tmp_path / "50.png")
