@@ -16,6 +16,12 @@ OWN_DOMAINS = ("", "ai.onnx")
 ELEMENT_TYPES = (
     "float32", "float64", "float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
 )
+_PERIODIC = ("periodic",)
+# By operator that ONNX defines as a function.
+_FLAGS = {
+    "Attention": ("is_causal",), "BlackmanWindow": _PERIODIC, "HammingWindow": _PERIODIC, "HannWindow": _PERIODIC,
+    "RotaryEmbedding": ("interleaved",),
+}
 _TYPE_NAMES = {"float32": "tensor(float)", "float64": "tensor(double)"}
 
 
@@ -54,6 +60,12 @@ def function_of(node: onnx.NodeProto, version: int, inputs: Sequence[Tensor | No
     function = onnx.FunctionProto()
     function.ParseFromString(content)
     return function
+
+
+def flag_problem(node: onnx.NodeProto) -> str:
+    """What is wrong with attributes that are 0 or 1 in ONNX's text, whose functions take other numbers too; or ""."""
+    found = ((a.name, a.i) for a in node.attribute if a.name in _FLAGS.get(node.op_type, ()))
+    return next((f"{name} is {value}, which is neither 0 nor 1" for name, value in found if value not in (0, 1)), "")
 
 
 def _type_of(tensor: Tensor) -> onnx.TypeProto:

@@ -23,8 +23,8 @@ from imgconv.onnx_import.external import with_external_data
 from imgconv.onnx_import.file import said
 from imgconv.onnx_import.inputs import real_inputs
 from imgconv.onnx_import.schema import (
-    ELEMENT_TYPES, OWN_DOMAINS, bound_nodes, domain_of, dtype_name, function_of, function_versions, schema_of,
-    type_problem,
+    ELEMENT_TYPES, OWN_DOMAINS, bound_nodes, domain_of, dtype_name, flag_problem, function_of, function_versions,
+    schema_of, type_problem,
 )
 from imgconv.tensor import Tensor, origin
 
@@ -221,6 +221,8 @@ class Scope:
 
     def expand(self, step: Step, inputs: Sequence[Tensor | None]) -> None:
         """Imports a node whose operator ONNX defines as a function: the function's nodes, in a scope of their own."""
+        if problem := flag_problem(step.proto):
+            raise ModelError(f"{step.proto.op_type}: {problem}", node=step.name)
         function = function_of(step.proto, self.version, inputs)
         version = next(entry.version for entry in function.opset_import if entry.domain in OWN_DOMAINS)
         inner = Scope(self.source, {"": version})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from math import prod
 
@@ -42,6 +43,28 @@ def counted_from_front(call: Call, index: Tensor, size: int) -> Tensor:
     return Tensor.constant(numpy.where(known < 0, known + size, known))
 
 
+def outside(index: Tensor, size: int) -> Tensor:
+    """Whether an index is outside of -size .. size - 1."""
+    return less(index, -size).apply("or", less(index, size).apply("not"))
+
+
+def known(result: Tensor, *indices: tuple[Tensor, int]) -> Tensor:
+    """The result of a scatter; NaN everywhere if one of the indices, each with its axis's size, is out of range.
+
+    A device raises no error. Results of integers cannot say it: an update that is out of range is left out of them.
+    """
+    for index, size in indices if result.is_float else ():
+        if not index.is_constant and index.size:
+            strays = where(outside(index, size), 1, index * 0).max()
+            result = where(strays.cast("bool"), math.nan, result)
+    return result
+
+
+def _unknown(x: Tensor, *indices: Tensor) -> float:
+    """What is read at an index that only a run shows to be out of range: NaN, and 0 of integers."""
+    return math.nan if x.is_float and not all(index.is_constant for index in indices) else 0.0
+
+
 @operator("Gather")
 def gather_(call: Call) -> Tensor:
     """x[..., indices, ...] along an axis, for indices of any rank."""
@@ -55,7 +78,7 @@ def gather_(call: Call) -> Tensor:
     axes = axis_variables((*shape, x.shape[axis]))
     source = (*axes[:axis], axes[-1], *axes[axis + index.rank : len(shape)])
     spread = index.reshape(*index.shape, *[1] * len(after))
-    return gather(x, View((*shape, x.shape[axis]), x.shape, source), [spread])
+    return gather(x, View((*shape, x.shape[axis]), x.shape, source), [spread], _unknown(x, index))
 
 
 @operator("GatherElements")
@@ -63,7 +86,8 @@ def gather_elements(call: Call) -> Tensor:
     """Reads x at the index along one axis and at the index's own position along the others."""
     x, index = call.input(0), call.input(1)
     axis = _checked_axis(call, x, index)
-    return take_along(x, axis, counted_from_front(call, index, x.shape[axis]), index.shape)
+    place = counted_from_front(call, index, x.shape[axis])
+    return gather(x, along(x.shape, index.shape, axis), [place], _unknown(x, index))
 
 
 @operator("GatherND")
@@ -84,7 +108,7 @@ def gather_nd(call: Call) -> Tensor:
         counted_from_front(call, _component(indices, number), size).reshape(*lead, *[1] * len(rest))
         for number, size in enumerate(chosen)
     ]
-    return gather(x, view, parts)
+    return gather(x, view, parts, _unknown(x, indices))
 
 
 @operator("ScatterElements", "Scatter")
@@ -104,7 +128,8 @@ def scatter_elements(call: Call) -> Tensor:
         return moved.reshape(moved.shape[0], prod(moved.shape[1:]))
 
     made = _scattered(call, rows(x), rows(counted_from_front(call, index, x.shape[axis]), -1), rows(updates))
-    return made.reshape(*(x.shape[a] for a in order)).transpose(*numpy.argsort(order).tolist())
+    back = made.reshape(*(x.shape[a] for a in order)).transpose(*numpy.argsort(order).tolist())
+    return known(back, (index, x.shape[axis]))
 
 
 @operator("ScatterND")
@@ -124,7 +149,7 @@ def scatter_nd(call: Call) -> Tensor:
     assert flat is not None
     rest = prod(x.shape[count:])
     made = _scattered(call, x.reshape(prod(chosen), rest), flat.reshape(rows, 1), updates.reshape(rows, rest))
-    return made.reshape(*x.shape)
+    return known(made.reshape(*x.shape), *((_component(indices, n), size) for n, size in enumerate(chosen)))
 
 
 def _scattered(call: Call, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from math import prod
 
 import numpy
@@ -139,14 +140,20 @@ def roi_align(call: Call) -> Tensor:
     seen = View((*shape, *chosen), x.shape, (axes[8], axes[1], axes[9], axes[10]))
     read = gather(x, seen, [batch.reshape(-1, *[1] * 7), vertical(rows), horizontal(columns)]).cast("float32")
     samples = read * vertical(row_weights) * horizontal(column_weights)
+    stray = less(batch, 0).apply("or", less(batch, x.shape[0]).apply("not")).reshape(-1, 1, 1, 1)
     if not largest:
         count = (row_count * column_count).maximum(1).reshape(-1, 1, 1, 1)
-        return (samples.sum(range(4, 8)) / count).cast(x.dtype)
+        return _known(samples.sum(range(4, 8)) / count, stray).cast(x.dtype)
     last = (vertical(_number_of_sample(rows)), horizontal(_number_of_sample(columns)))
     for number, limit in zip(last, (row_count, column_count), strict=True):
         samples = where(less(number, limit.reshape(-1, *[1] * 7)), samples, -numpy.inf)
     found = samples.max(range(4, 8))
-    return where(less(-numpy.inf, found), found, 0).cast(x.dtype)
+    return _known(where(less(-numpy.inf, found), found, 0), stray).cast(x.dtype)
+
+
+def _known(regions: Tensor, stray: Tensor) -> Tensor:
+    """The regions, NaN if they are of a picture that the batch does not have."""
+    return regions if stray.is_constant and not stray.numpy().any() else where(stray, math.nan, regions)
 
 
 def _number_of_sample(positions: Tensor) -> Tensor:

@@ -47,9 +47,11 @@ def hardmax(call: Call) -> Tensor:
 def top_k(call: Call) -> list[Tensor]:
     """The k largest or smallest elements along an axis, in order, and their positions; equal ones in order of position.
 
-    NaN counts as larger than every number, as in onnxruntime.
+    NaN counts as larger than every number, as in onnxruntime. They are in order with sorted=0 too, for which ONNX
+    leaves the order open.
     """
     x = call.input(0)
+    call.flag("sorted", True)
     axis = call.axis(int(call.attribute("axis", -1)), x.rank)
     size = x.shape[axis]
     count = int(call.attribute("k", 0)) if call.version < 10 else int(call.required_constant(1, "k").item())

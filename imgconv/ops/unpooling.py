@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from math import prod
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.graph.index import Index
-from imgconv.graph.view import Bound, View, axis_variables, window_reaching
+from imgconv.graph.view import Bound, Shape, View, axis_variables, window_reaching
 from imgconv.ops.registry import Call, operator
 from imgconv.ops.window import read_numbers
-from imgconv.tensor import EXACT, Tensor, elementwise, less, where
+from imgconv.tensor import EXACT, Tensor, elementwise, gather, less, where
 
 
 @operator("Col2Im")
@@ -40,32 +42,70 @@ def col2im(call: Call) -> Tensor:
 def max_unpool(call: Call) -> Tensor:
     """The inverse of MaxPool: each element placed at its index in the flattened output, zeros elsewhere.
 
-    An element's index must lie in its own window, as MaxPool gives it. output_shape appends zeros to the result.
+    Of several elements with one index the last one stays. output_shape appends zeros to the result. Indices that depend
+    on an input lie in their elements' windows, as MaxPool gives them; where one does not, its window is NaN.
     """
     x, places, wanted = call.input(0), call.input(1), call.integers(2, "output_shape")
     kernel = tuple(call.attribute("kernel_shape", ()))
     count = x.rank - 2
     strides, pads = read_numbers(call, "strides", count, 1, 1), read_numbers(call, "pads", 2 * count, 0, 0)
-    if len(kernel) != count or places.shape != x.shape:
+    if len(kernel) != count or min(kernel, default=1) < 1 or places.shape != x.shape:
         raise call.wrong(f"kernel_shape {list(kernel)} and indices of {list(places.shape)} for {list(x.shape)}")
     sizes = [(x.shape[2 + i] - 1) * strides[i] + kernel[i] - pads[i] - pads[count + i] for i in range(count)]
     shape = (*x.shape[:2], *sizes)
+    if min(shape) < 1:
+        raise call.wrong(f"pads {list(pads)} leave nothing of the output")
     if prod(shape) > EXACT:
         raise call.unsupported(f"{prod(shape)} elements, more than 2**24: integers are floats on a device")
-    axes = axis_variables((*shape, *kernel))
-    ones = (1,) * count
-    reached, bounds = _reached(axes[2 : 2 + count], axes[2 + count :], strides, ones, pads, x.shape[2:])
-    view = View((*shape, *kernel), x.shape, (*axes[:2], *reached), bounds)
-    plane = Tensor.constant(numpy.arange(prod(shape[:2])).reshape(*shape[:2], *ones) * prod(sizes))
-    here = Tensor.constant(numpy.arange(prod(sizes)).reshape(*sizes, *ones))
-    hits = elementwise("equal", (places - plane).through(view, -1), here, dtype="bool")
-    found = where(hits, x.through(view), -numpy.inf).max(range(2 + count, 2 + 2 * count))
-    result = where(less(-numpy.inf, found), found, 0)
+    if places.is_constant:
+        result = _placed(call, x, places.numpy(), shape)
+    else:
+        result = _searched(x, places, shape, kernel, strides, pads)
     if wanted is None:
         return result
     if len(wanted) != x.rank or any(n < m for n, m in zip(wanted, shape, strict=True)):
         raise call.wrong(f"output_shape {wanted} for a result of {list(shape)}")
     return result.pad([0] * x.rank, [n - m for n, m in zip(wanted, shape, strict=True)])
+
+
+def _placed(call: Call, x: Tensor, places: Array, shape: Shape) -> Tensor:
+    """Each element at its index, which is known."""
+    size = prod(shape)
+    flat = places.ravel()
+    if numpy.any((flat < 0) | (flat >= size)):
+        raise call.wrong(f"an index is outside of a result of {list(shape)}")
+    found = numpy.full(size, x.size)
+    found[flat] = numpy.arange(x.size)  # the last one of several stays
+    return x.reshape(-1).pad([0], [1]).take(0, found.tolist()).reshape(*shape)
+
+
+def _searched(
+    x: Tensor, places: Tensor, shape: Shape, kernel: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, ...]
+) -> Tensor:
+    """Each position of the output looks among the elements whose windows cover it for one with its index."""
+    count, sizes = len(kernel), shape[2:]
+    axes = axis_variables((*shape, *kernel))
+    reached, bounds = _reached(
+        axes[2 : 2 + count], axes[2 + count :], strides, (1,) * count, pads, x.shape[2:]
+    )
+    view = View((*shape, *kernel), x.shape, (*axes[:2], *reached), bounds)
+    ones, taps = (1,) * count, range(2 + count, 2 + 2 * count)
+    planes = Tensor.constant(numpy.arange(prod(shape[:2])).reshape(*shape[:2], *ones) * prod(sizes))
+    inside = places - planes
+    stray = less(inside, 0).apply("or", less(inside, prod(sizes)).apply("not"))
+    for axis, size in enumerate(sizes):
+        at = inside.apply("quotient", prod(sizes[axis + 1 :])).apply("modulo", size)
+        begins = numpy.arange(x.shape[2 + axis]) * strides[axis] - pads[axis]
+        begin = Tensor.constant(begins.reshape([-1 if a == axis else 1 for a in range(count)]))
+        stray = stray.apply("or", less(at, begin)).apply("or", less(at, begin + kernel[axis]).apply("not"))
+    here = Tensor.constant(numpy.arange(prod(sizes)).reshape(*sizes, *ones))
+    hits = elementwise("equal", inside.through(view, -1), here, dtype="bool")
+    number = Tensor.constant(numpy.arange(x.size).reshape(x.shape))
+    last = where(hits, number.through(view, -1), -1).max(taps)
+    flat = gather(x.reshape(-1), View((*shape, x.size), (x.size,), axis_variables((*shape, x.size))[-1:]), [last])
+    found = where(less(last, 0), 0, flat)
+    lost = where(stray.cast("float32").through(view).max(taps).cast("bool"), math.nan, found)
+    return lost.cast(x.dtype)
 
 
 def _reached(

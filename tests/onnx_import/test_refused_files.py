@@ -192,3 +192,13 @@ def test_negative_dimensions_of_weights() -> None:
     model.graph.initializer.add(name="w", data_type=1, dims=[-1, 2], raw_data=bytes(16))
     with pytest.raises(ModelError, match=r"tensor 'w' has the shape \[-1, 2\]"):
         import_onnx(model)
+
+
+@pytest.mark.parametrize("value", [2, -1])
+def test_flags_of_functions_are_0_or_1(value: int) -> None:
+    """onnxruntime takes only 1 as interleaved, ONNX's function all but 0."""
+    nodes = [node("RotaryEmbedding", ["x", "c", "c"], ["y"], name="turn", interleaved=value)]
+    model = make_model(nodes, {"x": numpy.zeros((1, 2, 4, 8), "f")}, ["y"], 23, {"c": numpy.ones((1, 4, 4), "f")})
+    with pytest.raises(ModelError, match=f"interleaved is {value}, which is neither 0 nor 1") as caught:
+        import_onnx(model)
+    assert caught.value.node == "turn"

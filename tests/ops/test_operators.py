@@ -73,9 +73,10 @@ def test_every_operator_has_a_case() -> None:
 # What onnxruntime does not do, or not as ONNX's text says: the expected values are computed here.
 
 
-@pytest.mark.parametrize("op_type", ["Conv", "MaxPool", "AveragePool"])
+@pytest.mark.parametrize("op_type", ["Conv", "MaxPool", "AveragePool", "LpPool"])
 @pytest.mark.parametrize(("auto_pad", "pads"), [("SAME_UPPER", [1, 1, 1, 2]), ("SAME_LOWER", [1, 2, 1, 1])])
 def test_same_padding_counts_dilations(op_type: str, auto_pad: str, pads: list[int]) -> None:
+    """As ONNX's text says; onnxruntime leaves dilations out of the pads of pooling, and then has fewer outputs."""
     inputs: tuple[Input, ...] = ((1, 2, 9, 8),)
     inputs += (Constant(numpy.ones((2, 2, 3, 3), numpy.float32)),) if op_type == "Conv" else ()
     settings = {"kernel_shape": [3, 3], "strides": [2, 2], "dilations": [2, 2]}
@@ -84,6 +85,32 @@ def test_same_padding_counts_dilations(op_type: str, auto_pad: str, pads: list[i
     same, feeds = model_of(Case(op_type, 22, inputs, {**settings, "auto_pad": auto_pad}))
     stated, _ = model_of(Case(op_type, 22, inputs, {**settings, "pads": pads}))
     assert_close(run_model(same, feeds), run_oracle(stated, feeds), 1e-6)
+
+
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
+def test_same_padding_of_strides_larger_than_the_window(op_type: str, auto_pad: str) -> None:
+    """ceil(7 / 3) outputs, of which none needs padding: onnxruntime finds negative pads and refuses the node."""
+    model, feeds = model_of(Case(op_type, 22, ((1, 2, 7),), {
+        "kernel_shape": [1], "strides": [3], "auto_pad": auto_pad}))
+    expected = feeds["x0"][:, :, ::3]
+    assert_close(run_model(model, feeds), {"y0": abs(expected) if op_type == "LpPool" else expected}, 1e-6)
+
+
+@pytest.mark.parametrize("settings", [
+    {"alpha": -1.0}, {"alpha": -1.0, "beta": 2.0}, {"bias": -5.0}, {"bias": -5.0, "beta": 3.0}, {"beta": 0.0},
+    {"beta": -1.0, "bias": -5.0}, {"alpha": float("inf")}, {"alpha": 1e30},
+])
+def test_lrn_of_any_base(settings: dict[str, float]) -> None:
+    """A power of a negative base is NaN, unless the exponent is whole; onnxruntime refuses some of them."""
+    x = numpy.random.default_rng(2).normal(size=(1, 5, 3)).astype(numpy.float32)
+    model, feeds = model_of(Case("LRN", 13, (x,), {"size": 3, **settings}))
+    given = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, **settings}
+    wide = numpy.pad(x.astype(float) ** 2, ((0, 0), (1, 1), (0, 0)))
+    with numpy.errstate(all="ignore"):
+        base = given["bias"] + given["alpha"] / 3 * (wide[:, :-2] + wide[:, 1:-1] + wide[:, 2:])
+        expected = x / base ** given["beta"]
+    assert_close(run_model(model, feeds), {"y0": expected.astype(numpy.float32)}, 1e-5)
 
 
 @pytest.mark.parametrize("size", [2, 4, 6])

@@ -16,6 +16,8 @@ IMAGE = (1, 4, 6, 6)
 WEIGHT = (2, 4, 3, 3)
 REFUSED = [
     # ONNX allows these, imgconv does not do them.
+    *((Case("Celu", 12, (IMAGE,), {"alpha": alpha}), "its inverse is no normal float")
+      for alpha in (float("inf"), float("-inf"), float("nan"), 1e-45, 3e38)),
     (Case("MaxPool", 12, (IMAGE,), {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "VALID", "ceil_mode": 1}),
      "use pads"),
     (Case("BatchNormalization", 15, (IMAGE, *[(4,)] * 4), {"training_mode": 1}), "training"),
