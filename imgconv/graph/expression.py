@@ -346,10 +346,16 @@ def evaluate(expression: Expression, arguments: Sequence[Array]) -> Array | floa
             return arguments[e.number]
         if e not in done:
             with numpy.errstate(all="ignore"):
-                done[e] = OPERATIONS[e.operation].numpy(*(value(a) for a in e.arguments))
+                done[e] = OPERATIONS[e.operation].numpy(*_numbers([value(a) for a in e.arguments]))
         return done[e]
 
     return value(expression)
+
+
+def _numbers(values: Sequence[Array | float]) -> list[Array | float]:
+    """Truth values as integers 0 and 1: numpy adds bools as logic, and takes functions of them in half."""
+    whole = numpy.uint64 if any(getattr(v, "dtype", None) == numpy.uint64 for v in values) else numpy.int64
+    return [v.astype(whole) if isinstance(v, (numpy.ndarray, numpy.bool_)) and v.dtype == bool else v for v in values]
 
 
 def _weak(number: float, arguments: Sequence[Array]) -> float:

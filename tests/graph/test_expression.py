@@ -435,3 +435,16 @@ def test_statements_of_halfs() -> None:
         "const half4 t0 = (a + b);", "const half4 t1 = fmax(t0, (half4)(0.0f));",
         "const half4 t2 = fmin(t1, (half4)(6.0f));",
     ]
+
+
+def test_truth_values_are_numbers_in_arithmetic() -> None:
+    """After a merge a comparison may be read by any function: numpy would add bools as logic, and take tanh in half."""
+    a, b = numpy.array([1.0, 3.0]), numpy.array([2.0, 2.0])
+    less, both = apply("less", Argument(0), Argument(1)), apply("less", Argument(0), 9.0)
+    numpy.testing.assert_array_equal(evaluate(apply("add", less, both), [a, b]), [2, 1])
+    numpy.testing.assert_array_equal(evaluate(apply("subtract", less, both), [a, b]), [0, -1])
+    numpy.testing.assert_array_equal(evaluate(apply("negative", less), [a, b]), [-1, 0])
+    numpy.testing.assert_allclose(evaluate(apply("tanh", less), [a, b]), [math.tanh(1), 0], 1e-15)
+    product = evaluate(apply("multiply", Argument(0), Argument(1)), [a > 2, a.astype("u8")])
+    assert numpy.asarray(product).dtype == numpy.uint64
+    numpy.testing.assert_array_equal(product, [0, 3])
