@@ -45,6 +45,7 @@ def prepared(proto: onnx.ModelProto) -> onnx.ModelProto:
     """The model in an opset that imgconv supports, with its own functions inlined."""
     if not proto.HasField("graph") or not proto.graph.output:
         raise ModelError("this is not an ONNX model, or a truncated one: it has no graph with outputs")
+    _check_names(proto)
     if opset_of(proto) < OLDEST_OPSET:
         proto = _modernised(proto)
     if not proto.functions:
@@ -54,6 +55,17 @@ def prepared(proto: onnx.ModelProto) -> onnx.ModelProto:
         return onnx.inliner.inline_local_functions(proto)
     except FAILURES as error:
         raise UnsupportedError(f"its functions cannot be put in place of their calls: {said(error)}") from error
+
+
+def _check_names(proto: onnx.ModelProto) -> None:
+    """Raises ModelError for a name that is no UTF-8: protobuf gives it as bytes."""
+    graph = proto.graph
+    found = [each.name for each in (*graph.input, *graph.output, *graph.initializer)]
+    for node in (*_all_nodes(graph.node), *_all_nodes(n for f in proto.functions for n in f.node)):
+        found += (node.name, node.op_type, node.domain, *node.input, *node.output, *(a.name for a in node.attribute))
+    wrong = next((name for name in found if not isinstance(name, str)), None)
+    if wrong is not None:
+        raise ModelError(f"the name {wrong!r} is no text in UTF-8")
 
 
 def _nodes_after_inlining(proto: onnx.ModelProto) -> int:

@@ -202,3 +202,10 @@ def test_flags_of_functions_are_0_or_1(value: int) -> None:
     with pytest.raises(ModelError, match=f"interleaved is {value}, which is neither 0 nor 1") as caught:
         import_onnx(model)
     assert caught.value.node == "turn"
+
+
+def test_names_that_are_no_text() -> None:
+    """protobuf reads them, as bytes."""
+    content = model_with([3]).SerializeToString().replace(b"relu", b"re\xffu")
+    with pytest.raises(ModelError, match="the name .* is no text in UTF-8"):
+        import_onnx(onnx.ModelProto.FromString(content))

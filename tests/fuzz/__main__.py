@@ -1,0 +1,138 @@
+"""Runs the cases of a generator in worker processes; see the package's docstring."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import resource
+import select
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).parent.parent
+KINDS = ("graphs", "models", "files", "pictures", "planted")
+SECONDS, STARTING = 30.0, 120.0  # that a case may take, and a worker until its first
+MEGABYTES = 3000  # that a worker may take
+CASES = 200  # of one worker
+
+
+def outcome(kind: str, seed: int, skipped: Collection[int] = ()) -> tuple[str, str, int]:
+    """(What came of a case, how it failed or "", the number of its steps)."""
+    sys.path[:0] = [str(TESTS), str(TESTS / "device"), str(TESTS / "graph"), str(TESTS / "ops")]
+    case = importlib.import_module("fuzz.case")
+    draw = case.Draw(seed, frozenset(skipped))
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", module="PIL")
+            return importlib.import_module(f"fuzz.{kind}").run(draw), "", draw.steps
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        inner = next((f for f in reversed(frames) if "imgconv" in f.filename), frames[-1])
+        where = f"{Path(inner.filename).name}:{inner.name}"
+        return "", f"{type(error).__name__} at {where}: {str(error)[:300]}", draw.steps
+
+
+def work(kind: str, seeds: range) -> None:
+    """Prints a line of JSON for each case."""
+    for seed in seeds:
+        print(json.dumps({"seed": seed, "begins": True}), flush=True)
+        said, failed, _ = outcome(kind, seed)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        if not failed and memory > MEGABYTES:
+            failed = f"memory: {memory} MB"
+        print(json.dumps({"seed": seed, "said": said, "failed": failed}), flush=True)
+        if memory > MEGABYTES:
+            return
+
+
+def lines(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    """The worker's lines; ends if it ends or takes too long for one."""
+    assert process.stdout is not None
+    pending = b""
+    started = False
+    while select.select([process.stdout], [], [], SECONDS if started else STARTING)[0]:
+        started = True
+        content = os.read(process.stdout.fileno(), 1 << 16)
+        if not content:
+            return
+        *whole, pending = (pending + content).split(b"\n")
+        yield from (json.loads(line) for line in whole if line.startswith(b"{"))
+
+
+def results(kind: str, seeds: range) -> Iterator[tuple[int, str, str]]:
+    """(seed, what came of it, how it failed) of each case, also of those that end or hang the worker."""
+    at = seeds.start
+    while at < seeds.stop:
+        command = [sys.executable, "-m", "tests.fuzz", kind, "--work", str(at), str(min(at + CASES, seeds.stop))]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=TESTS.parent) as process:
+            begun, hung = None, False
+            for line in lines(process):
+                if "begins" in line:
+                    begun = line["seed"]
+                    continue
+                begun, at = None, line["seed"] + 1
+                yield line["seed"], line["said"], line["failed"]
+            try:
+                status = process.wait(2)
+            except subprocess.TimeoutExpired:
+                hung = True
+                process.kill()
+                status = process.wait()
+        if begun is not None:
+            yield begun, "", f"it takes over {SECONDS:.0f} s" if hung else f"the process ends with {status}"
+            at = begun + 1
+        elif status:
+            raise RuntimeError(f"the worker ends with {status} before a case")
+
+
+def smaller(kind: str, seed: int, failed: str) -> list[int]:
+    """The steps of a case that can be left out, so that it still fails in the same place."""
+    sort = failed.partition(":")[0]
+    skipped: list[int] = []
+    _, _, steps = outcome(kind, seed)
+    for step in range(steps):
+        if outcome(kind, seed, [*skipped, step])[1].partition(":")[0] == sort:
+            skipped.append(step)
+    return skipped
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Looks for what breaks imgconv.")
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("--count", type=int, default=100, help="of cases")
+    parser.add_argument("--seed", type=int, default=0, help="of the first case; case n has the seed plus n")
+    parser.add_argument("--minutes", type=float, default=0, help="run for so long instead of --count")
+    parser.add_argument("--work", nargs=2, type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        work(options.kind, range(*options.work))
+        return 0
+    begun, counts, found = time.monotonic(), Counter[str](), dict[str, int]()
+    stop = options.seed + (10**9 if options.minutes else options.count)
+    for seed, said, failed in results(options.kind, range(options.seed, stop)):
+        counts[said or "FAILED"] += 1
+        sort = failed.partition(":")[0]
+        if failed and sort not in found:
+            found[sort] = seed
+            kept = f"without steps {smaller(options.kind, seed, failed)}" if " at " in sort else ""
+            print(f"seed {seed}: {failed} {kept}", flush=True)
+        if options.minutes and time.monotonic() - begun > 60 * options.minutes:
+            break
+    print(f"{options.kind}: {counts.total()} cases from seed {options.seed}, {time.monotonic() - begun:.0f} s, "
+          f"{counts['FAILED']} failed in {len(found)} ways")
+    for said, count in counts.most_common():
+        print(f"  {count:6} {said}")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

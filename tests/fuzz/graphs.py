@@ -1,0 +1,170 @@
+"""Networks glued together out of cases of every operator, against onnxruntime: in numpy, planned, and on a device.
+
+A case's float inputs read what the cases before it made, fitted to their shapes. A result may differ by as much as
+onnxruntime's own result does when its inputs move by float's rounding.
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from functools import cache
+from typing import Any
+
+import numpy
+import onnx
+import onnx.helper
+import onnxruntime
+from fuzz.case import Draw, Wrong
+from operators import Case, Constant
+from support import make_model, run_oracle
+from test_operators import COMPUTED, FAMILIES
+
+import imgconv
+from imgconv.cl.device import Context, list_devices, open_device
+from imgconv.errors import Error
+from imgconv.graph.evaluate import evaluate_graph
+from imgconv.limits import Limits, spending
+from imgconv.onnx_import import import_onnx
+from imgconv.passes import run_passes
+
+NODE = onnx.helper.make_node
+BOUND = Limits(bytes=2**28, seconds=60, nodes=5000)
+EPSILON = 2.0**-20
+TOLERANCE = 2e-5
+OWN = {(case.op_type, str(case.attributes)) for case, _ in COMPUTED}  # onnxruntime does them otherwise, or not at all
+
+
+@cache
+def cases() -> dict[int, tuple[Case, ...]]:
+    """By opset: the cases with a float input and one output that onnxruntime computes too."""
+    found: dict[int, list[Case]] = {}
+    for family in FAMILIES.values():
+        for case in family:
+            if any(isinstance(x, tuple) for x in case.inputs) and not case.domain and case.opset >= 9:
+                found.setdefault(case.opset, []).append(case)
+    return {opset: tuple(rows) for opset, rows in found.items() if len(rows) > 10}
+
+
+class Network:
+    """A model that grows by cases."""
+
+    def __init__(self, opset: int, shape: tuple[int, ...]) -> None:
+        self.opset, self.nodes = opset, list[onnx.NodeProto]()
+        self.inputs: dict[str, tuple[int, ...]] = {"x": shape}
+        self.constants: dict[str, Any] = {}
+        self.feeds: dict[str, Any] = {}
+        self.made: list[str] = ["x"]
+        self.outputs: list[str] = []
+
+    def constant(self, array: Any) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants[name] = numpy.asarray(array)
+        return name
+
+    def fitted(self, random: random.Random, name: str, shape: tuple[int, ...], low: float) -> str:
+        """The elements of a tensor, again from the start if they are too few, in a shape and a range."""
+        count = int(numpy.prod(shape))
+        flat, many, few, made, near = (f"{name}_{len(self.nodes)}_{part}" for part in "abcde")
+        again = self.constant(numpy.array([count], numpy.int64))
+        self.nodes += [
+            NODE("Reshape", [name, self.constant(numpy.array([-1], numpy.int64))], [flat]),
+            NODE("Tile", [flat, again], [many]),
+            NODE("Slice", [many, self.constant(numpy.array([0], numpy.int64)), again], [few]) if self.opset >= 10 else
+            NODE("Slice", [many], [few], starts=[0], ends=[count]),
+            NODE("Reshape", [few, self.constant(numpy.array(shape, numpy.int64))], [made]),
+            NODE("Tanh" if low < 0 else "Sigmoid", [made], [near]),
+        ]
+        return near
+
+    def add(self, random: random.Random, case: Case) -> None:
+        """A case whose float inputs are fitted from earlier results."""
+        names = []
+        for given in case.inputs:
+            if given is None:
+                names.append("")
+            elif isinstance(given, tuple):
+                names.append(self.fitted(random, random.choice(self.made[-3:]), given, case.low))
+            else:
+                names.append(self.constant(given.array if isinstance(given, Constant) else given))
+        output = f"y{len(self.made)}"
+        self.nodes.append(NODE(case.op_type, names, [output], name=f"{case}_{len(self.made)}", **case.attributes))
+        as_float = f"{output}_float"
+        self.nodes.append(NODE("Cast", [output], [as_float], to=1))
+        self.made.append(as_float)
+
+    def model(self, random: random.Random) -> onnx.ModelProto:
+        self.outputs = list(dict.fromkeys([self.made[-1], random.choice(self.made[1:])]))
+        arrays = {name: numpy.zeros(shape, numpy.float32) for name, shape in self.inputs.items()}
+        return make_model(self.nodes, arrays, self.outputs, self.opset, self.constants)
+
+
+@cache
+def device() -> Context | None:
+    found = list_devices()
+    return open_device(found[0]) if found else None
+
+
+def different(found: dict[str, Any], expected: dict[str, Any], moved: dict[str, Any], tolerance: float) -> str:
+    """Where results differ by more than the oracle's own do, as text; "" if nowhere."""
+    for name, want in expected.items():
+        have = found[name]
+        if have.shape != want.shape:
+            return f"{name} has the shape {have.shape}, not {want.shape}"
+        steady = numpy.isfinite(want) & numpy.isfinite(moved[name])
+        if not steady.any():
+            continue
+        scale = max(float(abs(want[steady]).max()), 1e-3)
+        allowed = tolerance * scale + 30 * float(abs(moved[name] - want)[steady].max())
+        off = abs(have.astype(float) - want)[steady]
+        if not numpy.all(off <= allowed) and allowed < 0.1 * scale:
+            return f"{name} is off by {numpy.nanmax(off):.3g} of {scale:.3g}, {allowed:.3g} allowed"
+    return ""
+
+
+def glued(draw: Draw) -> onnx.ModelProto:
+    opset = draw.random.choice(sorted(cases()))
+    shape = draw.random.choice(((1, 3, 5, 4), (2, 5), (7,), (1, 4, 3, 3, 2), (1, 8, 1, 1), (3, 2, 6, 5)))
+    network = Network(opset, shape)
+    for _ in range(draw.random.randrange(1, 6)):
+        case = draw.random.choice(cases()[opset])
+        draw.step(lambda random, case=case: network.add(random, case))
+    if len(network.made) == 1:
+        return make_model([NODE("Relu", ["x"], ["y"])], {"x": numpy.zeros(shape, "f")}, ["y"], opset)
+    return network.model(draw.random)
+
+
+def run(draw: Draw) -> str:
+    """One case. Raises Wrong, and what is no imgconv.Error; returns in a word what came of it."""
+    model = glued(draw)
+    dims = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+    x = numpy.random.default_rng(draw.seed).uniform(-2, 2, dims).astype(numpy.float32)
+    try:
+        expected = run_oracle(model, {"x": x})
+        moved = [run_oracle(model, {"x": x * numpy.float32(1 + sign * EPSILON)}) for sign in (1, -1)]
+    except Exception as error:
+        if type(error).__module__.startswith("onnxruntime"):
+            return "onnxruntime refuses it"
+        raise
+    widest = {
+        name: numpy.where(abs(moved[0][name] - want) > abs(moved[1][name] - want), moved[0][name], moved[1][name])
+        for name, want in expected.items()
+    }
+    try:
+        with warnings.catch_warnings(), spending(BOUND):
+            warnings.simplefilter("ignore")
+            graph = import_onnx(model)
+            passed = run_passes(graph)
+    except Error as error:
+        return f"{type(error).__name__}"
+    ways = {"imported": evaluate_graph(graph, {"x": x}), "after the passes": evaluate_graph(passed, {"x": x})}
+    how = draw.random.choice(({}, {}, {"max_image": 8}, {"float16": 1}))
+    context = device()
+    if context is not None and draw.random.random() < 0.5:
+        ways[f"on a device {how}"] = imgconv.load(graph, device=context.info, **how).run({"x": x})
+    for way, found in ways.items():
+        problem = different(found, expected, widest, 2e-2 if "float16" in way else TOLERANCE)
+        if problem:
+            nodes = [n.name for n in model.graph.node if n.name]
+            raise Wrong(f"{way}: {problem}; {nodes}, onnxruntime {onnxruntime.__version__}")
+    return f"{len(ways)} ways agree"

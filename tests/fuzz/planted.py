@@ -1,0 +1,24 @@
+"""A generator whose cases fail on purpose, to test the tool: a crash, a hang and a fault in the third of four steps."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from fuzz.case import Draw, Wrong
+
+CRASH, HANG, FAULT = 3, 5, 7
+
+
+def run(draw: Draw) -> str:
+    steps: list[int] = []
+    for number in range(4):
+        draw.step(lambda random, number=number: steps.append(number))
+    if draw.seed == CRASH:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if draw.seed == HANG:
+        time.sleep(600)
+    if draw.seed == FAULT and 2 in steps:
+        raise Wrong("two")
+    return "fine"

@@ -1,0 +1,57 @@
+"""The fuzzing tool: what it draws is drawn again, what fails is found and made smaller; a few cases of each kind."""
+
+from __future__ import annotations
+
+import pytest
+from fuzz import __main__ as tool
+from fuzz import files, models, planted
+from fuzz.case import Draw, damaged
+
+CONTENT = bytes(range(256))
+
+
+def test_a_case_is_drawn_again() -> None:
+    assert damaged(Draw(7), CONTENT) == damaged(Draw(7), CONTENT) != damaged(Draw(8), CONTENT)
+    drawn = [models.changed(Draw(n), models.model_of(models.cases()[0])[0]).SerializeToString() for n in (3, 3, 4)]
+    assert drawn[0] == drawn[1]
+
+
+def test_leaving_out_a_step_changes_no_other() -> None:
+    done: list[list[float]] = []
+    for skipped in ((), (1,)):
+        found: list[float] = []
+        draw = Draw(0, skipped)
+        for _ in range(3):
+            draw.step(lambda random, found=found: found.append(random.random()))
+        done.append(found)
+    assert done[1] == [done[0][0], done[0][2]]
+
+
+def test_crashes_hangs_and_faults_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that ends or hangs loses the one case only."""
+    monkeypatch.setattr(tool, "SECONDS", 2.0)
+    found = list(tool.results("planted", range(10)))
+    assert [seed for seed, _, _ in found] == list(range(10))
+    failed = {seed: how for seed, _, how in found if how}
+    assert failed.keys() == {planted.CRASH, planted.HANG, planted.FAULT}
+    assert failed[planted.CRASH] == "the process ends with -9"
+    assert failed[planted.HANG] == "it takes over 2 s" and "Wrong at" in failed[planted.FAULT]
+
+
+def test_a_case_that_fails_is_made_smaller() -> None:
+    said, failed, steps = tool.outcome("planted", planted.FAULT)
+    assert not said and "two" in failed and steps == 4
+    assert tool.smaller("planted", planted.FAULT, failed) == [0, 1, 3]
+
+
+@pytest.mark.parametrize(("kind", "count"), [("models", 150), ("files", 12), ("pictures", 40), ("graphs", 3)])
+def test_a_few_cases(kind: str, count: int) -> None:
+    for seed in range(count):
+        said, failed, _ = tool.outcome(kind, seed)
+        assert said and not failed, f"seed {seed}: {failed}"
+
+
+def test_every_part_of_a_compiled_file_is_changed() -> None:
+    values, _ = files.packed()
+    names = {name for path in files.places(values) for name in path if isinstance(name, str)}
+    assert {"terms", "expressions", "text", "binary", "global_size", "reduction", "choice", "shape"} <= names
