@@ -3,6 +3,7 @@
 # make bench   set up .venv and run every benchmark on one network
 # make package build the source distribution and the wheel into dist, and check them with twine
 # make docs    build the documentation into build/site, and fail at the first warning
+# make fuzz    attack it with drawn models, files, pictures and networks
 # make native  build libimgconv and imgconv-run into build/installed, with CMake; see docs/native.md
 # make demo-native     the demo by imgconv-run: the same picture
 # make native-models   the player on every model: minutes
@@ -14,11 +15,12 @@
 
 PYTHON ?= python3
 PYTEST ?=
+FUZZ ?= --minutes 10
 
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench docs package native demo-native native-models native-check native-arm64 lint clean
+.PHONY: demo test bench fuzz docs package native demo-native native-models native-check native-arm64 lint clean
 
 demo: $(VENV)/installed-cpu
 	$(BIN)/python -m examples.demo
@@ -42,6 +44,10 @@ package: $(VENV)/installed-package
 	rm -rf dist
 	$(BIN)/python -m build --quiet
 	$(BIN)/twine check --strict dist/*
+
+# FUZZ: how many cases of each kind, for how long and from which seed: make fuzz FUZZ='--minutes 60 --seed 5000'.
+fuzz: $(VENV)/installed-cpu $(VENV)/installed-test
+	for kind in models files pictures graphs; do $(BIN)/python -m tests.fuzz $$kind $(FUZZ) || exit 1; done
 
 native:
 	cmake -S native -B build/native -DCMAKE_INSTALL_PREFIX=$(CURDIR)/build/installed
