@@ -1,11 +1,11 @@
 // The positions of the first elements of rows, in order of size: ORDER of each row, equal elements by position.
 //
 //     row of SIZE elements    [x0 x1 x2 x3] [x4 ...          a texel holds four of a row
-//     output                  group 0: places 0 .. 4 * BLOCK_QUADS - 1    group 1: the next    ...      x = quad, y = row
+//     output                  group 0: places 0 .. 4 * BLOCK_QUADS - 1    group 1: the next    ...    x = quad, y = row
 //
-// Elements are compared as pairs (key, position): the key is the float's bits, changed so that a smaller one comes first.
+// Elements are compared as pairs (key, position). The key is the float's bits, changed so that a smaller one is first.
 // A work group makes BLOCK_QUADS quads of a row. It finds the pair at its first place and the pair behind its last one,
-// digit by digit (radix selection: a histogram of the digits of those pairs that begin as the pair sought does), collects
+// digit by digit (radix selection: a histogram of the digits of those pairs that begin as the pair sought). It collects
 // the pairs between them in local memory and sorts these (Batcher's bitonic network).
 
 #include "kernels/output.cl"
@@ -70,12 +70,12 @@ inline bool is_before(uint2 pair, uint2 other) { return pair.x < other.x || (pai
     }                                                        \
   }
 
-// Finds, digit by digit, the number of `count` digits with `rank` smaller ones among those of the pairs for which `of_them` holds:
-// counts the digits of those that agree with `found` in the bits known so far, and adds the next digit to `found`. The
+// Finds, digit by digit, the number of `count` digits that has `rank` smaller ones among those of the pairs for which
+// `of_them` holds: counts the digits of those that agree with `found` in the digits before, and adds the next one. The
 // search for the digit has no early end: Mesa 22's llvmpipe ends such a loop of a single work item too soon.
 #define FIND_DIGITS(number, count, of_them)                                                   \
   for (int place = 0; place < (count); place++) {                                             \
-    const uint shift = 8 * ((count) - 1 - place), known = place > 0 ? LAST << shift << 8 : 0; \
+    const uint shift = 8 * ((count) - 1 - place), known = LAST << shift << 8;                \
     for (int digit = item; digit < DIGITS; digit += ITEMS) digits[digit] = 0;                 \
     WAIT                                                                                      \
     EACH_PAIR({                                                                               \

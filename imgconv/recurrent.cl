@@ -10,7 +10,7 @@
 //     weights   x = gate * OUTPUT_QUADS + quad, y = direction * WEIGHT_ROWS + k: four columns of row k
 //     output    x = direction * OUTPUT_QUADS + quad, y = (state * STEPS + step) * BATCH + element
 //
-// All work items of the group first multiply the state h, then compute the states after the step. If INNER, the last gate
+// The work items of the group multiply the state h, then compute the states after the step. If INNER, the last gate
 // multiplies INNER_STATE instead of h, which needs the sums of the other gates: GRU's reset gate does this.
 
 #include "kernels/output.cl"

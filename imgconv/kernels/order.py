@@ -19,6 +19,8 @@ from imgconv.kernels.target import Target
 
 MOST_QUADS = 512  # that a work group makes: their pairs take 16 KiB of local memory
 DIGITS = 4  # of a key
+# Elements of a row that one work item goes through, at most. Mesa's llvmpipe ends loops after 65,535 iterations in all.
+MOST_OF_AN_ITEM = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,9 @@ class Specialisation:
 
 
 def candidates(problem: Problem, target: Target) -> list[Specialisation]:
-    """The specialisations worth measuring. On a CPU a work item does a group's work faster than several that wait."""
+    """The specialisations worth measuring. On a CPU one work item does a group's work as fast as several that wait."""
     if target.kind == "cpu":
-        return [Specialisation()]
+        return [Specialisation(1 if problem.size <= MOST_OF_AN_ITEM else 64)]
     return [Specialisation(items) for items in (32, 64, 128, 256) if items <= target.max_work_group]
 
 
