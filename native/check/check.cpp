@@ -2,7 +2,7 @@
 //
 //     imgconv-check MODEL DEVICE CACHE
 //
-// MODEL takes one float32 input, which can be mapped. Exit status 1 if a result differs from the first one.
+// MODEL takes one float32 input, which can be mapped. Exit status 1 if a result differs from that of a run alone.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +17,7 @@
 
 namespace {
 
-constexpr int THREADS = 4, ROUNDS = 10, MOST_FRAMES = 3;
+constexpr int THREADS = 4, ROUNDS = 100, MOST_FRAMES = 3;
 
 #define REQUIRE(condition)                                                   \
   if (!(condition)) {                                                        \
@@ -46,13 +46,16 @@ Arrays outputs_of(const imgconv_model *model) {
   return made;
 }
 
-Arrays inputs_of(const imgconv_model *model) {
+// Others for each thread, so that one that takes the inputs of another is found.
+Arrays inputs_of(const imgconv_model *model, int thread) {
   Arrays made;
   imgconv_tensor tensor;
   REQUIRE(imgconv_input_count(model) == 1 && imgconv_input(model, 0, &tensor) == IMGCONV_OK);
   made.add(tensor.bytes);
   float *numbers = reinterpret_cast<float *>(made.contents[0].data());
-  for (size_t i = 0; i < tensor.bytes / sizeof(float); ++i) numbers[i] = static_cast<float>(i % 17) / 17;
+  for (size_t i = 0; i < tensor.bytes / sizeof(float); ++i) {
+    numbers[i] = static_cast<float>((i + 5 * static_cast<size_t>(thread)) % 17) / 17;
+  }
   return made;
 }
 
@@ -64,14 +67,14 @@ imgconv_model *open(const std::string &path, const imgconv_options &options) {
   return model;
 }
 
-std::vector<Bytes> run(imgconv_model *model) {
-  Arrays inputs = inputs_of(model), outputs = outputs_of(model);
+std::vector<Bytes> run(imgconv_model *model, int thread) {
+  Arrays inputs = inputs_of(model, thread), outputs = outputs_of(model);
   REQUIRE(imgconv_run(model, inputs.get(), outputs.get(), nullptr) == IMGCONV_OK);
   return outputs.contents;
 }
 
-std::vector<Bytes> run_mapped(imgconv_model *model) {
-  Arrays inputs = inputs_of(model), outputs = outputs_of(model);
+std::vector<Bytes> run_mapped(imgconv_model *model, int thread) {
+  Arrays inputs = inputs_of(model, thread), outputs = outputs_of(model);
   void *mapped = nullptr;
   REQUIRE(imgconv_map_input(model, 0, &mapped, nullptr) == IMGCONV_OK);
   std::memcpy(mapped, inputs.contents[0].data(), inputs.contents[0].size());
@@ -81,11 +84,11 @@ std::vector<Bytes> run_mapped(imgconv_model *model) {
 }
 
 // Threads of a shared model may find all frames in flight; then they run.
-std::vector<Bytes> submit(imgconv_model *model) {
-  Arrays inputs = inputs_of(model), outputs = outputs_of(model);
+std::vector<Bytes> submit(imgconv_model *model, int thread) {
+  Arrays inputs = inputs_of(model, thread), outputs = outputs_of(model);
   uint64_t frame = 0;
   const imgconv_status status = imgconv_submit(model, inputs.get(), &frame, nullptr);
-  if (status == IMGCONV_ERROR_BUSY) return run(model);
+  if (status == IMGCONV_ERROR_BUSY) return run(model, thread);
   REQUIRE(status == IMGCONV_OK);
   inputs.contents.clear();
   REQUIRE(imgconv_wait(model, frame, outputs.get(), nullptr) == IMGCONV_OK);
@@ -100,7 +103,7 @@ void refuse(const std::string &path, const imgconv_options &options, imgconv_mod
   REQUIRE(imgconv_open_memory(whole.data(), whole.size() / 2, &options, &opened, &error) == IMGCONV_ERROR_FILE);
   REQUIRE(!opened && std::strlen(error.message));
   REQUIRE(imgconv_open_file("/no/such/file", &options, &opened, &error) == IMGCONV_ERROR_FILE);
-  Arrays inputs = inputs_of(model), outputs = outputs_of(model);
+  Arrays inputs = inputs_of(model, 0), outputs = outputs_of(model);
   const imgconv_array wrong = {inputs.contents[0].data(), 1, nullptr};
   REQUIRE(imgconv_run(model, &wrong, outputs.get(), &error) == IMGCONV_ERROR_ARGUMENT);
   REQUIRE(imgconv_wait(model, 99999, outputs.get(), &error) == IMGCONV_ERROR_ARGUMENT);
@@ -117,15 +120,18 @@ int main(int count, char **given) {
   options.cache_folder = given[3];
   options.frames = MOST_FRAMES;
   imgconv_model *const shared = open(path, options);
-  const std::vector<Bytes> expected = run(shared);
-  std::atomic<int> differing{0};
+  std::vector<std::vector<Bytes>> results;
+  for (int number = 0; number < THREADS; ++number) results.push_back(run(shared, number));
+  std::atomic<int> differing{0}, ready{0};
   const auto work = [&](int number) {
+    const std::vector<Bytes> &expected = results[static_cast<size_t>(number)];
     imgconv_model *const own = number % 2 ? open(path, options) : nullptr;
+    for (++ready; ready < THREADS;) std::this_thread::yield();
     for (int round = 0; round < ROUNDS; ++round) {
-      differing += run(shared) != expected;
-      differing += submit(shared) != expected;
-      if (own) differing += run_mapped(own) != expected;
-      if (own) differing += submit(own) != expected;
+      differing += run(shared, number) != expected;
+      differing += submit(shared, number) != expected;
+      if (own) differing += run_mapped(own, number) != expected;
+      if (own) differing += submit(own, number) != expected;
     }
     imgconv_close(own);
   };
