@@ -17,7 +17,7 @@ class Journal:
     """Lines of JSON, each with the "model" and the "picture".
 
         journal = Journal("results.jsonl", "squeezenet.onnx")
-        journal.pictures()                  # {"a.jpg"}: they have a line
+        journal.lines                       # [{"model": "squeezenet.onnx", "picture": "a.jpg", ...}], as it was opened
         journal.add({"picture": "b.jpg"})
     """
 
@@ -56,14 +56,9 @@ class Journal:
             raise InputError(f"{self._path!r} has results of {model!r}, not of {self._model!r}: choose another file")
         return dict(content)
 
-    def pictures(self) -> set[str]:
-        """The names of the pictures that have a line, those that cannot be read too."""
-        return {str(line["picture"]) for line in self.lines}
-
     def add(self, result: Mapping[str, Any]) -> None:
         """Writes a line. Raises InputError."""
         line = {"model": self._model, **result}
-        self.lines.append(line)
         try:
             self._file.write(json.dumps(finite(line), ensure_ascii=False, allow_nan=False).encode() + b"\n")
             self._file.flush()

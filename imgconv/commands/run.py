@@ -7,9 +7,10 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument, count
 from imgconv.commands.arguments import add_strict_argument, number, shown
@@ -77,6 +78,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     after.add_argument("--coco", metavar="FILE", help="write the detections of all pictures as COCO's JSON")
 
 
+@dataclass
+class Told:
+    """What was told so far. results: of all pictures, if they are wanted at the end; failed: those without an answer.
+
+    A camera has no last picture, so that nothing is kept of pictures that went well unless it is needed.
+    """
+
+    journal: Journal | None
+    keeps: bool
+    count: int = 0
+    results: list[dict[str, Any]] = field(default_factory=list)
+    failed: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, result: dict[str, Any]) -> None:
+        """A result, as the journal has it."""
+        self.count += 1
+        if self.keeps:
+            self.results.append(result)
+        if "error" in result:
+            self.failed.append(result)
+
+
 def execute(options: argparse.Namespace) -> None:
     """Runs the model and prints the results. Raises what imgconv.load and Model.run raise, and InputError."""
     line = read_command_line(options)
@@ -84,36 +107,48 @@ def execute(options: argparse.Namespace) -> None:
         journal = Journal(options.jsonl, options.model) if options.jsonl else None
         if journal:
             stack.callback(journal.close)
-        done = journal.pictures() if journal else set()
+        earlier = journal.lines if journal else []
+        done = {str(each["picture"]) for each in earlier}
         size, items = opened(item for item in items_of(line) if item.name not in done)
         total = count_of(line.paths)
         left = total - len(done.intersection(line.paths)) if total is not None else None
+        told = Told(journal, keeps=bool(options.json or options.coco))
         if left == 0 and line.paths:
             print(f"all {total} pictures are in {options.jsonl!r}", file=sys.stderr)
-        results = run_all(line, size, items, left, journal) if left != 0 or not line.paths else []
+        else:
+            run_all(line, size, items, left, told)
     if options.coco:
         with written_whole(options.coco) as file:
-            file.write(json.dumps(coco_json(journal.lines if journal else results)).encode())
-    failed = [each for each in results if "error" in each]
-    if failed and total != 1:
-        first = failed[0]["picture"]
-        raise InputError(f"{len(failed)} of {len(results)} pictures cannot be read; the first is {first!r}")
-    if failed:
+            file.write(json.dumps(coco_json([*earlier, *told.results])).encode())
+    failed = [each for each in earlier if "error" in each] + told.failed
+    if failed and total == 1:
         raise InputError(failed[0]["error"])
+    if failed:
+        of, first = len(earlier) + told.count, failed[0]["picture"]
+        raise InputError(f"{len(failed)} of {of} pictures cannot be read; the first is {first!r}")
 
 
 def read_command_line(options: argparse.Namespace) -> CommandLine:
     """Reads all small inputs, so that mistakes are found before compiling. Raises ModelError, InputError."""
-    for path in (options.output, options.save):
-        if path and is_folder(path):
-            Path(path).mkdir(exist_ok=True)
     check_folder(options.output, options.save, options.jsonl, options.coco)
     options.pictures = expanded(options.pictures)
     given = read_given(options)
     for name, (dtype, dimensions) in given.missing.items():
         remedy = f"--input {name}=FILE.npy" + ("" if options.pictures else ", or a PICTURE")
         raise InputError(f"input {name!r}, {dtype} {shown(dimensions)}, has no value: give it, as {remedy}")
-    return CommandLine(options, given, describe(options, given.description), tuple(options.pictures))
+    line = CommandLine(options, given, describe(options, given.description), tuple(options.pictures))
+    for path in (options.output, options.save):
+        if path and is_folder(path):
+            make_folder(path)
+    return line
+
+
+def make_folder(path: str) -> None:
+    """Makes a folder unless it is there. Raises InputError."""
+    try:
+        Path(path).mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {path!r}: {error.strerror or error}") from error
 
 
 def describe(options: argparse.Namespace, beside: Description) -> Description:
@@ -128,48 +163,50 @@ def describe(options: argparse.Namespace, beside: Description) -> Description:
     return replace(found, **{name: value for name, value in asked.items() if value is not None})
 
 
-def run_all(
-    line: CommandLine, size: Size | None, items: Iterator[Item], total: int | None, journal: Journal | None
-) -> list[dict[str, object]]:
-    """Runs every item and tells each outcome as it comes; the results as JSON. Loads the model if a picture is there.
+def run_all(line: CommandLine, size: Size | None, items: Iterator[Item], total: int | None, told: Told) -> None:
+    """Runs every item and tells each outcome as it comes. Loads the model if a picture can be read.
 
     size: of the first picture that can be read; total: how many items there are, if that is known.
     """
     options, several = line.options, total != 1
     if size is None and line.paths:
-        return [tell(line, failed_outcome(item), journal, several) for item in items]
-    results = []
+        for item in items:
+            tell(line, failed_outcome(item), several, told)
+        return
     with ExitStack() as stack:
         with terminal.Progress(f"reading {options.model}") as progress:
-            runner = Runner.load(line, size, lambda *told: progress(*told))
+            runner = Runner.load(line, size, lambda *stage: progress(*stage))
             flow = stack.enter_context(Flow(runner.model))
             outcomes = flow.through(items, runner.prepare, runner.finish)
             first = next(outcomes)
+        print_head(line, runner, flow.seconds)
         counting = stack.enter_context(Counting(total)) if several else None
-        device = runner.model.device
-        if not options.json:
-            took = f"{flow.seconds * 1e3:.1f} ms a run on {device.name}"
-            terminal.console().print(f"{options.model}: {took}", style="bold")
-        if line.paths and runner.task is None:
-            what = f"say it with --task {'|'.join(TASKS)} and --head, see imgconv run --help"
-            print(f"imgconv: what the outputs mean is not plain from their shapes: {what}", file=sys.stderr)
         for outcome in chain([first], outcomes):
-            results.append(tell(line, outcome, journal, several))
+            tell(line, outcome, several, told)
             if counting:
                 counting.step()
     if options.json:
-        about = {"model": options.model, "device": device.key, "seconds": flow.seconds}
-        terminal.print_json({**about, "results": results})
-    return results
+        about = {"model": options.model, "device": runner.model.device.key, "seconds": flow.seconds}
+        terminal.print_json({**about, "results": told.results})
 
 
-def tell(line: CommandLine, outcome: Outcome, journal: Journal | None, several: bool) -> dict[str, object]:
-    """Prints an outcome, unless all are printed as JSON, and adds it to the journal; the outcome as JSON."""
+def print_head(line: CommandLine, runner: Runner, seconds: float) -> None:
+    """Prints what a run takes, and what to say if the outputs do not show what they mean."""
+    if not line.options.json:
+        took = f"{seconds * 1e3:.1f} ms a run on {runner.model.device.name}"
+        terminal.console().print(f"{line.options.model}: {took}", style="bold")
+    if line.paths and runner.task is None:
+        what = f"say it with --task {'|'.join(TASKS)} and --head, see imgconv run --help"
+        print(f"imgconv: what the outputs mean is not plain from their shapes: {what}", file=sys.stderr)
+
+
+def tell(line: CommandLine, outcome: Outcome, several: bool, told: Told) -> None:
+    """Prints an outcome, unless all are printed as JSON, and adds it to the journal."""
     if outcome.error and several:
         print(f"imgconv: {outcome.error}", file=sys.stderr)
     if not (outcome.error or line.options.json):
         print_outcome(outcome)
     result = as_json(outcome)
-    if journal:
-        journal.add(result)
-    return result
+    told.add(result)
+    if told.journal:
+        told.journal.add(result)

@@ -64,6 +64,8 @@ ERRORS = [
     ("run means.onnx a.png --tile", ["[1, 3, 1, 1]", "8x8", "tiles"]),
     ("run means.onnx *.none", ["no file matches '*.none'"]),
     ("run means.onnx a.png --crop 0.5", ["'stretch' crops nothing"]),
+    ("run means.onnx a.png --output none/deep/", ["none/deep", "no folder 'none'"]),
+    ("run means.onnx a.png --output a.png/", ["cannot make the folder 'a.png/'"]),
     ("run means.onnx a.png --jsonl text.png", ["text.png", "choose another file"]),
     ("run means.onnx a.png --jsonl none/a.jsonl", ["none/a.jsonl", "no folder 'none'"]),
     ("run means.onnx a.mkv", ["a.mkv"]),

@@ -204,6 +204,9 @@ def test_bad_pictures_are_named_and_the_others_go_on(imgconv: Command, device: D
     assert ["error" in each for each in results.values()] == [False, True, False, True]
     assert status == 1 and "2 of 4 pictures cannot be read; the first is 'shots/b.jpg'" in err.splitlines()[-1]
     assert "'none.png': No such file" in err and "Traceback" not in err
+    for _ in range(2):
+        status, _, err = imgconv(*command, "--jsonl", "r.jsonl")
+        assert status == 1 and "2 of 4 pictures cannot be read" in err.splitlines()[-1]
     status, out, err = imgconv("run", "means.onnx", "none.png", "nor.png", "--device", device.index)
     assert status == 1 and out == "" and "2 of 2 pictures cannot be read" in err
 
