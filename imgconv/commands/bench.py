@@ -11,7 +11,7 @@ from rich.table import Table
 
 from imgconv.arrays import Array
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument
-from imgconv.commands.arguments import number, positive
+from imgconv.commands.arguments import add_strict_argument, number, positive
 from imgconv.commands.profile import read_inputs
 from imgconv.errors import InputError
 from imgconv.files.container import is_container
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `imgconv bench`."""
     add_model_arguments(parser)
     add_precision_argument(parser)
+    add_strict_argument(parser)
     parser.add_argument("picture", metavar="PICTURE", nargs="?", help="any picture that Pillow reads")
     parser.add_argument(
         "--seconds", type=number, default=5.0, metavar="S", help="how long frames are in flight (default: 5)"
@@ -57,6 +58,7 @@ def execute(options: argparse.Namespace) -> None:
         settings = {
             "device": options.device, "float16": options.float16, "native_explog": options.native_explog,
             "max_image": options.max_image, "precision": options.precision,
+            "strict": options.strict,
         }
         model = load(options.model, shapes=shapes, progress=progress, **settings)
         inputs = {**drawn_inputs(model.graph)[0], **arrays}

@@ -126,3 +126,22 @@ def yolov8_pose(outputs: Arrays, description: Description, placement: Placement)
     points = rows[:, 5:].reshape(len(rows), -1, 3)
     found, _ = detections(corners_of(rows[:, :2], rows[:, 2:4]), rows[:, 4:5], description, placement, points)
     return {name: found}
+
+
+def boxes(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """Boxes that the model itself has suppressed, as torchvision's detectors give them, in any order of the outputs.
+
+    Floats (n, 4), corners in pixels of the input; floats (n), scores; integers (n), classes. A batch of one may stand
+    in front.
+    """
+    # Four scores with a batch in front have the last axis of boxes too, and fewer axes.
+    name = max((n for n, array in outputs.items() if array.shape[-1:] == (4,)), key=lambda n: outputs[n].ndim)
+    corners = outputs[name].reshape(-1, 4)
+    flat = [array.reshape(-1) for n, array in outputs.items() if n != name and array.size == len(corners)]
+    values = next(array for array in flat if array.dtype.kind == "f")
+    kinds = next(array for array in flat if array.dtype.kind in "iu").astype(numpy.int64)
+    # Several boxes of a picture may have one class: each row has its score in its class's column.
+    scores = numpy.zeros((len(corners), max(int(kinds.max(initial=0)) + 1, len(description.labels))))
+    scores[numpy.arange(len(kinds)), kinds] = values
+    found, _ = detections(corners, scores, description, placement)
+    return {name: found}

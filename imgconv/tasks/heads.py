@@ -166,6 +166,10 @@ HEADS: Mapping[str, Head] = {
             },
         },
     ),
+    "boxes": Head(
+        "detect", "boxes (n, 4) in pixels of the input, scores (n) and integers (n), suppressed, as torchvision's",
+        detection.boxes, None, {"score": 0.5, "overlap": 1.0},
+    ),
     "simcc": Head("pose", "(1, points, 2 * width), (1, points, 2 * height)", maps.simcc, _is_simcc),
     "heatmaps": Head("pose", "(1, points, height, width)", maps.heatmaps),
     "indices": Head(

@@ -291,6 +291,26 @@ def test_centernet() -> None:
     check(again, [(2, 0.9, [24, 8, 40, 32]), (0, 0.6, [22, 9, 38, 33])])
 
 
+@pytest.mark.parametrize("batch", [False, True])
+def test_boxes_that_the_model_has_suppressed(batch: bool) -> None:
+    """As they are: they may overlap and have one class; the order of the outputs is free."""
+    corners = numpy.array([[8, 8, 40, 30], [9, 8, 40, 30], [50, 0, 70, 20], [1, 1, 2, 2]], numpy.float32)
+    values, kinds = numpy.array([0.9, 0.8, 0.7, 0.1], numpy.float32), numpy.array([2, 2, 0, 1], numpy.int64)
+    arrays = {"labels": kinds, "scores": values, "boxes": corners}
+    if batch:
+        arrays = {name: array[None] for name, array in arrays.items()}
+    task = find_task({}, SIZE, Description(head="boxes", labels=("a", "b", "c")))
+    answer = task.decode(arrays, SAME)["boxes"]
+    check(answer, [(2, 0.9, list(corners[0])), (2, 0.8, list(corners[1])), (0, 0.7, list(corners[2]))])
+    assert [each.label.name for each in answer.found] == ["c", "c", "a"]
+    one = {"boxes": corners[:1], "labels": kinds[:1], "scores": values[:1]}
+    check(task.decode(one, SAME)["boxes"], [(2, 0.9, list(corners[0]))])
+    none = {"labels": kinds[:0], "scores": values[:0], "boxes": corners[:0]}
+    assert task.decode(none, SAME)["boxes"] == Detections(())
+    with pytest.raises(InputError, match="none of head 'boxes'"):
+        task.decode({"boxes": corners, "scores": values}, SAME)
+
+
 def test_labels_of_another_number_are_refused() -> None:
     raw = numpy.full((1, CELLS, 5 + 4), 0.9, numpy.float32)
     task = find_task({"y": ("float32", raw.shape)}, SIZE, Description(labels=("a", "b")))

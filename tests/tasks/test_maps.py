@@ -101,7 +101,7 @@ def test_depth_keeps_its_unit() -> None:
     ("arrays", "said", "named"),
     [
         ({"y": (1, 17, 6, 8)}, {"task": "pose"}, "heatmaps"), ({"y": (1, 9)}, {"task": "detect"}, "yolov8"),
-        ({"y": (1, 9)}, {"head": "boxes"}, "use yolox"),
+        ({"y": (1, 9)}, {"head": "squares"}, "use yolox"),
         ({"y": (1, 9)}, {"head": "scores", "task": "pose"}, "'classify'"),
     ],
 )
