@@ -23,6 +23,7 @@ from imgconv.errors import Error, MissingPackageError
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.target import HALF_MAX
 from imgconv.running.exchange import check_inputs
+from imgconv.running.host_tail import HostTail
 from imgconv.running.precision import magnitude, relative_error
 from imgconv.running.programs import Progress
 from imgconv.running.session import Session
@@ -86,8 +87,8 @@ def verify(
     The settings' float16 is the mode of the half run, 0 for none. precision: the values that keep float in it (default:
     none). bound: the relative error of half that is a problem; in float a tenth of it is one, except for tensors that
     are half in the file, because onnxruntime rounds those itself. judge_half: whether an output's error in half is a
-    fault. Raises InputError, Error without onnxruntime, and
-    what Session raises.
+    fault. Outputs that the host computes come last. Raises InputError, Error without onnxruntime, and what Session
+    raises.
     """
     graph, config = prepared.graph, prepared.config
     inputs = check_inputs(graph.inputs, inputs)
@@ -97,6 +98,8 @@ def verify(
     sessions = [Session(plan, context, progress) for plan in plans]
     if progress:
         progress(0, 0, "running onnxruntime")
+    tail = HostTail.of(graph.tail, graph.inputs, graph.outputs)
+    wanted = tail.names if tail else graph.outputs
     expected = reference(path, graph, inputs)
     launches = {name: plans[0].launches[number] for number, name in plans[0].made.items()}
     stored = {name: place.storage.dtype for name, place in plans[-1].placements.items()}
@@ -108,19 +111,53 @@ def verify(
             progress(number, len(launches), "comparing layers")
         found, *halves = (session.value(names[0]) for session in sessions)
         layer = _layer(launches[names[0]], found, expected.get(names[0]))
-        layer = replace(layer, is_output=layer.name in graph.outputs)
+        layer = replace(layer, is_output=layer.name in wanted)
         if halves:
             layer = replace(
                 layer, stored=stored[layer.name], sums=sums.get(layer.name, ""),
                 half_difference=difference(halves[0], found),
                 half_error=relative_error({"": halves[0]}, {"": found}),
             )
-        is_half = layer.name in expected and expected[layer.name].dtype == numpy.float16
-        bounds = (bound, bound if is_half else bound / 10)
-        judged = layer if judge_half else replace(layer, half_error=None)
-        fault = problem_of(judged, *bounds) if layer.is_output else ""
-        layers.append(replace(layer, problem=problem_of(layer, *bounds), fault=fault))
-    return layers
+        layers.append(layer)
+    if tail:
+        results = [tail.finish(session.outputs(), tail.inputs_of(inputs)) for session in sessions]
+        ends = [name for name in tail.tail.graph.outputs if name in expected]
+        layers += [_on_host(name, expected[name], *(result[name] for result in results)) for name in ends]
+    return [_judged(layer, expected.get(layer.name), bound, judge_half) for layer in layers]
+
+
+def _judged(layer: Layer, expected: Any, bound: float, judge_half: bool) -> Layer:
+    is_half = isinstance(expected, numpy.ndarray) and expected.dtype == numpy.float16
+    bounds = (bound, bound if is_half else bound / 10)
+    judged = layer if judge_half else replace(layer, half_error=None)
+    fault = problem_of(judged, *bounds) if layer.is_output else ""
+    return replace(layer, problem=problem_of(layer, *bounds), fault=fault)
+
+
+def _on_host(name: str, expected: Any, found: Any, half: Any = None) -> Layer:
+    """The Layer of an output that the host computes. half: that of the half run, None without one.
+
+    Another shape, which data decide, is an infinite error. A sequence is compared as one row of all its numbers.
+    """
+    mine, shape = _flat(found), found.shape if isinstance(found, numpy.ndarray) else ()
+    gap, error = _errors(mine, _flat(expected))
+    layer = Layer(name, shape, "on the host", (), magnitude(mine), 0.0, gap, error, is_output=True)
+    if half is None:
+        return layer
+    gap, error = _errors(_flat(half), mine)
+    return replace(layer, half_difference=gap, half_error=error)
+
+
+def _flat(value: Any) -> Array:
+    arrays = value if isinstance(value, list) else [value]
+    return numpy.concatenate([numpy.zeros(0), *(numpy.asarray(each, numpy.float64).ravel() for each in arrays)])
+
+
+def _errors(found: Array, expected: Array) -> tuple[float, float]:
+    """The largest difference, and that in parts of the largest value."""
+    if found.shape != expected.shape:
+        return float("inf"), float("inf")
+    return difference(found, expected), relative_error({"": found}, {"": expected})
 
 
 def _layer(launch: Launch, found: Array, expected: Array | None) -> Layer:
@@ -163,7 +200,8 @@ def reference(path: str | os.PathLike[str], graph: Graph, inputs: Arrays) -> dic
     import onnxruntime
 
     model = onnx.load(os.fspath(path))
-    made = [name for node in model.graph.node for name in node.output if name in graph.values]
+    known = {*graph.values, *(graph.tail.graph.outputs if graph.tail else ())}
+    made = [name for node in model.graph.node for name in node.output if name in known]
     del model.graph.output[:]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
     options = onnxruntime.SessionOptions()

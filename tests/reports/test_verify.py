@@ -11,10 +11,11 @@ from typing import Any
 from command_line import Command, in_folder
 import numpy
 import onnx
+from onnx.helper import make_node
 import pytest
 from PIL import Image
 from planted import LAYERS, offset_model, overflow_model, picture
-from support import run_oracle
+from support import make_model, run_oracle
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
@@ -24,6 +25,7 @@ from imgconv.passes import run_passes
 from imgconv.reports import verify
 from imgconv.reports.verify import Layer, difference, problem_of
 from imgconv.reports.verify_page import page
+from imgconv.running.precision import drawn_inputs
 from imgconv.stored.precision_file import PrecisionFile, fingerprint
 
 
@@ -138,6 +140,33 @@ def test_a_fault_in_float_is_found(command: Command, monkeypatch: pytest.MonkeyP
     status, _, err = command("verify", "plain.onnx")
     assert status == 1 and "output 'y' differs from onnxruntime by 0.02 in float" in err
     assert "first layer with a problem is 'back'" in err
+
+
+def test_outputs_of_the_host_are_judged(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where numbers are above a threshold: the device makes the mask, the host finds the places."""
+    weights = numpy.random.default_rng(0).normal(size=(2, 3, 3, 3)).astype(numpy.float32)
+    nodes = [
+        make_node("Conv", ["x", "w"], ["a"], pads=[1] * 4), make_node("Relu", ["a"], ["r"]),
+        make_node("NonZero", ["r"], ["z"]), make_node("Cast", ["z"], ["y"], to=onnx.TensorProto.FLOAT),
+    ]
+    onnx.save(make_model(nodes, {"x": numpy.zeros((1, 3, 8, 8), numpy.float32)}, ["y"], 13, {"w": weights}), "nz.onnx")
+    status, out, err = command("verify", "nz.onnx", "--json")
+    assert status == 0, err
+    outputs = {name: layer for name, layer in layers_of(out).items() if layer["is_output"]}
+    assert list(outputs) == ["y"] and outputs["y"]["operation"] == "on the host"
+    assert outputs["y"]["float_error"] == 0 and outputs["y"]["largest"] == 7
+    right = verify.reference
+    for change in (lambda y: y + 1, lambda y: y[:, 1:]):
+        changed = {"y": change(right("nz.onnx", *reference_inputs("nz.onnx"))["y"])}
+        monkeypatch.setattr(verify, "reference", lambda *given, changed=changed: right(*given) | changed)
+        status, _, err = command("verify", "nz.onnx")
+        assert status == 1 and "output 'y' differs from onnxruntime" in err
+
+
+def reference_inputs(path: str) -> tuple[Any, Any]:
+    """The graph of a model and its drawn inputs, as verify has them."""
+    graph = run_passes(import_onnx(path))
+    return graph, drawn_inputs(graph)[0]
 
 
 def test_pictures_and_fused_layers(command: Command) -> None:
