@@ -6,6 +6,9 @@ import numpy
 
 from imgconv.arrays import Array
 
+PAIRS = 400_000  # of boxes that are compared at once, for the size of a tile
+SMALLEST, LARGEST = 32, 512  # boxes of a group in a tile
+
 
 def suppress(
     boxes: Array, scores: Array, most_overlap: float, most: int | None = None, groups: Array | None = None
@@ -21,28 +24,90 @@ def suppress(
     corners, values = numpy.asarray(boxes).reshape(-1, 4), numpy.asarray(scores).reshape(-1)
     corners = corners if corners.dtype.kind == "f" else corners.astype(numpy.float64)
     group = numpy.zeros(len(values), numpy.int64) if groups is None else numpy.asarray(groups)
-    # The sort keeps the order of equal ones. One round keeps the best box that is left of every group.
-    left = numpy.lexsort((-values, group))
-    areas = (corners[:, 2] - corners[:, 0]) * (corners[:, 3] - corners[:, 1])
-    kept: list[Array] = []
-    while left.size and (most is None or len(kept) < most):
-        first = numpy.flatnonzero(numpy.diff(group[left], prepend=group[left[0]] - 1))
-        kept.append(left[first])
-        best = numpy.repeat(left[first], numpy.diff(first, append=len(left)))
-        stays = ~_covered(corners, areas, left, best, most_overlap)
-        stays[first] = False
-        left = left[stays]
-    chosen = numpy.concatenate(kept) if kept else numpy.zeros(0, numpy.int64)
-    return chosen[numpy.argsort(group[chosen], kind="stable")].astype(numpy.int64)
+    if not len(values) or (most is not None and most <= 0):
+        return numpy.zeros(0, numpy.int64)
+    order = _ordered(values, group)
+    starts = numpy.flatnonzero(numpy.diff(group[order], prepend=group[order[0]] - 1))
+    limit = corners.dtype.type(most_overlap)
+    return order[_Suppression(corners[order], starts, limit, len(values) if most is None else most).kept()]
 
 
-def _covered(corners: Array, areas: Array, these: Array, best: Array, limit: float) -> Array:
-    """Whether each of `these` boxes overlaps the box in `best` at its place by more than the limit."""
-    own, other = corners[these], corners[best]
-    width = numpy.minimum(own[:, 2], other[:, 2]) - numpy.maximum(own[:, 0], other[:, 0])
-    height = numpy.minimum(own[:, 3], other[:, 3]) - numpy.maximum(own[:, 1], other[:, 1])
-    both = numpy.maximum(width, 0) * numpy.maximum(height, 0)
-    union = areas[these] + areas[best] - both
-    has_area = (both > 0) & (areas[these] > 0) & (areas[best] > 0) & (union > 0)
-    covered: Array = has_area & (both / numpy.where(has_area, union, 1) > corners.dtype.type(limit))
-    return covered
+def _ordered(values: Array, group: Array) -> Array:
+    """The numbers of the boxes, int64: by group, then best first, equal ones in order."""
+    if values.dtype != numpy.float32 or group.min() < 0 or group.max() >= 1 << 16:
+        return numpy.lexsort((-values, group))
+    # The bits of a float, as a number that is the smaller the larger the float is; -0.0 + 0.0 is 0.0. numpy sorts whole
+    # numbers several times faster than places of floats, and those of 16 bits by digits.
+    bits = (values + numpy.float32(0)).view(numpy.uint32)
+    falling = numpy.where(bits >> 31, bits, ~(bits | numpy.uint32(1 << 31)))
+    keys = numpy.sort(falling.astype(numpy.uint64) << numpy.uint64(32) | numpy.arange(len(values), dtype=numpy.uint64))
+    best_first = (keys & numpy.uint64(0xFFFFFFFF)).astype(numpy.int64)
+    ordered: Array = best_first[numpy.argsort(group[best_first].astype(numpy.uint16), kind="stable")]
+    return ordered
+
+
+class _Suppression:
+    """Boxes of several groups one after another, the best of each first. starts: the first of each group.
+
+    All groups go on together, in tiles of their best boxes: the next boxes of each are compared with those that stay so
+    far and with each other.
+    """
+
+    def __init__(self, corners: Array, starts: Array, limit: numpy.floating, most: int) -> None:
+        self.corners, self.starts, self.limit = corners, starts, limit
+        self.area = (corners[:, 2] - corners[:, 0]) * (corners[:, 3] - corners[:, 1])
+        self.sizes = numpy.diff(starts, append=len(corners))
+        self.most = min(most, int(self.sizes.max()))
+        self.chosen = numpy.zeros((len(starts), min(self.most, SMALLEST)), numpy.int64)
+        self.counts = numpy.zeros(len(starts), numpy.int64)
+        self.done = numpy.zeros(len(starts), numpy.int64)
+
+    def kept(self) -> Array:
+        """The numbers of the boxes that stay, by group, the best first."""
+        while len(active := numpy.flatnonzero((self.done < self.sizes) & (self.counts < self.most))):
+            self.tile(active)
+        return numpy.concatenate([row[:count] for row, count in zip(self.chosen, self.counts)])
+
+    def tile(self, active: Array) -> None:
+        """Decides on the next boxes of the active groups."""
+        length = min(max(int((PAIRS / len(active)) ** 0.5), SMALLEST), LARGEST, int(self.sizes.max()))
+        place = self.done[active][:, None] + numpy.arange(length)
+        alive = place < self.sizes[active][:, None]
+        tile = self.starts[active][:, None] + numpy.minimum(place, self.sizes[active][:, None] - 1)
+        self.done[active] += length
+        counts = self.counts[active]
+        before = int(counts.max())
+        if before:
+            is_chosen = numpy.arange(before) < counts[:, None]
+            alive &= ~(self.covered(tile, self.chosen[active, :before]) & is_chosen[:, None, :]).any(2)
+        pairs, rows, kept = self.covered(tile, tile), numpy.arange(len(active)), numpy.zeros(alive.shape, bool)
+        while (has := alive.any(1)).any():
+            first = alive.argmax(1)
+            kept[rows, first] |= has
+            alive &= ~pairs[rows, first]
+            alive[rows, first] = False
+            counts = counts + has
+            alive[counts >= self.most] = False
+        self.keep(active, tile, kept)
+
+    def keep(self, active: Array, tile: Array, kept: Array) -> None:
+        """Adds the boxes of a tile that stay to those of their groups."""
+        row, column = numpy.nonzero(kept)
+        number = self.counts[active][row] + (numpy.cumsum(kept, 1) - 1)[row, column]
+        if len(number) and number.max() >= self.chosen.shape[1]:
+            more = min(max(2 * self.chosen.shape[1], int(number.max()) + 1), self.most)
+            self.chosen = numpy.pad(self.chosen, [(0, 0), (0, more - self.chosen.shape[1])])
+        self.chosen[active[row], number] = tile[row, column]
+        self.counts[active] += kept.sum(1)
+
+    def covered(self, these: Array, others: Array) -> Array:
+        """Whether two boxes overlap by more than the limit, for all pairs in each group; one without area does not."""
+        own, other = self.corners[these][:, :, None], self.corners[others][:, None]
+        width = numpy.minimum(own[..., 2], other[..., 2]) - numpy.maximum(own[..., 0], other[..., 0])
+        height = numpy.minimum(own[..., 3], other[..., 3]) - numpy.maximum(own[..., 1], other[..., 1])
+        both = numpy.maximum(width, 0) * numpy.maximum(height, 0)
+        areas = self.area[these][:, :, None], self.area[others][:, None]
+        union = areas[0] + areas[1] - both
+        has_area = (both > 0) & (areas[0] > 0) & (areas[1] > 0) & (union > 0)
+        found: Array = has_area & (both / numpy.where(has_area, union, 1) > self.limit)
+        return found
