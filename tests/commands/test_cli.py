@@ -14,6 +14,7 @@ import pytest
 from onnx.helper import make_graph, make_model, make_node, make_opsetid
 from PIL import Image
 from support import make_input
+from tail_models import CASES
 
 from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.commands import devices as devices_command
@@ -269,3 +270,46 @@ def test_slow_work_is_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
     terminal.print_json({"a": (1.5, float("nan")), "b": [float("inf")]})
     assert json.loads(capsys.readouterr().out) == {"a": [1.5, None], "b": [None]}
+
+
+# What depends on data
+
+
+def test_what_the_host_computes_is_shown(imgconv: Command, device: DeviceInfo) -> None:
+    onnx.save(CASES["detector"]()[0], "detector.onnx")
+    options = ("--device", device.index)
+    status, out, err = imgconv("inspect", "detector.onnx", *options)
+    assert status == 0, err
+    assert "on the host, because of node 'picked': NonMaxSuppression" in out
+    assert "9 nodes on the host; 1.8 kB come from the device: boxes 1.0, scores 0.8" in out
+    _, out, _ = imgconv("inspect", "detector.onnx", *options, "--json")
+    host = json.loads(out)["host"]
+    assert host["node"] == "picked" and host["crossing_bytes"] == {"boxes": 1024, "scores": 768}
+    assert host["outputs"][0]["shape"] == [-1]
+    write_picture("red.png", (255, 0, 0))
+    status, out, err = imgconv("run", "detector.onnx", "red.png", *options, "--scale", "1/255")
+    assert status == 0 and "found int64 2" in out, err
+
+
+def test_the_time_of_the_host(imgconv: Command, device: DeviceInfo) -> None:
+    onnx.save(CASES["detector"]()[0], "detector.onnx")
+    status, out, err = imgconv(
+        "profile", "detector.onnx", "--device", device.index, "--repeat", 2, "--trace", "trace.json", "--json"
+    )
+    assert status == 0, err
+    host = json.loads(out)["host"]
+    assert [each["op_type"] for each in host["nodes"]][0] == "NonMaxSuppression" and len(host["nodes"]) == 9
+    assert 0 < host["nodes"][0]["end"] <= host["seconds"]
+    events = json.loads(Path("trace.json").read_text())["traceEvents"]
+    shown = [each for each in events if each["ph"] == "X" and each["tid"] == 3]
+    assert [each["cat"] for each in shown][0] == "NonMaxSuppression" and len(shown) == 9
+
+
+@pytest.mark.parametrize("command", ["run", "inspect", "profile", "compile"])
+def test_strict_refuses_what_needs_the_host(imgconv: Command, device: DeviceInfo, command: str) -> None:
+    onnx.save(CASES["detector"]()[0], "detector.onnx")
+    write_picture("red.png", (255, 0, 0))
+    pictures = ["red.png"] if command == "run" else []
+    status, _, err = imgconv(command, "detector.onnx", *pictures, "--strict", "--device", device.index)
+    assert status == 1 and "node 'picked': strict: the host would compute it and what is behind it" in err
+    assert not Path("detector.imgconv").exists()
