@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from imgconv.errors import MissingPackageError
+from imgconv.errors import MissingPackageError, UnsupportedError
 
 try:
     import onnx
@@ -36,9 +36,13 @@ IR_VERSION = 8
 def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onnx.ModelProto:
     """The Graph as an ONNX model with its inputs, outputs and value names; also written to `path` if one is given.
 
-    The file is written whole or not at all. Raises InputError if it cannot be written.
+    The file is written whole or not at all. Raises InputError if it cannot be written, UnsupportedError if the host
+    computes a part of the model.
     Example: export_onnx(graph, "after.onnx").
     """
+    if graph.tail is not None:
+        raise UnsupportedError(f"the host computes a part of the model, which is not written: {graph.tail.reason}",
+                               node=graph.tail.node)
     writer = Writer(graph.values)
     nodes = Nodes(graph, writer)
     for node in graph.nodes:

@@ -31,6 +31,8 @@ MOVES = frozenset((
 ))
 # No model begins to depend on data at one of these.
 LAYERS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
+# What these read is data, also if it is short: a model is not compiled again for each content of it.
+SELECTIONS = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
 NEVER_FIRST = LAYERS | {"Softmax", "LogSoftmax", "Squeeze"}  # engines read empty axes of Squeeze in two ways
 
 
@@ -66,7 +68,8 @@ class Splitter:
             try:
                 self.scope.add(step)
             except UnsupportedError as error:
-                if isinstance(error, (ContentError, PassedError)) or not _may_start(node):
+                shapes = isinstance(error, ContentError) and node.op_type not in SELECTIONS
+                if shapes or isinstance(error, PassedError) or not _may_start(node):
                     raise
                 reason = error.message
             else:

@@ -74,7 +74,7 @@ class HostTail:
         for name, value in zip(self.tail.graph.outputs, found, strict=True):
             mine = (outputs or {}).get(name)
             results[name] = _own(value, kept) if mine is None else _filled(name, mine, value)
-        return {name: results[name] for name in self.names}
+        return {name: results[name] for name in self.names if name in results}  # a state of a stream is not there
 
 
 def crossing_bytes(tail: Tail, plan: Plan) -> dict[str, int]:

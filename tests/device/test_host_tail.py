@@ -16,7 +16,7 @@ import imgconv
 from imgconv.cl.device import DeviceInfo
 from imgconv.errors import InputError, UnsupportedError
 from imgconv.onnx_import import import_onnx
-from tests.support import assert_close, run_model, run_oracle
+from tests.support import assert_close, make_model, run_model, run_oracle
 from tests.tail_models import CASES, PICTURE, Case, if_of_one_shape
 
 TOLERANCE = 1e-5  # one small convolution in float, of values up to 10
@@ -162,6 +162,34 @@ assert all(numpy.array_equal(found[name], expected[name]) for name in found) and
 """
     environment = {**os.environ, "IMGCONV_DEVICE": str(device.index)}
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
+
+
+def test_a_stream(device: DeviceInfo) -> None:
+    """The state stays on the device, the host's outputs follow it."""
+    nodes = [
+        onnx.helper.make_node("Add", ["x", "state"], ["after"]),
+        onnx.helper.make_node("Greater", ["after", "two"], ["over"]),
+        onnx.helper.make_node("NonZero", ["over"], ["places"]),
+    ]
+    x = numpy.float32([1, 0, 2])
+    model = make_model(nodes, {"x": x, "state": x}, ["places", "after"], 13, {"two": numpy.float32(2)})
+    loaded = imgconv.load(model, device)
+    loaded.run({"x": x, "state": x})
+    stream = loaded.stream({"after": "state"})
+    assert [stream.run({"x": x})["places"].tolist() for _ in range(3)] == [[[]], [[2]], [[0, 2]]]
+    of_host = make_model(nodes[:1] + nodes[2:], {"x": x, "state": x}, ["over", "after"], 13)
+    del of_host.graph.node[1:]
+    of_host.graph.node.append(onnx.helper.make_node("Compress", ["after", "bits"], ["over"]))
+    of_host.graph.node.append(onnx.helper.make_node("Cast", ["after"], ["bits"], to=9))
+    reading = imgconv.load(of_host, device)
+    reading.run({"x": x, "state": x})
+    with pytest.raises(InputError, match="the host reads 'after', so it cannot be a state"):
+        reading.stream({"after": "state"})
+
+
+def test_it_is_not_exported() -> None:
+    with pytest.raises(UnsupportedError, match="the host computes a part of the model, which is not written"):
+        imgconv.export_onnx(import_onnx(CASES["detector"]()[0]))
 
 
 def test_preprocess(device: DeviceInfo) -> None:

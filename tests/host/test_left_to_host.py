@@ -15,6 +15,7 @@ CASES = [
     Case("BitwiseAnd", 18, (numpy.arange(3), ints(1)), {}),
     Case("BitwiseNot", 18, (numpy.arange(3),), {}),
     Case("BitShift", 11, (numpy.arange(3, dtype="u4"), Constant(numpy.ones(1, "u4"))), {"direction": "LEFT"}),
+    Case("Compress", 11, (IMAGE, numpy.array([True])), {}),
     Case("NonZero", 13, (IMAGE,), {}),
     Case("Unique", 11, (IMAGE,), {}, outputs=4),
     Case("NonMaxSuppression", 11, ((1, 4, 4), (1, 1, 4), ints(3)), {}),

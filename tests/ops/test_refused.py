@@ -33,7 +33,6 @@ REFUSED = [
     (Case("Conv", 11, ((1, 1, 2, 2, 2, 2), (1, 1, 1, 1, 1, 1)), {}), "4 spatial axes"),
     (Case("Cast", 19, (IMAGE,), {"to": 17}), "float8e4m3fn"),
     (Case("TopK", 11, (IMAGE, ints(1).array), {}, outputs=2), "k must be constant"),
-    (Case("Compress", 11, (IMAGE, numpy.array([True])), {}), "condition must be constant"),
     (Case("Det", 11, ((5, 5),), {}), "5 rows"),
     (Case("Shrink", 9, (numpy.arange(3),), {}), "Cast them to float"),
     (Case("MatMul", 13, (numpy.ones((2, 2), "i4"), numpy.ones((2, 2), "i4")), {}), "Cast them to float"),
