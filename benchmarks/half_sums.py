@@ -36,7 +36,8 @@ from imgconv.compiling.compiler import Prepared
 from imgconv.config import Float16, Precision, read_config
 from imgconv.graph.nodes import Value
 from imgconv.running.compiled import prepare_for
-from imgconv.running.precision import choose_precision, relative_error
+from imgconv.running.precision import choose_precision
+from imgconv.running.rounding import relative_error
 from imgconv.running.session import Session
 
 PICTURE = Path(__file__).parents[1] / "examples" / "demo.png"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeGuard
 
 from imgconv.errors import ConfigError
@@ -22,7 +22,7 @@ class Precision:
 
     storage: values in float textures; their nodes keep float weights and compute in float. arithmetic: values in half
     textures whose nodes compute in float; under float16=1 all nodes do. runs: values whose nodes sum short runs of
-    products in half, and the runs in float; all other nodes sum in half.
+    products in half, and the runs in float; all other nodes sum in half. reasons: why values are in `storage`.
 
     Precision(storage=frozenset({"conv1"}))
     """
@@ -30,6 +30,12 @@ class Precision:
     storage: frozenset[str] = frozenset()
     arithmetic: frozenset[str] = frozenset()
     runs: frozenset[str] = frozenset()
+    reasons: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def and_storage(self, names: frozenset[str], reason: str) -> Precision:
+        """The Precision that keeps these values in float too."""
+        reasons = {**dict.fromkeys(sorted(names), reason), **self.reasons}
+        return replace(self, storage=self.storage | names, reasons=reasons)
 
     def sums_of(self, name: str) -> Sums:
         """How the node that computes a value sums products under float16=2."""

@@ -19,7 +19,8 @@ from imgconv.model import DEPTH, Model, load
 from imgconv.reports import terminal
 from imgconv.reports.bench import Latency, latency, onnxruntime_run, process_bytes, sustained
 from imgconv.reports.first_result import first_results
-from imgconv.running.precision import drawn_inputs, relative_error
+from imgconv.running.drawings import drawn_inputs
+from imgconv.running.rounding import relative_error
 
 DESCRIPTION = """\
 Measure a model, after warming up: the time of a run from arrays to arrays, with percentiles; frames a second with

@@ -10,6 +10,7 @@ from imgconv.arrays import Shapes
 from imgconv.cl.device import DeviceInfo, select
 from imgconv.commands.arguments import add_model_arguments, add_strict_argument, check_sizes, read_shapes
 from imgconv.commands.inputs import declared_of
+from imgconv.compiling.halves import Halves, halves_of
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config, read_config
 from imgconv.files.container import is_container
@@ -48,12 +49,13 @@ def execute(options: argparse.Namespace) -> None:
         shapes = read_shapes(options.shape, declared)
         check_sizes(declared, shapes)
         device = select(config.device)
-        graph, plan = _compiled(options, shapes, config, device, progress)
+        graph, plan, config = _compiled(options, shapes, config, device, progress)
+    halves = halves_of(plan, graph, config) if config.float16 else None
     if options.json:
         shown = {"reasons": dict(graph.reasons), "choices": choices(plan)} if options.why else {}
-        terminal.print_json(as_json(options.model, device, plan, graph.tail) | shown)
+        terminal.print_json(as_json(options.model, device, plan, graph.tail, halves) | shown)
         return
-    print_plan(device, graph, plan, options.all, options.constants)
+    print_plan(device, graph, plan, options.all, options.constants, halves)
     if graph.tail:
         print_crossing(graph.tail, plan)
     if options.why:
@@ -62,7 +64,8 @@ def execute(options: argparse.Namespace) -> None:
 
 def _compiled(
     options: argparse.Namespace, shapes: Shapes, config: Config, device: DeviceInfo, progress: terminal.Progress
-) -> tuple[Graph, Plan]:
+) -> tuple[Graph, Plan, Config]:
+    """Graph, plan and the settings of the plan, with what keeps float."""
     if not config.float16 and not is_container(options.model):
         from imgconv.onnx_import import import_onnx
 
@@ -70,13 +73,13 @@ def _compiled(
         if options.strict and graph.tail:
             raise strict_error(graph.tail, options.model)
         prepared = prepare_for(device, graph, config, open_beside(options.model))
-        return prepared.graph, prepared.plan()
+        return prepared.graph, prepared.plan(), config
     # Only a run of the model shows which textures load() keeps float.
     model = load(
         options.model, device, options.float16, options.native_explog, shapes, options.max_image, progress,
         strict=options.strict,
     )
-    return model.graph, model.plan
+    return model.graph, model.plan, model.config
 
 
 def choices(plan: Plan) -> dict[str, str]:
@@ -108,15 +111,20 @@ LAUNCHES = (
 
 
 def print_plan(
-    device: DeviceInfo, graph: Graph, plan: Plan, everything: bool = False, constants: bool = False
+    device: DeviceInfo, graph: Graph, plan: Plan, everything: bool = False, constants: bool = False,
+    halves: Halves | None = None,
 ) -> None:
-    """Prints launches, totals and the graph as text. everything: all columns; constants: those of the graph too."""
+    """Prints launches, totals and the graph as text. everything: all columns; constants: those of the graph too.
+
+    halves: under FLOAT16, what is half, and why the rest is not.
+    """
+    reasons = halves.reasons if halves else {}
     console = terminal.console()
     console.print(f"launches on {device}", style="bold")
-    rows = [(str(number), *_cells(launch)) for number, launch in enumerate(plan.launches)]
+    rows = [(str(number), *_cells(launch, reasons.get(launch.name, ""))) for number, launch in enumerate(plan.launches)]
     print_table(console, LAUNCHES, rows, everything, hint="--all")
     console.print()
-    for line in totals_as_text(plan):
+    for line in (*totals_as_text(plan), *([str(halves)] if halves else [])):
         console.print(line)
     console.print()
     shown = [line for line in str(graph).splitlines() if constants or not line.startswith("  constant ")]
@@ -136,10 +144,11 @@ def print_crossing(tail: Tail, plan: Plan) -> None:
     )
 
 
-def _cells(launch: Launch) -> tuple[str, ...]:
+def _cells(launch: Launch, why_float: str) -> tuple[str, ...]:
     operation = launch.description
     operation += " sums in half" if launch.sums == "half" else ""
     operation += f" because {launch.reason}" if launch.reason else ""
+    operation += f", float: {why_float}" if why_float else ""
     multiply_adds = f"{launch.multiply_adds / 1e6:.2f}" if launch.multiply_adds else ""
     written = launch.writes
     return (
@@ -187,9 +196,12 @@ def totals_as_text(plan: Plan) -> list[str]:
     ]
 
 
-def as_json(model: str, device: DeviceInfo, plan: Plan, tail: Tail | None = None) -> dict[str, Any]:
+def as_json(
+    model: str, device: DeviceInfo, plan: Plan, tail: Tail | None = None, halves: Halves | None = None
+) -> dict[str, Any]:
     """Everything that print_plan and print_tail show, as plain data. outputs: those of the device."""
-    return {
+    half = {"half": {**vars(halves), "reasons": dict(halves.reasons)}} if halves else {}
+    return half | {
         "model": model,
         "device": device.key,
         "inputs": [_value(value) for value in plan.inputs],

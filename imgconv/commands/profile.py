@@ -19,7 +19,7 @@ from imgconv.reports.profile import LaunchProfile, Profile, headline, measure, p
 from imgconv.reports.profile_page import page
 from imgconv.reports.table import Column, print_table
 from imgconv.reports.trace import trace
-from imgconv.running.precision import drawn_inputs
+from imgconv.running.drawings import drawn_inputs
 
 DESCRIPTION = """\
 Run a model with the driver's events and show, for the slowest launches: time (the median of the runs) and share,

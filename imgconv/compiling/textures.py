@@ -9,7 +9,7 @@ from math import prod
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.config import Config, Sums
+from imgconv.config import Config, Precision, Sums
 from imgconv.graph.index import constant
 from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Order, Product
 from imgconv.graph.nodes import Recurrence, Reduction, Value
@@ -194,16 +194,10 @@ class Textures:
         return made
 
     def dtype(self, value: Value) -> StorageDtype:
-        """A value's element type. Half only if configured; float for integers, reductions of them and long sums."""
-        if not value.dtype.startswith("float"):
+        """A value's element type: half only if configured, and unless there is a reason against it."""
+        if why_float(self.graph, value, self.config.precision, self.choosing) or self.keeps_float(value.name):
             return "float32"
-        node = self.graph.producers.get(value.name)
-        window = node.operands[0].view.shape[len(value.shape) :] if node else ()
-        if node is not None and isinstance(node.operation, Reduction):
-            integers = any(not self.graph.values[o.value].dtype.startswith("float") for o in node.operands)
-            if integers or prod(window) >= LONG_SUM:
-                return "float32"
-        return "float32" if self.keeps_float(value.name) else self.storage_dtype
+        return self.storage_dtype
 
     def keeps_float(self, name: str) -> bool:
         """Whether a value is stored in float, because it must be, or because a part that is written into it must be."""
@@ -287,6 +281,27 @@ class Textures:
             layout = Layout(tuple(a for a in range(rank) if a != axis), (), axis if rank else None)
             places[operand.value] = self.place_constant(operand.value, layout)
         return places
+
+
+def why_float(graph: Graph, value: Value, precision: Precision, choosing: frozenset[str]) -> str:
+    """Why a value is stored in float under FLOAT16, or "". choosing: `values_behind_indices`.
+
+    A colon parts the kind of reason from its details.
+    """
+    if not value.dtype.startswith("float"):
+        return "holds integers"
+    node = graph.producers.get(value.name)
+    if node is not None and isinstance(node.operation, Reduction):
+        terms = prod(node.operands[0].view.shape[len(value.shape) :])
+        if any(not graph.values[operand.value].dtype.startswith("float") for operand in node.operands):
+            return "is reduced from integers"
+        if terms >= LONG_SUM:
+            return f"is reduced from {LONG_SUM} numbers or more: {terms}"
+    if value.name in choosing:
+        return "decides an index"
+    if value.name in precision.storage:
+        return precision.reasons.get(value.name, "is named by the precision file")
+    return ""
 
 
 def host_buffer(value: Value, layout: Layout) -> HostBuffer:

@@ -24,8 +24,8 @@ from imgconv.graph.nodes import Graph
 from imgconv.kernels.target import HALF_MAX
 from imgconv.running.exchange import check_inputs
 from imgconv.running.host_tail import HostTail
-from imgconv.running.precision import magnitude, relative_error
 from imgconv.running.programs import Progress
+from imgconv.running.rounding import magnitude, relative_error
 from imgconv.running.session import Session
 
 # Rounding has a relative error of 5e-4 in half and 6e-8 in float, at each layer. A network of fifty layers that

@@ -8,6 +8,6 @@ pipeline.py        frames in flight; frame_memory.py is that of one frame, mappe
 stream.py          states between frames
 compiled.py        a model's plans for the shapes that come
 target.py          an opened device as the compiler sees it; description.py: one that is not at hand
-precision.py       which values keep float, found by running
+precision.py       which values keep float, found by running: rounding.py by the half plan alone, drawings.py its inputs
 tuner.py           which specialisation is fastest, found by running; timing.py
 """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,16 +14,17 @@ from imgconv.arrays import Arrays, Declared, Shapes
 from imgconv.cl.device import Context, DeviceInfo
 from imgconv.compiling.choose import Chooser, CostModel
 from imgconv.compiling.compiler import Prepared, limited, prepare
+from imgconv.compiling.halves import halves_of
 from imgconv.compiling.packings import Packings, SharedPackings
 from imgconv.compiling.plan import Plan
-from imgconv.config import Config
+from imgconv.config import Config, Precision
 from imgconv.graph.nodes import Graph, Value
 from imgconv.limits import Limits, spending
 from imgconv.running.description import read_description
 from imgconv.running.host_tail import HostTail, strict_error
 from imgconv.running.target import target_of
 from imgconv.stored.compiled_file import PlanFor, SavedModel
-from imgconv.stored.precision_file import PrecisionFile
+from imgconv.stored.precision_file import PrecisionFile, choice_key, read_choice, write_choice
 from imgconv.stored.tuning import Database, Tuned
 
 if TYPE_CHECKING:
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from imgconv.running.pipeline import Pipeline
     from imgconv.running.programs import Progress
     from imgconv.running.session import Session
+
+LOG = logging.getLogger("imgconv")
 
 
 def prepare_for(
@@ -117,7 +122,7 @@ class Source:
     model: a Graph, a path or an onnx ModelProto; shapes and precision: as given to `load`; tuning: measurements of
     devices; picture: the preparation of a picture before the model, on the device; packings: those of the weights of
     the plans made so far; description: what the outputs mean, for the compiled file; strict: whether a model that needs
-    the host is refused; limits: of each plan.
+    the host is refused; limits: of each plan; choices: what keeps float, by the `choice_key` of the graphs so far.
     """
 
     model: Union[Graph, OnnxModel]
@@ -133,6 +138,7 @@ class Source:
     description: str = ""
     strict: bool = False
     limits: Limits = Limits()
+    choices: dict[str, Precision] = field(default_factory=dict)
 
     @property
     def is_fixed(self) -> bool:
@@ -183,25 +189,46 @@ class Source:
         if self.strict and graph.tail:
             raise strict_error(graph.tail, os.fspath(self.model) if isinstance(self.model, (str, os.PathLike)) else "")
         prepared = prepare_for(self.info, graph, self.config, self.tuning, self.packings)
-        config = self._with_precision(prepared)
+        precision, session = self._precision(prepared)
+        config = replace(self.config, precision=precision)
         if stage:
             after = stage.before(graph, shapes)
             prepared = prepare_for(self.info, after, self.config, self.tuning, self.packings)
-        plan, optimised = prepared.plan(config, states), prepared.graph
-        session = Session(plan, self.context, self.progress, lenders)
+        if session is None or stage or states or lenders:
+            lenders = [*lenders, session] if session else lenders
+            session = Session(prepared.plan(config, states), self.context, self.progress, lenders)
+        _say_what_is_half(session.plan, prepared.graph, config)
+        optimised = prepared.graph
         tail = HostTail.of(optimised.tail, optimised.inputs, optimised.outputs)
-        return Compiled(lambda: optimised, plan, config, session, tail)
+        return Compiled(lambda: optimised, session.plan, config, session, tail)
 
-    def _with_precision(self, prepared: Prepared) -> Config:
-        """The settings with the values that keep float: those of the precision file, else of a measurement."""
+    def _precision(self, prepared: Prepared) -> tuple[Precision, Session | None]:
+        """What keeps float: of the precision file, of an earlier load or of a measurement. And the measured plan."""
         if self.precision:
-            return replace(self.config, precision=self.precision.precision_of(prepared.graph))
+            return self.precision.precision_of(prepared.graph), None
         if not self.config.float16:
-            return self.config
-        from imgconv.running.precision import choose_precision
+            return Precision(), None
+        key = choice_key(prepared.graph, self.info.key, self.config)
+        kept = self.choices.get(key) or read_choice(key, prepared.graph)
+        session = None
+        if kept is None:
+            from imgconv.running.precision import choose_precision
 
-        chosen = choose_precision(prepared, self.context, self.progress)
-        return replace(self.config, precision=chosen.precision)
+            chosen = choose_precision(prepared, self.context, self.progress)
+            kept, session = chosen.precision, chosen.session
+            write_choice(key, kept)
+        self.choices[key] = kept
+        return kept, session
+
+
+def _say_what_is_half(plan: Plan, graph: Graph, config: Config) -> None:
+    """One line for the log; a warning if less than half of the numbers are half."""
+    if not config.float16:
+        return
+    halves = halves_of(plan, graph, config)
+    LOG.info("%s", halves)
+    if halves.share < 0.5:
+        warnings.warn(f"{halves}; see imgconv inspect", RuntimeWarning, stacklevel=2)
 
 
 @dataclass(frozen=True)

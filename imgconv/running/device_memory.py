@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import overload
 
@@ -125,13 +125,15 @@ class DeviceMemory:
             return array
         return array.take(range(place.channel_offset, place.channel_offset + place.shape[axis]), axis)
 
-    def round_to_half(self, name: str) -> None:
-        """Rounds the numbers in a value's float texture to half; buffers stay as they are."""
+    def change(self, name: str, dtype: str, change: Callable[[Array], Array]) -> None:
+        """Other numbers for the texture that holds a value, if it is of this dtype; buffers stay as they are."""
         storage = self.plan.placements[name].storage
-        if isinstance(storage, Texture) and storage.dtype == "float32":
-            with numpy.errstate(over="ignore"):
-                rounded = self._texels(storage).astype(numpy.float16)
-            enqueue_upload(self.context, self[storage], rounded.astype(numpy.float32)).wait()
+        if isinstance(storage, Texture) and storage.dtype == dtype:
+            enqueue_upload(self.context, self[storage], change(self._texels(storage))).wait()
+
+    def replace(self, constant: Storage, content: Array) -> None:
+        """Other content for a constant, of the same form. Lenders and those it is lent to have it too."""
+        enqueue_upload(self.context, self[constant], numpy.ascontiguousarray(content)).wait()
 
     def clear_states(self) -> None:
         """Sets every state to zero."""

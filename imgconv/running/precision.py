@@ -17,8 +17,9 @@ A sum in half overflows at 65504 on the way, and loses terms that are small besi
 measured ones do not. So step 4 also judges on `other_inputs`: two in the range of the measured ones, one four times as
 far. On each of all these, sums may use up half of what storage leaves of the bound.
 
-Drawn pictures are of 0 .. 1 and of 0 .. 255: a file does not say the range that its model was trained on. If that was
-0 .. 1, the others only keep a few more values in float, those that come near 65504.
+At load there are no inputs, only drawn ones (drawings.py), and steps 1 to 3 are an exception: with float16=1 the plan
+that stores everything in half is tried first, and kept if by its own account (rounding.py) nothing comes near 65504 and
+rounding costs at most the bound. Then nothing is compiled that the result does not need.
 """
 
 from __future__ import annotations
@@ -34,18 +35,28 @@ from imgconv.cl.device import Context
 from imgconv.compiling.compiler import Prepared
 from imgconv.compiling.plan import Plan
 from imgconv.config import Float16, Precision, Sums
-from imgconv.graph.nodes import Graph, Value
 from imgconv.kernels.target import HALF_MAX
+from imgconv.running.drawings import MARGIN, drawn_inputs, guarding_inputs, other_inputs
 from imgconv.running.programs import Progress
+from imgconv.running.rounding import least_scales, look, relative_error, rounding_of, scales_of
 from imgconv.running.session import Session
 
 BOUND = 1e-2
-# Other pictures may give a layer higher values than the measured ones.
-MARGIN = 4.0
-# At load: sixteen runs find YOLOX's sensitive layers well enough, in seconds. `imgconv tune` splits to single values.
-SPLITS = 8
+# At load: 64 runs find YOLOX's sensitive layers well enough. They take less time than to compile a plan that keeps
+# others. `imgconv tune` splits to single values.
+SPLITS = 32
+# The parts of the bound that the values in half may cost together, tried in turn: errors of neighbours are not quite
+# independent, and other pictures may be worse.
+SHARES = (0.5, 0.25, 0.0)
+# If more of the values pass 65504 on the guarding inputs, the model is not made for these.
+OUTLIERS = 0.1
 # Of what storage in half leaves of the bound, the part that sums in half may use.
 SHARE_OF_SUMS = 0.5
+
+
+NEAR = "comes near 65504: {:.3g} on the measured inputs"
+NOT_FINITE = "is not finite in float either"
+SENSITIVE = "is too sensitive to rounding"
 
 
 @dataclass(frozen=True)
@@ -53,14 +64,15 @@ class PrecisionChoice:
     """The values that stay wider, and the largest relative error of the outputs on the measured inputs.
 
     With float16=2 also on the other inputs. half_error: the error on the measured inputs with everything in half
-    storage that is not near 65504. largest: the largest magnitude of every value
-    in float.
+    storage that is not near 65504. largest: the largest magnitude of every value. session: the chosen plan on the
+    device, if it is one of float16=1.
     """
 
     precision: Precision
     error: float
     half_error: float
     largest: Mapping[str, float] = field(repr=False)
+    session: Session | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -80,20 +92,44 @@ def choose_precision(
     inputs: arrays by input name (default: drawn pictures). splits: how often a block of values is halved, at two runs
     each, to find the sensitive ones, in each of the three searches. Raises what Session raises.
     """
-    measured = _Measured(prepared, context, progress, tuple(inputs) or drawn_inputs(prepared.graph), splits)
+    graph = prepared.graph
+    guards = () if inputs else guarding_inputs(graph)
+    measured = _Measured(prepared, context, progress, tuple(inputs) or drawn_inputs(graph), guards, splits)
+    if not inputs and prepared.config.float16 == 1 and (found := _all_half(measured, bound)):
+        return found
     precision, session, errors = measured.near, measured.half, measured.half_errors
     half_error = error = max(errors)
-    # The aim is half of the bound: errors of neighbours are not quite independent, and other pictures may be worse.
-    for share in (bound / 2, bound / 4, 0.0):
+    for share in SHARES:
         if error <= bound:
             break
-        precision = Precision(measured.near.storage | most_sensitive(measured.sensitivity, share))
+        precision = measured.near.and_storage(most_sensitive(measured.sensitivity, share * bound), SENSITIVE)
         session = measured.new_session(1, precision)
         errors = measured.errors(session)
         error = max(errors)
     if prepared.config.float16 == 2:
-        precision, error = _choose_sums(_Sums(measured, precision.storage, session, tuple(errors), bound))
-    return PrecisionChoice(precision, error, half_error, measured.largest)
+        precision, error = _choose_sums(_Sums(measured, precision, session, tuple(errors), bound))
+        return PrecisionChoice(precision, error, half_error, measured.largest)
+    return PrecisionChoice(precision, error, half_error, measured.largest, session)
+
+
+def _all_half(measured: _Measured, bound: float) -> PrecisionChoice | None:
+    """Everything in half, if that plan itself shows that it may be; see rounding.py."""
+    session = measured.plain
+    found = rounding_of(session, measured.inputs, measured.least, measured.progress)
+    largest = _with_guards(found.largest, look(session, measured.guards, measured.progress)[1])
+    stored = session.plan.placements
+    near = any(not largest[n] * MARGIN <= HALF_MAX for n in largest if stored[n].storage.dtype == "float16")
+    if near or not found.error <= bound:
+        return None
+    return PrecisionChoice(Precision(), found.error, found.error, largest, session)
+
+
+def _with_guards(largest: Mapping[str, float], guards: Mapping[str, float]) -> dict[str, float]:
+    """The largest values, also on the guarding inputs unless they are far out of the model's range."""
+    outliers = sum(not value <= HALF_MAX for value in guards.values())
+    if outliers > OUTLIERS * len(guards):
+        return dict(largest)
+    return {name: float(numpy.maximum(value, guards[name] / MARGIN)) for name, value in largest.items()}
 
 
 def _choose_sums(sums: _Sums) -> tuple[Precision, float]:
@@ -131,6 +167,7 @@ class _Measured:
     context: Context
     progress: Progress | None
     inputs: tuple[Arrays, ...]
+    guards: tuple[Arrays, ...]
     splits: int
 
     def plan(self, float16: Float16, precision: Precision) -> Plan:
@@ -144,14 +181,18 @@ class _Measured:
     @cached_property
     def in_float(self) -> tuple[list[dict[str, Array]], dict[str, float]]:
         """`exact` and `largest`, of the same runs."""
-        exact: list[dict[str, Array]] = []
-        found: dict[str, float] = {}
-        for inputs in self.inputs:
-            for name in self.session.steps(inputs):
-                value = magnitude(self.session.value(name))
-                found[name] = float(numpy.maximum(value, found.get(name, 0.0)))
-            exact.append(self.session.outputs())
-        return exact, found
+        exact, found = look(self.session, self.inputs, self.progress)
+        return exact, _with_guards(found, look(self.session, self.guards, self.progress)[1])
+
+    @cached_property
+    def least(self) -> dict[str, float]:
+        """The least scale of every output."""
+        return least_scales(self.prepared.graph)
+
+    @cached_property
+    def scales(self) -> dict[str, float]:
+        """The scale of every output: its largest magnitude in float on all inputs, or its least scale."""
+        return scales_of(self.exact, self.least)
 
     @property
     def exact(self) -> list[dict[str, Array]]:
@@ -165,7 +206,8 @@ class _Measured:
 
     def errors(self, session: Session) -> list[float]:
         """The relative error of the outputs of another plan, for each of the inputs."""
-        return [relative_error(session.run(i), exact) for i, exact in zip(self.inputs, self.exact, strict=True)]
+        pairs = zip(self.inputs, self.exact, strict=True)
+        return [relative_error(session.run(i), exact, self.scales) for i, exact in pairs]
 
     def new_session(self, float16: Float16, precision: Precision, lenders: Sequence[Session] = ()) -> Session:
         """Another plan on the device. lenders: sessions of which it takes kernels that it has in common with them."""
@@ -174,12 +216,19 @@ class _Measured:
     @cached_property
     def near(self) -> Precision:
         """The Precision that keeps float for values that may overflow half, or are not finite in float either."""
-        return Precision(frozenset(name for name, value in self.largest.items() if not value * MARGIN <= HALF_MAX))
+        over = {name: value for name, value in self.largest.items() if not value * MARGIN <= HALF_MAX}
+        reasons = {n: NEAR.format(value) if numpy.isfinite(value) else NOT_FINITE for n, value in over.items()}
+        return Precision(frozenset(over), reasons=reasons)
+
+    @cached_property
+    def plain(self) -> Session:
+        """The plan that stores everything in half. Its constants are its own."""
+        return Session(self.plan(1, Precision()), self.context, self.progress)
 
     @cached_property
     def half(self) -> Session:
         """The plan that stores everything in half that is not near 65504."""
-        return self.new_session(1, self.near)
+        return self.new_session(1, self.near) if self.near.storage else self.plain
 
     @cached_property
     def half_errors(self) -> list[float]:
@@ -217,15 +266,19 @@ class _Measured:
         for name in self.session.steps(self.inputs[worst]):
             if name in names:
                 self.session.round_to_half(name)
-        return Block(names, relative_error(self.session.outputs(), self.exact[worst]))
+        return Block(names, relative_error(self.session.outputs(), self.exact[worst], self.scales))
 
 
 @dataclass(frozen=True)
 class _Judged:
-    """Inputs, their outputs in float, and the outputs' relative error: with sums in float, and the most allowed one."""
+    """Inputs, their outputs in float, and the outputs' relative error: with sums in float, and the most allowed one.
+
+    scales: of the outputs.
+    """
 
     inputs: Arrays
     outputs: Arrays
+    scales: Mapping[str, float]
     error: float
     allowed: float
 
@@ -238,7 +291,7 @@ class _Sums:
     """
 
     measured: _Measured
-    storage: frozenset[str]
+    stored: Precision
     wide: Session
     errors: tuple[float, ...]
     bound: float
@@ -246,7 +299,7 @@ class _Sums:
     @cached_property
     def narrow(self) -> Session:
         """The plan with sums in half."""
-        return self.measured.new_session(2, Precision(self.storage), [self.wide])
+        return self.measured.new_session(2, self.stored, [self.wide])
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -260,14 +313,15 @@ class _Sums:
         Storage alone may be over the bound on another input, which then says nothing of sums and is left out.
         """
         measured = self.measured
-        found = list(zip(measured.inputs, measured.exact, self.errors, strict=True))
+        found = [(*each, measured.scales) for each in zip(measured.inputs, measured.exact, self.errors, strict=True)]
         for inputs in other_inputs(measured.prepared.graph, measured.inputs):
             exact = measured.session.run(inputs)
-            error = relative_error(self.wide.run(inputs), exact)
-            found += [(inputs, exact, error)] if error <= self.bound else []
+            scales = scales_of([exact], measured.least)
+            error = relative_error(self.wide.run(inputs), exact, scales)
+            found += [(inputs, exact, error, scales)] if error <= self.bound else []
         return [
-            _Judged(inputs, exact, error, error + max(0.0, SHARE_OF_SUMS * (self.bound - error)))
-            for inputs, exact, error in found
+            _Judged(inputs, exact, scales, error, error + max(0.0, SHARE_OF_SUMS * (self.bound - error)))
+            for inputs, exact, error, scales in found
         ]
 
     @property
@@ -276,7 +330,7 @@ class _Sums:
         return min(each.allowed - each.error for each in self.judged)
 
     def precision(self, runs: frozenset[str], in_float: frozenset[str]) -> Precision:
-        return Precision(self.storage, in_float, runs)
+        return replace(self.stored, arithmetic=in_float, runs=runs)
 
     def tried(self, runs: frozenset[str], in_float: frozenset[str]) -> tuple[Precision, float] | None:
         """The Precision with these values summed in runs and in float, the others in half, and the largest error.
@@ -286,7 +340,7 @@ class _Sums:
         session = self.narrow
         if runs or in_float:
             session = self.measured.new_session(2, self.precision(runs, in_float), [self.wide, self.narrow])
-        errors = [relative_error(session.run(each.inputs), each.outputs) for each in self.judged]
+        errors = [relative_error(session.run(each.inputs), each.outputs, each.scales) for each in self.judged]
         if any(not error <= each.allowed for error, each in zip(errors, self.judged, strict=True)):
             return None
         return self.precision(runs, in_float), max(errors[: len(self.measured.inputs)])
@@ -296,7 +350,7 @@ class _Sums:
         """Of the judged inputs, those for which sums in half cost most, and their outputs with sums in float."""
 
         def excess(each: _Judged) -> float:
-            return relative_error(self.narrow.run(each.inputs), each.outputs) - each.allowed
+            return relative_error(self.narrow.run(each.inputs), each.outputs, each.scales) - each.allowed
 
         inputs = max(self.judged, key=excess).inputs
         return inputs, self.wide.run(inputs)
@@ -318,69 +372,3 @@ class _Sums:
             return Block(part, relative_error(made, expected))
 
         return self.measured.split(names, block, f"sums in {sums} cost")
-
-
-def magnitude(array: Array) -> float:
-    """The largest absolute value; NaN if an element is NaN."""
-    return float(numpy.max(numpy.abs(array), initial=0.0))
-
-
-def relative_error(got: Arrays, expected: Arrays) -> float:
-    """The largest difference of any output, divided by its largest expected value.
-
-    inf if `got` is not finite at an element at which `expected` is.
-    """
-    worst = 0.0
-    for name, reference in expected.items():
-        wide, other = reference.astype(numpy.float64), got[name].astype(numpy.float64)
-        finite = numpy.isfinite(wide)
-        if not numpy.all(numpy.isfinite(other[finite])):
-            return float("inf")
-        largest = float(numpy.max(numpy.abs(wide[finite]), initial=0.0))
-        difference = float(numpy.max(numpy.abs(wide[finite] - other[finite]), initial=0.0))
-        worst = max(worst, difference / largest if largest else difference)
-    return worst
-
-
-def drawn_inputs(graph: Graph) -> tuple[Arrays, ...]:
-    """Pictures of 0 .. 1 and of 0 .. 255 for every input."""
-    return tuple(
-        {value.name: _drawn(value, 0.0, scale if value.dtype.startswith("float") else 1.0) for value in graph.inputs}
-        for scale in (1.0, 255.0)
-    )
-
-
-def other_inputs(graph: Graph, inputs: Sequence[Arrays]) -> tuple[Arrays, ...]:
-    """Three drawings that are none of the inputs: in the range of their smallest, of their largest, MARGIN times that.
-
-    The smallest and the largest are those of least and of greatest magnitude. Integers stay in the range.
-    """
-    ordered = sorted(inputs, key=lambda arrays: max((magnitude(a) for a in arrays.values()), default=0.0))
-    made = []
-    for seed, (given, scale) in enumerate(((ordered[0], 1.0), (ordered[-1], 1.0), (ordered[-1], MARGIN)), 2):
-        drawn = {}
-        for value in graph.inputs:
-            low, high = _range(given[value.name])
-            factor = scale if value.dtype.startswith("float") else 1.0
-            drawn[value.name] = _drawn(value, factor * low, factor * high, seed)
-        made.append(drawn)
-    return tuple(made)
-
-
-def _range(array: Array) -> tuple[float, float]:
-    """The least and the greatest finite element; 0 and 1 if there is none."""
-    finite = array[numpy.isfinite(array)]
-    return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-
-
-def _drawn(value: Value, low: float, high: float, seed: int = 1) -> Array:
-    """An input of low .. high with the spectrum of pictures: amplitude falls as one over the spatial frequency."""
-    random, shape = numpy.random.default_rng(seed), value.shape
-    if len(shape) < 2 or 0 in shape or not value.dtype.startswith("float"):
-        return (low + random.random(shape) * (high - low)).astype(value.dtype)
-    rows, columns = shape[-2:]
-    frequency = numpy.hypot(numpy.fft.fftfreq(rows)[:, None], numpy.fft.rfftfreq(columns)[None])
-    frequency[0, 0] = 1 / max(rows, columns)
-    noise = numpy.fft.irfft2(numpy.fft.rfft2(random.standard_normal(shape)) / frequency, s=(rows, columns))
-    least, most = noise.min(), noise.max()
-    return numpy.asarray(low + (noise - least) * ((high - low) / max(most - least, 1e-9)), value.dtype)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy
+
 from imgconv.arrays import Array
 from imgconv.cl.device import Context
 from imgconv.cl.ending import driver_use
@@ -111,7 +113,11 @@ class Session:
 
     def round_to_half(self, name: str) -> None:
         """Rounds the numbers in the float texture of the value that the last step completed to half."""
-        self.memory.round_to_half(name)
+        def rounded(array: Array) -> Array:
+            with numpy.errstate(over="ignore"):
+                return array.astype(numpy.float16).astype(numpy.float32)
+
+        self.memory.change(name, "float32", rounded)
 
     # Measuring, in a context that was opened with profile=True
 

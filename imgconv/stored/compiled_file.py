@@ -184,9 +184,10 @@ def _config_values(config: Config) -> dict[str, Any]:
 
 def _read_config(table: Any) -> Config:
     names = table.float_storage, table.float_arithmetic, table.half_runs
-    precision = Precision(*map(frozenset, names))
     if not is_float16(table.float16) or 0 < table.max_image < 8:
         raise ValueError(f"float16 {table.float16} and images of {table.max_image} texels")
+    storage, arithmetic, runs = map(frozenset, names)
+    precision = Precision(storage, arithmetic, runs)
     return Config(table.float16, table.native_explog, table.max_image or None, table.device or None, precision)
 
 

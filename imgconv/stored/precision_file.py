@@ -7,6 +7,8 @@ Files of version 1 have no `short_runs`: they were measured with every sum in ru
 
 The names are those of ONNX tensors. `model` is a hash of the graph's nodes, names and weights, but not of its sizes:
 one file is for every size of the model at which the same values are computed.
+
+What `load` measures itself is kept in the user's cache folder, by a hash of the same and of device and settings.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from pathlib import Path
 
 import numpy
 
-from imgconv.config import Float16, Precision, is_float16
+from imgconv.config import Config, Float16, Precision, is_float16
 from imgconv.errors import ConfigError
 from imgconv.files.disk import check_regular
+from imgconv.files.kept import Kept, digest
 from imgconv.graph.expression import operations
 from imgconv.graph.nodes import Graph
 
@@ -84,8 +87,8 @@ def read_precision_file(path: str | os.PathLike[str]) -> PrecisionFile:
     version = content.get("version")
     if type(version) is not int or version not in (1, VERSION):
         raise ConfigError(f"{name!r} has version {version!r}; this imgconv reads versions 1 and {VERSION}")
-    keys = ("float_storage", "float_arithmetic", "short_runs")
-    precision = Precision(*(_names(content, key, name) for key in keys[: version + 1]))
+    runs = _names(content, "short_runs", name) if version > 1 else frozenset()
+    precision = Precision(_names(content, "float_storage", name), _names(content, "float_arithmetic", name), runs)
     model, float16, tolerance, error_ = (content.get(key) for key in ("model", "float16", "tolerance", "error"))
     if not isinstance(model, str) or not is_float16(float16) or not float16:
         raise ConfigError(f"{name!r} is damaged: model is {model!r}, float16 is {float16!r}")
@@ -113,3 +116,36 @@ def fingerprint(graph: Graph) -> str:
     for name, array in sorted(graph.constants.items()):
         digest.update(f"{name} {array.dtype} ".encode() + numpy.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
+
+
+# Choices that a load measured, kept for the next one
+
+CHOICES = Kept("precision", 16 * 2**20)
+CHOICE = 1  # a number for the way of choosing: raise it if other values would be chosen
+
+
+def choice_key(graph: Graph, device: str, config: Config) -> str:
+    """The name of a choice: a hash of the graph after the passes without its sizes, the device's key, the settings."""
+    about = [CHOICE, device, config.float16, config.native_explog, config.max_image]
+    return digest(json.dumps(about).encode(), fingerprint(graph).encode()).hex()
+
+
+def read_choice(key: str, graph: Graph) -> Precision | None:
+    """The Precision that `write_choice` stored; None if there is none, or if it names what the graph does not have."""
+    content = CHOICES.read(key)
+    if content is None:
+        return None
+    found = json.loads(content)
+    storage, arithmetic, runs = (frozenset(found[part]) for part in ("float_storage", "float_arithmetic", "short_runs"))
+    if not storage | arithmetic | runs <= graph.values.keys():
+        return None
+    return Precision(storage, arithmetic, runs, found["reasons"])
+
+
+def write_choice(key: str, precision: Precision) -> None:
+    """Stores a Precision under the key, replacing an older one."""
+    content = {
+        "float_storage": sorted(precision.storage), "float_arithmetic": sorted(precision.arithmetic),
+        "short_runs": sorted(precision.runs), "reasons": dict(precision.reasons),
+    }
+    CHOICES.write(key, json.dumps(content).encode())

@@ -13,6 +13,7 @@ import onnx
 import pytest
 from onnx.helper import make_graph, make_model, make_node, make_opsetid
 from PIL import Image
+from planted import overflow_model
 from support import make_input
 from tail_models import CASES
 
@@ -189,6 +190,19 @@ def test_inspect_shows_every_launch(imgconv: Command, device: DeviceInfo) -> Non
     totals = plan["totals"]
     assert totals["launches"] == 1 and totals["multiply_adds"] == launch["multiply_adds"]
     assert totals["bytes"] == totals["weight_bytes"] + totals["activation_bytes"] + totals["host_buffer_bytes"]
+
+
+def test_inspect_says_what_is_half(imgconv: Command, device: DeviceInfo) -> None:
+    """The second convolution's values are near 1e6."""
+    onnx.save(overflow_model(), "big.onnx")
+    status, out, err = imgconv("inspect", "big.onnx", "--device", device.index, "--float16")
+    assert status == 0, err
+    line, = (line for line in out.splitlines() if line.startswith("FLOAT16=1: "))
+    assert "1 comes near 65504" in line
+    marked, = (line for line in out.splitlines() if ", float: comes near 65504" in line)
+    assert "big" in marked
+    half = json.loads(imgconv("inspect", "big.onnx", "--device", device.index, "--float16", "--json")[1])["half"]
+    assert half["values"] - half["half"] == len(half["reasons"]) and "big" in half["reasons"]
 
 
 def test_compile_and_run_what_was_compiled(

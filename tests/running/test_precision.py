@@ -22,21 +22,33 @@ from imgconv.compiling.plan import Plan
 from imgconv.compiling.textures import SMALL_WEIGHTS
 from imgconv.config import Config, Precision
 from imgconv.errors import ConfigError, DeviceError
+from imgconv.files.kept import Kept
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.target import Target
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
-from imgconv.running.precision import Block, choose_precision, drawn_inputs, most_sensitive, other_inputs
-from imgconv.running.precision import relative_error
+from imgconv.running import precision as choosing
+from imgconv.running.precision import Block, choose_precision, most_sensitive
+from imgconv.running.rounding import relative_error
 from imgconv.running.session import Session
 from imgconv.running.target import target_of
-from imgconv.stored.precision_file import PrecisionFile, default_path, fingerprint, read_precision_file
+from imgconv.stored import precision_file
+from imgconv.stored.precision_file import (
+    PrecisionFile, choice_key, default_path, fingerprint, read_choice, read_precision_file, write_choice,
+)
 from imgconv.tensor import Tensor, build_graph, concatenate
 
 RANDOM = numpy.random.default_rng(8)
 WIDE = Target(ImageLimits(4096, 4096, 8), "cpu", 2)
+
+
+@pytest.fixture(autouse=True)
+def choices(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test keeps its choices in a folder of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.setattr(precision_file, "CHOICES", Kept(tmp_path.name, 2**20))
 
 
 def graph_of(model: onnx.ModelProto) -> Graph:
@@ -71,11 +83,13 @@ def test_overflow_keeps_float(device: DeviceInfo, context: Context) -> None:
 
 
 def test_a_value_that_comes_near_keeps_float(device: DeviceInfo, context: Context) -> None:
-    """Values of 3e4 on the drawn picture could be over 65504 on another; values of 200 could not."""
-    for factor, kept in ((200.0, {"big"}), (1.0, set())):
+    """Values of 2e4 on a picture could be over 65504 on another; values of 2e3 could not."""
+    for factor, kept in ((5e4, {"big"}), (5e3, set())):
         graph = graph_of(overflow_model(factor))
-        choice = choose_precision(Prepared(graph, Config(float16=1), target_of(device)), context)
+        prepared = Prepared(graph, Config(float16=1), target_of(device))
+        choice = choose_precision(prepared, context, None, [{"x": picture()}])
         assert choice.precision.storage == kept and choice.largest["big"] < 65504
+        assert choice.precision.reasons.keys() == kept
 
 
 def test_what_loses_digits_keeps_float(device: DeviceInfo, context: Context) -> None:
@@ -149,21 +163,6 @@ def test_sums_are_judged_on_inputs_that_were_not_measured(device: DeviceInfo, co
         assert choice.precision.sums_of("y") == sums, level
 
 
-def test_other_inputs_have_the_range_of_the_measured_ones() -> None:
-    graph = graph_of(overflow_model())
-    given = [{"x": scale * picture(seed) - 1} for seed, scale in ((1, 5.0), (2, 1.0), (3, 9.0))]
-    made = other_inputs(graph, given)
-    ranges = [(each["x"].min(), each["x"].max()) for each in made]
-    low, high = given[2]["x"].min(), given[2]["x"].max()
-    assert ranges[0] == pytest.approx((given[1]["x"].min(), given[1]["x"].max()), rel=1e-5)
-    assert ranges[1] == pytest.approx((low, high), rel=1e-5)
-    assert ranges[2] == pytest.approx((4 * low, 4 * high), rel=1e-5)
-    assert len({each["x"].tobytes() for each in (*made, *given)}) == 6
-    index = Tensor.input("i", (7,), "int64")
-    (integers,) = {each["i"].max() for each in other_inputs(build_graph({"y": index + 1}), [{"i": numpy.full(7, 5)}])}
-    assert integers == 5
-
-
 def test_largest_values_are_those_of_the_inputs(device: DeviceInfo, context: Context) -> None:
     graph = graph_of(overflow_model())
     inputs = [{"x": picture(1)}, {"x": 3 * picture(2)}, {"x": picture(3)}]
@@ -182,25 +181,6 @@ def test_most_sensitive_first() -> None:
     assert most_sensitive(blocks, 0.05) == {"a", "b", "c"}
     assert most_sensitive(blocks, 0.0) == {"a", "b", "c", "d"}
     assert most_sensitive([Block(("a",), float("inf")), Block(("b",), 0.0)], 0.1) == {"a"}
-
-
-def test_relative_error() -> None:
-    one = {"y": numpy.array([1.0, -4.0, numpy.inf, numpy.nan])}
-    assert relative_error({"y": numpy.array([1.0, -3.0, 0.0, 0.0])}, one) == 0.25
-    assert relative_error({"y": numpy.array([numpy.nan, -4.0, 0.0, 0.0])}, one) == float("inf")
-    assert relative_error({"y": numpy.array([0.5])}, {"y": numpy.array([0.0])}) == 0.5
-    assert relative_error({"y": numpy.zeros((0, 2))}, {"y": numpy.zeros((0, 2))}) == 0.0
-
-
-def test_drawn_inputs_fill_their_range() -> None:
-    low, high = drawn_inputs(graph_of(overflow_model()))
-    assert (low["x"].min(), low["x"].max()) == (0, 1) and (high["x"].min(), high["x"].max()) == (0, 255)
-    assert low["x"].dtype == numpy.float32
-
-
-def test_an_input_without_elements_is_drawn() -> None:
-    x = Tensor.input("x", (1, 3, 0, 4))
-    assert [drawn["x"].shape for drawn in drawn_inputs(build_graph({"y": x.sum([2])}))] == [x.shape] * 2
 
 
 # Plans that follow a choice
@@ -271,6 +251,79 @@ def test_rounding_between_steps(device: DeviceInfo, context: Context) -> None:
     numpy.testing.assert_array_equal(session.outputs()["y"], expected)
     exact = session.run({"x": x})["y"]
     assert numpy.abs(exact - expected).max() > 0.2
+
+
+# What a load keeps, and says
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of values of the choices that are made from now on."""
+    made: list[int] = []
+    original = choosing.choose_precision
+
+    def choose(*arguments: Any, **named: Any) -> Any:
+        found = original(*arguments, **named)
+        made.append(len(found.largest))
+        return found
+
+    monkeypatch.setattr(choosing, "choose_precision", choose)
+    return made
+
+
+def test_a_choice_is_made_once(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another load of the same model and settings measures nothing and keeps the same; other settings measure anew."""
+    made = counted(monkeypatch)
+    first = imgconv.load(overflow_model(), device, float16=1)
+    second = imgconv.load(overflow_model(), device, float16=1)
+    assert len(made) == 1 and first.config.precision == second.config.precision
+    assert dict(first.config.precision.reasons) == dict(second.config.precision.reasons)
+    assert "big" in second.config.precision.storage
+    x = picture()
+    assert (first.run({"x": x})["y"] == second.run({"x": x})["y"]).all()
+    imgconv.load(overflow_model(), device, float16=1, max_image=64)
+    assert len(made) == 2
+    imgconv.load(overflow_model(2e6), device, float16=1)
+    assert len(made) == 3
+
+
+def test_a_kept_choice_of_other_names_is_none() -> None:
+    graph = graph_of(overflow_model())
+    key = choice_key(graph, "a device", Config(float16=1))
+    assert read_choice(key, graph) is None
+    kept = Precision(frozenset({"big"}), reasons={"big": "comes near 65504: 1e6"})
+    write_choice(key, kept)
+    found = read_choice(key, graph)
+    assert found == kept and found is not None and found.reasons == kept.reasons
+    write_choice(key, Precision(frozenset({"nobody"})))
+    assert read_choice(key, graph) is None
+    keys = {choice_key(graph, name, config) for name in "ab" for config in (Config(float16=1), Config(float16=2))}
+    assert len(keys) == 4
+
+
+def test_half_alone_compiles_one_plan(
+    device: DeviceInfo, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where half is good enough, no kernel of another plan is built, and the result's session is the measured one."""
+    plans: list[Plan] = []
+    original = Session.__init__
+
+    def start(self: Session, plan: Plan, *rest: Any) -> None:
+        plans.append(plan)
+        original(self, plan, *rest)
+
+    monkeypatch.setattr(Session, "__init__", start)
+    model = imgconv.load(overflow_model(1.0), device, float16=1)
+    assert plans == [model.plan] and not model.config.precision.storage
+
+
+def test_load_says_how_much_is_half(device: DeviceInfo, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "imgconv"):
+        imgconv.load(overflow_model(1.0), device, float16=1)
+        model = imgconv.load(overflow_model(), device, float16=1)
+        assert model.config.precision.reasons["big"].startswith("comes near 65504: ")
+    half, some = (record.getMessage() for record in caplog.records)
+    assert re.fullmatch(r"FLOAT16=1: (\d+) of \1 values are half, 100.0% of their numbers", half)
+    assert re.fullmatch(r"FLOAT16=1: .* of their numbers; \d+ stay float, of which 1 comes near 65504.*", some)
 
 
 # The file

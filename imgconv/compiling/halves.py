@@ -1,0 +1,55 @@
+"""How much of a plan is half, and what stays float for which reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from imgconv.compiling.plan import Plan
+from imgconv.compiling.textures import values_behind_indices, why_float
+from imgconv.config import Config
+from imgconv.graph.nodes import Graph
+from imgconv.kernels.layout import Texture
+
+
+@dataclass(frozen=True)
+class Halves:
+    """The values of floats in textures: their number, those in half, the part of all their numbers that is in half.
+
+    reasons: why each of the others stays float, by name.
+
+    str(Halves(1, 12, 11, 0.98, {"y": "comes near 65504: 3e4 on the measured inputs"}))
+    """
+
+    float16: int
+    values: int
+    half: int
+    share: float
+    reasons: Mapping[str, str]
+
+    def __str__(self) -> str:
+        half = f"{self.half} of {self.values} values are half, {self.share:.1%} of their numbers"
+        line = f"FLOAT16={self.float16}: {half}"
+        if not self.reasons:
+            return line
+        kinds = Counter(reason.partition(":")[0] for reason in self.reasons.values())
+        said = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+        return f"{line}; {len(self.reasons)} stay float, of which {said}"
+
+
+def halves_of(plan: Plan, graph: Graph, config: Config) -> Halves:
+    """The Halves of a graph's plan. Buffers of the host's side, as of some outputs, do not count."""
+    choosing = values_behind_indices(graph)
+    stored = {
+        name: place.storage.dtype for name, place in plan.placements.items()
+        if isinstance(place.storage, Texture) and name in graph.values and graph.values[name].dtype.startswith("float")
+    }
+    half = [name for name, dtype in stored.items() if dtype == "float16"]
+    numbers = sum(graph.values[name].size for name in stored)
+    reasons = {
+        name: why_float(graph, graph.values[name], config.precision, choosing) or "shares a texture with one of these"
+        for name, dtype in stored.items() if dtype == "float32"
+    }
+    share = sum(graph.values[name].size for name in half) / numbers if numbers else 1.0
+    return Halves(config.float16, len(stored), len(half), share, reasons)

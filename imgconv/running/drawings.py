@@ -1,0 +1,222 @@
+"""Drawn inputs, in the range that a model was made for, on which its precision is measured at load.
+
+A file does not say the range of its pictures. Two things tell 0 .. 1 from 0 .. 255 (`picture_range`):
+
+- Arithmetic in front of the first convolution. What it subtracts is the mean of the pictures, what it divides by their
+  spread: (x - 127) / 128 is for 0 .. 255.
+- The first convolution's bias, into which the exporter has folded the batch normalisation. In a trained layer the bias
+  and the picture move the result by amounts of one size, or one of them would be without effect. Of 30 real models the
+  bias is 0.05 to 20 times as large as the response to a picture in the right range. For pictures of 0 .. 255 the
+  response to 0 .. 1 is too small: the bias is 90 to 320 times as large. For pictures of 0 .. 1, the response to
+  0 .. 255 is as much too large.
+
+A bias that is small beside the response does not tell: such a layer does the same at any scale, and so rounding costs
+the same. Then 0 .. 1 is drawn, and 0 .. 255 only to see which values pass 65504 (`guarding_inputs`).
+
+There are two drawings. One is noise with the spectrum of pictures, and lines of text over it: without text, the masks
+of text detectors are zero, and their errors too. The other is discs that cover each other, their radii drawn from a
+density of r**-3 (the "dead leaves" model: Lee, Mumford and Huang 2001, Occlusion Models for Natural Images), with a
+tenth of the noise over it: pictures have flat areas with edges at all scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy
+from PIL import Image, ImageDraw, ImageFont
+
+from imgconv.arrays import Array, Arrays
+from imgconv.graph.evaluate import evaluate_node
+from imgconv.graph.nodes import Concatenation, Convolution, Graph, Load, Node, Value
+
+UNIT, BYTES = (0.0, 1.0), (0.0, 255.0)
+# The bias beside the response to a picture of 0 .. 1: below the first and above the last it tells nothing, between the
+# last two it tells pictures of bytes.
+LEAST_TELLING, TELLS_BYTES, MOST_TELLING = 0.4, 45.0, 1000.0
+# A first layer that makes 0 of a grey above this, or divides by more than this, is for bytes.
+BYTE_MEAN, BYTE_SPREAD = 2.0, 50.0
+# Other pictures may give a layer higher values than the drawn ones.
+MARGIN = 4.0
+CHANNELS = (1, 3, 4)
+DISCS, SMALLEST_DISC = 300, 1 / 60  # of the longer side
+LETTERS, LEAST_LETTER = "ABCDEFGHKLMNPRSTabcdeghiklnoprstu0123456789", 10.0
+
+
+def drawn_inputs(graph: Graph) -> tuple[Arrays, ...]:
+    """Two drawings for every input, the noise and the discs, in the range that it is made for."""
+    return _drawings(graph, {value.name: picture_range(graph, value) or UNIT for value in graph.inputs})
+
+
+def guarding_inputs(graph: Graph) -> tuple[Arrays, ...]:
+    """Two drawings of 0 .. 255 for the pictures whose range the graph does not tell; nothing if there is none."""
+    ranges = {value.name: picture_range(graph, value) for value in graph.inputs}
+    return _drawings(graph, {n: each or BYTES for n, each in ranges.items()}) if None in ranges.values() else ()
+
+
+def _drawings(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> tuple[Arrays, ...]:
+    return tuple(
+        {value.name: draw(value, *ranges[value.name], seed, edges) for value in graph.inputs}
+        for seed, edges in ((1, False), (2, True))
+    )
+
+
+def picture_range(graph: Graph, value: Value) -> tuple[float, float] | None:
+    """The range that an input is made for; None for a picture if the graph does not tell. graph: after the passes.
+
+    An input of rank 4 with 1, 3 or 4 channels is a picture; other floats (features, flows, states) are of -1 .. 1.
+    """
+    if not value.dtype.startswith("float"):
+        return BYTES if value.dtype == "uint8" else UNIT
+    if not is_picture(value):
+        return -1.0, 1.0
+    front, first = _front(graph, value)
+    shift, slope = _affine(value, front, graph)
+    if slope and (-shift / slope > BYTE_MEAN or abs(slope) * BYTE_SPREAD < 1):
+        return BYTES
+    ratio = max((_bias_beside_response(graph, node) for node in first), default=0.0)
+    if not shift and not LEAST_TELLING <= ratio <= MOST_TELLING:
+        return None
+    return BYTES if TELLS_BYTES < ratio <= MOST_TELLING else UNIT
+
+
+def is_picture(value: Value) -> bool:
+    """Whether an input can be a picture: rank 4, with 1, 3 or 4 channels in front of rows and columns or behind."""
+    return len(value.shape) == 4 and (value.shape[1] in CHANNELS or value.shape[3] in CHANNELS)
+
+
+def other_inputs(graph: Graph, inputs: Sequence[Arrays]) -> tuple[Arrays, ...]:
+    """Three drawings that are none of the inputs: in the range of their smallest, of their largest, MARGIN times that.
+
+    The smallest and the largest are those of least and of greatest magnitude. Integers stay in the range.
+    """
+    def largest(arrays: Arrays) -> float:
+        return max((float(numpy.max(numpy.abs(a), initial=0.0)) for a in arrays.values()), default=0.0)
+
+    ordered = sorted(inputs, key=largest)
+    made = []
+    for seed, (given, scale) in enumerate(((ordered[0], 1.0), (ordered[-1], 1.0), (ordered[-1], MARGIN)), 12):
+        drawn = {}
+        for value in graph.inputs:
+            low, high = _range(given[value.name])
+            factor = scale if value.dtype.startswith("float") else 1.0
+            drawn[value.name] = draw(value, factor * low, factor * high, seed)
+        made.append(drawn)
+    return tuple(made)
+
+
+def draw(value: Value, low: float, high: float, seed: int = 1, edges: bool = False) -> Array:
+    """An input of low .. high: noise with the spectrum of pictures and text or, with `edges`, discs over each other."""
+    random, shape = numpy.random.default_rng(seed), value.shape
+    if len(shape) < 2 or 0 in shape or not value.dtype.startswith("float"):
+        return (low + random.random(shape) * (high - low)).astype(value.dtype)
+    last = len(shape) == 4 and shape[1] not in CHANNELS and shape[3] in CHANNELS
+    planes = (*shape[:-3], shape[-1], *shape[-3:-1]) if last else shape
+    made = _noise(random, planes)
+    if edges:
+        made = 0.1 * made + 0.9 * _discs(random, planes)
+    elif is_picture(value):
+        text = _text(random, *planes[-2:])
+        made = 0.6 * made * (1 - text) + text
+    made -= made.min()
+    made *= (high - low) / max(made.max(), 1e-9)
+    return numpy.asarray(low + (numpy.moveaxis(made, -3, -1) if last else made), value.dtype)
+
+
+def _noise(random: numpy.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Amplitude falls as one over the spatial frequency. 0 .. 1."""
+    rows, columns = shape[-2:]
+    frequency = numpy.hypot(numpy.fft.fftfreq(rows)[:, None], numpy.fft.rfftfreq(columns)[None])
+    frequency[0, 0] = 1 / max(rows, columns)
+    noise = numpy.fft.irfft2(numpy.fft.rfft2(random.standard_normal(shape)) / frequency, s=(rows, columns))
+    least, most = noise.min(), noise.max()
+    return numpy.asarray((noise - least) / max(most - least, 1e-9))
+
+
+def _text(random: numpy.random.Generator, rows: int, columns: int) -> Array:
+    """Lines of drawn letters and figures, a tenth of the rows high. 0, or 1 in a letter."""
+    page = Image.new("L", (columns, rows))
+    pen, y = ImageDraw.Draw(page), 0.0
+    while y < rows:
+        size = max(rows * random.uniform(0.05, 0.12), LEAST_LETTER)
+        line = "".join(random.choice(list(LETTERS), 8))
+        pen.text((columns * random.uniform(0, 0.3), y), line, 255, ImageFont.load_default(size))
+        y += size * random.uniform(1.3, 2.5)
+    return numpy.asarray(page) / 255.0
+
+
+def _discs(random: numpy.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Discs of drawn greys, and of colours near them, over each other. 0 .. 1."""
+    rows, columns = shape[-2:]
+    made = numpy.full(shape, random.random())
+    planes = made.reshape(-1, rows, columns)
+    side = max(rows, columns)
+    most, least = side / 2, max(side * SMALLEST_DISC, 1.0)
+    for part in random.random(DISCS):
+        radius = (1 / most**2 + part * max(1 / least**2 - 1 / most**2, 0.0)) ** -0.5
+        y, x = random.random() * rows, random.random() * columns
+        color = numpy.clip(random.random() + 0.15 * random.standard_normal(len(planes)), 0, 1)
+        top, left = max(int(y - radius), 0), max(int(x - radius), 0)
+        area = planes[:, top : int(y + radius) + 1, left : int(x + radius) + 1]
+        i, j = numpy.ogrid[: area.shape[1], : area.shape[2]]
+        inside = (i + top - y) ** 2 + (j + left - x) ** 2 < radius**2
+        area[:, inside] = color[:, None]
+    return made
+
+
+def _range(array: Array) -> tuple[float, float]:
+    """The least and the greatest finite element; 0 and 1 if there is none."""
+    finite = array[numpy.isfinite(array)]
+    return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+
+
+# What the first layers tell
+
+
+def _front(graph: Graph, value: Value) -> tuple[list[Node], list[Node]]:
+    """The elementwise nodes and concatenations that read the input, and the convolutions that read these or it."""
+    known, front, first = {value.name}, [], []
+    for node in graph.nodes:
+        if not node.reads & known:
+            continue
+        if isinstance(node.operation, Convolution):
+            first.append(node)
+        elif isinstance(node.operation, (Load, Concatenation)) and node.reads <= known | graph.constants.keys():
+            known.add(node.output.name)
+            front.append(node)
+    return front, first
+
+
+def _affine(value: Value, front: Sequence[Node], graph: Graph) -> tuple[float, float]:
+    """The median shift and slope of what the nodes in front make of a grey: shift + slope * grey. 0, 1 without them."""
+    ends = []
+    for grey in (0.0, 1.0):
+        arrays: dict[str, Array] = dict(graph.constants)
+        arrays[value.name] = numpy.full(value.shape, grey, value.dtype)
+        made = arrays[value.name]
+        for node in front:
+            made = arrays[node.output.name] = evaluate_node(node, arrays)
+        ends.append(made.astype(numpy.float64))
+    shift, slope = ends[0], ends[1] - ends[0]
+    moved = slope != 0
+    if not front or not moved.any():
+        return 0.0, 1.0
+    return float(numpy.median(shift[moved])), float(numpy.median(slope[moved]))
+
+
+def _bias_beside_response(graph: Graph, node: Node) -> float:
+    """The bias of a convolution, beside its response to a grey picture of 0 .. 1; 0 if either is unknown.
+
+    Both as the root of the mean square over the channels. The picture is a drawing of 64 x 64.
+    """
+    weights = graph.constants.get(node.operands[1].value)
+    biases = [graph.constants[o.value] for o in node.epilogue_operands if o.value in graph.constants]
+    if weights is None or not biases or isinstance(node.operation, Convolution) and node.operation.transposed:
+        return 0.0
+    kernel = weights.astype(numpy.float64).sum(axis=1)
+    picture = draw(Value("", (64, 64), "float64"), *UNIT)
+    windows = numpy.lib.stride_tricks.sliding_window_view(picture, kernel.shape[1:])
+    response = numpy.einsum("oyx,abyx->oab", kernel, windows)
+    scale = float(numpy.sqrt(numpy.mean(numpy.square(response))))
+    bias = float(numpy.sqrt(numpy.mean(numpy.square(biases[0].astype(numpy.float64)))))
+    return bias / scale if scale else 0.0

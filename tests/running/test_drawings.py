@@ -1,0 +1,96 @@
+"""Drawn inputs: their ranges, which follow from the first layers, and what they look like."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+from planted import overflow_model, picture
+
+from imgconv.graph.nodes import Graph, Value
+from imgconv.onnx_import import import_onnx
+from imgconv.passes import run_passes
+from imgconv.running.drawings import BYTES, UNIT, draw, drawn_inputs, guarding_inputs, other_inputs, picture_range
+from imgconv.tensor import Tensor, build_graph
+
+RANDOM = numpy.random.default_rng(11)
+SHAPE = (1, 3, 20, 16)
+
+
+def trained_layer(x: Tensor, scale: float, bias: float = 1.0) -> Graph:
+    """A convolution whose response to pictures of 0 .. scale is near 1, as is its bias, with a second one after it."""
+    weights = RANDOM.normal(0, 1, (16, 3, 3, 3)) / (scale * 27**0.5)
+    biases = RANDOM.normal(0, bias, 16)
+    first, second = (Tensor.constant(a.astype(numpy.float32)) for a in (weights, RANDOM.normal(0, 1, (4, 16, 1, 1))))
+    made = x.conv2d(first, Tensor.constant(biases.astype(numpy.float32)), padding=1).relu().conv2d(second)
+    return run_passes(build_graph({"y": made}))
+
+
+def range_of(graph: Graph) -> tuple[float, float] | None:
+    return picture_range(graph, graph.inputs[0])
+
+
+def test_the_bias_of_the_first_layer_tells_the_range() -> None:
+    x = Tensor.input("x", SHAPE)
+    assert range_of(trained_layer(x, 1.0)) == UNIT
+    assert range_of(trained_layer(x, 255.0)) == BYTES
+    assert range_of(trained_layer(x, 1.0, 0.01)) is None
+    assert range_of(trained_layer(x, 255.0, 0.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("mean", "spread", "expected"), [(0.5, 0.5, UNIT), (127.5, 127.5, BYTES), (0.0, 255.0, BYTES), (117.0, 1.0, BYTES)]
+)
+def test_arithmetic_in_front_tells_the_range(mean: float, spread: float, expected: tuple[float, float]) -> None:
+    """It tells it without a bias, and whatever the scale of the first layer is."""
+    normalised = (Tensor.input("x", SHAPE) - mean) / spread
+    for scale in (1.0, 255.0):
+        assert range_of(trained_layer(normalised, scale, 0.0)) == expected
+
+
+def test_other_inputs_than_pictures() -> None:
+    for shape, dtype, expected in (
+        ((1, 3, 8, 8), "uint8", BYTES), ((1, 64, 8, 8), "float32", (-1.0, 1.0)), ((4,), "int64", UNIT),
+        ((1, 8, 8, 3), "float32", None),
+    ):
+        x = Tensor.input("x", shape, dtype)
+        assert range_of(build_graph({"y": x * 2})) == expected, (shape, dtype)
+
+
+def test_drawings_fill_their_range() -> None:
+    """A convolution without a bias: 0 .. 1, and 0 .. 255 to see what overflows."""
+    graph = run_passes(import_onnx(overflow_model()))
+    for inputs, most in ((drawn_inputs(graph), 1), (guarding_inputs(graph), 255)):
+        assert len(inputs) == 2
+        for each in inputs:
+            assert each["x"].dtype == numpy.float32
+            assert (each["x"].min(), each["x"].max()) == (0, pytest.approx(most))
+    assert guarding_inputs(trained_layer(Tensor.input("x", SHAPE), 1.0)) == ()
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 60, 50), (1, 60, 50, 3)])
+def test_edges_are_flat_areas(shape: tuple[int, ...]) -> None:
+    """Of the differences of neighbours, the largest hundredth is far over the median: in noise it is not."""
+    value = Value("x", shape, "float32")
+    axis = 3 if shape[1] == 3 else 2
+    steps = numpy.abs(numpy.diff(draw(value, 0.0, 1.0, 3, edges=True), axis=axis))
+    assert numpy.quantile(steps, 0.99) > 20 * numpy.median(steps)
+
+
+def test_an_input_without_elements_is_drawn() -> None:
+    x = Tensor.input("x", (1, 3, 0, 4))
+    assert [drawn["x"].shape for drawn in drawn_inputs(build_graph({"y": x.sum([2])}))] == [x.shape] * 2
+
+
+def test_other_inputs_have_the_range_of_the_measured_ones() -> None:
+    graph = run_passes(import_onnx(overflow_model()))
+    given = [{"x": scale * picture(seed) - 1} for seed, scale in ((1, 5.0), (2, 1.0), (3, 9.0))]
+    made = other_inputs(graph, given)
+    ranges = [(each["x"].min(), each["x"].max()) for each in made]
+    low, high = given[2]["x"].min(), given[2]["x"].max()
+    assert ranges[0] == pytest.approx((given[1]["x"].min(), given[1]["x"].max()), rel=1e-5)
+    assert ranges[1] == pytest.approx((low, high), rel=1e-5)
+    assert ranges[2] == pytest.approx((4 * low, 4 * high), rel=1e-5)
+    assert len({each["x"].tobytes() for each in (*made, *given)}) == 6
+    index = Tensor.input("i", (7,), "int64")
+    (integers,) = {each["i"].max() for each in other_inputs(build_graph({"y": index + 1}), [{"i": numpy.full(7, 5)}])}
+    assert integers == 5
