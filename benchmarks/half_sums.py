@@ -128,7 +128,8 @@ def main(options: argparse.Namespace) -> int:
 
 def show(options: argparse.Namespace, found: Mapping[str, str], rows: Sequence[Row]) -> None:
     """Prints the table and writes the JSON."""
-    content = {"environment": found, "networks": [asdict(row) for row in rows]}
+    # asdict makes a Counter of pairs of a Counter.
+    content = {"environment": found, "networks": [asdict(replace(row, sums=dict(row.sums))) for row in rows]}
     publish(options, content, environment_line(found), make_table("Relative errors of the outputs", COLUMNS, rows))
 
 

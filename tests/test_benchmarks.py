@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,14 @@ def test_cases_beside_a_file_if_they_fit(tmp_path: Path) -> None:
     numpy.savez(tmp_path / "case_other.npz", **{f"in:{value.name}": fits[..., :-1]})
     what, inputs = half_sums.unmeasured(network)
     assert what == "1 cases" and (inputs[0][value.name] == 7).all()
+
+
+def test_sums_are_written_as_json(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    row = half_sums.Row("small", "2 cases", 1e-4, 2e-4, 3e-4, 2e-4, Counter(["half", "float", "half"]))
+    half_sums.show(argparse.Namespace(json=str(file)), measure.environment(), [row])
+    (found,) = json.loads(file.read_text())["networks"]
+    assert found["sums"] == {"half": 2, "float": 1} and found["runs"] == 2e-4
 
 
 # Statistics
