@@ -15,7 +15,8 @@ events, as `imgconv tune` does (the lower quartile counts), and those close to t
 measurements to a file, to which `python -m benchmarks.fit` fits the cost models. --spread makes such a file good for
 a fit if the budget is short: the problems come in a drawn order, and half of the candidates are of any predicted cost.
 --predicted needs no device: the candidates are compiled by Mesa for an Adreno 630, and their times are those of the
-model that `python -m benchmarks.adreno` explains. The cost model knows only what is known before compiling.
+model that `python -m benchmarks.adreno` explains. The cost model knows only what is known before compiling. Products of
+two computed matrices count as convolutions do, in FILE.onnx for example; the default networks have none.
 The files of benchmarks/measured/ are made by:
 
     python -m benchmarks.choice --spread --candidates 6 --budget 270 --csv h200.csv   # six minutes at most

@@ -18,7 +18,10 @@ Given = float
 
 @dataclass(frozen=True)
 class DeviceCosts:
-    """The costs of matrix products on any device, in texture reads of a compute unit. Estimates; rarely used."""
+    """The costs of matrix products on CPUs and, without staging, on large GPUs, in texture reads of a compute unit.
+
+    Estimates; rarely used.
+    """
 
     product_multiply_add: float = 0.25  # reads, the four multiply-adds of a row by a texel
     product_store: float = 1.0  # reads, an output texel
@@ -134,7 +137,7 @@ class LargeGpuCosts(DeviceCosts):
 
 @dataclass(frozen=True)
 class SmallGpuCosts(DeviceCosts):
-    """conv.cl on a GPU of a phone: the issue slots of a work item, of which gpu_time.py makes a time.
+    """conv.cl and matmul.cl on a GPU of a phone: the issue slots of a work item, of which gpu_time.py makes a time.
 
     Counted in Mesa's a630 code of 380 candidates for 62 convolutions of five networks, without epilogues; not run on
     such a GPU. Half of the counts are within 5 %. A multiply-add takes a slot.
@@ -145,6 +148,8 @@ class SmallGpuCosts(DeviceCosts):
     item: float = 18.0  # slots, a work item
     part: Given = 14.0  # slots, a sum of which a work item makes a part; this and `total`: counted in 120 kernels
     total: Given = 128.0  # slots, a sum whose parts a work item adds up
+    product_step: Given = 50.0  # slots, a quad of k of matmul.cl: 34 to 100 in 80 kernels, by the operands' sizes
+    product_item: Given = 400.0  # slots, a work item of matmul.cl: 60 to 1000
     texel_bytes: Given = 8.0  # in half
     hidden: Given = 0.1  # of the times that a longer one hides, the part that is felt; estimated
     looped: Given = 1.13  # times as long if the loop over a window's columns stays, with sums in half; by 40 kernels

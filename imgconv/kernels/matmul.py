@@ -18,8 +18,9 @@ from imgconv.graph.view import View, axis_variables, identity, transpose
 from imgconv.kernels import conv, conv_candidates, conv_costs, conv_template
 from imgconv.kernels.access import LANE, SHORT_LIMIT, KernelArgument, coordinate, image_type, index_text, read_text
 from imgconv.kernels.access import write_text
-from imgconv.kernels.costs import LARGE_GPU, DeviceCosts, LargeGpuCosts, costs_of
+from imgconv.kernels.costs import LARGE_GPU, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
 from imgconv.kernels.epilogue import build_epilogue
+from imgconv.kernels.gpu_time import WAVE, LaunchWork, gpu_with, time_of
 from imgconv.kernels.layout import LANES, Placement, Texture, matrix_layout
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
@@ -150,16 +151,19 @@ def default_specialisation(problem: Problem, kind: TargetKind, compute_units: in
 def predicted_cost(
     problem: Problem, chosen: Specialisation, kind: TargetKind, compute_units: int, costs: DeviceCosts | None = None
 ) -> float:
-    """The predicted time of a launch, in texture reads of a compute unit; on a large GPU in cycles of one.
+    """The predicted time of a launch: on a CPU in texture reads of a core, on a large GPU in cycles of a compute unit,
+    on a small one in nanoseconds.
 
-    kind: 'cpu' or 'gpu'. costs: by default those of `costs_of`. On a GPU with few work items, each of them waits for
-    its reads.
+    kind: 'cpu' or 'gpu'. costs: by default those of `costs_of`. On a large GPU with few work items, each of them waits
+    for its reads.
     """
     costs = costs or costs_of(kind, compute_units)
     if isinstance(costs, LargeGpuCosts):
         if chosen.staged:
             return _cost_of_tiles(problem, chosen, compute_units, costs)
         return costs.product_read * _reads(problem, chosen, kind, compute_units, costs)
+    if isinstance(costs, SmallGpuCosts):
+        return _cost_on_small_gpu(problem, chosen, compute_units, costs)
     return _reads(problem, chosen, kind, compute_units, costs)
 
 
@@ -177,6 +181,31 @@ def _reads(
     if kind == "cpu":
         return item * ceil(items / compute_units)
     return item * max(items / compute_units, costs.product_items)
+
+
+def _cost_on_small_gpu(problem: Problem, chosen: Specialisation, compute_units: int, costs: SmallGpuCosts) -> float:
+    """Nanoseconds on a small GPU, by the model of gpu_time.py. A product is in float."""
+    steps = ceil(ceil(problem.inner / LANES) / chosen.parts)
+    block = chosen.block_rows * chosen.block_quads
+    reads = steps * (chosen.block_rows + LANES * chosen.block_quads)
+    slots = steps * (LANES * LANES * block + costs.product_step) + costs.read * reads + costs.sum * block
+    slots += costs.product_item
+    slots += block * (costs.part + costs.total / chosen.parts) if chosen.parts > 1 else 0
+    row_blocks = problem.batch * ceil(problem.rows / chosen.block_rows)
+    column_blocks = ceil(problem.output_quads / chosen.block_quads)
+    if chosen.parts > 1:
+        # A group has the work items that share sums: the waves of a small one are narrow.
+        local = chosen.group_columns * chosen.parts
+        wave = min(WAVE, round_up(local, WAVE // 2))
+        waves = ceil(column_blocks / chosen.group_columns) * row_blocks * ceil(local / wave)
+    else:
+        wave, waves = WAVE, ceil(column_blocks * row_blocks / WAVE)
+    items = column_blocks * row_blocks * chosen.parts
+    texels = problem.batch * (problem.rows + LANES * problem.output_quads) * ceil(problem.inner / LANES)
+    texels += problem.batch * problem.rows * problem.output_quads
+    gpu = gpu_with(compute_units)
+    time = time_of(LaunchWork(0, slots, items * reads, costs.texel_bytes * texels, waves, wave), gpu)
+    return 1e9 * (time.seconds + costs.hidden * (time.arithmetic + time.texture))
 
 
 def _cost_of_tiles(problem: Problem, chosen: Specialisation, compute_units: int, costs: LargeGpuCosts) -> float:
