@@ -209,6 +209,8 @@ def reference(path: str | os.PathLike[str], graph: Graph, inputs: Arrays) -> dic
     # Its optimisations would remove tensors that are needed here, or compute them in another way.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     given = {value.name: numpy.asarray(inputs[value.name], value.dtype) for value in graph.inputs}
+    if not made:
+        return given
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         arrays = session.run(made, given)

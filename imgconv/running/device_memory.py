@@ -84,7 +84,8 @@ class DeviceMemory:
     def upload_inputs(self, inputs: Inputs) -> dict[str, Event]:
         """Fills every input, and waits; the copies' events by name. Raises InputError naming one that does not fit."""
         given = Exchange.of(self.plan, self.context, inputs, {}).uploads
-        events = {name: self.upload(place, given[place]) for name, place in self.plan.input_buffers.items()}
+        places = {name: place for name, place in self.plan.input_buffers.items() if place in given}
+        events = {name: self.upload(place, given[place]) for name, place in places.items()}
         finish(self.context)
         return events
 

@@ -136,6 +136,15 @@ def test_half(device: DeviceInfo) -> None:
     numpy.testing.assert_allclose(found["largest"], expected["largest"], 1e-2)
 
 
+@pytest.mark.parametrize("name", ["integers", "host_alone"])
+def test_half_beside_inputs_that_only_the_host_reads(device: DeviceInfo, name: str) -> None:
+    model, inputs = CASES[name]()
+    found, expected = imgconv.load(model, device, float16=1).run(inputs), run_oracle(model, inputs)
+    assert {key: (array.dtype, array.shape) for key, array in found.items()} == {
+        key: (array.dtype, array.shape) for key, array in expected.items()
+    }
+
+
 def test_a_compiled_file(case: Case, device: DeviceInfo, tmp_path: Path) -> None:
     model, inputs = case
     loaded = imgconv.load(model, device)
