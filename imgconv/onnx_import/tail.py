@@ -23,6 +23,7 @@ from imgconv.graph.onnx_nodes import HostGraph, HostNode
 from imgconv.limits import PassedError, budget
 from imgconv.onnx_import.schema import ELEMENT_TYPES, domain_of, dtype_name, function_versions, schema_of
 from imgconv.onnx_import.scope import TYPE_ATTRIBUTES, Scope, Step, needed_steps, reads
+from imgconv.ops.registry import DataError
 from imgconv.tensor import Tensor
 
 MOVES = frozenset((
@@ -54,6 +55,7 @@ class Splitter:
         self.makers: dict[str, tuple[int, Step]] = {}
         self.hosted: dict[str, Hosted] = {}
         self.number = 0
+        self.inexact: UnsupportedError | None = None  # of the first node that only floats keep from the device
 
     def add(self, step: Step) -> None:
         """Imports a step, or leaves it to the host. Raises what Scope.add raises."""
@@ -71,6 +73,8 @@ class Splitter:
                 shapes = isinstance(error, ContentError) and node.op_type not in SELECTIONS
                 if shapes or isinstance(error, PassedError) or not _may_start(node):
                     raise
+                if not isinstance(error, DataError):
+                    self.inexact = self.inexact or error
                 reason = error.message
             else:
                 self.makers |= {name: (self.number, step) for name in node.output if name}
@@ -102,6 +106,8 @@ class Splitter:
         if not self.hosted:
             return direct, None
         chosen = {each.number: each for each in self.hosted.values()}
+        if self.inexact and any(each.step.proto.op_type in LAYERS for each in chosen.values()):
+            raise self.inexact  # a network is the device's: its file can be changed
         first = chosen[min(chosen)]
         cut = self._cut(chosen)
         nodes = tuple(host_node(self.scope, chosen[number].step) for number in sorted(chosen))

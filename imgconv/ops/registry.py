@@ -19,6 +19,10 @@ FLOATS = ("float32", "float16", "float64")
 NARROW = ("int8", "uint8", "int16", "uint16")
 
 
+class DataError(UnsupportedError):
+    """What must be constant depends on data: the host computes the node and what is behind it."""
+
+
 class Body(Protocol):
     """A body of If, Loop or Scan as a function from its inputs to its outputs; each call adds its nodes once more."""
 
@@ -107,7 +111,7 @@ class Call:
             if all(t.rank <= 1 for t in inputs):
                 # A shape, pads, scales or a trip count: small enough to load the model again for each content.
                 raise ContentError(message, node=self.node, inputs=names)
-            raise UnsupportedError(message, node=self.node)
+            raise DataError(message, node=self.node)
         return tensor.numpy()
 
     def integers(self, position: int, what: str) -> list[int] | None:

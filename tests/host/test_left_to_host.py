@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy
+import onnx.helper
 import pytest
 from operators import Case, Constant, ints, model_of, scalar, whole
-from support import run_model, run_oracle
+from support import make_model, run_model, run_oracle
 
+from imgconv.errors import UnsupportedError
 from imgconv.onnx_import import import_onnx
 
 IMAGE = (1, 4, 6, 6)
@@ -21,6 +23,19 @@ CASES = [
     Case("NonMaxSuppression", 11, ((1, 4, 4), (1, 1, 4), ints(3)), {}),
     Case("ScatterElements", 18, (whole(3, dtype="i1"), ints(0), whole(1, dtype="i1")), {"reduction": "add"}),
 ]
+
+
+def test_a_network_behind_inexact_integers_is_refused() -> None:
+    """It would run on the host from its first node on."""
+    x = numpy.zeros((1, 1, 4, 4), numpy.int32)
+    nodes = [
+        onnx.helper.make_node("BitwiseNot", ["x"], ["a"], name="bits"),
+        onnx.helper.make_node("Cast", ["a"], ["b"], to=1),
+        onnx.helper.make_node("Conv", ["b", "w"], ["y"]),
+    ]
+    with pytest.raises(UnsupportedError, match="the bits of int32") as caught:
+        import_onnx(make_model(nodes, {"x": x}, ["y"], 18, {"w": numpy.ones((1, 1, 3, 3), numpy.float32)}))
+    assert caught.value.node == "bits"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.op_type)
