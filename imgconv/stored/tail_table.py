@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy
 
-from imgconv.graph.nodes import Tail
+from imgconv.graph.nodes import Tail, Value
 from imgconv.graph.onnx_nodes import Attribute, HostGraph, HostNode
 from imgconv.stored.blobs import BlobWriter, ReadBlob, read_array
-from imgconv.stored.graph_table import read_value, value_values
+from imgconv.stored.graph_table import value_values
 
 # The kind of one value and of several, and the field that holds them, by the values' type.
 KINDS: dict[type, tuple[str, str]] = {
@@ -54,7 +54,14 @@ def _attribute(name: str, value: Attribute, blobs: BlobWriter) -> dict[str, Any]
 
 def read_tail(table: Any, blob: ReadBlob) -> Tail:
     """The Tail of a table. Raises ValueError, KeyError or TypeError for what no tail has."""
-    return Tail(_read_graph(table.graph, blob), tuple(map(read_value, table.outputs)), table.node, table.reason)
+    return Tail(_read_graph(table.graph, blob), tuple(map(_read_output, table.outputs)), table.node, table.reason)
+
+
+def _read_output(table: Any) -> Value:
+    """An output of the model, of a size that may depend on data: -1, and of a type that the file may not say."""
+    if any(size < -1 for size in table.shape):
+        raise ValueError(f"{table.name!r} has the shape {list(table.shape)}")
+    return Value(table.name, table.shape, table.dtype)
 
 
 def _read_graph(table: Any, blob: ReadBlob) -> HostGraph:
