@@ -215,7 +215,7 @@ class _Reader:
     def view(self, table: Any) -> View:
         bounds = tuple(Bound(_at(self._indices, b.index), b.low, b.high) for b in table.bounds)
         index = tuple(_at(self._indices, n) for n in table.index)
-        if len(index) != len(table.source) or min(*table.shape, *table.source, 0) < 0:
+        if len(index) != len(table.source) or min((*table.shape, *table.source, 0)) < 0:
             raise ValueError(f"a view of {len(index)} positions in {list(table.source)}")
         sizes = {f"i{axis}": size for axis, size in enumerate(table.shape)}
         for variable in (v for each in (*index, *(b.index for b in bounds)) for v in each.variables()):
