@@ -12,6 +12,9 @@ from operators import Case, Constant, check, model_of
 from support import ENGINES, assert_close, run_model, run_oracle
 
 from imgconv.errors import ModelError
+from imgconv.graph.nodes import Recurrence
+from imgconv.onnx_import import import_onnx
+from imgconv.ops import recurrent
 
 STEPS, BATCH, SIZE, HIDDEN = 4, 3, 5, 2
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -90,6 +93,29 @@ FAMILIES = {"recurrent": CASES}
 @pytest.mark.parametrize("case", [pytest.param(c, id=f"{c}-{n}") for n, c in enumerate(CASES)])
 def test_recurrent(case: Case, engine: str) -> None:
     check(case, engine)
+
+
+@pytest.mark.parametrize("case", [
+    case("RNN", lengths=LENGTHS, direction="bidirectional"), case("GRU", states=True, direction="bidirectional"),
+    case("GRU", lengths=LENGTHS, direction="reverse", linear_before_reset=1),
+    case("LSTM", states=True, peepholes=True, lengths=LENGTHS, direction="bidirectional", clip=0.5),
+], ids=str)
+def test_states_that_no_work_group_holds_are_unrolled(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {type(n.operation).__name__ for n in import_onnx(model_of(case)[0]).nodes}
+    assert "Recurrence" in made
+    monkeypatch.setattr(recurrent, "MOST_HIDDEN", HIDDEN - 1)
+    assert "Recurrence" not in {type(n.operation).__name__ for n in import_onnx(model_of(case)[0]).nodes}
+    check(case, "reference")
+
+
+def test_directions_with_functions_of_their_own() -> None:
+    """Two recurrences; with equal functions both directions are one."""
+    names = {"activations": ["Sigmoid", "Tanh", "Tanh", "HardSigmoid", "Relu", "Tanh"]}
+    for settings, count in ((names, 2), ({}, 1)):
+        own = case("LSTM", states=True, lengths=LENGTHS, direction="bidirectional", **settings)
+        nodes = import_onnx(model_of(own)[0]).nodes
+        assert sum(isinstance(n.operation, Recurrence) for n in nodes) == count
+        check(own, "reference")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
