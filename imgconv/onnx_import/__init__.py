@@ -106,6 +106,7 @@ class _Importer:
     def _imported(self) -> Graph:
         names = [value.name for value in self.graph.output]
         steps, self.scope.needed = needed_steps(self.graph.node, names)
+        budget().count_nodes(len(steps))
         self.scope.refuse_unsupported(s for s in steps if not host.runs(s.proto.op_type, domain_of(s.proto)))
         declared = real_inputs(self.graph)
         inputs = list(read_inputs(declared, self.shapes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from imgconv.limits import PassedError
 from imgconv.ops.registry import Call
 from imgconv.tensor import EXACT
 
@@ -32,7 +33,7 @@ def read_numbers(call: Call, name: str, count: int, default: int, low: int) -> t
 
 def _bounded(call: Call, name: str, numbers: tuple[int, ...]) -> tuple[int, ...]:
     if max(numbers, default=0) > EXACT:
-        raise call.unsupported(f"{name} {list(numbers)}, more than 2**24: a device counts positions in 32 bits")
+        raise PassedError(f"{call.op_type}: {name} {list(numbers)}, more than 2**24", node=call.node)
     return numbers
 
 
