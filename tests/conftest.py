@@ -6,11 +6,14 @@ import functools
 import platform
 import re
 import sys
+import uuid
 
 import pytest
 
 from imgconv.cl.device import Context, DeviceInfo, list_devices, no_driver_message, open_device
 from imgconv.config import Config
+from imgconv.files.kept import Kept
+from imgconv.stored import precision_file
 
 # Float, as a CPU and as a GPU has it; half in tiles, on the plan of a GPU.
 WAYS = {
@@ -54,6 +57,13 @@ def device(request: pytest.FixtureRequest) -> DeviceInfo:
 def context(device: DeviceInfo) -> Context:
     """Each OpenCL device of this machine in turn, opened once for the whole session."""
     return opened(device)
+
+
+@pytest.fixture(autouse=True)
+def choices(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees what another one, or the user, has chosen under FLOAT16."""
+    folder = tmp_path_factory.getbasetemp() / f"precision-{uuid.uuid4().hex}"
+    monkeypatch.setattr(precision_file, "CHOICES", Kept(str(folder), 2**20))
 
 
 @pytest.fixture(params=WAYS)

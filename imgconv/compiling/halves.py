@@ -19,7 +19,7 @@ class Halves:
 
     reasons: why each of the others stays float, by name.
 
-    str(Halves(1, 12, 11, 0.98, {"y": "comes near 65504: 3e4 on the measured inputs"}))
+    str(Halves(1, 12, 11, 0.98, {"y": "near 65504: 3e4 on the measured inputs"}))
     """
 
     float16: int
@@ -35,7 +35,7 @@ class Halves:
             return line
         kinds = Counter(reason.partition(":")[0] for reason in self.reasons.values())
         said = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-        return f"{line}; {len(self.reasons)} stay float, of which {said}"
+        return f"{line}; {len(self.reasons)} stay float: {said}"
 
 
 def halves_of(plan: Plan, graph: Graph, config: Config) -> Halves:
@@ -48,7 +48,7 @@ def halves_of(plan: Plan, graph: Graph, config: Config) -> Halves:
     half = [name for name, dtype in stored.items() if dtype == "float16"]
     numbers = sum(graph.values[name].size for name in stored)
     reasons = {
-        name: why_float(graph, graph.values[name], config.precision, choosing) or "shares a texture with one of these"
+        name: why_float(graph, graph.values[name], config.precision, choosing) or "sharing a texture with one of these"
         for name, dtype in stored.items() if dtype == "float32"
     }
     share = sum(graph.values[name].size for name in half) / numbers if numbers else 1.0

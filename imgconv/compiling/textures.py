@@ -289,18 +289,18 @@ def why_float(graph: Graph, value: Value, precision: Precision, choosing: frozen
     A colon parts the kind of reason from its details.
     """
     if not value.dtype.startswith("float"):
-        return "holds integers"
+        return "holding integers"
     node = graph.producers.get(value.name)
     if node is not None and isinstance(node.operation, Reduction):
         terms = prod(node.operands[0].view.shape[len(value.shape) :])
         if any(not graph.values[operand.value].dtype.startswith("float") for operand in node.operands):
-            return "is reduced from integers"
+            return "reduced from integers"
         if terms >= LONG_SUM:
-            return f"is reduced from {LONG_SUM} numbers or more: {terms}"
+            return f"reduced from {LONG_SUM} numbers or more: {terms}"
     if value.name in choosing:
-        return "decides an index"
+        return "deciding an index"
     if value.name in precision.storage:
-        return precision.reasons.get(value.name, "is named by the precision file")
+        return precision.reasons.get(value.name, "named by the precision file")
     return ""
 
 

@@ -49,14 +49,14 @@ SPLITS = 32
 # independent, and other pictures may be worse.
 SHARES = (0.5, 0.25, 0.0)
 # If more of the values pass 65504 on the guarding inputs, the model is not made for these.
-OUTLIERS = 0.1
+OUTLIERS = 0.25
 # Of what storage in half leaves of the bound, the part that sums in half may use.
 SHARE_OF_SUMS = 0.5
 
 
-NEAR = "comes near 65504: {:.3g} on the measured inputs"
-NOT_FINITE = "is not finite in float either"
-SENSITIVE = "is too sensitive to rounding"
+NEAR = "near 65504: {:.3g} on the measured inputs"
+NOT_FINITE = "not finite in float either"
+SENSITIVE = "too sensitive to rounding"
 
 
 @dataclass(frozen=True)

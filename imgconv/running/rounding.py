@@ -68,7 +68,7 @@ def look(
         if progress:
             progress(number, len(inputs), "measuring how large values are")
         for name in session.steps(arrays):
-            largest[name] = float(numpy.maximum(magnitude(session.value(name)), largest[name]))
+            largest[name] = float(numpy.maximum(magnitude(session.memory.numbers(name)), largest[name]))
             if change:
                 session.memory.change(name, "float16", change)
         outputs.append(session.outputs())

@@ -277,7 +277,7 @@ def test_tune_measures_the_pictures_given(command: Command) -> None:
     assert json.loads(Path("chosen.json").read_text())["float_storage"] == ["high"]
     result = json.loads(out)
     assert result["file"] == "chosen.json" and result["error"] <= 1e-2 < 0.1 < result["half_error"]
-    onnx.save(overflow_model(200.0), "large.onnx")
+    onnx.save(overflow_model(1000.0), "large.onnx")
     for pictures, kept in (((), ["big"]), (("a.png", "--scale", "1/255"), [])):
         assert command("tune", "--precision", "large.onnx", *pictures)[0] == 0
         assert json.loads(Path("large.precision.json").read_text())["float_storage"] == kept
