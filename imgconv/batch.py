@@ -22,6 +22,7 @@ from PIL import Image
 
 from imgconv.arrays import Array
 from imgconv.errors import InputError
+from imgconv.graph.nodes import Value
 from imgconv.model import DEPTH, Model, load
 from imgconv.pictures.host import input_array, upright
 from imgconv.pictures.preparation import PictureInput, Preparation, picture_inputs
@@ -54,8 +55,9 @@ class Predictor:
 
     A batch is a column of pictures, as the bytes of files or as uint8 arrays (height, width, 3), and any other columns,
     which stay. In place of the pictures there are: `answers`, JSON for each row as `imgconv run --json` has it; or the
-    outputs, an array for each, if their meaning is not plain, or with raw=True. A picture that cannot be read keeps its
-    row: `error` says why, its answers are "", its numbers 0.
+    outputs, an array for each, if their meaning is not plain, or with raw=True. If an output's size depends on data,
+    each row has an array of its own. A picture that cannot be read keeps its row: `error` says why, its answers are "",
+    its numbers 0.
     """
 
     def __init__(
@@ -88,8 +90,7 @@ class Predictor:
             found["answers"] = numpy.array([row.answers for row in rows], object)
         else:
             for value in opened.model.outputs.values():
-                blank = numpy.zeros(value.shape, value.dtype)
-                found[value.name] = numpy.stack([row.outputs.get(value.name, blank) for row in rows])
+                found[value.name] = _column(value, [row.outputs.get(value.name) for row in rows])
         return {**found, "error": numpy.array([row.error for row in rows], object)}
 
     def _open(self) -> _Opened:
@@ -107,6 +108,17 @@ class Predictor:
         described = (task.description if task else description).preparation
         preparation = Preparation(**{"order": "y" if target.channels == 1 else "rgb", **described})
         return _Opened(model, target, None if self._raw else task, preparation)
+
+
+def _column(value: Value, arrays: Sequence[Array | None]) -> Array:
+    """An output of all rows. If its size depends on data, the rows are arrays of their own, or None."""
+    if min(value.shape, default=0) < 0:
+        rows = numpy.empty(len(arrays), object)
+        for number, array in enumerate(arrays):  # numpy would make one array of rows that are alike
+            rows[number] = array
+        return rows
+    blank = numpy.zeros(value.shape, value.dtype)
+    return numpy.stack([blank if array is None else array for array in arrays])
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,16 @@ def test_raw_outputs_are_arrays_and_arrays_are_pictures(folder: Path, device: De
     assert wrong["error"][0] == "" and "float64" in wrong["error"][1] and not wrong["y"][1].any()
 
 
+def test_outputs_whose_size_depends_on_data(folder: Path, device: DeviceInfo) -> None:
+    nodes = [make_node("Relu", ["x"], ["r"]), make_node("NonZero", ["r"], ["y"])]
+    write_model("places.onnx", nodes, {"x": [1, 3, 4, 4]})
+    pictures = [encoded((0, 0, 9), (4, 4)), b"bad", encoded((9, 9, 0), (4, 4))]
+    rows = Predictor("places.onnx", raw=True, device=device)({"bytes": pictures})
+    assert [None if each is None else each.shape for each in rows["y"]] == [(4, 16), None, (4, 32)]
+    rows = Predictor("places.onnx", raw=True, device=device)({"bytes": pictures[:1] * 2})
+    assert [each.shape for each in rows["y"]] == [(4, 16)] * 2
+
+
 def test_it_travels_to_another_process_after_it_was_used(folder: Path, device: DeviceInfo) -> None:
     predictor = Predictor("means.onnx", description=AS_THEY_ARE, device=device.index)
     expected = predictor(batch())
