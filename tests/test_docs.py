@@ -40,6 +40,7 @@ def prepare() -> dict[str, Any]:
     """Writes the models and pictures, and gives what code blocks may use without saying where it is from."""
     random = numpy.random.default_rng(0)
     imgconv.export_onnx(build("conv_gru", width=0.25, size=64), "matting.onnx")
+    write_model("upload.onnx", [make_node("Relu", ["x"], ["y"])], {"x": [1, 3, 4, 4]})
     constants = {"w": random.normal(size=(1000, 3, 1, 1)).astype(numpy.float32) * 0.01}
     nodes = [
         make_node("GlobalAveragePool", ["data_0"], ["mean"]), make_node("Conv", ["mean", "w"], ["scores"]),
@@ -64,7 +65,7 @@ def prepare() -> dict[str, Any]:
     Image.new("RGB", (9, 8)).save("photos/b.jpg")
     Path("labels.txt").write_text("".join(f"class {n}\n" for n in range(1000)))
     detector = SimpleNamespace(run=lambda inputs: {"output": numpy.zeros((1, 3549, 85), numpy.float32)})
-    return {"frames": [numpy.zeros((1, 3, 64, 64), numpy.float32)] * 2, "model": detector}
+    return {"frames": [numpy.zeros((1, 3, 64, 64), numpy.float32)] * 2, "model": detector, "imgconv": imgconv}
 
 
 def with_domain(path: str, domain: str) -> onnx.ModelProto:
@@ -163,7 +164,7 @@ def test_recipes_are_code_of_the_repository() -> None:
 
 
 def test_every_page_is_in_the_site() -> None:
-    listed = set(re.findall(r"- ([a-z]+\.md)", (ROOT / "mkdocs.yml").read_text()))
+    listed = set(re.findall(r"- ([a-z_]+\.md)", (ROOT / "mkdocs.yml").read_text()))
     assert listed == {page.name for page in (ROOT / "docs").glob("*.md")}
 
 
