@@ -181,3 +181,10 @@ def test_the_table_of_operators_has_every_operator() -> None:
 
 def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 170
+
+
+def test_the_interface_has_every_exported_name() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    errors = {name for name in imgconv.__all__ if name.endswith("Error")}
+    named = set(re.findall(r"^::: imgconv\.(\w+)$", page, re.MULTILINE))
+    assert named >= set(imgconv.__all__) - errors - {"ops"} and "errors" in named
