@@ -125,11 +125,13 @@ def _all_half(measured: _Measured, bound: float) -> PrecisionChoice | None:
 
 
 def _with_guards(largest: Mapping[str, float], guards: Mapping[str, float]) -> dict[str, float]:
-    """The largest values, also on the guarding inputs unless they are far out of the model's range."""
-    outliers = sum(not value <= HALF_MAX for value in guards.values())
-    if outliers > OUTLIERS * len(guards):
-        return dict(largest)
+    """The largest values, also on the guarding inputs. These need no MARGIN: most of these models are for 0 .. 1."""
     return {name: float(numpy.maximum(value, guards[name] / MARGIN)) for name, value in largest.items()}
+
+
+def _out_of_range(guards: Mapping[str, float]) -> bool:
+    """Whether the guarding inputs are far out of the model's range, by the largest values in float on them."""
+    return sum(not value <= HALF_MAX for value in guards.values()) > OUTLIERS * len(guards)
 
 
 def _choose_sums(sums: _Sums) -> tuple[Precision, float]:
@@ -182,7 +184,8 @@ class _Measured:
     def in_float(self) -> tuple[list[dict[str, Array]], dict[str, float]]:
         """`exact` and `largest`, of the same runs."""
         exact, found = look(self.session, self.inputs, self.progress)
-        return exact, _with_guards(found, look(self.session, self.guards, self.progress)[1])
+        guards = look(self.session, self.guards, self.progress)[1]
+        return exact, found if _out_of_range(guards) else _with_guards(found, guards)
 
     @cached_property
     def least(self) -> dict[str, float]:
