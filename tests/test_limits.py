@@ -150,6 +150,9 @@ HUGE = {
     "expand": lambda n: single("Expand", constants={"s": numpy.array([n, 3, 8, 8])}),
     "resize": lambda n: make_model(
         [node("Resize", ["x", "", "", "s"], ["y"])], {"x": X}, ["y"], 17, {"s": numpy.array([1, 3, n, 8])}),
+    "resize to many": lambda n: make_model(
+        [node("Resize", ["x", "", "", "s"], ["y"], mode="cubic")], {"x": X}, ["y"], 17,
+        {"s": numpy.array([1, 3, n // 2**8, 8])}),
     "one hot": lambda n: make_model(
         [node("OneHot", ["x", "d", "v"], ["y"])], {"x": numpy.zeros(3, numpy.int64)}, ["y"], 17,
         {"d": numpy.array(n), "v": numpy.float32([0, 1])}),

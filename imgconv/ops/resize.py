@@ -23,6 +23,7 @@ Coordinates = Literal[
 ]
 NearestMode = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
 _Single = numpy.float32
+WORK = 16  # numbers that the host handles for each output position of an axis
 # Functions of coordinates return Any: numpy gives arithmetic on arrays of any dtype no type.
 
 
@@ -146,7 +147,7 @@ def _resize(call: Call, x: Tensor, axes: Sequence[Axis], method: Method, extrapo
         call.needs_floats(x)
     outside = numpy.zeros((1,) * x.rank, bool)
     for axis in axes:
-        call.listed(axis.after, f"axis {axis.number}")
+        call.listed(WORK * axis.after, f"tables for axis {axis.number}")
         crops = method.coordinates == "tf_crop_and_resize"
         if axis.scale == 1 and axis.before == axis.after and not crops:
             continue
