@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import IO
@@ -36,10 +38,15 @@ def read_picture(path: str | os.PathLike[str]) -> Image.Image:
 def upright(name: str, source: str | IO[bytes]) -> Image.Image:
     """The picture in a file or a stream of bytes, as `read_picture` gives it. Raises InputError with the name."""
     try:
-        with _opened(source) as image:
-            turned = image if image.getexif().get(ORIENTATION, 1) == 1 else ImageOps.exif_transpose(image)
+        with _without_warnings():
+            opened = Image.open(source)
+        with opened as image:
+            with _without_warnings():
+                image.getexif()
+            image.load()  # several threads at once
+            with _without_warnings():  # some formats have EXIF data behind the pixels
+                turned = image if image.getexif().get(ORIENTATION, 1) == 1 else ImageOps.exif_transpose(image)
             if turned.mode == "RGB":
-                turned.load()
                 return turned
             if turned.mode.startswith("I;16"):
                 return Image.fromarray((numpy.asarray(turned) // 257).astype(numpy.uint8)).convert("RGB")
@@ -56,17 +63,12 @@ def upright(name: str, source: str | IO[bytes]) -> Image.Image:
         raise InputError(f"cannot read picture {name!r}: {reason}") from error
 
 
-def _opened(source: str | IO[bytes]) -> Image.Image:
-    """The picture, whose pixels are not read yet. Pillow's warnings, of odd EXIF data for example, are not shown."""
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """A context in which Pillow's warnings, of odd EXIF data for example, are not shown."""
     with _quiet, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        image = Image.open(source)
-        try:
-            image.getexif()
-        except BaseException:
-            image.close()
-            raise
-        return image
+        yield
 
 
 def resized(picture: Image.Image, size: Size, preparation: Preparation) -> Image.Image:
