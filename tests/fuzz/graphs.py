@@ -162,8 +162,10 @@ def run(draw: Draw) -> str:
     context = device()
     if context is not None and draw.random.random() < 0.5:
         ways[f"on a device {how}"] = imgconv.load(graph, device=context.info, **how).run({"x": x})
+    # Fused, a Cast to float16 and back is left out.
+    has_half = any(node.output.dtype == "float16" for node in graph.nodes)
     for way, found in ways.items():
-        problem = different(found, expected, widest, 2e-2 if "float16" in way else TOLERANCE)
+        problem = different(found, expected, widest, 2e-2 if "float16" in way or has_half else TOLERANCE)
         if problem:
             nodes = [n.name for n in model.graph.node if n.name]
             raise Wrong(f"{way}: {problem}; {nodes}, onnxruntime {onnxruntime.__version__}")
