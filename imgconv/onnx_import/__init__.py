@@ -118,7 +118,6 @@ class _Importer:
         inputs = [t for t in inputs if t.name not in self.contents]
         self.scope.define_all(self.scope.initializers(self.graph, self.scope.needed), "")
         splitter = Splitter(self.scope, inputs)
-        budget().count_nodes(len(steps))
         for step in steps:
             splitter.add(step)
         outputs, tail = splitter.tail(self.graph.output)

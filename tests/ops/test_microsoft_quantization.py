@@ -13,6 +13,7 @@ from support import ENGINES, assert_close, assert_refused, run_model
 from test_quantization import draw, real, scales, single
 
 from imgconv.errors import ModelError, UnsupportedError
+from imgconv.ops.registry import DataError
 
 
 def microsoft(op_type: str, inputs: Sequence[Any], tolerance: float = 2e-6, **attributes: Any) -> Case:
@@ -190,9 +191,9 @@ REFUSED = [
     (microsoft("QLinearConcat", (ONE, ZERO, BYTES.astype("int32"), ONE, ZERO), axis=0), "type int32"),
     (microsoft("MatMulNBits", (real(3, 32), PACKED, scales(6, 2), None, Constant(draw("int32", 32))), **MANY), "g_idx"),
     (microsoft("MatMulNBits", (real(3, 32), PACKED, scales(6, 2)), **MANY, bits=3), "bits 3"),
-    (microsoft("MatMulNBits", (real(3, 32), PACKED.array, scales(6, 2)), **MANY), "B must be constant"),
     (microsoft("MatMulNBits", (real(3, 32), PACKED, scales(6, 2)), **MANY, weight_prepacked=1), "prepacked"),
 ]
+ON_DATA = [(microsoft("MatMulNBits", (real(3, 32), PACKED.array, scales(6, 2)), **MANY), "B must be constant")]
 WRONG = [
     (microsoft("QLinearAdd", (BYTES, scales(3), ZERO, BYTES, ONE, ZERO, ONE, ZERO)), "no scalar"),
     (microsoft("QLinearConcat", (ONE, ZERO, BYTES, ONE), axis=0), "needs a scale"),
@@ -207,7 +208,10 @@ WRONG = [
 
 
 @pytest.mark.parametrize(
-    ("case", "message", "error"), [(*row, UnsupportedError) for row in REFUSED] + [(*row, ModelError) for row in WRONG]
+    ("case", "message", "error"),
+    [(*row, error) for rows, error in (
+        (REFUSED, UnsupportedError), (ON_DATA, DataError), (WRONG, ModelError),
+    ) for row in rows],
 )
 def test_refused(case: Case, message: str, error: type[ModelError]) -> None:
     model, feeds = model_of(case)
