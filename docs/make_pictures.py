@@ -4,8 +4,6 @@
 
 demo.png      a part of the demo's picture, enlarged with bicubic interpolation and by its network
 profile.png   the page of `imgconv profile` for that network, 1200 pixels wide
-phone.png     the same, as wide as a phone
-terminal.svg  what `imgconv profile` prints in a terminal of 80 columns
 """
 
 from __future__ import annotations
@@ -17,15 +15,12 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
-from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import imgconv  # noqa: E402
 from examples import demo  # noqa: E402
-from imgconv.commands.profile import print_profile  # noqa: E402
 from imgconv.preprocess import Preparation, read_picture, to_array, to_picture  # noqa: E402
-from imgconv.reports import terminal  # noqa: E402
 from imgconv.reports.profile import measure  # noqa: E402
 from imgconv.reports.profile_page import page  # noqa: E402
 from models import superres  # noqa: E402
@@ -48,30 +43,21 @@ def main() -> None:
         both.paste(wide, (n * (wide.width + 12), 0))
     both.save(PICTURES / "demo.png", optimize=True)
     profile = measure("superres.onnx", model, {"input": array}, 20)
-    shown = Console(record=True, width=80, markup=False, highlight=False, file=open("/dev/null", "w"))
-    terminal.console = lambda: shown
-    print_profile(profile)
-    shown.save_svg(str(PICTURES / "terminal.svg"), title="imgconv profile superres.onnx")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "profile.html")
         file.write_text(page(profile), encoding="utf-8")
         photograph(file, PICTURES / "profile.png", 1200, 900)
-        photograph(file, PICTURES / "phone.png", 390, 1000)
 
 
 def photograph(file: Path, picture: Path, width: int, height: int) -> None:
-    """A picture of a page, in a frame of this width: a browser's own window cannot be as narrow as a phone's."""
-    outer = file.with_name("outer.html")
-    outer.write_text(
-        f'<body style="margin:0"><iframe src="{file.name}" style="width:{width}px;height:{height}px;border:0"></iframe>'
-    )
+    """A picture of a page."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         raise SystemExit("make_pictures: no Chromium here: apt install chromium")
     command = [
         browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=5000",
-        f"--window-size={max(width, 500)},{height}", f"--user-data-dir={file.parent / 'user'}",
-        f"--screenshot={picture}", outer.as_uri(),
+        f"--window-size={width},{height}", f"--user-data-dir={file.parent / 'user'}",
+        f"--screenshot={picture}", file.as_uri(),
     ]
     subprocess.run(command, check=True, capture_output=True)
     with Image.open(picture) as shown:
