@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from imgconv.arrays import Array
 from imgconv.graph.lazy import Lazy, node_of, operand_of, reads_of, whole
@@ -29,10 +29,23 @@ def _as_input(tensor: Lazy) -> Value:
     return Value(tensor.name, tensor.shape, tensor.dtype)
 
 
+def _given_names(tensors: Iterable[Lazy]) -> frozenset[str]:
+    """The names of the tensors, and of all that they depend on, for no other tensor: verify finds layers by them."""
+    waiting = {id(tensor): tensor for tensor in tensors}
+    seen = dict(waiting)
+    while waiting:
+        _, tensor = waiting.popitem()
+        new = {id(r.tensor): r.tensor for r in reads_of(tensor) if id(r.tensor) not in seen}
+        seen |= new
+        waiting |= new
+    return frozenset(tensor.name for tensor in seen.values() if tensor.name)
+
+
 class _Builder:
     def __init__(self, inputs: list[Value], outputs: Mapping[str, Lazy]) -> None:
         self.inputs = inputs
         self.reserved = frozenset(outputs)
+        self.given = _given_names(outputs.values())
         self.wanted = {id(tensor): key for key, tensor in reversed(list(outputs.items()))}
         self.nodes: list[Node] = []
         self.constants: dict[str, Array] = {}
@@ -84,6 +97,6 @@ class _Builder:
 
     def unique(self, name: str | None) -> str:
         candidate, count = name or f"t{len(self.names)}", 1
-        while candidate in self.used or candidate in self.reserved:
+        while candidate in self.used or candidate in self.reserved or (name is None and candidate in self.given):
             candidate, count = f"{name or 't'}_{len(self.names) + count}", count + 1
         return candidate
