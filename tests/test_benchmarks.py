@@ -8,14 +8,14 @@ import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy
 import pytest
 from benchmark_graphs import CPU, GPU, small_graph, weights
 
-from benchmarks import adreno, candidates, choice, engines, growth, half_sums, kernel, measure, memory, model, networks
-from benchmarks import peers
+from benchmarks import adreno, candidates, choice, engines, exported, growth, half_sums, kernel, measure, memory, model
+from benchmarks import networks, peers
 from imgconv.compiling.lower import lower
 from imgconv.config import Config
 from imgconv.errors import InputError
@@ -193,6 +193,18 @@ def choice_row(seconds: tuple[float, ...], tuned: int, again: float = 1.0) -> ca
     return candidates.Row(asked, len(seconds), "", 1e-7, seconds, tuned, again)
 
 
+def test_a_module_that_cannot_be_recorded_is_no_crash(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object) -> exported.Row:
+        raise RuntimeError("no copies\nfrom the host")
+
+    monkeypatch.setattr(exported, "measure", refuse)
+    row = exported.tried("fcn_resnet50", tmp_path, cast(Any, None), 1)
+    assert (row.size, row.problem, row.ratio) == (512, "RuntimeError: no copies from the host", None)
+    assert exported.file_of("timm/dla34", tmp_path) == tmp_path / "timm_dla34.onnx"
+    halved = replace(row, wall=timing.Timing.of([2.0]), graph=timing.Timing.of([1.0]))
+    assert halved.ratio == 0.5
+
+
 def test_every_problem_is_asked_once_with_the_default_first() -> None:
     found = candidates.collect(["squeezenet", "squeezenet"], Config(), CPU)
     assert len({asked.problem for asked in found}) == len(found) > 10
@@ -271,7 +283,7 @@ def test_a_memory_row_that_is_wrong_has_no_rate() -> None:
 # Command lines
 
 
-@pytest.mark.parametrize("module", [model, kernel, peers, adreno, choice, growth])
+@pytest.mark.parametrize("module", [model, kernel, peers, adreno, choice, growth, exported])
 def test_command_lines(module: Any) -> None:
     options = module.make_parser().parse_args(["squeezenet", "--json", "-"])
     assert options.network == ["squeezenet"] and options.json == "-"
