@@ -58,7 +58,7 @@ int main(int count, char **given) try {
   imgconv::Plan plan = imgconv::choose_plan(file, context.info);
   const imgconv::Programs programs(context, file, plan, "");
   const imgconv::DeviceMemory memory(context, file, plan);
-  const imgconv::Shared shared(context, plan, memory, programs);
+  const imgconv::Shared shared{context, plan, memory, programs};
   imgconv::Frame frame(shared);
   Arrays inputs(plan.inputs), outputs(plan.outputs);
   std::vector<double> bare, run;

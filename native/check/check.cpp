@@ -141,7 +141,7 @@ int main(int count, char **given) {
   REQUIRE(imgconv_reset(shared, nullptr) == IMGCONV_OK);
   refuse(path, options, shared);
   size_t needed = 0;
-  REQUIRE(imgconv_device_json(shared, nullptr, 0, &needed, nullptr) == IMGCONV_OK && needed > 100);
+  REQUIRE(imgconv_devices_json(nullptr, 0, &needed, nullptr) == IMGCONV_OK && needed > 100);
   imgconv_close(shared);
   return differing != 0;
 }

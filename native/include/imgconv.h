@@ -146,12 +146,10 @@ IMGCONV_API const char *imgconv_replay(const imgconv_model *model);
 IMGCONV_API void *imgconv_opencl_context(const imgconv_model *model);
 IMGCONV_API void *imgconv_opencl_queue(const imgconv_model *model);
 
-/* JSON as `imgconv devices --json` prints it, of all devices, or of the model's: give it to
- * `imgconv compile MODEL --target FILE.json`. At most `size` bytes with the 0 at the end are written to `text`, which may
- * be NULL if size is 0; `needed` (or NULL) becomes the size of all. */
+/* JSON as `imgconv devices --json` prints it, of all devices; "default" is true for the one that options.device NULL
+ * takes. Give it to `imgconv compile MODEL --target FILE.json`. At most `size` bytes with the 0 at the end are written to
+ * `text`, which may be NULL if size is 0; `needed` (or NULL) becomes the size of all. */
 IMGCONV_API imgconv_status imgconv_devices_json(char *text, size_t size, size_t *needed, imgconv_error *error);
-IMGCONV_API imgconv_status imgconv_device_json(
-    const imgconv_model *model, char *text, size_t size, size_t *needed, imgconv_error *error);
 
 #ifdef __cplusplus
 }

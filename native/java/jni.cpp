@@ -9,7 +9,12 @@
 
 namespace {
 
-imgconv_model *model_of(jlong handle) { return reinterpret_cast<imgconv_model *>(handle); }
+jfieldID handle_of(JNIEnv *java, jobject self) { return java->GetFieldID(java->GetObjectClass(self), "handle", "J"); }
+
+// NULL once it is closed.
+imgconv_model *model_of(JNIEnv *java, jobject self) {
+  return reinterpret_cast<imgconv_model *>(java->GetLongField(self, handle_of(java, self)));
+}
 
 // Leaves a Java exception pending unless the status is 0.
 void check(JNIEnv *java, const imgconv_error &error) {
@@ -41,7 +46,6 @@ class Text {
 // The arrays of direct buffers: `count` of them, else the error says so.
 std::vector<imgconv_array> arrays_of(JNIEnv *java, jobjectArray buffers, size_t count, imgconv_error &error) {
   std::vector<imgconv_array> arrays(count);
-  error.status = IMGCONV_OK;
   if (!buffers || static_cast<size_t>(java->GetArrayLength(buffers)) != count) {
     error = {IMGCONV_ERROR_ARGUMENT, "a buffer is needed for each tensor"};
     return arrays;
@@ -68,7 +72,7 @@ JNIEXPORT jlong JNICALL Java_imgconv_Model_open(
   options.cache_folder = cache_text.get();
   options.frames = frames < 0 ? UINT32_MAX : static_cast<uint32_t>(frames);
   imgconv_model *model = nullptr;
-  imgconv_error error;
+  imgconv_error error{};
   if (file) {
     const size_t bytes = static_cast<size_t>(java->GetDirectBufferCapacity(file));
     imgconv_open_memory(java->GetDirectBufferAddress(file), bytes, &options, &model, &error);
@@ -79,8 +83,8 @@ JNIEXPORT jlong JNICALL Java_imgconv_Model_open(
   return reinterpret_cast<jlong>(model);
 }
 
-JNIEXPORT jobjectArray JNICALL Java_imgconv_Model_tensors(JNIEnv *java, jclass, jlong handle, jboolean of_inputs) {
-  const imgconv_model *model = model_of(handle);
+JNIEXPORT jobjectArray JNICALL Java_imgconv_Model_tensors(JNIEnv *java, jobject self, jboolean of_inputs) {
+  const imgconv_model *model = model_of(java, self);
   const size_t count = of_inputs ? imgconv_input_count(model) : imgconv_output_count(model);
   const jclass kind = java->FindClass("imgconv/Model$Tensor");
   if (!kind) return nullptr;
@@ -93,12 +97,10 @@ JNIEXPORT jobjectArray JNICALL Java_imgconv_Model_tensors(JNIEnv *java, jclass, 
       check(java, {IMGCONV_ERROR_UNSUPPORTED, "an array is over 2 GB, which no ByteBuffer holds"});
       return nullptr;
     }
+    const std::vector<jlong> sizes(tensor.shape, tensor.shape + tensor.rank);
     const jlongArray shape = java->NewLongArray(static_cast<jsize>(tensor.rank));
     if (!shape) return nullptr;
-    for (jsize axis = 0; axis < static_cast<jsize>(tensor.rank); ++axis) {
-      const jlong size = tensor.shape[axis];
-      java->SetLongArrayRegion(shape, axis, 1, &size);
-    }
+    java->SetLongArrayRegion(shape, 0, static_cast<jsize>(tensor.rank), sizes.data());
     const jobject each = java->NewObject(kind, make, java->NewStringUTF(tensor.name),
                                          java->NewStringUTF(tensor.dtype_name), shape, static_cast<jint>(tensor.bytes));
     java->SetObjectArrayElement(made, static_cast<jsize>(i), each);
@@ -106,28 +108,26 @@ JNIEXPORT jobjectArray JNICALL Java_imgconv_Model_tensors(JNIEnv *java, jclass, 
   return made;
 }
 
-JNIEXPORT jobject JNICALL Java_imgconv_Model_map(JNIEnv *java, jclass, jlong handle, jint number, jint bytes) {
+JNIEXPORT jobject JNICALL Java_imgconv_Model_map(JNIEnv *java, jobject self, jint number, jint bytes) {
   void *data = nullptr;
-  imgconv_error error;
-  imgconv_map_input(model_of(handle), static_cast<size_t>(number), &data, &error);
+  imgconv_error error{};
+  imgconv_map_input(model_of(java, self), static_cast<size_t>(number), &data, &error);
   check(java, error);
   return data ? java->NewDirectByteBuffer(data, bytes) : nullptr;
 }
 
-JNIEXPORT void JNICALL Java_imgconv_Model_run(
-    JNIEnv *java, jclass, jlong handle, jobjectArray inputs, jobjectArray outputs) {
-  imgconv_model *model = model_of(handle);
-  imgconv_error error, of_outputs;
+JNIEXPORT void JNICALL Java_imgconv_Model_run(JNIEnv *java, jobject self, jobjectArray inputs, jobjectArray outputs) {
+  imgconv_model *model = model_of(java, self);
+  imgconv_error error{};
   const auto given = arrays_of(java, inputs, imgconv_input_count(model), error);
-  const auto wanted = arrays_of(java, outputs, imgconv_output_count(model), of_outputs);
-  if (!error.status) error = of_outputs;
+  const auto wanted = arrays_of(java, outputs, imgconv_output_count(model), error);
   if (!error.status) imgconv_run(model, given.data(), wanted.data(), &error);
   check(java, error);
 }
 
-JNIEXPORT jlong JNICALL Java_imgconv_Model_submit(JNIEnv *java, jclass, jlong handle, jobjectArray inputs) {
-  imgconv_model *model = model_of(handle);
-  imgconv_error error;
+JNIEXPORT jlong JNICALL Java_imgconv_Model_submit(JNIEnv *java, jobject self, jobjectArray inputs) {
+  imgconv_model *model = model_of(java, self);
+  imgconv_error error{};
   const auto given = arrays_of(java, inputs, imgconv_input_count(model), error);
   uint64_t frame = 0;
   if (!error.status) imgconv_submit(model, given.data(), &frame, &error);
@@ -135,21 +135,23 @@ JNIEXPORT jlong JNICALL Java_imgconv_Model_submit(JNIEnv *java, jclass, jlong ha
   return static_cast<jlong>(frame);
 }
 
-JNIEXPORT void JNICALL Java_imgconv_Model_await(
-    JNIEnv *java, jclass, jlong handle, jlong frame, jobjectArray outputs) {
-  imgconv_model *model = model_of(handle);
-  imgconv_error error;
+JNIEXPORT void JNICALL Java_imgconv_Model_await(JNIEnv *java, jobject self, jlong frame, jobjectArray outputs) {
+  imgconv_model *model = model_of(java, self);
+  imgconv_error error{};
   const auto wanted = arrays_of(java, outputs, imgconv_output_count(model), error);
   if (!error.status) imgconv_wait(model, static_cast<uint64_t>(frame), wanted.data(), &error);
   check(java, error);
 }
 
-JNIEXPORT void JNICALL Java_imgconv_Model_reset(JNIEnv *java, jclass, jlong handle) {
-  imgconv_error error;
-  imgconv_reset(model_of(handle), &error);
+JNIEXPORT void JNICALL Java_imgconv_Model_reset(JNIEnv *java, jobject self) {
+  imgconv_error error{};
+  imgconv_reset(model_of(java, self), &error);
   check(java, error);
 }
 
-JNIEXPORT void JNICALL Java_imgconv_Model_close(JNIEnv *, jclass, jlong handle) { imgconv_close(model_of(handle)); }
+JNIEXPORT void JNICALL Java_imgconv_Model_close(JNIEnv *java, jobject self) {
+  imgconv_close(model_of(java, self));
+  java->SetLongField(self, handle_of(java, self), 0);
+}
 
 }  // extern "C"

@@ -208,7 +208,7 @@ const DeviceInfo &select_device(const std::vector<DeviceInfo> &devices, const ch
   if (fitting == 1) return *found;
   std::string message = fitting ? "more than one OpenCL device fits '" : "no OpenCL device fits '";
   message += wanted + "'; choose by index or by a part of one name:";
-  for (const DeviceInfo &each : devices) message += "\n  [" + std::to_string(each.index) + "] " + each.key();
+  for (const DeviceInfo &each : devices) message += join("\n  [", each.index, "] ", each.key());
   throw Error(IMGCONV_ERROR_DEVICE, message);
 }
 
@@ -230,7 +230,7 @@ ContextHandle new_context(const Opencl &cl, const DeviceInfo &info) {
 
 Context open_device(std::shared_ptr<const Opencl> cl, const DeviceInfo &info, bool profile) {
   if (!info.float_images) {
-    throw Error(IMGCONV_ERROR_DEVICE, info.name + " cannot read and write RGBA float images, where tensors are kept");
+    throw Error(IMGCONV_ERROR_DEVICE, info.name, " cannot read and write RGBA float images, where tensors are kept");
   }
   Context context{cl, info, profile, new_context(*cl, info), nullptr};
   context.queue = own("opening a queue of " + info.name, cl->clReleaseCommandQueue, [&](cl_int *status) {

@@ -47,6 +47,12 @@ struct Context {
   bool profile = false;
   ContextHandle handle;
   Queue queue;
+
+  // Waits for the queue. what: the parts of a text. Throws Error.
+  template <class... Parts>
+  void finish(const Parts &...what) const {
+    check(cl->clFinish(queue.get()), what...);
+  }
 };
 
 // Throws Error if the device has no RGBA float images, or the driver refuses.

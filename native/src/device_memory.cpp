@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "error.h"
-
 namespace imgconv {
 namespace {
 
@@ -17,16 +15,18 @@ cl_image_format format_of(imgconv_dtype dtype) {
 }
 
 std::string size_text(const Storage &storage) {
-  return "'" + storage.name + "', " + std::to_string(storage.width) + "x" + std::to_string(storage.height) + "x" +
-         std::to_string(storage.layers) + " texels";
+  return join("'", storage.name, "', ", storage.width, "x", storage.height, "x", storage.layers, " texels");
 }
 
-// All of an image.
-struct Region {
-  size_t origin[3] = {0, 0, 0}, size[3];
-  explicit Region(const Storage &image)
-      : size{static_cast<size_t>(image.width), static_cast<size_t>(image.height), static_cast<size_t>(image.layers)} {}
-};
+// Enqueues a command for all of a storage. of_image gets the origin and the size of the image. Throws Error.
+template <class OfImage, class OfBuffer>
+void enqueue(const char *what, const Storage &storage, OfImage of_image, OfBuffer of_buffer) {
+  if (!storage.bytes) return;
+  const size_t origin[3] = {0, 0, 0};
+  const size_t size[3] = {static_cast<size_t>(storage.width), static_cast<size_t>(storage.height),
+                          static_cast<size_t>(storage.layers)};
+  check(storage.is_image() ? of_image(origin, size) : of_buffer(), what, " '", storage.name, "'");
+}
 
 }  // namespace
 
@@ -59,7 +59,7 @@ DeviceMemory::DeviceMemory(const Context &context, const File &file, const Plan 
       memory_[number] = new_memory(storage);
     }
   }
-  check(context.cl->clFinish(context.queue.get()), "allocating the memory of the plan");
+  context.finish("allocating the memory of the plan");
 }
 
 Memory DeviceMemory::new_exchanged(const Storage &storage) const {
@@ -88,8 +88,7 @@ Memory DeviceMemory::new_image(const Storage &storage, const Memory &buffer) con
 
 Memory DeviceMemory::new_buffer(const Storage &storage, cl_mem_flags flags) const {
   const size_t size = std::max<size_t>(static_cast<size_t>(storage.bytes), 4);
-  const std::string what = "a buffer of " + std::to_string(size) + " bytes for " + storage.name;
-  return own(what, context_.cl->clReleaseMemObject, [&](cl_int *status) {
+  return own(join("a buffer of ", size, " bytes for ", storage.name), context_.cl->clReleaseMemObject, [&](cl_int *status) {
     return context_.cl->clCreateBuffer(context_.handle.get(), CL_MEM_READ_WRITE | flags, size, nullptr, status);
   });
 }
@@ -105,15 +104,12 @@ Memory DeviceMemory::part_of_workspace(const Storage &storage) const {
 }
 
 void DeviceMemory::fill(const Storage &storage, const Memory &memory) const {
-  const cl_float zeros[4] = {0, 0, 0, 0};
-  const Region region(storage);
-  cl_command_queue queue = context_.queue.get();
   const Opencl &cl = *context_.cl;
-  if (!storage.bytes) return;
-  check(storage.is_image()
-            ? cl.clEnqueueFillImage(queue, memory.get(), zeros, region.origin, region.size, 0, nullptr, nullptr)
-            : cl.clEnqueueFillBuffer(queue, memory.get(), zeros, 1, 0, storage.bytes, 0, nullptr, nullptr),
-        "filling '" + storage.name + "'");
+  cl_command_queue queue = context_.queue.get();
+  const cl_float zeros[4] = {0, 0, 0, 0};
+  enqueue("filling", storage, [&](const size_t *origin, const size_t *size) {
+    return cl.clEnqueueFillImage(queue, memory.get(), zeros, origin, size, 0, nullptr, nullptr);
+  }, [&] { return cl.clEnqueueFillBuffer(queue, memory.get(), zeros, 1, 0, storage.bytes, 0, nullptr, nullptr); });
 }
 
 void DeviceMemory::clear_states() const {
@@ -123,27 +119,24 @@ void DeviceMemory::clear_states() const {
 }
 
 void DeviceMemory::upload(const Storage &storage, const Memory &memory, const void *content) const {
-  const Region region(storage);
-  cl_command_queue queue = context_.queue.get();
   const Opencl &cl = *context_.cl;
-  if (!storage.bytes) return;
-  check(storage.is_image() ? cl.clEnqueueWriteImage(queue, memory.get(), CL_FALSE, region.origin, region.size, 0, 0,
-                                                    content, 0, nullptr, nullptr)
-                           : cl.clEnqueueWriteBuffer(queue, memory.get(), CL_FALSE, 0, storage.bytes, content, 0,
-                                                     nullptr, nullptr),
-        "uploading '" + storage.name + "'");
+  cl_command_queue queue = context_.queue.get();
+  enqueue("uploading", storage, [&](const size_t *origin, const size_t *size) {
+    return cl.clEnqueueWriteImage(
+        queue, memory.get(), CL_FALSE, origin, size, 0, 0, content, 0, nullptr, nullptr);
+  }, [&] {
+    return cl.clEnqueueWriteBuffer(queue, memory.get(), CL_FALSE, 0, storage.bytes, content, 0, nullptr, nullptr);
+  });
 }
 
 void DeviceMemory::download(const Storage &storage, const Memory &memory, void *content) const {
-  const Region region(storage);
-  cl_command_queue queue = context_.queue.get();
   const Opencl &cl = *context_.cl;
-  if (!storage.bytes) return;
-  check(storage.is_image() ? cl.clEnqueueReadImage(queue, memory.get(), CL_FALSE, region.origin, region.size, 0, 0,
-                                                   content, 0, nullptr, nullptr)
-                           : cl.clEnqueueReadBuffer(queue, memory.get(), CL_FALSE, 0, storage.bytes, content, 0,
-                                                    nullptr, nullptr),
-        "downloading '" + storage.name + "'");
+  cl_command_queue queue = context_.queue.get();
+  enqueue("downloading", storage, [&](const size_t *origin, const size_t *size) {
+    return cl.clEnqueueReadImage(queue, memory.get(), CL_FALSE, origin, size, 0, 0, content, 0, nullptr, nullptr);
+  }, [&] {
+    return cl.clEnqueueReadBuffer(queue, memory.get(), CL_FALSE, 0, storage.bytes, content, 0, nullptr, nullptr);
+  });
 }
 
 }  // namespace imgconv

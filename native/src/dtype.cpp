@@ -11,34 +11,25 @@ namespace {
 
 constexpr int64_t EXACT = 1 << 24;
 
-struct Type {
-  const char *name;
-  size_t bytes;
-};
+// The types of C of every dtype but half, which is kept as it is.
+#define IMGCONV_C_TYPES(X)                                                                              \
+  X(FLOAT32, float) X(FLOAT64, double) X(BOOL, bool) X(INT8, int8_t) X(UINT8, uint8_t) X(INT16, int16_t) \
+  X(UINT16, uint16_t) X(INT32, int32_t) X(UINT32, uint32_t) X(INT64, int64_t) X(UINT64, uint64_t)
 
 // In the order of imgconv_dtype.
-constexpr Type TYPES[] = {
-    {"float32", 4}, {"float16", 2}, {"float64", 8}, {"bool", 1},   {"int8", 1},  {"uint8", 1},
-    {"int16", 2},   {"uint16", 2},  {"int32", 4},   {"uint32", 4}, {"int64", 8}, {"uint64", 8},
-};
+constexpr struct {
+  const char *name;
+  size_t bytes;
+} TYPES[] = {{"float32", 4}, {"float16", 2}, {"float64", 8}, {"bool", 1},   {"int8", 1},  {"uint8", 1},
+             {"int16", 2},   {"uint16", 2},  {"int32", 4},   {"uint32", 4}, {"int64", 8}, {"uint64", 8}};
 
 // Calls `work` with a number of the C type of a dtype that is no half.
 template <class Work>
 void with_type(imgconv_dtype dtype, Work work) {
-  switch (dtype) {
-    case IMGCONV_FLOAT32: return work(float());
-    case IMGCONV_FLOAT64: return work(double());
-    case IMGCONV_BOOL: return work(bool());
-    case IMGCONV_INT8: return work(int8_t());
-    case IMGCONV_UINT8: return work(uint8_t());
-    case IMGCONV_INT16: return work(int16_t());
-    case IMGCONV_UINT16: return work(uint16_t());
-    case IMGCONV_INT32: return work(int32_t());
-    case IMGCONV_UINT32: return work(uint32_t());
-    case IMGCONV_INT64: return work(int64_t());
-    case IMGCONV_UINT64: return work(uint64_t());
-    case IMGCONV_FLOAT16: break;
-  }
+#define IMGCONV_CASE(name, type) \
+  if (dtype == IMGCONV_##name) return work(type());
+  IMGCONV_C_TYPES(IMGCONV_CASE)
+#undef IMGCONV_CASE
   throw Error(IMGCONV_ERROR_UNSUPPORTED, "float16 is kept as it is only");
 }
 
@@ -66,9 +57,8 @@ void convert_output(const Value &value, const float *stored, T *array) {
     } else {
       const float whole = std::nearbyint(stored[i]);
       if (!holds<T>(whole)) {
-        throw Error(IMGCONV_ERROR_RANGE,
-                    "output '" + value.name + "' depends on an integer that reached 2**24, where a device's floats " +
-                        "are not exact, or on a number that " + dtype_name(value.dtype) + " does not hold");
+        throw Error(IMGCONV_ERROR_RANGE, "output '", value.name, "' depends on an integer that reached 2**24, where a ",
+                    "device's floats are not exact, or on a number that ", dtype_name(value.dtype), " does not hold");
       }
       array[i] = static_cast<T>(whole);
     }
@@ -104,9 +94,8 @@ void check_exact(const Value &value, const void *array) {
       const T number = element<T>(array, i);
       const bool below = std::is_signed_v<T> && number < static_cast<T>(-EXACT);
       if (!below && (number < T() || number <= static_cast<T>(EXACT))) continue;
-      throw Error(IMGCONV_ERROR_RANGE,
-                  "input '" + value.name + "' holds " + std::to_string(number) +
-                      ": integers that are computed with are floats on a device, exact to 2**24 = 16777216");
+      throw Error(IMGCONV_ERROR_RANGE, "input '", value.name, "' holds ", number,
+                  ": integers that are computed with are floats on a device, exact to 2**24 = 16777216");
     }
   });
 }
@@ -118,8 +107,8 @@ void to_float(const Value &value, const void *array, float *stored) {
       const T number = element<T>(array, i);
       if constexpr (std::is_same_v<T, double>) {
         if (std::isfinite(number) && std::abs(number) > std::numeric_limits<float>::max()) {
-          throw Error(IMGCONV_ERROR_RANGE, "input '" + value.name + "' holds " + std::to_string(number) +
-                                               ": float64 is computed in float, which ends at 3.4e38");
+          throw Error(IMGCONV_ERROR_RANGE, "input '", value.name, "' holds ", number,
+                      ": float64 is computed in float, which ends at 3.4e38");
         }
       }
       stored[i] = static_cast<float>(number);

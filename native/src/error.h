@@ -2,16 +2,27 @@
 #pragma once
 
 #include <exception>
+#include <locale>
+#include <sstream>
 #include <string>
-#include <utility>
 
 #include "imgconv.h"
 
 namespace imgconv {
 
+// The parts as one text: join("a ", 1) is "a 1".
+template <class... Parts>
+std::string join(const Parts &...parts) {
+  std::ostringstream made;
+  made.imbue(std::locale::classic());
+  (made << ... << parts);
+  return made.str();
+}
+
 class Error : public std::exception {
  public:
-  Error(imgconv_status status, std::string message) : status_(status), message_(std::move(message)) {}
+  template <class... Parts>
+  explicit Error(imgconv_status status, const Parts &...message) : status_(status), message_(join(message...)) {}
   imgconv_status status() const { return status_; }
   const char *what() const noexcept override { return message_.c_str(); }
 

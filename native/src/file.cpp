@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "error.h"
 #include "model_generated.h"
 
 namespace imgconv {
@@ -65,9 +64,7 @@ uint32_t crc32(Span span) {
 }
 
 File File::map(const std::string &path) {
-  const auto refused = [&](const char *what) {
-    return Error(IMGCONV_ERROR_FILE, "file '" + path + "': " + what);
-  };
+  const auto refused = [&](const char *what) { return Error(IMGCONV_ERROR_FILE, "file '", path, "': ", what); };
   struct stat status {};
   // Looked at before it is opened: opening a pipe would wait.
   if (stat(path.c_str(), &status)) throw refused(std::strerror(errno));
@@ -93,8 +90,7 @@ File::File(std::string name, Span content, std::shared_ptr<void> mapping)
   if (content_.bytes < START || std::memcmp(data, MAGIC, sizeof MAGIC)) refuse("it is no compiled imgconv model");
   const uint32_t version = number_at<uint32_t>(data + 8);
   if (version != CONTAINER) {
-    refuse("it has version " + std::to_string(version) + " of the format, this library reads " +
-           std::to_string(CONTAINER) + ": compile it again");
+    refuse("it has version ", version, " of the format, this library reads ", CONTAINER, ": compile it again");
   }
   const uint64_t length = number_at<uint64_t>(data + 16);
   if (content_.bytes < ALIGNMENT || length > content_.bytes - ALIGNMENT) {
@@ -113,14 +109,14 @@ File::File(std::string name, Span content, std::shared_ptr<void> mapping)
   first_blob_ = static_cast<size_t>(ALIGNMENT + aligned(length));
   if (model_->needs() > READS) {
     const std::string writer = model_->written_by() ? model_->written_by()->str() : "?";
-    refuse("imgconv " + writer + " compiled it for readers of version " + std::to_string(model_->needs()) +
-           ", this library reads " + std::to_string(READS) + ": compile it again, or use a newer library");
+    refuse("imgconv ", writer, " compiled it for readers of version ", model_->needs(), ", this library reads ", READS,
+           ": compile it again, or use a newer library");
   }
 }
 
 Span File::blob(uint32_t number) const {
   const auto *blobs = model_->blobs();
-  if (!blobs || number >= blobs->size()) refuse("it has no blob " + std::to_string(number) + ": compile it again");
+  if (!blobs || number >= blobs->size()) refuse("it has no blob ", number, ": compile it again");
   const stored::Blob &place = *blobs->Get(number);
   const uint64_t room = content_.bytes > first_blob_ ? content_.bytes - first_blob_ : 0;
   if (place.offset() > room || place.bytes() > room - place.offset() || place.offset() % ALIGNMENT) {
@@ -132,11 +128,9 @@ Span File::blob(uint32_t number) const {
 Span File::checked_blob(uint32_t number) const {
   const Span found = blob(number);
   if (crc32(found) != model_->blobs()->Get(number)->checksum()) {
-    refuse("blob " + std::to_string(number) + " is damaged: the checksum differs. Compile it again");
+    refuse("blob ", number, " is damaged: the checksum differs. Compile it again");
   }
   return found;
 }
-
-void File::refuse(const std::string &problem) const { throw Error(IMGCONV_ERROR_FILE, name_ + ": " + problem); }
 
 }  // namespace imgconv

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "error.h"
+
 namespace imgconv {
 
 namespace stored {
@@ -35,7 +37,10 @@ class File {
   Span blob(uint32_t number) const;
   // The same, whose checksum was compared.
   Span checked_blob(uint32_t number) const;
-  [[noreturn]] void refuse(const std::string &problem) const;
+  template <class... Parts>
+  [[noreturn]] void refuse(const Parts &...problem) const {
+    throw Error(IMGCONV_ERROR_FILE, name_, ": ", problem...);
+  }
 
  private:
   File(std::string name, Span content, std::shared_ptr<void> mapping);

@@ -1,131 +1,100 @@
 #include "frame.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "error.h"
 
 namespace imgconv {
-namespace {
-
-// exchanged: null for a launch that only has what frames share.
-Kernel bind(const Shared &shared, const Launch &launch, const std::vector<Memory> *exchanged) {
-  Kernel kernel = shared.programs.new_kernel(launch.kernel);
-  cl_uint wanted = 0;
-  shared.context.cl->clGetKernelInfo(kernel.get(), CL_KERNEL_NUM_ARGS, sizeof wanted, &wanted, nullptr);
-  if (wanted != launch.arguments.size()) {
-    throw Error(IMGCONV_ERROR_FILE, "'" + launch.name + "' has " + std::to_string(launch.arguments.size()) +
-                                        " arguments, its kernel takes " + std::to_string(wanted));
-  }
-  for (cl_uint i = 0; i < wanted; ++i) {
-    const uint32_t storage = launch.arguments[i];
-    const bool own = shared.plan.storages[storage].exchanged;
-    cl_mem memory = own ? (*exchanged)[storage].get() : shared.memory[storage].get();
-    check(shared.context.cl->clSetKernelArg(kernel.get(), i, sizeof memory, &memory),
-          "argument " + std::to_string(i) + " of '" + launch.name + "'");
-  }
-  return kernel;
-}
-
-}  // namespace
-
-Shared::Shared(const Context &context, const Plan &plan, const DeviceMemory &memory, const Programs &programs)
-    : context(context), plan(plan), memory(memory), programs(programs) {
-  for (const Launch &launch : plan.launches) {
-    const bool own = std::any_of(launch.arguments.begin(), launch.arguments.end(),
-                                 [&](uint32_t storage) { return plan.storages[storage].exchanged; });
-    kernels.push_back(own ? nullptr : bind(*this, launch, nullptr));
-  }
-}
 
 Frame::Frame(const Shared &shared)
-    : shared_(shared), exchanged_(shared.plan.storages.size()), staged_(shared.plan.storages.size()),
-      mapped_(shared.plan.storages.size()), moved_(shared.plan.outputs.size()) {
-  const Plan &plan = shared.plan;
-  for (const uint32_t number : plan.exchanged) {
-    const Storage &storage = plan.storages[number];
-    exchanged_[number] = shared.memory.new_exchanged(storage);
-    staged_[number].resize(storage.bytes);
+    : shared_(shared), ports_(shared.plan.storages.size()), moved_(shared.plan.outputs.size()) {
+  for (const uint32_t number : shared.plan.exchanged) {
+    const Storage &storage = shared.plan.storages[number];
+    Port &port = ports_[number];
+    port.memory = shared.memory.new_exchanged(storage);
+    port.staged.resize(storage.bytes);
     // A driver that allocates late fails here.
-    shared.memory.upload(storage, exchanged_[number], staged_[number].data());
-    check(shared.context.cl->clFinish(shared.context.queue.get()), "allocating '" + storage.name + "'");
+    shared.memory.upload(storage, port.memory, port.staged.data());
+    shared.context.finish("allocating '", storage.name, "'");
   }
-  for (size_t number = 0; number < plan.launches.size(); ++number) {
-    const Launch &launch = plan.launches[number];
-    const Kernel &kernel = shared.kernels[number];
-    launches_.push_back({kernel ? kernel : bind(shared, launch, &exchanged_), &launch});
-  }
+  for (const Launch &launch : shared.plan.launches) launches_.push_back(bind(launch));
 }
 
 Frame::~Frame() {
-  for (const uint32_t number : shared_.plan.exchanged) {
-    if (mapped_[number]) unmap(number);
-  }
+  for (Port &port : ports_) unmap(port);
 }
 
 const Memory &Frame::memory(uint32_t storage) const {
-  return exchanged_[storage] ? exchanged_[storage] : shared_.memory[storage];
+  return ports_[storage].memory ? ports_[storage].memory : shared_.memory[storage];
+}
+
+BoundLaunch Frame::bind(const Launch &launch) const {
+  const Opencl &cl = *shared_.context.cl;
+  const Kernel kernel = shared_.programs.new_kernel(launch.kernel);
+  cl_uint wanted = 0;
+  cl.clGetKernelInfo(kernel.get(), CL_KERNEL_NUM_ARGS, sizeof wanted, &wanted, nullptr);
+  if (wanted != launch.arguments.size()) {
+    throw Error(IMGCONV_ERROR_FILE, "'", launch.name, "' has ", launch.arguments.size(), " arguments, its kernel takes ",
+                wanted);
+  }
+  for (cl_uint i = 0; i < wanted; ++i) {
+    cl_mem argument = memory(launch.arguments[i]).get();
+    check(cl.clSetKernelArg(kernel.get(), i, sizeof argument, &argument), "argument ", i, " of '", launch.name, "'");
+  }
+  return {kernel, &launch};
 }
 
 void *Frame::map(const Input &input) {
   const Storage &storage = shared_.plan.storages[input.storage];
-  if (input.value.dtype != storage.dtype || storage.is_image() || !storage.bytes) {
-    throw Error(IMGCONV_ERROR_UNSUPPORTED, "'" + input.value.name + "' is no buffer of its dtype: give an array");
+  if (input.converted || storage.is_image() || !storage.bytes) {
+    throw Error(IMGCONV_ERROR_UNSUPPORTED, "'", input.value.name, "' is no buffer of its dtype: give an array");
   }
-  void *&place = mapped_[input.storage];
-  if (place) return place;
+  Port &port = ports_[input.storage];
+  if (port.mapped) return port.mapped;
   cl_int status = CL_SUCCESS;
-  place = shared_.context.cl->clEnqueueMapBuffer(
-      shared_.context.queue.get(), memory(input.storage).get(), CL_TRUE, CL_MAP_WRITE, 0, storage.bytes, 0, nullptr,
-      nullptr, &status);
-  check(status, "mapping '" + input.value.name + "'");
-  return place;
+  port.mapped = shared_.context.cl->clEnqueueMapBuffer(
+      shared_.context.queue.get(), port.memory.get(), CL_TRUE, CL_MAP_WRITE, 0, storage.bytes, 0, nullptr, nullptr,
+      &status);
+  check(status, "mapping '", input.value.name, "'");
+  return port.mapped;
 }
 
-void Frame::unmap(uint32_t storage) {
-  const Opencl &cl = *shared_.context.cl;
-  cl.clEnqueueUnmapMemObject(
-      shared_.context.queue.get(), memory(storage).get(), mapped_[storage], 0, nullptr, nullptr);
-  mapped_[storage] = nullptr;
-}
-
-void Frame::check_inputs(const imgconv_array *inputs) const {
-  const Plan &plan = shared_.plan;
-  for (size_t number = 0; number < plan.inputs.size(); ++number) {
-    const Input &input = plan.inputs[number];
-    check_array(shared_.context, input.value, inputs[number], false);
-    if (input.exact && !inputs[number].memory) check_exact(input.value, inputs[number].data);
-  }
+void Frame::unmap(Port &port) {
+  if (!port.mapped) return;
+  shared_.context.cl->clEnqueueUnmapMemObject(
+      shared_.context.queue.get(), port.memory.get(), port.mapped, 0, nullptr, nullptr);
+  port.mapped = nullptr;
 }
 
 void Frame::upload(const imgconv_array *inputs, bool keep) {
-  const Plan &plan = shared_.plan;
-  check_inputs(inputs);
-  move_integers(inputs);
-  for (size_t number = 0; number < plan.inputs.size(); ++number) {
-    upload_input(plan.inputs[number], inputs[number], keep);
+  const std::vector<Input> &values = shared_.plan.inputs;
+  if (!inputs && !values.empty()) throw Error(IMGCONV_ERROR_ARGUMENT, "inputs is NULL");
+  for (size_t number = 0; number < values.size(); ++number) {
+    check_array(shared_.context, values[number].value, inputs[number], false);
+    if (values[number].exact && !inputs[number].memory) check_exact(values[number].value, inputs[number].data);
   }
+  move_integers(inputs);
+  for (size_t number = 0; number < values.size(); ++number) upload_input(values[number], inputs[number], keep);
 }
 
 void Frame::upload_input(const Input &input, const imgconv_array &given, bool keep) {
   const Storage &storage = shared_.plan.storages[input.storage];
-  const bool as_it_is = input.value.dtype == storage.dtype;
-  const bool filled = mapped_[input.storage] && given.data == mapped_[input.storage];
-  if (mapped_[input.storage]) unmap(input.storage);
+  Port &port = ports_[input.storage];
+  const bool filled = port.mapped && given.data == port.mapped;
+  unmap(port);
   if (filled) return;
   if (given.memory) {
-    if (!as_it_is || storage.is_image()) {
-      throw Error(IMGCONV_ERROR_ARGUMENT, "input '" + input.value.name + "' cannot be a buffer: give an array");
+    if (input.converted || storage.is_image()) {
+      throw Error(IMGCONV_ERROR_ARGUMENT, "input '", input.value.name, "' cannot be a buffer: give an array");
     }
-    return copy_buffer(static_cast<cl_mem>(given.memory), memory(input.storage).get(), storage);
+    return copy_buffer(static_cast<cl_mem>(given.memory), port.memory.get(), storage);
   }
-  std::vector<uint8_t> &staged = staged_[input.storage];
-  if (!as_it_is) {
-    to_float(input.value, given.data, reinterpret_cast<float *>(staged.data()));
+  if (input.converted) {
+    to_float(input.value, given.data, reinterpret_cast<float *>(port.staged.data()));
   } else if (keep && storage.bytes) {
-    std::memcpy(staged.data(), given.data, storage.bytes);
+    std::memcpy(port.staged.data(), given.data, storage.bytes);
   }
-  shared_.memory.upload(storage, memory(input.storage), as_it_is && !keep ? given.data : staged.data());
+  shared_.memory.upload(storage, port.memory, input.converted || keep ? port.staged.data() : given.data);
 }
 
 void Frame::move_integers(const imgconv_array *inputs) {
@@ -137,8 +106,8 @@ void Frame::move_integers(const imgconv_array *inputs) {
       const auto [from, element] = output.moved[i];
       const Value *source = from < 0 ? nullptr : &plan.inputs[static_cast<size_t>(from)].value;
       if (source && inputs[from].memory) {
-        throw Error(IMGCONV_ERROR_ARGUMENT, "input '" + source->name + "' goes to output '" + output.value.name +
-                                                "' by way of the host: give it as an array");
+        throw Error(IMGCONV_ERROR_ARGUMENT, "input '", source->name, "' goes to output '", output.value.name,
+                    "' by way of the host: give it as an array");
       }
       const int64_t value =
           source ? integer_at(source->dtype, inputs[from].data, static_cast<size_t>(element)) : element;
@@ -166,18 +135,18 @@ void Frame::download(const imgconv_array *outputs) {
   const Plan &plan = shared_.plan;
   for (size_t number = 0; number < plan.outputs.size(); ++number) {
     const Output &output = plan.outputs[number];
-    const bool to_buffer = outputs && outputs[number].memory;
-    if (!output.is_stored && !to_buffer) continue;
+    const imgconv_array given = outputs ? outputs[number] : imgconv_array{};
+    if (given.memory && (!output.is_stored || output.converted)) {
+      throw Error(IMGCONV_ERROR_ARGUMENT, "output '", output.value.name, "' cannot go to a buffer: give an array");
+    }
+    if (!output.is_stored || (outputs && !given.data && !given.memory)) continue;
     const Storage &storage = plan.storages[output.storage];
-    const bool as_it_is = output.value.dtype == storage.dtype;
-    if (to_buffer) {
-      if (!output.is_stored || !as_it_is || storage.is_image()) {
-        throw Error(IMGCONV_ERROR_ARGUMENT, "output '" + output.value.name + "' cannot go to a buffer: give an array");
-      }
-      copy_buffer(memory(output.storage).get(), static_cast<cl_mem>(outputs[number].memory), storage);
-    } else if (!outputs || outputs[number].data) {
-      void *direct = outputs && as_it_is ? outputs[number].data : nullptr;
-      shared_.memory.download(storage, memory(output.storage), direct ? direct : staged_[output.storage].data());
+    Port &port = ports_[output.storage];
+    if (given.memory) {
+      copy_buffer(port.memory.get(), static_cast<cl_mem>(given.memory), storage);
+    } else {
+      const bool direct = given.data && !output.converted;
+      shared_.memory.download(storage, port.memory, direct ? given.data : port.staged.data());
     }
   }
 }
@@ -188,11 +157,10 @@ void Frame::fetch(const imgconv_array *outputs, bool downloaded) const {
     const Output &output = plan.outputs[number];
     void *data = outputs[number].data;
     if (outputs[number].memory || !data || !output.value.bytes()) continue;
-    const bool as_it_is = !output.is_stored || output.value.dtype == plan.storages[output.storage].dtype;
-    const std::vector<uint8_t> &made = output.is_stored          ? staged_[output.storage]
+    const std::vector<uint8_t> &made = output.is_stored       ? ports_[output.storage].staged
                                        : output.moved.empty() ? output.constant
                                                               : moved_[number];
-    if (!as_it_is) from_float(output.value, reinterpret_cast<const float *>(made.data()), data);
+    if (output.converted) from_float(output.value, reinterpret_cast<const float *>(made.data()), data);
     else if (!output.is_stored || !downloaded) std::memcpy(data, made.data(), made.size());
   }
 }
@@ -200,26 +168,18 @@ void Frame::fetch(const imgconv_array *outputs, bool downloaded) const {
 std::vector<uint8_t> Frame::content(uint32_t storage) const {
   std::vector<uint8_t> found(shared_.plan.storages[storage].bytes);
   shared_.memory.download(shared_.plan.storages[storage], memory(storage), found.data());
-  check(shared_.context.cl->clFinish(shared_.context.queue.get()), "waiting for a launch");
+  shared_.context.finish("waiting for a launch");
   return found;
 }
 
 void Frame::upload_drawn(uint32_t seed) {
   for (const Input &input : shared_.plan.inputs) {
-    const Storage &storage = shared_.plan.storages[input.storage];
-    std::vector<uint8_t> &staged = staged_[input.storage];
-    for (size_t i = 0; i < input.value.elements; ++i) {
-      seed = seed * 1664525u + 1013904223u;
-      const bool one = seed >> 31;
-      if (storage.dtype == IMGCONV_FLOAT32) {
-        reinterpret_cast<float *>(staged.data())[i] = one ? 1.0f : 0.0f;
-      } else if (storage.dtype == IMGCONV_FLOAT16) {
-        reinterpret_cast<uint16_t *>(staged.data())[i] = one ? 0x3C00 : 0;
-      } else {
-        staged[i] = one;
-      }
+    Port &port = ports_[input.storage];
+    for (size_t i = 0; i < port.staged.size(); ++i) {
+      if (i % 4 == 0) seed = seed * 1664525u + 1013904223u;
+      port.staged[i] = seed >> 31 ? 0x3C : 0;  // in each byte: 0.011 in float32, 1.06 in float16, 60 in uint8
     }
-    shared_.memory.upload(storage, memory(input.storage), staged.data());
+    shared_.memory.upload(shared_.plan.storages[input.storage], port.memory, port.staged.data());
   }
 }
 
@@ -227,24 +187,24 @@ void Frame::copy_buffer(cl_mem source, cl_mem destination, const Storage &storag
   if (!storage.bytes) return;
   check(shared_.context.cl->clEnqueueCopyBuffer(
             shared_.context.queue.get(), source, destination, 0, 0, storage.bytes, 0, nullptr, nullptr),
-        "copying '" + storage.name + "'");
+        "copying '", storage.name, "'");
 }
 
 void check_array(const Context &context, const Value &value, const imgconv_array &array, bool optional) {
   if (!array.data && !array.memory) {
     if (optional || !value.bytes()) return;
-    throw Error(IMGCONV_ERROR_ARGUMENT, "'" + value.name + "' is missing");
+    throw Error(IMGCONV_ERROR_ARGUMENT, "'", value.name, "' is missing");
   }
   if (array.bytes != value.bytes()) {
-    throw Error(IMGCONV_ERROR_ARGUMENT, "'" + value.name + "' takes " + std::to_string(value.bytes()) + " bytes, " +
-                                            dtype_name(value.dtype) + "; given are " + std::to_string(array.bytes));
+    throw Error(IMGCONV_ERROR_ARGUMENT, "'", value.name, "' takes ", value.bytes(), " bytes, ", dtype_name(value.dtype),
+                "; given are ", array.bytes);
   }
   if (!array.memory) return;
   size_t size = 0;
   cl_mem buffer = static_cast<cl_mem>(array.memory);
-  check(context.cl->clGetMemObjectInfo(buffer, CL_MEM_SIZE, sizeof size, &size, nullptr), "'" + value.name + "'");
+  check(context.cl->clGetMemObjectInfo(buffer, CL_MEM_SIZE, sizeof size, &size, nullptr), "'", value.name, "'");
   if (size < array.bytes) {
-    throw Error(IMGCONV_ERROR_ARGUMENT, "the buffer of '" + value.name + "' has " + std::to_string(size) + " bytes");
+    throw Error(IMGCONV_ERROR_ARGUMENT, "the buffer of '", value.name, "' has ", size, " bytes");
   }
 }
 

@@ -17,9 +17,6 @@ struct Shared {
   const Plan &plan;
   const DeviceMemory &memory;
   const Programs &programs;
-  std::vector<Kernel> kernels;  // of each launch; null if it reads an input or writes an output
-
-  Shared(const Context &context, const Plan &plan, const DeviceMemory &memory, const Programs &programs);
 };
 
 class Frame {
@@ -48,22 +45,27 @@ class Frame {
 
   // The content of a storage that the launches write. Waits.
   std::vector<uint8_t> content(uint32_t storage) const;
-  // Fills the inputs with zeros and ones, for a test.
+  // Fills the inputs with zeros and small numbers, for a test.
   void upload_drawn(uint32_t seed);
 
  private:
-  void check_inputs(const imgconv_array *inputs) const;
+  // Where an input or output is. staged: the host's side. mapped: where the caller fills it; null if it is not mapped.
+  struct Port {
+    Memory memory;
+    std::vector<uint8_t> staged;
+    void *mapped = nullptr;
+  };
+
+  BoundLaunch bind(const Launch &launch) const;
   void upload_input(const Input &input, const imgconv_array &given, bool keep);
   void move_integers(const imgconv_array *inputs);
-  void unmap(uint32_t storage);
+  void unmap(Port &port);
   const Memory &memory(uint32_t storage) const;
   void copy_buffer(cl_mem source, cl_mem destination, const Storage &storage) const;
 
   const Shared &shared_;
-  std::vector<Memory> exchanged_;             // by storage; null for what frames share
-  std::vector<std::vector<uint8_t>> staged_;  // by storage: the host's side
-  std::vector<void *> mapped_;                // by storage: where the caller fills it; null if it is not mapped
-  std::vector<std::vector<uint8_t>> moved_;   // by output: what the host moved
+  std::vector<Port> ports_;                  // by storage; those of inputs and outputs are used
+  std::vector<std::vector<uint8_t>> moved_;  // by output: what the host moved
   std::vector<BoundLaunch> launches_;
   std::unique_ptr<Recording> recording_;
 };

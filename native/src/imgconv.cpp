@@ -46,7 +46,7 @@ imgconv_status guarded(imgconv_error *error, Work work) noexcept {
 
 // Throws Error if a pointer that must not be is NULL.
 void need(const void *pointer, const char *name) {
-  if (!pointer) throw Error(IMGCONV_ERROR_ARGUMENT, std::string(name) + " is NULL");
+  if (!pointer) throw Error(IMGCONV_ERROR_ARGUMENT, name, " is NULL");
 }
 
 template <class Read>
@@ -67,19 +67,11 @@ imgconv_status with(imgconv_model *model, imgconv_error *error, Work work) {
   });
 }
 
-// Throws Error unless there are arrays for all values.
-const imgconv_array *inputs_of(const imgconv::Model &model, const imgconv_array *arrays) {
-  if (!model.plan().inputs.empty()) need(arrays, "inputs");
-  return arrays;
-}
-
-const imgconv_array *outputs_of(const imgconv::Model &model, const imgconv_array *arrays) {
-  if (!model.plan().outputs.empty()) need(arrays, "outputs");
-  return arrays;
-}
-
-imgconv_status describe(const imgconv::Value &value, imgconv_tensor *tensor) {
-  if (!tensor) return IMGCONV_ERROR_ARGUMENT;
+// values: the inputs or the outputs of a model.
+template <class Values>
+imgconv_status describe(const Values &values, size_t number, imgconv_tensor *tensor) {
+  if (number >= values.size() || !tensor) return IMGCONV_ERROR_ARGUMENT;
+  const imgconv::Value &value = values[number].value;
   *tensor = {value.name.c_str(), value.dtype, imgconv::dtype_name(value.dtype), value.shape.size(), value.shape.data(),
              value.bytes()};
   return IMGCONV_OK;
@@ -122,13 +114,11 @@ size_t imgconv_input_count(const imgconv_model *model) { return model ? model->m
 size_t imgconv_output_count(const imgconv_model *model) { return model ? model->model.plan().outputs.size() : 0; }
 
 imgconv_status imgconv_input(const imgconv_model *model, size_t number, imgconv_tensor *tensor) {
-  if (number >= imgconv_input_count(model)) return IMGCONV_ERROR_ARGUMENT;
-  return describe(model->model.plan().inputs[number].value, tensor);
+  return model ? describe(model->model.plan().inputs, number, tensor) : IMGCONV_ERROR_ARGUMENT;
 }
 
 imgconv_status imgconv_output(const imgconv_model *model, size_t number, imgconv_tensor *tensor) {
-  if (number >= imgconv_output_count(model)) return IMGCONV_ERROR_ARGUMENT;
-  return describe(model->model.plan().outputs[number].value, tensor);
+  return model ? describe(model->model.plan().outputs, number, tensor) : IMGCONV_ERROR_ARGUMENT;
 }
 
 imgconv_status imgconv_map_input(imgconv_model *model, size_t number, void **data, imgconv_error *error) {
@@ -140,22 +130,20 @@ imgconv_status imgconv_map_input(imgconv_model *model, size_t number, void **dat
 
 imgconv_status imgconv_run(
     imgconv_model *model, const imgconv_array *inputs, const imgconv_array *outputs, imgconv_error *error) {
-  return with(model, error, [&](imgconv::Model &opened) {
-    opened.run(inputs_of(opened, inputs), outputs_of(opened, outputs));
-  });
+  return with(model, error, [&](imgconv::Model &opened) { opened.run(inputs, outputs); });
 }
 
 imgconv_status imgconv_submit(
     imgconv_model *model, const imgconv_array *inputs, uint64_t *frame, imgconv_error *error) {
   return with(model, error, [&](imgconv::Model &opened) {
     need(frame, "frame");
-    *frame = opened.submit(inputs_of(opened, inputs));
+    *frame = opened.submit(inputs);
   });
 }
 
 imgconv_status imgconv_wait(
     imgconv_model *model, uint64_t frame, const imgconv_array *outputs, imgconv_error *error) {
-  return with(model, error, [&](imgconv::Model &opened) { opened.wait(frame, outputs_of(opened, outputs)); });
+  return with(model, error, [&](imgconv::Model &opened) { opened.wait(frame, outputs); });
 }
 
 imgconv_status imgconv_reset(imgconv_model *model, imgconv_error *error) {
@@ -172,7 +160,7 @@ imgconv_status imgconv_profile(
     imgconv_model *model, const imgconv_array *inputs, double *seconds, imgconv_error *error) {
   return with(model, error, [&](imgconv::Model &opened) {
     if (!opened.plan().launches.empty()) need(seconds, "seconds");
-    opened.profile(inputs_of(opened, inputs), seconds);
+    opened.profile(inputs, seconds);
   });
 }
 
@@ -189,15 +177,6 @@ imgconv_status imgconv_devices_json(char *text, size_t size, size_t *needed, img
     const auto cl = imgconv::Opencl::load();
     const auto devices = imgconv::list_devices(*cl);
     give_text(imgconv::to_json(devices, &imgconv::select_device(devices, nullptr)), text, size, needed);
-  });
-}
-
-imgconv_status imgconv_device_json(
-    const imgconv_model *model, char *text, size_t size, size_t *needed, imgconv_error *error) {
-  return guarded(error, [&] {
-    need(model, "model");
-    const std::vector<imgconv::DeviceInfo> devices = {model->model.context().info};
-    give_text(imgconv::to_json(devices, &devices[0]), text, size, needed);
   });
 }
 

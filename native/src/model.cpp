@@ -44,14 +44,14 @@ void Model::prepare(const File &file, const imgconv_options &options) {
   programs_ = std::make_unique<Programs>(context_, file, plan_, options.cache_folder ? options.cache_folder : "");
   plan_.kernels.clear();  // the texts are not needed any more
   memory_ = std::make_unique<DeviceMemory>(context_, file, plan_);
-  shared_ = std::make_unique<Shared>(context_, plan_, *memory_, *programs_);
+  shared_.reset(new Shared{context_, plan_, *memory_, *programs_});
   first_ = std::make_unique<Frame>(*shared_);
   flights_.resize(options.frames ? options.frames : USUAL_FRAMES);
   test_replay();
   if (trusted_) first_->record_launches();
   if (programs_->have_new()) {
     first_->enqueue();
-    finish("the first run");
+    context_.finish("the first run");
     programs_->keep();
   }
   reset();
@@ -68,7 +68,7 @@ void Model::test_replay() {
   try {
     trusted_ = replays_equally(launches, *recording);
   } catch (const Error &) {
-    finish("a test of replayed launches");
+    context_.finish("a test of replayed launches");
   }
 }
 
@@ -85,9 +85,8 @@ bool Model::replays_equally(const std::vector<BoundLaunch> &launches, Recording 
   return results[0] == results[2];
 }
 
-void Model::finish(const char *what) { check(context_.cl->clFinish(context_.queue.get()), what); }
-
 void Model::check_outputs(const imgconv_array *outputs) const {
+  if (!outputs && !plan_.outputs.empty()) throw Error(IMGCONV_ERROR_ARGUMENT, "outputs is NULL");
   for (size_t number = 0; number < plan_.outputs.size(); ++number) {
     check_array(context_, plan_.outputs[number].value, outputs[number], true);
   }
@@ -95,7 +94,7 @@ void Model::check_outputs(const imgconv_array *outputs) const {
 
 void *Model::map_input(size_t number) {
   const std::lock_guard<std::mutex> turn(lock_);
-  if (number >= plan_.inputs.size()) throw Error(IMGCONV_ERROR_ARGUMENT, "no input " + std::to_string(number));
+  if (number >= plan_.inputs.size()) throw Error(IMGCONV_ERROR_ARGUMENT, "no input ", number);
   return first_->map(plan_.inputs[number]);
 }
 
@@ -106,7 +105,7 @@ void Model::run(const imgconv_array *inputs, const imgconv_array *outputs) {
     first_->upload(inputs, false);
     first_->enqueue();
     first_->download(outputs);
-    finish("a run");
+    context_.finish("a run");
   });
   first_->fetch(outputs, true);
 }
@@ -120,7 +119,7 @@ Model::Flight &Model::free_flight() {
     }
     return each;
   }
-  throw Error(IMGCONV_ERROR_BUSY, std::to_string(flights_.size()) + " frames are in flight: wait for one first");
+  throw Error(IMGCONV_ERROR_BUSY, flights_.size(), " frames are in flight: wait for one first");
 }
 
 uint64_t Model::submit(const imgconv_array *inputs) {
@@ -144,7 +143,7 @@ void Model::wait(uint64_t number, const imgconv_array *outputs) {
     return number && each.number == number && !each.taken;
   });
   if (found == flights_.end()) {
-    throw Error(IMGCONV_ERROR_ARGUMENT, "frame " + std::to_string(number) + " is not in flight");
+    throw Error(IMGCONV_ERROR_ARGUMENT, "frame ", number, " is not in flight");
   }
   found->taken = true;
   const Event over = found->over;
@@ -160,7 +159,7 @@ void Model::wait(uint64_t number, const imgconv_array *outputs) {
       flight.over.reset();
     }
   } release{*found};
-  check(status, "frame " + std::to_string(number));
+  check(status, "frame ", number);
   check_outputs(outputs);
   for (size_t i = 0; i < plan_.outputs.size(); ++i) {
     if (outputs[i].memory) throw Error(IMGCONV_ERROR_ARGUMENT, "outputs in OpenCL buffers need imgconv_run");
@@ -171,7 +170,7 @@ void Model::wait(uint64_t number, const imgconv_array *outputs) {
 void Model::reset() {
   const std::lock_guard<std::mutex> turn(lock_);
   memory_->clear_states();
-  finish("clearing the states");
+  context_.finish("clearing the states");
 }
 
 void Model::profile(const imgconv_array *inputs, double *seconds) {
@@ -181,7 +180,7 @@ void Model::profile(const imgconv_array *inputs, double *seconds) {
   on_device([&] {
     first_->upload(inputs, false);
     events = first_->enqueue_timed();
-    finish("a run");
+    context_.finish("a run");
   });
   for (const Event &each : events) {
     cl_ulong start = 0, end = 0;

@@ -45,7 +45,6 @@ class Model {
   void prepare(const File &file, const imgconv_options &options);
   void test_replay();
   bool replays_equally(const std::vector<BoundLaunch> &launches, Recording &recording);
-  void finish(const char *what);
   template <class Work>
   void on_device(Work work);
   Flight &free_flight();

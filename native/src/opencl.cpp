@@ -2,8 +2,6 @@
 
 #include <dlfcn.h>
 
-#include "error.h"
-
 namespace imgconv {
 namespace {
 
@@ -61,15 +59,18 @@ std::string status_name(cl_int status) {
     IMGCONV_NAME(CL_INVALID_OPERATION) IMGCONV_NAME(CL_INVALID_BUFFER_SIZE)
 #undef IMGCONV_NAME
   }
-  return std::string(name) + " (" + std::to_string(status) + ")";
+  return join(name, " (", status, ")");
 }
 
-void check(cl_int status, const std::string &what) {
-  if (status == CL_SUCCESS) return;
-  const bool shortage = status == CL_MEM_OBJECT_ALLOCATION_FAILURE || status == CL_OUT_OF_RESOURCES ||
-                        status == CL_OUT_OF_HOST_MEMORY || status == CL_INVALID_IMAGE_SIZE ||
-                        status == CL_INVALID_BUFFER_SIZE;
-  throw Error(shortage ? IMGCONV_ERROR_MEMORY : IMGCONV_ERROR_DEVICE, what + ": " + status_name(status));
+imgconv_status kind_of_failure(cl_int status) {
+  switch (status) {
+    case CL_MEM_OBJECT_ALLOCATION_FAILURE:
+    case CL_OUT_OF_RESOURCES:
+    case CL_OUT_OF_HOST_MEMORY:
+    case CL_INVALID_IMAGE_SIZE:
+    case CL_INVALID_BUFFER_SIZE: return IMGCONV_ERROR_MEMORY;
+    default: return IMGCONV_ERROR_DEVICE;
+  }
 }
 
 }  // namespace imgconv

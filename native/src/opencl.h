@@ -10,6 +10,8 @@
 #include <string>
 #include <type_traits>
 
+#include "error.h"
+
 namespace imgconv {
 
 #define IMGCONV_OPENCL_FUNCTIONS(X)                                                                               \
@@ -45,8 +47,14 @@ using Event = std::shared_ptr<_cl_event>;
 // "CL_OUT_OF_RESOURCES (-5)"
 std::string status_name(cl_int status);
 
-// Throws Error if a call failed: IMGCONV_ERROR_MEMORY if memory is short, else IMGCONV_ERROR_DEVICE.
-void check(cl_int status, const std::string &what);
+// What a failed call is: IMGCONV_ERROR_MEMORY if memory is short, else IMGCONV_ERROR_DEVICE.
+imgconv_status kind_of_failure(cl_int status);
+
+// Throws Error if a call failed. what: the parts of a text.
+template <class... Parts>
+void check(cl_int status, const Parts &...what) {
+  if (status != CL_SUCCESS) throw Error(kind_of_failure(status), what..., ": ", status_name(status));
+}
 
 // A new object of the driver: `make(&status)` creates it, `release` frees it. Throws Error.
 template <class Release, class Make>

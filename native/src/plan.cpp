@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <initializer_list>
 #include <string_view>
 
 #include "error.h"
@@ -41,7 +40,10 @@ class Reader {
     for (flatbuffers::uoffset_t i = 0; i < items->size(); ++i) work(*items->Get(i));
   }
 
-  [[noreturn]] void damaged(const std::string &what) const { file_.refuse(what + ": it is damaged, compile it again"); }
+  template <class... Parts>
+  [[noreturn]] void damaged(const Parts &...what) const {
+    file_.refuse(what..., ": it is damaged, compile it again");
+  }
 
   void take_room(size_t bytes) {
     if (bytes > room_) damaged("it has more text than it is long");
@@ -65,10 +67,7 @@ class Reader {
   }
 
   uint64_t number(uint64_t value, uint64_t low, uint64_t high, const std::string &what) const {
-    if (value < low || value > high) {
-      damaged(what + " is " + std::to_string(value) + ", outside of " + std::to_string(low) + " to " +
-              std::to_string(high));
-    }
+    if (value < low || value > high) damaged(what, " is ", value, ", outside of ", low, " to ", high);
     return value;
   }
 
@@ -78,7 +77,7 @@ class Reader {
 
   // A number that counts from 0 in a list of `count`.
   uint32_t index(uint64_t value, size_t count, const std::string &what) const {
-    if (value >= count) damaged(what + " " + std::to_string(value) + " is not there");
+    if (value >= count) damaged(what, " ", value, " is not there");
     return static_cast<uint32_t>(value);
   }
 
@@ -92,7 +91,7 @@ class Reader {
   imgconv_dtype dtype(const flatbuffers::String *name) {
     imgconv_dtype found{};
     const std::string wanted = text(name);
-    if (!read_dtype(wanted, found)) damaged("dtype '" + wanted + "' is unknown");
+    if (!read_dtype(wanted, found)) damaged("dtype '", wanted, "' is unknown");
     return found;
   }
 
@@ -114,7 +113,7 @@ class Reader {
   void read_image(Storage &storage, const Table &table) const {
     const imgconv_dtype type = storage.dtype;
     if (type != IMGCONV_FLOAT32 && type != IMGCONV_FLOAT16 && type != IMGCONV_INT8 && type != IMGCONV_UINT8) {
-      damaged("there are no images of " + std::string(dtype_name(type)));
+      damaged("there are no images of ", dtype_name(type));
     }
     storage.linear = table.linear();
     storage.width = number(table.width(), 1, LARGEST_IMAGE, "an image's width");
@@ -126,7 +125,7 @@ class Reader {
 
   Storage read_slot(const stored::Slot &table) {
     Storage slot;
-    slot.name = "slot " + std::to_string(plan_.slots.size());
+    slot.name = join("slot ", plan_.slots.size());
     slot.place = Place::image;
     slot.dtype = dtype(table.dtype());
     read_image(slot, table);
@@ -194,8 +193,9 @@ class Reader {
   }
 
   Input read_input(const stored::Input &table) {
-    Input input{read_value(table.value()), 0, table.exact()};
+    Input input{read_value(table.value()), 0, table.exact(), false};
     input.storage = exchanged(input.value, table.storage());
+    input.converted = input.value.dtype != plan_.storages[input.storage].dtype;
     return input;
   }
 
@@ -207,6 +207,8 @@ class Reader {
     } else if (table.kind() == stored::OutputKind_storage) {
       output.is_stored = true;
       output.storage = exchanged(output.value, table.storage());
+      output.converted = output.value.dtype != plan_.storages[output.storage].dtype;
+      if (plan_.storages[output.storage].is_image()) damaged("an output is an image");
     } else {
       if (!table.constant()) damaged("a constant output is missing");
       output.blob = blob(table.constant()->blob(), output.value.bytes(), "the bytes of an output");
@@ -279,72 +281,70 @@ class Reader {
   Plan plan_;
 };
 
-struct Need {
-  const char *what;
-  uint64_t wanted, limit;
+// What a device lacks for a plan.
+struct Misfit {
+  std::string limit;
 };
 
-// The first need that is over its limit; empty if there is none.
-std::string beyond(std::initializer_list<Need> needs) {
-  for (const auto &[what, wanted, limit] : needs) {
-    if (wanted <= limit) continue;
-    return std::string(what) + ": the plan takes " + std::to_string(wanted) + ", the device has " + std::to_string(limit);
+// The following throw Misfit.
+
+void require(bool has, const char *what) {
+  if (!has) throw Misfit{join("the device has no ", what, ", which the plan takes")};
+}
+
+void require_room(const char *what, uint64_t wanted, uint64_t limit) {
+  if (wanted <= limit) return;
+  throw Misfit{join(what, ": the plan takes ", wanted, ", the device has ", limit)};
+}
+
+void require_aligned(const char *what, uint64_t bytes, uint64_t alignment) {
+  if (!alignment || bytes % alignment == 0) return;
+  throw Misfit{join("alignment of ", what, ": the device takes multiples of ", alignment, " bytes, the plan has ", bytes)};
+}
+
+void require_storage(const Storage &storage, const DeviceInfo &info) {
+  const bool in_workspace = storage.place == Place::workspace;
+  if (!storage.is_image()) {
+    require_room("bytes in one allocation", storage.bytes, info.max_allocation_bytes);
+    if (in_workspace) require_aligned("parts of buffers", storage.offset, info.buffer_alignment);
+    return;
   }
-  return "";
+  require_room("image width in texels", storage.width, info.max_image_width);
+  require_room("image height in texels", storage.height, info.max_image_height);
+  require_room("image layers", storage.layers, std::max<uint64_t>(info.max_image_layers, 1));
+  require(storage.dtype != IMGCONV_FLOAT16 || info.half_images, "half images");
+  require(storage.dtype != IMGCONV_INT8 || info.byte_images, "images of bytes");
+  if (!in_workspace) return;
+  require(info.image_row_alignment, "images in buffers");
+  const uint64_t texel = LANES * dtype_bytes(storage.dtype);
+  require_aligned("rows of images in buffers", storage.row_bytes, info.image_row_alignment * texel);
+  require_aligned("images in buffers", storage.offset, info.image_base_alignment * texel);
 }
 
-std::string misaligned(const char *what, uint64_t bytes, uint64_t alignment) {
-  if (!alignment || bytes % alignment == 0) return "";
-  return std::string("alignment of ") + what + ": the device takes multiples of " + std::to_string(alignment) +
-         " bytes, the plan has " + std::to_string(bytes);
-}
-
-std::string storage_misfit(const Storage &each, const DeviceInfo &info) {
-  const bool in_workspace = each.place == Place::workspace;
-  if (!each.is_image()) {
-    const std::string problem = beyond({{"bytes in one allocation", each.bytes, info.max_allocation_bytes}});
-    if (!problem.empty() || !in_workspace) return problem;
-    return misaligned("parts of buffers", each.offset, info.buffer_alignment);
-  }
-  const std::string problem = beyond({
-      {"image width in texels", each.width, info.max_image_width},
-      {"image height in texels", each.height, info.max_image_height},
-      {"image layers", each.layers, std::max<uint64_t>(info.max_image_layers, 1)},
-  });
-  if (!problem.empty()) return problem;
-  if (each.dtype == IMGCONV_FLOAT16 && !info.half_images) return "the device has no half images, which the plan takes";
-  if (each.dtype == IMGCONV_INT8 && !info.byte_images) return "the device has no images of bytes, which the plan takes";
-  if (!in_workspace) return "";
-  if (!info.image_row_alignment) return "the device has no images in buffers, which the plan takes";
-  const uint64_t texel = LANES * dtype_bytes(each.dtype);
-  const std::string rows = misaligned("rows of images in buffers", each.row_bytes, info.image_row_alignment * texel);
-  return rows.empty() ? misaligned("images in buffers", each.offset, info.image_base_alignment * texel) : rows;
-}
-
-std::string launch_misfit(const Plan &plan, const Launch &launch, const DeviceInfo &info) {
+void require_launch(const Plan &plan, const Launch &launch, const DeviceInfo &info) {
   uint64_t images = 0, items = 1;
   for (size_t i = 1; i < launch.arguments.size(); ++i) images += plan.storages[launch.arguments[i]].is_image();
+  require_room("images that a kernel reads", images, info.max_read_images);
   for (size_t axis = 0; axis < launch.local_size.size(); ++axis) {
     const size_t limit = axis < info.max_work_item_sizes.size() ? info.max_work_item_sizes[axis] : 1;
-    const std::string problem = beyond({{"work items of a work group along an axis", launch.local_size[axis], limit}});
-    if (!problem.empty()) return problem;
+    require_room("work items of a work group along an axis", launch.local_size[axis], limit);
     items *= launch.local_size[axis];
   }
-  return beyond({{"images that a kernel reads", images, info.max_read_images},
-                 {"work items of a work group", items, info.max_work_group_size}});
+  require_room("work items of a work group", items, info.max_work_group_size);
 }
 
 // The first limit of the device that the plan does not keep; empty if it fits.
 std::string misfit(const Plan &plan, const DeviceInfo &info) {
-  if (plan.computes_in_half && !info.has("cl_khr_fp16")) {
-    return "the device does not compute in half (cl_khr_fp16), which the plan does";
+  try {
+    require(!plan.computes_in_half || info.has("cl_khr_fp16"), "arithmetic in half (cl_khr_fp16)");
+    require_room("bytes in one allocation", plan.workspace_bytes, info.max_allocation_bytes);
+    for (const Storage &each : plan.slots) require_storage(each, info);
+    for (const Storage &each : plan.storages) require_storage(each, info);
+    for (const Launch &each : plan.launches) require_launch(plan, each, info);
+    return "";
+  } catch (const Misfit &found) {
+    return found.limit;
   }
-  std::string problem = beyond({{"bytes in one allocation", plan.workspace_bytes, info.max_allocation_bytes}});
-  for (const auto *storages : {&plan.slots, &plan.storages}) {
-    for (const Storage &each : *storages) problem = problem.empty() ? storage_misfit(each, info) : problem;
-  }
-  for (const Launch &each : plan.launches) problem = problem.empty() ? launch_misfit(plan, each, info) : problem;
-  return problem;
 }
 
 }  // namespace
@@ -352,7 +352,7 @@ std::string misfit(const Plan &plan, const DeviceInfo &info) {
 std::string Plan::source(const ProgramParts &program) const {
   std::string made = common;
   for (uint32_t number : program.kernels) {
-    made += "#define NAME k" + std::to_string(number) + "\n" + kernels[number] + "#undef NAME\n";
+    made += join("#define NAME k", number, "\n", kernels[number], "#undef NAME\n");
   }
   return made;
 }
@@ -362,9 +362,9 @@ Plan choose_plan(const File &file, const DeviceInfo &info) {
   const auto *config = file.model().config();
   size_t room = 4 * file.bytes() + 4096;
   if (const stored::Tail *tail = file.model().tail()) {
-    throw Error(IMGCONV_ERROR_UNSUPPORTED, "node '" + (tail->node() ? tail->node()->str() : "?") + "' and what is behind " +
-                                               "it depend on data: the host computes them, which this library does " +
-                                               "not do: run the model with Python, or end the ONNX file before them");
+    throw Error(IMGCONV_ERROR_UNSUPPORTED, "node '", tail->node() ? tail->node()->str() : "?", "' and what is behind it ",
+                "depend on data: the host computes them, which this library does not do: run the model with Python, or ",
+                "end the ONNX file before them");
   }
   std::string problems;
   for (const bool of_its_key : {true, false}) {
@@ -375,7 +375,7 @@ Plan choose_plan(const File &file, const DeviceInfo &info) {
       plan.computes_in_half = config && config->float16() == 2;
       const std::string problem = misfit(plan, info);
       if (!problem.empty()) {
-        problems += "\n  plan for " + plan.device + ": " + problem;
+        problems += join("\n  plan for ", plan.device, ": ", problem);
       } else if (!plan.unsupported.empty()) {
         throw Error(IMGCONV_ERROR_UNSUPPORTED, plan.unsupported);
       } else {
@@ -383,8 +383,8 @@ Plan choose_plan(const File &file, const DeviceInfo &info) {
       }
     }
   }
-  throw Error(IMGCONV_ERROR_UNFIT, "no plan of the file fits " + info.key() + ":" + problems +
-                                       "\ncompile it for this device: `imgconv compile --target FILE.json`");
+  throw Error(IMGCONV_ERROR_UNFIT, "no plan of the file fits ", info.key(), ":", problems,
+              "\ncompile it for this device: `imgconv compile --target FILE.json`");
 }
 
 }  // namespace imgconv

@@ -34,6 +34,7 @@ struct Input {
   Value value;
   uint32_t storage = 0;
   bool exact = false;
+  bool converted = false;  // whether the device keeps it in another dtype
 };
 
 // An integer of an output that the host moves: an element of an input, or, if `input` is -1, `element` itself.
@@ -45,7 +46,7 @@ struct Moved {
 // What a storage holds after a run; else what the host moves from inputs; else a constant.
 struct Output {
   Value value;
-  bool is_stored = false;
+  bool is_stored = false, converted = false;
   uint32_t storage = 0;
   uint32_t blob = 0;              // of a constant
   std::vector<Moved> moved;

@@ -90,9 +90,8 @@ Program Programs::from_source(const std::string &source) const {
   });
   const cl_int status = cl.clBuildProgram(program.get(), 1, &context_.info.device_id, "", nullptr, nullptr);
   if (status != CL_SUCCESS) {
-    throw Error(IMGCONV_ERROR_BUILD,
-                context_.info.name + " does not compile the kernels: " + status_name(status) + "\n" +
-                    build_log(context_, program));
+    throw Error(IMGCONV_ERROR_BUILD, context_.info.name, " does not compile the kernels: ", status_name(status), "\n",
+                build_log(context_, program));
   }
   return program;
 }
@@ -107,9 +106,8 @@ Kernel Programs::new_kernel(uint32_t number) const {
   const cl_int status = cl.clGetKernelWorkGroupInfo(
       kernel.get(), context_.info.device_id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local, nullptr);
   if (status == CL_SUCCESS && local > context_.info.local_memory_bytes) {
-    throw Error(IMGCONV_ERROR_UNFIT, "bytes of local memory: kernel " + name + " takes " + std::to_string(local) +
-                                         ", " + context_.info.name + " has " +
-                                         std::to_string(context_.info.local_memory_bytes));
+    throw Error(IMGCONV_ERROR_UNFIT, "bytes of local memory: kernel ", name, " takes ", local, ", ", context_.info.name,
+                " has ", context_.info.local_memory_bytes);
   }
   return kernel;
 }

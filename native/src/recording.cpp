@@ -20,7 +20,7 @@ using Handle = void *;
 template <class Function>
 Function *extension_function(const Context &context, const char *name) {
   void *found = context.cl->clGetExtensionFunctionAddressForPlatform(context.info.platform_id, name);
-  if (!found) throw Error(IMGCONV_ERROR_DEVICE, std::string("the driver lacks ") + name);
+  if (!found) throw Error(IMGCONV_ERROR_DEVICE, "the driver lacks ", name);
   return reinterpret_cast<Function *>(found);
 }
 
@@ -117,7 +117,7 @@ void BoundLaunch::enqueue(const Context &context, cl_event *event, cl_command_qu
   const cl_int status = context.cl->clEnqueueNDRangeKernel(
       queue ? queue : context.queue.get(), kernel.get(), dimensions(), nullptr, global_size(), local_size(), 0, nullptr,
       event);
-  if (status) check(status, "launching '" + launch->name + "'");
+  check(status, "launching '", launch->name, "'");
 }
 
 std::unique_ptr<Recording> record(const Context &context, const std::vector<BoundLaunch> &launches) {

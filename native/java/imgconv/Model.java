@@ -45,7 +45,7 @@ public final class Model implements AutoCloseable {
   }
 
   public final Tensor[] inputs, outputs;
-  private long handle;
+  private long handle; // an imgconv_model *; 0 once it is closed
 
   static {
     System.loadLibrary("imgconv");
@@ -63,8 +63,8 @@ public final class Model implements AutoCloseable {
 
   private Model(long handle) {
     this.handle = handle;
-    inputs = tensors(handle, true);
-    outputs = tensors(handle, false);
+    inputs = tensors(true);
+    outputs = tensors(false);
   }
 
   /** A buffer for each tensor. */
@@ -78,47 +78,26 @@ public final class Model implements AutoCloseable {
 
   /** Memory of an input that the device reads, to be filled for the next {@link #run}, until which it is valid. */
   public ByteBuffer mapInput(int number) {
-    return map(handle, number, inputs[number].bytes).order(ByteOrder.nativeOrder());
+    return map(number, inputs[number].bytes).order(ByteOrder.nativeOrder());
   }
 
-  public void run(ByteBuffer[] inputs, ByteBuffer[] outputs) {
-    run(handle, inputs, outputs);
-  }
+  public native void run(ByteBuffer[] inputs, ByteBuffer[] outputs);
 
   /** Starts a frame; the inputs are copied. Gives its number, for {@link #await}. */
-  public long submit(ByteBuffer[] inputs) {
-    return submit(handle, inputs);
-  }
+  public native long submit(ByteBuffer[] inputs);
 
   /** Waits for a frame and fetches its outputs. */
-  public void await(long frame, ByteBuffer[] outputs) {
-    await(handle, frame, outputs);
-  }
+  public native void await(long frame, ByteBuffer[] outputs);
 
   /** Clears what the model keeps from run to run. */
-  public void reset() {
-    reset(handle);
-  }
+  public native void reset();
 
   @Override
-  public void close() {
-    close(handle);
-    handle = 0;
-  }
+  public native void close();
 
   private static native long open(String path, ByteBuffer file, String device, String cacheFolder, int frames);
 
-  private static native Tensor[] tensors(long handle, boolean ofInputs);
+  private native Tensor[] tensors(boolean ofInputs);
 
-  private static native ByteBuffer map(long handle, int number, int bytes);
-
-  private static native void run(long handle, ByteBuffer[] inputs, ByteBuffer[] outputs);
-
-  private static native long submit(long handle, ByteBuffer[] inputs);
-
-  private static native void await(long handle, long frame, ByteBuffer[] outputs);
-
-  private static native void reset(long handle);
-
-  private static native void close(long handle);
+  private native ByteBuffer map(int number, int bytes);
 }
