@@ -47,6 +47,8 @@ for _name in ("imgconv_input_count", "imgconv_output_count", "imgconv_launch_cou
     getattr(LIBRARY, _name).restype = ctypes.c_size_t
 for _name in ("imgconv_launch_name", "imgconv_replay"):
     getattr(LIBRARY, _name).restype = ctypes.c_char_p
+for _name in ("imgconv_opencl_context", "imgconv_opencl_queue"):
+    getattr(LIBRARY, _name).restype = ctypes.c_void_p
 
 
 def call(name: str, *arguments: Any) -> None:
@@ -115,6 +117,18 @@ class Player:
         content = (ctypes.c_byte * size).from_address(data.value or 0)
         return numpy.frombuffer(content, dtype).reshape(shape)
 
+    def run_with_buffers(self, inputs: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+        """A run whose inputs and outputs of these names are OpenCL buffers: a Buffer each, as large as the array."""
+        made, given = self._new_outputs(), self._given(inputs)
+        wanted, buffers = _arrays(made.values()), {}
+        for listed, arrays in ((dict(zip(self.inputs, self._kept, strict=True)), given), (made, wanted)):
+            for number, (name, array) in enumerate(listed.items()):
+                if name in names:
+                    buffers[name] = Buffer(self._model, array)
+                    arrays[number] = Array(None, array.nbytes, buffers[name].memory)
+        call("imgconv_run", self._model, given, wanted)
+        return {name: buffers[name].content() if name in buffers else array for name, array in made.items()}
+
     def reset(self) -> None:
         call("imgconv_reset", self._model)
 
@@ -135,6 +149,31 @@ class Player:
 
     def _new_outputs(self) -> dict[str, Any]:
         return {name: numpy.zeros(shape, dtype) for name, (shape, dtype) in self.outputs.items()}
+
+
+class Buffer:
+    """An OpenCL buffer of a model's context with the content of an array."""
+
+    def __init__(self, model: Any, array: Any) -> None:
+        self._opencl = ctypes.CDLL("libOpenCL.so")
+        self._opencl.clCreateBuffer.restype = ctypes.c_void_p
+        self._queue = ctypes.c_void_p(LIBRARY.imgconv_opencl_queue(model))
+        self._array, context = array.copy(), ctypes.c_void_p(LIBRARY.imgconv_opencl_context(model))
+        self.memory = ctypes.c_void_p(
+            self._opencl.clCreateBuffer(context, ctypes.c_uint64(1), ctypes.c_size_t(array.nbytes), None, None)
+        )
+        self._copy("clEnqueueWriteBuffer")
+
+    def content(self) -> Any:
+        self._copy("clEnqueueReadBuffer")
+        return self._array
+
+    def _copy(self, function: str) -> None:
+        size, place = ctypes.c_size_t(self._array.nbytes), ctypes.c_void_p(self._array.ctypes.data)
+        status = getattr(self._opencl, function)(
+            self._queue, self.memory, 1, ctypes.c_size_t(0), size, place, 0, None, None
+        )
+        assert status == 0, status
 
 
 def _arrays(arrays: Any) -> Any:

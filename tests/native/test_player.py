@@ -188,6 +188,49 @@ def test_mapped_inputs(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
     assert_same_bits(play(lines, {"x": X, "i": i_values}), expected)
 
 
+def test_opencl_buffers(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    """Inputs and outputs in buffers of the caller; what the device keeps in another dtype cannot be in one."""
+    x, i = Tensor.input("x", X.shape), Tensor.input("i", (4,), "int64")
+    half = Tensor.input("half", (1, 2, 3, 4), "float16")
+    outputs = {"y": x.conv2d(const(6, 3, 3, 3)).relu(), "z": half * 2, "j": i * 2, "same": Tensor.constant(X)}
+    model = imgconv.load(build_graph(outputs, [x, half, i]), device=device)
+    model.save(tmp_path / "m")
+    inputs = {"x": X, "half": numbers(1, 2, 3, 4).astype("f2"), "i": numpy.arange(4)}
+    lines = f"""
+        model = Player({str(tmp_path / "m")!r}, "{device.index}")
+        results.update(model.run_with_buffers(given, ("x", "half", "y", "z")))
+        for name in ("i", "j", "same"):
+            try:
+                model.run_with_buffers(given, (name,))
+            except PlayerError as error:
+                assert error.status == "ARGUMENT" and f"'{{name}}' can" in error.message, error
+            else:
+                assert False, name
+        short = Buffer(model._model, given["x"][:, :2])
+        try:
+            arrays = model._given(given)
+            arrays[0] = Array(None, given["x"].nbytes, short.memory)
+            call("imgconv_submit", model._model, arrays, ctypes.byref(ctypes.c_uint64()))
+        except PlayerError as error:
+            assert error.status == "ARGUMENT" and "the buffer of 'x' has" in error.message, error
+        else:
+            assert False
+    """
+    assert_same_bits(play(lines, inputs), model.run(inputs))
+
+
+def test_files_of_earlier_releases(device: DeviceInfo, play: Play) -> None:
+    """Every file that is kept runs, by the plan for a device of the same limits."""
+    kept = sorted((ROOT / "tests" / "stored" / "kept").glob("*.imgconv"))
+    assert kept
+    for path in kept:
+        with numpy.load(path.with_suffix(".npz")) as arrays:
+            given, expected = {"x": arrays["x"]}, {name: arrays[name] for name in ("y", "kept", "labels")}
+        found = play(f"results.update(Player({str(path)!r}, '{device.index}').run(given))", given)
+        for name, array in expected.items():
+            numpy.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
+
+
 def test_what_the_host_computes_is_refused(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
     imgconv.load(CASES["detector"]()[0], device=device).save(tmp_path / "m")
     assert_refused(play, tmp_path / "m", device.index, "UNSUPPORTED", "node 'picked' and what is behind it")
