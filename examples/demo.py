@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy
@@ -31,23 +32,30 @@ RAMP = " .:-=+*#%@"
 
 def main() -> int:
     """Runs the demo; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Enlarge a picture and compare with bicubic interpolation.")
-    parser.add_argument("picture", nargs="?", default=PICTURE, help="(default: examples/demo.png)")
+    return run_demo("Enlarge a picture and compare with bicubic interpolation.", demonstrate)
+
+
+def run_demo(description: str, demonstrate: Callable[[str, str | None, str], int]) -> int:
+    """Runs a demo with the arguments of the command line; returns the exit status.
+
+    demonstrate: gets the picture's path, the device and the path to write to, and gives the exit status.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("picture", nargs="?", default=str(PICTURE), help="(default: examples/demo.png)")
     parser.add_argument("--device", help="index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU)")
     parser.add_argument("--output", default="demo-output.png", help="(default: demo-output.png)")
     options = parser.parse_args()
     try:
-        demonstrate(options.picture, options.device, options.output)
+        return demonstrate(options.picture, options.device, options.output)
     except imgconv.Error as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    return 0
 
 
-def demonstrate(path: str | Path, device: str | None, output: str) -> None:
-    """Enlarges the picture, prints quality and time, writes the result. Raises imgconv.Error."""
+def demonstrate(path: str | Path, device: str | None, output: str) -> int:
+    """Enlarges the picture, prints quality and time, writes the result; returns 0. Raises imgconv.Error."""
     original = read_original(path)
     small = downscale(original)
     with terminal.Progress("planning") as progress:
@@ -73,6 +81,7 @@ def demonstrate(path: str | Path, device: str | None, output: str) -> None:
         ("written", output),
     ):
         console.print(f"{name:9} {value}")
+    return 0
 
 
 def read_original(path: str | Path) -> Image.Image:

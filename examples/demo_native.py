@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import numpy
 
 import imgconv
-from examples.demo import PICTURE, read_original
+from examples.demo import read_original, run_demo
 from examples.player import loader_variables, run_player
 from imgconv.preprocess import Preparation, save_picture, to_array, to_picture
 from models import superres
@@ -22,24 +21,18 @@ from models.train_superres import downscale
 
 def main() -> int:
     """Runs the demo; returns the exit status: 1 if a pixel differs from what Python makes."""
-    parser = argparse.ArgumentParser(description="Enlarge a picture with imgconv-run, and compare with Python.")
-    parser.add_argument("picture", nargs="?", default=PICTURE, help="(default: examples/demo.png)")
-    parser.add_argument("--device", help="index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU)")
-    parser.add_argument("--output", default="demo-output.png", help="(default: demo-output.png)")
-    options = parser.parse_args()
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            differing = demonstrate(options.picture, options.device, options.output, Path(folder))
-    except imgconv.Error as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    print(f"written   {options.output}; {differing} pixels differ from Python's")
+    return run_demo("Enlarge a picture with imgconv-run, and compare with Python.", demonstrate)
+
+
+def demonstrate(path: str | Path, device: str | None, output: str) -> int:
+    """Writes the enlarged picture; returns 1 if a pixel differs from Python's, else 0. Raises imgconv.Error."""
+    with tempfile.TemporaryDirectory() as folder:
+        differing = enlarge(path, device, output, Path(folder))
+    print(f"written   {output}; {differing} pixels differ from Python's")
     return int(differing != 0)
 
 
-def demonstrate(path: str | Path, device: str | None, output: str, folder: Path) -> int:
+def enlarge(path: str | Path, device: str | None, output: str, folder: Path) -> int:
     """Writes the enlarged picture, and gives the number of pixels that differ from Python's. Raises imgconv.Error."""
     small = downscale(read_original(path))
     model = imgconv.load(superres.build(small.height, small.width), device)
