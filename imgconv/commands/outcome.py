@@ -60,22 +60,21 @@ def _not_finite(array: Any) -> dict[str, int]:
 
 def print_outcome(outcome: Outcome) -> None:
     """Prints one run's results as text."""
-    console = terminal.console()
     if outcome.picture:
-        console.print(f"{outcome.picture}: {outcome.size[0]}x{outcome.size[1]}", style="bold")
+        terminal.say(f"{outcome.picture}: {outcome.size[0]}x{outcome.size[1]}", style="bold")
     for name, array in outcome.outputs.items():
         shape, answer = "x".join(map(str, array.shape)) or "scalar", outcome.answers.get(name)
         head, *lines = _answer_lines(answer) if answer else [_spread(array)]
-        console.print(f"  {name} {array.dtype} {shape}: {head}")
+        terminal.say(f"  {name} {array.dtype} {shape}: {head}")
         for line in lines:
-            console.print(f"    {line}".rstrip())
+            terminal.say(f"    {line}".rstrip())
         wrong = _not_finite(array)["not_finite"]
         if wrong:
-            console.print(f"    {wrong} of {array.size} values are NaN or infinite", style="red")
+            terminal.say(f"    {wrong} of {array.size} values are NaN or infinite", style="red")
         if name in outcome.files:
-            console.print(f"    written to {outcome.files[name]}")
+            terminal.say(f"    written to {outcome.files[name]}")
     if "" in outcome.files:
-        console.print(f"  all outputs written to {outcome.files['']}")
+        terminal.say(f"  all outputs written to {outcome.files['']}")
 
 
 def _spread(array: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -73,7 +73,8 @@ def _without_warnings() -> Iterator[None]:
 
 def resized(picture: Image.Image, size: Size, preparation: Preparation) -> Image.Image:
     """The picture at exactly `size`, by the preparation's resize, filter and pad; rounded to 8 bits at the end."""
-    return Image.fromarray(numpy.rint(_framed(picture, size, preparation)).astype(numpy.uint8))
+    planes = _framed(picture, size, preparation, (0, 1, 2))
+    return Image.fromarray(numpy.ascontiguousarray(numpy.rint(planes).astype(numpy.uint8).transpose(1, 2, 0)))
 
 
 def to_array(picture: Image.Image, preparation: Preparation, size: Size | None = None) -> Array:
@@ -82,19 +83,17 @@ def to_array(picture: Image.Image, preparation: Preparation, size: Size | None =
     No step rounds to 8 bits. `Model.preprocess` computes the same on a device, up to the rounding of float sums.
     Example: to_array(read_picture("a.jpg"), Preparation("crop"), (224, 224)) has shape (1, 3, 224, 224).
     """
-    pixels = _framed(picture, size or picture.size, preparation)
+    order = (2, 1, 0) if preparation.order == "bgr" else (0, 1, 2)
+    planes = _framed(picture, size or picture.size, preparation, order)
     if preparation.order == "y":
-        pixels = pixels @ numpy.array(luma_weights(), numpy.float32)[:, None]
-    elif preparation.order == "bgr":
-        pixels = pixels[..., ::-1]
-    planes = numpy.ascontiguousarray(pixels.transpose(2, 0, 1)[None], numpy.float32)
+        planes = numpy.tensordot(numpy.array(luma_weights(), numpy.float32), planes, 1)[None]
     std = numpy.array(preparation.std)
     gain, offset = preparation.scale / std, -numpy.array(preparation.mean) / std
     if numpy.any(gain != 1):
         planes *= gain.astype(numpy.float32).reshape(-1, 1, 1)
     if numpy.any(offset != 0):
         planes += offset.astype(numpy.float32).reshape(-1, 1, 1)
-    return planes
+    return planes[None]
 
 
 def input_array(picture: Image.Image, target: PictureInput, preparation: Preparation) -> Array:
@@ -107,28 +106,35 @@ def input_array(picture: Image.Image, target: PictureInput, preparation: Prepara
     return numpy.rint(array).clip(limits.min, limits.max).astype(target.dtype)
 
 
-def _framed(picture: Image.Image, size: Size, preparation: Preparation) -> Array:
-    """The picture at exactly `size`, float32 (height, width, 3) from 0 to 255."""
+def _framed(picture: Image.Image, size: Size, preparation: Preparation, order: Sequence[int]) -> Array:
+    """The picture at exactly `size`, float32 (3, height, width) from 0 to 255, its channels in this order."""
     pixels = numpy.asarray(picture if picture.mode == "RGB" else picture.convert("RGB"))
+    high, wide, count = pixels.shape
     (width, height), box = placed(picture.size, size, preparation.resize, preparation.crop)
-    rows = _weighed(pixels, *taps(pixels.shape[0], height, box[1], box[3], preparation.filter))
-    columns = rows.swapaxes(0, 1)
-    scaled: Array = _weighed(columns, *taps(pixels.shape[1], width, box[0], box[2], preparation.filter)).swapaxes(0, 1)
+    rows = _weighed(pixels.reshape(high, -1), *taps(high, height, box[1], box[3], preparation.filter), 0)
+    positions, weights = taps(wide, width, box[0], box[2], preparation.filter)
+    # Each row goes over from interleaved channels to one channel after another.
+    columns = numpy.concatenate([positions * count + channel for channel in order])
+    scaled = _weighed(rows, columns, numpy.tile(weights, (count, 1)), 1).reshape(height, count, width).swapaxes(0, 1)
     if preparation.filter == "bicubic":  # only a cubic filter overshoots
         scaled = scaled.clip(0, 255)
     if (width, height) == size:
-        return scaled
-    framed = numpy.full((size[1], size[0], 3), preparation.pad, numpy.float32)
-    framed[:height, :width] = scaled
+        return numpy.ascontiguousarray(scaled)
+    framed = numpy.full((count, size[1], size[0]), preparation.pad, numpy.float32)
+    framed[:, :height, :width] = scaled
     return framed
 
 
-def _weighed(pixels: Array, positions: Array, weights: Array) -> Array:
-    """Along the first axis, output o is the sum over taps t of weights[o][t] * pixels[positions[o][t]], in float32."""
-    found = numpy.zeros((len(positions), *pixels.shape[1:]), numpy.float32)
-    for place, weight in zip(positions.T, weights.T.astype(numpy.float32), strict=True):
-        found += weight[:, None, None] * pixels[place]
-    return found
+def _weighed(pixels: Array, positions: Array, weights: Array, axis: int) -> Array:
+    """Along an axis of (rows, columns), output o is the sum over taps t of weights[o][t] * pixels[positions[o][t]]."""
+    each = numpy.expand_dims(weights.T.astype(numpy.float32), 2 - axis)
+    total: Array = numpy.multiply(pixels.take(positions[:, 0], axis), each[0], dtype=numpy.float32)
+    part = numpy.empty_like(total)
+    for place, weight in zip(positions.T[1:], each[1:], strict=True):
+        # A picture has many pixels: memory that is used again is faster than new memory.
+        numpy.multiply(pixels.take(place, axis), weight, out=part, dtype=numpy.float32)
+        total += part
+    return total
 
 
 def guess_range(array: Array) -> tuple[float, float]:

@@ -49,16 +49,17 @@ def detections(
     corners: (n, 4) in pixels of the model's input; scores: (n, classes); points: (n, k, 3), x and y as the corners and
     a score. Boxes of different classes do not suppress each other. first: the number of the first class in `scores`.
     """
-    best, least = scores.argmax(axis=1), description.score or 0.0
-    likely = numpy.flatnonzero(scores.max(axis=1, initial=-numpy.inf) > least)
-    values = scores[likely, best[likely]]
-    stays = suppress(corners[likely], values, description.overlap or 0.45, MOST_DETECTIONS, best[likely])
-    kept = likely[stays[numpy.argsort(-values[stays], kind="stable")]][:MOST_DETECTIONS]
+    likely = numpy.flatnonzero(scores.max(axis=1, initial=-numpy.inf) > (description.score or 0.0))
+    best = scores[likely].argmax(axis=1)
+    values = scores[likely, best]
+    stays = suppress(corners[likely], values, description.overlap or 0.45, MOST_DETECTIONS, best)
+    order = stays[numpy.argsort(-values[stays], kind="stable")][:MOST_DETECTIONS]
+    kept = likely[order]
     boxes = placement.to_picture(corners[kept].astype(numpy.float64)).clip(0, [*placement.picture, *placement.picture])
     found = []
-    for box, number in zip(boxes, kept, strict=True):
-        index = int(best[number]) + first
-        label = Label(index, float(scores[number, best[number]]), _name(description, scores.shape[1], index, first))
+    for box, number, place in zip(boxes, kept, order, strict=True):
+        index = int(best[place]) + first
+        label = Label(index, float(values[place]), _name(description, scores.shape[1], index, first))
         marks = _points(points[number], placement) if points is not None else ()
         found.append(Detection((float(box[0]), float(box[1]), float(box[2]), float(box[3])), label, marks))
     return Detections(tuple(found)), kept
