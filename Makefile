@@ -3,7 +3,7 @@
 # make bench   set up .venv and run every benchmark on one network
 # make package build the source distribution and the wheel into dist, and check them with twine
 # make docs    build the documentation into build/site, and fail at the first warning
-# make fuzz    attack it with drawn models, files, pictures and networks
+# make fuzz    attack it with drawn models, files, pictures, networks and killed processes
 # make native  build libimgconv and imgconv-run into build/installed, with CMake; see docs/native.md
 # make demo-native     the demo by imgconv-run: the same picture
 # make native-models   the player on every model: minutes
@@ -47,7 +47,7 @@ package: $(VENV)/installed-package
 
 # FUZZ: how many cases of each kind, for how long and from which seed: make fuzz FUZZ='--minutes 60 --seed 5000'.
 fuzz: $(VENV)/installed-cpu $(VENV)/installed-test
-	for kind in models files pictures graphs; do $(BIN)/python -m tests.fuzz $$kind $(FUZZ) || exit 1; done
+	for kind in models files pictures graphs kills; do $(BIN)/python -m tests.fuzz $$kind $(FUZZ) || exit 1; done
 
 native:
 	cmake -S native -B build/native -DCMAKE_INSTALL_PREFIX=$(CURDIR)/build/installed

@@ -4,11 +4,12 @@
     python -m tests.fuzz graphs --count 1000 --seed 7       # random networks of every operator, against onnxruntime
     python -m tests.fuzz files --count 1000 --seed 7        # compiled files, tuning and precision files
     python -m tests.fuzz pictures --count 1000 --seed 7     # damaged pictures, odd sizes and modes
+    python -m tests.fuzz kills --count 200 --seed 7         # processes that are killed while they load, save, tune, run
 
 Case n of a run has the seed S + n, so that `--seed S+n --count 1` makes it again. A case runs in a process of its own
 kind: one that crashes, hangs or takes too much memory is found too.
 
 __main__.py     runs cases in a worker process, and makes what fails smaller
 case.py         random steps, of which some can be left out
-models.py, graphs.py, files.py, pictures.py
+models.py, graphs.py, files.py, pictures.py, kills.py
 """

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).parent.parent
-KINDS = ("graphs", "models", "files", "pictures", "planted")
+KINDS = ("graphs", "models", "files", "pictures", "kills", "planted")
 SECONDS, STARTING = 30.0, 120.0  # that a case may take, and a worker until its first
 MEGABYTES = 3000  # that a worker may take
 CASES = 200  # of one worker
