@@ -1,0 +1,244 @@
+"""Any number of ONNX files: which are right, refused or wrong, how fast they are, and what half does to each.
+
+    python -m benchmarks.survey FILE.onnx|FOLDER ... [--device DEVICE] [--half] [--seconds N] [--repeat N] [--json FILE]
+
+Each file has a process of its own, which is ended after --seconds. Open dimensions get sizes that onnxruntime takes.
+Inputs of pictures are examples/demo.png of 0 .. 1; others are noise. The oracle is onnxruntime without rewriting.
+
+    result      right; refused, by imgconv's own error; wrong; not onnxruntime's, if that refuses the file too
+    error       largest difference of an output in parts of its largest value; of integers, the part that differs
+    load        seconds of imgconv.load, with the programs that the cache of this user has
+    ratio       imgconv's median time of a run divided by onnxruntime's, run by run in turn, after a warm-up
+    --half      FLOAT16=1 too: the share of all numbers that is half, the error, and the seconds of that load
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy
+from PIL import Image
+
+import imgconv
+from benchmarks.half_sums import PICTURE
+from benchmarks.measure import (
+    FLOAT_TOLERANCE, Column, add_output_argument, digits, environment, environment_line, make_table, milliseconds,
+    publish, relative_error, run_main, run_oracle, steps,
+)
+from imgconv.arrays import Array
+from imgconv.cl.device import select
+from imgconv.commands.arguments import positive
+from imgconv.compiling.halves import halves_of
+from imgconv.running.timing import after_warm_up, timed
+
+RIGHT, REFUSED, WRONG, FOREIGN, ENDED = "right", "refused", "wrong", "not onnxruntime's", "ended"
+DIFFERENT = 0.01  # of an integer output's elements: an argmax of nearly equal numbers may fall either way
+PICTURE_SIZES = ((224, 224), (320, 320), (48, 320), (32, 320), (512, 512), (640, 640), (64, 64))
+LENGTHS = (1, 16, 64, 256, 512, 1600, 16000)
+FIXED = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(double)": "float64", "tensor(bool)": "bool"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One file. why: of a refusal, or where it is wrong. Seconds; None if it did not come to that."""
+
+    file: str
+    result: str
+    why: str = ""
+    shapes: str = ""
+    error: float | None = None
+    load: float | None = None
+    ours: float | None = None
+    theirs: float | None = None
+    half_share: float | None = None
+    half_error: float | None = None
+    half_load: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        return self.ours / self.theirs if self.ours and self.theirs else None
+
+
+COLUMNS = (
+    Column("file", lambda r: r.file), Column("result", lambda r: r.result, True),
+    Column("error", lambda r: "-" if r.error is None else f"{r.error:.1e}"),
+    Column("load s", lambda r: digits(r.load)), Column("ms", lambda r: milliseconds(r.ours)),
+    Column("onnxruntime", lambda r: milliseconds(r.theirs)), Column("ratio", lambda r: digits(r.ratio)),
+    Column("half", lambda r: "-" if r.half_share is None else f"{r.half_share:.0%}"),
+    Column("error", lambda r: "-" if r.half_error is None else f"{r.half_error:.1e}"),
+    Column("load s", lambda r: digits(r.half_load)), Column("", lambda r: r.why[:120], True),
+)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Every file in turn; 1 if one is wrong."""
+    if options.one:
+        return report(Path(options.path[0]), options)
+    device = select(options.device)
+    files = [str(file) for path in options.path for file in files_of(Path(path))]
+    with steps(files) as walk:
+        rows = [asked(file, options) for file in walk]
+    found = environment(device)
+    counts = Counter(row.result for row in rows)
+    said = ", ".join(f"{count} {result}" for result, count in counts.most_common())
+    slowest = sorted((row for row in rows if row.ratio), key=lambda row: row.ratio or 0, reverse=True)[:10]
+    tables = [make_table("Files", COLUMNS, rows), make_table("The ten slowest beside onnxruntime", COLUMNS, slowest)]
+    content = {"environment": found, "counts": counts, "rows": [asdict(row) | {"ratio": row.ratio} for row in rows]}
+    publish(options, content, environment_line(found), *tables, f"{len(rows)} files: {said}")
+    return 1 if counts[WRONG] else 0
+
+
+def files_of(path: Path) -> list[Path]:
+    """A file, or every ONNX file below a folder."""
+    return sorted(path.rglob("*.onnx")) if path.is_dir() else [path]
+
+
+def asked(file: str, options: argparse.Namespace) -> Row:
+    """The Row of a file, by a new process."""
+    command = [sys.executable, "-m", "benchmarks.survey", file, "--one", "--repeat", str(options.repeat)]
+    command += ["--half"] * options.half + (["--device", options.device] if options.device else [])
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=options.seconds)
+        output, end = done.stdout, f"status {done.returncode}: {done.stderr.strip()[-200:]}" if done.returncode else ""
+    except subprocess.TimeoutExpired as late:
+        output, end = bytes(late.stdout or b"").decode(), f"ended after {options.seconds} s"
+    lines = output.splitlines()
+    row = Row(**json.loads(lines[-1])) if lines else Row(Path(file).name, ENDED)
+    return replace(row, why=end) if end else row
+
+
+def report(file: Path, options: argparse.Namespace) -> int:
+    """Prints the Row of a file as JSON: after each step, so that what is known is printed last."""
+    warnings.simplefilter("ignore")
+    for row in known(file, options):
+        print(json.dumps(asdict(row)), flush=True)
+    return 0
+
+
+def known(file: Path, options: argparse.Namespace) -> Iterator[Row]:
+    """What is known of a file, step by step: the result, the times, then half."""
+    row = Row(file.name, FOREIGN)
+    inputs, expected, row = oracle_of(file, row)
+    if expected is None:
+        yield row
+        return
+    shapes = {name: array.shape for name, array in inputs.items()}
+    row = replace(row, shapes=str(shapes))
+    try:
+        models: list[imgconv.Model] = []
+        load = timed(lambda: models.append(imgconv.load(file, options.device, shapes=shapes)))
+        error = difference(models[0].run(inputs), expected)
+    except imgconv.Error as refused:
+        yield replace(row, result=REFUSED, why=str(refused).replace("\n", " "))
+        return
+    row = replace(row, result=RIGHT if error <= FLOAT_TOLERANCE else WRONG, error=error, load=load)
+    yield row
+    session = session_of(file, optimised=True)
+    pairs = after_warm_up(
+        lambda: (timed(lambda: models[0].run(inputs)), timed(lambda: session.run(None, inputs))), options.repeat
+    )
+    ours, theirs = (float(numpy.median(times)) for times in zip(*pairs, strict=True))
+    row = replace(row, ours=ours, theirs=theirs)
+    yield row
+    if options.half:
+        load = timed(lambda: models.append(imgconv.load(file, options.device, float16=1, shapes=shapes)))
+        error = difference(models[1].run(inputs), expected)
+        share = halves_of(models[1].plan, models[1].graph, models[1].config).share
+        yield replace(row, half_share=share, half_error=error, half_load=load)
+
+
+def difference(got: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
+    """The largest of relative_error for floats; of integers, the part that differs, if it is over DIFFERENT."""
+    worst = relative_error(
+        {name: got[name] for name in expected if expected[name].dtype.kind == "f"},
+        {name: array for name, array in expected.items() if array.dtype.kind == "f"},
+    )
+    for name, array in expected.items():
+        if array.dtype.kind != "f":
+            same = got[name].shape == array.shape
+            part = float(numpy.mean(got[name] != array)) if same and array.size else float(not same)
+            worst = max(worst, part if part > DIFFERENT else 0.0)
+    return worst
+
+
+# Sizes and inputs
+
+
+def session_of(file: Path, optimised: bool) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+
+
+def oracle_of(file: Path, row: Row) -> tuple[dict[str, Array], dict[str, Array] | None, Row]:
+    """Inputs that onnxruntime takes, its outputs, and the row; no outputs, and why, if it takes none."""
+    why = "no inputs that it takes"
+    try:
+        declared = session_of(file, optimised=False).get_inputs()
+        for inputs in candidates(declared):
+            try:
+                return inputs, run_oracle(file, inputs), row
+            except Exception as error:  # onnxruntime has an exception class for each of its statuses
+                why = str(error).replace("\n", " ")
+    except Exception as error:
+        why = str(error).replace("\n", " ")
+    return {}, None, replace(row, why=why)
+
+
+def candidates(declared: Sequence[Any]) -> Iterator[dict[str, Array]]:
+    """Arrays for all inputs, by each picture's size and length that open dimensions may have."""
+    is_open = any(not isinstance(size, int) or size < 1 for value in declared for size in value.shape)
+    for size, length in itertools.product(PICTURE_SIZES, LENGTHS) if is_open else [(PICTURE_SIZES[0], 1)]:
+        yield {value.name: array_of(value, shape_of(value.shape, size, length)) for value in declared}
+
+
+def shape_of(declared: Sequence[Any], picture: tuple[int, int], length: int) -> tuple[int, ...]:
+    """The declared shape; of open dimensions the batch is 1, a picture's rows and columns and others as given."""
+    known = [size if isinstance(size, int) and size > 0 else None for size in declared]
+    guess = [1, 3, *picture] if len(known) == 4 else [1] + [length] * (len(known) - 1)
+    if len(known) == 4 and known[3] in (1, 3):
+        guess = [1, *picture, 3]
+    return tuple(g if size is None else size for g, size in zip(guess, known, strict=False))
+
+
+def array_of(value: Any, shape: tuple[int, ...]) -> Array:
+    """demo.png for pictures, noise for other floats, 0 and 1 for integers."""
+    random = numpy.random.default_rng(7)
+    dtype = FIXED.get(value.type) or value.type.removeprefix("tensor(").removesuffix(")")
+    if len(shape) == 4 and shape[1] in (1, 3) and shape[2] > 3:
+        with Image.open(PICTURE) as picture:
+            colors = numpy.asarray(picture.convert("RGB").resize((shape[3], shape[2])), numpy.float32)
+        drawn = numpy.repeat(colors.transpose(2, 0, 1)[None, : shape[1]], shape[0], 0)
+        return (drawn if dtype == "uint8" else drawn / 255).astype(dtype)
+    return (random.standard_normal(shape) if "float" in dtype else random.integers(0, 2, shape)).astype(dtype)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    described = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.survey", description=__doc__, formatter_class=described)
+    parser.add_argument("path", nargs="+", help="an ONNX file, or a folder of them")
+    parser.add_argument("--device", default=None, help="the OpenCL device, as `imgconv devices` numbers or names it")
+    parser.add_argument("--half", action="store_true", help="FLOAT16=1 too")
+    parser.add_argument("--seconds", type=positive, default=300, metavar="N", help="for a file (default: %(default)s)")
+    parser.add_argument("--repeat", type=positive, default=5, metavar="N", help="measured runs (default: %(default)s)")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    add_output_argument(parser)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(run_main(make_parser(), main))
