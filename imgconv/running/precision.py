@@ -7,15 +7,19 @@ their first layers of few channels, whose errors pass through all later layers. 
 2. Everything else is stored in half. If that changes the outputs by at most the bound, it is the choice.
 3. Otherwise the float plan runs again and again, each time with a few textures rounded to half between the launches.
    The values whose rounding changes the outputs most keep float, until the others together cost less than the bound.
-4. With float16=2 convolutions sum in half too. If that costs too much, the plan runs again and again, each time with a
-   few of them summing in half and the others in float. Those that cost most sum in short runs instead. If that costs
-   too much as well, the same tells which of these sum in float.
+4. With float16=2 convolutions sum in half too. If that costs too much, all sum in short runs. If these cost too much as
+   well, the layers whose runs cost most sum in float, as few as suffice. Then all others sum in half, except those for
+   which half costs most: these stay in runs, as few as suffice.
 
 Each choice is confirmed by a run of the chosen plan itself.
 
+What a layer costs alone gives only the order. How many layers suffice is measured on whole plans, by bisection: costs
+of single layers do not add up, since any change of a layer rounds all later textures anew and costs what storage does.
+
 A sum in half overflows at 65504 on the way, and loses terms that are small beside it: other pictures may do what the
-measured ones do not. So step 4 also judges on `other_inputs`: two in the range of the measured ones, one four times as
-far. On each of all these, sums may use up half of what storage leaves of the bound.
+measured ones do not. So step 4 also judges on `other_inputs`, two in the range of the measured ones and one four times
+as far. Sums may use up half of what storage leaves of the bound. On the far one, which is there for overflows and where
+all rounding costs more, they may use up as many times the bound as it is far.
 
 At load there are no inputs, only drawn ones (drawings.py), and steps 1 to 3 are an exception: with float16=1 the plan
 that stores everything in half is tried first, and kept if by its own account (rounding.py) nothing comes near 65504 and
@@ -52,6 +56,8 @@ SHARES = (0.5, 0.25, 0.0)
 OUTLIERS = 0.25
 # Of what storage in half leaves of the bound, the part that sums in half may use.
 SHARE_OF_SUMS = 0.5
+# Of this, the part of short runs. Squares of errors add up: this leaves 0.44 of it for sums wholly in half.
+PART_OF_RUNS = 0.9
 
 
 NEAR = "near 65504: {:.3g} on the measured inputs"
@@ -136,27 +142,37 @@ def _out_of_range(guards: Mapping[str, float]) -> bool:
 
 def _choose_sums(sums: _Sums) -> tuple[Precision, float]:
     """The Precision whose sums are as narrow as the bound allows, and the largest error on the measured inputs."""
-    nothing: frozenset[str] = frozenset()
-    if found := sums.tried(nothing, nothing):
-        return found
-    in_half, in_runs = sums.costs("half", sums.names), None
-    for share in (sums.room, sums.room / 4):
-        wider = most_sensitive(in_half, share)
-        if found := sums.tried(wider, nothing):
-            return found
-        in_runs = in_runs or sums.costs("runs", tuple(name for name in sums.names if name in wider))
-        in_float = most_sensitive(in_runs, share)
-        if found := sums.tried(wider - in_float, in_float):
-            return found
-    return sums.precision(nothing, frozenset(sums.names)), max(sums.errors)
+    in_runs = in_float = frozenset[str]()
+    every = frozenset(sums.names)
+    if not sums.allowed(in_runs, in_float):
+        if not sums.allowed(every, in_float, PART_OF_RUNS):
+            blocks = sums.costs("runs", sums.names)
+            in_float = fewest(blocks, lambda wider: sums.allowed(every - wider, wider, PART_OF_RUNS))
+        blocks = sums.costs("half", tuple(name for name in sums.names if name not in in_float))
+        in_runs = fewest(blocks, lambda wider: sums.allowed(wider, in_float))
+    return sums.precision(in_runs, in_float), max(sums.errors_of(in_runs, in_float)[: len(sums.errors)])
+
+
+def fewest(blocks: Sequence[Block], allowed: Callable[[frozenset[str]], bool]) -> frozenset[str]:
+    """The values of the fewest first blocks that are allowed, by bisection. All of them are: they are not asked for."""
+    def first(count: int) -> frozenset[str]:
+        return frozenset(name for block in blocks[:count] for name in block.names)
+
+    low, high = -1, len(blocks)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if allowed(first(middle)) else (middle, high)
+    return first(high)
+
+
+def together(blocks: Sequence[Block]) -> float:
+    """The error of all these blocks. Rounding errors are independent: they add up as the root of the squares' sum."""
+    return float(sum(block.error**2 for block in blocks) ** 0.5)
 
 
 def most_sensitive(blocks: Sequence[Block], bound: float) -> frozenset[str]:
-    """The values of as many first blocks as needed for the errors of the others to add up to less than `bound`.
-
-    Rounding errors are independent: they add up as the root of the sum of their squares.
-    """
-    rest = [sum(block.error**2 for block in blocks[count:]) ** 0.5 for count in range(len(blocks))]
+    """The values of as many first blocks as needed for the errors of the others to add up to less than `bound`."""
+    rest = [together(blocks[count:]) for count in range(len(blocks))]
     count = next((count for count, error in enumerate(rest) if error < bound), len(blocks))
     return frozenset(name for block in blocks[:count] for name in block.names)
 
@@ -248,13 +264,19 @@ class _Measured:
         names = tuple(n for n in plan.made.values() if plan.placements[n].storage.dtype == "float16")
         return self.split(names, self.block, "half storage costs")
 
-    def split(self, names: tuple[str, ...], measure: Callable[[tuple[str, ...]], Block], what: str) -> list[Block]:
-        """The values in blocks, the most sensitive first: the most sensitive one is halved and measured repeatedly."""
-        blocks = [Block(names, 0.0)]
+    def split(
+        self, names: tuple[str, ...], measure: Callable[[tuple[str, ...]], Block], what: str, enough: float = 0.0
+    ) -> list[Block]:
+        """The values in blocks, the most sensitive first: the most sensitive one is halved and measured repeatedly.
+
+        This ends when all blocks of more than one value together cost at most `enough`.
+        """
+        blocks = [Block(names, float("inf"))]
         for number in range(self.splits):
-            largest = next((block for block in blocks if len(block.names) > 1), None)
-            if largest is None:
+            several = [block for block in blocks if len(block.names) > 1]
+            if together(several) <= enough:
                 break
+            largest = several[0]
             if self.progress:
                 self.progress(number, self.splits, f"measuring what {what}")
             middle = len(largest.names) // 2
@@ -274,16 +296,16 @@ class _Measured:
 
 @dataclass(frozen=True)
 class _Judged:
-    """Inputs, their outputs in float, and the outputs' relative error: with sums in float, and the most allowed one.
+    """Inputs, their outputs in float, the scales of these, and the outputs' relative error with sums in float.
 
-    scales: of the outputs.
+    room: what sums may add to that error.
     """
 
     inputs: Arrays
     outputs: Arrays
     scales: Mapping[str, float]
     error: float
-    allowed: float
+    room: float
 
 
 @dataclass(frozen=True)
@@ -305,6 +327,12 @@ class _Sums:
         return self.measured.new_session(2, self.stored, [self.wide])
 
     @cached_property
+    def in_runs(self) -> Session:
+        """The plan with sums in short runs."""
+        runs = self.precision(frozenset(self.names), frozenset())
+        return self.measured.new_session(2, runs, [self.wide, self.narrow])
+
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The values whose nodes can sum in half."""
         return tuple(launch.name for launch in self.narrow.plan.launches if launch.sums == "half")
@@ -316,57 +344,55 @@ class _Sums:
         Storage alone may be over the bound on another input, which then says nothing of sums and is left out.
         """
         measured = self.measured
-        found = [(*each, measured.scales) for each in zip(measured.inputs, measured.exact, self.errors, strict=True)]
-        for inputs in other_inputs(measured.prepared.graph, measured.inputs):
+        found = [
+            _Judged(inputs, exact, measured.scales, error, self.room(error))
+            for inputs, exact, error in zip(measured.inputs, measured.exact, self.errors, strict=True)
+        ]
+        near, also_near, far = other_inputs(measured.prepared.graph, measured.inputs)
+        for inputs in (near, also_near, far):
             exact = measured.session.run(inputs)
             scales = scales_of([exact], measured.least)
             error = relative_error(self.wide.run(inputs), exact, scales)
-            found += [(inputs, exact, error, scales)] if error <= self.bound else []
-        return [
-            _Judged(inputs, exact, scales, error, error + max(0.0, SHARE_OF_SUMS * (self.bound - error)))
-            for inputs, exact, error, scales in found
-        ]
+            room = MARGIN * self.bound if inputs is far else self.room(error)
+            found += [_Judged(inputs, exact, scales, error, room)] if error <= self.bound else []
+        return found
 
-    @property
-    def room(self) -> float:
-        """The error that sums may add on the input with least room."""
-        return min(each.allowed - each.error for each in self.judged)
+    def room(self, error: float) -> float:
+        """What sums may add to the error of storage."""
+        return SHARE_OF_SUMS * max(0.0, self.bound - error)
 
     def precision(self, runs: frozenset[str], in_float: frozenset[str]) -> Precision:
         return replace(self.stored, arithmetic=in_float, runs=runs)
 
-    def tried(self, runs: frozenset[str], in_float: frozenset[str]) -> tuple[Precision, float] | None:
-        """The Precision with these values summed in runs and in float, the others in half, and the largest error.
-
-        The error is that on the measured inputs. None if an error is more than allowed.
-        """
+    def errors_of(self, runs: frozenset[str], in_float: frozenset[str]) -> list[float]:
+        """The errors on what is judged with these values summed in runs and in float, the others in half."""
         session = self.narrow
         if runs or in_float:
-            session = self.measured.new_session(2, self.precision(runs, in_float), [self.wide, self.narrow])
-        errors = [relative_error(session.run(each.inputs), each.outputs, each.scales) for each in self.judged]
-        if any(not error <= each.allowed for error, each in zip(errors, self.judged, strict=True)):
-            return None
-        return self.precision(runs, in_float), max(errors[: len(self.measured.inputs)])
+            lenders = [self.wide, self.narrow, self.in_runs]
+            session = self.measured.new_session(2, self.precision(runs, in_float), lenders)
+        return [relative_error(session.run(each.inputs), each.outputs, each.scales) for each in self.judged]
+
+    def allowed(self, runs: frozenset[str], in_float: frozenset[str], part: float = 1.0) -> bool:
+        """Whether this part of each room is enough for these sums."""
+        errors = zip(self.errors_of(runs, in_float), self.judged, strict=True)
+        return all(error <= each.error + part * each.room for error, each in errors)
 
     @cached_property
     def worst(self) -> tuple[Arrays, dict[str, Array]]:
-        """Of the judged inputs, those for which sums in half cost most, and their outputs with sums in float."""
-
-        def excess(each: _Judged) -> float:
-            return relative_error(self.narrow.run(each.inputs), each.outputs, each.scales) - each.allowed
-
-        inputs = max(self.judged, key=excess).inputs
+        """Of the judged inputs, the one for which sums in half cost most, and its outputs with sums in float."""
+        errors = zip(self.errors_of(frozenset(), frozenset()), self.judged, strict=True)
+        _, number = max((error - each.error - each.room, number) for number, (error, each) in enumerate(errors))
+        inputs = self.judged[number].inputs
         return inputs, self.wide.run(inputs)
 
     def costs(self, sums: Sums, names: tuple[str, ...]) -> list[Block]:
         """The values in blocks, the most sensitive first, by the error if only a block sums so, and the rest in float.
 
-        sums: "half" or "runs". The error is the difference from the outputs with all sums in float.
+        sums: "half" or "runs". The error is the difference from the outputs with all sums in float. Blocks that cost
+        less than half of the least room together stay whole.
         """
-        lenders = [self.wide, self.narrow]
-        if sums == "runs":
-            lenders.append(self.measured.new_session(2, self.precision(frozenset(names), frozenset()), lenders))
         inputs, expected = self.worst
+        lenders = [self.wide, self.narrow, *([self.in_runs] if sums == "runs" else [])]
 
         def block(part: tuple[str, ...]) -> Block:
             runs = frozenset(part) if sums == "runs" else frozenset()
@@ -374,4 +400,4 @@ class _Sums:
             made = self.measured.new_session(2, precision, lenders).run(inputs)
             return Block(part, relative_error(made, expected))
 
-        return self.measured.split(names, block, f"sums in {sums} cost")
+        return self.measured.split(names, block, f"sums in {sums} cost", min(each.room for each in self.judged) / 2)

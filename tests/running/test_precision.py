@@ -29,7 +29,7 @@ from imgconv.kernels.target import Target
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.running import precision as choosing
-from imgconv.running.precision import Block, choose_precision, most_sensitive
+from imgconv.running.precision import Block, choose_precision, fewest, most_sensitive
 from imgconv.running.rounding import relative_error
 from imgconv.running.session import Session
 from imgconv.running.target import target_of
@@ -141,6 +141,25 @@ def test_each_sum_is_as_narrow_as_it_can_be(device: DeviceInfo, context: Context
         assert relative_error(session.run(x), run_oracle(summing_model(), x)) > 1e-2
 
 
+def test_one_layer_does_not_widen_the_sums_of_others(device: DeviceInfo, context: Context) -> None:
+    """In a deep network each layer alone costs what storage costs, and all of them cost hardly more."""
+    if not device.fp16_arithmetic:
+        return
+    random = numpy.random.default_rng(3)
+
+    def weights(outputs: int, inputs: int, sum_of_them: float = 1.0) -> Tensor:
+        made = random.uniform(0.5, 1.5, (outputs, inputs, 1, 1)) * sum_of_them / inputs
+        return Tensor.constant(made.astype(numpy.float32))
+
+    # Sums of about 16, where half is 1/64 apart: terms of 1/128 are lost. Runs of 32 products end below 1.
+    y = Tensor.input("x", (1, 3, 9, 9)).conv2d(weights(2048, 3)).conv2d(weights(8, 2048, 32.0)).named("long")
+    for number in range(8):
+        y = y.conv2d(weights(8, 8)).relu().named(f"layer{number}")
+    graph = run_passes(build_graph({"y": y}))
+    choice = choose_precision(Prepared(graph, Config(float16=2), target_of(device)), context, bound=3e-3)
+    assert choice.precision == Precision(runs=frozenset({"long"})) and choice.error <= 2e-3
+
+
 def test_sums_are_judged_on_inputs_that_were_not_measured(device: DeviceInfo, context: Context) -> None:
     """16 terms, less 16 more: on the way 6400 or 19200 where it is measured, four times that on another input."""
     if not device.fp16_arithmetic:
@@ -163,6 +182,21 @@ def test_largest_values_are_those_of_the_inputs(device: DeviceInfo, context: Con
     expected = {name: max(numpy.abs(each[name]).max() for each in values) for name in ("x", *LAYERS)}
     # float32 sums of 45 products against float64.
     assert choice.largest == pytest.approx(expected, rel=1e-5)
+
+
+def test_fewest_by_bisection() -> None:
+    """Each count of blocks, and none, is found, in as few questions as a bisection takes; all are not asked for."""
+    blocks = [Block((str(number),), 0.0) for number in range(9)]
+    asked: list[int] = []
+    for least in range(10):
+        asked.clear()
+
+        def allowed(names: frozenset[str], least: int = least) -> bool:
+            asked.append(len(names))
+            return len(names) >= least
+
+        assert fewest(blocks, allowed) == {str(number) for number in range(least)}
+        assert len(asked) <= 4 and 9 not in asked
 
 
 def test_most_sensitive_first() -> None:
