@@ -3,9 +3,10 @@
     python -m benchmarks.half_sums [NAME or FILE.onnx ...] [--resolution N] [--device DEVICE] [--json FILE]
 
 The precision is chosen as `imgconv.load` does with FLOAT16=2, on drawn pictures. Then every plan runs on others: on the
-arrays of the case_*.npz files beside an ONNX file if they fit its inputs, else on examples/demo.png, of 0 .. 1, and on
-white noise. An error is the largest difference of an output from the float plan, divided by its largest value, and the
-worst of these inputs. The networks of models/ have random weights, which amplify errors unlike trained ones.
+arrays of the case_*.npz files beside an ONNX file, cut to the inputs' sizes if they are larger; if there are none, on
+examples/demo.png and on white noise in the range that the network is made for. An error is the largest difference of an
+output from the float plan, divided by its largest value, and the worst of these inputs. The networks of models/ have
+random weights, which amplify errors unlike trained ones.
 
     storage     textures of the chosen storage, sums in float: FLOAT16=1
     runs, half  the same storage, and all sums in short runs of half, or all in half
@@ -34,8 +35,9 @@ from imgconv.cl.device import Context, open_device, select
 from imgconv.commands.arguments import positive
 from imgconv.compiling.compiler import Prepared
 from imgconv.config import Float16, Precision, read_config
-from imgconv.graph.nodes import Value
+from imgconv.graph.nodes import Graph
 from imgconv.running.compiled import prepare_for
+from imgconv.running.drawings import CHANNELS, UNIT, picture_range
 from imgconv.running.precision import choose_precision
 from imgconv.running.rounding import relative_error
 from imgconv.running.session import Session
@@ -65,36 +67,42 @@ COLUMNS = (
 )
 
 
-def unmeasured(network: Network) -> tuple[str, list[Arrays]]:
-    """Inputs on which no precision is chosen, and what they are."""
+def unmeasured(network: Network, graph: Graph) -> tuple[str, list[Arrays]]:
+    """Inputs on which no precision is chosen, and what they are. graph: the network's after the passes."""
     cases: list[Arrays] = []
     wanted = {value.name: (value.shape, value.dtype) for value in network.graph.inputs}
     for path in sorted(network.path.parent.glob("case_*.npz")):
         with numpy.load(path) as arrays:
             given = {name[3:]: array for name, array in arrays.items() if name.startswith("in:")}
-        if wanted == {name: (array.shape, str(array.dtype)) for name, array in given.items()}:
-            cases.append(given)
+        cut = {name: array[tuple(map(slice, wanted[name][0]))] for name, array in given.items() if name in wanted}
+        if wanted == {name: (array.shape, str(array.dtype)) for name, array in cut.items()}:
+            cases.append(cut)
     if cases:
         return f"{len(cases)} cases", cases
-    random = numpy.random.default_rng(77)
-    noise = {v.name: random.uniform(0, 1, v.shape).astype(v.dtype) for v in network.graph.inputs}
-    shown = {v.name: _picture(v) if len(v.shape) == 4 else noise[v.name] for v in network.graph.inputs}
+    random, noise, shown = numpy.random.default_rng(77), {}, {}
+    for value in graph.inputs:
+        low, high = picture_range(graph, value) or UNIT
+        drawn = random.uniform(low, high, value.shape)
+        seen = low + (high - low) * _picture(value.shape) if len(value.shape) == 4 else drawn
+        noise[value.name], shown[value.name] = drawn.astype(value.dtype), seen.astype(value.dtype)
     return "demo.png, noise", [shown, noise]
 
 
-def _picture(value: Value) -> Array:
-    """The example's picture of 0 .. 1 in an input's size; its colours repeat along the channels."""
-    batch, channels, rows, columns = value.shape
-    with Image.open(PICTURE) as picture:
-        colors = numpy.asarray(picture.convert("RGB").resize((columns, rows)), numpy.float32) / 255
+def _picture(shape: tuple[int, ...]) -> Array:
+    """The example's picture of 0 .. 1 in an input's shape; its colours repeat along the channels."""
+    if shape[1] not in CHANNELS and shape[3] in CHANNELS:
+        return numpy.moveaxis(_picture((shape[0], shape[3], *shape[1:3])), 1, -1)
+    batch, channels, rows, columns = shape
+    with Image.open(PICTURE) as file:
+        colors = numpy.asarray(file.convert("RGB").resize((columns, rows)), numpy.float32) / 255
     repeated = colors.transpose(2, 0, 1)[numpy.arange(channels) % 3]
-    return numpy.broadcast_to(repeated, (batch, channels, rows, columns)).astype(value.dtype)
+    return numpy.broadcast_to(repeated, (batch, channels, rows, columns))
 
 
 def row_of(network: Network, prepared: Prepared, context: Context) -> Row:
     """The errors of the network's plans."""
     chosen = choose_precision(prepared, context).precision
-    what, inputs = unmeasured(network)
+    what, inputs = unmeasured(network, prepared.graph)
     storage = Precision(chosen.storage)
     in_runs = replace(storage, runs=frozenset(prepared.graph.values))
     degrees: tuple[tuple[Float16, Precision], ...] = (

@@ -34,15 +34,24 @@ from imgconv.tensor import Tensor, build_graph, convolution
 
 def test_cases_beside_a_file_if_they_fit(tmp_path: Path) -> None:
     network = networks.Network("small", small_graph(), tmp_path / "small.onnx")
-    (value,) = network.graph.inputs
-    what, inputs = half_sums.unmeasured(network)
+    (value,), graph = network.graph.inputs, run_passes(network.graph)
+    what, inputs = half_sums.unmeasured(network, graph)
     assert what == "demo.png, noise" and [each[value.name].shape for each in inputs] == [value.shape] * 2
     assert all(0 <= each[value.name].min() < each[value.name].max() <= 1 for each in inputs)
-    fits = numpy.full(value.shape, 7, value.dtype)
+    fits = numpy.full((*value.shape[:3], value.shape[3] + 5), 7, value.dtype)
+    fits[..., -5:] = 8
     numpy.savez(tmp_path / "case_small.npz", **{f"in:{value.name}": fits, "out:y": numpy.zeros(1)})
-    numpy.savez(tmp_path / "case_other.npz", **{f"in:{value.name}": fits[..., :-1]})
-    what, inputs = half_sums.unmeasured(network)
-    assert what == "1 cases" and (inputs[0][value.name] == 7).all()
+    numpy.savez(tmp_path / "case_other.npz", **{f"in:{value.name}": fits[..., :-6]})
+    what, inputs = half_sums.unmeasured(network, graph)
+    assert what == "1 cases" and (inputs[0][value.name] == 7).all() and inputs[0][value.name].shape == value.shape
+
+
+def test_pictures_are_of_the_range_that_the_network_is_made_for(tmp_path: Path) -> None:
+    x = Tensor.input("x", (1, 8, 9, 3))
+    graph = build_graph({"y": (x.transpose(0, 3, 1, 2) - 127) / 128})
+    _, (shown, noise) = half_sums.unmeasured(networks.Network("bytes", graph, tmp_path / "a.onnx"), run_passes(graph))
+    assert shown["x"].shape == noise["x"].shape == (1, 8, 9, 3)
+    assert all(100 < each["x"].max() <= 255 and each["x"].min() >= 0 for each in (shown, noise))
 
 
 def test_sums_are_written_as_json(tmp_path: Path) -> None:
