@@ -19,8 +19,12 @@ constexpr const char *LIBRARIES[] = {
 };
 
 bool find_functions(void *library, Opencl &found) {
+  // Pixel phones' library gives its functions out itself, once it is enabled.
+  const auto enable = reinterpret_cast<void (*)()>(dlsym(library, "enableOpenCL"));
+  const auto give = reinterpret_cast<void *(*)(const char *)>(dlsym(library, "loadOpenCLPointer"));
+  if (enable) enable();
 #define IMGCONV_FIND(name) \
-  found.name = reinterpret_cast<decltype(found.name)>(dlsym(library, #name)); \
+  found.name = reinterpret_cast<decltype(found.name)>(give ? give(#name) : dlsym(library, #name)); \
   if (!found.name) return false;
   IMGCONV_OPENCL_FUNCTIONS(IMGCONV_FIND)
 #undef IMGCONV_FIND

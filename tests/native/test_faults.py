@@ -55,6 +55,27 @@ def tried(lines: str) -> str:
     )
 
 
+def test_a_library_that_gives_its_functions_out_itself(
+    play: Play, path: Path, model: imgconv.Model, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """As that of Pixel phones, which exports no OpenCL function and must be enabled."""
+    real = (Path(environment["LD_LIBRARY_PATH"]) / "libOpenCL.so").resolve()
+    (tmp_path / "pixel").mkdir()
+    (tmp_path / "pixel.c").write_text(f"""
+        #include <dlfcn.h>
+        static int enabled;
+        void enableOpenCL(void) {{ enabled = 1; }}
+        void *loadOpenCLPointer(const char *name) {{
+          return enabled ? dlsym(dlopen("{real}", RTLD_NOW | RTLD_LOCAL), name) : 0;
+        }}
+    """)
+    command = ["cc", "-shared", "-fPIC", "-o", tmp_path / "pixel" / "libOpenCL.so", tmp_path / "pixel.c", "-ldl"]
+    subprocess.run(command, check=True)
+    lines = f"results.update(Player({str(path)!r}, '{model.device.index}').run(given))"
+    found = play(lines, {"x": X}, LD_LIBRARY_PATH=str(tmp_path / "pixel"))
+    assert_same_bits(found, model.run({"x": X}))
+
+
 def test_a_library_without_devices(device: DeviceInfo, play: Play, path: Path, fake: str) -> None:
     found = play(tried(f'Player({str(path)!r})'), LD_LIBRARY_PATH=fake, FAKE_DEVICES="none")
     assert (str(found["status"]), "no OpenCL device is found" in str(found["message"])) == ("DEVICE", True)
