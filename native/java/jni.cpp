@@ -2,6 +2,7 @@
 #include <jni.h>
 
 #include <climits>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -16,32 +17,36 @@ imgconv_model *model_of(JNIEnv *java, jobject self) {
   return reinterpret_cast<imgconv_model *>(java->GetLongField(self, handle_of(java, self)));
 }
 
-// Leaves a Java exception pending unless the status is 0.
-void check(JNIEnv *java, const imgconv_error &error) {
-  if (!error.status || java->ExceptionCheck()) return;
-  const jclass kind = java->FindClass("imgconv/Model$Error");
-  const jmethodID make = kind ? java->GetMethodID(kind, "<init>", "(ILjava/lang/String;)V") : nullptr;
-  const jstring message = make ? java->NewStringUTF(error.message) : nullptr;
-  if (!message) return;
-  java->Throw(static_cast<jthrowable>(java->NewObject(kind, make, static_cast<jint>(error.status), message)));
+// Texts are arrays of UTF-8: JNI's own form of it differs outside of the basic plane. Null if memory is short.
+jbyteArray text_of(JNIEnv *java, const char *text) {
+  const jsize length = static_cast<jsize>(std::strlen(text));
+  const jbyteArray made = java->NewByteArray(length);
+  if (made) java->SetByteArrayRegion(made, 0, length, reinterpret_cast<const jbyte *>(text));
+  return made;
 }
 
 // A text of Java, whose pointer is NULL for null.
 class Text {
  public:
-  Text(JNIEnv *java, jstring text) : java_(java), text_(text), content_(text ? java->GetStringUTFChars(text, nullptr) : nullptr) {}
-  ~Text() {
-    if (content_) java_->ReleaseStringUTFChars(text_, content_);
+  Text(JNIEnv *java, jbyteArray text) : is_null_(!text), content_(text ? static_cast<size_t>(java->GetArrayLength(text)) : 0, 0) {
+    if (text) java->GetByteArrayRegion(text, 0, java->GetArrayLength(text), reinterpret_cast<jbyte *>(&content_[0]));
   }
-  Text(const Text &) = delete;
-  Text &operator=(const Text &) = delete;
-  const char *get() const { return content_; }
+  const char *get() const { return is_null_ ? nullptr : content_.c_str(); }
 
  private:
-  JNIEnv *java_;
-  jstring text_;
-  const char *content_;
+  bool is_null_;
+  std::string content_;
 };
+
+// Leaves a Java exception pending unless the status is 0.
+void check(JNIEnv *java, const imgconv_error &error) {
+  if (!error.status || java->ExceptionCheck()) return;
+  const jclass kind = java->FindClass("imgconv/Model$Error");
+  const jmethodID make = kind ? java->GetMethodID(kind, "<init>", "(I[B)V") : nullptr;
+  const jbyteArray message = make ? text_of(java, error.message) : nullptr;
+  if (!message) return;
+  java->Throw(static_cast<jthrowable>(java->NewObject(kind, make, static_cast<jint>(error.status), message)));
+}
 
 // The arrays of direct buffers: `count` of them, else the error says so.
 std::vector<imgconv_array> arrays_of(JNIEnv *java, jobjectArray buffers, size_t count, imgconv_error &error) {
@@ -65,7 +70,7 @@ std::vector<imgconv_array> arrays_of(JNIEnv *java, jobjectArray buffers, size_t 
 extern "C" {
 
 JNIEXPORT jlong JNICALL Java_imgconv_Model_open(
-    JNIEnv *java, jclass, jstring path, jobject file, jstring device, jstring cache_folder, jint frames) {
+    JNIEnv *java, jclass, jbyteArray path, jobject file, jbyteArray device, jbyteArray cache_folder, jint frames) {
   const Text path_text(java, path), device_text(java, device), cache_text(java, cache_folder);
   imgconv_options options{};
   options.device = device_text.get();
@@ -88,7 +93,7 @@ JNIEXPORT jobjectArray JNICALL Java_imgconv_Model_tensors(JNIEnv *java, jobject 
   const size_t count = of_inputs ? imgconv_input_count(model) : imgconv_output_count(model);
   const jclass kind = java->FindClass("imgconv/Model$Tensor");
   if (!kind) return nullptr;
-  const jmethodID make = java->GetMethodID(kind, "<init>", "(Ljava/lang/String;Ljava/lang/String;[JI)V");
+  const jmethodID make = java->GetMethodID(kind, "<init>", "([B[B[JI)V");
   const jobjectArray made = java->NewObjectArray(static_cast<jsize>(count), kind, nullptr);
   for (size_t i = 0; made && i < count; ++i) {
     imgconv_tensor tensor;
@@ -101,8 +106,8 @@ JNIEXPORT jobjectArray JNICALL Java_imgconv_Model_tensors(JNIEnv *java, jobject 
     const jlongArray shape = java->NewLongArray(static_cast<jsize>(tensor.rank));
     if (!shape) return nullptr;
     java->SetLongArrayRegion(shape, 0, static_cast<jsize>(tensor.rank), sizes.data());
-    const jobject each = java->NewObject(kind, make, java->NewStringUTF(tensor.name),
-                                         java->NewStringUTF(tensor.dtype_name), shape, static_cast<jint>(tensor.bytes));
+    const jobject each = java->NewObject(kind, make, text_of(java, tensor.name), text_of(java, tensor.dtype_name), shape,
+                                         static_cast<jint>(tensor.bytes));
     java->SetObjectArrayElement(made, static_cast<jsize>(i), each);
   }
   return made;

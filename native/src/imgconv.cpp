@@ -21,7 +21,11 @@ using imgconv::Error;
 imgconv_status report(imgconv_error *error, imgconv_status status, const char *message) {
   if (error) {
     error->status = status;
-    const size_t length = std::min(std::strlen(message), sizeof error->message - 1);
+    size_t length = std::strlen(message);
+    if (length >= sizeof error->message) {
+      length = sizeof error->message - 1;
+      while ((message[length] & 0xC0) == 0x80) --length;  // not within a character of UTF-8
+    }
     std::memcpy(error->message, message, length);
     error->message[length] = 0;
   }

@@ -23,10 +23,11 @@ public final class Check {
       refused(1, () -> model.await(99, Model.buffers(model.outputs)));
       refused(1, () -> model.run(new ByteBuffer[0], Model.buffers(model.outputs)));
       refused(1, () -> model.run(new ByteBuffer[] {ByteBuffer.allocate(input.length)}, Model.buffers(model.outputs)));
-      refused(2, () -> new Model("/no/such/file", null, null, 0));
+      require(refused(2, () -> new Model("/no/such/\uD83D\uDE00", null, null, 0)).contains("/no/such/\uD83D\uDE00"));
       Files.write(Path.of(given[3]), result);
       Model.Tensor tensor = model.inputs[0];
-      System.out.println(tensor.name + " " + tensor.dtype + " " + java.util.Arrays.toString(tensor.shape));
+      require(tensor.name.equals("x\uD83D\uDE00"));
+      System.out.println(tensor.name.length() + " " + tensor.dtype + " " + java.util.Arrays.toString(tensor.shape));
     }
   }
 
@@ -50,14 +51,15 @@ public final class Check {
     return made;
   }
 
-  private static void refused(int status, Runnable work) {
+  /** The error's message. */
+  private static String refused(int status, Runnable work) {
     try {
       work.run();
     } catch (Model.Error error) {
       require(error.status == status && !error.getMessage().isEmpty());
-      return;
+      return error.getMessage();
     }
-    require(false);
+    throw new AssertionError();
   }
 
   private static void require(boolean condition) {

@@ -30,7 +30,8 @@ def classes(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_java(
     device: DeviceInfo, environment: dict[str, str], built: Path, classes: Path, tmp_path: Path
 ) -> None:
-    x = Tensor.input("x", X.shape)
+    name = "x\N{GRINNING FACE}"  # four bytes in UTF-8
+    x = Tensor.input(name, X.shape)
     y = x.conv2d(const(6, 3, 3, 3), const(6), padding=1).relu()
     model = imgconv.load(build_graph({"y": y, "sum": y.max_pool(2, 2)}, [x]), device=device)
     model.save(tmp_path / "m")
@@ -39,5 +40,5 @@ def test_java(
     command += ["m", str(device.index), "x", "y"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "x float32 [1, 3, 9, 7]" in done.stdout and "WARNING in native" not in done.stdout, done.stdout
-    assert (tmp_path / "y").read_bytes() == model.run({"x": X})["y"].tobytes()
+    assert "3 float32 [1, 3, 9, 7]" in done.stdout and "WARNING in native" not in done.stdout, done.stdout
+    assert (tmp_path / "y").read_bytes() == model.run({name: X})["y"].tobytes()

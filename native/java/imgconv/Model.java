@@ -1,5 +1,7 @@
 package imgconv;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
+
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
@@ -24,8 +26,8 @@ public final class Model implements AutoCloseable {
   public static final class Error extends RuntimeException {
     public final int status;
 
-    Error(int status, String message) {
-      super(message);
+    Error(int status, byte[] message) {
+      super(new String(message, UTF_8));
       this.status = status;
     }
   }
@@ -36,9 +38,9 @@ public final class Model implements AutoCloseable {
     public final long[] shape;
     public final int bytes;
 
-    Tensor(String name, String dtype, long[] shape, int bytes) {
-      this.name = name;
-      this.dtype = dtype;
+    Tensor(byte[] name, byte[] dtype, long[] shape, int bytes) {
+      this.name = new String(name, UTF_8);
+      this.dtype = new String(dtype, UTF_8);
       this.shape = shape;
       this.bytes = bytes;
     }
@@ -53,12 +55,12 @@ public final class Model implements AutoCloseable {
 
   /** device, cacheFolder: null for the defaults; frames: the most in flight, 0 for 2. See imgconv_options. */
   public Model(String path, String device, String cacheFolder, int frames) {
-    this(open(path, null, device, cacheFolder, frames));
+    this(open(bytes(path), null, bytes(device), bytes(cacheFolder), frames));
   }
 
   /** The same for a file in a direct buffer, such as a mapped asset; it is not needed any more afterwards. */
   public Model(ByteBuffer file, String device, String cacheFolder, int frames) {
-    this(open(null, file, device, cacheFolder, frames));
+    this(open(null, file, bytes(device), bytes(cacheFolder), frames));
   }
 
   private Model(long handle) {
@@ -95,7 +97,11 @@ public final class Model implements AutoCloseable {
   @Override
   public native void close();
 
-  private static native long open(String path, ByteBuffer file, String device, String cacheFolder, int frames);
+  private static byte[] bytes(String text) {
+    return text == null ? null : text.getBytes(UTF_8);
+  }
+
+  private static native long open(byte[] path, ByteBuffer file, byte[] device, byte[] cacheFolder, int frames);
 
   private native Tensor[] tensors(boolean ofInputs);
 
