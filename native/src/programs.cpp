@@ -1,7 +1,10 @@
 #include "programs.h"
 
+#include <algorithm>
+#include <atomic>
 #include <future>
 #include <mutex>
+#include <thread>
 
 #include "error.h"
 #include "program_cache.h"
@@ -44,20 +47,30 @@ std::string binary_of(const Context &context, const Program &program) {
 Programs::Programs(const Context &context, const File &file, const Plan &plan, const std::string &cache_folder)
     : context_(context), cache_folder_(cache_folder), program_of_(plan.kernels.size()) {
   const bool own_binaries = plan.device == context.info.key();
-  const auto when = builds_one_at_a_time(context.info) ? std::launch::deferred : std::launch::async;
+  const size_t count = plan.programs.size();
   std::vector<std::string> sources;
-  std::vector<std::future<Built>> building;
   for (const ProgramParts &parts : plan.programs) {
     for (uint32_t kernel : parts.kernels) program_of_[kernel] = sources.size();
     sources.push_back(plan.source(parts));
-    Span binary;
-    if (own_binaries && parts.binary >= 0) binary = file.checked_blob(static_cast<uint32_t>(parts.binary));
-    building.push_back(std::async(when, [this, source = sources.back(), binary] { return build(source, binary); }));
   }
-  for (size_t number = 0; number < building.size(); ++number) {
-    const Built made = building[number].get();
-    programs_.push_back(made.program);
-    if (made.from_source && !cache_folder_.empty()) compiled_.emplace_back(number, sources[number]);
+  std::vector<Built> built(count);
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t number; (number = next++) < count;) {
+      const int64_t blob = own_binaries ? plan.programs[number].binary : -1;
+      built[number] = build(sources[number], blob < 0 ? Span() : file.checked_blob(static_cast<uint32_t>(blob)));
+    }
+  };
+  const size_t cores = builds_one_at_a_time(context.info) ? 1 : std::thread::hardware_concurrency();
+  std::vector<std::future<void>> others;
+  for (size_t thread = 1; thread < std::min(cores, count); ++thread) {
+    others.push_back(std::async(std::launch::async, work));
+  }
+  work();
+  for (std::future<void> &each : others) each.get();
+  for (size_t number = 0; number < count; ++number) {
+    programs_.push_back(built[number].program);
+    if (built[number].from_source && !cache_folder_.empty()) compiled_.emplace_back(number, sources[number]);
   }
 }
 

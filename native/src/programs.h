@@ -26,7 +26,7 @@ class Programs {
  private:
   struct Built {
     Program program;
-    bool from_source;
+    bool from_source = false;
   };
 
   Built build(const std::string &source, Span binary) const;
