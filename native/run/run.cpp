@@ -5,7 +5,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -42,6 +44,13 @@ void add_file(Files &files, const std::string &text) {
   files[text.substr(0, at)] = text.substr(at + 1);
 }
 
+double number_of(const std::string &name, const std::string &text) {
+  char *end = nullptr;
+  const double found = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end || !(found >= 0 && found < 1e6)) throw std::runtime_error(name + " takes a number");
+  return found;
+}
+
 Arguments read_arguments(const std::vector<std::string> &given) {
   Arguments made;
   for (size_t i = 0; i < given.size(); ++i) {
@@ -59,8 +68,8 @@ Arguments read_arguments(const std::vector<std::string> &given) {
     else if (name == "--json") made.json = true;
     else if (name == "--device") made.device = value();
     else if (name == "--cache") made.cache = value();
-    else if (name == "--seconds") made.seconds = std::atof(value().c_str());
-    else if (name == "--frames-in-flight") made.frames = std::max(1, std::atoi(value().c_str()));
+    else if (name == "--seconds") made.seconds = number_of(name, value());
+    else if (name == "--frames-in-flight") made.frames = std::max<size_t>(1, static_cast<size_t>(number_of(name, value())));
     else if (name[0] == '-' || !made.model.empty()) throw std::runtime_error("'" + name + "' is unknown\n" + USAGE);
     else made.model = name;
   }
@@ -110,10 +119,12 @@ void print_devices() {
 
 // The elements whose bits differ.
 size_t differing(const imgconv_tensor &tensor, const std::vector<char> &a, const std::vector<char> &b) {
-  constexpr size_t SIZES[] = {4, 2, 8, 1, 1, 1, 2, 2, 4, 4, 8, 8};  // in the order of imgconv_dtype
-  const size_t bytes = SIZES[tensor.dtype];
+  const size_t elements = std::accumulate(tensor.shape, tensor.shape + tensor.rank, size_t(1), std::multiplies<size_t>());
   size_t count = 0;
-  for (size_t at = 0; at < a.size(); at += bytes) count += std::memcmp(&a[at], &b[at], bytes) != 0;
+  for (size_t i = 0; i < elements; ++i) {
+    const size_t bytes = tensor.bytes / elements;
+    count += std::memcmp(&a[i * bytes], &b[i * bytes], bytes) != 0;
+  }
   return count;
 }
 
@@ -135,14 +146,14 @@ std::vector<double> measure(imgconv_model *model, const Arguments &arguments, Ar
   std::vector<double> found;
   std::deque<std::pair<uint64_t, Clock::time_point>> flying;
   const Clock::time_point begin = Clock::now();
-  while (seconds_since(begin) < seconds || !flying.empty()) {
+  while (found.empty() || seconds_since(begin) < seconds || !flying.empty()) {
     const Clock::time_point start = Clock::now();
     if (arguments.frames == 1) {
       call(imgconv_run, model, inputs.arrays.data(), outputs.arrays.data());
       found.push_back(seconds_since(start));
       continue;
     }
-    if (seconds_since(begin) < seconds && flying.size() < arguments.frames) {
+    if (flying.size() < arguments.frames && (flying.empty() || seconds_since(begin) < seconds)) {
       uint64_t frame = 0;
       call(imgconv_submit, model, inputs.arrays.data(), &frame);
       flying.emplace_back(frame, start);
