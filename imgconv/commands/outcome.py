@@ -18,7 +18,7 @@ from imgconv.pictures.host import save_picture, with_color
 from imgconv.pictures.preparation import Order
 from imgconv.reports import terminal
 from imgconv.reports.results import summarize
-from imgconv.tasks import Answer, Answers, Classes, Depth, Detections, Picture, Pose, Segmentation, draw
+from imgconv.tasks import Answer, Answers, Classes, Depth, Detections, Picture, Pose, Segmentation, Texts, draw
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,11 @@ def _answer_lines(answer: Answer) -> Iterator[str]:
         yield f"{len(answer.points)} points"
         for number, (x, y, score) in enumerate(answer.points):
             yield f"{score:6.2f}  {x:.0f},{y:.0f}  {answer.names[number] if number < len(answer.names) else number}"
+    elif isinstance(answer, Texts):
+        yield f"{len(answer.found)} lines"
+        for line in answer.found:
+            place = " .. ".join(f"{x:.0f},{y:.0f}" for x, y in line.corners[::2])
+            yield f"{line.score:6.2f}  {place:22}  {line.text}"
     elif isinstance(answer, Depth):
         yield f"depth, {numpy.nanmin(answer.values):.4g} .. {numpy.nanmax(answer.values):.4g}"
     else:

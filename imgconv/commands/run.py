@@ -28,7 +28,7 @@ from imgconv.reports.counting import Counting
 from imgconv.tasks import HEADS, TASKS, Description, coco_json, read_labels
 
 DESCRIPTION = """\
-Run a model on each picture and print what it shows: classes, boxes, masks, keypoints, depth or an image.
+Run a model on each picture and print what it shows: classes, boxes, masks, keypoints, text, depth or an image.
 
 PICTURE is a file, a folder, a pattern such as 'photos/*.jpg', a video, a camera such as /dev/video0, an address such as
 rtsp://host/stream, or - for a picture on standard input. Videos need PyAV: pip install 'imgconv[video]'.
@@ -69,6 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     meaning.add_argument("--top", type=count, metavar="N", help="classes to print (default: 5)")
     meaning.add_argument("--score", type=number, metavar="SCORE", help="the least score of a detection")
     meaning.add_argument("--overlap", type=number, metavar="PART", help="the most that two detections may overlap")
+    meaning.add_argument(
+        "--recognizer", metavar="MODEL", help="a model that reads the lines which --task text finds, such as PP-OCR's"
+    )
     after = parser.add_argument_group("results")
     after.add_argument("--output", metavar="FILE.png", help="where to write the drawing, or the output image")
     after.add_argument("--save", metavar="FILE.npz", help="where to write the arrays of all outputs")

@@ -15,6 +15,7 @@ from PIL import Image
 from imgconv.arrays import Array, Arrays, Shapes
 from imgconv.commands.flow import Done, Job
 from imgconv.commands.inputs import GivenInputs, read_preparation
+from imgconv.commands.recognizer import Recognizer
 from imgconv.commands.outcome import Outcome, drawn, is_folder, path_for, save_arrays, save_images
 from imgconv.errors import InputError
 from imgconv.model import Model, Settings, open_source
@@ -24,7 +25,7 @@ from imgconv.pictures.sources import pictures
 from imgconv.pictures.tiles import Tiling, usual_overlap
 from imgconv.pictures.video import is_video
 from imgconv.running.programs import Progress
-from imgconv.tasks import Description, Picture, Placement, Task, find_task
+from imgconv.tasks import Answers, Description, Picture, Placement, Task, Texts, find_task
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ class Runner:
     def __init__(self, line: CommandLine, model: Model, task: Task | None, preparation: Preparation) -> None:
         self.model, self.task = model, task
         self._line, self._preparation = line, preparation
+        self._recognizer = Recognizer.load(line.options) if line.options.recognizer else None
         stems = Counter(Path(path).stem for path in line.paths)
         self._several_named = {stem for stem, count in stems.items() if count > 1}
         # Whether file names need a number: there are several pictures, or a video.
@@ -179,12 +181,19 @@ class Runner:
             joined = seen.tiling.join
             outputs = {name: joined([each[name] for each in done.outputs]) for name in outputs}
         placement = seen.placement or Placement((0, 0), (0, 0), (1, 1), (0, 0, 1, 1))
-        answers = self.task.decode(outputs, placement) if self.task else {}
+        answers = self._read(seen.picture, self.task.decode(outputs, placement) if self.task else {})
         made = Outcome(
             seen.item.name, seen.picture.size if seen.picture else (0, 0), self.task.name if self.task else "",
             outputs, answers,
         )
         return replace(made, files=self._save(seen, made))
+
+    def _read(self, picture: Image.Image | None, answers: Answers) -> Answers:
+        """The answers, with the text of each line that was found."""
+        reads = self._recognizer
+        if reads is None or picture is None:
+            return answers
+        return {name: reads.read(picture, each) if isinstance(each, Texts) else each for name, each in answers.items()}
 
     def _save(self, seen: Seen, made: Outcome) -> dict[str, str]:
         """Writes the files of --output and --save; their names by output name, "" for the file of --save."""

@@ -1,4 +1,4 @@
-"""What a model's outputs show: classes, boxes, masks, keypoints, depth or an image. A line in here knows no device.
+"""What a model's outputs show: classes, boxes, masks, keypoints, text, depth, an image. No line in here knows a device.
 
     task = find_task(outputs, (416, 416), Description(head="yolox"))       # outputs: {"y": ("float32", (1, 3549, 85))}
     how = Preparation(**task.description.preparation)
@@ -12,7 +12,8 @@ description.py      what cannot be guessed: the JSON beside a model, labels
 classification.py   scores of classes
 detection.py        what all detectors share, and the YOLO family
 anchors.py          SSD and RetinaFace
-dense.py            YuNet, NanoDet-Plus, CenterNet
+dense.py            YuNet, NanoDet, CenterNet, FCOS
+text.py             DBNet, CTC
 maps.py             masks, depth, heatmaps, images
 coco.py             COCO's names and JSON
 drawing.py          answers on their picture
@@ -26,11 +27,12 @@ from imgconv.tasks.description import (
 from imgconv.tasks.drawing import draw
 from imgconv.tasks.heads import HEADS, Task, find_task
 from imgconv.tasks.values import (
-    Answer, Answers, Classes, Depth, Detection, Detections, Label, Picture, Placement, Pose, Segmentation,
+    Answer, Answers, Classes, Depth, Detection, Detections, Label, Picture, Placement, Pose, Segmentation, Text,
+    Texts,
 )
 
 __all__ = [
     "HEADS", "TASKS", "Answer", "Answers", "Classes", "Depth", "Description", "Detection", "Detections", "Label",
-    "Picture", "Placement", "Pose", "Segmentation", "Task", "coco_json", "description_beside", "draw", "find_task",
-    "read_description", "read_labels", "suppress",
+    "Picture", "Placement", "Pose", "Segmentation", "Task", "Text", "Texts", "coco_json", "description_beside",
+    "draw", "find_task", "read_description", "read_labels", "suppress",
 ]

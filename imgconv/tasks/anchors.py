@@ -63,6 +63,24 @@ def ssd(outputs: Arrays, description: Description, placement: Placement) -> Answ
     return {name: found}
 
 
+def tensorflow(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """Boxes of TensorFlow's object detection API, which the model itself has suppressed.
+
+    detection_boxes (1, n, 4): top, left, bottom and right as parts of the input; detection_scores (1, n);
+    detection_classes (1, n), from 1; num_detections (1): how many rows count.
+    """
+    count = int(outputs["num_detections"].reshape(-1)[0])
+    boxes, scores, kinds = (
+        outputs[f"detection_{name}"][0][:count] for name in ("boxes", "scores", "classes")
+    )
+    pixels = boxes[:, [1, 0, 3, 2]] * numpy.array([*placement.model, *placement.model])
+    numbers = kinds.astype(int)
+    columns = numpy.zeros((count, max(len(description.labels), numbers.max(initial=1))))
+    columns[numpy.arange(count), numbers - 1] = scores
+    found, _ = detections(pixels, columns, description, placement, first=1)
+    return {"detection_boxes": found}
+
+
 def decoded(rows: Array, centres: Array, sizes: Array, variances: Sequence[float]) -> Array:
     """Corners (n, 4) in pixels of boxes relative to their anchors, by SSD's formula.
 

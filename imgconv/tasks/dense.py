@@ -1,4 +1,4 @@
-"""Boxes from the outputs of anchor-free detectors other than YOLO: YuNet, NanoDet-Plus and CenterNet."""
+"""Boxes from the outputs of anchor-free detectors other than YOLO: YuNet, NanoDet, CenterNet and FCOS."""
 
 from __future__ import annotations
 
@@ -44,13 +44,57 @@ def nanodet(outputs: Arrays, description: Description, placement: Placement) -> 
     """
     name, rows = only(outputs)
     places, strides = cells(placement.model, NANODET_STRIDES)
-    logits = rows[:, -4 * NANODET_BINS :].reshape(-1, 4, NANODET_BINS).astype(numpy.float64)
-    weights = numpy.exp(logits - logits.max(axis=2, keepdims=True))
-    distances = (weights / weights.sum(axis=2, keepdims=True)) @ numpy.arange(NANODET_BINS) * strides
-    corner = places * strides
-    corners = numpy.concatenate([corner - distances[:, :2], corner + distances[:, 2:]], axis=1)
-    found, _ = detections(corners, rows[:, : -4 * NANODET_BINS], description, placement)
+    distances = _mean_distances(rows[:, -4 * NANODET_BINS :]) * strides
+    found, _ = detections(_around(places * strides, distances), rows[:, : -4 * NANODET_BINS], description, placement)
     return {name: found}
+
+
+def nanodet_m(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """Boxes of the first NanoDet: cls_pred_stride_8 (1, cells, classes), dis_pred_stride_8 (1, cells, 32), 16 and 32.
+
+    As NanoDet-Plus's, but in outputs of their own, and distances are from the cell's middle.
+    """
+    scores, logits = (
+        numpy.concatenate([outputs[f"{kind}_pred_stride_{stride}"][0] for stride in STRIDES]) for kind in ("cls", "dis")
+    )
+    places, strides = cells(placement.model)
+    corners = _around((places + 0.5) * strides, _mean_distances(logits) * strides)
+    found, _ = detections(corners, scores, description, placement)
+    return {f"cls_pred_stride_{STRIDES[0]}": found}
+
+
+def _mean_distances(logits: Array) -> Array:
+    """Left, top, right and bottom (n, 4) in strides, from the logits (n, 32) of 8 distances for each."""
+    bins = logits.reshape(-1, 4, NANODET_BINS).astype(numpy.float64)
+    weights = numpy.exp(bins - bins.max(axis=2, keepdims=True))
+    return numpy.asarray((weights / weights.sum(axis=2, keepdims=True)) @ numpy.arange(NANODET_BINS))
+
+
+def _around(points: Array, distances: Array) -> Array:
+    """Corners (n, 4) of boxes by a point in them (n, 2), and their distances from it to all sides (n, 4)."""
+    return numpy.concatenate([points - distances[:, :2], points + distances[:, 2:]], axis=1)
+
+
+def fcos(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """Boxes of FCOS (Tian et al., arXiv:1904.01355), as its project exports them, for the levels 3 to 7.
+
+    P3logits (1, classes, h, w), P3bbox_reg (1, 4, h, w), the distances of the sides from the cell's middle in pixels of
+    the input, and P3centerness (1, 1, h, w). The score is the root of the class's probability times the centerness.
+    """
+    corners, scores = [], []
+    for level in range(3, 8):
+        logits, sides, middle = (outputs[f"P{level}{kind}"][0] for kind in ("logits", "bbox_reg", "centerness"))
+        rows, columns = numpy.mgrid[: logits.shape[1], : logits.shape[2]]
+        stride = 2**level
+        points = numpy.stack([columns.ravel(), rows.ravel()], axis=1) * stride + stride // 2
+        corners.append(_around(points, sides.reshape(4, -1).T))
+        scores.append(numpy.sqrt(_sigmoid(logits) * _sigmoid(middle)).reshape(len(logits), -1).T)
+    found, _ = detections(numpy.concatenate(corners), numpy.concatenate(scores), description, placement)
+    return {"P3logits": found}
+
+
+def _sigmoid(logits: Array) -> Array:
+    return numpy.asarray(1 / (1 + numpy.exp(-logits.astype(numpy.float64).clip(-60, 60))))
 
 
 def centernet(outputs: Arrays, description: Description, placement: Placement) -> Answers:
@@ -61,7 +105,7 @@ def centernet(outputs: Arrays, description: Description, placement: Placement) -
     """
     maps, sizes, offsets = (outputs[name][0] for name in ("hm", "wh", "reg"))
     if maps.min() < 0 or maps.max() > 1:
-        maps = 1 / (1 + numpy.exp(-maps.astype(numpy.float64).clip(-60, 60)))
+        maps = _sigmoid(maps)
     if maps.shape[1:] != sizes.shape[1:]:
         raise InputError(f"hm is {list(maps.shape)} and wh {list(sizes.shape)}: they must have one height and width")
     _, height, width = maps.shape

@@ -22,7 +22,7 @@ from imgconv.files.disk import check_regular
 from imgconv.pictures.preparation import Preparation
 
 SUFFIX = ".task.json"
-TASKS = ("classify", "detect", "segment", "pose", "depth", "image")
+TASKS = ("classify", "detect", "segment", "pose", "depth", "image", "text")
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,8 @@ def description_beside(model: str | os.PathLike[str]) -> str:
 def read_labels(path: str | Path) -> tuple[str, ...]:
     """One name a line; if every line starts with its own number, as in "0,tench", the number is dropped.
 
+    A line of a space is that space, as dictionaries of characters have it.
+
     Raises InputError naming the file.
     """
     try:
@@ -115,12 +117,12 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read labels {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
-    while lines and not lines[-1].strip():
+    while lines and not lines[-1]:
         lines.pop()
-    if not lines:
+    if not any(map(str.strip, lines)):
         raise InputError(f"labels {str(path)!r} are empty: one name a line is needed")
     numbered = [re.fullmatch(rf"\s*{number}[\s,:;.]+(.*\S)\s*", line) for number, line in enumerate(lines)]
-    return tuple(match[1] if match and all(numbered) else line.strip() for match, line in zip(numbered, lines))
+    return tuple(match[1] if match and all(numbered) else line.strip() or line for match, line in zip(numbered, lines))
 
 
 def _as_setting(value: Any) -> Any:

@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 from imgconv.arrays import Array
 from imgconv.pictures.host import to_picture
 from imgconv.pictures.preparation import Order
-from imgconv.tasks.values import Answer, Classes, Depth, Detections, Picture, Pose, Segmentation
+from imgconv.tasks.values import Answer, Classes, Depth, Detections, Picture, Pose, Segmentation, Texts
 
 Color = tuple[int, int, int]
 
@@ -42,6 +42,13 @@ def draw(picture: Image.Image, answer: Answer, order: Order = "rgb") -> Image.Im
             _text(pen, (size / 2, size / 2 + row * size * 1.3), text, (255, 255, 255), font)
     elif isinstance(answer, Pose):
         _points(pen, [(x, y) for x, y, _ in answer.points], size)
+    elif isinstance(answer, Texts):
+        for line in answer.found:
+            if line.corners:
+                pen.polygon(line.corners, outline=color_of(0), width=max(2, size // 8))
+            if line.text:
+                left, top = line.corners[0] if line.corners else (0.0, 0.0)
+                _text(pen, (left, max(0.0, top - size * 1.3)), line.text, (255, 255, 255), font)
     else:
         return _detections(drawn, answer, size, font)
     return drawn

@@ -9,7 +9,7 @@ from typing import Any
 from imgconv.arrays import Arrays, Declared
 from imgconv.errors import InputError
 from imgconv.pictures.preparation import Size
-from imgconv.tasks import anchors, classification, dense, detection, maps
+from imgconv.tasks import anchors, classification, dense, detection, maps, text
 from imgconv.tasks.coco import NAMES
 from imgconv.tasks.description import Description
 from imgconv.tasks.dense import NANODET_STRIDES
@@ -18,6 +18,11 @@ from imgconv.tasks.values import Answers, Placement
 
 Shapes = list[tuple[int, ...]]  # of the outputs
 YOLO = {"score": 0.5, "overlap": 0.45}
+NANODET = {
+    "score": 0.4, "overlap": 0.6, "preparation": {
+        "filter": "bilinear", "order": "bgr", "mean": (103.53, 116.28, 123.675), "std": (57.375, 57.12, 58.395),
+    },
+}
 YOLO_PICTURE = {"resize": "letterbox", "filter": "bilinear", "order": "rgb", "scale": 1 / 255}
 
 
@@ -150,11 +155,26 @@ HEADS: Mapping[str, Head] = {
     ),
     "nanodet": Head(
         "detect", "(1, cells, classes + 32), NanoDet-Plus", dense.nanodet, _is_nanodet,
+        NANODET,
+    ),
+    "nanodet-m": Head(
+        "detect", "cls_pred_stride_8 (1, cells, classes) and dis_pred_stride_8 (1, cells, 32), and of strides 16, 32",
+        dense.nanodet_m, lambda outputs, size: {"cls_pred_stride_8", "dis_pred_stride_32"} <= set(outputs), NANODET,
+    ),
+    "fcos": Head(
+        "detect", "P3logits (1, classes, h, w), P3bbox_reg (1, 4, h, w), P3centerness (1, 1, h, w), to P7", dense.fcos,
+        lambda outputs, size: {"P3logits", "P7centerness"} <= set(outputs),
         {
-            "score": 0.4, "overlap": 0.6, "preparation": {
-                "filter": "bilinear", "order": "bgr", "mean": (103.53, 116.28, 123.675), "std": (57.375, 57.12, 58.395),
+            "score": 0.5, "overlap": 0.6, "preparation": {
+                "resize": "letterbox", "filter": "bilinear", "order": "bgr", "mean": (102.9801, 115.9465, 122.7717),
+                "pad": 0,
             },
         },
+    ),
+    "tensorflow": Head(
+        "detect", "detection_boxes (1, n, 4), detection_scores and detection_classes (1, n), num_detections (1)",
+        anchors.tensorflow, lambda outputs, size: {"detection_boxes", "num_detections"} <= set(outputs),
+        {"score": 0.5, "overlap": 1.0},
     ),
     "centernet": Head(
         "detect", "hm (1, classes, h, w), wh and reg (1, 2, h, w)", dense.centernet,
@@ -179,6 +199,24 @@ HEADS: Mapping[str, Head] = {
     "mask": Head("segment", "(1, 1, height, width)", maps.segment_mask),
     "map": Head("depth", "(1, height, width) or (1, 1, height, width)", maps.depth),
     "scores": Head("classify", "one for each class", classification.scores, _any_is(classification.is_scores)),
+    "dbnet": Head(
+        "text", "(1, 1, height, width), the probability of text", text.dbnet, None,
+        {
+            "score": 0.6, "preparation": {
+                "resize": "letterbox", "filter": "bilinear", "order": "bgr", "scale": 1 / 255, "pad": 0,
+                "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225),
+            },
+        },
+    ),
+    "ctc": Head(
+        "text", "(1, steps, classes), the blank first", text.ctc, None,
+        {
+            "preparation": {
+                "resize": "letterbox", "filter": "bilinear", "order": "bgr", "scale": 1 / 255, "mean": (0.5,),
+                "std": (0.5,), "pad": 127,
+            },
+        },
+    ),
     "image": Head("image", "(1, 1 or 3, height, width)", maps.image, _any_is(maps.is_image)),
 }
 
@@ -235,6 +273,8 @@ def _plain_head(outputs: Declared, size: Size, task: str) -> str:
         return ""
     if len(heads) == 1:
         return next(iter(heads))
+    if task == "text":
+        return "ctc" if len(next(iter(_shapes(outputs)))) == 3 else "dbnet"
     if task == "segment":
         (dtype, shape), *others = outputs.values()
         if not others and len(shape or ()) == 4:
@@ -247,7 +287,7 @@ def _plain_head(outputs: Declared, size: Size, task: str) -> str:
 # By head: the axis of the first output that has the classes, and what else is on it.
 _BESIDE_CLASSES = {
     "yolox": (-1, 5), "yolov5": (-1, 5), "yolov8": (1, 4), "yolov8-seg": (1, 4), "nanodet": (-1, 32),
-    "centernet": (1, 0),
+    "nanodet-m": (-1, 0), "centernet": (1, 0), "fcos": (1, 0),
 }
 
 

@@ -98,6 +98,34 @@ class Pose:
 
 
 @dataclass(frozen=True)
+class Text:
+    """A line of text. text: "" if it was only found; corners: from its top left, clockwise, in pixels of the picture.
+
+    corners is empty if the line fills the picture.
+    """
+
+    text: str
+    score: float
+    corners: tuple[tuple[float, float], ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """{"text": "EXIT", "score": 0.98, "corners": [[12.0, 30.5], ...]}."""
+        corners = {"corners": [list(corner) for corner in self.corners]} if self.corners else {}
+        return {"text": self.text, "score": self.score, **corners}
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The lines of text in a picture, from top to bottom."""
+
+    found: tuple[Text, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """{"texts": [...]}; see Text."""
+        return {"texts": [each.as_json() for each in self.found]}
+
+
+@dataclass(frozen=True)
 class Depth:
     """A number for each pixel, in the model's own unit. values: float32 (height, width) of the picture."""
 
@@ -120,7 +148,7 @@ class Picture:
         return {"image": list(self.channels_first.shape[:0:-1])}
 
 
-Answer = Union[Classes, Detections, Segmentation, Pose, Depth, Picture]
+Answer = Union[Classes, Detections, Segmentation, Pose, Texts, Depth, Picture]
 Answers = Mapping[str, Answer]
 """By the name of the output, or of the first of those that one answer is made of."""
 

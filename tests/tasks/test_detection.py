@@ -275,6 +275,69 @@ def test_nanodet() -> None:
     check(task.decode({"output": raw[None]}, SAME)["output"], expected(rows, 0.7, 0.6))
 
 
+def test_the_first_nanodet() -> None:
+    """By GFLHead of NanoDet 0.3: as NanoDet-Plus, but from the middle of the cell, and in six outputs."""
+    scores, logits = draw(61, CELLS, 4), draw(62, CELLS, 32) * 6
+    rows = []
+    for (x, y, stride), score, row in zip(grid(), scores, logits.astype(float), strict=True):
+        weights = [[math.exp(n) for n in part] for part in row.reshape(4, 8)]
+        sides = [sum(k * n for k, n in enumerate(part)) / sum(part) * stride for part in weights]
+        middle = (x + 0.5) * stride, (y + 0.5) * stride
+        corners = [middle[0] - sides[0], middle[1] - sides[1], middle[0] + sides[2], middle[1] + sides[3]]
+        rows.append((corners, score))
+    arrays, start = {}, 0
+    for stride in (8, 16, 32):
+        stop = start + SIZE[0] // stride * (SIZE[1] // stride)
+        arrays[f"cls_pred_stride_{stride}"] = scores[None, start:stop]
+        arrays[f"dis_pred_stride_{stride}"] = logits[None, start:stop]
+        start = stop
+    task = find_task({n: ("float32", a.shape) for n, a in arrays.items()}, SIZE, Description(score=0.7))
+    assert task and task.head == "nanodet-m"
+    check(task.decode(arrays, SAME)["cls_pred_stride_8"], expected(rows, 0.7, 0.6))
+
+
+def test_fcos() -> None:
+    """By FCOSPostProcessor: locations in the middle of the cells, the root of two sigmoids."""
+    arrays, rows = {}, []
+    for level in range(3, 8):
+        stride = 2**level
+        high, wide = -(-SIZE[1] // stride), -(-SIZE[0] // stride)
+        logits, sides, middle = (draw(70 + 10 * n + level, 1, n, high, wide) * 4 - 2 for n in (3, 4, 1))
+        sides = abs(sides) * stride
+        for name, array in (("logits", logits), ("bbox_reg", sides), ("centerness", middle)):
+            arrays[f"P{level}{name}"] = array
+        for y in range(high):
+            for x in range(wide):
+                place = stride * x + stride // 2, stride * y + stride // 2
+                left, top, right, bottom = map(float, sides[0, :, y, x])
+                scores = [
+                    math.sqrt(1 / (1 + math.exp(-logits[0, k, y, x])) / (1 + math.exp(-middle[0, 0, y, x])))
+                    for k in range(3)
+                ]
+                rows.append(([place[0] - left, place[1] - top, place[0] + right, place[1] + bottom], scores))
+    task = find_task({n: ("float32", a.shape) for n, a in arrays.items()}, SIZE, Description())
+    assert task and task.head == "fcos" and task.description.preparation["order"] == "bgr"
+    check(task.decode(arrays, SAME)["P3logits"], expected(rows, 0.5, 0.6))
+
+
+def test_tensorflow() -> None:
+    """Corners are top, left, bottom, right as parts; classes count from 1; rows behind num_detections are none."""
+    arrays = {
+        "detection_boxes": numpy.array([[[0.25, 0.5, 0.5, 0.75], [0, 0, 1, 0.5], [0, 0, 1, 1]]], numpy.float32),
+        "detection_classes": numpy.array([[3, 1, 2]], numpy.float32),
+        "detection_scores": numpy.array([[0.9, 0.6, 0.8]], numpy.float32),
+        "num_detections": numpy.array([2], numpy.float32),
+    }
+    said = Description(labels=("a", "b", "c"))
+    task = find_task({n: ("float32", a.shape) for n, a in arrays.items()}, SIZE, said)
+    assert task and task.head == "tensorflow"
+    answer = task.decode(arrays, SAME)["detection_boxes"]
+    check(answer, [(3, 0.9, [48, 16, 72, 32]), (1, 0.6, [0, 0, 48, 64])])
+    assert [each.label.name for each in answer.found] == ["c", "a"]
+    none = {**arrays, "num_detections": numpy.zeros(1, numpy.float32)}
+    assert task.decode(none, SAME)["detection_boxes"] == Detections(())
+
+
 def test_centernet() -> None:
     """Two peaks, of which one has a larger neighbour of another class, which does not count; no suppression."""
     maps, sizes, offsets = (numpy.zeros((1, n, 16, 24), numpy.float32) for n in (3, 2, 2))
