@@ -7,6 +7,7 @@ import pytest
 from operators import Case, Constant, floats, half, ints, model_of, scalar, whole
 from operators.features import REFUSED as FEATURES_REFUSED
 from operators.features import WRONG as FEATURES_WRONG
+from operators.fourier import WRONG as FOURIER_WRONG
 from operators.microsoft import REFUSED as MICROSOFT_REFUSED
 from support import run_model
 
@@ -126,7 +127,7 @@ def test_refused(case: Case, fragment: str) -> None:
 
 
 @pytest.mark.parametrize(("case", "fragment"), [pytest.param(*row, id=f"{row[0]}-{n}")
-    for n, row in enumerate(WRONG + FEATURES_WRONG)])
+    for n, row in enumerate(WRONG + FEATURES_WRONG + FOURIER_WRONG)])
 def test_wrong(case: Case, fragment: str) -> None:
     model, feeds = model_of(case)
     with pytest.raises(ModelError, match=fragment) as caught:
