@@ -8,6 +8,7 @@ from imgconv.arrays import Array
 
 PAIRS = 400_000  # of boxes that are compared at once, for the size of a tile
 SMALLEST, LARGEST = 32, 512  # boxes of a group in a tile
+MANY = 1024  # boxes of one group that are split first
 
 
 def suppress(
@@ -27,9 +28,35 @@ def suppress(
     if not len(values) or (most is not None and most <= 0):
         return numpy.zeros(0, numpy.int64)
     order = _ordered(values, group)
-    starts = numpy.flatnonzero(numpy.diff(group[order], prepend=group[order[0]] - 1))
-    limit = corners.dtype.type(most_overlap)
-    return order[_Suppression(corners[order], starts, limit, len(values) if most is None else most).kept()]
+    limit, wanted = corners.dtype.type(most_overlap), len(values) if most is None else most
+    if group[order[0]] == group[order[-1]] and wanted > MANY and len(values) > MANY:
+        return _of_one_group(corners, order, limit, wanted)
+    return order[_Suppression(corners[order], _starts(group[order]), limit, wanted).kept()]
+
+
+def _of_one_group(corners: Array, order: Array, limit: numpy.floating, most: int) -> Array:
+    """`suppress` for boxes of one group, in this order: those that lie apart are compared in groups of their own.
+
+    Detectors shift the boxes of each class by more than a picture, so that classes do not touch each other.
+    """
+    part = _apart(corners[order])
+    by_part = numpy.argsort(part, kind="stable")
+    kept = _Suppression(corners[order[by_part]], _starts(part[by_part]), limit, most).kept()
+    return order[numpy.sort(by_part[kept])[:most]]
+
+
+def _apart(corners: Array) -> Array:
+    """The number of each box's part: no box of a part reaches a box of another from left to right."""
+    along = numpy.argsort(corners[:, 0], kind="stable")
+    reach = numpy.maximum.accumulate(corners[along, 2])  # of the boxes to the left; NaN splits nothing
+    number = numpy.zeros(len(corners), numpy.int64)
+    number[along[1:]] = numpy.cumsum(corners[along[1:], 0] >= reach[:-1])
+    return number
+
+
+def _starts(group: Array) -> Array:
+    """The first element of each run of equal numbers."""
+    return numpy.flatnonzero(numpy.diff(group, prepend=group[0] - 1))
 
 
 def _ordered(values: Array, group: Array) -> Array:
@@ -54,8 +81,10 @@ class _Suppression:
     """
 
     def __init__(self, corners: Array, starts: Array, limit: numpy.floating, most: int) -> None:
-        self.corners, self.starts, self.limit = corners, starts, limit
+        self.starts, self.limit = starts, limit
         self.area = (corners[:, 2] - corners[:, 0]) * (corners[:, 3] - corners[:, 1])
+        # Every comparison with NaN is false: a box without an area covers none.
+        self.corners = numpy.where((self.area > 0)[:, None], corners, numpy.nan)
         self.sizes = numpy.diff(starts, append=len(corners))
         self.most = min(most, int(self.sizes.max()))
         self.chosen = numpy.zeros((len(starts), min(self.most, SMALLEST)), numpy.int64)
@@ -80,14 +109,15 @@ class _Suppression:
         if before:
             is_chosen = numpy.arange(before) < counts[:, None]
             alive &= ~(self.covered(tile, self.chosen[active, :before]) & is_chosen[:, None, :]).any(2)
-        pairs, rows, kept = self.covered(tile, tile), numpy.arange(len(active)), numpy.zeros(alive.shape, bool)
-        while (has := alive.any(1)).any():
-            first = alive.argmax(1)
-            kept[rows, first] |= has
-            alive &= ~pairs[rows, first]
-            alive[rows, first] = False
-            counts = counts + has
-            alive[counts >= self.most] = False
+        pairs = self.covered(tile, tile)
+        better = pairs & numpy.tri(length, k=-1, dtype=bool)
+        kept = numpy.zeros(alive.shape, bool)
+        while alive.any():
+            # No better one can cover these; what they cover goes.
+            new = alive & ~(better & alive[:, None]).any(2)
+            kept |= new
+            alive &= ~(new | (pairs & new[:, None]).any(2))
+        kept &= numpy.cumsum(kept, 1) <= (self.most - counts)[:, None]
         self.keep(active, tile, kept)
 
     def keep(self, active: Array, tile: Array, kept: Array) -> None:
@@ -103,11 +133,12 @@ class _Suppression:
     def covered(self, these: Array, others: Array) -> Array:
         """Whether two boxes overlap by more than the limit, for all pairs in each group; one without area does not."""
         own, other = self.corners[these][:, :, None], self.corners[others][:, None]
-        width = numpy.minimum(own[..., 2], other[..., 2]) - numpy.maximum(own[..., 0], other[..., 0])
-        height = numpy.minimum(own[..., 3], other[..., 3]) - numpy.maximum(own[..., 1], other[..., 1])
-        both = numpy.maximum(width, 0) * numpy.maximum(height, 0)
-        areas = self.area[these][:, :, None], self.area[others][:, None]
-        union = areas[0] + areas[1] - both
-        has_area = (both > 0) & (areas[0] > 0) & (areas[1] > 0) & (union > 0)
-        found: Array = has_area & (both / numpy.where(has_area, union, 1) > self.limit)
+        width, height = (
+            numpy.minimum(own[..., axis + 2], other[..., axis + 2]) - numpy.maximum(own[..., axis], other[..., axis])
+            for axis in (0, 1)
+        )
+        both = numpy.multiply(numpy.maximum(width, 0, out=width), height, out=height)
+        union = numpy.add(self.area[these][:, :, None], self.area[others][:, None], out=width)
+        union -= both
+        found: Array = numpy.divide(both, union, out=both) > self.limit
         return found

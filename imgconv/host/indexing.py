@@ -61,6 +61,11 @@ def gather_nd(call: Call, x: Array, indices: Array) -> Any:
 def scatter_elements(call: Call, x: Array, index: Array, updates: Array) -> Any:
     """x with the updates at the index along one axis and at the index's own position along the others."""
     axis = call.attribute("axis", 0) % x.ndim
+    row = index[tuple(slice(None) if a == axis else slice(1) for a in range(index.ndim))]
+    if all(n == m or a == axis for a, (n, m) in enumerate(zip(index.shape, x.shape))) and (index == row).all():
+        # Whole slices are written: the index was expanded from a list.
+        slices = (*[slice(None)] * axis, from_front(call, row.reshape(-1), x.shape[axis]))
+        return _scattered(call, x, slices, updates)
     return _scattered(call, x, _at(axis, from_front(call, index, x.shape[axis])), updates)
 
 
@@ -71,7 +76,7 @@ def scatter_nd(call: Call, x: Array, indices: Array, updates: Array) -> Any:
     return _scattered(call, x, parts, updates)
 
 
-def _scattered(call: Call, x: Array, where: tuple[Array, ...], updates: Array) -> Array:
+def _scattered(call: Call, x: Array, where: tuple[Any, ...], updates: Array) -> Array:
     """A copy of x with updates at these positions; if several name one position, the last, or what combines them."""
     made: Array = x.copy()
     reduction = call.attribute("reduction", "none")

@@ -94,38 +94,46 @@ def roi_align(call: Call, x: Array, rois: Array, batch: Array) -> Any:
     default = "half_pixel" if call.version >= 16 else "output_half_pixel"
     half = call.attribute("coordinate_transformation_mode", default) == "half_pixel"
     corners = rois * rois.dtype.type(call.attribute("spatial_scale", 1.0)) - rois.dtype.type(0.5 if half else 0)
-    ratio = call.attribute("sampling_ratio", 0)
     bins = call.attribute("output_height", 1), call.attribute("output_width", 1)
     call.allow((len(rois), x.shape[1], *bins), x.dtype)
-    made = numpy.empty((len(rois), x.shape[1], *bins), x.dtype)
-    for number, (left, top, right, bottom) in enumerate(corners):
-        rows, first_row = _weights(top, bottom, bins[0], x.shape[2], half, ratio)
-        columns, first = _weights(left, right, bins[1], x.shape[3], half, ratio)
-        image = x[batch[number], :, first_row : first_row + rows.shape[1], first : first + columns.shape[1]]
-        made[number] = numpy.matmul(numpy.matmul(rows, image), columns.T)
-    return made
+    if not len(rois):
+        return numpy.zeros((0, x.shape[1], *bins), x.dtype)
+    left, top, right, bottom = corners.T
+    rows, first_row = _weights(call, top, bottom, bins[0], x.shape[2], half)
+    columns, first = _weights(call, left, right, bins[1], x.shape[3], half)
+    pictures = numpy.ascontiguousarray(numpy.moveaxis(x, 1, -1))  # products are large with the channels last
+    made = numpy.empty((len(rois), *bins, x.shape[1]), x.dtype)
+    for number, (picture, y, x_) in enumerate(zip(batch, first_row, first)):
+        image = pictures[picture, y : y + rows.shape[2], x_ : x_ + columns.shape[2]]
+        by_row = (rows[number, :, : len(image)] @ image.reshape(len(image), -1)).reshape(bins[0], *image.shape[1:])
+        made[number] = columns[number, :, : image.shape[1]] @ by_row
+    return numpy.ascontiguousarray(numpy.moveaxis(made, -1, 1))
 
 
-def _weights(low: Any, high: Any, bins: int, size: int, half: bool, ratio: int) -> tuple[Array, int]:
-    """The weight of each element of an axis in each bin, from the first element on that any bin reads, and its number.
+def _weights(call: Call, low: Array, high: Array, bins: int, size: int, half: bool) -> tuple[Array, Array]:
+    """The weight of each element of an axis in each bin of each region: (regions, bins, elements).
 
-    A sample more than one element outside of the axis counts as zero.
+    The elements are those from the first one on that any bin of the region reads; the second result is its number. A
+    sample more than one element outside of the axis counts as zero.
     """
-    one = numpy.float32(1)
-    length = high - low if half else numpy.maximum(high - low, one)
-    count = ratio or int(numpy.ceil(length / bins))
-    if count <= 0:
-        return numpy.zeros((bins, 1), numpy.float32), 0
+    length = (high - low if half else numpy.maximum(high - low, numpy.float32(1)))[:, None, None]
+    ratio = call.attribute("sampling_ratio", 0)
+    count = numpy.full(length.shape, ratio) if ratio else numpy.ceil(length / bins).astype(numpy.int64)
+    most = max(int(count.max()), 1)
+    call.allow((len(low), bins, most))
+    part_of_bin = numpy.arange(most)
     step = length / numpy.float32(bins)
-    position = low + numpy.arange(bins, dtype=numpy.float32)[:, None] * step
-    position = position + (numpy.arange(count, dtype=numpy.float32) + numpy.float32(0.5)) * step / numpy.float32(count)
-    inside = (position >= -1) & (position <= size)
-    held = numpy.clip(position, 0, size - 1)
-    floor = numpy.minimum(held.astype(numpy.int64), max(size - 2, 0))
-    first, last = int(floor.min()), min(int(floor.max()) + 1, size - 1)
-    weights = numpy.zeros((bins, last - first + 2), numpy.float32)
-    part = (held - floor).astype(numpy.float32)
-    row = numpy.broadcast_to(numpy.arange(bins)[:, None], floor.shape)
-    numpy.add.at(weights, (row, floor - first), numpy.where(inside, one - part, 0) / numpy.float32(count))
-    numpy.add.at(weights, (row, floor - first + 1), numpy.where(inside, part, 0) / numpy.float32(count))
-    return weights[:, : last - first + 1], first
+    position = low[:, None, None] + numpy.arange(bins, dtype=numpy.float32)[:, None] * step
+    position = position + (part_of_bin.astype(numpy.float32) + numpy.float32(0.5)) * step / count.astype(numpy.float32)
+    inside = (position >= -1) & (position <= size) & (part_of_bin < count)
+    held = numpy.clip(numpy.where(inside, position, low[:, None, None]), 0, size - 1)
+    floor = numpy.clip(held.astype(numpy.int64), 0, max(size - 2, 0))
+    first = floor.min((1, 2))
+    at = floor - first[:, None, None]
+    weights = numpy.zeros((len(low), bins, int(at.max()) + 2), numpy.float32)
+    share = inside / numpy.maximum(count, 1).astype(numpy.float32)
+    part = (held - floor).astype(numpy.float32) * share
+    region, row = numpy.ogrid[: len(low), :bins]
+    numpy.add.at(weights, (region[:, :, None], row[:, :, None], at), (share - part).astype(numpy.float32))
+    numpy.add.at(weights, (region[:, :, None], row[:, :, None], at + 1), part.astype(numpy.float32))
+    return weights, first

@@ -107,3 +107,21 @@ def test_an_index_that_is_not_there_is_named() -> None:
         run_host("Gather", {"x": numpy.arange(3), "i": numpy.array([3])})
     with pytest.raises(ModelError, match="node 'n': Reshape: cannot reshape"):
         run_host("Reshape", {"x": numpy.arange(3), "s": numpy.array([2, 2])})
+
+
+def test_non_max_suppression_of_boxes_shifted_by_class() -> None:
+    """One class of more boxes than are compared at once: classes lie apart, one has boxes without area and with NaN."""
+    random = numpy.random.default_rng(3)
+    number, centre = numpy.arange(3000) % 20, random.uniform(0, 300, (3000, 2))
+    size = random.uniform(0, 80, (3000, 2)) * (random.uniform(0, 1, (3000, 1)) > 0.1)
+    boxes = numpy.concatenate([centre - size, centre + size], 1) + 500.0 * number[:, None]
+    boxes = boxes.astype(numpy.float32)[None]
+    scores = (random.integers(0, 400, (1, 1, 3000)) / 400).astype(numpy.float32)
+    for most, overlap in ((3000, 0.5), (1500, 0.0), (2000, 0.9)):
+        inputs = {
+            "boxes": boxes, "scores": scores, "most": numpy.array([most]), "overlap": numpy.float32([overlap]),
+        }
+        check("NonMaxSuppression", inputs)
+    boxes[0, 7, 2] = numpy.nan
+    inputs |= {"boxes": boxes, "most": numpy.array([3000]), "overlap": numpy.float32([0.5])}
+    check("NonMaxSuppression", inputs)
