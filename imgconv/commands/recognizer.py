@@ -43,8 +43,7 @@ class Recognizer:
         if not description.labels:
             raise InputError(f'{path!r} has no characters: say {{"labels": "characters.txt"}} in its .task.json')
         target = targets[0]
-        is_open = any(isinstance(dimension, str) for dimension in target.dimensions)
-        shapes = {target.name: target.shape((WIDTHS[0], HEIGHT), 3)} if is_open else {}
+        shapes = {target.name: target.shape((WIDTHS[0], HEIGHT), 3)} if target.is_open else {}
         model = Model(open_source(path, Settings(options.device, options.float16, shapes=shapes)))
         outputs = {name: (value.dtype, value.shape) for name, value in model.outputs.items()}
         task = find_task(outputs, target.picture_size((WIDTHS[0], HEIGHT)), replace(description, task="text"))

@@ -34,7 +34,8 @@ PICTURE is a file, a folder, a pattern such as 'photos/*.jpg', a video, a camera
 rtsp://host/stream, or - for a picture on standard input. Videos need PyAV: pip install 'imgconv[video]'.
 
 A picture becomes the model's input as x = (pixel * scale - mean) / std, with pixels from 0 to 255, resized to the size
-that the model takes; a model of any size takes the picture's own, and is compiled for each size. --shape chooses one.
+that the model takes. A model of any size takes the first picture's for all, and letterboxes the others; --shape chooses
+another one.
 
 What the outputs mean is told by their shapes if that is plain. Else say it: with --task and --head, or in MODEL's name
 with the suffix .task.json, a file such as {"task": "detect", "head": "yolox", "labels": "labels.txt", "preparation":
@@ -194,7 +195,11 @@ def run_all(line: CommandLine, size: Size | None, items: Iterator[Item], total: 
 
 
 def print_head(line: CommandLine, runner: Runner, seconds: float) -> None:
-    """Prints what a run takes, and what to say if the outputs do not show what they mean."""
+    """Prints what a run takes, the size of all pictures, and what to say if the outputs do not show their meaning."""
+    if len(line.paths) > 1 and line.given.target and line.given.target.is_open:
+        size, name = "x".join(map(str, runner.size)), line.given.target.name
+        what = f"the model takes any size, and all pictures as {size}, after the first one"
+        print(f"imgconv: {what}; --shape {name}=1,3,HEIGHT,WIDTH chooses another", file=sys.stderr)
     if not line.options.json:
         took = f"{seconds * 1e3:.1f} ms a run on {runner.model.device.name}"
         terminal.console().print(f"{line.options.model}: {took}", style="bold")

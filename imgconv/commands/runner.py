@@ -17,15 +17,17 @@ from imgconv.commands.flow import Done, Job
 from imgconv.commands.inputs import GivenInputs, read_preparation
 from imgconv.commands.recognizer import Recognizer
 from imgconv.commands.outcome import Outcome, drawn, is_folder, path_for, save_arrays, save_images
-from imgconv.errors import InputError
+from imgconv.errors import InputError, ModelError
 from imgconv.model import Model, Settings, open_source
 from imgconv.pictures.host import input_array, resized
-from imgconv.pictures.preparation import Preparation, Size
+from imgconv.pictures.preparation import PictureInput, Preparation, Size
 from imgconv.pictures.sources import pictures
 from imgconv.pictures.tiles import Tiling, usual_overlap
 from imgconv.pictures.video import is_video
 from imgconv.running.programs import Progress
 from imgconv.tasks import Answers, Description, Picture, Placement, Task, Texts, find_task
+
+MULTIPLE = 32  # pixels
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,36 @@ def failed_outcome(item: Item) -> Outcome:
     raise AssertionError(f"{item.name} can be read")
 
 
+def _loaded(line: CommandLine, size: Size | None, progress: Progress) -> tuple[Model, PictureInput | None]:
+    """The model, compiled once for all pictures, and the input that takes them, with the sides that it has now.
+
+    A side that the model leaves open is the first picture's. If no layer fits that, it is rounded up to a multiple of
+    32, which is what networks need that halve their maps five times. Raises what imgconv.load raises.
+    """
+    options, given = line.options, line.given
+    if given.target is None or size is None:
+        return _compiled(options, given.shapes, progress), given.target
+    rounded = -(-size[0] // MULTIPLE) * MULTIPLE, -(-size[1] // MULTIPLE) * MULTIPLE
+    shape, other = (given.target.shape(each, given.preparation.channels) for each in (size, rounded))
+    try:
+        model = _compiled(options, {**given.shapes, given.target.name: shape}, progress)
+    except ModelError as error:
+        if shape == other:
+            raise
+        try:
+            model, shape = _compiled(options, {**given.shapes, given.target.name: other}, progress), other
+        except ModelError:
+            raise error from None
+    return model, replace(given.target, dimensions=shape)
+
+
+def _compiled(options: argparse.Namespace, shapes: Shapes, progress: Progress) -> Model:
+    return Model(open_source(options.model, Settings(
+        options.device, options.float16, options.native_explog, shapes, options.max_image, progress,
+        options.precision, strict=options.strict,
+    )))
+
+
 class Runner:
     """A loaded model, and how pictures become its input and its outputs answers. task: None if it is not plain."""
 
@@ -111,20 +143,18 @@ class Runner:
         # Whether file names need a number: there are several pictures, or a video.
         self._several = len(line.paths) > 1 or any(map(is_video, line.paths))
 
+    @property
+    def size(self) -> Size:
+        """Width and height of the pictures that the model takes."""
+        target = self._line.given.target
+        return target.picture_size((0, 0)) if target else (0, 0)
+
     @staticmethod
     def load(line: CommandLine, size: Size | None, progress: Progress) -> Runner:
         """Compiles the model. size: that of the first picture. Raises what imgconv.load raises, and InputError."""
-        options, given = line.options, line.given
-        shapes: Shapes = dict(given.shapes)
-        if given.target and size:
-            shapes = {**shapes, given.target.name: given.target.shape(size, given.preparation.channels)}
-        model = Model(open_source(options.model, Settings(
-            options.device, options.float16, options.native_explog, shapes, options.max_image, progress,
-            options.precision, strict=options.strict,
-        )))
+        options, model, target = line.options, *_loaded(line, size, progress)
         outputs = {name: (value.dtype, value.shape) for name, value in model.outputs.items()}
-        own = given.target.picture_size(size) if given.target and size else (0, 0)
-        task = find_task(outputs, own, line.description)
+        task = find_task(outputs, target.picture_size((0, 0)) if target else (0, 0), line.description)
         if options.output and task is None:
             listed = ", ".join(str(value) for value in model.outputs.values())
             raise InputError(
@@ -132,7 +162,10 @@ class Runner:
                 "the arrays with --save"
             )
         described = task.description.preparation if task else line.description.preparation
-        return Runner(line, model, task, read_preparation(options, given.target, described))
+        if line.given.target and line.given.target.is_open and (task is None or task.name != "image"):
+            described = {"resize": "letterbox", **described}
+        preparation = read_preparation(options, target, described)
+        return Runner(replace(line, given=replace(line.given, target=target)), model, task, preparation)
 
     def prepare(self, item: Item) -> Job[Seen]:
         """Reads a picture and makes the model's input of it; no run if it cannot be read."""

@@ -102,6 +102,11 @@ class PictureInput:
         """Whether the batch size is 1 or open."""
         return self.dimensions[0] == 1 or isinstance(self.dimensions[0], str)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the picture determines its height or width."""
+        return self.picture_size((0, 0)) != self.picture_size((1, 1))
+
     def picture_size(self, own: Size) -> Size:
         """Width and height that the model takes, for a picture of its `own` width and height."""
         height, width = self.dimensions[1:3] if self.channels_last else self.dimensions[2:]

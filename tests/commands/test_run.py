@@ -157,6 +157,49 @@ def test_pictures_of_all_sizes_share_one_plan(
     assert len(made) == 1
 
 
+def test_a_model_of_any_size_is_compiled_once(
+    imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the first picture's size, rounded up to 32 as this model needs it: it halves and doubles its input."""
+    pooled = make_node("MaxPool", ["x"], ["a"], kernel_shape=[2, 2], strides=[2, 2])
+    doubled = make_node("Resize", ["a", "", "scales"], ["b"], mode="nearest")
+    added = make_node("Add", ["x", "b"], ["c"])
+    nodes = [pooled, doubled, added, make_node("GlobalAveragePool", ["c"], ["y"])]
+    write_model("open.onnx", nodes, {"x": [1, 3, "h", "w"]}, {"scales": numpy.float32([1, 1, 2, 2])})
+    for number, size in enumerate([(33, 20), (20, 33), (64, 32), (7, 90)]):
+        write_picture(f"{number}.png", (10 * number, 0, 0), size)
+    shapes: list[Any] = []
+    compile_once = compiled_module.Source.compile
+
+    def noted(self: Any, given: Any, *rest: Any) -> Any:
+        made = compile_once(self, given, *rest)
+        shapes.append(given["x"])
+        return made
+
+    monkeypatch.setattr(compiled_module.Source, "compile", noted)
+    status, out, err = imgconv("run", "open.onnx", ".", "--device", device.index, "--json", "--pad", 0)
+    assert status == 0 and shapes == [(1, 3, 32, 64)], err
+    assert "any size, and all pictures as 64x32" in err and "--shape x=1,3,HEIGHT,WIDTH" in err
+    # Letterboxed: 20x33 covers 19 of 64 columns, and 20 of those that are doubled.
+    assert [means_of(out)[f"{n}.png"][0] for n in (2, 1)] == pytest.approx([20 + 20, 10 * (19 + 20) / 64])
+    status, out, err = imgconv("run", "open.onnx", "0.png", "--device", device.index, "--json", "--shape", "x=1,3,8,8")
+    assert status == 0 and shapes[1:] == [(1, 3, 8, 8)] and "any size" not in err
+
+
+def test_an_image_network_of_any_size_takes_tiles(imgconv: Command, device: DeviceInfo) -> None:
+    """Every picture keeps its own size, and none is compiled for."""
+    negative = make_node("Sub", ["white", "x"], ["y"], name="minus")
+    write_model("open.onnx", [negative], {"x": [1, 3, "h", "w"]}, {"white": numpy.float32(255)})
+    for number, size in enumerate([(40, 36), (90, 50), (17, 60)]):
+        write_picture(f"{number}.png", (10 * number, 0, 200), size)
+    status, _, err = imgconv("run", "open.onnx", ".", "--device", device.index, "--output", "made/")
+    assert status == 0, err
+    for number, size in enumerate([(40, 36), (90, 50), (17, 60)]):
+        with Image.open(f"made/{number}.png") as made:
+            assert made.size == size
+            assert made.getpixel((size[0] - 1, size[1] - 1)) == (255 - 10 * number, 255, 55)
+
+
 def test_results_come_in_order_and_at_once() -> None:
     """Three of six wait for each other, which they can only do side by side; later ones are done before the first."""
     together = threading.Barrier(3, timeout=20)
