@@ -59,7 +59,7 @@ def _factor(graph: Graph, made: Node | None, operand: Operand) -> tuple[Operand,
     source = made.operands[0]
     if not alone or name in graph.outputs or graph.values[source.value].dtype != made.output.dtype:
         return None
-    if source.view.bounds and source.fill:
+    if operand.view.bounds and operand.fill:  # a fill of zero is zero times the factor too
         return None
     through = read_through(operand, source)
     return None if through is None else (through, expression.operation, number)

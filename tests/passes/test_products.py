@@ -48,6 +48,19 @@ def test_products_of_padded_and_sliced_operands() -> None:
     assert len(after.nodes) == 1
 
 
+def test_products_of_operands_with_other_fill_values() -> None:
+    """What is padded before the factor has it too, also behind the product; what is padded after it has not."""
+    x, z = matrix(3, 5), matrix(6, 4, name="z")
+    after = pushed(graph_of(x, z, y=(x * 0.25).pad([0, 0], [0, 1], 1.0) @ z))
+    unchanged(scale_products, after)
+    apply_pass(run_passes, after, lambda x, z: {"y": numpy.pad(x * 0.25, ((0, 0), (0, 1)), constant_values=1) @ z})
+    before = pushed(graph_of(x, z, y=(x.pad([0, 0], [0, 1], 1.0) * 0.25) @ z))
+    made = apply_pass(
+        scale_products, before, lambda x, z: {"y": numpy.pad(x, ((0, 0), (0, 1)), constant_values=1) * 0.25 @ z}
+    )
+    assert len(made.nodes) == len(before.nodes) - 1
+
+
 def test_products_keep_what_others_read_and_what_is_no_factor() -> None:
     x, z = matrix(), matrix(6, 4, name="z")
     for scaled in (x + 0.5, x * 1e9, x * 1e-9, 2.0 / x, x * const(6), (x * 2.0).relu(), x * x):
