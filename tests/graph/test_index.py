@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -129,6 +130,16 @@ def test_substitution_is_composition(outer: tuple[Index, str], inner: tuple[Inde
 def test_flatten_and_unflatten_cancel(shape: list[int], random: object) -> None:
     position = tuple(variable(f"i{k}", n) for k, n in enumerate(shape))
     assert unflatten(flatten(position, shape), tuple(shape)) == position
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_rest_as_large_as_the_factor_carries(most: int) -> None:
+    """(2a + b) // 4 is a // 2 if b is 0 or 1, and not if it may be 2."""
+    a, b = variable("a", 5), variable("b", most + 1)
+    for x, y in itertools.product(range(5), range(most + 1)):
+        values = {"a": x, "b": y}
+        assert ((a * 2 + b) // 4).evaluate(values) == (2 * x + y) // 4
+        assert ((a * 2 + b) % 4).evaluate(values) == (2 * x + y) % 4
 
 
 def test_division_and_remainder_recombine() -> None:
