@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Literal, get_args
 
 from imgconv.cl.drivers import drivers_visible
+from imgconv.cl.ending import driver_use
 from imgconv.cl.loader import device_number, new_context
 from imgconv.errors import DeviceError, ResourceError
 
@@ -255,7 +256,7 @@ def _find_devices() -> list[cl.Device]:
         message = no_driver_message(sys.platform, platform.machine(), _on_android())
         raise DeviceError(f"pyopencl cannot be imported ({error}); {message}") from error
 
-    with _looking, drivers_visible():
+    with driver_use, _looking, drivers_visible():
         try:
             platforms = cl.get_platforms()
         except cl.Error:

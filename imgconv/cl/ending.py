@@ -1,13 +1,23 @@
-"""Keeps daemon threads out of the driver when the interpreter ends.
+"""Keeps threads out of the driver when the interpreter ends, and forked processes for ever.
 
 Python unwinds a thread that returns from pyopencl while the interpreter is finalised. That goes through C++ code and
 ends the process by SIGABRT. Also, a driver must not be at work when its library is unloaded.
+
+A forked process has none of its driver's threads: with PoCL, for example, every call waits for ever there.
 """
 
 from __future__ import annotations
 
 import atexit
+import os
 from threading import Condition, Lock, get_ident
+
+from imgconv.errors import DeviceError
+
+FORKED = (
+    "this process was forked after its parent had used OpenCL, which does not work in such a process: start processes "
+    "with multiprocessing's \"spawn\" or \"forkserver\", or fork before the first use of imgconv"
+)
 
 
 class DriverUse:
@@ -15,7 +25,9 @@ class DriverUse:
 
     The end of the interpreter waits until every thread has left the block. A thread that enters it afterwards gets
     SystemExit, which ends it without a message and releases its locks; only the thread that ends the interpreter may
-    enter.
+    enter. In a process that was forked after the first use, entering raises DeviceError.
+
+    forked: whether it is such a process.
     """
 
     def __init__(self) -> None:
@@ -25,13 +37,18 @@ class DriverUse:
         self._inside: dict[int, int] = {}
         self._ended_by: int | None = None
         self._registered = False
+        self.forked = False
 
     def __enter__(self) -> None:
+        if self.forked:
+            raise DeviceError(FORKED)
         thread = get_ident()
         with self._lock:
             if not self._registered:
                 self._registered = True
                 atexit.register(self.end)
+                if hasattr(os, "register_at_fork"):
+                    os.register_at_fork(after_in_child=self._after_fork)
             if self._ended_by not in (None, thread) and thread not in self._inside:
                 raise SystemExit
             self._inside[thread] = self._inside.get(thread, 0) + 1
@@ -44,6 +61,14 @@ class DriverUse:
                 del self._inside[thread]
                 if self._ended_by is not None:
                     self._left.notify_all()
+
+    def _after_fork(self) -> None:
+        """The threads that are inside are the parent's, and do not leave here."""
+        thread = get_ident()
+        self.forked = True
+        self._lock = Lock()
+        self._left = Condition(self._lock)
+        self._inside = {each: count for each, count in self._inside.items() if each == thread}
 
     def end(self) -> None:
         """Waits until no other thread is inside, and lets no other thread enter."""

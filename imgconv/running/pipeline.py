@@ -306,6 +306,8 @@ def _collected(watch: _Watch, at_exit: Callable[[], None]) -> None:
 
 def _stop(watch: _Watch, thread: Thread) -> None:
     """Finishes the frames in flight before the interpreter ends, because the driver's library is unloaded then."""
+    if driver_use.forked:
+        return
     driver_use.end()
     for frame in tuple(watch.frames):
         frame._finish()

@@ -1,7 +1,8 @@
-"""The end of a process while frames are in flight, or while daemon threads are at work."""
+"""The end of a process while frames are in flight, or while daemon threads are at work; forked processes."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -84,3 +85,36 @@ begun.wait()
 def test_the_process_ends_with_frames_that_submit_the_next(device: DeviceInfo, tmp_path: Path) -> None:
     result = ended(device, tmp_path, "def again(_): model.submit(x).add_done_callback(again)\nagain(None)")
     assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_process_is_told(device: DeviceInfo, tmp_path: Path) -> None:
+    """With PoCL every call would wait for ever: the driver's threads are the parent's."""
+    code = """
+import os
+frames = [model.submit(x) for _ in range(2)]
+calls = model.run, model.submit, lambda x: imgconv.load(model.graph)
+child = os.fork()
+if not child:
+    for call in calls:
+        try:
+            call(x)
+        except imgconv.DeviceError as error:
+            print('spawn' in str(error), flush=True)
+    os._exit(0)
+print(os.waitpid(child, 0)[1], len([frame.result() for frame in frames]), model.run(x)['y'].max(), flush=True)
+"""
+    result = ended(device, tmp_path, code)
+    assert (result.stdout, result.returncode) == ("True\n" * 3 + "0 2 0.0\n", 0), result.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_process_that_forks_first_works(device: DeviceInfo) -> None:
+    code = f"""
+import os
+from imgconv.cl.device import list_devices
+if os.fork():
+    raise SystemExit(os.wait()[1])
+assert len(list_devices()) > {device.index}
+"""
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=120, check=False).returncode == 0
