@@ -21,6 +21,7 @@ from typing import Any
 TESTS = Path(__file__).parent.parent
 KINDS = ("graphs", "models", "files", "pictures", "kills", "planted")
 SECONDS, STARTING = 30.0, 120.0  # that a case may take, and a worker until its first
+MORE = {"kills": 6}  # times SECONDS: a case starts processes
 MEGABYTES = 3000  # that a worker may take
 CASES = 200  # of one worker
 
@@ -63,12 +64,12 @@ def most_memory() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
-def lines(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
-    """The worker's lines; ends if it ends or takes too long for one."""
+def lines(process: subprocess.Popen[bytes], seconds: float) -> Iterator[dict[str, Any]]:
+    """The worker's lines; ends if it ends or takes more seconds for one."""
     assert process.stdout is not None
     pending = b""
     started = False
-    while select.select([process.stdout], [], [], SECONDS if started else STARTING)[0]:
+    while select.select([process.stdout], [], [], seconds if started else STARTING)[0]:
         started = True
         content = os.read(process.stdout.fileno(), 1 << 16)
         if not content:
@@ -79,17 +80,21 @@ def lines(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
 
 def results(kind: str, seeds: range) -> Iterator[tuple[int, str, str]]:
     """(seed, what came of it, how it failed) of each case, also of those that end or hang the worker."""
-    at = seeds.start
+    at, seconds = seeds.start, SECONDS * MORE.get(kind, 1)
     while at < seeds.stop:
         command = [sys.executable, "-m", "tests.fuzz", kind, "--work", str(at), str(min(at + CASES, seeds.stop))]
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=TESTS.parent) as process:
             begun, hung = None, False
-            for line in lines(process):
-                if "begins" in line:
-                    begun = line["seed"]
-                    continue
-                begun, at = None, line["seed"] + 1
-                yield line["seed"], line["said"], line["failed"]
+            try:
+                for line in lines(process, seconds):
+                    if "begins" in line:
+                        begun = line["seed"]
+                        continue
+                    begun, at = None, line["seed"] + 1
+                    yield line["seed"], line["said"], line["failed"]
+            except GeneratorExit:  # nobody wants more
+                process.kill()
+                raise
             try:
                 status = process.wait(2)
             except subprocess.TimeoutExpired:
@@ -97,7 +102,7 @@ def results(kind: str, seeds: range) -> Iterator[tuple[int, str, str]]:
                 process.kill()
                 status = process.wait()
         if begun is not None:
-            yield begun, "", f"it takes over {SECONDS:.0f} s" if hung else f"the process ends with {status}"
+            yield begun, "", f"it takes over {seconds:.0f} s" if hung else f"the process ends with {status}"
             at = begun + 1
         elif status:
             raise RuntimeError(f"the worker ends with {status} before a case")
