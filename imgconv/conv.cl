@@ -254,7 +254,7 @@ WORK_GROUP __kernel void NAME(PARAMETERS) {
       for (int n = 0; n < CHUNK; n++) {
         const int quad = chunk + n;
 #if !STAGED_QUADS
-        const COORDINATE quad_x = first_x + quad;
+        const COORDINATE quad_x = first_x + INPUT_QUAD(quad);
 #endif
         const QUAD factor = READ_FACTORS(image, quad);
         int step = (STAGED_QUADS ? n : quad) * (LOOP_ROWS * LOOP_TAPS);

@@ -54,7 +54,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step:
             "the convolution's weights depend on an input; imgconv packs weights when it loads a model, so give "
             "them as an initializer", node=", ".join(node.origin) or node.output.name,
         )
-    if not is_direct(placing, x):
+    if not is_direct(placing, x, in_order=operation.groups > 1):
         x = placing.copy(x, image_layout(4), "a convolution reads whole textures of images")
     for number, factor in enumerate(factors):
         if factor_texel(factor, placing.placements[factor.value]) is None:
@@ -98,8 +98,11 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     return convolution_kernel(node, problem, chosen, step.output, step.places, storage, native, exact)
 
 
-def reads_directly(view: View, place: Placement) -> bool:
-    """Whether conv.cl can read (N, C, H, W) through the view: x = column*pitch + offset + quad, y = image*H + row."""
+def reads_directly(view: View, place: Placement, in_order: bool = True) -> bool:
+    """Whether conv.cl can read (N, C, H, W) through the view: x = column*pitch + offset + quad, y = image*H + row.
+
+    in_order: whether quads must follow each other. If not, any function of the quad may stand for offset + quad.
+    """
     if view.bounds or not isinstance(place.storage, Texture):
         return False
     n, c, h, w = view.shape
@@ -109,11 +112,16 @@ def reads_directly(view: View, place: Placement) -> bool:
     axes = {Variable(f"i{axis}", size): position[axis] for axis, size in enumerate(view.shape)}
     x, y, lane = place.address([e.substitute(axes) for e in view.index])
     pitch = place.layout.quads(place.storage.shape)
-    lanes = lane == variable_index(LANE) or (c == 1 and lane == constant(0))
+    if lane != variable_index(LANE) and not (c == 1 and lane == constant(0)):
+        return False
+    read = x - column * pitch
+    if y != image * h + row or read.variables() - quad.variables():
+        return False
+    if not in_order and c % LANES == 0:
+        return True
     # A slice of channels starts at a quad of a wider tensor. Only reads past the last channel meet its neighbours.
-    offset = x.constant
-    texels = x == column * pitch + quad + offset and y == image * h + row
-    return lanes and texels and (c % LANES == 0 or offset + quads == pitch)
+    offset = read - quad
+    return offset.is_constant and (c % LANES == 0 or offset.constant + quads == pitch)
 
 
 def scaled(epilogue: Expression) -> Expression:
@@ -122,10 +130,10 @@ def scaled(epilogue: Expression) -> Expression:
     return substitute(epilogue, arguments | {0: apply("multiply", Argument(0), BYTE_SCALE)})
 
 
-def is_direct(placing: Placing, operand: Operand) -> bool:
-    """Whether conv.cl can read an operand without a copy."""
+def is_direct(placing: Placing, operand: Operand, in_order: bool = True) -> bool:
+    """Whether conv.cl can read an operand without a copy. in_order: see `reads_directly`."""
     place = placing.placements.get(operand.value)
-    return place is not None and reads_directly(operand.view, place)
+    return place is not None and reads_directly(operand.view, place, in_order)
 
 
 TEMPLATE = Template(

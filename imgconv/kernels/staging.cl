@@ -122,7 +122,7 @@ inline void fetch_texels(QUAD *fetched, INPUT_IMAGE input, int item, int first_x
     const int all = quad + n % STAGED_QUADS, tap = TAP_OF(all);
     const int column = first_x + position % STAGED_COLUMNS * SKIP_X + tap % TAPS * DILATION_X;
     const int row = first_y + position / STAGED_COLUMNS * SKIP_Y + tap / TAPS * DILATION_Y;
-    const COORDINATE x = column * INPUT_PITCH + INPUT_OFFSET + QUAD_AT(all) + TEXEL_CENTRE;
+    const COORDINATE x = column * INPUT_PITCH + INPUT_OFFSET + INPUT_QUAD(QUAD_AT(all)) + TEXEL_CENTRE;
     const COORDINATE y = texture_row(0, row) + TEXEL_CENTRE;
     fetched[turn] = READ_INPUT(x, y);
   }

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from imgconv.graph.nodes import Graph
 from imgconv.limits import budget
+from imgconv.passes.channel_orders import order_channels
 from imgconv.passes.concatenations import place_concatenations
 from imgconv.passes.constants import fold_constants
 from imgconv.passes.dead_code import remove_dead_code
@@ -38,6 +39,8 @@ PIPELINE: tuple[Pass, ...] = (
     sink_movement,
     push_views,
     fold_padding,
+    remove_dead_code,
+    order_channels,
     nest_concatenations,
     place_concatenations,
     push_views,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from imgconv.graph.index import constant
+from imgconv.graph.index import Variable, constant, variable
 from imgconv.graph.nodes import Convolution, Graph, Load, Node, Operand, Value, plain
 from imgconv.graph.view import View, axis_variables
 from imgconv.kernels.layout import LANES
@@ -20,7 +20,7 @@ def materialise_operands(graph: Graph) -> Graph:
     made: dict[Operand, Value] = {}
     for node in graph.nodes:
         operand = node.operands[0]
-        if isinstance(node.operation, Convolution) and operand.value not in graph.constants and _is_moved(operand):
+        if isinstance(node.operation, Convolution) and operand.value not in graph.constants and is_moved(operand):
             if operand not in made:
                 name = graph.unused(f"{node.output.name}.input")
                 made[operand] = Value(name, operand.view.shape, graph.values[operand.value].dtype)
@@ -30,15 +30,15 @@ def materialise_operands(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(nodes))
 
 
-def _is_moved(operand: Operand) -> bool:
+def is_moved(operand: Operand) -> bool:
     """Whether the view changes rows, columns or channels.
 
-    One that only adds or removes axes of length 1 does not, nor does a slice of channels by whole texels.
+    One that only adds or removes axes of length 1 does not, nor does one that takes channels by whole texels.
     """
     view = operand.view
     if view.bounds:
         return True
-    if _slices_texels(view):
+    if _takes_texels(view):
         return False
     kept = [n for n in view.shape if n > 1] == [n for n in view.source if n > 1]
     used = [str(e) for e, n in zip(view.index, view.source, strict=True) if n > 1]
@@ -46,11 +46,13 @@ def _is_moved(operand: Operand) -> bool:
     return not (kept and used == long)
 
 
-def _slices_texels(view: View) -> bool:
-    """Whether the view (N, C, H, W) is a slice of channels that starts and ends with a texel of four."""
+def _takes_texels(view: View) -> bool:
+    """Whether the view (N, C, H, W) reads texels of four channels whole: a slice of them, or a table's."""
     if len(view.source) != 4 or view.shape[1] % LANES:
         return False
     own = axis_variables(view.shape)
-    first = view.index[1] - own[1]
     others = all(view.shape[a] == view.source[a] and view.index[a] in (own[a], constant(0)) for a in (0, 2, 3))
-    return others and first.is_constant and first.constant % LANES == 0
+    lane = variable("lane", LANES)
+    texels = variable("quad", view.shape[1] // LANES) * LANES
+    first = view.index[1].substitute({Variable("i1", view.shape[1]): texels + lane}) - lane
+    return others and first % LANES == constant(0) and {v.name for v in first.variables()} <= {"quad"}
