@@ -26,8 +26,9 @@ def node(op_type: str, inputs: str, outputs: str, **attributes: Any) -> onnx.Nod
 
 
 def body(nodes: list[onnx.NodeProto], inputs: dict[str, Any], outputs: str) -> onnx.GraphProto:
-    """A body. inputs: the dtype of each, which is a scalar."""
-    made = onnx.helper.make_graph(nodes, "body", [make_input(n, dtype, ()) for n, dtype in inputs.items()], [])
+    """A body. inputs: the dtype of each, which is a scalar, or its dtype and shape."""
+    declared = [make_input(n, *((kind, ()) if isinstance(kind, str) else kind)) for n, kind in inputs.items()]
+    made = onnx.helper.make_graph(nodes, "body", declared, [])
     made.output.extend(onnx.ValueInfoProto(name=name) for name in outputs.split())
     return made
 
@@ -157,6 +158,59 @@ def two_stage() -> Case:
     return make_model(nodes, {"x": PICTURE}, ["y"], 13, constants), {"x": PICTURE}
 
 
+def crops() -> Case:
+    """Faster R-CNN's second stage: regions by suppression, RoiAlign, two products and two heads, boxes and classes."""
+    random = numpy.random.default_rng(7)
+    nodes = [
+        *BACKBONE, node("Conv", "features head", "maps"), node("Reshape", "maps flat", "rows"),
+        node("Split", "rows parts", "corners logits", axis=1), node("Transpose", "corners", "boxes", perm=[0, 2, 1]),
+        node("ReduceMax", "logits", "scores", axes=[1], keepdims=1),
+        node("NonMaxSuppression", "boxes scores most overlap least", "picked"),
+        node("Gather", "picked two", "number", axis=1), node("Squeeze", "boxes zero", "all_boxes"),
+        node("Gather", "all_boxes number", "regions"), node("Gather", "picked zero_0", "batch", axis=1),
+        node("RoiAlign", "features regions batch", "crops", output_height=4, output_width=4, sampling_ratio=2),
+        node("Flatten", "crops", "flat_crops"), node("Gemm", "flat_crops w1 b1", "hidden", transB=1),
+        node("Relu", "hidden", "active"), node("MatMul", "active w2", "product"), node("Add", "product b2", "second"),
+        node("Relu", "second", "deep"), node("Gemm", "deep w3 b3", "class_logits"),
+        node("Gemm", "deep w4", "shifts"), node("Softmax", "class_logits", "classes", axis=-1),
+        node("Mul", "regions half", "moved_regions"), node("Add", "shifts moved_regions", "found"),
+    ]
+
+    def drawn(*shape: int) -> Any:
+        return random.uniform(-0.3, 0.3, shape).astype(numpy.float32)
+
+    constants = {
+        "w": FILTERS, "head": HEAD, "flat": numpy.array([1, 7, 64]), "parts": numpy.array([4, 3]),
+        "most": numpy.array([40]), "overlap": numpy.float32([0.6]), "least": numpy.float32([2]), "two": numpy.array(2),
+        "zero": numpy.array([0]), "zero_0": numpy.array(0), "w1": drawn(48, 128), "b1": drawn(48), "w2": drawn(48, 96),
+        "b2": drawn(96), "w3": drawn(96, 5), "b3": drawn(5), "w4": drawn(96, 4), "half": numpy.float32(0.5),
+    }
+    return make_model(nodes, {"x": PICTURE}, ["classes", "found"], 13, constants), {"x": PICTURE}
+
+
+def convolutions_in_bodies() -> Case:
+    """Convolutions in the branches of an If of two shapes, and in a Loop of as many rounds as data say."""
+    random = numpy.random.default_rng(8)
+    turn = body([
+        node("Conv", "before turn_filters", "turned", pads=[1, 1, 1, 1]), node("Tanh", "turned", "after"),
+        node("ReduceMax", "after", "size", keepdims=0), node("Greater", "size limit", "go"),
+    ], {"number": "int64", "condition": "bool", "before": ("float32", (1, 8, 8, 8))}, "go after")
+    nodes = [
+        *BACKBONE, node("ReduceMean", "features", "mean", keepdims=0), node("Greater", "mean limit", "bright"),
+        node("If", "bright", "y",
+             then_branch=body([node("Conv", "features narrow", "n"), node("Relu", "n", "active")], {}, "active"),
+             else_branch=body([node("Conv", "features wide", "w_0")], {}, "w_0")),
+        node("Softmax", "y", "shares", axis=1), node("Loop", "rounds bright features", "last", body=turn),
+    ]
+    constants = {
+        "w": FILTERS, "limit": numpy.float32(0.4), "rounds": numpy.array(5),
+        "narrow": random.uniform(-1, 1, (4, 8, 3, 3)).astype(numpy.float32),
+        "wide": random.uniform(-1, 1, (5, 8, 1, 1)).astype(numpy.float32),
+        "turn_filters": random.uniform(-0.2, 0.2, (8, 8, 3, 3)).astype(numpy.float32),
+    }
+    return make_model(nodes, {"x": PICTURE}, ["shares", "last"], 13, constants), {"x": PICTURE}
+
+
 def host_alone() -> Case:
     """Nothing is left for the device."""
     x = numpy.float32([[0, 2, 0], [3, 0, 1]])
@@ -166,4 +220,5 @@ def host_alone() -> Case:
 CASES: dict[str, Callable[[], Case]] = {
     "detector": detector, "non_zero": non_zero, "if": if_on_data, "loop": loop_on_data, "top_k": top_k_of_data,
     "integers": integers, "two_stage": two_stage, "host_alone": host_alone,
+    "crops": crops, "convolutions_in_bodies": convolutions_in_bodies,
 }

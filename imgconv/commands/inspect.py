@@ -15,6 +15,7 @@ from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config, read_config
 from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Tail, Value
+from imgconv.host.segments import is_segment
 from imgconv.kernels.layout import Texture
 from imgconv.model import load
 from imgconv.passes.elementwise import LAUNCH
@@ -138,8 +139,10 @@ def print_crossing(tail: Tail, plan: Plan) -> None:
     """Prints how many nodes the host computes, and what comes to it from the device."""
     crossing = crossing_bytes(tail, plan)
     listed = ", ".join(f"{name} {count / 1e3:.1f}" for name, count in crossing.items())
+    segments = sum(map(is_segment, tail.graph.nodes))
+    again = f", {segments} of them segments that go to the device again" if segments else ""
     terminal.console().print(
-        f"{len(tail.graph.nodes)} nodes on the host; {sum(crossing.values()) / 1e3:.1f} kB come from the device"
+        f"{len(tail.graph.nodes)} nodes on the host{again}; {sum(crossing.values()) / 1e3:.1f} kB come from the device"
         + (f": {listed}" if listed else "")
     )
 

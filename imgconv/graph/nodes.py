@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
+from textwrap import indent
 from typing import Literal, Union
 
 import numpy
@@ -228,7 +229,7 @@ class Tail:
 
     def __str__(self) -> str:
         lines = [f"on the host, because of node {self.node!r}: {self.reason}"]
-        lines += [f"  {node}" for node in self.graph.nodes]
+        lines.append(indent(str(self.graph), "  "))
         return "\n".join([*lines, *(f"  output {value}" for value in self.outputs)])
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from textwrap import indent
 from typing import Union
 
 from imgconv.arrays import Array, Arrays
@@ -42,7 +43,9 @@ class HostNode:
             yield from body.captured
 
     def __str__(self) -> str:
-        return f"{', '.join(filter(None, self.outputs))} = {self.op_type}({', '.join(self.inputs)})"
+        bodies = "".join(f"\n{body}" for body in self.bodies.values())
+        said = f"{', '.join(filter(None, self.outputs))} = {self.op_type}({', '.join(self.inputs)})"
+        return said + indent(bodies, "  ")
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,9 @@ class HostGraph:
     outputs: tuple[str, ...]
     nodes: tuple[HostNode, ...]
     constants: Arrays = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.nodes))
 
     @property
     def captured(self) -> tuple[str, ...]:

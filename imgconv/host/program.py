@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -14,8 +14,10 @@ from imgconv.arrays import Array
 from imgconv.errors import Error
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
 from imgconv.host.registry import LIMIT, Call, Function, find
+from imgconv.host.segments import is_segment
 
 Slots = tuple[int, ...]
+OnDevice = Callable[[HostGraph], Function]
 RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
 
 
@@ -90,12 +92,13 @@ class Program:
     outputs: Slots
 
     @staticmethod
-    def of(graph: HostGraph, limit: int = LIMIT) -> Program:
+    def of(graph: HostGraph, limit: int = LIMIT, on_device: OnDevice | None = None) -> Program:
         """Prepares a graph; what depends on constants only is computed here. limit: bytes of the largest tensor.
 
-        Raises ModelError if the host has no function for an operator.
+        on_device: makes the function of a segment, see segments.py; without it the host computes segments too. Raises
+        ModelError if the host has no function for an operator.
         """
-        return _Preparing(graph, limit).program()
+        return _Preparing(graph, limit, on_device).program()
 
     def run(self, inputs: Sequence[Any], timings: list[Timing] | None = None) -> list[Any]:
         """The outputs, in the graph's order. inputs: in the graph's order.
@@ -130,8 +133,8 @@ class Program:
 class _Preparing:
     """Gives each value of a graph a slot, folds constants, and finds where each value is read last."""
 
-    def __init__(self, graph: HostGraph, limit: int) -> None:
-        self.graph, self.limit = graph, limit
+    def __init__(self, graph: HostGraph, limit: int, on_device: OnDevice | None) -> None:
+        self.graph, self.limit, self.on_device = graph, limit, on_device
         self.values: list[Any] = []
         self.slots: dict[str, int] = {}
         self.known: set[int] = set()
@@ -167,14 +170,17 @@ class _Preparing:
         """The step of a node; None if it is computed here, because its inputs are constants."""
         inputs = tuple(self.slots[name] if name else -1 for name in node.inputs)
         bodies = {
-            name: (Program.of(body, self.limit), tuple(self.slots[each] for each in body.captured))
+            name: (Program.of(body, self.limit, self.on_device), tuple(self.slots[each] for each in body.captured))
             for name, body in node.bodies.items()
         }
         outputs = tuple(self.slot(name) if name else -1 for name in node.outputs)
         wanted = max((number for number, slot in enumerate(outputs, 1) if slot >= 0), default=1)
         attributes = {name: value for name, value in node.attributes.items() if name not in bodies}
         call = Call(node.name, node.op_type, node.version, attributes, wanted, self.limit)
-        made = Step(call, find(node.op_type, node.domain), inputs, outputs, bodies)
+        function = find(node.op_type, node.domain)
+        if self.on_device and is_segment(node):
+            function = self.on_device(next(iter(node.bodies.values())))
+        made = Step(call, function, inputs, outputs, bodies)
         if bodies or node.op_type in RANDOM or not self.known.issuperset(slot for slot in inputs if slot >= 0):
             return made
         with numpy.errstate(all="ignore"):

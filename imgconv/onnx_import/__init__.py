@@ -20,12 +20,13 @@ except ModuleNotFoundError as error:
     raise MissingPackageError("onnx", "onnx", "reading an ONNX file") from error
 
 from imgconv.graph.nodes import Graph
+from imgconv.host.segments import layers_outside
 from imgconv.limits import budget, spending
 from imgconv.onnx_import.file import opset_of, opsets_of, prepared, read_file
 from imgconv.onnx_import.inputs import declaration, read_inputs, real_inputs, size_clash, with_content
 from imgconv.onnx_import.schema import domain_of
 from imgconv.onnx_import.scope import UNROLLED_NODES, Scope, Source, needed_steps
-from imgconv.onnx_import.tail import LAYERS, Splitter
+from imgconv.onnx_import.tail import Splitter
 from imgconv.tensor import build_graph
 
 Model = Union[str, "os.PathLike[str]", onnx.ModelProto]
@@ -128,7 +129,7 @@ class _Importer:
             *graph.inputs, *(node.output for node in graph.nodes)
         )):
             self.scope.source.in_float.pop("float64", None)  # only the host reads them
-        layers = [n for n in tail.graph.nodes if n.op_type in LAYERS] if tail else []
+        layers = layers_outside(tail.graph) if tail else []
         if tail and layers:
             said = f"{len(layers)} convolutions and products run on the host, behind node {tail.node!r}: {tail.reason}"
             warnings.warn(said, RuntimeWarning, stacklevel=2)

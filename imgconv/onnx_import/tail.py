@@ -3,7 +3,7 @@
 A node is the host's if it cannot be imported, because a shape or a choice depends on data, or if it reads what such a
 node makes. What crosses from the device to the host should be small: a node that only moves elements, in front of the
 host's nodes, is the host's too if it reads fewer bytes than it makes. So is one that makes integers of 32 or 64 bits,
-which are floats on a device.
+which are floats on a device. Convolutions and products of the host's part go to the device again: host/segments.py.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from imgconv.errors import ContentError, ModelError, UnsupportedError
 from imgconv.graph.moved import WIDE
 from imgconv.graph.nodes import Tail, Value
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
+from imgconv.host.segments import with_segments
 from imgconv.limits import PassedError, budget
 from imgconv.onnx_import.schema import ELEMENT_TYPES, domain_of, dtype_name, function_versions, schema_of
 from imgconv.onnx_import.scope import TYPE_ATTRIBUTES, Scope, Step, needed_steps, reads
@@ -119,7 +120,7 @@ class Splitter:
             for value in declared
         )
         made = direct | {name: self._known(name) for name in crossing if name not in self.inputs}
-        return made, Tail(graph, values, first.step.name, first.reason)
+        return made, Tail(with_segments(graph), values, first.step.name, first.reason)
 
     def _known(self, name: str) -> Tensor:
         found = self.scope.find(name)

@@ -10,6 +10,7 @@ from imgconv.arrays import Arrays
 from imgconv.compiling.plan import Plan
 from imgconv.graph.nodes import Tail
 from imgconv.host import Timing
+from imgconv.host.program import OnDevice
 from imgconv.running.host_tail import HostTail, crossing_bytes
 from imgconv.running.session import Session
 
@@ -37,12 +38,15 @@ class HostProfile:
         }
 
 
-def measure_host(tail: Tail | None, plan: Plan, session: Session, inputs: Arrays, repeat: int) -> HostProfile | None:
+def measure_host(
+    tail: Tail | None, plan: Plan, session: Session, inputs: Arrays, repeat: int, on_device: OnDevice
+) -> HostProfile | None:
     """Runs the tail `repeat` times on what the device makes of the inputs; None if there is no tail."""
-    host = HostTail.of(tail, plan.inputs, [value.name for value in plan.outputs])
+    host = HostTail.of(tail, plan.inputs, [value.name for value in plan.outputs], on_device)
     if tail is None or host is None:
         return None
     made, direct = session.run(inputs), host.inputs_of(inputs)
+    host.finish(made, direct)  # compiles the segments
     runs: list[tuple[Timing, ...]] = []
     for _ in range(repeat):
         timings: list[Timing] = []

@@ -21,6 +21,7 @@ from imgconv.reports.host_profile import HostProfile, measure_host
 from imgconv.reports.peaks import Peaks, measure_peaks
 from imgconv.running.measuring import Span, Timeline
 from imgconv.running.programs import Progress
+from imgconv.running.compiled import segments_on
 from imgconv.running.session import Session
 from imgconv.running.timing import Timing, after_warm_up, repeated, timed
 
@@ -293,7 +294,8 @@ def measure(
     runs = tuple(after_warm_up(lambda: session.timeline(arrays), repeat))
     say(0, 0, "measuring the device")
     both = before, measure_peaks(context, dtype)
-    host = measure_host(model.graph.tail, model.plan, session, arrays, repeat)
+    on_device = segments_on(model.device, session.context, model.config)
+    host = measure_host(model.graph.tail, model.plan, session, arrays, repeat, on_device)
     return Profile(
         name, model.device, model.config, model.plan, Peaks.of(max, both), runs, wall, Peaks.of(min, both), host
     )

@@ -19,8 +19,10 @@ from imgconv.compiling.packings import Packings, SharedPackings
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
 from imgconv.graph.nodes import Graph, Value
+from imgconv.host.program import OnDevice
 from imgconv.limits import Limits, spending
 from imgconv.running.description import read_description
+from imgconv.running.device_segments import DeviceSegment
 from imgconv.running.host_tail import HostTail, strict_error
 from imgconv.running.target import target_of
 from imgconv.stored.compiled_file import PlanFor, SavedModel
@@ -94,6 +96,24 @@ class Compiled:
     def graph(self) -> Graph:
         """The graph after the passes. A compiled file's graph is read at the first use."""
         return self.make_graph()
+
+
+def segments_on(
+    info: DeviceInfo, context: Context, config: Config, tuning: Database | None = None, limits: Limits = Limits()
+) -> OnDevice:
+    """Makes the functions of a tail's segments: sessions on a device.
+
+    They compute in float: which values of theirs may be half is not measured.
+    """
+    plain = replace(config, float16=0, precision=Precision())
+
+    def compile(graph: Graph, lenders: Sequence[Session]) -> Session:
+        from imgconv.running.session import Session
+
+        with spending(limits):
+            return Session(prepare_for(info, graph, plain, tuning).plan(plain), context, None, lenders)
+
+    return lambda body: DeviceSegment(body, compile)
 
 
 def plans_to_save(
@@ -199,7 +219,8 @@ class Source:
             session = Session(prepared.plan(config, states), self.context, self.progress, lenders)
         _say_what_is_half(session.plan, prepared.graph, config)
         optimised = prepared.graph
-        tail = HostTail.of(optimised.tail, optimised.inputs, optimised.outputs)
+        on_device = segments_on(self.info, self.context, self.config, self.tuning, self.limits)
+        tail = HostTail.of(optimised.tail, optimised.inputs, optimised.outputs, on_device)
         return Compiled(lambda: optimised, session.plan, config, session, tail)
 
     def _precision(self, prepared: Prepared) -> tuple[Precision, Session | None]:
@@ -287,5 +308,6 @@ class SavedSource:
             else:
                 plan = found.plan
             session = Session(plan, self.context, self.progress, lenders, found.binaries if found else ())
-            tail = HostTail.of(saved.tail, plan.inputs, [v.name for v in plan.outputs])
+            on_device = segments_on(self.info, self.context, saved.config, self.tuning, self.limits)
+            tail = HostTail.of(saved.tail, plan.inputs, [v.name for v in plan.outputs], on_device)
             return Compiled(saved.read_graph, plan, saved.config, session, tail)

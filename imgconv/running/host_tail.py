@@ -15,6 +15,7 @@ from imgconv.compiling.plan import Plan
 from imgconv.errors import InputError, UnsupportedError
 from imgconv.graph.nodes import Tail, Value
 from imgconv.host import Program, Timing
+from imgconv.host.program import OnDevice
 
 if TYPE_CHECKING:
     from imgconv.running.exchange import Inputs, Outputs
@@ -29,15 +30,18 @@ class HostTail:
     direct: tuple[Value, ...]
 
     @staticmethod
-    def of(tail: Tail | None, inputs: Sequence[Value], made: Collection[str]) -> HostTail | None:
+    def of(
+        tail: Tail | None, inputs: Sequence[Value], made: Collection[str], on_device: OnDevice | None = None
+    ) -> HostTail | None:
         """A tail, prepared; None if there is none. inputs: the model's; made: what the device makes.
 
-        Raises ModelError for an operator that the host does not run.
+        on_device: makes the functions of the tail's segments; without it the host computes them. Raises ModelError for
+        an operator that the host does not run.
         """
         if tail is None:
             return None
         direct = tuple(v for v in inputs if v.name in tail.graph.inputs and v.name not in made)
-        return HostTail(tail, Program.of(tail.graph), direct)
+        return HostTail(tail, Program.of(tail.graph, on_device=on_device), direct)
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -1,0 +1,183 @@
+"""Convolutions and products behind a shape that depends on data run on the device, for rounded numbers of rows."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy
+import onnx
+import pytest
+
+import imgconv
+from imgconv.cl.device import DeviceInfo
+from imgconv.cli import main
+from imgconv.graph.onnx_nodes import HostGraph, HostNode
+from imgconv.host.segments import is_segment, row_inputs
+from imgconv.onnx_import import import_onnx
+from imgconv.running.device_segments import SESSIONS, DeviceSegment, rounded_up
+from tests.support import assert_close, make_model, run_oracle
+from tests.tail_models import CASES, PICTURE, node
+
+TOLERANCE = 1e-5  # sums of up to 128 products in float, of values up to 10
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[DeviceSegment]:
+    """The segments that are made in a test."""
+    found: list[DeviceSegment] = []
+    initialise = DeviceSegment.__init__
+
+    def remember(self: DeviceSegment, *given: Any) -> None:
+        initialise(self, *given)
+        found.append(self)
+
+    monkeypatch.setattr(DeviceSegment, "__init__", remember)
+    return found
+
+
+def bodies(graph: HostGraph) -> list[HostGraph]:
+    """The bodies of all segments."""
+    inner = [body for n in graph.nodes for body in n.bodies.values()]
+    return [b for n in graph.nodes if is_segment(n) for b in n.bodies.values()] + [s for b in inner for s in bodies(b)]
+
+
+def behind_rows(nodes: list[onnx.NodeProto], constants: dict[str, Any], outputs: str) -> onnx.ModelProto:
+    """A model in which `rows`, (count, 8), are the elements of x of 8 that have a first one over zero."""
+    chosen = [
+        node("Reshape", "x eights", "all"), node("Gather", "all zero", "firsts", axis=1),
+        node("Greater", "firsts nought", "over"), node("Compress", "all over", "rows", axis=0),
+    ]
+    constants = {"eights": numpy.array([-1, 8]), "zero": numpy.array(0), "nought": numpy.float32(0), **constants}
+    return make_model([*chosen, *nodes], {"x": PICTURE}, outputs.split(), 13, constants)
+
+
+def rows_over(count: int) -> Any:
+    """An input of which `count` rows are chosen."""
+    x = numpy.random.default_rng(count).uniform(-1, 1, (96, 8)).astype(numpy.float32)
+    x[:, 0] = -1
+    x[numpy.random.default_rng(3).permutation(96)[:count], 0] = 1
+    return x.reshape(PICTURE.shape)
+
+
+MATRIX = numpy.random.default_rng(1).uniform(-1, 1, (8, 512)).astype(numpy.float32)
+PRODUCT = [node("MatMul", "rows matrix", "product"), node("Relu", "product", "y")]
+
+
+@pytest.mark.parametrize("name", ["two_stage", "crops", "convolutions_in_bodies"])
+def test_nothing_is_left_to_the_host(name: str, device: DeviceInfo, made: list[DeviceSegment]) -> None:
+    model, inputs = CASES[name]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = imgconv.load(model, device)
+        assert_close(loaded.run(inputs), run_oracle(model, inputs), TOLERANCE)
+    assert made and any(segment._sessions for segment in made)
+    assert not any(segment.on_host for segment in made)
+
+
+def test_what_a_segment_takes_in() -> None:
+    """The products, what lies between them and both heads; not the regions, which the host makes."""
+    graph = import_onnx(CASES["crops"]()[0]).tail
+    assert graph is not None
+    (body,) = bodies(graph.graph)
+    assert [n.op_type for n in body.nodes] == [
+        "Flatten", "Gemm", "Relu", "MatMul", "Add", "Relu", "Gemm", "Gemm", "Softmax", "Add"
+    ][1:]
+    assert body.inputs == ("flat_crops", "moved_regions")
+    assert set(body.outputs) == {"classes", "found"}
+    assert not {"w1", "w2", "w3", "w4"} & set(graph.graph.constants)
+
+
+def test_numbers_of_rows_are_rounded_up(device: DeviceInfo, made: list[DeviceSegment]) -> None:
+    model = behind_rows(PRODUCT, {"matrix": MATRIX}, "y")
+    loaded = imgconv.load(model, device)
+    for count in (5, 6, 7, 8, 0, 33, 47, 1):
+        given = {"x": rows_over(count)}
+        found = loaded.run(given)
+        assert found["y"].shape == (count, 512)
+        assert_close(found, run_oracle(model, given), TOLERANCE)
+    (segment,) = made
+    assert [shapes[0][0] for shapes in segment._sessions] == [6, 8, 48, 1]
+
+
+def test_sizes_are_kept_up_to_a_number(device: DeviceInfo, made: list[DeviceSegment]) -> None:
+    model = behind_rows(PRODUCT, {"matrix": MATRIX}, "y")
+    loaded = imgconv.load(model, device)
+    for count in (1, 2, 3, 4, 6, 8, 12, 16, 24, 1, 96):
+        assert_close(loaded.run({"x": rows_over(count)}), run_oracle(model, {"x": rows_over(count)}), TOLERANCE)
+    assert [shapes[0][0] for shapes in made[0]._sessions] == [4, 6, 8, 12, 16, 24, 1, 96]
+    assert len(made[0]._sessions) == SESSIONS
+
+
+def test_rounded_up() -> None:
+    assert [rounded_up(count) for count in (1, 2, 3, 4, 5, 7, 9, 13, 150)] == [1, 2, 3, 4, 6, 8, 12, 16, 192]
+
+
+MIXES = {
+    "a softmax over the rows": [*PRODUCT[:1], node("Softmax", "product", "y", axis=0)],
+    "rows turned into columns": [*PRODUCT[:1], node("Transpose", "product", "y", perm=[1, 0])],
+    "rows put together": [*PRODUCT[:1], node("Reshape", "product together", "y")],
+    "one of two rows of constants": [*PRODUCT[:1], node("Add", "product two_rows", "y")],
+}
+
+
+@pytest.mark.parametrize("name", MIXES)
+def test_rows_that_mix_are_compiled_as_they_are(name: str, device: DeviceInfo, made: list[DeviceSegment]) -> None:
+    constants = {"matrix": MATRIX, "together": numpy.array([1, -1]), "two_rows": numpy.float32([[1], [2]])}
+    model = behind_rows(MIXES[name], constants, "y")
+    loaded = imgconv.load(model, device)
+    for count in ((2, 1) if "two" in name else (5, 7)):
+        given = {"x": rows_over(count)}
+        assert_close(loaded.run(given), run_oracle(model, given), TOLERANCE)
+    assert [shapes[0][0] for shapes in made[0]._sessions] == ([2, 1] if "two" in name else [5, 7])
+
+
+KEPT = [
+    ("Gemm", ("x", "w"), {"transB": 1}, True), ("Gemm", ("x", "w"), {"transA": 1}, False), ("Neg", ("x",), {}, True),
+    ("Add", ("x", "w"), {}, False), ("Softmax", ("x",), {"axis": -1}, True), ("Softmax", ("x",), {"axis": 0}, False),
+    ("Transpose", ("x",), {"perm": (0, 1)}, True), ("Transpose", ("x",), {}, False),
+    ("Flatten", ("x",), {"axis": 1}, True), ("Flatten", ("x",), {"axis": 0}, False),
+]
+
+
+@pytest.mark.parametrize(("op_type", "inputs", "attributes", "kept"), KEPT)
+def test_which_operators_keep_rows(op_type: str, inputs: tuple[str, ...], attributes: Any, kept: bool) -> None:
+    constants = {"w": numpy.ones((4, 4), numpy.float32)}
+    body = HostGraph(("x",), ("y",), (HostNode("n", op_type, inputs, ("y",), attributes, 13),), constants)
+    assert row_inputs(body, {"x": (4, 4)}, {"x": "float32"}) == ({"x"} if kept else set())
+
+
+def test_a_path_through_the_host_ends_a_segment() -> None:
+    """The second product waits for the host, which waits for the first: they are two segments."""
+    square = numpy.random.default_rng(2).uniform(-1, 1, (512, 16)).astype(numpy.float32)
+    nodes = [
+        *PRODUCT, node("TopK", "y three", "best positions", axis=0), node("ReduceMax", "best", "most", axes=[0]),
+        node("Add", "y most", "sum"), node("MatMul", "sum square", "z"),
+    ]
+    model = behind_rows(nodes, {"matrix": MATRIX, "square": square, "three": numpy.array([3])}, "z")
+    tail = import_onnx(model).tail
+    assert tail is not None
+    assert [[n.op_type for n in body.nodes] for body in bodies(tail.graph)] == [["MatMul", "Relu"], ["MatMul"]]
+    order = [n.op_type for n in tail.graph.nodes if n.op_type in ("Segment", "TopK", "ReduceMax", "Add")]
+    assert order == ["Segment", "TopK", "ReduceMax", "Add", "Segment"]
+
+
+def test_doubles_are_the_hosts(device: DeviceInfo, made: list[DeviceSegment]) -> None:
+    nodes = [node("Cast", "rows", "doubles", to=11), node("MatMul", "doubles matrix", "y")]
+    model = behind_rows(nodes, {"matrix": MATRIX.astype(numpy.float64)}, "y")
+    given = {"x": rows_over(7)}
+    found = imgconv.load(model, device).run(given)
+    assert found["y"].dtype == numpy.float64
+    numpy.testing.assert_allclose(found["y"], run_oracle(model, given)["y"], 1e-13, 1e-13)
+    assert not any(segment._sessions for segment in made)
+
+
+def test_what_inspect_says(device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "two_stage.onnx"
+    onnx.save(CASES["two_stage"]()[0], path)
+    assert main(["inspect", str(path), "--device", str(device.index)]) == 0
+    shown = capsys.readouterr().out
+    assert "nodes on the host, 1 of them segments that go to the device again" in " ".join(shown.split())
+    text = str(import_onnx(path))
+    assert "  y = Segment(copies)\n    conv_2 = Conv(copies, second)\n    pooled = GlobalAveragePool(conv_2)\n" in text
