@@ -14,9 +14,9 @@ from PIL import Image
 
 from imgconv.arrays import Arrays
 from imgconv.files.disk import written_whole
+from imgconv.model import Model
 from imgconv.pictures.host import save_picture, with_color
 from imgconv.pictures.preparation import Order
-from imgconv.reports import terminal
 from imgconv.reports.results import summarize
 from imgconv.tasks import Answer, Answers, Classes, Depth, Detections, Picture, Pose, Segmentation, Texts, draw
 
@@ -25,10 +25,11 @@ from imgconv.tasks import Answer, Answers, Classes, Depth, Detections, Picture, 
 class Outcome:
     """One run: the outputs by name, their answers, the written files. picture: "" if there is none.
 
-    task: "" if it is not known; error: why the picture gave nothing.
+    position: the picture's number; task: "" if it is not known; error: why the picture gave nothing.
     """
 
     picture: str
+    position: int = 1
     size: tuple[int, int] = (0, 0)
     task: str = ""
     outputs: Arrays = field(default_factory=dict)
@@ -38,7 +39,7 @@ class Outcome:
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:
-    """Everything that print_outcome shows, as plain data."""
+    """Everything that `lines_of` shows, as plain data."""
     named = {"picture": outcome.picture, "size": outcome.size} if outcome.picture else {}
     if outcome.error:
         return {"picture": outcome.picture, "error": outcome.error}
@@ -58,23 +59,58 @@ def _not_finite(array: Any) -> dict[str, int]:
     return {"not_finite": int(array.size - numpy.isfinite(array).sum()) if array.dtype.kind == "f" else 0}
 
 
-def print_outcome(outcome: Outcome) -> None:
-    """Prints one run's results as text."""
+@dataclass(frozen=True)
+class Shown:
+    """An outcome as people see it, small enough to go from one process to another.
+
+    position: the picture's number; result: see `as_json`; lines: text and its style; error: why there is no result.
+    """
+
+    position: int
+    result: Mapping[str, Any]
+    lines: tuple[tuple[str, str], ...]
+    error: str
+
+    @staticmethod
+    def of(outcome: Outcome, with_lines: bool) -> Shown:
+        """What is shown of an outcome; lines cost time, and JSON needs none."""
+        lines = tuple(lines_of(outcome)) if with_lines and not outcome.error else ()
+        return Shown(outcome.position, as_json(outcome), lines, outcome.error)
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a device says before its first picture. size: of all pictures; is_plain: whether the task is known."""
+
+    device: str
+    name: str
+    seconds: float
+    size: tuple[int, int]
+    is_plain: bool
+
+    @staticmethod
+    def of(model: Model, seconds: float, size: tuple[int, int], is_plain: bool) -> Head:
+        """seconds: of a run on the warm device."""
+        return Head(model.device.key, model.device.name, seconds, size, is_plain)
+
+
+def lines_of(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    """One run's results as text: lines, and the style of each."""
     if outcome.picture:
-        terminal.say(f"{outcome.picture}: {outcome.size[0]}x{outcome.size[1]}", style="bold")
+        yield f"{outcome.picture}: {outcome.size[0]}x{outcome.size[1]}", "bold"
     for name, array in outcome.outputs.items():
         shape, answer = "x".join(map(str, array.shape)) or "scalar", outcome.answers.get(name)
         head, *lines = _answer_lines(answer) if answer else [_spread(array)]
-        terminal.say(f"  {name} {array.dtype} {shape}: {head}")
+        yield f"  {name} {array.dtype} {shape}: {head}", ""
         for line in lines:
-            terminal.say(f"    {line}".rstrip())
+            yield f"    {line}".rstrip(), ""
         wrong = _not_finite(array)["not_finite"]
         if wrong:
-            terminal.say(f"    {wrong} of {array.size} values are NaN or infinite", style="red")
+            yield f"    {wrong} of {array.size} values are NaN or infinite", "red"
         if name in outcome.files:
-            terminal.say(f"    written to {outcome.files[name]}")
+            yield f"    written to {outcome.files[name]}", ""
     if "" in outcome.files:
-        terminal.say(f"  all outputs written to {outcome.files['']}")
+        yield f"  all outputs written to {outcome.files['']}", ""
 
 
 def _spread(array: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -17,8 +17,9 @@ from imgconv.commands.arguments import add_strict_argument, number, shown
 from imgconv.commands.flow import Flow
 from imgconv.commands.inputs import read_given
 from imgconv.commands.journal import Journal
-from imgconv.commands.outcome import Outcome, as_json, is_folder, print_outcome
+from imgconv.commands.outcome import Head, Shown, is_folder
 from imgconv.commands.runner import CommandLine, Item, Runner, failed_outcome, items_of, opened
+from imgconv.commands.spread import devices_of, spread
 from imgconv.errors import InputError
 from imgconv.files.disk import check_folder, written_whole
 from imgconv.pictures.preparation import Size
@@ -60,6 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pictures", metavar="PICTURE", nargs="*", help="a picture, folder, pattern, video, camera or -")
     add_picture_arguments(parser)
     parser.add_argument(
+        "--devices", metavar="all|0,1", help="several devices at once, each in a process; results come as they are done"
+    )
+    parser.add_argument(
         "--tile", type=count, nargs="?", const=-1, metavar="OVERLAP",
         help="take the picture in tiles of the model's size that overlap by so many pixels (default: an eighth)",
     )
@@ -92,10 +96,10 @@ class Told:
     journal: Journal | None
     keeps: bool
     count: int = 0
-    results: list[dict[str, Any]] = field(default_factory=list)
-    failed: list[dict[str, Any]] = field(default_factory=list)
+    results: list[Mapping[str, Any]] = field(default_factory=list)
+    failed: list[Mapping[str, Any]] = field(default_factory=list)
 
-    def add(self, result: dict[str, Any]) -> None:
+    def add(self, result: Mapping[str, Any]) -> None:
         """A result, as the journal has it."""
         self.count += 1
         if self.keeps:
@@ -135,6 +139,8 @@ def execute(options: argparse.Namespace) -> None:
 def read_command_line(options: argparse.Namespace) -> CommandLine:
     """Reads all small inputs, so that mistakes are found before compiling. Raises ModelError, InputError."""
     check_folder(options.output, options.save, options.jsonl, options.coco)
+    if options.devices and (options.device or not options.pictures):
+        raise InputError("--devices hands out pictures: " + ("leave out --device" if options.device else "give some"))
     options.pictures = expanded(options.pictures)
     given = read_given(options)
     for name, (dtype, dimensions) in given.missing.items():
@@ -175,46 +181,62 @@ def run_all(line: CommandLine, size: Size | None, items: Iterator[Item], total: 
     options, several = line.options, total != 1
     if size is None and line.paths:
         for item in items:
-            tell(line, failed_outcome(item), several, told)
+            tell(line, Shown.of(failed_outcome(item), False), several, told)
         return
+    heads: list[Head] = []
     with ExitStack() as stack:
         with terminal.Progress(f"reading {options.model}") as progress:
-            runner = Runner.load(line, size, lambda *stage: progress(*stage))
-            flow = stack.enter_context(Flow(runner.model))
-            outcomes = flow.through(items, runner.prepare, runner.finish)
-            first = next(outcomes)
-        print_head(line, runner, flow.seconds)
+            if options.devices:
+                messages = spread(line, size, items, devices_of(options.devices))
+            else:
+                messages = shown_by_one(line, size, items, progress, stack)
+            first = next(messages)
         counting = stack.enter_context(Counting(total)) if several else None
-        for outcome in chain([first], outcomes):
-            tell(line, outcome, several, told)
+        for message in chain([first], messages):
+            if isinstance(message, Head):
+                print_head(line, message, is_first=not heads)
+                heads.append(message)
+                continue
+            tell(line, message, several, told)
             if counting:
                 counting.step()
     if options.json:
-        about = {"model": options.model, "device": runner.model.device.key, "seconds": flow.seconds}
-        terminal.print_json({**about, "results": told.results})
+        devices = [{"device": head.device, "seconds": head.seconds} for head in heads]
+        about = {"devices": devices} if options.devices else devices[0]
+        terminal.print_json({"model": options.model, **about, "results": told.results})
 
 
-def print_head(line: CommandLine, runner: Runner, seconds: float) -> None:
-    """Prints what a run takes, the size of all pictures, and what to say if the outputs do not show their meaning."""
-    if len(line.paths) > 1 and line.given.target and line.given.target.is_open:
-        size, name = "x".join(map(str, runner.size)), line.given.target.name
+def shown_by_one(
+    line: CommandLine, size: Size | None, items: Iterator[Item], progress: terminal.Progress, stack: ExitStack
+) -> Iterator[Head | Shown]:
+    """What one device tells, in this process: its Head, and what each picture shows, in their order."""
+    runner = Runner.load(line, size, lambda *stage: progress(*stage))
+    flow = stack.enter_context(Flow(runner.model))
+    for place, outcome in enumerate(flow.through(items, runner.prepare, runner.finish)):
+        if not place:
+            yield Head.of(runner.model, flow.seconds, runner.size, runner.task is not None)
+        yield Shown.of(outcome, with_lines=not line.options.json)
+
+
+def print_head(line: CommandLine, head: Head, is_first: bool) -> None:
+    """Prints what a run takes; once, the size of all pictures, and what to say if the outputs do not show a task."""
+    if is_first and len(line.paths) > 1 and line.given.target and line.given.target.is_open:
+        size, name = "x".join(map(str, head.size)), line.given.target.name
         what = f"the model takes any size, and all pictures as {size}, after the first one"
         print(f"imgconv: {what}; --shape {name}=1,3,HEIGHT,WIDTH chooses another", file=sys.stderr)
     if not line.options.json:
-        took = f"{seconds * 1e3:.1f} ms a run on {runner.model.device.name}"
-        terminal.console().print(f"{line.options.model}: {took}", style="bold")
-    if line.paths and runner.task is None:
+        terminal.say(f"{line.options.model}: {head.seconds * 1e3:.1f} ms a run on {head.name}", style="bold")
+    if is_first and line.paths and not head.is_plain:
         what = f"say it with --task {'|'.join(TASKS)} and --head, see imgconv run --help"
         print(f"imgconv: what the outputs mean is not plain from their shapes: {what}", file=sys.stderr)
 
 
-def tell(line: CommandLine, outcome: Outcome, several: bool, told: Told) -> None:
-    """Prints an outcome, unless all are printed as JSON, and adds it to the journal."""
-    if outcome.error and several:
-        print(f"imgconv: {outcome.error}", file=sys.stderr)
-    if not (outcome.error or line.options.json):
-        print_outcome(outcome)
-    result = as_json(outcome)
-    told.add(result)
+def tell(line: CommandLine, shown: Shown, several: bool, told: Told) -> None:
+    """Prints what a picture shows, unless all are printed as JSON, and adds it to the journal."""
+    if shown.error and several:
+        print(f"imgconv: {shown.error}", file=sys.stderr)
+    for text, style in shown.lines:
+        terminal.say(text, style)
+    told.add(shown.result)
     if told.journal:
-        told.journal.add(result)
+        told.journal.add(shown.result)

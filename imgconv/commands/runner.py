@@ -81,13 +81,14 @@ def opened(items: Iterable[Item]) -> tuple[Size | None, Iterator[Item]]:
         try:
             picture = item.read()
         except InputError as error:
-            seen.append(replace(item, read=partial(_raise, error)))
+            seen.append(replace(item, read=partial(raising, error)))
             continue
         return picture.size, chain([*seen, replace(item, read=lambda: picture)], waiting)
     return None, iter(seen)
 
 
-def _raise(error: InputError) -> Image.Image:
+def raising(error: InputError) -> Image.Image:
+    """In place of a picture that cannot be read: raises why."""
     raise error
 
 
@@ -97,7 +98,7 @@ def failed_outcome(item: Item) -> Outcome:
         assert item.read is not None
         item.read()
     except InputError as error:
-        return Outcome(item.name, error=str(error))
+        return Outcome(item.name, item.position, error=str(error))
     raise AssertionError(f"{item.name} can be read")
 
 
@@ -208,7 +209,7 @@ class Runner:
         """Decodes the outputs and writes the files. Raises InputError."""
         seen = done.of
         if seen.error:
-            return Outcome(seen.item.name, error=seen.error)
+            return Outcome(seen.item.name, seen.item.position, error=seen.error)
         outputs: Arrays = done.outputs[0]
         if seen.tiling:
             joined = seen.tiling.join
@@ -216,8 +217,8 @@ class Runner:
         placement = seen.placement or Placement((0, 0), (0, 0), (1, 1), (0, 0, 1, 1))
         answers = self._read(seen.picture, self.task.decode(outputs, placement) if self.task else {})
         made = Outcome(
-            seen.item.name, seen.picture.size if seen.picture else (0, 0), self.task.name if self.task else "",
-            outputs, answers,
+            seen.item.name, seen.item.position, seen.picture.size if seen.picture else (0, 0),
+            self.task.name if self.task else "", outputs, answers,
         )
         return replace(made, files=self._save(seen, made))
 

@@ -1,0 +1,110 @@
+"""imgconv run --devices: every picture once, whatever becomes of a process."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from command_line import Command, write_classifier, write_picture
+import pytest
+from PIL import Image
+
+from imgconv.cl.device import DeviceInfo
+from imgconv.cli import parse
+from imgconv.commands.outcome import Head, Shown
+from imgconv.commands.run import read_command_line
+from imgconv.commands.runner import Item, items_of
+from imgconv.commands.spread import Todo, sendable, spread
+from imgconv.errors import DeviceError, InputError
+
+
+def write_pictures(count: int) -> list[str]:
+    write_classifier()
+    names = [f"{number:03}.png" for number in range(count)]
+    for number, name in enumerate(names):
+        write_picture(name, (number, 0, 0), (9 + number % 7, 12))
+    return names
+
+
+def test_two_processes_share_the_pictures(imgconv: Command, device: DeviceInfo) -> None:
+    """One line for each picture, with its own answer; a bad one is named; a second start has nothing to do."""
+    names = write_pictures(12)
+    Path("bad.png").write_text("no picture")
+    twice = f"{device.index},{device.index}"
+    given = ("means.onnx", *names, "bad.png", "--devices", twice)
+    command = ("run", *given, "--jsonl", "r.jsonl", "--output", "made/")
+    status, out, err = imgconv(*command, "--json")
+    assert status == 1 and "1 of 13 pictures cannot be read; the first is 'bad.png'" in err
+    lines = [json.loads(line) for line in Path("r.jsonl").read_text().splitlines()]
+    assert sorted(line["picture"] for line in lines) == sorted([*names, "bad.png"])
+    for line in lines:
+        if "error" not in line:
+            scores = {each["index"]: each["score"] for each in line["answers"]["y"]["classes"]}
+            assert scores[0] == pytest.approx(int(line["picture"][:3]), abs=1e-3)
+    told = json.loads(out)
+    assert {each["device"] for each in told["devices"]} == {device.key} and len(told["results"]) == 13
+    assert len(list(Path("made").iterdir())) == 12
+    assert "all 13 pictures are in" in imgconv(*command)[2]
+
+
+def test_a_killed_process_loses_nothing(imgconv: Command, device: DeviceInfo) -> None:
+    names = write_pictures(60)
+    line = read_command_line(parse(["run", "means.onnx", *names]))
+    told = spread(line, (9, 12), items_of(line), [device, device])
+    found: list[str] = []
+    for message in told:
+        if isinstance(message, Shown):
+            found.append(message.result["picture"])
+            if len(found) == 1:
+                multiprocessing.active_children()[0].kill()
+    assert sorted(found) == names
+
+
+def test_without_a_device_left_it_says_why(imgconv: Command, device: DeviceInfo) -> None:
+    """The task is asked for, which only the processes know."""
+    names = write_pictures(3)
+    line = read_command_line(parse(["run", "means.onnx", *names, "--task", "pose"]))
+    with pytest.raises(DeviceError, match="no device is left: .*which head do the outputs have"):
+        list(spread(line, (9, 12), items_of(line), [device]))
+
+
+def test_what_the_options_exclude(imgconv: Command) -> None:
+    write_classifier()
+    write_picture("a.png", (1, 2, 3))
+    status, _, err = imgconv("run", "means.onnx", "a.png", "--devices", "all", "--device", 0)
+    assert status == 1 and "leave out --device" in err
+    status, _, err = imgconv("run", "means.onnx", "--devices", "all")
+    assert status == 1
+
+
+def test_frames_go_with_their_pixels() -> None:
+    """A frame of a video is known to this process only; a file is read by the process that gets it."""
+    picture = Image.new("RGB", (3, 2), "red")
+    frame = sendable(Item(1, "v.mkv#0", lambda: picture))
+    assert frame.read and frame.read().getpixel((1, 1)) == (255, 0, 0)
+
+    def broken() -> Any:
+        raise InputError("no frame")
+
+    lost = sendable(Item(2, "v.mkv#1", broken))
+    with pytest.raises(InputError, match="no frame"):
+        assert lost.read
+        lost.read()
+    todo = Todo(iter([frame]))
+    assert not todo.is_empty()
+    taken = todo.next()
+    assert taken and taken.name == "v.mkv#0" and todo.is_empty()
+    named = Item(3, "a.png", partial(Image.open, "a.png"))
+    todo.put_back([named])
+    assert todo.next() is named and todo.next() is None
+
+
+def test_heads_are_told_before_pictures(imgconv: Command, device: DeviceInfo) -> None:
+    names = write_pictures(2)
+    line = read_command_line(parse(["run", "means.onnx", *names, "--json"]))
+    messages = list(spread(line, (9, 12), items_of(line), [device]))
+    assert [type(message) for message in messages] == [Head, Shown, Shown]
+    assert isinstance(messages[0], Head) and messages[0].name == device.name and messages[0].seconds > 0
