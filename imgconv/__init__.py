@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from imgconv.errors import (
-    BuildError, ConfigError, ContentError, DeviceError, Error, InputError, MissingPackageError, ModelError, RangeError,
-    ResourceError, ShapeError, UnsupportedError,
+    BuildError, ConfigError, ContentError, DataError, DeviceError, Error, InputError, MissingPackageError, ModelError,
+    PassedError, RangeError, ResourceError, ShapeError, UnsupportedError,
 )
 from imgconv.version import VERSION
 
@@ -37,7 +37,7 @@ else:
 
 __version__ = VERSION
 __all__ = [
-    "BuildError", "ConfigError", "ContentError", "DeviceError", "Error", "InputError", "Limits", "MissingPackageError",
-    "Model", "ModelError", "RangeError", "ResourceError", "ShapeError", "UnsupportedError", "export_onnx", "load",
-    "ops",
+    "BuildError", "ConfigError", "ContentError", "DataError", "DeviceError", "Error", "InputError", "Limits",
+    "MissingPackageError", "Model", "ModelError", "PassedError", "RangeError", "ResourceError", "ShapeError",
+    "UnsupportedError", "export_onnx", "load", "ops",
 ]

@@ -4,7 +4,9 @@
     ├── ConfigError          a setting has a value that it cannot have: an environment variable or an argument
     ├── ModelError           the model file is broken, or is not what it claims to be: .file, .node
     │   └── UnsupportedError the model is fine, but uses something that imgconv does not do
-    │       └── ContentError a node needs to know at load what an input holds: .inputs
+    │       ├── ContentError a node needs to know at load what an input holds: .inputs
+    │       ├── DataError    what must be constant depends on data
+    │       └── PassedError  a bound is passed: load(..., limits=Limits(...)) allows more
     ├── InputError           an array given to a model has the wrong name, shape or dtype
     │   └── ShapeError       the size of an input is not known: neither the model nor the caller gives it
     ├── RangeError           an output of integers is not known: an integer that it depends on is not exact
@@ -85,6 +87,17 @@ class ContentError(UnsupportedError):
         super().__init__(message, file, node)
         self.inputs = inputs
         self.args = (message, file, node, inputs)
+
+
+class DataError(UnsupportedError):
+    """What must be constant depends on data, and the host does not compute it either.
+
+    Example: a ConvTranspose whose kernel is an input. What the host can compute is no error unless load(strict=True).
+    """
+
+
+class PassedError(UnsupportedError):
+    """A model passes one of its `Limits`, or a bound that keeps a load short: load(..., limits=...) allows more."""
 
 
 class InputError(Error):

@@ -11,7 +11,7 @@ from math import prod
 
 import numpy
 
-from imgconv.errors import ConfigError, UnsupportedError
+from imgconv.errors import ConfigError, PassedError
 
 # What the host computes at load, for all tensors that depend on no input; more is left to the device. Each is added to
 # GROWTH times what the model's own arrays have, because int4 weights, for example, become float.
@@ -108,10 +108,6 @@ def spending(limits: Limits | None = None) -> Iterator[Budget]:
         yield made
     finally:
         _budget.reset(token)
-
-
-class PassedError(UnsupportedError):
-    """A model passes a bound. The host does not compute such a node either."""
 
 
 def _passed(problem: str, name: str) -> PassedError:

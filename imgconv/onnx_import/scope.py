@@ -17,8 +17,8 @@ import onnx.numpy_helper
 
 from imgconv import ops
 from imgconv.arrays import Array
-from imgconv.errors import ModelError, UnsupportedError
-from imgconv.limits import PassedError, budget
+from imgconv.errors import ModelError, PassedError, UnsupportedError
+from imgconv.limits import budget
 from imgconv.onnx_import.external import with_external_data
 from imgconv.onnx_import.file import said
 from imgconv.onnx_import.inputs import real_inputs

@@ -16,15 +16,14 @@ import onnx
 import onnx.defs
 
 from imgconv import host, ops
-from imgconv.errors import ContentError, ModelError, UnsupportedError
+from imgconv.errors import ContentError, DataError, ModelError, PassedError, UnsupportedError
 from imgconv.graph.moved import WIDE
 from imgconv.graph.nodes import Tail, Value
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
 from imgconv.host.segments import with_segments
-from imgconv.limits import PassedError, budget
+from imgconv.limits import budget
 from imgconv.onnx_import.schema import ELEMENT_TYPES, domain_of, dtype_name, function_versions, schema_of
 from imgconv.onnx_import.scope import TYPE_ATTRIBUTES, Scope, Step, needed_steps, reads
-from imgconv.ops.registry import DataError
 from imgconv.tensor import Tensor
 
 MOVES = frozenset((

@@ -9,18 +9,14 @@ from typing import Any, Protocol, TypeVar
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.errors import ConfigError, ContentError, ModelError, UnsupportedError
-from imgconv.limits import MADE_ELEMENTS, PassedError
+from imgconv.errors import ConfigError, ContentError, DataError, ModelError, PassedError, UnsupportedError
+from imgconv.limits import MADE_ELEMENTS
 from imgconv.tensor import Tensor
 
 T = TypeVar("T", bound=str)
 MICROSOFT = "com.microsoft"  # the domain of what onnxruntime's own optimizer and quantizer write
 FLOATS = ("float32", "float16", "float64")
 NARROW = ("int8", "uint8", "int16", "uint16")
-
-
-class DataError(UnsupportedError):
-    """What must be constant depends on data: the host computes the node and what is behind it."""
 
 
 class Body(Protocol):

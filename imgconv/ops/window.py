@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from imgconv.limits import PassedError
+from imgconv.errors import PassedError
 from imgconv.ops.registry import Call
 from imgconv.tensor import EXACT
 

@@ -12,8 +12,7 @@ from operators import Case, Constant, check, model_of
 from support import ENGINES, assert_close, assert_refused, run_model
 from test_quantization import draw, real, scales, single
 
-from imgconv.errors import ModelError, UnsupportedError
-from imgconv.ops.registry import DataError
+from imgconv.errors import DataError, ModelError, UnsupportedError
 
 
 def microsoft(op_type: str, inputs: Sequence[Any], tolerance: float = 2e-6, **attributes: Any) -> Case:
