@@ -18,8 +18,8 @@ of single layers do not add up, since any change of a layer rounds all later tex
 
 A sum in half overflows at 65504 on the way, and loses terms that are small beside it: other pictures may do what the
 measured ones do not. So step 4 also judges on `other_inputs`, two in the range of the measured ones and one four times
-as far. Sums may use up half of what storage leaves of the bound. On the far one, which is there for overflows and where
-all rounding costs more, they may use up as many times the bound as it is far.
+as far. Sums may use up half of what storage leaves of the bound. The far one is there for overflows, all rounding costs
+more on it, and so its bound is four times as large.
 
 At load there are no inputs, only drawn ones (drawings.py), and steps 1 to 3 are an exception: with float16=1 the plan
 that stores everything in half is tried first, and kept if by its own account (rounding.py) nothing comes near 65504 and
@@ -345,21 +345,16 @@ class _Sums:
         """
         measured = self.measured
         found = [
-            _Judged(inputs, exact, measured.scales, error, self.room(error))
+            _Judged(inputs, exact, measured.scales, error, max(0.0, self.bound - error))
             for inputs, exact, error in zip(measured.inputs, measured.exact, self.errors, strict=True)
         ]
-        near, also_near, far = other_inputs(measured.prepared.graph, measured.inputs)
-        for inputs in (near, also_near, far):
+        others = other_inputs(measured.prepared.graph, measured.inputs)
+        for inputs, bound in zip(others, (self.bound, self.bound, MARGIN * self.bound), strict=True):
             exact = measured.session.run(inputs)
             scales = scales_of([exact], measured.least)
             error = relative_error(self.wide.run(inputs), exact, scales)
-            room = MARGIN * self.bound if inputs is far else self.room(error)
-            found += [_Judged(inputs, exact, scales, error, room)] if error <= self.bound else []
-        return found
-
-    def room(self, error: float) -> float:
-        """What sums may add to the error of storage."""
-        return SHARE_OF_SUMS * max(0.0, self.bound - error)
+            found += [_Judged(inputs, exact, scales, error, bound - error)] if error <= bound else []
+        return [replace(each, room=SHARE_OF_SUMS * each.room) for each in found]
 
     def precision(self, runs: frozenset[str], in_float: frozenset[str]) -> Precision:
         return replace(self.stored, arithmetic=in_float, runs=runs)
