@@ -34,6 +34,35 @@ def suppress(
     return order[_Suppression(corners[order], _starts(group[order]), limit, wanted).kept()]
 
 
+def suppress_by_class(
+    boxes: Array, scores: Array, most: Array | None = None, overlap: Array | None = None, least: Array | None = None,
+    centred: bool = False,
+) -> Array:
+    """ONNX's NonMaxSuppression: (batch, class, box) of each box that stays, int64, best first in each class.
+
+    boxes: (batch, N, 4), two corners or, if centred, middle and size; scores: (batch, classes, N); most: of each class,
+    none without it; overlap: the intersection over union up to which boxes stay; least: scores must be over it. Equal
+    scores are taken in order of the boxes, and all comparisons are in float, as in onnxruntime.
+    """
+    count = 0 if most is None else int(most.item())
+    limit = numpy.float32(0 if overlap is None else overlap.item())
+    classes, size = scores.shape[1:]
+    flat = scores.reshape(-1)
+    likely = numpy.arange(flat.size) if least is None else numpy.flatnonzero(flat > least.item())
+    group = likely // size  # a class of a batch element
+    corners = _corners(boxes, centred)[group // classes, likely % size]
+    chosen = likely[suppress(corners, flat[likely], float(limit), count, group)]
+    return numpy.stack([chosen // (classes * size), chosen // size % classes, chosen % size], 1).astype(numpy.int64)
+
+
+def _corners(boxes: Array, centred: bool) -> Array:
+    """Boxes as (low, low, high, high)."""
+    first, second = boxes[..., :2], boxes[..., 2:]
+    if centred:
+        return numpy.concatenate([first - second / 2, first + second / 2], -1)
+    return numpy.concatenate([numpy.minimum(first, second), numpy.maximum(first, second)], -1)
+
+
 def _of_one_group(corners: Array, order: Array, limit: numpy.floating, most: int) -> Array:
     """`suppress` for boxes of one group, in this order: those that lie apart are compared in groups of their own.
 

@@ -8,6 +8,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.host.registry import Call, host
+from imgconv.ops.selection import unique_elements
 
 
 @host("NonZero")
@@ -53,14 +54,7 @@ def _descending(x: Array) -> Array:
 @host("Unique")
 def unique(call: Call, x: Array) -> Any:
     """The distinct elements or slices, their first positions, the inverse indices and the counts."""
-    axis = call.attribute("axis")
-    values, first, inverse, counts = numpy.unique(x, True, True, True, axis=axis)
-    inverse = inverse.reshape(-1)
-    if not call.flag("sorted", True):
-        order = numpy.argsort(first)
-        values = numpy.take(values, order, axis=axis or 0)
-        first, counts, inverse = first[order], counts[order], numpy.argsort(order)[inverse]
-    return values, *(a.reshape(-1).astype(numpy.int64) for a in (first, inverse, counts))
+    return unique_elements(x, call.attribute("axis"), call.flag("sorted", True))
 
 
 @host("OneHot")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy
 
+from imgconv.arrays import Array
 from imgconv.graph.nodes import ReductionKind
 from imgconv.ops.indexing import take_along
 from imgconv.ops.registry import Call, operator
+from imgconv.suppression import suppress_by_class
 from imgconv.tensor import Tensor, elementwise, less, neutral, order, where
 
 COUNTED = 32  # the longest axis along which places are counted, so that no work group works for few elements
@@ -173,13 +175,18 @@ def unique(call: Call) -> list[Tensor]:
     x = call.required_constant(0, "the input")
     axis = call.attribute("axis", None)
     axis = None if axis is None else call.axis(int(axis), x.ndim)
+    return list(map(Tensor.constant, unique_elements(x, axis, call.flag("sorted", True))))
+
+
+def unique_elements(x: Array, axis: int | None, sorts: bool) -> tuple[Array, Array, Array, Array]:
+    """Unique in numpy: the distinct elements or slices, their first positions, the inverse indices and the counts."""
     values, first, inverse, counts = numpy.unique(x, True, True, True, axis=axis)
-    if not call.flag("sorted", True):
+    inverse = inverse.reshape(-1)
+    if not sorts:
         order = numpy.argsort(first)
         values = numpy.take(values, order, axis=axis or 0)
         first, counts, inverse = first[order], counts[order], numpy.argsort(order)[inverse]
-    numbers = (a.reshape(-1).astype("int64") for a in (first, inverse, counts))
-    return [Tensor.constant(values), *map(Tensor.constant, numbers)]
+    return values, first.astype(numpy.int64), inverse.astype(numpy.int64), counts.astype(numpy.int64)
 
 
 @operator("NonMaxSuppression")
@@ -187,32 +194,5 @@ def non_max_suppression(call: Call) -> Tensor:
     """(batch, class, box) of each box that overlaps no better kept one by more than the limit; of constant inputs."""
     boxes, scores = call.required_constant(0, "boxes"), call.required_constant(1, "scores")
     limits = ("max_output_boxes_per_class", "iou_threshold", "score_threshold")
-    most, overlap, least = (call.constant(i, name) for i, name in enumerate(limits, 2))
-    count = 0 if most is None else int(most.item())
-    limit = 0.0 if overlap is None else float(overlap.item())
-    found = []
-    for batch, of_batch in enumerate(scores):
-        corners = _corners(boxes[batch], call.flag("center_point_box"))
-        for number, score in enumerate(of_batch):
-            kept: list[int] = []
-            for box in numpy.argsort(-score, kind="stable"):
-                if len(kept) >= count or (least is not None and score[box] <= least.item()):
-                    break
-                if not any(_overlap(corners[box], corners[k]) > limit for k in kept):
-                    kept.append(int(box))
-            found += [(batch, number, box) for box in kept]
-    return Tensor.constant(numpy.array(found, numpy.int64).reshape(-1, 3))
-
-
-def _corners(boxes: numpy.ndarray, centred: bool) -> numpy.ndarray:
-    """Boxes as (low, low, high, high)."""
-    if centred:
-        return numpy.concatenate([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2], axis=1)
-    return numpy.concatenate([numpy.minimum(boxes[:, :2], boxes[:, 2:]), numpy.maximum(boxes[:, :2], boxes[:, 2:])], 1)
-
-
-def _overlap(a: numpy.ndarray, b: numpy.ndarray) -> float:
-    """Intersection over union of two boxes; 0 if one has no area."""
-    both = numpy.prod(numpy.maximum(numpy.minimum(a[2:], b[2:]) - numpy.maximum(a[:2], b[:2]), 0))
-    areas = [numpy.prod(box[2:] - box[:2]) for box in (a, b)]
-    return float(both / (areas[0] + areas[1] - both)) if min(areas) > 0 else 0.0
+    most, overlap, least = (call.constant(position, name) for position, name in enumerate(limits, 2))
+    return Tensor.constant(suppress_by_class(boxes, scores, most, overlap, least, call.flag("center_point_box")))
