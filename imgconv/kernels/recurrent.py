@@ -68,11 +68,26 @@ class Specialisation:
 
 
 def candidates(problem: Problem, target: Target) -> list[Specialisation]:
-    """The specialisations worth measuring. On a CPU a work item does a group's work faster than several that wait."""
-    if target.kind == "cpu":
-        return [Specialisation(1, quads) for quads in (4, 8, 16)]
+    """The specialisations worth measuring. On a CPU a work item does a group's work faster than several that wait.
+
+    Several are needed if the driver ends long loops; if theirs are too long as well, there is no candidate.
+    """
+    alone = [Specialisation(1, quads) for quads in (4, 8, 16)]
     most = min(target.max_work_group, max(32, problem.gates * problem.quads))
-    return [Specialisation(items, quads) for items in (32, 64, 128, 256) for quads in (1, 2) if items <= most]
+    several = [Specialisation(items, quads) for items in (32, 64, 128, 256) for quads in (1, 2) if items <= most]
+    if target.loop_rounds is not None:
+        alone, several = (
+            [each for each in found if _rounds(problem, each) <= target.loop_rounds] for found in (alone, several)
+        )
+    return alone if target.kind == "cpu" and alone else several
+
+
+def _rounds(problem: Problem, chosen: Specialisation) -> int:
+    """At most so many rounds do all loops of a work item take, if the driver unrolls none."""
+    block = chosen.block_quads
+    turns = ceil(problem.gates * problem.quads / (chosen.recurrent_items * block)) + problem.inner
+    states = ceil(problem.quads / chosen.recurrent_items) * (2 + problem.states)
+    return (problem.steps + 1) * (1 + turns * (1 + 2 * block + problem.quads * (1 + block)) + states)
 
 
 def cost(problem: Problem, chosen: Specialisation, target: Target) -> float:
@@ -106,6 +121,11 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step:
         raise ResourceError(
             f"a recurrent layer needs {problem.local_bytes} bytes of local memory, this device has "
             f"{placing.target.local_memory_bytes}", node.output.name, node.output.shape
+        )
+    if not candidates(problem, placing.target):
+        raise ResourceError(
+            f"a recurrent layer of {problem.steps} steps takes loops of more than {placing.target.loop_rounds} rounds, "
+            "after which this driver ends them", node.output.name, node.output.shape
         )
     weights = _placed_weights(placing, node)
     output = placing.placement(node.output)

@@ -20,7 +20,8 @@ class Target:
     byte_images: whether images may hold signed bytes. local_memory_bytes: of a work group. max_work_group: the most
     work items of a work group. images_in_buffers: the alignment of images in a buffer; None if the device has none.
     linear: the alignment of linear textures in a buffer, if textures are linear; None if they are images. CPU drivers
-    emulate image reads by calls of functions, which take several times as long as reads of memory.
+    emulate image reads by calls of functions, which take several times as long as reads of memory. loop_rounds:
+    after so many rounds of all its loops the driver ends a work item's loops; None if it does not.
     """
 
     limits: ImageLimits
@@ -34,6 +35,7 @@ class Target:
     images_in_buffers: Alignment | None = None
     max_work_group: int = 256
     linear: Alignment | None = None
+    loop_rounds: int | None = None
 
     @property
     def texture_limits(self) -> ImageLimits | None:

@@ -7,6 +7,10 @@ from imgconv.kernels.layout import Alignment, ImageLimits
 from imgconv.kernels.target import Target, TargetKind
 
 
+# Mesa's llvmpipe: LP_MAX_TGSI_LOOP_ITERATIONS. Results are wrong after that, and no error is reported.
+LLVMPIPE_ROUNDS = 65_535
+
+
 def target_of(info: DeviceInfo) -> Target:
     """The Target for a device: the properties that the compiler needs."""
     limits = ImageLimits(info.max_image_width, info.max_image_height, info.max_image_layers)
@@ -17,5 +21,5 @@ def target_of(info: DeviceInfo) -> Target:
     return Target(
         limits, kind, info.compute_units, info.half_images, info.max_read_images, info.fp16_arithmetic,
         info.byte_images, info.local_memory_bytes, Alignment(row, base, info.max_allocation_bytes) if row else None,
-        info.max_work_group_size, linear,
+        info.max_work_group_size, linear, LLVMPIPE_ROUNDS if "llvmpipe" in info.name else None,
     )

@@ -84,3 +84,14 @@ def test_a_device_with_too_little_local_memory_is_an_error_that_names_the_tensor
     small = replace(target(context), local_memory_bytes=1 << 10)
     with pytest.raises(ResourceError, match="'y0'.* local memory"):
         check([P(1, 1, 300)], context, wanted=small)
+
+
+def test_a_driver_that_ends_long_loops(context: Context) -> None:
+    """Groups of several work items take fewer rounds each; what takes too many even so is refused."""
+    on = replace(target(context), kind="cpu", loop_rounds=2000)
+    for steps, items in ((40, "1 items"), (80, "32 items")):
+        plan = check([P(steps, 1, 16)], context, wanted=on)
+        (layer,) = (launch for launch in plan.launches if launch.operation == "recurrence")
+        assert layer.specialisation.startswith(items)
+    with pytest.raises(ResourceError, match="200 steps takes loops of more than 2000 rounds"):
+        check([P(200, 1, 16)], context, wanted=on)
