@@ -5,9 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <functional>
 #include <map>
-#include <numeric>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -84,11 +83,6 @@ void call(Function function, Given... given) {
   if (function(given..., &error)) throw std::runtime_error(error.message);
 }
 
-struct Closer {
-  imgconv_model *model = nullptr;
-  ~Closer() { imgconv_close(model); }
-};
-
 // All inputs, or all outputs, of a model.
 struct Arrays {
   std::vector<imgconv_tensor> tensors;
@@ -119,12 +113,10 @@ void print_devices() {
 
 // The elements whose bits differ.
 size_t differing(const imgconv_tensor &tensor, const std::vector<char> &a, const std::vector<char> &b) {
-  const size_t elements = std::accumulate(tensor.shape, tensor.shape + tensor.rank, size_t(1), std::multiplies<size_t>());
-  size_t count = 0;
-  for (size_t i = 0; i < elements; ++i) {
-    const size_t bytes = tensor.bytes / elements;
-    count += std::memcmp(&a[i * bytes], &b[i * bytes], bytes) != 0;
-  }
+  size_t elements = 1, count = 0;
+  for (size_t axis = 0; axis < tensor.rank; ++axis) elements *= static_cast<size_t>(tensor.shape[axis]);
+  const size_t bytes = tensor.bytes / std::max<size_t>(elements, 1);
+  for (size_t at = 0; at < tensor.bytes; at += bytes) count += std::memcmp(&a[at], &b[at], bytes) != 0;
   return count;
 }
 
@@ -198,9 +190,9 @@ int run(const Arguments &arguments) {
   options.cache_folder = arguments.cache.empty() ? nullptr : arguments.cache.c_str();
   options.frames = static_cast<uint32_t>(arguments.frames);
   options.profile = arguments.profile;
-  Closer closer;
-  call(imgconv_open_file, arguments.model.c_str(), static_cast<const imgconv_options *>(&options), &closer.model);
-  imgconv_model *const model = closer.model;
+  imgconv_model *model = nullptr;
+  call(imgconv_open_file, arguments.model.c_str(), static_cast<const imgconv_options *>(&options), &model);
+  const std::unique_ptr<imgconv_model, decltype(&imgconv_close)> closed_at_the_end(model, imgconv_close);
   const double opened = seconds_since(start);
   Arrays inputs, outputs;
   imgconv_tensor tensor;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <sstream>
+#include <type_traits>
 
 #include "error.h"
 
@@ -37,7 +38,8 @@ std::string kind_of(cl_device_type type) {
 
 // Whether RGBA of a type can be read and written, as image2d_t and as image2d_array_t.
 bool offers(const Opencl &cl, cl_context context, cl_channel_type type) {
-  for (cl_mem_object_type image : {CL_MEM_OBJECT_IMAGE2D, CL_MEM_OBJECT_IMAGE2D_ARRAY}) {
+  constexpr cl_mem_object_type IMAGES[] = {CL_MEM_OBJECT_IMAGE2D, CL_MEM_OBJECT_IMAGE2D_ARRAY};
+  for (const cl_mem_object_type image : IMAGES) {
     cl_uint count = 0;
     if (cl.clGetSupportedImageFormats(context, CL_MEM_READ_WRITE, image, 0, nullptr, &count)) return false;
     std::vector<cl_image_format> formats(count);
@@ -121,9 +123,12 @@ std::string json(const std::string &text) {
   return made + '"';
 }
 
-std::string json(uint64_t number) { return std::to_string(number); }
-
-std::string json(bool value) { return value ? "true" : "false"; }
+// A number, or a bool.
+template <class Value>
+std::string json(Value value) {
+  if constexpr (std::is_same_v<Value, bool>) return value ? "true" : "false";
+  else return std::to_string(value);
+}
 
 template <class Item>
 std::string json(const std::vector<Item> &items) {

@@ -22,9 +22,7 @@ std::string size_text(const Storage &storage) {
 template <class OfImage, class OfBuffer>
 void enqueue(const char *what, const Storage &storage, OfImage of_image, OfBuffer of_buffer) {
   if (!storage.bytes) return;
-  const size_t origin[3] = {0, 0, 0};
-  const size_t size[3] = {static_cast<size_t>(storage.width), static_cast<size_t>(storage.height),
-                          static_cast<size_t>(storage.layers)};
+  const size_t origin[3] = {0, 0, 0}, size[3] = {storage.width, storage.height, storage.layers};
   check(storage.is_image() ? of_image(origin, size) : of_buffer(), what, " '", storage.name, "'");
 }
 
@@ -87,7 +85,7 @@ Memory DeviceMemory::new_image(const Storage &storage, const Memory &buffer) con
 }
 
 Memory DeviceMemory::new_buffer(const Storage &storage, cl_mem_flags flags) const {
-  const size_t size = std::max<size_t>(static_cast<size_t>(storage.bytes), 4);
+  const size_t size = std::max<size_t>(storage.bytes, 4);
   return own(join("a buffer of ", size, " bytes for ", storage.name), context_.cl->clReleaseMemObject, [&](cl_int *status) {
     return context_.cl->clCreateBuffer(context_.handle.get(), CL_MEM_READ_WRITE | flags, size, nullptr, status);
   });

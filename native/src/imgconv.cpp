@@ -81,16 +81,6 @@ imgconv_status describe(const Values &values, size_t number, imgconv_tensor *ten
   return IMGCONV_OK;
 }
 
-void give_text(const std::string &found, char *text, size_t size, size_t *needed) {
-  if (size) {
-    need(text, "text");
-    const size_t length = std::min(found.size(), size - 1);
-    std::memcpy(text, found.data(), length);
-    text[length] = 0;
-  }
-  if (needed) *needed = found.size() + 1;
-}
-
 }  // namespace
 
 extern "C" {
@@ -180,7 +170,11 @@ imgconv_status imgconv_devices_json(char *text, size_t size, size_t *needed, img
   return guarded(error, [&] {
     const auto cl = imgconv::Opencl::load();
     const auto devices = imgconv::list_devices(*cl);
-    give_text(imgconv::to_json(devices, &imgconv::select_device(devices, nullptr)), text, size, needed);
+    const std::string found = imgconv::to_json(devices, &imgconv::select_device(devices, nullptr));
+    if (needed) *needed = found.size() + 1;
+    if (!size) return;
+    need(text, "text");
+    text[found.copy(text, size - 1)] = 0;
   });
 }
 

@@ -61,8 +61,8 @@ Model::~Model() { context_.cl->clFinish(context_.queue.get()); }
 
 // A driver's recordings are used if they give what plain launches give.
 void Model::test_replay() {
-  const auto &all = first_->launches();
-  const std::vector<BoundLaunch> launches(all.begin(), all.begin() + std::min(all.size(), LAUNCHES_COMPARED));
+  std::vector<BoundLaunch> launches = first_->launches();
+  if (launches.size() > LAUNCHES_COMPARED) launches.resize(LAUNCHES_COMPARED);
   const std::unique_ptr<Recording> recording = record(context_, launches);
   if (!recording) return;
   try {

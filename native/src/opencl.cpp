@@ -67,14 +67,11 @@ std::string status_name(cl_int status) {
 }
 
 imgconv_status kind_of_failure(cl_int status) {
-  switch (status) {
-    case CL_MEM_OBJECT_ALLOCATION_FAILURE:
-    case CL_OUT_OF_RESOURCES:
-    case CL_OUT_OF_HOST_MEMORY:
-    case CL_INVALID_IMAGE_SIZE:
-    case CL_INVALID_BUFFER_SIZE: return IMGCONV_ERROR_MEMORY;
-    default: return IMGCONV_ERROR_DEVICE;
+  for (const cl_int shortage : {CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_RESOURCES, CL_OUT_OF_HOST_MEMORY,
+                                CL_INVALID_IMAGE_SIZE, CL_INVALID_BUFFER_SIZE}) {
+    if (status == shortage) return IMGCONV_ERROR_MEMORY;
   }
+  return IMGCONV_ERROR_DEVICE;
 }
 
 }  // namespace imgconv

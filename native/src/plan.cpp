@@ -10,7 +10,8 @@
 namespace imgconv {
 namespace {
 
-constexpr uint64_t LARGEST = uint64_t(1) << 40, LARGEST_IMAGE = 1 << 20;
+// What a size_t holds, on 32 bits too.
+constexpr uint64_t LARGEST = sizeof(size_t) > 4 ? uint64_t(1) << 40 : UINT32_MAX, LARGEST_IMAGE = 1 << 20;
 constexpr size_t LANES = 4;
 
 // Reads a plan's tables; every problem is an Error that names the file.
@@ -66,12 +67,12 @@ class Reader {
     return made;
   }
 
-  uint64_t number(uint64_t value, uint64_t low, uint64_t high, const std::string &what) const {
+  size_t number(uint64_t value, uint64_t low, uint64_t high, const std::string &what) const {
     if (value < low || value > high) damaged(what, " is ", value, ", outside of ", low, " to ", high);
-    return value;
+    return static_cast<size_t>(value);
   }
 
-  uint64_t product(uint64_t a, uint64_t b, const std::string &what) const {
+  size_t product(size_t a, uint64_t b, const std::string &what) const {
     return a * number(b, 0, a ? LARGEST / a : LARGEST, what);
   }
 
@@ -96,15 +97,16 @@ class Reader {
   }
 
   size_t elements(const std::vector<int64_t> &shape) const {
-    uint64_t count = 1;
+    size_t count = 1;
     for (const int64_t size : shape) count = product(count, static_cast<uint64_t>(size), "a number of elements");
-    return static_cast<size_t>(count);
+    return count;
   }
 
   Value read_value(const stored::Value *table) {
     if (!table) damaged("an input or output has no value");
     Value value{text(table->name()), dtype(table->dtype()), list(table->shape()), 0};
     value.elements = elements(value.shape);
+    product(value.elements, dtype_bytes(value.dtype), "the bytes of a value");
     return value;
   }
 
@@ -119,7 +121,7 @@ class Reader {
     storage.width = number(table.width(), 1, LARGEST_IMAGE, "an image's width");
     storage.height = number(table.height(), 1, LARGEST_IMAGE, "an image's height");
     storage.layers = number(table.layers(), 1, LARGEST_IMAGE, "an image's layers");
-    storage.bytes = product(storage.width * storage.height, storage.layers, "an image");
+    storage.bytes = product(product(storage.width, storage.height, "an image"), storage.layers, "an image");
     storage.bytes = product(storage.bytes, LANES * dtype_bytes(type), "an image");
   }
 
@@ -157,11 +159,11 @@ class Reader {
 
   void check_region(Storage &storage, const stored::Storage &table) const {
     storage.offset = number(table.offset(), 0, plan_.workspace_bytes, "an offset in the workspace");
-    const uint64_t room = plan_.workspace_bytes - storage.offset;
+    const size_t room = plan_.workspace_bytes - storage.offset;
     number(storage.bytes, 1, room, "texels in the workspace");
     if (storage.linear) return;
     number(storage.layers, 1, 1, "the layers of an image in the workspace");
-    const uint64_t texels = storage.bytes / storage.height;
+    const size_t texels = storage.bytes / storage.height;
     storage.row_bytes = number(table.row_bytes(), texels, room / storage.height, "a row of an image in the workspace");
   }
 
@@ -185,7 +187,7 @@ class Reader {
     if (!apart || storage.content >= 0 || storage.state || !can_store(value.dtype, storage.dtype)) {
       damaged("'" + value.name + "' cannot be exchanged with the host");
     }
-    const uint64_t bytes = value.elements * dtype_bytes(storage.dtype);
+    const size_t bytes = product(value.elements, dtype_bytes(storage.dtype), "a value");
     number(storage.bytes, bytes, bytes, "the bytes of '" + value.name + "'");
     if (!storage.exchanged) plan_.exchanged.push_back(found);
     storage.exchanged = true;
@@ -267,10 +269,10 @@ class Reader {
 
   std::vector<size_t> sizes(const flatbuffers::Vector<uint64_t> *table) {
     std::vector<size_t> made;
-    uint64_t items = 1;
+    size_t items = 1;
     for (const uint64_t size : list(table)) {
-      items = product(items, number(size, 1, LARGEST, "a launch's size"), "a launch's size");
-      made.push_back(static_cast<size_t>(size));
+      made.push_back(number(size, 1, LARGEST, "a launch's size"));
+      items = product(items, size, "a launch's size");
     }
     return made;
   }

@@ -18,9 +18,9 @@ struct Storage {
   std::string name;
   imgconv_dtype dtype = IMGCONV_FLOAT32;
   Place place = Place::buffer;
-  uint64_t width = 0, height = 0, layers = 0;  // of an image, in texels
-  uint64_t offset = 0, row_bytes = 0;          // in the workspace
-  uint64_t bytes = 0;                          // of the texels, or of the buffer
+  size_t width = 0, height = 0, layers = 0;  // of an image, in texels
+  size_t offset = 0, row_bytes = 0;          // in the workspace
+  size_t bytes = 0;                          // of the texels, or of the buffer
   uint32_t slot = 0;
   int64_t content = -1;  // the number of a blob; -1: none
   bool state = false;
@@ -73,7 +73,7 @@ struct Plan {
   std::vector<Output> outputs;
   std::vector<Storage> storages, slots;
   std::vector<uint32_t> exchanged;  // numbers of the storages of inputs and outputs, each once
-  uint64_t workspace_bytes = 0;
+  size_t workspace_bytes = 0;
   std::string common;
   std::vector<std::string> kernels;  // texts
   std::vector<ProgramParts> programs;
