@@ -76,7 +76,9 @@ def test_damaged_files(path: Path, built: Path, seed: int) -> None:
 
 
 def test_libfuzzer(path: Path, built: Path, tmp_path: Path) -> None:
-    if shutil.which("clang++") is None:
+    (tmp_path / "empty.cpp").write_text('extern "C" int LLVMFuzzerTestOneInput(const char *, long) { return 0; }\n')
+    link = ["clang++", "-fsanitize=fuzzer,address", "-o", tmp_path / "empty", tmp_path / "empty.cpp"]
+    if shutil.which("clang++") is None or subprocess.run(link, capture_output=True).returncode:
         pytest.skip("clang++ with its runtime, Debian's clang and libclang-rt-14-dev, is not installed")
     settings = f"-DSANITIZE={SANITIZERS[0]}", "-DLIBFUZZER=ON", "-DCMAKE_CXX_COMPILER=clang++"
     program = build(built.parent / "native-libfuzzer", "fuzz-reader", *settings)
