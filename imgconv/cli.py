@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 from imgconv.commands import bench, compile, completion, devices, inspect, profile, run, tune, verify
@@ -88,7 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = parse(arguments)
     try:
-        options.execute(options)
+        with notes_on_stderr():
+            options.execute(options)
         sys.stdout.flush()
         return 0
     except KeyboardInterrupt:
@@ -101,6 +105,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.traceback:
             raise
         return _failed(_message(error), 1)
+
+
+class _Notes(logging.Handler):
+    """Prints each line of imgconv's log and each warning once, as "imgconv: ...", on stderr."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.say(record.getMessage())
+
+    def say(self, text: str) -> None:
+        # A warning may repeat a line of the log, and add what to do about it.
+        if not any(text.startswith(said) for said in self._said):
+            self._said.append(text)
+            clear = "\r\x1b[2K" if sys.stderr.isatty() else ""  # a progress bar may stand on the line
+            print(f"{clear}imgconv: {one_line(text)}", file=sys.stderr)
+
+
+@contextmanager
+def notes_on_stderr() -> Iterator[None]:
+    """A context in which what imgconv logs and warns of, such as how much FLOAT16 makes half, is printed for people."""
+    log, notes = logging.getLogger("imgconv"), _Notes()
+    level = log.level
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RuntimeWarning)
+        warnings.showwarning = lambda message, *_, **__: notes.say(str(message))
+        log.addHandler(notes)
+        log.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            log.removeHandler(notes)
+            log.setLevel(level)
 
 
 def _message(error: Exception) -> str:

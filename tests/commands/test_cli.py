@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from support import make_input
 from tail_models import CASES
 
 from imgconv.cl.device import DeviceInfo, list_devices
+from imgconv.cli import notes_on_stderr
 from imgconv.commands import devices as devices_command
 from imgconv.reports import terminal
 
@@ -327,3 +330,20 @@ def test_strict_refuses_what_needs_the_host(imgconv: Command, device: DeviceInfo
     status, _, err = imgconv(command, "detector.onnx", *pictures, "--strict", "--device", device.index)
     assert status == 1 and "node 'picked': strict: the host would compute it and what is behind it" in err
     assert not Path("detector.imgconv").exists()
+
+
+def test_what_is_half_is_said_once(imgconv: Command, device: DeviceInfo) -> None:
+    """As a line of its own, without Python's file and line of a warning."""
+    write_convolution()
+    status, _, err = imgconv("inspect", "conv.onnx", "--float16", "--shape", "x=1,3,8,10", "--device", device.index)
+    told = [line for line in err.splitlines() if "FLOAT16=1" in line]
+    assert status == 0 and len(told) == 1 and re.match(r"imgconv: FLOAT16=1: \d of \d values are half", told[0]), err
+
+
+def test_warnings_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with notes_on_stderr():
+        logging.getLogger("imgconv").info("one")
+        warnings.warn("one; and what to do", RuntimeWarning, stacklevel=1)
+        warnings.warn("two", RuntimeWarning, stacklevel=1)
+        warnings.warn("two", RuntimeWarning, stacklevel=1)
+    assert capsys.readouterr().err == "imgconv: one\nimgconv: two\n"
