@@ -1,0 +1,107 @@
+"""Faults in passes and in the arithmetic of views."""
+
+from __future__ import annotations
+
+from .fault import Fault
+
+ALL_PASSES = "passes/test_pipeline.py"
+
+FAULTS = (
+    Fault(
+        "passes/padding.py", "padding with another value than 0 is taken for the convolution's own",
+        " or operation.transposed or operand.fill != 0:",
+        " or operation.transposed:",
+        ("passes/test_padding.py", "device/test_convolution.py"),
+    ),
+    Fault(
+        "passes/padding.py", "swapped axis: the pads of rows and columns",
+        "(operation.pads[0] + before[0], operation.pads[1] + before[1])",
+        "(operation.pads[0] + before[1], operation.pads[1] + before[0])",
+        ("passes/test_padding.py",),
+    ),
+    Fault(
+        "passes/padding.py", "a crop at the end is taken for padding",
+        "o.constant > 0 or view.shape[a] + o.constant < view.source[a] for",
+        "o.constant > 0 for",
+        ("passes/test_padding.py",),
+    ),
+    Fault(
+        "passes/products.py", "the value that an operand is padded with is multiplied too",
+        "    if operand.view.bounds and operand.fill:  # a fill of zero is zero times the factor too\n"
+        "        return None\n",
+        "",
+        ("passes/test_products.py",),
+    ),
+    Fault(
+        "passes/epilogues.py", "work that reads a result as it is and turned becomes its kernel's epilogue",
+        "whole = all(o.view.is_identity for",
+        "whole = any(o.view.is_identity for",
+        ("passes/test_epilogues.py", ALL_PASSES),
+    ),
+    Fault(
+        "passes/concatenations.py", "a part's fill value is added to all other parts",
+        "if operand.view.bounds and operand.fill != 0:",
+        "if False:",
+        ("passes/test_concatenations.py", ALL_PASSES),
+    ),
+    Fault(
+        "passes/elementwise.py", "zeros after elementwise work become zeros before it",
+        "isinstance(made, Literal) and made.value == 0",
+        "isinstance(made, Literal)",
+        ("passes/test_elementwise.py", "device/test_neighbours.py"),
+    ),
+    Fault(
+        "passes/movement.py", "work after padding leaves the padding out",
+        "not view.is_identity and not view.bounds and",
+        "not view.is_identity and",
+        ("passes/test_movement.py", ALL_PASSES),
+    ),
+    Fault(
+        "passes/views.py", "of two paddings with different values, one is kept",
+        "inner.view.bounds and outer.fill != inner.fill:",
+        "inner.view.bounds and False:",
+        ("passes/test_views.py", ALL_PASSES),
+    ),
+    Fault(
+        "passes/views.py", "a cast that only moves is left out",
+        "if is_movement(made) and made.output.dtype == graph.values[made.operands[0].value].dtype:",
+        "if is_movement(made):",
+        ("passes/test_views.py", ALL_PASSES),
+    ),
+    Fault(
+        "passes/exact_integers.py", "integers past 2**24 are not marked",
+        'expression.apply("less", size, EXACT)',
+        'expression.apply("less", size, 2 * EXACT)',
+        ("passes/test_exact_integers.py", "device/test_integers.py"),
+    ),
+    Fault(
+        "passes/windows.py", "the padding of the second of two maxima is 0",
+        "across.view(rows.shape, shape), operand.fill),)",
+        "across.view(rows.shape, shape)),)",
+        ("passes/test_windows.py", ALL_PASSES),
+    ),
+    Fault(
+        "kernels/rows.py", "rows are made together although one is read with padding",
+        "            if operand.view.bounds:\n                return False\n",
+        "",
+        ("device/test_rows.py", "device/test_neighbours.py"),
+    ),
+    Fault(
+        "graph/index.py", "off by one: a rest that is as large as the factor is left out",
+        "rest.low >= 0 and rest.high < common:",
+        "rest.low >= 0 and rest.high <= common:",
+        ("graph/test_index.py",),
+    ),
+    Fault(
+        "graph/index.py", "a quotient of a negative number is rounded towards 0",
+        "-(atom.value.low // atom.divisor))",
+        "-atom.value.low // atom.divisor)",
+        ("graph/test_index.py",),
+    ),
+    Fault(
+        "graph/view.py", "off by one: the last window reaches nothing",
+        "tap * dilation\n    return reach // stride, [Bound(reach, 0, (size - 1) * stride + 1),",
+        "tap * dilation\n    return reach // stride, [Bound(reach, 0, (size - 1) * stride),",
+        ("passes/test_dynamic_weights.py", "device/test_convolution.py", "ops/test_operators.py"),
+    ),
+)

@@ -1,0 +1,145 @@
+"""Faults in .cl files."""
+
+from __future__ import annotations
+
+from .fault import Fault
+
+CONVOLUTION, NEIGHBOURS, OCLGRIND = "device/test_convolution.py", "device/test_neighbours.py", "device/test_oclgrind.py"
+PRODUCT = "device/test_product.py"
+
+FAULTS = (
+    # conv.cl and what it includes
+    Fault(
+        "conv.cl", "off by one: a pass more than there are quads",
+        "if (first_quad >= OUTPUT_QUADS) break;",
+        "if (first_quad > OUTPUT_QUADS) break;",
+        (f"{CONVOLUTION} -k 'half_arithmetic and runs'", CONVOLUTION),
+    ),
+    Fault(
+        "conv.cl", "sums in half leave out the fourth lane",
+        "ADD_CHANNEL(2, z)\n#endif\n#if INPUT_LANES > 3",
+        "ADD_CHANNEL(2, z)\n#endif\n#if INPUT_LANES > 4",
+        (f"{CONVOLUTION} -k half_arithmetic",),
+    ),
+    Fault(
+        "conv.cl", "missed barrier: parts of a sum are added before they are there",
+        "[own] = TO_FLOAT(sum[row][OUTPUT_AT(column)][o]);\n    barrier(CLK_LOCAL_MEM_FENCE);",
+        "[own] = TO_FLOAT(sum[row][OUTPUT_AT(column)][o]);",
+        (f"{CONVOLUTION} -k 'blocks and parts'", f"{OCLGRIND} -k convolution", CONVOLUTION),
+    ),
+    Fault(
+        "conv.cl", "missed barrier: a copy in local memory is overwritten while others use it",
+        "and while it is used there, the next is fetched.\n      barrier(CLK_LOCAL_MEM_FENCE);",
+        "and while it is used there, the next is fetched.",
+        (f"{CONVOLUTION} -k 'blocks and local'", f"{OCLGRIND} -k convolution", CONVOLUTION),
+    ),
+    Fault(
+        "kernels/window.cl", "off by one: the padding below an image is the first row of the next one",
+        "row >= INPUT_HEIGHT ? -1",
+        "row > INPUT_HEIGHT ? -1",
+        (f"{CONVOLUTION} -k batches", CONVOLUTION),
+    ),
+    Fault(
+        "kernels/store.cl", "off by one: a row below the image is stored",
+        "|| row < OUTPUT_HEIGHT)",
+        "|| row <= OUTPUT_HEIGHT)",
+        (f"{CONVOLUTION} -k batches", CONVOLUTION),
+    ),
+    Fault(
+        "kernels/output.cl", "dropped lane mask: lanes past the last channel are stored as they are",
+        "#if LAST_LANES < 4\n",
+        "#if LAST_LANES < 0\n",
+        (f"{NEIGHBOURS} -k spare", CONVOLUTION, NEIGHBOURS),
+    ),
+    Fault(
+        "kernels/output.cl", "a part of a concatenation is written over its first part",
+        "column * OUTPUT_PITCH + OUTPUT_OFFSET + quad;",
+        "column * OUTPUT_PITCH + quad;",
+        ("device/test_generated.py -k in_place", CONVOLUTION),
+    ),
+    Fault(
+        "kernels/operands.cl", "swapped axis: rows of a kept window are a column's stride apart",
+        "#define ROW_AT(row, ky) (((row) * STRIDE_Y",
+        "#define ROW_AT(row, ky) (((row) * STRIDE_X",
+        (f"{CONVOLUTION} -k 'blocks and window'", CONVOLUTION),
+    ),
+    Fault(
+        "kernels/staging.cl", "off by one: a position of the window that meets only the first row is left out",
+        "(STAGED_ROWS - 1) * SKIP_Y >= 0)",
+        "(STAGED_ROWS - 1) * SKIP_Y > 0)",
+        (f"{CONVOLUTION} -k one_position", CONVOLUTION),
+    ),
+    Fault(
+        "kernels/staging.cl", "off by one: a position of the window that meets only the last column is left out",
+        "column >= INPUT_WIDTH ||",
+        "column >= INPUT_WIDTH - 1 ||",
+        (f"{CONVOLUTION} -k one_position", CONVOLUTION),
+    ),
+    Fault(
+        "depthwise.cl", "work items that fill up a group write quads past the last",
+        "|| item_y >= QUAD_BLOCKS ||",
+        "||",
+        (f"{CONVOLUTION} -k depthwise", CONVOLUTION),
+    ),
+    # the other templates
+    Fault(
+        "matmul.cl", "off by one: a row below B's last is multiplied, by a lane that is zero",
+        "right[lane] = inner < INNER ?",
+        "right[lane] = inner <= INNER ?",
+        (f"{PRODUCT} -k 'neighbours or vectors'", PRODUCT, NEIGHBOURS),
+    ),
+    Fault(
+        "matmul.cl", "missed barrier between the rounds in which parts of a sum meet",
+        "parts[part][item][r] += parts[part + half_way][item][r];\n    barrier(CLK_LOCAL_MEM_FENCE);",
+        "parts[part][item][r] += parts[part + half_way][item][r];",
+        (f"{PRODUCT} -k shared", f"{OCLGRIND} -k product", PRODUCT),
+    ),
+    Fault(
+        "separable.cl", "missed barrier between the depthwise convolution and the other one",
+        "  barrier(CLK_LOCAL_MEM_FENCE);\n\n  const INDEX part",
+        "\n  const INDEX part",
+        ("device/test_separable.py -k grid", f"{OCLGRIND} -k separable"),
+    ),
+    Fault(
+        "separable.cl", "dropped lane mask: lanes past the last channel lie between the two convolutions",
+        "QUAD_LANES < 4 && quad == QUADS - 1 ? keep_lanes(texel, QUAD_LANES) : texel;",
+        "texel;",
+        ("device/test_separable.py -k lanes_past", "device/test_separable.py"),
+    ),
+    Fault(
+        "separable.cl", "a wrong pad: that of the columns for the rows",
+        "row * STRIDE_Y - PAD_Y + ky",
+        "row * STRIDE_Y - PAD_X + ky",
+        ("device/test_separable.py -k grid",),
+    ),
+    Fault(
+        "order.cl", "equal elements past the 65,536th have positions of two digits",
+        "(1 + (SIZE > 256) + (SIZE > 65536))",
+        "(1 + (SIZE > 256))",
+        ("device/test_order.py -k three_digits",),
+    ),
+    Fault(
+        "order.cl", "missed barrier: pairs are counted before the counter is 0",
+        "  if (item == 0) collected = 0;\n  WAIT\n",
+        "  if (item == 0) collected = 0;\n",
+        ("device/test_order.py -k several", f"{OCLGRIND} -k order"),
+    ),
+    Fault(
+        "recurrent.cl", "off by one: a block's sum is written over another gate's",
+        "if (first + o < end) sums[first + o]",
+        "if (first + o <= end) sums[first + o]",
+        ("device/test_recurrence.py -k layers", f"{OCLGRIND} -k recurrence", "device/test_recurrence.py"),
+    ),
+    Fault(
+        "recurrent.cl", "missed barrier: a step begins before the states of the last are there",
+        "      }\n    }\n    WAIT\n  }\n}",
+        "      }\n    }\n  }\n}",
+        ("device/test_recurrence.py -k layers", f"{OCLGRIND} -k recurrence"),
+    ),
+    Fault(
+        "cl/common.cl", "off by one: a lane too many is kept",
+        "select((float4)(0.0f), texel, (int4)(0, 1, 2, 3) < (int4)(count))",
+        "select((float4)(0.0f), texel, (int4)(0, 1, 2, 3) <= (int4)(count))",
+        (f"{NEIGHBOURS} -k spare", "device/test_generated.py", NEIGHBOURS),
+    ),
+)

@@ -1,0 +1,95 @@
+"""Faults in layouts, memory planning, choices and running."""
+
+from __future__ import annotations
+
+from .fault import Fault
+
+MEMORY = ("compiling/test_memory_planning.py", "compiling/test_plan.py", "device/test_workspace.py")
+
+FAULTS = (
+    Fault(
+        "compiling/memory_planning.py", "a lifetime one launch short",
+        "found[storage] = (found[storage][0], number)",
+        "found[storage] = (found[storage][0], max(found[storage][0], number - 1))",
+        MEMORY,
+    ),
+    Fault(
+        "compiling/memory_planning.py", "an image is written by the launch that reads it last",
+        "any(first <= life[1] and life[0] <= last for",
+        "any(first < life[1] and life[0] < last for",
+        MEMORY,
+    ),
+    Fault(
+        "compiling/memory_planning.py", "a region of the workspace is written by the launch that reads it last",
+        "if life[0] <= last and first <= life[1]]",
+        "if life[0] < last and first < life[1]]",
+        MEMORY,
+    ),
+    Fault(
+        "compiling/memory_planning.py", "a texture is put into a gap that is too small",
+        "if offset + size <= region.offset:",
+        "if offset < region.offset:",
+        MEMORY,
+    ),
+    Fault(
+        "compiling/memory_planning.py", "states share memory with other textures",
+        "isinstance(launch.writes, Texture) and launch.writes not in lasting:",
+        "isinstance(launch.writes, Texture):",
+        MEMORY,
+    ),
+    Fault(
+        "compiling/emit.py", "kernels that read a folded texture have its old addresses",
+        "argument.storage in folded for argument",
+        "argument.storage in folded and argument.written for argument",
+        MEMORY,
+    ),
+    Fault(
+        "compiling/textures.py", "a kernel reads the image that it writes",
+        "            for read in producer.reads if writes is not None and producer else ():\n",
+        "            for read in ():\n",
+        ("compiling/test_textures.py", "compiling/test_plan.py", "device/test_separable.py"),
+    ),
+    Fault(
+        "compiling/textures.py", "a value that must stay float is written into a concatenation in half",
+        "any(self.keeps_float(part) for part, (owner, _) in self.inside.items() if owner == name)",
+        "False",
+        ("compiling/test_textures.py", "compiling/test_plan.py", "running/test_precision.py"),
+    ),
+    Fault(
+        "compiling/textures.py", "long sums are stored in half",
+        "if terms >= LONG_SUM:",
+        "if terms > 100 * LONG_SUM:",
+        ("compiling/test_plan.py", "device/test_long_sums.py"),
+    ),
+    Fault(
+        "compiling/textures.py", "weights past 65,504 are stored in half",
+        "or numpy.any(numpy.abs(array) > HALF_MAX) else",
+        "else",
+        ("compiling/test_plan.py", "device/test_product.py"),
+    ),
+    Fault(
+        "compiling/textures.py",
+        "a part that a concatenation has twice is copied from the image that it is written into",
+        "            if copied is not None:\n",
+        "            if False:\n",
+        ("compiling/test_textures.py",),
+    ),
+    Fault(
+        "kernels/conv.py", "Winograd's F(4, 3) is taken for values of any size",
+        "SMALL = 256.0",
+        "SMALL = 65536.0",
+        ("device/test_winograd.py", "graph/test_value_ranges.py"),
+    ),
+    Fault(
+        "kernels/conv.py", "a block of quads of one group reads the input of that group for the next one's too",
+        "problem.groups == 1 or problem.group_output_quads % blocks == 0",
+        "True",
+        ("device/test_convolution.py",),
+    ),
+    Fault(
+        "running/frame_memory.py", "a frame is fetched before its launches have ended",
+        "computed = self.computing[-1:] if apart else None",
+        "computed = self.computing[:0] if apart else None",
+        ("device/test_submit.py", "device/test_stream.py"),
+    ),
+)
