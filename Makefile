@@ -4,6 +4,8 @@
 # make package build the source distribution and the wheel into dist, and check them with twine
 # make docs    build the documentation into build/site, and fail at the first warning
 # make fuzz    attack it with drawn models, files, pictures, networks and killed processes
+# make oclgrind  every form of kernel under a simulator that reports reads outside of memory; over an hour
+# make faults  plant known faults one at a time, and see whether the tests notice; hours
 # make native  build libimgconv and imgconv-run into build/installed, with CMake; see docs/native.md
 # make demo-native     the demo by imgconv-run: the same picture
 # make native-models   the player on every model: minutes
@@ -16,11 +18,12 @@
 PYTHON ?= python3
 PYTEST ?=
 FUZZ ?= --minutes 10
+FAULTS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench fuzz docs package native demo-native native-models native-check native-arm64 lint clean
+.PHONY: demo test bench fuzz oclgrind faults docs package native demo-native native-models native-check native-arm64 lint clean
 
 demo: $(VENV)/installed-cpu
 	$(BIN)/python -m examples.demo
@@ -48,6 +51,13 @@ package: $(VENV)/installed-package
 # FUZZ: how many cases of each kind, for how long and from which seed: make fuzz FUZZ='--minutes 60 --seed 5000'.
 fuzz: $(VENV)/installed-cpu $(VENV)/installed-test
 	for kind in models files pictures graphs kills; do $(BIN)/python -m tests.fuzz $$kind $(FUZZ) || exit 1; done
+
+oclgrind: $(VENV)/installed-cpu $(VENV)/installed-test
+	$(BIN)/python -m tests.oclgrind
+
+# FAULTS: make faults FAULTS='--only 3 17', or --likely for the tests that are likely to notice only.
+faults: $(VENV)/installed-cpu $(VENV)/installed-test
+	$(BIN)/python -m tests.faults $(FAULTS)
 
 native:
 	cmake -S native -B build/native -DCMAKE_INSTALL_PREFIX=$(CURDIR)/build/installed
