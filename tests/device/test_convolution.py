@@ -60,6 +60,7 @@ PADS = [
     C(pads=(4, 0, 0, 0), size=(3, 4)),
     C(pads=(3, 3, 3, 3), size=(1, 1), window=(2, 2)),
     C(pads=(-1, 0, 1, -2), size=(7, 9)),
+    C(channels=5, pads=(0, 0, 1, 1), strides=(2, 2), size=(8, 8)),
 ]
 BATCHES = [
     C(batch=2, pads=(1, 1, 1, 1)),

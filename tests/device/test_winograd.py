@@ -54,6 +54,21 @@ def test_winograd(context: Context, block: Specialisation) -> None:
     assert made == len(problems) - int(block.weights == "local")
 
 
+@pytest.mark.parametrize("block", [TILES[0], TILES[1], TILES[4]], ids=str)
+def test_a_bias_is_added_to_outputs(context: Context, block: Specialisation) -> None:
+    """Not to the sums of taps, of which an output is made of several."""
+    random = numpy.random.default_rng(0)
+    array, weights, bias = (
+        random.uniform(-1, 1, s).astype(numpy.float32) for s in ((1, 5, 6, 9), (6, 5, 3, 3), (1, 6, 1, 1))
+    )
+    made = Tensor.input("x", array.shape).conv2d(Tensor.constant(weights), padding=1) + Tensor.constant(bias)
+    plan, found = run_tensors({"y": made}, {"x": array}, context, wanted=using(context, block))
+    assert any(launch.specialisation == str(block) for launch in plan.launches)
+    problem = C(channels=5, filters=6, size=(6, 9), pads=(1, 1, 1, 1))
+    expected = problem.compute(array.astype(numpy.float64), weights.astype(numpy.float64)) + bias
+    numpy.testing.assert_allclose(found["y"], expected, 0, 2e-5)  # 45 products, 5.5 times their rounding
+
+
 PLAIN = Problem(1, 8, (6, 6), 8, (6, 6), (3, 3), (1, 1), (1, 1), (1, 1), 1)
 
 
