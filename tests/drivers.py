@@ -1,0 +1,214 @@
+"""What imgconv/ does because of a driver's fault, each with a probe that says whether a driver still has it.
+
+    python -m tests.drivers                  every workaround on the devices of this machine that it is for
+    python -m tests.drivers NAME DEVICE      one probe, in this process: prints "needed" or "not needed"
+
+A probe may crash or hang: that is a fault too. So each runs in a process of its own. tests/device/test_drivers.py
+compares the outcome with `mended`; docs/drivers.md has the table for people.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy
+import pyopencl as cl
+
+from imgconv.cl import image, recording
+from imgconv.cl.device import Context, DeviceInfo, list_devices, open_device
+from imgconv.cl.program import build, kernel
+from imgconv.cl.queue import enqueue, finish
+from imgconv.kernels.specialise import FOLDER
+
+ROOT = Path(__file__).parents[1]
+SECONDS = 300  # that a probe may take; one that takes longer hangs
+INTEL, POCL, MESA, NVIDIA = "Intel(R) OpenCL", "Portable Computing Language", "rusticl", "NVIDIA CUDA"
+INCLUDING = ["-I", str(FOLDER)]
+COUNT = "kernel void count(global int *o, int n) { int i = 0; while (i < n) i++; o[0] = i; }"
+
+
+@dataclass(frozen=True)
+class Workaround:
+    """A driver's fault and what imgconv does about it.
+
+    platform: of the driver. where: the file and the name in it. mended: the first version without the fault, if one is
+    known. probe: whether an opened device has the fault. always: whether a driver that has it shows it at each probe,
+    and in seconds.
+    """
+
+    name: str
+    platform: str
+    where: str
+    reason: str
+    probe: Callable[[Context], bool]
+    mended: str = ""
+    always: bool = True
+
+    def is_expected(self, info: DeviceInfo) -> bool:
+        """Whether a device of the platform is said to have the fault."""
+        return not self.mended or version(info.driver_version) < version(self.mended)
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The numbers that a version begins with: (3, 1) for '3.1+debian'."""
+    return tuple(map(int, re.findall(r"\d+", re.split(r"[+\-_ ]", text)[0])))
+
+
+def template(file: str) -> str:
+    """The text of a .cl file, which compiles alone."""
+    return (FOLDER / file).read_text(encoding="utf-8")
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return 4096 * int(Path("/proc/self/statm").read_text().split()[1])
+
+
+def replays_leak(context: Context) -> bool:
+    """20 launches replayed 1000 times leave more than 10 MB."""
+    made = build(context, "kernel void k(global float *x) { x[0] += 1; }", "k")
+    launch = kernel(made, "k")
+    number = image.create_buffer(context, numpy.zeros(1, numpy.float32))
+    launch.set_args(number)
+    with patch.object(recording, "LEAKING_PLATFORM", ""):
+        replayed = recording.record(context, [(launch, (1,), (1,))] * 20)
+    assert replayed is not None
+
+    def some() -> None:
+        for _ in range(1000):
+            replayed.replay()
+            finish(context)
+
+    some()
+    before = resident()
+    some()
+    return resident() - before > 10 << 20
+
+
+def builds_collide(context: Context) -> bool:
+    """Programs that four threads build at once; a crash or a hang is the fault. It does not come each time."""
+    text = template("conv.cl")
+
+    def one(number: int) -> None:
+        cl.Program(context.handle, f"#define OUTPUT_WIDTH {50 + number}\n{text}").build(INCLUDING)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(one, range(16)))
+    return False
+
+
+def contexts_keep_programs(context: Context) -> bool:
+    """A small program, built in a new context each time, leaves more than 640 bytes, although both are released."""
+    device, times = context.handle.devices[0], 300
+
+    def some() -> None:
+        for _ in range(times):
+            cl.Program(cl.Context([device]), "kernel void k(global float *x) { x[0] = 1; }").build()
+        gc.collect()
+
+    some()
+    before = resident()
+    some()
+    return resident() - before > times * 640
+
+
+def parts_of_buffers_copy(context: Context) -> bool:
+    """A copy from an image to a part of a buffer; a crash or wrong bytes are the fault."""
+    texels = numpy.random.default_rng(0).normal(size=(4, 8, 4)).astype(numpy.float32)
+    made = image.create_image(context, 8, 4, 0, numpy.float32)
+    image.upload(context, made, texels)
+    whole = image.create_buffer(context, numpy.zeros(4096, numpy.uint8))
+    part = image.part_of(context, whole, 2048, texels.nbytes)
+    cl.enqueue_copy(context.queue, part, made, offset=0, origin=(0, 0, 0), region=(8, 4, 1))
+    there = image.download_buffer(context, part, texels.shape, numpy.float32)
+    cl.enqueue_copy(context.queue, made, part, offset=0, origin=(0, 0, 0), region=(8, 4, 1))
+    back = image.download(context, made)
+    return not (numpy.array_equal(there, texels) and numpy.array_equal(back, texels))
+
+
+def plain_images_have_layers(context: Context) -> bool:
+    """CL_IMAGE_ARRAY_SIZE of an image that is no array is 0."""
+    return bool(image.create_image(context, 8, 4, 0, numpy.float32).array_size != 0)
+
+
+def loops_end(context: Context) -> bool:
+    """A loop of 100,000 iterations ends before them."""
+    launch = kernel(build(context, COUNT, "count"), "count")
+    counted = image.create_buffer(context, numpy.zeros(1, numpy.int32))
+    launch.set_args(counted, numpy.int32(100_000))
+    enqueue(context, launch, (1,), (1,))
+    return bool(image.download_buffer(context, counted, (1,), numpy.int32)[0] != 100_000)
+
+
+def offsets_read_zero(context: Context) -> bool:
+    """Reads of an image at a constant less a variable, without a sampler, give zeros."""
+    source = """kernel void k(read_only image2d_t input, global float4 *output) {
+  const int x = get_global_id(0);
+  output[x] = read_imagef(input, (int2)(7 - x, 0));
+}"""
+    texels = numpy.arange(1, 33, dtype=numpy.float32).reshape(1, 8, 4)
+    read = image.create_image(context, 8, 1, 0, numpy.float32)
+    image.upload(context, read, texels)
+    made = image.create_buffer(context, numpy.zeros((8, 4), numpy.float32))
+    launch = kernel(build(context, source, "k"), "k")
+    launch.set_args(read, made)
+    enqueue(context, launch, (8,))
+    return not numpy.array_equal(image.download_buffer(context, made, (8, 4), numpy.float32), texels[0, ::-1])
+
+
+WORKAROUNDS = (
+    Workaround("replays leak", INTEL, "cl/recording.py, LEAKING_PLATFORM",
+               "2 KB of memory are lost for each launch that a command buffer replays", replays_leak),
+    Workaround("builds collide", INTEL, "cl/program.py, ONE_AT_A_TIME",
+               "two threads that build at once crash or hang", builds_collide, always=False),
+    Workaround("contexts keep programs", INTEL, "cl/device.py, _handles; cl/program.py, PROGRAMS_KEPT",
+               "a program keeps memory after its context is released, 10 KB for order.cl", contexts_keep_programs,
+               always=False),
+    Workaround("copies to parts of buffers", POCL, "cl/image.py, copy_through_host",
+               "a copy between an image and a part of a buffer crashes", parts_of_buffers_copy),
+    Workaround("layers of plain images", MESA, "cl/image.py, _is_array",
+               "CL_IMAGE_ARRAY_SIZE of an image that is no array is 1", plain_images_have_layers),
+    Workaround("long loops", MESA, "kernels/order.py, MOST_OF_AN_ITEM",
+               "loops end after 65,535 iterations", loops_end),
+    Workaround("offsets of reads", NVIDIA, "kernels/access.py, coordinate",
+               "reads at a constant less a variable give zero", offsets_read_zero, always=False),
+)
+
+
+def outcome(workaround: Workaround, info: DeviceInfo) -> tuple[bool, str]:
+    """(Whether a device needs a workaround, what the probe's process said), from a process of its own."""
+    command = [sys.executable, "-m", "tests.drivers", workaround.name, str(info.index)]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return True, f"does not end in {SECONDS} s"
+    said = done.stdout.strip().splitlines()[-1:] or ["nothing"]
+    if done.returncode == 0 and said[0] in ("needed", "not needed"):
+        return said[0] == "needed", said[0]
+    if done.returncode > 0:
+        raise RuntimeError(f"the probe {workaround.name!r} failed on {info.name}:\n{done.stderr[-2000:]}")
+    return True, f"the process ends with {done.returncode}"
+
+
+def main(arguments: list[str]) -> int:
+    devices = list_devices()
+    if arguments:
+        (workaround,) = (each for each in WORKAROUNDS if each.name == arguments[0])
+        print("needed" if workaround.probe(open_device(devices[int(arguments[1])])) else "not needed")
+        return 0
+    for info in devices:
+        for each in (each for each in WORKAROUNDS if each.platform == info.platform):
+            print(f"{info.platform} {info.driver_version}, {each.name}: {outcome(each, info)[1]}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
