@@ -44,7 +44,7 @@ def test_a_case_that_fails_is_made_smaller() -> None:
     assert tool.smaller("planted", planted.FAULT, failed) == [0, 1, 3]
 
 
-COUNTS = {"models": 150, "files": 12, "pictures": 40, "graphs": 3, "kills": 2}
+COUNTS = {"models": 150, "files": 12, "pictures": 40, "graphs": 3, "cuttings": 4, "kills": 2}
 
 
 @pytest.mark.parametrize(("kind", "count"), COUNTS.items())

@@ -2,6 +2,7 @@
 
     python -m tests.fuzz models --count 1000 --seed 7       # damaged and made-up ONNX models
     python -m tests.fuzz graphs --count 1000 --seed 7       # random networks of every operator, against onnxruntime
+    python -m tests.fuzz cuttings --count 1000 --seed 7     # networks cut out of real files, against onnxruntime
     python -m tests.fuzz files --count 1000 --seed 7        # compiled files, tuning and precision files
     python -m tests.fuzz pictures --count 1000 --seed 7     # damaged pictures, odd sizes and modes
     python -m tests.fuzz kills --count 200 --seed 7         # processes that are killed while they load, save, tune, run
@@ -11,5 +12,5 @@ kind: one that crashes, hangs or takes too much memory is found too.
 
 __main__.py     runs cases in a worker process, and makes what fails smaller
 case.py         random steps, of which some can be left out
-models.py, graphs.py, files.py, pictures.py, kills.py
+models.py, graphs.py, cuttings.py, files.py, pictures.py, kills.py
 """

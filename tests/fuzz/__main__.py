@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import importlib
 import json
 import os
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).parent.parent
-KINDS = ("graphs", "models", "files", "pictures", "kills", "planted")
+KINDS = ("graphs", "cuttings", "models", "files", "pictures", "kills", "planted")
 SECONDS, STARTING = 30.0, 120.0  # that a case may take, and a worker until its first
 MORE = {"kills": 6}  # times SECONDS: a case starts processes
 MEGABYTES = 3000  # that a worker may take
@@ -46,7 +47,9 @@ def work(kind: str, seeds: range) -> None:
     """Prints a line of JSON for each case."""
     for seed in seeds:
         print(json.dumps({"seed": seed, "begins": True}), flush=True)
+        faulthandler.dump_traceback_later(0.9 * SECONDS * MORE.get(kind, 1))  # says where it hangs
         said, failed, _ = outcome(kind, seed)
+        faulthandler.cancel_dump_traceback_later()
         memory = most_memory()
         if not failed and memory > MEGABYTES:
             failed = f"memory: {memory} MB"
