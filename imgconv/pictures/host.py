@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from threading import Lock
 from typing import IO
@@ -43,7 +43,8 @@ def upright(name: str, source: str | IO[bytes]) -> Image.Image:
         with opened as image:
             with _without_warnings():
                 image.getexif()
-            image.load()  # several threads at once
+            with _without_warnings() if _is_large(image) else nullcontext():  # several threads at once
+                image.load()
             with _without_warnings():  # some formats have EXIF data behind the pixels
                 turned = image if image.getexif().get(ORIENTATION, 1) == 1 else ImageOps.exif_transpose(image)
             if turned.mode == "RGB":
@@ -52,7 +53,8 @@ def upright(name: str, source: str | IO[bytes]) -> Image.Image:
                 return Image.fromarray((numpy.asarray(turned) // 257).astype(numpy.uint8)).convert("RGB")
             if turned.mode in ("I", "F"):
                 raise InputError(f"picture {name!r} has 32 bits a pixel; save it with 8 or 16")
-            return turned.convert("RGB")
+            with _without_warnings() if turned.mode == "P" else nullcontext():  # of transparency
+                return turned.convert("RGB")
     except UnidentifiedImageError as error:
         raise InputError(f"{name!r} is not a picture that Pillow can read") from error
     except InputError:
@@ -61,6 +63,11 @@ def upright(name: str, source: str | IO[bytes]) -> Image.Image:
     except Exception as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InputError(f"cannot read picture {name!r}: {reason}") from error
+
+
+def _is_large(image: Image.Image) -> bool:
+    """Whether Pillow may warn of the picture's size when it is loaded: of TIFF files it does."""
+    return Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS
 
 
 @contextmanager

@@ -33,7 +33,10 @@ def drawn(draw: Draw) -> bytes:
     if draw.random.random() < 0.5:
         exif[0x0112] = draw.random.randrange(10)
     file = BytesIO()
-    picture.save(file, kind, **({"exif": exif} if kind in ("JPEG", "PNG", "TIFF", "WEBP") else {}))
+    options = {"exif": exif} if kind in ("JPEG", "PNG", "TIFF", "WEBP") else {}
+    if (kind, mode) == ("PNG", "P"):
+        options["transparency"] = bytes(range(256))
+    picture.save(file, kind, **options)
     return file.getvalue()
 
 

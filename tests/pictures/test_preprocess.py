@@ -239,11 +239,20 @@ def test_odd_exif_data_is_no_warning(tmp_path: Path, recwarn: pytest.WarningsRec
     assert read_picture(path).size == (8, 4) and not recwarn.list
 
 
-def test_large_pictures(tmp_path: Path, recwarn: pytest.WarningsRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pillow warns above a number of pixels, and refuses above twice as many."""
+@pytest.mark.parametrize("kind", ["png", "tiff"])
+def test_large_pictures(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Pillow warns above a number of pixels, of some formats again when they are loaded; it refuses twice as many."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
     for side in (40, 50):
-        Image.new("RGB", (side, side)).save(tmp_path / f"{side}.png")
-    assert read_picture(tmp_path / "40.png").size == (40, 40) and not recwarn.list
-    with pytest.raises(InputError, match=r"cannot read picture .*50.png': Image size \(2500 pixels\) exceeds limit"):
-        read_picture(tmp_path / "50.png")
+        Image.new("RGB", (side, side)).save(tmp_path / f"{side}.{kind}")
+    assert read_picture(tmp_path / f"40.{kind}").size == (40, 40) and not recwarn.list
+    with pytest.raises(InputError, match=r"cannot read picture .*50.*': Image size \(2500 pixels\) exceeds limit"):
+        read_picture(tmp_path / f"50.{kind}")
+
+
+def test_a_palette_with_transparency_is_no_warning(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    picture = Image.fromarray(numpy.arange(64, dtype=numpy.uint8).reshape(8, 8)).convert("P")
+    picture.save(tmp_path / "a.png", transparency=bytes(range(256)))
+    assert read_picture(tmp_path / "a.png").size == (8, 8) and not recwarn.list
