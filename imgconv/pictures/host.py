@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from threading import Lock
@@ -16,9 +16,15 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from imgconv.arrays import Array
 from imgconv.errors import InputError
 from imgconv.files.disk import check_regular, written_whole
-from imgconv.pictures.preparation import Order, PictureInput, Preparation, Size, luma_weights, placed, taps
+from imgconv.pictures.preparation import (
+    Filter, Order, PictureInput, Preparation, Size, luma_weights, placed, taps,
+)
 
 ORIENTATION = 0x0112  # the tag of EXIF data
+# Pillow's own filters, which `taps` follows; it has none that skips pixels, as "bilinear" does.
+PILLOW: Mapping[str, Image.Resampling] = {
+    "antialias": Image.Resampling.BILINEAR, "area": Image.Resampling.BOX, "bicubic": Image.Resampling.BICUBIC,
+}
 _quiet = Lock()  # warnings are turned off for a moment, which only one thread may do at a time
 
 
@@ -115,33 +121,25 @@ def input_array(picture: Image.Image, target: PictureInput, preparation: Prepara
 
 def _framed(picture: Image.Image, size: Size, preparation: Preparation, order: Sequence[int]) -> Array:
     """The picture at exactly `size`, float32 (3, height, width) from 0 to 255, its channels in this order."""
-    pixels = numpy.asarray(picture if picture.mode == "RGB" else picture.convert("RGB"))
-    high, wide, count = pixels.shape
+    bands = (picture if picture.mode == "RGB" else picture.convert("RGB")).split()
     (width, height), box = placed(picture.size, size, preparation.resize, preparation.crop)
-    rows = _weighed(pixels.reshape(high, -1), *taps(high, height, box[1], box[3], preparation.filter), 0)
-    positions, weights = taps(wide, width, box[0], box[2], preparation.filter)
-    # Each row goes over from interleaved channels to one channel after another.
-    columns = numpy.concatenate([positions * count + channel for channel in order])
-    scaled = _weighed(rows, columns, numpy.tile(weights, (count, 1)), 1).reshape(height, count, width).swapaxes(0, 1)
+    framed = numpy.full((len(order), size[1], size[0]), preparation.pad, numpy.float32)
+    for plane, channel in zip(framed, order, strict=True):
+        plane[:height, :width] = _scaled(bands[channel], (width, height), box, preparation.filter)
     if preparation.filter == "bicubic":  # only a cubic filter overshoots
-        scaled = scaled.clip(0, 255)
-    if (width, height) == size:
-        return numpy.ascontiguousarray(scaled)
-    framed = numpy.full((count, size[1], size[0]), preparation.pad, numpy.float32)
-    framed[:, :height, :width] = scaled
+        framed.clip(0, 255, out=framed)
     return framed
 
 
-def _weighed(pixels: Array, positions: Array, weights: Array, axis: int) -> Array:
-    """Along an axis of (rows, columns), output o is the sum over taps t of weights[o][t] * pixels[positions[o][t]]."""
-    each = numpy.expand_dims(weights.T.astype(numpy.float32), 2 - axis)
-    total: Array = numpy.multiply(pixels.take(positions[:, 0], axis), each[0], dtype=numpy.float32)
-    part = numpy.empty_like(total)
-    for place, weight in zip(positions.T[1:], each[1:], strict=True):
-        # A picture has many pixels: memory that is used again is faster than new memory.
-        numpy.multiply(pixels.take(place, axis), weight, out=part, dtype=numpy.float32)
-        total += part
-    return total
+def _scaled(band: Image.Image, size: Size, box: tuple[float, float, float, float], how: Filter) -> Array:
+    """The part `box` of one channel at `size`, (height, width); in float from end to end."""
+    if how in PILLOW:
+        return numpy.asarray(band.convert("F").resize(size, PILLOW[how], box))
+    rows, row_weights = taps(band.height, size[1], box[1], box[3], how)
+    columns, column_weights = taps(band.width, size[0], box[0], box[2], how)
+    tall = numpy.einsum("otx,ot->ox", numpy.asarray(band)[rows], row_weights.astype(numpy.float32))
+    wide: Array = numpy.einsum("yot,ot->yo", tall[:, columns], column_weights.astype(numpy.float32))
+    return wide
 
 
 def guess_range(array: Array) -> tuple[float, float]:
