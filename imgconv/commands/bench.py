@@ -12,6 +12,8 @@ from rich.table import Table
 from imgconv.arrays import Array
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument
 from imgconv.commands.arguments import add_strict_argument, number, positive
+from imgconv.commands.batching import batch_shapes, repeated
+from imgconv.commands.inputs import declared_of
 from imgconv.commands.profile import read_inputs
 from imgconv.errors import InputError
 from imgconv.files.container import is_container
@@ -45,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--depth", type=positive, default=DEPTH, metavar="N", help="frames in flight (default: %(default)s)"
     )
+    parser.add_argument(
+        "--batch", type=positive, metavar="N", help="pictures in one run, of a model that leaves their number open"
+    )
     parser.add_argument("--compare", choices=("onnxruntime",), help="measure this engine too, on the CPU")
     parser.add_argument("--no-first", action="store_true", help="leave out the first result, which starts processes")
     add_picture_arguments(parser)
@@ -56,6 +61,9 @@ def execute(options: argparse.Namespace) -> None:
         raise InputError(f"--compare {options.compare} needs the ONNX file, and {options.model!r} is compiled")
     with terminal.Progress(f"reading {options.model}") as progress:
         arrays, shapes = read_inputs(options)
+        if options.batch:
+            shapes = batch_shapes(declared_of(options.model), shapes, options.batch)
+            arrays = repeated(arrays, shapes)
         settings = {
             "device": options.device, "float16": options.float16, "native_explog": options.native_explog,
             "max_image": options.max_image, "precision": options.precision,
@@ -87,6 +95,7 @@ def measured(
     figures = {
         "model": options.model, "device": model.device.key, "name": model.device.name, "run": asdict(own),
         "sustained": asdict(flight) | {"rate": flight.rate, "depth": options.depth},
+        "batch": options.batch or 1,
         "memory": asdict(model.plan.memory) | {"process": process_bytes()},
     }
     if options.compare:
@@ -103,9 +112,10 @@ def print_figures(figures: dict[str, Any]) -> None:
     console = terminal.console()
     run, flight, memory = figures["run"], figures["sustained"], figures["memory"]
     name = Path(figures["model"]).name
-    console.print(
-        f"{name} on {figures['name']}: {run['median'] * 1e3:.1f} ms, {flight['rate']:.1f} frames a second", style="bold"
-    )
+    rate, batch = f"{flight['rate']:.1f} frames a second", figures["batch"]
+    if batch > 1:
+        rate = f"{batch} pictures in each of {flight['rate']:.1f} runs a second, {batch * flight['rate']:.1f} pictures"
+    console.print(f"{name} on {figures['name']}: {run['median'] * 1e3:.1f} ms, {rate}", style="bold")
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_row("run", latency_as_text(run))
     table.add_row(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from imgconv.arrays import Arrays
+from imgconv.commands.batching import Row, grouped
 from imgconv.model import DEPTH, Model
 
 A = TypeVar("A")
@@ -45,8 +46,9 @@ class Flow:
                 print(outcome)
     """
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
+    def __init__(self, model: Model, batch: int = 1) -> None:
+        """batch: how many pictures the model takes at once; then each job has one run, or none."""
+        self._model, self._batch = model, batch
         self._workers = ThreadPoolExecutor(WORKERS, "imgconv pictures")
         self._waiter = ThreadPoolExecutor(1, "imgconv results")
         self.seconds = 0.0
@@ -66,10 +68,21 @@ class Flow:
         Raises what items, prepare, finish and Model.submit raise.
         """
         jobs = in_order(self._workers, prepare, items, 2 * WORKERS)
-        frames = map(self._submitted, jobs)
+        frames = map(self._submitted, jobs) if self._batch == 1 else self._together(jobs)
         return in_order(self._workers, finish, in_order(self._waiter, self._finished, frames, DEPTH), 2 * WORKERS)
 
-    def _submitted(self, job: Job[B]) -> tuple[Job[B], list[Future[Arrays]]]:
+    def _together(self, jobs: Iterator[Job[B]]) -> Iterator[tuple[Job[B], list[Future[Arrays] | Row]]]:
+        """As `_submitted` of every job, with several in a run."""
+        for group in grouped(((job, [*job.runs]) for job in jobs), self._batch):
+            if group.inputs and not self.seconds:
+                self._timed(group.inputs[0])
+            run = self._submit(group.joined(self._batch)) if group.inputs else None
+            row = 0
+            for job, has_run in group.jobs:
+                yield job, [Row(run, row)] if run and has_run else []
+                row += has_run
+
+    def _submitted(self, job: Job[B]) -> tuple[Job[B], list[Future[Arrays] | Row]]:
         return job, [self._submit(run) if self.seconds else self._timed(run) for run in job.runs]
 
     def _submit(self, run: Arrays) -> Future[Arrays]:
@@ -85,7 +98,7 @@ class Flow:
         self.seconds = time.perf_counter() - start
         return done
 
-    def _finished(self, submitted: tuple[Job[B], list[Future[Arrays]]]) -> Done[B]:
+    def _finished(self, submitted: tuple[Job[B], list[Future[Arrays] | Row]]) -> Done[B]:
         job, frames = submitted
         return Done(job.of, [frame.result() for frame in frames])
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument, count
-from imgconv.commands.arguments import add_strict_argument, number, shown
+from imgconv.commands.arguments import add_strict_argument, number, positive, shown
 from imgconv.commands.flow import Flow
 from imgconv.commands.inputs import read_given
 from imgconv.commands.journal import Journal
@@ -62,6 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_picture_arguments(parser)
     parser.add_argument(
         "--devices", metavar="all|0,1", help="several devices at once, each in a process; results come as they are done"
+    )
+    parser.add_argument(
+        "--batch", type=positive, metavar="N",
+        help="pictures in one run, of a model that leaves it open (default: 8 if that is faster, of 100 or more)",
     )
     parser.add_argument(
         "--tile", type=count, nargs="?", const=-1, metavar="OVERLAP",
@@ -189,7 +193,7 @@ def run_all(line: CommandLine, size: Size | None, items: Iterator[Item], total: 
             if options.devices:
                 messages = spread(line, size, items, devices_of(options.devices))
             else:
-                messages = shown_by_one(line, size, items, progress, stack)
+                messages = shown_by_one(line, size, items, total, progress, stack)
             first = next(messages)
         counting = stack.enter_context(Counting(total)) if several else None
         for message in chain([first], messages):
@@ -207,11 +211,12 @@ def run_all(line: CommandLine, size: Size | None, items: Iterator[Item], total: 
 
 
 def shown_by_one(
-    line: CommandLine, size: Size | None, items: Iterator[Item], progress: terminal.Progress, stack: ExitStack
+    line: CommandLine, size: Size | None, items: Iterator[Item], total: int | None, progress: terminal.Progress,
+    stack: ExitStack,
 ) -> Iterator[Head | Shown]:
     """What one device tells, in this process: its Head, and what each picture shows, in their order."""
     runner = Runner.load(line, size, lambda *stage: progress(*stage))
-    flow = stack.enter_context(Flow(runner.model))
+    flow = stack.enter_context(Flow(runner.model, runner.batch(total)))
     for place, outcome in enumerate(flow.through(items, runner.prepare, runner.finish)):
         if not place:
             yield Head.of(runner.model, flow.seconds, runner.size, runner.task is not None)

@@ -10,9 +10,11 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+import numpy
 from PIL import Image
 
 from imgconv.arrays import Array, Arrays, Shapes
+from imgconv.commands.batching import faster_batch, takes
 from imgconv.commands.flow import Done, Job
 from imgconv.commands.inputs import GivenInputs, read_preparation
 from imgconv.commands.recognizer import Recognizer
@@ -28,6 +30,7 @@ from imgconv.running.programs import Progress
 from imgconv.tasks import Answers, Description, Picture, Placement, Task, Texts, find_task
 
 MULTIPLE = 32  # pixels
+MANY = 100  # pictures, for which it is worth to measure whether several at once are faster
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ def _loaded(line: CommandLine, size: Size | None, progress: Progress) -> tuple[M
             model, shape = _compiled(options, {**given.shapes, given.target.name: other}, progress), other
         except ModelError:
             raise error from None
-    return model, replace(given.target, dimensions=shape)
+    return model, replace(given.target, dimensions=(given.target.dimensions[0], *shape[1:]))
 
 
 def _compiled(options: argparse.Namespace, shapes: Shapes, progress: Progress) -> Model:
@@ -167,6 +170,26 @@ class Runner:
             described = {"resize": "letterbox", **described}
         preparation = read_preparation(options, target, described)
         return Runner(replace(line, given=replace(line.given, target=target)), model, task, preparation)
+
+    def batch(self, total: int | None) -> int:
+        """How many pictures to run at once: --batch, or of MANY pictures what is faster, if the model leaves it open.
+
+        total: how many pictures there are, if that is known. Raises InputError if the model does not take --batch.
+        """
+        target, options = self._line.given.target, self._line.options
+        tiles = options.tile is not None or (self.task is not None and self.task.name == "image")
+        is_wanted = options.batch != 1 and (options.batch or (total or 0) >= MANY)
+        is_open = target and isinstance(target.dimensions[0], str)
+        if target and is_open and is_wanted and not (tiles or self._line.given.arrays):
+            shape = target.shape((1, 1), self._preparation.channels)
+            one = {target.name: numpy.zeros(shape, target.dtype)}
+            if not options.batch:
+                return faster_batch(self.model, one)
+            if takes(self.model, one, options.batch):
+                return int(options.batch)
+        if (options.batch or 1) > 1:
+            raise InputError(f"--batch {options.batch}: the model does not take several pictures at once")
+        return 1
 
     def prepare(self, item: Item) -> Job[Seen]:
         """Reads a picture and makes the model's input of it; no run if it cannot be read."""

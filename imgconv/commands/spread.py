@@ -172,7 +172,7 @@ def _work(connection: Connection, line: CommandLine, size: Size | None) -> None:
 
     try:
         runner = Runner.load(line, size, lambda *_: None)
-        with Flow(runner.model) as flow:
+        with Flow(runner.model, runner.batch(None)) as flow:
             for place, outcome in enumerate(flow.through(asked(), runner.prepare, runner.finish)):
                 if not place:
                     connection.send(Head.of(runner.model, flow.seconds, runner.size, runner.task is not None))
