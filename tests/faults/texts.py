@@ -102,7 +102,7 @@ FAULTS = (
         "kernels/conv_text.py", "off by one: reads one past the end go without the sampler's border",
         "and last < problem.input_size[axis])",
         "and last <= problem.input_size[axis])",
-        (f"{CONVOLUTION} -k 'grid and (strides or windows)'", "device/test_linear.py", CONVOLUTION),
+        (f"{CONVOLUTION} -k 'test_grid and pads'", "device/test_linear.py", CONVOLUTION),
     ),
     Fault(
         "kernels/conv_text.py", "a pad of one before the first column is not tested",
