@@ -98,6 +98,17 @@ def test_same_padding_of_strides_larger_than_the_window(op_type: str, auto_pad: 
     assert_close(run_model(model, feeds), {"y0": abs(expected) if op_type == "LpPool" else expected}, 1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_resize_by_a_scale_that_leaves_the_size(dtype: str) -> None:
+    """floor(12 * 1.03) is 12, and each element lies elsewhere: onnxruntime copies instead."""
+    x = numpy.random.default_rng(3).normal(size=(1, 1, 12)).astype(dtype)
+    scales = Constant(numpy.array([1, 1, 1.03], numpy.float32))
+    model, _ = model_of(Case("Resize", 19, (x, None, scales), {"mode": "linear"}))
+    places = (numpy.arange(12) + 0.5) / 1.03 - 0.5
+    expected = numpy.interp(places, numpy.arange(12), x[0, 0].astype(float))[None, None].astype(dtype)
+    assert_close(run_model(model, {"x0": x}), {"y0": expected}, 1e-5 if dtype == "float32" else 2e-3)
+
+
 @pytest.mark.parametrize("settings", [
     {"alpha": -1.0}, {"alpha": -1.0, "beta": 2.0}, {"bias": -5.0}, {"bias": -5.0, "beta": 3.0}, {"beta": 0.0},
     {"beta": -1.0, "bias": -5.0}, {"alpha": float("inf")}, {"alpha": 1e30},
