@@ -1,7 +1,7 @@
 """The preparation of a picture as a model's input: its settings, shared by the host and the device.
 
-Both resize with the weights of `taps`, which are Pillow's, and keep floats until the end. Pillow itself rounds to 8
-bits after each direction, so its result may differ by 1 of 255.
+Both keep floats until the end: the device with the weights of `taps`, the host with Pillow, whose weights these are. Of
+bytes Pillow rounds to 8 bits after each direction, so that its own result may differ by 1 of 255.
 """
 
 from __future__ import annotations
