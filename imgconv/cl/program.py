@@ -23,8 +23,8 @@ from imgconv.errors import BuildError, DeviceError
 Kernel = cl.Kernel
 
 LINES_AROUND_ERROR = 2
-# The programs of some models; one takes a megabyte or two on a CPU's driver.
-PROGRAMS_KEPT = 32
+# The programs of some models. One of 16 kernels takes a megabyte or two on a CPU's driver.
+PROGRAMS_KEPT = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ def build_all(context: Context, parts: Sequence[Part]) -> Iterator[Program]:
     built from source. Raises BuildError as ``build`` does.
     """
     build_part = partial(_build_part, context)
-    if context.info.platform in ONE_AT_A_TIME:
+    if builds_at_once(context) == 1:
         with _without_warnings():
             yield from map(build_part, parts)
         return
@@ -70,6 +70,11 @@ def build_all(context: Context, parts: Sequence[Part]) -> Iterator[Program]:
             yield from pool.map(build_part, parts)
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def builds_at_once(context: Context) -> int:
+    """How many programs the driver builds at once: one, or one on each of the host's cores."""
+    return 1 if context.info.platform in ONE_AT_A_TIME else os.cpu_count() or 1
 
 
 # Intel's CPU driver (2026.22) crashes or hangs if two threads build at once; most of its work is under a lock of its

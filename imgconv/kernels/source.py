@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from imgconv.kernels.access import KernelArgument
 from imgconv.kernels.specialise import COMMON_FILE, FOLDER
 
 COMMON = FOLDER / COMMON_FILE
-KERNELS_IN_A_PROGRAM = 16
+KERNELS_IN_A_PROGRAM = 16  # at most
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,19 @@ def round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-def programs_of(texts: Sequence[str]) -> list[Sequence[str]]:
-    """The kernel texts of each program: several make one, because every build costs a driver some time."""
-    return [texts[at : at + KERNELS_IN_A_PROGRAM] for at in range(0, len(texts), KERNELS_IN_A_PROGRAM)]
+def programs_of(texts: Sequence[str], builds: int = 1) -> list[Sequence[str]]:
+    """The kernel texts of each program. Several make one, because every build costs a driver some time.
+
+    builds: that the driver does at once; as many programs are made, if there are as many texts. With the number of
+    programs as `builds`, the same texts make the same programs again.
+
+        programs_of(["a", "b", "c"], 2)   gives [["a"], ["b", "c"]]
+    """
+    count = ceil(len(texts) / KERNELS_IN_A_PROGRAM)
+    if builds <= count:
+        return [texts[n * KERNELS_IN_A_PROGRAM : (n + 1) * KERNELS_IN_A_PROGRAM] for n in range(count)]
+    count = min(builds, len(texts))
+    return [texts[len(texts) * n // count : len(texts) * (n + 1) // count] for n in range(count)]
 
 
 def program_text(common: str, texts: Mapping[str, int]) -> str:

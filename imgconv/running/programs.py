@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from imgconv.cl.device import Context
-from imgconv.cl.program import Functions, Kernel, Part, Program, binary, build_all
+from imgconv.cl.program import Functions, Kernel, Part, Program, binary, build_all, builds_at_once
 from imgconv.compiling.plan import Plan
 from imgconv.kernels.source import COMMON, kernel_name, program_text, programs_of
 
@@ -45,7 +45,7 @@ class Programs:
         common = COMMON.read_text(encoding="utf-8")
         numbers = {text: number for number, text in enumerate(texts)}
         waiting = [text for text in texts if text not in self._kernels]
-        batches = programs_of(waiting)
+        batches = programs_of(waiting, len(binaries) or builds_at_once(context))
         parts = []
         for number, batch in enumerate(batches):
             source = program_text(common, {text: numbers[text] for text in batch})

@@ -29,7 +29,7 @@ def plan_values(plan: Plan, blobs: BlobWriter, binaries: Sequence[bytes] = ()) -
     kernels = {launch.source.text: launch.source.path for launch in plan.launches}
     numbers = {text: number for number, text in enumerate(kernels)}
     programs: list[dict[str, Any]] = [
-        {"kernels": [numbers[text] for text in batch]} for batch in programs_of(list(kernels))
+        {"kernels": [numbers[text] for text in batch]} for batch in programs_of(list(kernels), max(1, len(binaries)))
     ]
     for program, binary in zip(programs, binaries, strict=False):
         program["binary"] = blobs.add(binary)
