@@ -6,8 +6,8 @@ import numpy
 
 from imgconv.arrays import Array
 
-PAIRS = 400_000  # of boxes that are compared at once, for the size of a tile
-SMALLEST, LARGEST = 32, 512  # boxes of a group in a tile
+PAIRS = 60_000  # of boxes that are compared at once, for the size of a tile: their numbers stay in the CPU's cache
+SMALLEST, LARGEST = 16, 256  # boxes of a group in a tile
 MANY = 1024  # boxes of one group that are split first
 
 

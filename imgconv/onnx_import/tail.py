@@ -30,6 +30,8 @@ MOVES = frozenset((
     "Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile",
     "Transpose", "Unsqueeze", "ConstantOfShape",
 ))
+# Their results are as many as their inputs' elements: they go along with what they compare.
+COMPARES = frozenset(("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or"))
 # No model begins to depend on data at one of these.
 LAYERS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 # What these read is data, also if it is short: a model is not compiled again for each content of it.
@@ -135,27 +137,46 @@ class Splitter:
                 name for number in sorted(chosen) for name in sorted(reads(chosen[number].step.proto))
                 if name not in made
             ))
-            added = next((name for name in cut if self._is_cheaper_here(name, cut)), None)
-            if added is None:
+            added = [name for name in cut if self._is_cheaper_here(name, cut)][:1] or self._pieces(cut)
+            if not added:
                 return cut
-            number, step = self.makers[added]
-            chosen[number] = Hosted(number, step, "")
+            chosen |= {number: Hosted(number, step, "") for number, step in (self.makers[name] for name in added)}
+
+    def _pieces(self, cut: Sequence[str]) -> list[str]:
+        """The values of the cut that are pieces of one tensor, if it has at most twice their bytes.
+
+        The tensor crosses instead: a detector takes the scores of each class out of those of all.
+        """
+        by_source: dict[str, list[str]] = {}
+        for name in cut:
+            if name in self.makers and self._may_run_here(name) and self.makers[name][1].proto.op_type in MOVES:
+                read = {n for n in self.makers[name][1].proto.input if n and not self._known(n).is_constant}
+                by_source.setdefault(read.pop() if len(read) == 1 else "", []).append(name)
+        by_source.pop("", None)
+        return next((
+            pieces for source, pieces in by_source.items()
+            if len(pieces) > 1 and self._known(source).size <= 2 * sum(self._known(name).size for name in pieces)
+        ), [])
 
     def _is_cheaper_here(self, name: str, cut: Sequence[str]) -> bool:
         """Whether the host should make a value of the cut from what its node reads."""
-        tensor = self._known(name)
-        if name not in self.makers or tensor.is_constant:
+        if not self._may_run_here(name):
             return False
-        node = self.makers[name][1].proto
-        if domain_of(node) or node.op_type in LAYERS or node.op_type not in host.supported():
-            return False
-        if any(a.type == onnx.AttributeProto.GRAPH for a in node.attribute):
-            return False
+        tensor, node = self._known(name), self.makers[name][1].proto
         read = {n for n in node.input if n and n not in cut and n not in self.inputs}
         new = sum(t.size for t in map(self._known, read) if not t.is_constant)
         if tensor.dtype in WIDE:
             return new <= tensor.size
-        return node.op_type in MOVES and new < tensor.size
+        return node.op_type in MOVES | COMPARES and new < tensor.size
+
+    def _may_run_here(self, name: str) -> bool:
+        """Whether the host may make a value that the device could make."""
+        if name not in self.makers or self._known(name).is_constant:
+            return False
+        node = self.makers[name][1].proto
+        if domain_of(node) or node.op_type in LAYERS or node.op_type not in host.supported():
+            return False
+        return not any(a.type == onnx.AttributeProto.GRAPH for a in node.attribute)
 
 
 def _only_on_host(node: onnx.NodeProto, version: int) -> bool:

@@ -17,7 +17,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.errors import InputError, UnsupportedError
 from imgconv.onnx_import import import_onnx
 from tests.support import assert_close, make_model, run_model, run_oracle
-from tests.tail_models import CASES, PICTURE, Case, if_of_one_shape
+from tests.tail_models import BACKBONE, CASES, FILTERS, PICTURE, Case, if_of_one_shape, node
 
 TOLERANCE = 1e-5  # one small convolution in float, of values up to 10
 
@@ -90,11 +90,30 @@ def test_what_crosses_is_small() -> None:
     assert {"ids", "doubles"} <= set(graph.tail.graph.inputs)
 
 
+def test_pieces_of_one_tensor_cross_as_one() -> None:
+    """Each class is taken out of the scores and compared on the host: what crosses, once, is the scores."""
+    nodes = [*BACKBONE, node("Reshape", "features flat", "rows"), node("Softmax", "rows", "scores", axis=1)]
+    for number in range(1, 8):
+        nodes += [
+            node("Gather", f"scores class{number}", f"column{number}", axis=1),
+            node("Greater", f"column{number} limit", f"over{number}"), node("NonZero", f"over{number}", f"at{number}"),
+            node("Transpose", f"at{number}", f"places{number}"),
+            node("GatherND", f"column{number} places{number}", f"y{number}"),
+        ]
+    constants = {"w": FILTERS, "flat": numpy.array([-1, 8]), "limit": numpy.float32(0.2)}
+    constants |= {f"class{number}": numpy.array(number) for number in range(1, 8)}
+    model = make_model(nodes, {"x": PICTURE}, [f"y{number}" for number in range(1, 8)], 13, constants)
+    graph = import_onnx(model)
+    assert graph.outputs == ("scores",)
+    assert_close(run_model(model, {"x": PICTURE}), run_oracle(model, {"x": PICTURE}), TOLERANCE)
+
+
 def test_a_static_shape_stays_on_the_device() -> None:
+    """The host compares, because it reads what is compared anyway."""
     graph = import_onnx(CASES["non_zero"]()[0])
     assert graph.tail is not None
     assert [n.op_type for n in graph.tail.graph.nodes] == [
-        "NonZero", "Transpose", "GatherND", "ReduceMax", "Size"
+        "Greater", "NonZero", "Transpose", "GatherND", "ReduceMax", "Size"
     ]
     assert str(graph).endswith("output count: int64 [-1]") or "on the host, because of node 'places'" in str(graph)
 
