@@ -56,5 +56,5 @@ def execute(options: argparse.Namespace) -> None:
         keys = [info.key for info in devices] or [model.device.key]
         terminal.print_json({"file": path, "bytes": size, "device": keys[0], "devices": keys})
     else:
-        names = ", ".join(info.name for info in devices) or model.device
+        names = ", ".join(options.target) or model.device  # an Adreno's name may lack its number
         terminal.console().print(f"{path}: {size / 1e6:.1f} MB for {names}", soft_wrap=True)
