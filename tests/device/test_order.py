@@ -46,6 +46,15 @@ def test_positions_of_three_digits(context: Context) -> None:
     check([P((70_000,), 3, True, "equal"), P((66_000,), 5, False, "ties")], context)
 
 
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_equal_elements_at_positions_of_three_digits(context: Context, kind: str) -> None:
+    """The last of those that are found is one of ten equal elements, all past the 65,536th."""
+    x = numpy.zeros((1, 66_000), numpy.float32)
+    x[0, -10:] = 1
+    _, found = run_tensors({"y": order(Tensor.input("x", x.shape), 5)}, {"x": x}, context, wanted=target(context, kind))
+    assert found["y"].tolist() == [[65_990, 65_991, 65_992, 65_993, 65_994]]
+
+
 @device_settings(max_examples=3)
 @given(problems=st.lists(order_problems(), min_size=1, max_size=4), seed=st.integers(0, 999))
 def test_drawn(context: Context, problems: list[OrderProblem], seed: int) -> None:
