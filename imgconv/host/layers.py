@@ -110,6 +110,21 @@ def roi_align(call: Call, x: Array, rois: Array, batch: Array) -> Any:
     return numpy.ascontiguousarray(numpy.moveaxis(made, -1, 1))
 
 
+def _samples(call: Call, low: Array, distance: Array, size: int, count: Array) -> Array:
+    """The numbers of the samples of each bin that may be inside, (regions, bins, samples), of the `count` there are.
+
+    low: where each bin begins. A region that is much larger than the picture has most of its samples outside.
+    """
+    finite = numpy.isfinite(low) & numpy.isfinite(distance) & (distance > 0)
+    before = numpy.where(finite, (-1 - low) / numpy.where(finite, distance, 1), 0)
+    first = numpy.clip(numpy.floor(before) - 2, 0, count)
+    reached = numpy.where(finite, (size + 1) / numpy.where(finite, distance, 1) + 5, 1)
+    most = int(max(numpy.minimum(reached, count).max(), 1))
+    call.allow((*low.shape[:2], most))
+    made: Array = first + numpy.arange(most)
+    return made
+
+
 def _weights(call: Call, low: Array, high: Array, bins: int, size: int, half: bool) -> tuple[Array, Array]:
     """The weight of each element of an axis in each bin of each region: (regions, bins, elements).
 
@@ -118,14 +133,12 @@ def _weights(call: Call, low: Array, high: Array, bins: int, size: int, half: bo
     """
     length = (high - low if half else numpy.maximum(high - low, numpy.float32(1)))[:, None, None]
     ratio = call.attribute("sampling_ratio", 0)
-    count = numpy.full(length.shape, ratio) if ratio else numpy.ceil(length / bins).astype(numpy.int64)
-    most = max(int(count.max()), 1)
-    call.allow((len(low), bins, most))
-    part_of_bin = numpy.arange(most)
+    count = numpy.full(length.shape, float(ratio)) if ratio else numpy.nan_to_num(numpy.ceil(length / bins), posinf=0)
     step = length / numpy.float32(bins)
     position = low[:, None, None] + numpy.arange(bins, dtype=numpy.float32)[:, None] * step
-    position = position + (part_of_bin.astype(numpy.float32) + numpy.float32(0.5)) * step / count.astype(numpy.float32)
-    inside = (position >= -1) & (position <= size) & (part_of_bin < count)
+    sample = _samples(call, position, step / numpy.maximum(count, 1), size, count)
+    position = position + (sample.astype(numpy.float32) + numpy.float32(0.5)) * step / count.astype(numpy.float32)
+    inside = (position >= -1) & (position <= size) & (sample < count)
     held = numpy.clip(numpy.where(inside, position, low[:, None, None]), 0, size - 1)
     floor = numpy.clip(held.astype(numpy.int64), 0, max(size - 2, 0))
     first = floor.min((1, 2))

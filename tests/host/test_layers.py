@@ -63,3 +63,18 @@ def test_roi_align(ratio: int, how: str, scale: float) -> None:
     inputs = {"x": drawn(2, 5, 12, 10), "rois": rois, "batch": random.integers(0, 2, 40)}
     check("RoiAlign", inputs, output_height=3, output_width=4, sampling_ratio=ratio, spatial_scale=scale,
           coordinate_transformation_mode=how)
+
+
+@pytest.mark.parametrize("rois", [[-3, 2, 1e6, 5], [1, -1e5, 4, 1e5], [-2e6, 0, 6, 3]])
+def test_roi_align_of_a_huge_region(rois: list[float]) -> None:
+    """Most samples are outside of the picture."""
+    inputs = {"x": drawn(1, 2, 8, 9), "rois": numpy.float32([rois, [1, 1, 5, 6]]), "batch": numpy.zeros(2, numpy.int64)}
+    check("RoiAlign", inputs, output_height=2, output_width=3)
+
+
+@pytest.mark.parametrize("corner", [1e12, 1e30, float("inf"), float("nan")])
+def test_roi_align_of_an_endless_region(corner: float) -> None:
+    rois = numpy.float32([[0, 0, corner, corner]])
+    (found,) = run_host("RoiAlign", {"x": drawn(1, 2, 8, 9), "rois": rois, "batch": numpy.zeros(1, numpy.int64)},
+                        output_height=2, output_width=3)
+    numpy.testing.assert_allclose(found, 0, 0, 1e-6)
