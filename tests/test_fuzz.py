@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from fuzz import __main__ as tool
 from fuzz import files, models, planted
-from fuzz.case import Draw, damaged
+from fuzz.case import Draw, Wrong, damaged
+
+from imgconv.files.container import Container
 
 CONTENT = bytes(range(256))
 
@@ -42,6 +46,20 @@ def test_a_case_that_fails_is_made_smaller() -> None:
     said, failed, steps = tool.outcome("planted", planted.FAULT)
     assert not said and "two" in failed and steps == 4
     assert tool.smaller("planted", planted.FAULT, failed) == [0, 1, 3]
+
+
+def test_a_damaged_file_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the one change that matters; what cuts a file off is one of the changes."""
+    whole = files.schema().pack(files.packed()[0])
+
+    def use(path: Path) -> None:
+        if Container(path).head[-400:] != whole[-400:]:
+            raise Wrong("its end is another")
+
+    monkeypatch.setattr(files, "KINDS", ((files.compiled_file, use),) * 2)
+    failed = [(seed, *tool.outcome("files", seed)[1:]) for seed in range(60)]
+    left = [steps - len(tool.smaller("files", seed, how)) for seed, how, steps in failed if how and steps > 1]
+    assert len(left) >= 3 and set(left) == {1}
 
 
 COUNTS = {"models": 150, "files": 12, "pictures": 40, "graphs": 3, "cuttings": 4, "kills": 2}

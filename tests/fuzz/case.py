@@ -54,8 +54,11 @@ def damaged(draw: Draw, content: bytes) -> bytes:
         else:
             made[at : at + length] = random.randbytes(length)
 
+    def cut(random: random.Random) -> None:
+        del made[random.randrange(len(made) + 1) :]
+
     for _ in range(draw.random.randrange(1, 6)):
         draw.step(change)
     if draw.random.random() < 0.1:
-        del made[draw.random.randrange(len(made) + 1) :]
+        draw.step(cut)
     return bytes(made)
