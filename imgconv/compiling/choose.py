@@ -68,7 +68,7 @@ def choose(steps: Sequence[Step], chooser: Chooser, target: Target, config: Conf
         assert step.problem is not None
         choice = chooser.choose(Request(step.template, step.problem, target, config, step.name))
         if choice is not None and choice.pays:
-            made.append(replace(step, choice=choice))
+            made += [*choose(step.before, chooser, target, config), replace(step, choice=choice)]
             continue
         assert step.instead, f"nothing is chosen for {step.name}"
         *before, last = choose(step.instead, chooser, target, config)

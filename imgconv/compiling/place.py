@@ -187,9 +187,8 @@ class _Placer(Textures):
 
     def _place_parts(self, parts: Parts, places: dict[str, Placement]) -> dict[str, Placement]:
         """Adds the step that makes the moments of the rows' parts. Returns where they are stored, by name."""
-        value = Value(parts.name, parts.shape, "float32")
-        output = Placement(self.shared(value.name, value.shape, PARTS_LAYOUT, "float32"), value.shape)
-        self.placements[value.name] = output
+        value = self.between(parts.name, parts.shape, PARTS_LAYOUT, "float32")
+        output = self.placements[value.name]
         mean = parts.moments.mean
         node = replace(mean, output=value, epilogue=IDENTITY)
         read = {operand.value: places[operand.value] for operand in mean.operands}
@@ -230,11 +229,10 @@ class _Placer(Textures):
         key = (operand, layout)
         if key not in self.copies:
             source = self.graph.values[operand.value]
-            value = Value(self.graph.unused(f"{operand.value}.copy{self.copied}"), operand.view.shape, source.dtype)
+            value = self.between(f"{operand.value}.copy{self.copied}", operand.view.shape, layout, self.dtype(source))
             self.copied += 1
-            output = Placement(self.shared(value.name, value.shape, layout, self.dtype(source)), value.shape)
-            self.placements[value.name] = output
-            node = Node(value, Load(), (operand,))
+            node = Node(replace(value, dtype=source.dtype), Load(), (operand,))
+            output = self.placements[value.name]
             self.generate(node, output, self.operand_places(node, output), "copy", f"copy {operand}", reason)
             self.copies[key] = plain(value)
         return self.copies[key]

@@ -10,6 +10,7 @@ from typing import Literal
 from imgconv.arrays import Array, Arrays
 from imgconv.config import Sums
 from imgconv.graph.nodes import Graph, Value
+from imgconv.kernels import winograd2d
 from imgconv.kernels.conv import Problem
 from imgconv.kernels.layout import HostBuffer, ImageForm, Placement, Texture
 from imgconv.kernels.source import KernelSource
@@ -44,9 +45,10 @@ class Launch:
 
     @property
     def sums(self) -> Sums | Literal[""]:
-        """How a convolution sums its products. Empty for other launches."""
+        """How the convolution of the written value sums its products. Empty for other launches."""
         problem = self.choice and self.choice.problem
-        return problem.sums if isinstance(problem, Problem) else ""
+        convolution = problem.convolution if isinstance(problem, winograd2d.Problem) else problem
+        return convolution.sums if isinstance(convolution, Problem) and self.values else ""
 
     @property
     def specialisation(self) -> str:

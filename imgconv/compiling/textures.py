@@ -193,6 +193,12 @@ class Textures:
             return replace(made, tiling=replace(made.tiling, bordered=False))
         return made
 
+    def between(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: StorageDtype) -> Value:
+        """A value that no node of the graph computes, and its placement."""
+        value = Value(self.graph.unused(name), shape, "float32")
+        self.placements[value.name] = Placement(self.shared(value.name, shape, layout, dtype), shape)
+        return value
+
     def dtype(self, value: Value) -> StorageDtype:
         """A value's element type: half only if configured, and unless there is a reason against it."""
         if why_float(self.graph, value, self.config.precision, self.choosing) or self.keeps_float(value.name):

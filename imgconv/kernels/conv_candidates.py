@@ -157,12 +157,12 @@ def _work_group(
 ) -> tuple[int, int, int]:
     """The size of a work group of so many items. Work items that share a sum lie along y."""
     blocks = work_items(problem, replace(chosen, parts=1))
-    width, height, depth = _least_idle(blocks, chosen.parts, items, tallest)
+    width, height, depth = least_idle(blocks, chosen.parts, items, tallest)
     return width, height * chosen.parts, depth
 
 
 @lru_cache(1024)
-def _least_idle(blocks: tuple[int, int, int], parts: int, items: int, tallest: int) -> tuple[int, int, int]:
+def least_idle(blocks: tuple[int, int, int], parts: int, items: int, tallest: int) -> tuple[int, int, int]:
     """The work group of so many items with the fewest idle ones. Its y, at most `tallest`, does not include `parts`.
 
     Among equals, one of about eight quad blocks, which read the same texels, and of the longest rows. (An A630 reaches

@@ -206,7 +206,12 @@ def _read_by_group(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
 def _cost_on_small_gpu(problem: Problem, chosen: Specialisation, compute_units: int, costs: SmallGpuCosts) -> float:
     """Nanoseconds on a small GPU, by the model of gpu_time.py."""
     gpu = gpu_with(compute_units)
-    time = time_of(_work_on_small_gpu(problem, chosen, gpu, costs), gpu)
+    return nanoseconds_on_small_gpu(_work_on_small_gpu(problem, chosen, gpu, costs), gpu, costs)
+
+
+def nanoseconds_on_small_gpu(work: LaunchWork, gpu: Gpu, costs: SmallGpuCosts) -> float:
+    """The cost of a launch on a small GPU, by its work."""
+    time = time_of(work, gpu)
     return 1e9 * (time.seconds + costs.hidden * (time.arithmetic + time.texture))
 
 

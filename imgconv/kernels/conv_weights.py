@@ -102,6 +102,10 @@ class Weights:
     operation: Convolution
     dtype: StorageDtype
 
+    def dense(self) -> Array:
+        """The array to pack."""
+        return self.array
+
 
 @dataclass(frozen=True, eq=False)
 class PackedWeights:
@@ -143,9 +147,8 @@ class PackedWeights:
     def content(self, storage: Texture | HostBuffer) -> Array:
         """The array to upload to the storage."""
         blocks, steps, texels = self.shape
-        packed = pack_weights(
-            self.problem, self.weights.operation, self.block_quads, self.weights.array, self.winograd
-        )
+        dense = self.weights.dense()
+        packed = pack_weights(self.problem, self.weights.operation, self.block_quads, dense, self.winograd)
         assert packed.shape == (blocks, steps, texels, LANES), (packed.shape, self.shape)
         if isinstance(storage, HostBuffer):
             return packed.reshape(blocks, steps * texels, LANES).astype(self.dtype)

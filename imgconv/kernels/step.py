@@ -75,8 +75,10 @@ class Step:
     nodes: the nodes that it computes, in order. places: where their operands are stored, as the kernel reads them.
     output: where the last node's result is written; the results of the others have no texture.
     kind, description, reason, operation: see plan.Launch. values: the graph's values that it computes.
-    details: data from the template's `place` for its `kernel`. instead: steps that compute the same, if the chooser
-    or the kernel declines. declined: the choice of a larger step that did not pay and was replaced by this one.
+    details: data from the template's `place` for its `kernel`. before: steps whose results only this step reads; they
+    run if it does. instead: steps that compute the same, if the chooser or the kernel declines. declined: the choice of
+    a larger step that did not pay and was replaced by this one. multiply_adds: as in the model; None if they are the
+    problem's.
     """
 
     nodes: tuple[Node, ...]
@@ -90,9 +92,11 @@ class Step:
     template: AnyTemplate | None = None
     problem: Problem | None = None
     details: object = None
+    before: tuple[Step, ...] = ()
     instead: tuple[Step, ...] = ()
     choice: Choice | None = None
     declined: Choice | None = None
+    multiply_adds: int | None = None
 
     @property
     def name(self) -> str:
@@ -145,6 +149,10 @@ class Placing(Protocol):
 
     def copy(self, operand: Operand, layout: Layout, reason: str) -> Operand:
         """The operand, copied to a texture of its own by an earlier launch."""
+        ...
+
+    def between(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: StorageDtype) -> Value:
+        """A value between the launches of one node, under about this name. Its texture is among the placements."""
         ...
 
     def constant_of(self, operand: Operand) -> Array:
@@ -202,7 +210,7 @@ class Template(Generic[P, S]):
 
     nodes: the groups of nodes of a graph that one launch can compute; it writes the last one's result.
     place: the Step of such a group, None if there is none. kernel: the text of a Step, its problem and the choice.
-    `imgconv tune` measures copies of a launch's nodes side by side, each with another specialisation.
+    measured: whether `imgconv tune` measures copies of a launch's nodes side by side, each with another specialisation.
     """
 
     name: str
@@ -216,6 +224,7 @@ class Template(Generic[P, S]):
     kernel: Callable[[Step, P, S, Emitting], KernelSource]
     allowed: Callable[[P, S], bool] = _always
     without: Callable[[P, Target], float] = _nothing
+    measured: bool = True
 
 
 # A template of the table. A problem meets its own template only (`template_of`), which these types cannot say.

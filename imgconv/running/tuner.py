@@ -39,7 +39,8 @@ def problems_of(prepared: Prepared) -> dict[Problem, tuple[Node, ...]]:
     """The different problems of a graph's launches, the most work first, each with the nodes of one such launch."""
     found: dict[Problem, tuple[Node, ...]] = {}
     for launch in prepared.plan().launches:
-        if launch.choice is not None:
+        # Launches without values are a part of others, which are measured if their template says so.
+        if launch.choice is not None and launch.values and template_of(launch.choice.problem).measured:
             nodes = tuple(prepared.graph.producers[name] for name in launch.values)
             found.setdefault(launch.choice.problem, nodes)
     return dict(sorted(found.items(), key=lambda item: -item[0].multiply_adds))

@@ -1,0 +1,259 @@
+"""winograd2d.cl and the products between its launches: exact where half is, and within a bound of float64 elsewhere.
+
+Only Intel's driver computes in half here. On the others the same three launches run with sums in float.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy
+import pytest
+from graphs import Taking
+from problems.convolution import ConvolutionProblem, winograd_matrices
+from running import Wanted, run_tensors, target
+
+from imgconv.cl.device import Context
+from imgconv.compiling.compiler import prepare
+from imgconv.compiling.plan import Plan
+from imgconv.config import Config, Precision
+from imgconv.kernels import conv, winograd2d
+from imgconv.kernels.layout import ImageLimits, Texture
+from imgconv.kernels.target import Target
+from imgconv.kernels.winograd2d import Problem, candidates, cost, without
+from imgconv.running.tuner import problems_of
+from imgconv.tensor import Tensor, build_graph, concatenate, convolution
+
+C = ConvolutionProblem
+SAME = (1, 1, 1, 1)
+GRID = [
+    C(batch=3, channels=6, filters=5, size=(4, 5), pads=(0, 2, 1, 0)), C(channels=1, filters=1, size=(3, 3)),
+    C(channels=16, filters=17, size=(7, 8), pads=SAME), C(channels=9, size=(9, 8), pads=(-1, -2, 0, -1)),
+    C(size=(1, 21), pads=SAME),
+]
+
+
+@pytest.fixture
+def config(context: Context, monkeypatch: pytest.MonkeyPatch) -> Iterator[Config]:
+    """Sums in half; in float where the driver cannot."""
+    if not context.info.fp16_arithmetic:
+        monkeypatch.setattr(winograd2d, "SUMS", "float")
+    yield Config(2 if context.info.fp16_arithmetic else 1)
+
+
+def phone(context: Context) -> Target:
+    """The device with the plans of a phone's GPU."""
+    return target(context, "gpu", compute_units=2)
+
+
+def tiled(on: Target, number: int = 0) -> Wanted:
+    """The device with two-dimensional filtering wherever it is possible. number: of the candidate."""
+    return Wanted(on, Taking(winograd2d=lambda problem, *_: candidates(problem, on)[number]))
+
+
+def launches_of(plan: Plan) -> int:
+    """The launches of winograd2d.cl."""
+    return sum(launch.source.path == "winograd2d.cl" for launch in plan.launches)
+
+
+def drawn(problem: ConvolutionProblem, low: int, high: int, seed: int = 0) -> tuple[Any, Any]:
+    """Whole numbers as input and weights."""
+    random = numpy.random.default_rng(seed)
+    x, w = (problem.batch, problem.channels, *problem.size), problem.weights_shape
+    return random.integers(-2, 3, x).astype(numpy.float32), random.integers(low, high + 1, w).astype(numpy.float32)
+
+
+def output_of(problem: ConvolutionProblem, x: Tensor, weights: Any) -> Tensor:
+    return convolution(x, Tensor.constant(weights), [1, 1], list(problem.pads), [1, 1], 1, problem.output_size)
+
+
+@pytest.mark.parametrize(("number", "limit"), [(0, None), (1, 96)])
+def test_small_whole_numbers_are_exact(context: Context, config: Config, number: int, limit: int | None) -> None:
+    """Taps are quarters of whole numbers, their products sixteenths; sums stay below 2048 of these, so none rounds.
+
+    Odd sizes, ragged channels, batches, padding that differs by side and that cuts. With the limit the input and
+    the output are tiled, and rows of tiles are folded.
+    """
+    problems = [*GRID[number:], C(size=(99, 3), pads=SAME)]
+    arrays = [drawn(problem, -1, 1) for problem in problems]
+    inputs = {f"x{n}": x for n, (x, _) in enumerate(arrays)}
+    outputs = {
+        f"y{n}": output_of(problem, Tensor.input(f"x{n}", x.shape), w)
+        for n, (problem, (x, w)) in enumerate(zip(problems, arrays, strict=True))
+    }
+    limited = replace(config, max_image=limit)
+    plan, made = run_tensors(outputs, inputs, context, limited, tiled(phone(context), number))
+    assert launches_of(plan) == 2 * len(problems)
+    if limit:
+        assert any(isinstance(t, Texture) and t.tiling.tiles > 1 for t in plan.textures)
+        texts = [launch.source.text for launch in plan.launches if launch.source.path == "winograd2d.cl"]
+        assert any("#define FOLDS 1\n" not in text for text in texts)
+    for n, (problem, (x, w)) in enumerate(zip(problems, arrays, strict=True)):
+        expected = problem.compute(x.astype(numpy.float64), w.astype(numpy.float64))
+        numpy.testing.assert_array_equal(made[f"y{n}"], expected, f"{problem}")
+
+
+def bound_of(problem: ConvolutionProblem, x: Any, w: Any) -> Any:
+    """How far rounding may take an output: each term |A| |G w G'| |B x B'| by every rounding that it goes through.
+
+    Roundings of a tap and of a weight to half, one for each product and each sum over the channels, and of the sums as
+    they are stored; 2**-10 each, for a device may round towards zero. Then the output's own. (The transformations
+    themselves are in float, which is less than one more.)
+    """
+    a, b, g = (numpy.abs(matrix) for matrix in winograd_matrices(2))
+    top, left, bottom, right = problem.pads
+    total = numpy.zeros((problem.batch, problem.filters, *problem.output_size))
+    taps = g @ numpy.abs(w) @ g.T
+    for i in range(2):
+        for j in range(2):
+            window = b.T @ (taps * numpy.outer(a[i], a[j])) @ b
+            longer = replace(problem, window=(4, 4), pads=(top + i, left + j, bottom + 1 - i, right + 1 - j))
+            total[..., i::2, j::2] = longer.compute(numpy.abs(x), window)[..., i::2, j::2]
+    exact = problem.compute(x, w)
+    return (problem.channels + 5) * 2.0**-10 * total + 2.0**-10 * numpy.abs(exact) + 2.0**-24
+
+
+def test_real_numbers(context: Context, config: Config) -> None:
+    """Bias, residual and activation are fused into the last launch.
+
+    The error is within the bound, and its root mean square within twice that of one launch of conv.cl: A, B and G make
+    sums of larger terms. (1.25 times with sums in half, on Intel's driver.)
+    """
+    problem, random = C(channels=48, filters=10, size=(9, 11), pads=(0, 1, 2, 1)), numpy.random.default_rng(0)
+    x = random.normal(size=(1, problem.channels, *problem.size)).astype(numpy.float16).astype(numpy.float32)
+    w = (random.normal(size=problem.weights_shape) / 3 / problem.channels**0.5).astype(numpy.float32)
+    b = random.normal(size=(1, problem.filters, 1, 1)).astype(numpy.float32)
+    r = random.normal(size=(1, problem.filters, *problem.output_size)).astype(numpy.float16).astype(numpy.float32)
+    made = output_of(problem, Tensor.input("x", x.shape), w) + Tensor.constant(b) + Tensor.input("r", r.shape)
+    wide = x.astype(numpy.float64), w.astype(numpy.float64)
+    expected, typical = numpy.maximum(problem.compute(*wide) + b + r, 0), []
+    for wanted, count in ((tiled(phone(context)), 3), (target(context, "gpu"), 1)):
+        plan, found = run_tensors({"y": made.relu()}, {"x": x, "r": r}, context, config, wanted)
+        assert len(plan.compute_launches) == count
+        off = numpy.abs(found["y"] - expected)
+        assert (off <= bound_of(problem, *wide) + 2.0**-9 * (numpy.abs(r) + numpy.abs(b) + expected)).all()
+        typical.append(float(numpy.sqrt(numpy.mean(off**2))))
+    assert 0 < typical[0] < 2 * typical[1], typical
+
+
+def test_parts_of_concatenations(context: Context, config: Config) -> None:
+    """The input begins at the third quad of its image, and the output at the third of another."""
+    problem = C(channels=8, filters=8, size=(6, 6), pads=SAME)
+    array, weights = drawn(problem, -1, 1)
+    x = Tensor.input("x", array.shape)
+    first, second = x.apply("absolute"), x.apply("negative")
+    outputs = {
+        "read": concatenate([first, second], 1).apply("absolute"),
+        "written": concatenate([x.apply("negative"), output_of(problem, second, weights)], 1).apply("absolute"),
+    }
+    plan, made = run_tensors(outputs, {"x": array}, context, config, tiled(phone(context)))
+    texts = [launch.source.text for launch in plan.launches if launch.source.path == "winograd2d.cl"]
+    assert "#define INPUT_OFFSET 2\n" in texts[0] and "#define OUTPUT_OFFSET 2\n" in texts[1]
+    exact = problem.compute(-array.astype(numpy.float64), weights.astype(numpy.float64))
+    numpy.testing.assert_array_equal(made["written"], numpy.abs(numpy.concatenate([-array, exact], 1)))
+
+
+def test_shuffled_channels(context: Context, config: Config) -> None:
+    """Quads that do not follow each other are read by conv.cl alone."""
+    problem = C(channels=16, filters=8, size=(6, 6), pads=SAME)
+    array, weights = drawn(problem, -1, 1)
+    x = Tensor.input("x", array.shape)
+    shuffled = x.apply("negative").reshape(1, 2, 2, 4, 6, 6).transpose(0, 2, 1, 3, 4, 5).reshape(*array.shape)
+    output = output_of(problem, shuffled, weights)
+    plan, made = run_tensors({"y": output}, {"x": array}, context, config, tiled(phone(context)))
+    order = array.reshape(1, 2, 2, 4, 6, 6).transpose(0, 2, 1, 3, 4, 5).reshape(array.shape)
+    numpy.testing.assert_array_equal(made["y"], problem.compute(-order.astype(numpy.float64), weights))
+    assert launches_of(plan) == 0 and not any(launch.kind == "copy" for launch in plan.launches)
+
+
+@pytest.mark.parametrize("value", [60000.0, numpy.inf, numpy.nan])
+def test_neighbours_do_not_leak(context: Context, config: Config, value: float) -> None:
+    """A pixel changes the outputs whose windows meet it, and no other; taps of the largest halves do not overflow."""
+    problem = C(batch=2, channels=5, filters=3, size=(6, 7), pads=SAME)
+    array, weights = drawn(problem, 0, 0)
+    array[0, 3, 3, 5] = value
+    array[1, 4] = 60000.0
+    weights[:, 3] = 2.0**-6
+    x = Tensor.input("x", array.shape)
+    _, made = run_tensors({"y": output_of(problem, x, weights)}, {"x": array}, context, config, tiled(phone(context)))
+    clean = array.copy()
+    clean[0, 3, 3, 5] = 0
+    expected = problem.compute(clean.astype(numpy.float64), weights.astype(numpy.float64))
+    apart = numpy.ones(expected.shape, bool)
+    apart[0, :, 2:5, 4:7] = False
+    numpy.testing.assert_array_equal(made["y"][apart], expected[apart])
+    if value == 60000.0:
+        assert numpy.abs(made["y"][~apart] - expected[~apart] - value / 64).max() < 2.0**-9 * value / 64
+
+
+# Where it is used
+
+SIZES = [(64, 56), (128, 28), (256, 14), (512, 7), (16, 56), (64, 14), (24, 28)]
+LIMITS = ImageLimits(16384, 16384, 2048)
+
+
+def problem_of(channels: int, size: int, **changes: Any) -> Problem:
+    given = conv.Problem(
+        1, channels, (size, size), channels, (size, size), (3, 3), (1, 1), (1, 1), (1, 1), 1, sums="half"
+    )
+    return Problem(replace(given, **changes), to_outputs=True)
+
+
+def test_the_rule() -> None:
+    """ResNet's layers on an Adreno 630, and none of few channels; not on CPUs and computers' GPUs."""
+    on = Target(LIMITS, "gpu", 2)
+
+    def pays(problem: Problem) -> bool:
+        return min(cost(problem, each, on) for each in candidates(problem, on)) <= without(problem, on)
+
+    assert [pays(problem_of(*each)) for each in SIZES] == [True] * 4 + [False] * 3
+    for other in (replace(on, kind="cpu"), replace(on, compute_units=132)):
+        assert candidates(problem_of(64, 56), other) == []
+
+
+def plan_of(output: Tensor, config: Config) -> Plan:
+    return prepare(build_graph({"y": output}), config, Target(LIMITS, "gpu", 2)).plan()
+
+
+def test_where_it_filters() -> None:
+    """A 3x3 window in steps of one with sums in half; not with strides, dilations, groups or integers."""
+    x = Tensor.input("x", (1, 128, 28, 28))
+    w = Tensor.constant(numpy.ones((128, 128, 3, 3), numpy.float32))
+    grouped = Tensor.constant(numpy.ones((128, 64, 3, 3), numpy.float32))
+    whole = Tensor.input("n", (1, 128, 28, 28), "uint8")
+    plain = x.conv2d(w, padding=1)
+    assert launches_of(plan_of(plain, Config(2))) == 2
+    for config in (Config(0), Config(1), Config(2, precision=Precision(runs=frozenset("y"))),
+                   Config(2, precision=Precision(arithmetic=frozenset("y"))),
+                   Config(2, precision=Precision(storage=frozenset("y")))):
+        assert launches_of(plan_of(plain, config)) == 0, config
+    for other in (
+        x.conv2d(w, padding=1, stride=2), convolution(x, w, [1, 1], [2] * 4, [2, 2]), x.conv2d(grouped, groups=2),
+        convolution(whole, w, [1, 1], [1] * 4, [1, 1]),
+        x.conv2d(Tensor.constant(numpy.full((128, 128, 3, 3), 1e5, numpy.float32)), padding=1),
+    ):
+        assert launches_of(plan_of(other, Config(2))) == 0
+
+
+def test_a_plan_says_what_it_does() -> None:
+    """Three launches: the products have the multiply-adds, the last one the sums, and both costs are shown."""
+    x = Tensor.input("x", (1, 128, 28, 28))
+    plan = plan_of(x.conv2d(Tensor.constant(numpy.ones((128, 128, 3, 3), numpy.float32)), padding=1), Config(2))
+    before, products, last = (launch for launch in plan.launches if launch.choice)
+    assert (before.name, products.name, last.name) == ("y.taps", "y.sums", "y")
+    assert [launch.sums for launch in (before, products, last)] == ["", "", "half"]
+    assert plan.multiply_adds == products.multiply_adds == 128 * 128 * 9 * 28 * 28
+    assert last.choice and last.choice.pays and last.choice.predicted < last.choice.without < float("inf")
+    assert plan.made[len(plan.launches) - 2] == "y" and "y.taps" not in plan.placements
+
+
+
+
+def test_tune_leaves_it_out() -> None:
+    """One launch of three says nothing of the others."""
+    x = Tensor.input("x", (1, 128, 28, 28))
+    weights = Tensor.constant(numpy.ones((128, 128, 3, 3), numpy.float32))
+    prepared = prepare(build_graph({"y": x.conv2d(weights, padding=1)}), Config(2), Target(LIMITS, "gpu", 2))
+    assert problems_of(prepared) == {}
