@@ -64,7 +64,7 @@ WORK_GROUP __kernel void NAME(PARAMETERS) {
   START_LOADS(quad)
   QUAD_SUM sum[BLOCK_ROWS][BLOCK_COLUMNS];
   FOR_EACH sum[row][column] = (QUAD_SUM)(FROM_FLOAT(START));
-  const COORDINATE first_x = start_x * INPUT_PITCH + INPUT_OFFSET + quad + TEXEL_CENTRE;
+  const COORDINATE first_x = start_x * INPUT_PITCH + INPUT_OFFSET + INPUT_QUAD(quad) + TEXEL_CENTRE;
   const int first_weight = WEIGHTS_IN_IMAGE ? quad : quad * (WINDOW_WIDTH * WINDOW_HEIGHT);
   const QUAD factor = READ_FACTORS(image, quad);
 #if HALF_QUADS

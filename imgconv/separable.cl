@@ -105,7 +105,7 @@ WORK_GROUP __kernel void NAME(
   for (int task = item; task < BLOCKS * QUADS; task += ITEMS) {
     const int quad = task % QUADS, block = task / QUADS;
     const int column = first_column + block % TILE_BLOCKS * BLOCK_COLUMNS, row = first_row + block / TILE_BLOCKS;
-    const int x = (column * STRIDE_X - PAD_X) * INPUT_PITCH + INPUT_OFFSET + quad;
+    const int x = (column * STRIDE_X - PAD_X) * INPUT_PITCH + INPUT_OFFSET + INPUT_QUAD(quad);
     float4 total[BLOCK_COLUMNS];
 #pragma unroll
     for (int c = 0; c < BLOCK_COLUMNS; c++) total[c] = (float4)(0.0f);

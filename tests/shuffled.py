@@ -1,4 +1,4 @@
-"""Networks whose units concatenate, shuffle and split channels, as ShuffleNet's do, and what they mean in numpy."""
+"""Units that concatenate channels, as ShuffleNet's and GhostNet's do, and what they mean in numpy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy
-from graphs import image, numbers, numpy_convolution
+from graphs import const, image, numbers, numpy_convolution
 
 from imgconv.tensor import Tensor, concatenate
 
@@ -63,3 +63,19 @@ def shuffled_in_numpy(x: Any, half: int, units: int, window: int = 1) -> Any:
         right = numpy.maximum(convolved(right, after) + bias(half)[:, None, None], 0)
         y = numpy.concatenate([left, right], 1)
     return convolved(mixed(y), last)
+
+
+def ghost(x: Tensor, seed: int = 0) -> Tensor:
+    """GhostNet's module: half of the channels of a 1x1 convolution, half of a depthwise one behind it."""
+    first = x.conv2d(const(8, x.shape[1], 1, 1, seed=seed), const(8, seed=seed)).relu()
+    w = const(8, 1, 3, 3, seed=seed + 1)
+    return concatenate([first, (first.conv2d(w, const(8, seed=9), padding=1, groups=8)).relu()], 1)
+
+
+def ghost_in_numpy(x: Any, seed: int = 0) -> Any:
+    """The result of `ghost`, in float64."""
+    first = numpy.maximum(
+        numpy_convolution(x, numbers(8, x.shape[1], 1, 1, seed=seed)) + numbers(8, seed=seed)[:, None, None], 0
+    )
+    cheap = numpy_convolution(first, numbers(8, 1, 3, 3, seed=seed + 1), pads=(1, 1, 1, 1), groups=8)
+    return numpy.concatenate([first, numpy.maximum(cheap + numbers(8, seed=9)[:, None, None], 0)], 1)

@@ -54,12 +54,12 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step:
             "the convolution's weights depend on an input; imgconv packs weights when it loads a model, so give "
             "them as an initializer", node=", ".join(node.origin) or node.output.name,
         )
-    if not is_direct(placing, x, in_order=operation.groups > 1):
+    problem = problem_of(operation, x.view.shape, w.view.shape, node.output.shape)
+    if not is_direct(placing, x, in_order=problem.groups > 1 and not problem.depthwise):
         x = placing.copy(x, image_layout(4), "a convolution reads whole textures of images")
     for number, factor in enumerate(factors):
         if factor_texel(factor, placing.placements[factor.value]) is None:
             factors[number] = placing.copy(factor, image_layout(4), "a convolution reads four factors to a texel")
-    problem = problem_of(operation, x.view.shape, w.view.shape, node.output.shape)
     return step_of(placing, replace(node, operands=(x, w, *factors)), problem, operation, placing.constant_of(w))
 
 

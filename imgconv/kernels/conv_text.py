@@ -17,8 +17,6 @@ from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texture, Tiling
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
 
-_QUAD = Variable("quad", SHORT_LIMIT)  # of an input, in the texts of conv.cl
-
 
 def factor_texel(factors: Operand, place: Placement) -> tuple[Index, Index] | None:
     """Texel x and y of the factors (N, C, 1, 1) at (image, quad); None if they do not lie four to a texel."""
@@ -131,27 +129,22 @@ def _input_access(
     inside, tiling = _reads_inside(problem, chosen), x.storage.tiling
     centre = chosen.float_coordinates and tiling.is_one_image and not inside
     past, before = _reads_past(problem, chosen), _reads_before(problem)
-    first, quad = first_quad(node, x), _quad_read(node, x)
-    follow = quad - first == variable_index(_QUAD)
-    quads: dict[str, str | int] = {"INPUT_QUAD(quad)": "(quad)" if follow else index_text(quad - first, helpers)}
-    return ({} if problem.depthwise else quads) | {
+    return input_quads(node, x, helpers) | {
         "INPUT_IMAGE": image_type(x.storage), "INPUT_PITCH": x.layout.quads(x.storage.shape),
-        "INPUT_OFFSET": first,
         "COORDINATE": "float" if centre else "int", "TEXEL_CENTRE": "0.5f" if centre else 0,
         "READ_INPUT(x, y)": read_text("input", x.storage, helpers, inside, problem.half, centre, past, before),
     }
 
 
-def first_quad(node: Node, place: Placement) -> int:
-    """The quad of the storage that holds channel 0 of the input, if the input is one that `reads_directly`."""
-    return _quad_read(node, place).substitute({_QUAD: constant(0)}).constant
-
-
-def _quad_read(node: Node, place: Placement) -> Index:
-    """The quad of the storage that holds _QUAD of the input. Like a read of an image it has no bounds."""
+def input_quads(node: Node, place: Placement, helpers: list[str]) -> dict[str, str | int]:
+    """INPUT_OFFSET and INPUT_QUAD of a node whose input is one that `reads_directly`."""
+    quad = Variable("quad", SHORT_LIMIT)  # like a read of an image, it has no bounds
     axes = {Variable(f"i{axis}", size): constant(0) for axis, size in enumerate(node.operands[0].view.shape)}
-    axes[Variable("i1", node.operands[0].view.shape[1])] = variable_index(_QUAD) * LANES
-    return place.address([e.substitute(axes) for e in node.operands[0].view.index])[0]
+    axes[Variable("i1", node.operands[0].view.shape[1])] = variable_index(quad) * LANES
+    read = place.address([e.substitute(axes) for e in node.operands[0].view.index])[0]
+    first = read.substitute({quad: constant(0)}).constant
+    follow = read - first == variable_index(quad)
+    return {"INPUT_OFFSET": first, "INPUT_QUAD(quad)": "(quad)" if follow else index_text(read - first, helpers)}
 
 
 def _weight_access(

@@ -12,7 +12,7 @@ from imgconv.graph.nodes import Convolution, Graph, Node
 from imgconv.kernels import conv, conv_candidates, conv_costs
 from imgconv.kernels.access import SHORT_LIMIT, KernelArgument, image_type, read_text, write_text
 from imgconv.kernels.conv_template import is_direct
-from imgconv.kernels.conv_text import first_quad
+from imgconv.kernels.conv_text import input_quads
 from imgconv.kernels.conv_weights import PackedWeights, Weights
 from imgconv.kernels.costs import LARGE, LARGE_GPU, LargeGpuCosts
 from imgconv.kernels.epilogue import build_epilogue
@@ -211,10 +211,10 @@ def separable_kernel(
     helpers: list[str] = []
     sums = itertools.product(range(chosen.block_columns), range(chosen.block_quads))
     stride, dilation = first.strides[1], first.dilations[1]
-    constants: dict[str, str | int] = {
+    constants: dict[str, str | int] = input_quads(depthwise, x, helpers) | {
         "INDEX": _index_type(problem, chosen, x.storage, output.storage), "BATCH": first.batch,
         "INPUT_HEIGHT": first.input_size[0], "INPUT_PITCH": x.layout.quads(x.storage.shape),
-        "INPUT_OFFSET": first_quad(depthwise, x), "QUADS": first.output_quads,
+        "QUADS": first.output_quads,
         "QUAD_LANES": (first.filters - 1) % LANES + 1,
         "OUTPUT_WIDTH": second.output_size[1], "OUTPUT_HEIGHT": second.output_size[0],
         "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "OUTPUT_OFFSET": output.channel_offset // LANES,
@@ -284,7 +284,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
     output = placing.placement(pointwise.output)
     # Parts of a concatenation share an image, and a kernel cannot both read and write an image.
     read = [placing.placements[o.value].storage for o in (x, *beside) if o.value in placing.placements]
-    if not is_direct(placing, x) or output.storage in read:
+    if not is_direct(placing, x, in_order=False) or output.storage in read:
         return None
     if len(beside) + 3 > placing.target.max_read_images:
         return None

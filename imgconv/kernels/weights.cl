@@ -15,9 +15,6 @@
 #ifndef INPUT_QUADS
 #define INPUT_QUADS 16                  // input quads that one output depends on (those of one group)
 #endif
-#ifndef INPUT_QUAD
-#define INPUT_QUAD(quad) (quad)         // of which texel of a column they are, from INPUT_OFFSET on
-#endif
 #ifndef VECTOR_QUADS
 #define VECTOR_QUADS 1                  // output quads that one vector holds: 1 or 4
 #endif

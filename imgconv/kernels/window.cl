@@ -29,6 +29,9 @@
 #ifndef INPUT_OFFSET
 #define INPUT_OFFSET 0                  // first quad of the input inside a wider tensor
 #endif
+#ifndef INPUT_QUAD
+#define INPUT_QUAD(quad) (quad)         // which texel of a column holds a quad of the input, from INPUT_OFFSET on
+#endif
 #ifndef OUTPUT_WIDTH
 #define OUTPUT_WIDTH 56                 // columns of the output
 #endif

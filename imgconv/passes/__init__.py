@@ -15,6 +15,7 @@ from imgconv.passes.elementwise import merge_elementwise
 from imgconv.passes.epilogues import fuse_epilogues
 from imgconv.passes.exact_integers import guard_integers
 from imgconv.passes.factors import multiply_inputs
+from imgconv.passes.ghosts import join_ghosts
 from imgconv.passes.literals import literal_constants
 from imgconv.passes.materialise import materialise_operands
 from imgconv.passes.movement import sink_movement
@@ -41,6 +42,7 @@ PIPELINE: tuple[Pass, ...] = (
     fold_padding,
     remove_dead_code,
     order_channels,
+    join_ghosts,
     nest_concatenations,
     place_concatenations,
     push_views,

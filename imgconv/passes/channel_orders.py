@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy
@@ -91,7 +91,7 @@ def _chains(graph: Graph) -> list[Chain]:
             if operand in links:
                 sources.append(chain.sources[operand.value][taken[links.index(operand)]])
                 continue
-            made = _made_by_convolution(graph, operand)
+            made = elementwise_of(graph, operand, _is_dense)
             if not made:
                 break
             parts.append(Part(made, first))
@@ -119,8 +119,10 @@ def _channels_read(operand: Operand) -> Array | None:
     return numpy.broadcast_to(channel.evaluate({"i1": numpy.arange(view.shape[1])}), view.shape[1:2])
 
 
-def _made_by_convolution(graph: Graph, operand: Operand) -> tuple[Node, ...]:
-    """A convolution and elementwise work of which the operand is the whole result; empty if it is something else.
+def elementwise_of(
+    graph: Graph, operand: Operand, is_first: Callable[[Graph, Node], bool]
+) -> tuple[Node, ...]:
+    """A node that `is_first`, and elementwise work of which the operand is the whole result; empty if there is none.
 
     Nothing else reads what they compute, and their other operands are numbers for each channel.
     """
@@ -133,7 +135,7 @@ def _made_by_convolution(graph: Graph, operand: Operand) -> tuple[Node, ...]:
         if not alone or reads != 1 or node.output.dtype != "float32" or len(node.output.shape) != 4:
             return ()
         found.insert(0, node)
-        if _is_dense(graph, node):
+        if is_first(graph, node):
             return tuple(found) if all(_is_by_channel(graph, o) for o in node.epilogue_operands) else ()
         computed = [o for o in node.all_operands if not _is_by_channel(graph, o)]
         if not isinstance(node.operation, Load) or len(computed) != 1:
