@@ -1,4 +1,4 @@
-"""Damaged and made-up files: the player refuses them or gives the right results; it never crashes."""
+"""Files that are damaged, made up or of other releases: the player refuses them or gives the right results."""
 
 from __future__ import annotations
 
@@ -68,3 +68,22 @@ def test_a_file_that_needs_a_newer_reader(
             assert False
     """
     play(lines)
+
+
+def test_files_of_earlier_releases(device: DeviceInfo, play: Play) -> None:
+    """Every file that is kept runs by its plan, which takes images in buffers; a device without them is refused."""
+    kept = sorted((Path(__file__).parent.parent / "stored" / "kept").glob("*.imgconv"))
+    assert kept
+    for path in kept:
+        with numpy.load(path.with_suffix(".npz")) as arrays:
+            given, expected = {"x": arrays["x"]}, {name: arrays[name] for name in ("y", "kept", "labels")}
+        lines = f"""
+            try:
+                results.update(Player({str(path)!r}, "{device.index}").run(given))
+            except PlayerError as error:
+                assert error.status == "UNFIT" and "the device has no images in buffers" in error.message, error
+        """
+        found = play(lines, given)
+        assert bool(found) == bool(device.image_row_alignment)
+        for name, array in expected.items() if found else ():
+            numpy.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)

@@ -219,18 +219,6 @@ def test_opencl_buffers(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
     assert_same_bits(play(lines, inputs), model.run(inputs))
 
 
-def test_files_of_earlier_releases(device: DeviceInfo, play: Play) -> None:
-    """Every file that is kept runs, by the plan for a device of the same limits."""
-    kept = sorted((ROOT / "tests" / "stored" / "kept").glob("*.imgconv"))
-    assert kept
-    for path in kept:
-        with numpy.load(path.with_suffix(".npz")) as arrays:
-            given, expected = {"x": arrays["x"]}, {name: arrays[name] for name in ("y", "kept", "labels")}
-        found = play(f"results.update(Player({str(path)!r}, '{device.index}').run(given))", given)
-        for name, array in expected.items():
-            numpy.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
-
-
 def test_what_the_host_computes_is_refused(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
     imgconv.load(CASES["detector"]()[0], device=device).save(tmp_path / "m")
     assert_refused(play, tmp_path / "m", device.index, "UNSUPPORTED", "node 'picked' and what is behind it")
