@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from imgconv.errors import InputError, MissingPackageError
 SUFFIXES = frozenset(
     ".3gp .avi .flv .m4v .mkv .mov .mp4 .mpeg .mpg .mts .ogv .ts .webm .wmv .y4m".split()
 )
+PATIENCE = 20.0  # seconds without a frame from an address
 CAMERA = re.compile(r"/dev/video\d+")
 
 
@@ -30,12 +32,19 @@ def frames(path: str) -> Iterator[tuple[int, Callable[[], Image.Image]]]:
         import av
     except ImportError as error:
         raise MissingPackageError("av", "video", f"reading the video {path!r}") from error
+    since = time.monotonic()
+    what = "camera" if CAMERA.fullmatch(path) else "address" if "://" in path else "video"
     try:
-        with av.open(path, format="v4l2" if CAMERA.fullmatch(path) else None) as container:
+        with av.open(
+            path, format="v4l2" if what == "camera" else None, timeout=PATIENCE if what == "address" else None
+        ) as container:
             if not container.streams.video:
                 raise InputError(f"{path!r} has no pictures, only sound")
             container.streams.video[0].thread_type = "AUTO"
             for number, frame in enumerate(container.decode(video=0)):
                 yield number, frame.to_image
+                since = time.monotonic()
     except (av.FFmpegError, OSError) as error:
-        raise InputError(f"cannot read video {path!r}: {getattr(error, 'strerror', None) or error}") from error
+        if what == "address" and time.monotonic() - since >= PATIENCE:
+            raise InputError(f"{path!r} gave nothing for {PATIENCE:g} seconds") from error
+        raise InputError(f"cannot read {what} {path!r}: {getattr(error, 'strerror', None) or error}") from error
