@@ -173,7 +173,7 @@ WORKAROUNDS = (
                "a program keeps memory after its context is released, 10 KB for order.cl", contexts_keep_programs,
                always=False),
     Workaround("copies to parts of buffers", POCL, "cl/image.py, copy_through_host",
-               "a copy between an image and a part of a buffer crashes", parts_of_buffers_copy),
+               "a copy between an image and a part of a buffer crashes", parts_of_buffers_copy, mended="7.0"),
     Workaround("layers of plain images", MESA, "cl/image.py, _is_array",
                "CL_IMAGE_ARRAY_SIZE of an image that is no array is 1", plain_images_have_layers),
     Workaround("long loops", MESA, "kernels/order.py, MOST_OF_AN_ITEM",

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 # They compare digests of texts, or are this tool's own tests: neither says that a result is wrong.
 LEFT_OUT = ("tests/compiling/test_snapshots.py", "tests/test_faults.py")
 LONGEST = 3600  # seconds of one run of the tests; a fault by which they do not end is caught
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+(?: \S+\])?)", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
