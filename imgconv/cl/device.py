@@ -105,6 +105,8 @@ class Context:
 
 # Held while the loader looks for drivers, because it reads a variable of the whole process.
 _looking = Lock()
+# Codes of commands whose device was reset or taken away, by its watchdog for example; NVIDIA's own is the last one.
+LOST = (-2, -5, -14, -33, -34, -36, -9999)
 # By the driver's handle of the device. Programs belong to a context. Some drivers keep memory for each program ever
 # built (Intel's for CPUs, 25 KB): with a new context for each model, they would grow with every model that is loaded.
 _handles: dict[int, cl.Context] = {}
@@ -170,9 +172,7 @@ def open_device(info: DeviceInfo, profile: bool = False) -> Context:
         raise DeviceError(f"device {info} cannot read and write RGBA float images, where all tensors are kept")
     properties = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if profile else {}
     try:
-        if device.int_ptr not in _handles:
-            _handles.setdefault(device.int_ptr, _new_handle(device))
-        handle = _handles[device.int_ptr]
+        handle = _handles.get(device.int_ptr) or _handles.setdefault(device.int_ptr, _new_handle(device))
         return Context(info, handle, cl.CommandQueue(handle, device, **properties), profile)
     except cl.Error as error:
         raise refusal(info, "opening the device", error) from error
@@ -204,9 +204,16 @@ def _new_handle(device: cl.Device) -> cl.Context:
 
 
 def refusal(info: DeviceInfo, what: str, error: cl.Error, tensor: str = "", shape: tuple[int, ...] = ()) -> DeviceError:
-    """imgconv's error for one of pyopencl's: ResourceError if the device lacks memory, else DeviceError."""
+    """imgconv's error for one of pyopencl's: ResourceError if the device lacks memory, else DeviceError.
+
+    If the device may be lost, the next `open_device` makes a new context: nothing works any more in the old one.
+    """
     import pyopencl as cl
 
+    if error.code in LOST:
+        for number, handle in tuple(_handles.items()):
+            if _text(handle.devices[0].name) == info.name:
+                _handles.pop(number, None)
     shortages = (
         cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE,
         cl.status_code.OUT_OF_RESOURCES,

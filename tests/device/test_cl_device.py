@@ -12,14 +12,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import numpy
 import pyopencl as cl
 import pytest
 
+import imgconv
 from imgconv.cl import device as device_module
 from imgconv.cl import drivers as drivers_module
 from imgconv.cl.device import Context, DeviceInfo, default_device, no_driver_message, open_device, select
 from imgconv.cl.loader import new_context
 from imgconv.errors import DeviceError
+from imgconv.tensor import Tensor, build_graph
 
 # Choosing a device
 
@@ -328,6 +331,25 @@ def test_device_without_float_images_is_refused(device: DeviceInfo) -> None:
 def test_a_device_has_one_context(device: DeviceInfo) -> None:
     one, other = open_device(device), open_device(device, profile=True)
     assert one.handle == other.handle and one.queue != other.queue
+
+
+def test_a_lost_device(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run fails with a DeviceError, submitted frames too, and a new load has a context of its own."""
+    x = Tensor.input("x", (1, 4))
+    graph, inputs = build_graph({"y": x * 2}, [x]), {"x": numpy.ones((1, 4), numpy.float32)}
+    model, before = imgconv.load(graph, device=device), open_device(device).handle
+    model.run(inputs)
+
+    def lost(*_: object) -> None:
+        raise cl.LogicError(cl._cl._ErrorRecord("", -36, "the watchdog has reset the device"))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(cl, "wait_for_events", lost)
+        with pytest.raises(DeviceError, match="watchdog"):
+            model.submit(inputs).result(timeout=60)
+    again = imgconv.load(graph, device=device)
+    assert open_device(device).handle != before == model._source.context.handle
+    assert again.run(inputs)["y"].tolist() == [[2, 2, 2, 2]]
 
 
 class Adreno:
