@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -285,12 +286,18 @@ print(sum(each.category is RuntimeWarning for each in warned), [str(each.message
 """
 
 
-def start(device: DeviceInfo, home: Path, cache: str = "cache", before: str = "") -> subprocess.Popen[str]:
-    """A process that loads a small network and runs it, with a home of its own. PoCL does not start without a cache."""
+def start(
+    device: DeviceInfo, home: Path, cache: str = "cache", before: str = "", within: Sequence[str] = ()
+) -> subprocess.Popen[str]:
+    """A process that loads a small network and runs it, with a home of its own. PoCL does not start without a cache.
+
+    before: its first lines. within: a command that starts it.
+    """
     folders = {"HOME": home, "XDG_CACHE_HOME": home / cache, "POCL_CACHE_DIR": home / "pocl"}
     return subprocess.Popen(
-        [sys.executable, "-c", before + LOAD, str(device.index)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, env={**os.environ, "PYTHONPATH": str(ROOT), **{name: str(path) for name, path in folders.items()}},
+        [*within, sys.executable, "-c", before + LOAD, str(device.index)], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, cwd=home,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **{name: str(path) for name, path in folders.items()}},
     )
 
 
@@ -316,3 +323,48 @@ def test_load_where_no_cache_can_be(device: DeviceInfo, context: Context, tmp_pa
     (tmp_path / "file").touch()
     expected = 0 if has_src_build_cache(context.handle.devices[0]) else 1
     assert warnings_of(start(device, tmp_path, "file", before)) == expected
+
+
+FULL = """
+import resource, signal
+from imgconv.files.kept import Kept
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+write, usual = Kept.write, resource.getrlimit(resource.RLIMIT_FSIZE)
+def full(*arguments):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50, usual[1]))
+    write(*arguments)
+    resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+Kept.write = full
+"""
+NO_HOME = """
+import os, pwd
+def unknown(number):
+    raise KeyError(number)
+pwd.getpwuid = unknown
+os.environ.pop("HOME")
+os.environ.pop("XDG_CACHE_HOME")
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits and users of Linux")
+@pytest.mark.parametrize("before", [FULL, NO_HOME], ids=["full disk", "no home"])
+def test_load_without_room_or_home(device: DeviceInfo, context: Context, tmp_path: Path, before: str) -> None:
+    """The operating system refuses: a part of an entry was written, or the user has no home."""
+    expected = 0 if has_src_build_cache(context.handle.devices[0]) else 1
+    assert warnings_of(start(device, tmp_path, before=before)) == expected
+    assert not (tmp_path / "~").exists()
+    assert not [path for path in tmp_path.rglob("imgconv/*/*") if path.is_file()]
+
+
+def test_load_with_a_read_only_home(device: DeviceInfo, context: Context, tmp_path: Path) -> None:
+    """Root is made to heed the mode, by a process without that right."""
+    within: list[str] = []
+    if os.geteuid() == 0:
+        if shutil.which("setpriv") is None:
+            pytest.skip("root may write anywhere")
+        within = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override"]
+    (tmp_path / "pocl").mkdir()
+    (tmp_path / "cache").mkdir(mode=0o500)
+    expected = 0 if has_src_build_cache(context.handle.devices[0]) else 1
+    assert warnings_of(start(device, tmp_path, within=within)) == expected
+    assert list((tmp_path / "cache").iterdir()) == []
