@@ -3,7 +3,8 @@
     python -m benchmarks.survey FILE.onnx|FOLDER ... [--device DEVICE] [--half] [--seconds N] [--repeat N] [--json FILE]
 
 Each file has a process of its own, which is ended after --seconds. Open dimensions get sizes that onnxruntime takes.
-Inputs of pictures are examples/demo.png of 0 .. 1; others are noise. The oracle is onnxruntime without rewriting.
+Inputs of pictures are examples/demo.png, in the range of the model as imgconv.running.drawings tells it, else 0 .. 1;
+others are noise. The oracle is onnxruntime without rewriting.
 
     result      right; refused, by imgconv's own error; wrong; not onnxruntime's, if that refuses the file too
     error       largest difference of an output in parts of its largest value; of integers, the part that differs
@@ -39,6 +40,9 @@ from imgconv.arrays import Array
 from imgconv.cl.device import select
 from imgconv.commands.arguments import positive
 from imgconv.compiling.halves import halves_of
+from imgconv.graph.nodes import Graph
+from imgconv.onnx_import import import_onnx
+from imgconv.running.drawings import UNIT, picture_range
 from imgconv.running.timing import after_warm_up, timed
 
 RIGHT, REFUSED, WRONG, FOREIGN, ENDED = "right", "refused", "wrong", "not onnxruntime's", "ended"
@@ -135,6 +139,8 @@ def known(file: Path, options: argparse.Namespace) -> Iterator[Row]:
     shapes = {name: array.shape for name, array in inputs.items()}
     row = replace(row, shapes=str(shapes))
     try:
+        inputs = in_range(import_onnx(file, shapes), inputs)
+        expected = run_oracle(file, inputs)
         models: list[imgconv.Model] = []
         load = timed(lambda: models.append(imgconv.load(file, options.device, shapes=shapes)))
         error = difference(models[0].run(inputs), expected)
@@ -206,6 +212,17 @@ def candidates(declared: Sequence[Any]) -> Iterator[dict[str, Array]]:
         yield {value.name: array_of(value, shape_of(value.shape, size, length)) for value in declared}
 
 
+def in_range(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The inputs with pictures of 0 .. 1 in the range that the model is made for."""
+    moved = dict(inputs)
+    for value in graph.inputs:
+        array = inputs.get(value.name)
+        if array is not None and array.dtype.kind == "f" and is_photo(array.shape):
+            low, high = picture_range(graph, value) or UNIT
+            moved[value.name] = (low + (high - low) * array).astype(array.dtype)
+    return moved
+
+
 def shape_of(declared: Sequence[Any], picture: tuple[int, int], length: int) -> tuple[int, ...]:
     """The declared shape; of open dimensions the batch is 1, a picture's rows and columns and others as given."""
     known = [size if isinstance(size, int) and size > 0 else None for size in declared]
@@ -219,12 +236,17 @@ def array_of(value: Any, shape: tuple[int, ...]) -> Array:
     """demo.png for pictures, noise for other floats, 0 and 1 for integers."""
     random = numpy.random.default_rng(7)
     dtype = FIXED.get(value.type) or value.type.removeprefix("tensor(").removesuffix(")")
-    if len(shape) == 4 and shape[1] in (1, 3) and shape[2] > 3:
+    if is_photo(shape):
         with Image.open(PICTURE) as picture:
             colors = numpy.asarray(picture.convert("RGB").resize((shape[3], shape[2])), numpy.float32)
         drawn = numpy.repeat(colors.transpose(2, 0, 1)[None, : shape[1]], shape[0], 0)
         return (drawn if dtype == "uint8" else drawn / 255).astype(dtype)
     return (random.standard_normal(shape) if "float" in dtype else random.integers(0, 2, shape)).astype(dtype)
+
+
+def is_photo(shape: Sequence[int]) -> bool:
+    """Whether an input is a grey or coloured picture."""
+    return len(shape) == 4 and shape[1] in (1, 3) and shape[2] > 3
 
 
 def make_parser() -> argparse.ArgumentParser:

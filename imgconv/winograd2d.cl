@@ -66,6 +66,9 @@
 #ifndef INPUT_OFFSET
 #define INPUT_OFFSET 0                  // first quad of the input inside a wider tensor
 #endif
+#ifndef INPUT_QUAD
+#define INPUT_QUAD(quad) (quad)         // which texel of a column holds a quad of the input, from INPUT_OFFSET on
+#endif
 #ifndef PAD_X
 #define PAD_X 1                         // columns of padding on the left
 #endif
@@ -127,7 +130,7 @@ WORK_GROUP __kernel void NAME(OUTPUT_IMAGE output, INPUT_IMAGE input EPILOGUE_PA
 #endif
 
 #if TO_OUTPUTS
-  const int first_x = fold_column * INPUT_PITCH + INPUT_OFFSET + quad;
+  const int first_x = fold_column * INPUT_PITCH + INPUT_OFFSET + INPUT_QUAD(quad);
   float4 s[2][4];
 #pragma unroll
   for (int x = 0; x < 4; x++) {
@@ -143,7 +146,7 @@ WORK_GROUP __kernel void NAME(OUTPUT_IMAGE output, INPUT_IMAGE input EPILOGUE_PA
   STORE_ROW(1)
 #else
   const int start_y = 2 * tile_row - PAD_Y;
-  const COORDINATE first_x = (2 * tile_column - PAD_X) * INPUT_PITCH + INPUT_OFFSET + quad + TEXEL_CENTRE;
+  const COORDINATE first_x = (2 * tile_column - PAD_X) * INPUT_PITCH + INPUT_OFFSET + INPUT_QUAD(quad) + TEXEL_CENTRE;
   float4 d[4][4];
 #pragma unroll
   for (int y = 0; y < 4; y++) {

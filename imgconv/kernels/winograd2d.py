@@ -20,7 +20,7 @@ from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, plain
 from imgconv.kernels import conv, conv_candidates, conv_template
 from imgconv.kernels.access import SHORT_LIMIT, KernelArgument, image_type, read_text, write_text
 from imgconv.kernels.conv_costs import nanoseconds_on_small_gpu, predicted_cost
-from imgconv.kernels.conv_text import first_quad
+from imgconv.kernels.conv_text import input_quads
 from imgconv.kernels.conv_weights import Weights
 from imgconv.kernels.costs import LARGE_GPU, SMALL
 from imgconv.kernels.epilogue import build_epilogue
@@ -132,7 +132,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
     problem = direct.problem
     assert isinstance(problem, conv.Problem) and isinstance(direct.details, conv_template.Details)
     x, w = direct.nodes[0].operands
-    if problem.sums != SUMS or problem.integers or not conv_template.is_direct(placing, x):
+    if problem.sums != SUMS or problem.integers or not conv_template.is_direct(placing, x, in_order=False):
         return None
     folds = _folds(problem, placing.target.limits.width)
     before, after = (Problem(problem, to_outputs, folds) for to_outputs in (False, True))
@@ -230,7 +230,6 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
         "FOLDS": problem.folds, "FOLD_COLUMNS": problem.tensor[3],
         "QUADS": problem.quads, "BATCH": problem.convolution.batch,
         "INPUT_HEIGHT": problem.convolution.input_size[0], "INPUT_PITCH": source.layout.quads(source.storage.shape),
-        "INPUT_OFFSET": first_quad(node, source),
         "PAD_X": problem.convolution.pads[1], "PAD_Y": problem.convolution.pads[0],
         "OUTPUT_WIDTH": problem.convolution.output_size[1], "OUTPUT_HEIGHT": problem.convolution.output_size[0],
         "OUTPUT_IMAGE": image_type(output.storage, True),
@@ -240,7 +239,7 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
         "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_LOADS(quad)": epilogue.loads,
         "EPILOGUE_PARAMETERS": epilogue.parameters,
     }
-    constants |= _input_access(problem, source.storage, helpers)
+    constants |= input_quads(node, source, helpers) | _input_access(problem, source.storage, helpers)
     arguments = (
         KernelArgument("output", output.storage, written=True), KernelArgument("input", source.storage),
         *epilogue.arguments,
