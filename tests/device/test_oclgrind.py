@@ -27,6 +27,7 @@ SAMPLE = {
     "generated": FORMS["generated"],
     "reductions": FORMS["reductions"],
     "neighbours": "",
+    "winograd2d": "exact and None",
 }
 OUTSIDE = """
 import numpy
