@@ -126,23 +126,29 @@ def elementwise_of(
 
     Nothing else reads what they compute, and their other operands are numbers for each channel.
     """
-    found: list[Node] = []
-    node = graph.producers.get(operand.value)
-    while operand.view.is_identity and node is not None:
-        name = node.output.name
-        alone = len(graph.consumers[name]) == 1 and name not in graph.outputs
-        reads = sum(o.value == name for reader in graph.consumers[name] for o in reader.all_operands)
-        if not alone or reads != 1 or node.output.dtype != "float32" or len(node.output.shape) != 4:
+    found: dict[str, Node] = {}
+    waiting = [operand]
+    while waiting:
+        read = waiting.pop()
+        if _is_by_channel(graph, read) or (read.value in found and read.view.is_identity):
+            continue
+        node = graph.producers.get(read.value)
+        if node is None or not read.view.is_identity or len(read.view.shape) != 4:
             return ()
-        found.insert(0, node)
-        if is_first(graph, node):
-            return tuple(found) if all(_is_by_channel(graph, o) for o in node.epilogue_operands) else ()
-        computed = [o for o in node.all_operands if not _is_by_channel(graph, o)]
-        if not isinstance(node.operation, Load) or len(computed) != 1:
-            return ()
-        (operand,) = computed
-        node = graph.producers.get(operand.value)
-    return ()
+        found[read.value] = node
+        if not is_first(graph, node):
+            if not isinstance(node.operation, Load):
+                return ()
+            waiting += node.all_operands
+    first = [node for node in found.values() if is_first(graph, node)]
+    if len(first) != 1 or not all(_is_by_channel(graph, o) for o in first[0].epilogue_operands):
+        return ()
+    made = tuple(node for node in graph.nodes if node.output.name in found)
+    readers = [reader for node in made[:-1] for reader in graph.consumers[node.output.name]]
+    last = graph.consumers[operand.value]
+    alone = len(last) == 1 and sum(o.value == operand.value for o in last[0].all_operands) == 1
+    inside = all(reader.output.name in found for reader in readers) and not found.keys() & set(graph.outputs)
+    return made if alone and inside and made[-1].output.dtype == "float32" else ()
 
 
 def _is_dense(graph: Graph, node: Node) -> bool:
@@ -241,19 +247,16 @@ def _by_channel(value: Value, channels: int, channel: Index) -> Operand:
 
 def _sorted(graph: Graph, part: Part, order: Sequence[int], constants: dict[str, Array]) -> list[Node]:
     """The nodes that compute the part's channels in the given order."""
-    made: list[Node] = []
+    made: dict[str, Node] = {}
 
     def operand(old: Operand, name: str) -> Operand:
-        if made and old.value == before:
-            return plain(made[-1].output)
-        if old.value not in constants:
-            return old
+        if old.value in made:
+            return plain(made[old.value].output)
         size = len(part.channels)
         where = (numpy.broadcast_to(e.evaluate({"i1": numpy.arange(size)}), size) for e in old.view.index)
         constants[name] = numpy.broadcast_to(constants[old.value][tuple(where)], size)[order]
         return Operand(name, View(shape, (len(order),), (variable("i1", len(order)),)))
 
-    before = ""
     for node in part.made:
         n, _, h, w = node.output.shape
         shape = (n, len(order), h, w)
@@ -265,9 +268,8 @@ def _sorted(graph: Graph, part: Part, order: Sequence[int], constants: dict[str,
         else:
             operands = [operand(node.operands[0], names[0])]
         extra = map(operand, node.epilogue_operands, names[len(operands) :])
-        made.append(replace(node, output=value, operands=tuple(operands), epilogue_operands=tuple(extra)))
-        before = node.output.name
-    return made
+        made[node.output.name] = replace(node, output=value, operands=tuple(operands), epilogue_operands=tuple(extra))
+    return list(made.values())
 
 
 def _reading(graph: Graph, node: Node, whole: Value, places: Array, constants: dict[str, Array]) -> Node:

@@ -70,10 +70,10 @@ def _joined(graph: Graph, node: Node, found: tuple[Node, ...], constants: dict[s
     x = found[0].operands[0]
     twice = Operand(x.value, View(shape, x.view.source, (own[0], channel, own[2], own[3])))
     made: dict[str, list[Node]] = {}
-    before: dict[str, Operand] = {}
+    joined: dict[str, Operand] = {}
     for old in found:
         value = Value(graph.unused(f"{old.output.name}.joined"), shape, old.output.dtype)
-        extra = tuple(before.get(o.value) or _for_both(o, shape) for o in old.epilogue_operands)
+        extra = tuple(joined.get(o.value) or _for_both(o, shape) for o in old.epilogue_operands)
         if isinstance(old.operation, Convolution):
             weights = constants[old.operands[1].value]
             name = graph.unused(f"{old.output.name}.weights")
@@ -82,8 +82,8 @@ def _joined(graph: Graph, node: Node, found: tuple[Node, ...], constants: dict[s
             new = replace(old, output=value, operation=replace(old.operation, groups=shape[1]), operands=operands)
         else:
             first = old.operands[0]
-            new = replace(old, output=value, operands=(before.get(first.value) or _for_both(first, shape),))
-        before = {old.output.name: plain(value)}
+            new = replace(old, output=value, operands=(joined.get(first.value) or _for_both(first, shape),))
+        joined[old.output.name] = plain(value)
         made[old.output.name] = [replace(new, epilogue_operands=extra)]
     name = graph.unused(f"{node.output.name}.own")
     constants[name] = (numpy.arange(shape[1]) < half).astype(numpy.float32)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from graphs import apply_pass, const, graph_of, image, pushed, shown, unchanged
+from graphs import apply_pass, const, graph_of, image, numbers, pushed, shown, unchanged
 from shuffled import shuffled, shuffled_in_numpy
 
 from imgconv.graph.nodes import Concatenation, Convolution, Graph, Load
@@ -87,7 +89,8 @@ def test_channel_orders_leaves_everything_else() -> None:
     unchanged(order_channels, pushed(graph_of(y=concatenate([a, b], 1).conv2d(w))))
     # Parts that no convolution makes, that something else reads too, or that are outputs.
     for first, extra in (
-        (x, {}), (x.max_pool(3, 1, 1), {}), (a, {"other": a.tanh()}), (a, {"other": a}),
+        (x, {}), (const(1, 8, 6, 6), {}), (Tensor.constant(numbers(8, 1, 1)).expand(1, 8, 6, 6), {}),
+        (x.max_pool(3, 1, 1), {}), (a, {"other": a.tanh()}), (a, {"other": a}),
         (x.conv2d(const(8, 1, 3, 3), padding=1, groups=8), {}), (a + x, {}), (a * x.mean([2, 3], keepdims=True), {}),
     ):
         unchanged(order_channels, pushed(graph_of(y=mixed(concatenate([first, b], 1)).conv2d(w), **extra)))
@@ -97,6 +100,20 @@ def test_channel_orders_leaves_everything_else() -> None:
     unchanged(order_channels, pushed(graph_of(y=y.conv2d(const(4, 4, 1, 1), groups=4))))
     # Few channels: whole texels would be mostly padding.
     unchanged(order_channels, pushed(graph_of(y=shuffled(3, 2))))
+
+
+@pytest.mark.parametrize("activation", [lambda x: x.leaky_relu(0.1), Tensor.hardswish, Tensor.silu, Tensor.elu])
+def test_elementwise_work_in_several_nodes(activation: Callable[[Tensor], Tensor]) -> None:
+    """y = where(x < 0, 0.1 x, x) reads the convolution's result three times."""
+    x = image()
+    made = [x.conv2d(const(8, 8, 1, 1, seed=n), const(8, seed=n)) for n in (1, 2)]
+    y = mixed(concatenate(list(map(activation, made)), 1))
+    graph = pushed(graph_of(y=y.conv2d(const(4, 16, 1, 1))))
+    after = apply_pass(order_channels, graph)
+    assert after.nodes != graph.nodes
+    assert not [n for n in run_passes(after).nodes if isinstance(n.operation, Load)]
+    # A node in between is read from elsewhere too.
+    unchanged(order_channels, pushed(graph_of(y=y.conv2d(const(4, 16, 1, 1)), z=made[0].tanh())))
 
 
 def test_a_long_chain_is_cut() -> None:
