@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import ceil
 
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
-from imgconv.graph.nodes import Node, Operand
+from imgconv.graph.nodes import Convolution, Node, Operand
 from imgconv.kernels.access import LANE, SHORT_LIMIT, KernelArgument, image_type, index_text, read_text, write_text
 from imgconv.kernels.conv import (
     BYTE_SCALE, KEEP, Problem, Specialisation, by_taps, read_step, staged_quads, work_items,
@@ -138,9 +138,11 @@ def _input_access(
 
 def input_quads(node: Node, place: Placement, helpers: list[str]) -> dict[str, str | int]:
     """INPUT_OFFSET and INPUT_QUAD of a node whose input is one that `reads_directly`."""
+    shape = node.operands[0].view.shape
+    channels = 1 if isinstance(node.operation, Convolution) else len(shape) - 1  # of a product: what is summed over
     quad = Variable("quad", SHORT_LIMIT)  # like a read of an image, it has no bounds
-    axes = {Variable(f"i{axis}", size): constant(0) for axis, size in enumerate(node.operands[0].view.shape)}
-    axes[Variable("i1", node.operands[0].view.shape[1])] = variable_index(quad) * LANES
+    axes = {Variable(f"i{axis}", size): constant(0) for axis, size in enumerate(shape)}
+    axes[Variable(f"i{channels}", shape[channels])] = variable_index(quad) * LANES
     read = place.address([e.substitute(axes) for e in node.operands[0].view.index])[0]
     first = read.substitute({quad: constant(0)}).constant
     follow = read - first == variable_index(quad)
