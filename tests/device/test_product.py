@@ -142,6 +142,17 @@ def test_product_read_as_an_image(context: Context) -> None:
         numpy.testing.assert_allclose(found[name], want, 1e-5, 1e-5, err_msg=name)
 
 
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_rows_of_several_axes_times_a_known_matrix(context: Context, kind: str) -> None:
+    """A sum over two quads of the last axis, for rows in three axes; the second axis is no channel."""
+    array, matrix = (
+        numpy.random.default_rng(0).uniform(-1, 1, s).astype(numpy.float32) for s in ((2, 3, 5, 7), (7, 6))
+    )
+    product = Tensor.input("x", array.shape).apply("sin") @ Tensor.constant(matrix)
+    _, found = run_tensors({"y": product}, {"x": array}, context, wanted=target(context, kind))
+    numpy.testing.assert_allclose(found["y"], numpy.sin(array.astype(numpy.float64)) @ matrix, 0, 1e-5)
+
+
 def test_one_constant_read_in_two_ways(context: Context) -> None:
     """The left side and the epilogue read one constant, along different axes."""
     c = numpy.random.default_rng(1).uniform(-1, 1, (5, 5)).astype(numpy.float32)
