@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import re
 import warnings
@@ -186,10 +187,19 @@ def kernel(program: Program, name: str) -> cl.Kernel:
     Raises DeviceError, naming the program's kernels, if none has that name.
     """
     try:
-        return cl.Kernel(program.handle, name)
+        made = cl.Kernel(program.handle, name)
+        _forget_texts()
+        return made
     except cl.Error as error:
         names = ", ".join(sorted(each.function_name for each in program.handle.all_kernels()))
         raise DeviceError(f"{program.name} has no kernel {name!r}; it has: {names or 'none'}") from error
+
+
+def _forget_texts() -> None:
+    """Drops the Python text that pyopencl makes for each kernel: it would stay for ever, 4 KB for each launch."""
+    for name in tuple(linecache.cache):
+        if name.startswith("<generated: 'pyopencl invoker"):
+            linecache.cache.pop(name, None)
 
 
 def source_near_errors(source: str, log: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import linecache
 import os
 import subprocess
 import sys
@@ -85,6 +86,13 @@ def test_loads_share_programs(device: DeviceInfo, monkeypatch: pytest.MonkeyPatc
     assert len(built) == 5 and len(program._built) == 2
     list(program.build_all(open_device(device), [program.Part(built[-1], "k.cl"), program.Part(built[0], "k.cl")]))
     assert built[5:] == built[:1]
+
+
+def test_loads_leave_no_text(device: DeviceInfo) -> None:
+    """pyopencl enters a text of each kernel into Python's cache of source lines."""
+    before = set(linecache.cache)
+    imgconv.load(network(), device=device).run(drawn())
+    assert not [name for name in set(linecache.cache) - before if "pyopencl" in name]
 
 
 def test_mapped_frames(device: DeviceInfo) -> None:
