@@ -18,10 +18,12 @@ of single layers do not add up, since any change of a layer rounds all later tex
 
 A sum in half overflows at 65504 on the way, and loses terms that are small beside it: other pictures may do what the
 measured ones do not. So step 4 also judges on `other_inputs`, two in the range of the measured ones and one four times
-as far. Sums may use up a tenth of what storage leaves of the bound, since other pictures cost more: on the photograph
-of a fish SqueezeNet, whose outputs are a softmax of larger numbers there, is off 4 to 7 times as far as on the worst
-drawing. The far input is there for overflows, and all rounding costs more on it. Sums may cost the bound there, beside
-storage.
+as far. Sums may use up a tenth of what storage leaves of the bound, since other pictures cost more. The far input is
+there for overflows, and all rounding costs more on it. Sums may cost the bound there, beside storage.
+
+In front of a final softmax no layer sums in half from end to end. A network is surer of photographs than of drawings:
+the softmax gets larger numbers, and passes their rounding on as absolute errors. With sums in half SqueezeNet is off 4
+to 7 times as far on the photograph of a fish as on the worst drawing, past the bound; with short runs it is not.
 
 At load there are no inputs, only drawn ones (drawings.py), and steps 1 to 3 are an exception: with float16=1 the plan
 that stores everything in half is tried first, and kept if by its own account (rounding.py) nothing comes near 65504 and
@@ -41,6 +43,8 @@ from imgconv.cl.device import Context
 from imgconv.compiling.compiler import Prepared
 from imgconv.compiling.plan import Plan
 from imgconv.config import Float16, Precision, Sums
+from imgconv.graph.expression import operations
+from imgconv.graph.nodes import Convolution, Graph, Product, Reduction
 from imgconv.kernels.target import HALF_MAX
 from imgconv.running.drawings import MARGIN, drawn_inputs, guarding_inputs, other_inputs
 from imgconv.running.programs import Progress
@@ -144,15 +148,29 @@ def _out_of_range(guards: Mapping[str, float]) -> bool:
 
 def _choose_sums(sums: _Sums) -> tuple[Precision, float]:
     """The Precision whose sums are as narrow as the bound allows, and the largest error on the measured inputs."""
-    in_runs = in_float = frozenset[str]()
-    every = frozenset(sums.names)
+    every, none = frozenset(sums.names), frozenset[str]()
+    runs_only = ends_in_softmax(sums.measured.prepared.graph)
+    in_runs, in_float = every if runs_only else none, none
     if not sums.allowed(in_runs, in_float):
         if not sums.allowed(every, in_float, PART_OF_RUNS):
             blocks = sums.costs("runs", sums.names)
             in_float = fewest(blocks, lambda wider: sums.allowed(every - wider, wider, PART_OF_RUNS))
         blocks = sums.costs("half", tuple(name for name in sums.names if name not in in_float))
-        in_runs = fewest(blocks, lambda wider: sums.allowed(wider, in_float))
+        in_runs = every - in_float if runs_only else fewest(blocks, lambda wider: sums.allowed(wider, in_float))
     return sums.precision(in_runs, in_float), max(sums.errors_of(in_runs, in_float)[: len(sums.errors)])
+
+
+def ends_in_softmax(graph: Graph) -> bool:
+    """Whether exponentials are summed behind the last convolutions and products."""
+    inner: set[str] = set()  # what a convolution or a product depends on
+    for node in reversed(graph.nodes):
+        if isinstance(node.operation, (Convolution, Product)) or node.output.name in inner:
+            inner.update(node.reads)
+    return any(
+        isinstance(node.operation, Reduction) and node.operation.kind == "sum"
+        and "exp" in operations(node.operation.body) and node.output.name not in inner
+        for node in graph.nodes
+    )
 
 
 def fewest(blocks: Sequence[Block], allowed: Callable[[frozenset[str]], bool]) -> frozenset[str]:
