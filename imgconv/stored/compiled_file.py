@@ -202,4 +202,5 @@ def _target_values(target: Target) -> Mapping[str, Any]:
         "row_alignment": alignment.row if alignment else 0, "base_alignment": alignment.base if alignment else 0,
         "largest_buffer": alignment.limit if alignment else 0, "max_work_group": target.max_work_group,
         "linear_alignment": linear.base if linear else 0, "linear_limit": linear.limit if linear else 0,
+        "loop_rounds": target.loop_rounds or 0,
     }

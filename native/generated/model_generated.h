@@ -1828,7 +1828,8 @@ struct Target FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_LARGEST_BUFFER = 28,
     VT_MAX_WORK_GROUP = 30,
     VT_LINEAR_ALIGNMENT = 32,
-    VT_LINEAR_LIMIT = 34
+    VT_LINEAR_LIMIT = 34,
+    VT_LOOP_ROUNDS = 36
   };
   uint32_t image_width() const {
     return GetField<uint32_t>(VT_IMAGE_WIDTH, 0);
@@ -1878,6 +1879,9 @@ struct Target FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   uint64_t linear_limit() const {
     return GetField<uint64_t>(VT_LINEAR_LIMIT, 0);
   }
+  uint32_t loop_rounds() const {
+    return GetField<uint32_t>(VT_LOOP_ROUNDS, 0);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_IMAGE_WIDTH, 4) &&
@@ -1897,6 +1901,7 @@ struct Target FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyField<uint32_t>(verifier, VT_MAX_WORK_GROUP, 4) &&
            VerifyField<uint32_t>(verifier, VT_LINEAR_ALIGNMENT, 4) &&
            VerifyField<uint64_t>(verifier, VT_LINEAR_LIMIT, 8) &&
+           VerifyField<uint32_t>(verifier, VT_LOOP_ROUNDS, 4) &&
            verifier.EndTable();
   }
 };
@@ -1953,6 +1958,9 @@ struct TargetBuilder {
   void add_linear_limit(uint64_t linear_limit) {
     fbb_.AddElement<uint64_t>(Target::VT_LINEAR_LIMIT, linear_limit, 0);
   }
+  void add_loop_rounds(uint32_t loop_rounds) {
+    fbb_.AddElement<uint32_t>(Target::VT_LOOP_ROUNDS, loop_rounds, 0);
+  }
   explicit TargetBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -1981,11 +1989,13 @@ inline flatbuffers::Offset<Target> CreateTarget(
     uint64_t largest_buffer = 0,
     uint32_t max_work_group = 0,
     uint32_t linear_alignment = 0,
-    uint64_t linear_limit = 0) {
+    uint64_t linear_limit = 0,
+    uint32_t loop_rounds = 0) {
   TargetBuilder builder_(_fbb);
   builder_.add_linear_limit(linear_limit);
   builder_.add_largest_buffer(largest_buffer);
   builder_.add_local_memory_bytes(local_memory_bytes);
+  builder_.add_loop_rounds(loop_rounds);
   builder_.add_linear_alignment(linear_alignment);
   builder_.add_max_work_group(max_work_group);
   builder_.add_base_alignment(base_alignment);
@@ -2019,7 +2029,8 @@ inline flatbuffers::Offset<Target> CreateTargetDirect(
     uint64_t largest_buffer = 0,
     uint32_t max_work_group = 0,
     uint32_t linear_alignment = 0,
-    uint64_t linear_limit = 0) {
+    uint64_t linear_limit = 0,
+    uint32_t loop_rounds = 0) {
   auto kind__ = kind ? _fbb.CreateString(kind) : 0;
   return imgconv::stored::CreateTarget(
       _fbb,
@@ -2038,7 +2049,8 @@ inline flatbuffers::Offset<Target> CreateTargetDirect(
       largest_buffer,
       max_work_group,
       linear_alignment,
-      linear_limit);
+      linear_limit,
+      loop_rounds);
 }
 
 struct Storage FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
