@@ -31,6 +31,7 @@ from imgconv.kernels.specialise import FOLDER
 ROOT = Path(__file__).parents[1]
 SECONDS = 300  # that a probe may take; one that takes longer hangs
 INTEL, POCL, MESA, NVIDIA = "Intel(R) OpenCL", "Portable Computing Language", "rusticl", "NVIDIA CUDA"
+OCLGRIND = "Oclgrind"
 INCLUDING = ["-I", str(FOLDER)]
 COUNT = "kernel void count(global int *o, int n) { int i = 0; while (i < n) i++; o[0] = i; }"
 
@@ -164,6 +165,19 @@ def offsets_read_zero(context: Context) -> bool:
     return not numpy.array_equal(image.download_buffer(context, made, (8, 4), numpy.float32), texels[0, ::-1])
 
 
+def names_share_local_memory(context: Context) -> bool:
+    """A kernel without local memory has that of a kernel whose name begins with its own."""
+    made = build(context, """kernel void k1(global float *x) { x[0] = 1; }
+kernel void k10(global float *x) {
+  local float kept[1000];
+  kept[get_local_id(0)] = x[get_local_id(0)];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  x[0] = kept[1];
+}""", "names")
+    asked = cl.kernel_work_group_info.LOCAL_MEM_SIZE
+    return bool(kernel(made, "k1").get_work_group_info(asked, context.handle.devices[0]) >= 4000)
+
+
 WORKAROUNDS = (
     Workaround("replays leak", INTEL, "cl/recording.py, LEAKING_PLATFORM",
                "2 KB of memory are lost for each launch that a command buffer replays", replays_leak),
@@ -180,6 +194,8 @@ WORKAROUNDS = (
                "loops end after 65,535 iterations", loops_end),
     Workaround("offsets of reads", NVIDIA, "kernels/access.py, coordinate",
                "reads at a constant less a variable give zero", offsets_read_zero, always=False),
+    Workaround("names share local memory", OCLGRIND, "../tests/conftest.py, kernels_in_a_program",
+               "the local memory of k10 is counted as that of k1 too", names_share_local_memory),
 )
 
 

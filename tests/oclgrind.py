@@ -23,7 +23,7 @@ FORMS = {
     "product": "not large_weights", "separable": "", "order": "not three_digits", "recurrence": "not many_numbers",
     "rows": "not 1024 and not 8100", "moments": "", "windows": "not large",
     "generated": "not operations and not past_short", "reductions": "not huge and not repeated", "neighbours": "",
-    "integers": "", "out_of_range": "", "picture": "", "workspace": "other_textures or stale",
+    "integers": "", "out_of_range": "", "picture": "", "drivers": "needed", "workspace": "other_textures or stale",
 }
 
 
