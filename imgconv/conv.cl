@@ -81,6 +81,10 @@
 #define FIRST_CHUNK part * CHUNK
 #endif
 
+// Whether some parts of a sum have more chunks than others, and a chunk takes a loop. All work items then make as many
+// rounds: PoCL 3.1 adds a barrier to the inner loop, which the items of the shorter parts would not reach.
+#define UNEVEN (ALL_QUADS % (PARTS * CHUNK) != 0 && PARTS > 1 && CHUNK * LOOP_ROWS * LOOP_TAPS > 1)
+
 #if KEEP_INPUT
 #define TILE tile[quad]
 #else
@@ -231,7 +235,13 @@ WORK_GROUP __kernel void NAME(PARAMETERS) {
     for (int row = 0; row < TILE_ROWS; row++) rows_y[row] = row_coordinate(image, start_y + READ_ROW(row, 0));
 #endif
 #endif
+#if UNEVEN
+    for (int round = 0; round < ALL_QUADS; round += PARTS * CHUNK) {
+      const int chunk = round + part * CHUNK;
+      if (chunk >= ALL_QUADS) break;
+#else
     for (int chunk = FIRST_CHUNK; chunk < ALL_QUADS; chunk += PARTS * CHUNK) {
+#endif
 #if HALF_QUADS
       VECTOR partial[BLOCK_ROWS][SUMS][BLOCK_VECTORS];
       FOR_EACH(SUMS) partial[row][column][o] = (VECTOR)(0.0h);

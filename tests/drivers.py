@@ -178,6 +178,28 @@ kernel void k10(global float *x) {
     return bool(kernel(made, "k1").get_work_group_info(asked, context.handle.devices[0]) >= 4000)
 
 
+def rounds_are_lost(context: Context) -> bool:
+    """Sums of a loop in a loop are wrong if two parts of them take two rounds and the others one."""
+    source = """kernel void k(global const float *terms, global float *output) {
+  const int item = get_local_id(0), part = get_local_id(1) % 4;
+  local float parts[4][4];
+  float sum = 0;
+  for (int n = part; n < 6; n += 4)
+    for (int m = 0; m < 3; m++) sum += terms[3 * n + m];
+  parts[part][item] = sum;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  output[part * 4 + item] = parts[part][item];
+}"""
+    terms = numpy.arange(18, dtype=numpy.float32)
+    read = image.create_buffer(context, terms)
+    made = image.create_buffer(context, numpy.zeros((4, 4), numpy.float32))
+    launch = kernel(build(context, source, "k"), "k")
+    launch.set_args(read, made)
+    enqueue(context, launch, (4, 4), (4, 4))
+    expected = [terms.reshape(6, 3)[part::4].sum() for part in range(4)]
+    return not numpy.array_equal(image.download_buffer(context, made, (4, 4), numpy.float32).T[0], expected)
+
+
 WORKAROUNDS = (
     Workaround("replays leak", INTEL, "cl/recording.py, LEAKING_PLATFORM",
                "2 KB of memory are lost for each launch that a command buffer replays", replays_leak),
@@ -188,6 +210,9 @@ WORKAROUNDS = (
                always=False),
     Workaround("copies to parts of buffers", POCL, "cl/image.py, copy_through_host",
                "a copy between an image and a part of a buffer crashes", parts_of_buffers_copy, mended="7.0"),
+    Workaround("unequal rounds", POCL, "conv.cl, UNEVEN",
+               "in a kernel with a barrier, a loop whose number of rounds differs by work item loses rounds if it has "
+               "a loop inside", rounds_are_lost),
     Workaround("layers of plain images", MESA, "cl/image.py, _is_array",
                "CL_IMAGE_ARRAY_SIZE of an image that is no array is 1", plain_images_have_layers),
     Workaround("long loops", MESA, "kernels/order.py, MOST_OF_AN_ITEM",

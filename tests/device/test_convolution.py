@@ -233,6 +233,16 @@ def test_blocks(context: Context, block: Specialisation) -> None:
     assert [launch.specialisation for launch in plan.launches].count(str(block)) == several
 
 
+@pytest.mark.parametrize("channels", [21, 40])
+def test_parts_of_unequal_sums(context: Context, channels: int) -> None:
+    """Six and ten input quads in four parts: two parts have a quad more than the others."""
+    block = Specialisation(1, 1, 1, "texel", local_size=(4, 8, 2), parts=4)
+    problems = [C(channels=channels, filters=5, window=window, size=(4, 5)) for window in ((1, 1), (1, 3), (3, 2))]
+    chosen = choosing(target(context, "gpu"), convolution=lambda *_: block)
+    plan = check(problems, context, wanted=chosen)
+    assert [launch.specialisation for launch in plan.launches].count(str(block)) == len(problems)
+
+
 @pytest.mark.parametrize("local_size", [(1, 4, 2), (2, 2, 2), (4, 1, 3)], ids=str)
 def test_copies_of_one_position_of_the_window(context: Context, local_size: tuple[int, int, int]) -> None:
     """Groups that read nothing but padding at some positions of the window, or at all; windows side by side."""
