@@ -47,7 +47,7 @@ ROOT = Path(__file__).parents[1]
 SIDES = 200
 NOISE = 2 << 20  # bytes of pages that come and go
 # Bytes a turn. Intel's driver keeps 25 KB of each program that it built; a turn of shapes builds one for each.
-LIMITS = {"loads": 2000, "shapes": SIDES * 30_000, "frames": 100, "threads": 800}
+LIMITS = {"loads": 1000, "shapes": SIDES * 30_000, "frames": 100, "threads": 800}
 NODE = onnx.helper.make_node
 PATIENCE = 300  # seconds that a process may take
 
