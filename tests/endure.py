@@ -226,7 +226,7 @@ def rows(names: list[str], scale: float, device: int) -> Iterator[tuple[str, str
             continue
         before, after = growth.resident[0] / 1e6, growth.resident[-1] / 1e6
         memory = f"{before:7.1f} -> {after:.1f} MB, {growth.least:.0f} bytes a turn"
-        yield name, f"{took}  {memory}", growth.least < LIMITS[name] or growth.least * turns < NOISE
+        yield name, f"{took}  {memory}", growth.least < LIMITS[name] or growth.least * growth.runs < NOISE
 
 
 def main() -> int:
