@@ -121,11 +121,11 @@ def input_array(picture: Image.Image, target: PictureInput, preparation: Prepara
 
 def _framed(picture: Image.Image, size: Size, preparation: Preparation, order: Sequence[int]) -> Array:
     """The picture at exactly `size`, float32 (3, height, width) from 0 to 255, its channels in this order."""
-    bands = (picture if picture.mode == "RGB" else picture.convert("RGB")).split()
+    rgb = picture if picture.mode == "RGB" else picture.convert("RGB")
     (width, height), box = placed(picture.size, size, preparation.resize, preparation.crop)
     framed = numpy.full((len(order), size[1], size[0]), preparation.pad, numpy.float32)
     for plane, channel in zip(framed, order, strict=True):
-        plane[:height, :width] = _scaled(bands[channel], (width, height), box, preparation.filter)
+        plane[:height, :width] = _scaled(rgb.getchannel(channel), (width, height), box, preparation.filter)
     if preparation.filter == "bicubic":  # only a cubic filter overshoots
         framed.clip(0, 255, out=framed)
     return framed
