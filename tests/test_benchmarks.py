@@ -15,7 +15,7 @@ import pytest
 from benchmark_graphs import CPU, GPU, small_graph, weights
 
 from benchmarks import adreno, candidates, choice, engines, exported, growth, half_sums, kernel, measure, memory, model
-from benchmarks import networks, peers
+from benchmarks import networks, peers, survey
 from imgconv.compiling.lower import lower
 from imgconv.config import Config
 from imgconv.errors import InputError
@@ -212,6 +212,22 @@ def test_a_module_that_cannot_be_recorded_is_no_crash(monkeypatch: pytest.Monkey
     assert exported.file_of("timm/dla34", tmp_path) == tmp_path / "timm_dla34.onnx"
     halved = replace(row, wall=timing.Timing.of([2.0]), graph=timing.Timing.of([1.0]))
     assert halved.ratio == 0.5
+
+
+def test_a_survey_judges_by_float64_if_onnxruntime_is_off_too() -> None:
+    graph, row = small_graph(), survey.Row("a.onnx", survey.WRONG, error=1e-2)
+    inputs = {"x": numpy.ones((1, 3, 16, 16), numpy.float32)}
+    exact = evaluate_graph(graph, inputs)
+    near, far = ({name: array * factor for name, array in exact.items()} for factor in (1.01, 1.03))
+    assert survey.judged_by_float64(row, graph, inputs, near, far).result == survey.RIGHT
+    assert survey.judged_by_float64(row, graph, inputs, far, near).result == survey.WRONG
+    assert survey.difference({"y": numpy.array([1, 2])}, {"y": numpy.array([1, 3])}) == 0.5
+
+
+def test_open_dimensions_of_a_surveyed_file() -> None:
+    assert survey.shape_of(["N", 3, "h", "w"], (48, 320), 7) == (1, 3, 48, 320)
+    assert survey.shape_of([1, "h", "w", 3], (48, 320), 7) == (1, 48, 320, 3)
+    assert survey.shape_of(["N", "length"], (48, 320), 7) == (1, 7)
 
 
 def test_every_problem_is_asked_once_with_the_default_first() -> None:
