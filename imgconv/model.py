@@ -341,7 +341,7 @@ def load(
     float16. tuning: a file of `imgconv tune` (default: the one beside the model, if it exists); only measurements of
     this device count. workspace: a model whose device this one uses, and whose memory for activations it shares as far
     as that is large enough; the runs of the two take turns. Load the larger model first. strict: refuse a model of
-    which the host would compute a part, because it depends on data; see README.
+    which the host would compute a part, because it depends on data; see docs/operators.md.
     limits: what the model may ask for, see Limits. trusted=False: of a compiled file only the graph is taken, not its
     kernels and programs, which could do what this process can. docs/threat_model.md says what is promised.
     Raises ConfigError, ModelError, UnsupportedError, InputError, DeviceError, ResourceError or BuildError.

@@ -110,7 +110,8 @@ def _said_missing(missing: Mapping[str, Sequence[str]], foreign: set[str]) -> st
     op_type = next(name for name in sorted(missing) if name.startswith(f"{domain}."))[len(domain) + 1 :]
     return (
         f"unsupported operators: {listed}; {', '.join(sorted(foreign))} is no domain of ONNX: register a function for "
-        f'each before the model is loaded, with @imgconv.ops.operator("{op_type}", domain="{domain}"), see README'
+        f'each before the model is loaded, with @imgconv.ops.operator("{op_type}", domain="{domain}"); see '
+        "docs/operators.md"
     )
 
 

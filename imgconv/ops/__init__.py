@@ -1,6 +1,6 @@
 """The operators: one file per family. Importing this package fills the operator table, which `find` reads.
 
-`operator` adds one of your own: see README, "Operators of your own".
+`operator` adds one of your own: see docs/operators.md, "Operators of your own".
 """
 
 import importlib
