@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,3 +72,12 @@ def write_negative(name: str = "negative.onnx", channels: int = 3, white: float 
 
 def write_picture(name: str, color: tuple[int, int, int], size: tuple[int, int] = (20, 16)) -> None:
     Image.new("RGB", size, color).save(name)
+
+
+def means_of(out: str) -> dict[str, list[float]]:
+    """The scores of write_classifier's model, by picture, from --json."""
+    found = {}
+    for result in json.loads(out)["results"]:
+        scores = {each["index"]: each["score"] for each in result["answers"]["y"]["classes"]}
+        found[result["picture"]] = [scores[n] for n in range(3)]
+    return found

@@ -11,7 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from command_line import Command, write_classifier, write_convolution, write_model, write_negative, write_picture
+from command_line import (
+    Command, means_of, write_classifier, write_convolution, write_model, write_negative, write_picture,
+)
 import numpy
 import pytest
 from onnx.helper import make_node
@@ -33,15 +35,6 @@ def write_folder() -> dict[str, tuple[int, int, int]]:
     Path("shots/notes.txt").write_text("no picture")
     Path("shots/.hidden.png").write_text("no picture")
     return colors
-
-
-def means_of(out: str) -> dict[str, list[float]]:
-    """The scores of write_classifier's model, by picture, from --json."""
-    found = {}
-    for result in json.loads(out)["results"]:
-        scores = {each["index"]: each["score"] for each in result["answers"]["y"]["classes"]}
-        found[result["picture"]] = [scores[n] for n in range(3)]
-    return found
 
 
 # Where pictures come from

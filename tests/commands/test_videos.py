@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import sys
 from pathlib import Path
 
-from command_line import Command, write_classifier, write_picture
+from command_line import Command, means_of, write_classifier, write_picture
 import numpy
 import pytest
 
 from imgconv.cl.device import DeviceInfo
 from imgconv.pictures import sources, video
-
-
-def means_of(out: str) -> dict[str, list[float]]:
-    """The scores of write_classifier's model, by picture, from --json."""
-    found = {}
-    for result in json.loads(out)["results"]:
-        scores = {each["index"]: each["score"] for each in result["answers"]["y"]["classes"]}
-        found[result["picture"]] = [scores[n] for n in range(3)]
-    return found
 
 
 def write_video(name: str, grey: list[int]) -> None:
