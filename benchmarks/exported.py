@@ -26,12 +26,12 @@ import numpy
 
 import imgconv
 from benchmarks.measure import (
-    FLOAT_TOLERANCE, TOLERANCE_REASON, Column, add_output_argument, digits, environment, environment_line, make_table,
+    FLOAT_TOLERANCE, TOLERANCE_REASON, Column, add_repeat_arguments, digits, environment, environment_line, make_table,
     milliseconds, publish, relative_error, run_main, steps, version_of,
 )
 from imgconv.arrays import Arrays
 from imgconv.cl.device import DeviceInfo, open_device, select
-from imgconv.commands.arguments import positive
+from imgconv.commands.arguments import add_device_argument, positive
 from imgconv.running.session import Session
 from imgconv.running.timing import Timing, after_warm_up, repeated, timed
 
@@ -210,10 +210,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("network", nargs="*", help="a name of torchvision, or timm/NAME (default: 44 of both)")
     parser.add_argument("--folder", help="keep the exported files here")
     parser.add_argument("--jobs", type=positive, default=4, help="networks exported at a time (default: %(default)s)")
-    parser.add_argument("--device", default=None, help="the OpenCL device, as `imgconv devices` numbers or names it")
-    parser.add_argument("--repeat", type=positive, default=20, metavar="N", help="measured runs (default: %(default)s)")
+    add_device_argument(parser)
     parser.add_argument("--prepare", action="store_true", help=argparse.SUPPRESS)
-    add_output_argument(parser)
+    add_repeat_arguments(parser)
     return parser
 
 

@@ -126,6 +126,11 @@ def add_output_argument(parser: argparse.ArgumentParser) -> None:
 def add_run_arguments(parser: argparse.ArgumentParser, repeat: int = REPEAT) -> None:
     """--device, --float16, --native-explog, --max-image, --repeat and --json."""
     add_setting_arguments(parser)
+    add_repeat_arguments(parser, repeat)
+
+
+def add_repeat_arguments(parser: argparse.ArgumentParser, repeat: int = REPEAT) -> None:
+    """--repeat and --json."""
     parser.add_argument(
         "--repeat", type=positive, default=repeat, metavar="N", help="measured runs (default: %(default)s)"
     )

@@ -34,12 +34,12 @@ from PIL import Image
 import imgconv
 from benchmarks.half_sums import PICTURE
 from benchmarks.measure import (
-    FLOAT_TOLERANCE, Column, add_output_argument, digits, environment, environment_line, make_table, milliseconds,
+    FLOAT_TOLERANCE, Column, add_repeat_arguments, digits, environment, environment_line, make_table, milliseconds,
     publish, relative_error, run_main, run_oracle, steps,
 )
 from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import select
-from imgconv.commands.arguments import positive
+from imgconv.commands.arguments import add_device_argument, positive
 from imgconv.compiling.halves import halves_of
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
@@ -48,6 +48,7 @@ from imgconv.running.drawings import UNIT, picture_range
 from imgconv.running.timing import after_warm_up, timed
 
 RIGHT, REFUSED, WRONG, FOREIGN, ENDED = "right", "refused", "wrong", "not onnxruntime's", "ended"
+REPEAT = 5
 DIFFERENT = 0.01  # of an integer output's elements: an argmax of nearly equal numbers may fall either way
 PICTURE_SIZES = ((224, 224), (320, 320), (48, 320), (32, 320), (512, 512), (640, 640), (64, 64))
 LENGTHS = (1, 16, 64, 256, 512, 1600, 16000)
@@ -269,12 +270,11 @@ def make_parser() -> argparse.ArgumentParser:
     described = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="python -m benchmarks.survey", description=__doc__, formatter_class=described)
     parser.add_argument("path", nargs="+", help="an ONNX file, or a folder of them")
-    parser.add_argument("--device", default=None, help="the OpenCL device, as `imgconv devices` numbers or names it")
+    add_device_argument(parser)
     parser.add_argument("--half", action="store_true", help="FLOAT16=1 too")
     parser.add_argument("--seconds", type=positive, default=300, metavar="N", help="for a file (default: %(default)s)")
-    parser.add_argument("--repeat", type=positive, default=5, metavar="N", help="measured runs (default: %(default)s)")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    add_output_argument(parser)
+    add_repeat_arguments(parser, REPEAT)
     return parser
 
 

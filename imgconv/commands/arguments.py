@@ -24,7 +24,7 @@ def add_model_arguments(parser: argparse.ArgumentParser, compiled: bool = True) 
 
 def add_setting_arguments(parser: argparse.ArgumentParser) -> None:
     """--device, --float16, --native-explog and --max-image, as read_config takes them."""
-    parser.add_argument("--device", help="index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU)")
+    add_device_argument(parser)
     yes_or_no = argparse.BooleanOptionalAction
     parser.add_argument("--float16", action=yes_or_no, help="keep textures in half precision (default: FLOAT16)")
     parser.add_argument(
@@ -33,6 +33,11 @@ def add_setting_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-image", type=int, metavar="TEXELS", help="an image limit below the device's (default: IMGCONV_MAX_IMAGE)"
     )
+
+
+def add_device_argument(parser: argparse.ArgumentParser) -> None:
+    """--device, as `imgconv.cl.device.select` takes it."""
+    parser.add_argument("--device", help="index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU)")
 
 
 def add_precision_argument(parser: argparse.ArgumentParser) -> None:
