@@ -98,8 +98,8 @@ class LaunchEmitter:
 
     def _launch(self, step: Step, source: KernelSource) -> Launch:
         self._check(step, source)
-        multiply_adds = step.problem.multiply_adds if step.problem else 0
-        multiply_adds = multiply_adds if step.multiply_adds is None else step.multiply_adds
+        own = step.problem.multiply_adds if step.problem else 0
+        multiply_adds = own if step.multiply_adds is None else step.multiply_adds
         return Launch(
             step.name, step.kind, source, step.description, step.origin, multiply_adds, step.reason, step.operation,
             self._moved_bytes(step, source), step.values, step.choice, step.declined,

@@ -47,8 +47,7 @@ class Launch:
     def sums(self) -> Sums | Literal[""]:
         """How the convolution of the written value sums its products. Empty for other launches."""
         problem = self.choice and self.choice.problem
-        convolution = problem.convolution if isinstance(problem, winograd2d.Problem) else problem
-        return convolution.sums if isinstance(convolution, Problem) and self.values else ""
+        return problem.sums if isinstance(problem, (Problem, winograd2d.Problem)) and self.values else ""
 
     @property
     def specialisation(self) -> str:

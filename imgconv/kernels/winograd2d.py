@@ -49,6 +49,11 @@ class Problem:
     folds: int = 1
 
     @property
+    def sums(self) -> Sums:
+        """How the convolution sums its products."""
+        return self.convolution.sums
+
+    @property
     def multiply_adds(self) -> int:
         """0: those of the convolution are the launch's of conv.cl."""
         return 0
@@ -122,8 +127,8 @@ def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
 def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
     """The Step of the last launch, after those of the first two.
 
-    None if the convolution does not sum in half, on other devices, if the quads of its input do not follow each other,
-    or if the taps do not fit in an image.
+    None if the convolution does not sum in half, on other devices, if conv.cl would need a copy of its input, or if the
+    taps do not fit in an image.
     """
     (node,) = given
     if not placing.config.float16 or not _is_small_gpu(placing.target):
