@@ -28,6 +28,7 @@
 // Each name below is defined by the engine (imgconv/kernels/winograd2d.py); the defaults make this file compile alone.
 
 #include "cl/common.cl"
+#include "kernels/coordinate.cl"
 #include "kernels/output.cl"
 
 #ifndef TO_OUTPUTS
@@ -47,45 +48,6 @@
 #endif
 #ifndef QUADS
 #define QUADS 16                        // quads of the input, or of the output
-#endif
-#ifndef BATCH
-#define BATCH 1                         // N
-#endif
-#ifndef INPUT_IMAGE
-#define INPUT_IMAGE read_only image2d_t  // type of the image that is read
-#endif
-#ifndef READ_INPUT
-#define READ_INPUT(x, y) read_imagef(input, TEXEL, (int2)(x, y))  // a texel of it; zero outside of the grid
-#endif
-#ifndef INPUT_HEIGHT
-#define INPUT_HEIGHT 56                 // rows of one input image
-#endif
-#ifndef INPUT_PITCH
-#define INPUT_PITCH 16                  // texels from one input column to the next
-#endif
-#ifndef INPUT_OFFSET
-#define INPUT_OFFSET 0                  // first quad of the input inside a wider tensor
-#endif
-#ifndef INPUT_QUAD
-#define INPUT_QUAD(quad) (quad)         // which texel of a column holds a quad of the input, from INPUT_OFFSET on
-#endif
-#ifndef PAD_X
-#define PAD_X 1                         // columns of padding on the left
-#endif
-#ifndef PAD_Y
-#define PAD_Y 1                         // rows of padding above
-#endif
-#ifndef OUTPUT_WIDTH
-#define OUTPUT_WIDTH 56                 // columns of the output
-#endif
-#ifndef OUTPUT_HEIGHT
-#define OUTPUT_HEIGHT 56                // rows of one output image
-#endif
-#ifndef COORDINATE
-#define COORDINATE int                  // type of the input's coordinates
-#endif
-#ifndef TEXEL_CENTRE
-#define TEXEL_CENTRE 0                  // 0.5f if coordinates are float
 #endif
 #ifndef GUARD
 #define GUARD 0                         // 1: there are work items without a tile, which return
@@ -150,13 +112,7 @@ WORK_GROUP __kernel void NAME(OUTPUT_IMAGE output, INPUT_IMAGE input EPILOGUE_PA
   float4 d[4][4];
 #pragma unroll
   for (int y = 0; y < 4; y++) {
-#if BATCH > 1
-    // In a batch another image lies above and below.
-    const bool inside = start_y + y >= 0 && start_y + y < INPUT_HEIGHT;
-    const COORDINATE in_y = (inside ? image * INPUT_HEIGHT + start_y + y : -1) + TEXEL_CENTRE;
-#else
-    const COORDINATE in_y = start_y + y + TEXEL_CENTRE;
-#endif
+    const COORDINATE in_y = row_coordinate(image, start_y + y);
 #pragma unroll
     for (int x = 0; x < 4; x++) d[y][x] = 0.25f * READ_INPUT(first_x + x * INPUT_PITCH, in_y);
   }

@@ -8,11 +8,11 @@ from math import ceil
 
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Convolution, Node, Operand
-from imgconv.kernels.access import LANE, SHORT_LIMIT, KernelArgument, image_type, index_text, read_text, write_text
+from imgconv.kernels.access import LANE, SHORT_LIMIT, KernelArgument, image_type, index_text, read_text
 from imgconv.kernels.conv import (
     BYTE_SCALE, KEEP, Problem, Specialisation, by_taps, read_step, staged_quads, work_items,
 )
-from imgconv.kernels.epilogue import Epilogue, build_epilogue
+from imgconv.kernels.epilogue import build_epilogue, output_constants
 from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texture, Tiling
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
@@ -46,7 +46,10 @@ def convolution_kernel(
     half = half and isinstance(output.storage, Texture) and output.storage.tiling.is_one_image
     epilogue = build_epilogue(node, output, placements, native, starts=starts, half=half)
     helpers: list[str] = []
-    constants = _output_access(output, epilogue, helpers) | _geometry(problem, chosen) | _each_position(chosen)
+    constants = output_constants(output, problem.filters, epilogue, helpers) | {
+        "START": epilogue.start, "START_LOADS(quad)": epilogue.start_loads,
+    }
+    constants |= _geometry(problem, chosen) | _each_position(chosen)
     constants |= _input_access(node, x, problem, chosen, helpers)
     constants |= _weight_access(weights, problem, chosen, exact, helpers)
     constants |= _factor_access(node, placements, problem.half, helpers)
@@ -71,26 +74,11 @@ def convolution_kernel(
     )
 
 
-def _output_access(output: Placement, epilogue: Epilogue, helpers: list[str]) -> dict[str, str | int]:
-    """The constants of kernels/output.cl, and START and START_LOADS of kernels/store.cl."""
-    assert isinstance(output.storage, Texture)
-    return {
-        "OUTPUT_IMAGE": image_type(output.storage, True),
-        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage, helpers, epilogue.half),
-        "HALF_EPILOGUE": int(epilogue.half),
-        "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "OUTPUT_OFFSET": output.channel_offset // LANES,
-        "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_LOADS(quad)": epilogue.loads,
-        "EPILOGUE_PARAMETERS": epilogue.parameters, "START": epilogue.start,
-        "START_LOADS(quad)": epilogue.start_loads,
-    }
-
-
 def _geometry(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
     """Sizes of the tensors, the window and the block."""
     return {
         "BATCH": problem.batch, "INPUT_HEIGHT": problem.input_size[0],
         "OUTPUT_WIDTH": problem.output_size[1], "OUTPUT_HEIGHT": problem.output_size[0],
-        "OUTPUT_QUADS": problem.output_quads, "LAST_LANES": (problem.filters - 1) % LANES + 1,
         "WINDOW_WIDTH": problem.window[1], "WINDOW_HEIGHT": problem.window[0],
         "STRIDE_X": problem.strides[1], "STRIDE_Y": problem.strides[0],
         "DILATION_X": problem.dilations[1], "DILATION_Y": problem.dilations[0],
@@ -129,15 +117,19 @@ def _input_access(
     inside, tiling = _reads_inside(problem, chosen), x.storage.tiling
     centre = chosen.float_coordinates and tiling.is_one_image and not inside
     past, before = _reads_past(problem, chosen), _reads_before(problem)
-    return input_quads(node, x, helpers) | {
-        "INPUT_IMAGE": image_type(x.storage), "INPUT_PITCH": x.layout.quads(x.storage.shape),
-        "COORDINATE": "float" if centre else "int", "TEXEL_CENTRE": "0.5f" if centre else 0,
+    return input_constants(node, x, helpers) | coordinate_constants(centre) | {
         "READ_INPUT(x, y)": read_text("input", x.storage, helpers, inside, problem.half, centre, past, before),
     }
 
 
-def input_quads(node: Node, place: Placement, helpers: list[str]) -> dict[str, str | int]:
-    """INPUT_OFFSET and INPUT_QUAD of a node whose input is one that `reads_directly`."""
+def coordinate_constants(centre: bool) -> dict[str, str | int]:
+    """The constants of kernels/coordinate.cl. centre: whether coordinates are floats at the centres of texels."""
+    return {"COORDINATE": "float" if centre else "int", "TEXEL_CENTRE": "0.5f" if centre else 0}
+
+
+def input_constants(node: Node, place: Placement, helpers: list[str]) -> dict[str, str | int]:
+    """What kernels/input.cl says of where the input lies, if the node's is one that `reads_directly`."""
+    assert isinstance(place.storage, Texture)
     shape = node.operands[0].view.shape
     channels = 1 if isinstance(node.operation, Convolution) else len(shape) - 1  # of a product: what is summed over
     quad = Variable("quad", SHORT_LIMIT)  # like a read of an image, it has no bounds
@@ -146,7 +138,10 @@ def input_quads(node: Node, place: Placement, helpers: list[str]) -> dict[str, s
     read = place.address([e.substitute(axes) for e in node.operands[0].view.index])[0]
     first = read.substitute({quad: constant(0)}).constant
     follow = read - first == variable_index(quad)
-    return {"INPUT_OFFSET": first, "INPUT_QUAD(quad)": "(quad)" if follow else index_text(read - first, helpers)}
+    return {
+        "INPUT_IMAGE": image_type(place.storage), "INPUT_PITCH": place.layout.quads(place.storage.shape),
+        "INPUT_OFFSET": first, "INPUT_QUAD(quad)": "(quad)" if follow else index_text(read - first, helpers),
+    }
 
 
 def _weight_access(

@@ -10,14 +10,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from math import ceil
 
 from imgconv.graph.expression import (
     Argument, Expression, argument_numbers, is_exact_in_half, replace_part, users,
 )
 from imgconv.graph.index import Index, Variable, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Node, Operand
-from imgconv.kernels.access import LANE, Emitter, KernelArgument
-from imgconv.kernels.layout import Placement
+from imgconv.kernels.access import LANE, Emitter, KernelArgument, image_type, write_text
+from imgconv.kernels.layout import LANES, Placement, Texture
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,23 @@ def build_epilogue(
         functions, f"{name}(sum, column, row, quad{names})", parameters, arguments, " ".join(of_quad.lines) or ";",
         start, " ".join(of_start.lines) or ";", half,
     )
+
+
+def output_constants(output: Placement, channels: int, epilogue: Epilogue, helpers: list[str]) -> dict[str, str | int]:
+    """The constants of kernels/output.cl but for NAME, INDEX, WORK_GROUP and BLOCK_QUADS. channels: of the output.
+
+    helpers: gets the functions that a store in tiles needs.
+    """
+    assert isinstance(output.storage, Texture)
+    return {
+        "OUTPUT_IMAGE": image_type(output.storage, True),
+        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage, helpers, epilogue.half),
+        "HALF_EPILOGUE": int(epilogue.half),
+        "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "OUTPUT_OFFSET": output.channel_offset // LANES,
+        "OUTPUT_QUADS": ceil(channels / LANES), "LAST_LANES": (channels - 1) % LANES + 1,
+        "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_LOADS(quad)": epilogue.loads,
+        "EPILOGUE_PARAMETERS": epilogue.parameters,
+    }
 
 
 def _variables(operand: Operand, axes: Mapping[Variable, Index]) -> set[str]:

@@ -17,9 +17,8 @@ from imgconv.graph.nodes import Convolution, Graph, Node, Operand, Product
 from imgconv.graph.view import View, axis_variables, identity, transpose
 from imgconv.kernels import conv, conv_candidates, conv_costs, conv_template
 from imgconv.kernels.access import LANE, SHORT_LIMIT, KernelArgument, coordinate, image_type, index_text, read_text
-from imgconv.kernels.access import write_text
 from imgconv.kernels.costs import LARGE_GPU, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
-from imgconv.kernels.epilogue import build_epilogue
+from imgconv.kernels.epilogue import build_epilogue, output_constants
 from imgconv.kernels.gpu_time import WAVE, LaunchWork, gpu_with, time_of
 from imgconv.kernels.layout import LANES, Placement, Texture, matrix_layout
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
@@ -312,9 +311,7 @@ def product_kernel(
         local, size = (chosen.items, 1, 1), (tiles[0] * chosen.items, 1, problem.batch * tiles[1])
     a_x, a_y, b_x, b_y = (coordinate(e, index_text(e, helpers)) for e in (*where_a, *where_b))
     constants: dict[str, str | int] = {
-        "INDEX": "short" if largest <= SHORT_LIMIT else "int", "ROWS": problem.rows,
-        "INNER": problem.inner, "OUTPUT_QUADS": problem.output_quads, "OUTPUT_OFFSET": output.channel_offset // LANES,
-        "HALF_EPILOGUE": 0, "OUTPUT_PITCH": output.layout.quads(output.storage.shape),
+        "INDEX": "short" if largest <= SHORT_LIMIT else "int", "ROWS": problem.rows, "INNER": problem.inner,
         "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads, "PARTS": chosen.parts,
         "WORK_GROUP_COLUMNS": chosen.group_columns, "WORK_GROUP_ROWS": chosen.group_rows, "STAGED": chosen.staged,
         "CHECK_INNER": int(problem.inner % LANES != 0 and not padded_inner),
@@ -323,13 +320,9 @@ def product_kernel(
         "B_IMAGE": image_type(b.storage), "READ_B(x, y)": read_text("b", b.storage, helpers, past=inside),
         **dict(zip(TURNED_NAMES if problem.turned else B_NAMES, (b_x, b_y), strict=True)),
         "B_TURNED": int(problem.turned),
-        "OUTPUT_IMAGE": image_type(output.storage, True),
-        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage, helpers),
-        "LAST_LANES": (problem.columns - 1) % LANES + 1,
         "WORK_GROUP": group_attribute(local),
-        "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_PARAMETERS": epilogue.parameters,
-        "EPILOGUE_LOADS(quad)": epilogue.loads,
     }
+    constants |= output_constants(output, problem.columns, epilogue, helpers)
     arguments = (
         KernelArgument("output", output.storage, written=True), KernelArgument("a", a.storage),
         KernelArgument("b", b.storage), *epilogue.arguments,

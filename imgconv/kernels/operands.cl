@@ -14,6 +14,7 @@
 //     HALF_SUMS       texels, weights and sums are half, from the first product to the last
 
 #pragma once
+#include "kernels/coordinate.cl"
 #include "kernels/window.cl"
 
 #ifndef BLOCK_ROWS
@@ -30,12 +31,6 @@
 #endif
 #ifndef HALF_SUMS
 #define HALF_SUMS 0                     // 1: sums are half, from the first product to the last
-#endif
-#ifndef COORDINATE
-#define COORDINATE int                  // type of the input's coordinates
-#endif
-#ifndef TEXEL_CENTRE
-#define TEXEL_CENTRE 0                  // 0.5f if coordinates are float
 #endif
 #ifndef FACTORS
 #define FACTORS 0                       // 1: the input's channels are multiplied by factors from an image
@@ -99,9 +94,6 @@
 
 // Whether all input quads and window rows read the same rows, whose coordinates are then made before them.
 #define ROWS_AHEAD (WINDOW_HEIGHT == 1 || KEEP_WINDOW || KEEP_INPUT)
-
-// Where a row of an image is in the input texture.
-inline COORDINATE row_coordinate(int image, int row) { return texture_row(image, row) + TEXEL_CENTRE; }
 
 // Reads a line of the tile for window column kx. x: of the window of the first output.
 inline void read_line(QUAD *line, INPUT_IMAGE input, COORDINATE x, COORDINATE y, int kx, QUAD factor) {

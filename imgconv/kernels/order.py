@@ -9,8 +9,8 @@ from math import ceil, prod
 
 from imgconv.graph.index import Index, Variable, unflatten, variable, variable_index
 from imgconv.graph.nodes import Graph, Node, Operand, Order
-from imgconv.kernels.access import LANE, SHORT_LIMIT, Emitter, KernelArgument, image_type, write_text
-from imgconv.kernels.epilogue import build_epilogue
+from imgconv.kernels.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
+from imgconv.kernels.epilogue import build_epilogue, output_constants
 from imgconv.kernels.layout import LANES, Placement, Texture
 from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.kernels.specialise import specialise
@@ -110,14 +110,9 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
         "STAGES": problem.stages,
         "ROW_PARAMETERS": "".join(f", {a.declaration}" for a in rows.arguments),
         "ROW_ARGUMENTS": "".join(f", {a.name}" for a in rows.arguments), "READ_ROW(row, quad)": call,
-        "OUTPUT_IMAGE": image_type(output.storage, True),
-        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage, helpers),
-        "OUTPUT_QUADS": ceil(problem.count / LANES), "OUTPUT_OFFSET": output.channel_offset // LANES,
-        "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "LAST_LANES": (problem.count - 1) % LANES + 1,
-        "WORK_GROUP": group_attribute(local), "HALF_EPILOGUE": 0,
-        "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_PARAMETERS": epilogue.parameters,
-        "EPILOGUE_LOADS(quad)": epilogue.loads,
+        "WORK_GROUP": group_attribute(local),
     }
+    constants |= output_constants(output, problem.count, epilogue, helpers)
     arguments = (KernelArgument("output", output.storage, written=True), *rows.arguments, *epilogue.arguments)
     text = specialise("order.cl", constants, "".join(dict.fromkeys([*helpers, *rows.helpers])) + epilogue.functions)
     return KernelSource(text, "order.cl", arguments, (problem.groups * chosen.order_items, problem.rows, 1), local)

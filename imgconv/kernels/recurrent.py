@@ -14,8 +14,8 @@ from imgconv.graph.expression import Expression, argument_numbers, operations
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Graph, Node, Operand, Recurrence
 from imgconv.graph.view import identity
-from imgconv.kernels.access import LANE, SHORT_LIMIT, Emitter, KernelArgument, image_type, read_text, write_text
-from imgconv.kernels.epilogue import build_epilogue
+from imgconv.kernels.access import LANE, SHORT_LIMIT, Emitter, KernelArgument, image_type, read_text
+from imgconv.kernels.epilogue import build_epilogue, output_constants
 from imgconv.kernels.layout import LANES, Layout, Placement, Texture
 from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.kernels.specialise import specialise
@@ -173,14 +173,9 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
         "WEIGHT_ROWS": rows, "WEIGHTS_IMAGE": image_type(weights),
         "READ_WEIGHTS(x, y)": read_text("weights", weights, helpers, inside=weights.tiling.linear, past=(False, False)),
         "STEP_PARAMETERS": functions.parameters, **functions.macros,
-        "OUTPUT_IMAGE": image_type(output.storage, True),
-        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage, helpers),
-        "OUTPUT_QUADS": problem.quads, "OUTPUT_OFFSET": output.channel_offset // LANES,
-        "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "LAST_LANES": (problem.hidden - 1) % LANES + 1,
-        "WORK_GROUP": group_attribute(local), "HALF_EPILOGUE": 0,
-        "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_PARAMETERS": epilogue.parameters,
-        "EPILOGUE_LOADS(quad)": epilogue.loads,
+        "WORK_GROUP": group_attribute(local),
     }
+    constants |= output_constants(output, problem.hidden, epilogue, helpers)
     arguments = (
         KernelArgument("output", output.storage, written=True), KernelArgument("weights", weights),
         *functions.arguments, *epilogue.arguments,

@@ -10,12 +10,12 @@ from math import ceil, gcd, prod
 
 from imgconv.graph.nodes import Convolution, Graph, Node
 from imgconv.kernels import conv, conv_candidates, conv_costs
-from imgconv.kernels.access import SHORT_LIMIT, KernelArgument, image_type, read_text, write_text
+from imgconv.kernels.access import SHORT_LIMIT, KernelArgument, image_type, read_text
 from imgconv.kernels.conv_template import is_direct
-from imgconv.kernels.conv_text import input_quads
+from imgconv.kernels.conv_text import input_constants
 from imgconv.kernels.conv_weights import PackedWeights, Weights
 from imgconv.kernels.costs import LARGE, LARGE_GPU, LargeGpuCosts
-from imgconv.kernels.epilogue import build_epilogue
+from imgconv.kernels.epilogue import build_epilogue, output_constants
 from imgconv.kernels.layout import LANES, Placement, Texture, choose_tiling, image_layout
 from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.kernels.specialise import specialise
@@ -211,32 +211,24 @@ def separable_kernel(
     helpers: list[str] = []
     sums = itertools.product(range(chosen.block_columns), range(chosen.block_quads))
     stride, dilation = first.strides[1], first.dilations[1]
-    constants: dict[str, str | int] = input_quads(depthwise, x, helpers) | {
+    constants = input_constants(depthwise, x, helpers) | output_constants(output, second.filters, after, helpers) | {
         "INDEX": _index_type(problem, chosen, x.storage, output.storage), "BATCH": first.batch,
-        "INPUT_HEIGHT": first.input_size[0], "INPUT_PITCH": x.layout.quads(x.storage.shape),
-        "QUADS": first.output_quads,
+        "INPUT_HEIGHT": first.input_size[0], "QUADS": first.output_quads,
         "QUAD_LANES": (first.filters - 1) % LANES + 1,
         "OUTPUT_WIDTH": second.output_size[1], "OUTPUT_HEIGHT": second.output_size[0],
-        "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "OUTPUT_OFFSET": output.channel_offset // LANES,
-        "OUTPUT_QUADS": second.output_quads, "LAST_LANES": (second.filters - 1) % LANES + 1,
         "WINDOW_WIDTH": first.window[1], "WINDOW_HEIGHT": first.window[0], "STRIDE_X": stride,
         "STRIDE_Y": first.strides[0], "DILATION_X": dilation, "DILATION_Y": first.dilations[0],
         "PAD_X": first.pads[1], "PAD_Y": first.pads[0], "COLUMN_STEP": gcd(stride, dilation),
         "BLOCK_COLUMNS": chosen.block_columns, "BLOCK_QUADS": chosen.block_quads,
         "TILE_BLOCKS": chosen.group_columns, "TILE_ROWS": chosen.group_rows, "WORK_GROUP_QUADS": chosen.group_quads,
-        "PARTS": chosen.parts, "HALF_EPILOGUE": 0,
-        "WORK_GROUP": group_attribute(chosen.local_size),
+        "PARTS": chosen.parts, "WORK_GROUP": group_attribute(chosen.local_size),
         "EACH_SUM(act)": " ".join(f"act({column}, {o})" for column, o in sums),
-        "INPUT_IMAGE": image_type(x.storage),
         "READ_INPUT(x, y)": read_text("input", x.storage, helpers),
         "WINDOWS_IMAGE": image_type(windows),
         "READ_WINDOW(quad, tap)": read_text("windows", windows, helpers).replace("x, y)", "tap, quad)"),
         "WEIGHTS_IMAGE": image_type(weights),
         "READ_WEIGHT(n, quad)": read_text("weights", weights, helpers).replace("x, y)", "quad, n)"),
-        "OUTPUT_IMAGE": image_type(output.storage, True),
-        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage, helpers),
         "DEPTHWISE_EPILOGUE(sum, column, row, quad)": before.call, "DEPTHWISE_LOADS(quad)": before.loads,
-        "EPILOGUE(sum, column, row, quad)": after.call, "EPILOGUE_LOADS(quad)": after.loads,
         "EPILOGUE_PARAMETERS": before.parameters + after.parameters,
     }
     arguments = (

@@ -18,12 +18,12 @@ from imgconv.arrays import Array
 from imgconv.config import Sums
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, plain
 from imgconv.kernels import conv, conv_candidates, conv_template
-from imgconv.kernels.access import SHORT_LIMIT, KernelArgument, image_type, read_text, write_text
+from imgconv.kernels.access import SHORT_LIMIT, KernelArgument, read_text
 from imgconv.kernels.conv_costs import nanoseconds_on_small_gpu, predicted_cost
-from imgconv.kernels.conv_text import input_quads
+from imgconv.kernels.conv_text import coordinate_constants, input_constants
 from imgconv.kernels.conv_weights import Weights
 from imgconv.kernels.costs import LARGE_GPU, SMALL
-from imgconv.kernels.epilogue import build_epilogue
+from imgconv.kernels.epilogue import build_epilogue, output_constants
 from imgconv.kernels.gpu_time import WAVE, LaunchWork, gpu_with
 from imgconv.kernels.layout import LANES, Texture, image_layout
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
@@ -234,17 +234,12 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
         "TO_OUTPUTS": int(problem.to_outputs), "TILE_ROWS": problem.tiles[0], "TILE_COLUMNS": problem.tiles[1],
         "FOLDS": problem.folds, "FOLD_COLUMNS": problem.tensor[3],
         "QUADS": problem.quads, "BATCH": problem.convolution.batch,
-        "INPUT_HEIGHT": problem.convolution.input_size[0], "INPUT_PITCH": source.layout.quads(source.storage.shape),
+        "INPUT_HEIGHT": problem.convolution.input_size[0],
         "PAD_X": problem.convolution.pads[1], "PAD_Y": problem.convolution.pads[0],
         "OUTPUT_WIDTH": problem.convolution.output_size[1], "OUTPUT_HEIGHT": problem.convolution.output_size[0],
-        "OUTPUT_IMAGE": image_type(output.storage, True),
-        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage, helpers), "HALF_EPILOGUE": 0,
-        "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "OUTPUT_OFFSET": output.channel_offset // LANES,
-        "OUTPUT_QUADS": ceil(node.output.shape[1] / LANES), "LAST_LANES": (node.output.shape[1] - 1) % LANES + 1,
-        "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_LOADS(quad)": epilogue.loads,
-        "EPILOGUE_PARAMETERS": epilogue.parameters,
     }
-    constants |= input_quads(node, source, helpers) | _input_access(problem, source.storage, helpers)
+    constants |= output_constants(output, node.output.shape[1], epilogue, helpers)
+    constants |= input_constants(node, source, helpers) | _input_access(problem, source.storage, helpers)
     arguments = (
         KernelArgument("output", output.storage, written=True), KernelArgument("input", source.storage),
         *epilogue.arguments,
@@ -259,10 +254,7 @@ def _input_access(problem: Problem, texture: Texture, helpers: list[str]) -> dic
     last = [TILE * n + 1 - pad for n, pad in zip(problem.tiles, given.pads, strict=True)]
     past = last[1] >= given.input_size[1], last[0] >= given.input_size[0] and given.batch == 1
     read = read_text("input", texture, helpers, problem.to_outputs, centre=centre, past=past)
-    return {
-        "INPUT_IMAGE": image_type(texture), "READ_INPUT(x, y)": read, "COORDINATE": "float" if centre else "int",
-        "TEXEL_CENTRE": "0.5f" if centre else 0,
-    }
+    return {"READ_INPUT(x, y)": read} | coordinate_constants(centre)
 
 
 def _index_type(problem: Problem, source: Texture, output: Texture) -> str:

@@ -34,7 +34,7 @@ FAULTS = (
         (f"{CONVOLUTION} -k 'blocks and local'", f"{OCLGRIND} -k convolution", CONVOLUTION),
     ),
     Fault(
-        "kernels/window.cl", "off by one: the padding below an image is the first row of the next one",
+        "kernels/input.cl", "off by one: the padding below an image is the first row of the next one",
         "row >= INPUT_HEIGHT ? -1",
         "row > INPUT_HEIGHT ? -1",
         (f"{CONVOLUTION} -k batches", CONVOLUTION),
