@@ -44,15 +44,13 @@ def round_up(value: int, multiple: int) -> int:
 def programs_of(texts: Sequence[str], builds: int = 1) -> list[Sequence[str]]:
     """The kernel texts of each program. Several make one, because every build costs a driver some time.
 
-    builds: that the driver does at once; as many programs are made, if there are as many texts. With the number of
+    builds: that are made at once; they get equally many programs, if there are as many texts. With the number of
     programs as `builds`, the same texts make the same programs again.
 
         programs_of(["a", "b", "c"], 2)   gives [["a"], ["b", "c"]]
     """
-    count = ceil(len(texts) / KERNELS_IN_A_PROGRAM)
-    if builds <= count:
-        return [texts[n * KERNELS_IN_A_PROGRAM : (n + 1) * KERNELS_IN_A_PROGRAM] for n in range(count)]
-    count = min(builds, len(texts))
+    fewest = ceil(len(texts) / KERNELS_IN_A_PROGRAM)
+    count = min(round_up(fewest, builds), len(texts))
     return [texts[len(texts) * n // count : len(texts) * (n + 1) // count] for n in range(count)]
 
 

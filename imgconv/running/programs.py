@@ -45,7 +45,7 @@ class Programs:
         common = COMMON.read_text(encoding="utf-8")
         numbers = {text: number for number, text in enumerate(texts)}
         waiting = [text for text in texts if text not in self._kernels]
-        batches = programs_of(waiting, len(binaries) or builds_at_once(context))
+        batches = programs_of(waiting, len(binaries) or builds_at_once(context, len(waiting)))
         parts = []
         for number, batch in enumerate(batches):
             source = program_text(common, {text: numbers[text] for text in batch})
