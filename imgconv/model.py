@@ -24,7 +24,7 @@ from imgconv.running.compiled import Compiled, SavedSource, Source, plans_to_sav
 from imgconv.running.host_tail import strict_error
 from imgconv.running.stream import Stream, check_states
 from imgconv.stored.compiled_file import SavedModel, save_model
-from imgconv.stored.precision_file import read_precision_file
+from imgconv.stored.precision_file import PrecisionFile, read_precision_file
 from imgconv.stored.tuning import Database, open_beside
 
 if TYPE_CHECKING:
@@ -384,12 +384,7 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
     device = settings.device
     if isinstance(model, (str, os.PathLike)) and is_container(model):
         return _open_saved(SavedModel.open(model), os.fspath(model), settings)
-    chosen = None if isinstance(device, DeviceInfo) else device
-    file = read_precision_file(settings.precision) if settings.precision is not None else None
-    float16 = settings.float16
-    if file and float16 is not None and int(float16) != file.float16:
-        raise ConfigError(f"{file.path!r} was made for float16={file.float16}, not for float16={int(float16)}")
-    config = read_config(file.float16 if file else float16, settings.native_explog, settings.max_image, chosen)
+    config, file = read_settings(settings)
     info = device if isinstance(device, DeviceInfo) else select(config.device)
     database = open_beside(model) if settings.tuning is None else Database(settings.tuning)
     source = Source(
@@ -401,6 +396,16 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
     from imgconv.tasks.description import description_beside
 
     return replace(source, description=description_beside(model))
+
+
+def read_settings(settings: Settings) -> tuple[Config, PrecisionFile | None]:
+    """The Config for an ONNX model, and the content of the precision file. Raises ConfigError."""
+    device = None if isinstance(settings.device, DeviceInfo) else settings.device
+    file = read_precision_file(settings.precision) if settings.precision is not None else None
+    float16 = settings.float16
+    if file and float16 is not None and int(float16) != file.float16:
+        raise ConfigError(f"{file.path!r} was made for float16={file.float16}, not for float16={int(float16)}")
+    return read_config(file.float16 if file else float16, settings.native_explog, settings.max_image, device), file
 
 
 def _open_saved(saved: SavedModel, path: str, settings: Settings) -> SavedSource:

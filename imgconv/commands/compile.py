@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
+from imgconv.cl.device import DeviceInfo
 from imgconv.commands.arguments import add_model_arguments, add_precision_argument, add_strict_argument
 from imgconv.commands.arguments import check_sizes, read_shapes
+from imgconv.errors import DeviceError
 from imgconv.files.disk import check_folder
-from imgconv.model import load
+from imgconv.model import Model, Settings, open_source, read_settings
 from imgconv.reports import terminal
 from imgconv.running.description import known_devices, read_description
+from imgconv.running.targets import save_for_devices
+from imgconv.stored.compiled_file import SavedModel
 
 SUFFIX = ".imgconv"
+WITHOUT = "without one, give --precision FILE, which imgconv tune --precision makes where there is a device"
 
 DESCRIPTION = f"""\
 Compile a model and write its plan, its packed weights and the driver's programs to one file, by default the model's
 name with the suffix {SUFFIX}. imgconv.load, run, inspect and profile take that file as a model. On the same device
 and driver it loads without reading ONNX, planning, packing or compiling; on another device it is planned and compiled
-anew. With --target it is planned for a device that is not at hand."""
+anew. With --target it is planned for a device that is not at hand; this machine then needs no OpenCL driver, except to
+measure what can be half for --float16."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,24 +44,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> None:
     """Compiles the model and writes the file. Raises what imgconv.load and Model.save raise."""
-    from imgconv.onnx_import import declared_inputs
-
     path = options.output or str(Path(options.model).with_suffix(SUFFIX))
     check_folder(path)
     devices = [read_description(each) for each in options.target]
     with terminal.Progress(f"compiling {options.model}") as progress:
-        declared = declared_inputs(options.model)
-        shapes = read_shapes(options.shape, declared)
-        check_sizes(declared, shapes)
-        model = load(
-            options.model, options.device, options.float16, options.native_explog, shapes, options.max_image, progress,
-            options.precision, strict=options.strict,
-        )
-        model.save(path, devices)
-    size = os.path.getsize(path)
+        own = _write(path, options, devices, progress)
+    size, refused = os.path.getsize(path), SavedModel.open(path).refused_by_player
     if options.json:
-        keys = [info.key for info in devices] or [model.device.key]
-        terminal.print_json({"file": path, "bytes": size, "device": keys[0], "devices": keys})
-    else:
-        names = ", ".join(options.target) or model.device  # an Adreno's name may lack its number
-        terminal.console().print(f"{path}: {size / 1e6:.1f} MB for {names}", soft_wrap=True)
+        keys = [info.key for info in devices or [own]]
+        found = {"file": path, "bytes": size, "device": keys[0], "devices": keys, "refused_by_player": refused or None}
+        terminal.print_json(found)
+        return
+    names = ", ".join(options.target) or own  # an Adreno's name may lack its number
+    terminal.console().print(f"{path}: {size / 1e6:.1f} MB for {names}", soft_wrap=True)
+    if refused:
+        about = f"imgconv runs it; libimgconv, the player for apps, does not: {refused}"
+        terminal.console().print(about, soft_wrap=True)
+
+
+def _write(
+    path: str, options: argparse.Namespace, devices: Sequence[DeviceInfo], progress: terminal.Progress
+) -> DeviceInfo:
+    """Writes the file; gives the device of the plan. With --target no device is opened unless one has to measure."""
+    from imgconv.onnx_import import declared_inputs
+
+    declared = declared_inputs(options.model)
+    shapes = read_shapes(options.shape, declared)
+    check_sizes(declared, shapes)
+    settings = Settings(
+        options.device, options.float16, options.native_explog, shapes, options.max_image, progress, options.precision,
+        strict=options.strict,
+    )
+    config, precision = read_settings(settings)
+    if devices and (precision or not config.float16):
+        save_for_devices(path, options.model, devices, config, shapes, precision, options.strict)
+        return devices[0]
+    try:
+        model = Model(open_source(options.model, settings))
+    except DeviceError as error:
+        if not devices:
+            raise
+        raise DeviceError(f"{error}\nWith --float16 a device here measures what can be half; {WITHOUT}") from error
+    model.save(path, devices)
+    return model.device

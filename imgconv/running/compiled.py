@@ -127,11 +127,18 @@ def plans_to_save(
     if not targets:
         target = limited(target_of(own), config)
         return [PlanFor(compiled.plan, own.key, target, compiled.session.binaries())]
+    devices = [each if isinstance(each, DeviceInfo) else read_description(each) for each in targets]
+    return plans_for(compiled.graph, config, devices, tuning)
+
+
+def plans_for(
+    graph: Graph, config: Config, devices: Sequence[DeviceInfo], tuning: Database | None
+) -> list[PlanFor]:
+    """A plan for each device. graph: after the passes. Raises what `limited` and `lower` raise."""
     plans = []
-    for info in (each if isinstance(each, DeviceInfo) else read_description(each) for each in targets):
+    for info in devices:
         target = limited(target_of(info), config)
-        plan = Prepared(compiled.graph, config, target, _chooser(info, tuning)).plan()
-        plans.append(PlanFor(plan, info.key, target))
+        plans.append(PlanFor(Prepared(graph, config, target, _chooser(info, tuning)).plan(), info.key, target))
     return plans
 
 
@@ -217,7 +224,7 @@ class Source:
         if session is None or stage or states or lenders:
             lenders = [*lenders, session] if session else lenders
             session = Session(prepared.plan(config, states), self.context, self.progress, lenders)
-        _say_what_is_half(session.plan, prepared.graph, config)
+        say_what_is_half(session.plan, prepared.graph, config)
         optimised = prepared.graph
         on_device = segments_on(self.info, self.context, self.config, self.tuning, self.limits)
         tail = HostTail.of(optimised.tail, optimised.inputs, optimised.outputs, on_device)
@@ -242,7 +249,7 @@ class Source:
         return kept, session
 
 
-def _say_what_is_half(plan: Plan, graph: Graph, config: Config) -> None:
+def say_what_is_half(plan: Plan, graph: Graph, config: Config) -> None:
     """One line for the log; a warning if less than half of the numbers are half."""
     if not config.float16:
         return

@@ -154,6 +154,22 @@ class SavedModel:
         """What the host computes of the outputs; None if the device makes them all."""
         return self._read(lambda: None if self.table.tail is None else read_tail(self.table.tail, self._blob))
 
+    @property
+    def refused_by_player(self) -> str:
+        """Why libimgconv, the player of native/, does not open it, with the node's name; "" if it does."""
+        return self._read(self._refused_by_player)
+
+    def _refused_by_player(self) -> str:
+        if self.tail:
+            return f"node {self.tail.node!r} and what is behind it depend on data: the host computes them"
+        outputs = (output for plan in self.table.plans for output in plan.outputs if output.kind == "moved")
+        chosen = next((o.value.name for o in outputs if 0 not in o.value.shape and not len(o.moved_inputs)), None)
+        if chosen is None:
+            return ""
+        made_by = {node.output.name: node.origin for node in self.read_graph().nodes}
+        nodes = ", ".join(map(repr, made_by.get(chosen, ())))
+        return f"output {chosen!r}, of node {nodes}, holds integers that the host chooses by other integers"
+
     def _blob(self, number: int) -> bytes:
         place = self.table.blobs[number]
         return self.container.blob(Blob(place.offset, place.bytes, place.checksum))

@@ -1,0 +1,48 @@
+"""Compiled files for devices that need not be at hand, made on a machine that needs no OpenCL driver."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from imgconv.arrays import Shapes
+from imgconv.cl.device import DeviceInfo
+from imgconv.config import Config
+from imgconv.limits import Limits, spending
+from imgconv.passes import run_passes
+from imgconv.running.compiled import plans_for, say_what_is_half
+from imgconv.running.host_tail import HostTail, strict_error
+from imgconv.stored.compiled_file import save_model
+from imgconv.stored.precision_file import PrecisionFile
+from imgconv.stored.tuning import open_beside
+from imgconv.tasks.description import description_beside
+
+
+def save_for_devices(
+    path: str | os.PathLike[str], model: str | os.PathLike[str], devices: Sequence[DeviceInfo], config: Config,
+    shapes: Shapes | None = None, precision: PrecisionFile | None = None, strict: bool = False,
+) -> None:
+    """Writes the file of `load(model).save(path, devices)`. It opens no device, so that there may be none.
+
+        save_for_devices("m.imgconv", "m.onnx", [read_description("adreno_740")], Config())
+
+    model: an ONNX file. precision: needed if config.float16 is not 0, because `load` measures on a device what is half.
+    shapes, strict: as `load` takes them. Raises what `load` and `Model.save` raise.
+    """
+    from imgconv.onnx_import import import_onnx
+
+    if config.float16 and not precision:
+        raise ValueError("float16 takes a precision file")
+    with spending(Limits()):
+        imported = import_onnx(model, shapes)
+        if strict and imported.tail:
+            raise strict_error(imported.tail, os.fspath(model))
+        graph = run_passes(imported)
+        HostTail.of(graph.tail, graph.inputs, graph.outputs)  # raises for what the host does not compute
+        if precision:
+            config = replace(config, precision=precision.precision_of(graph))
+        plans = plans_for(graph, config, devices, open_beside(model))
+    for each in plans:
+        say_what_is_half(each.plan, graph, config)
+    save_model(path, graph, config, plans, description_beside(model))

@@ -1,0 +1,112 @@
+"""imgconv compile --target: for devices that are not at hand, without any driver; and what the player will refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from command_line import Command, write_convolution
+import numpy
+import onnx
+import pytest
+from onnx.helper import make_graph, make_model, make_node, make_opsetid
+from support import make_input
+from tail_models import CASES
+
+import imgconv as engine
+from imgconv.cl.device import DeviceInfo
+from imgconv.kernels.target import Target
+from imgconv.running.description import read_description
+from imgconv.running.target import target_of
+from imgconv.stored.compiled_file import SavedModel
+
+ROOT = Path(__file__).parent.parent.parent
+SIZE = ("--shape", "x=1,3,12,10")
+PHONES = ("adreno_640", "adreno_740")
+TARGETS = tuple(text for name in PHONES for text in ("--target", name))
+
+
+def compile_without_device(imgconv: Command, *arguments: object) -> tuple[int, str, str]:
+    """The command, if no driver is found."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("imgconv.cl.device._find_devices", list)
+        return imgconv("compile", *arguments)
+
+
+@pytest.mark.parametrize("settings", [{}, {"native_explog": True, "max_image": 64}], ids=str)
+def test_the_same_file_as_with_a_device(imgconv: Command, device: DeviceInfo, settings: dict[str, Any]) -> None:
+    write_convolution()
+    model = engine.load("conv.onnx", device=device, shapes={"x": (1, 3, 12, 10)}, **settings)
+    model.save("expected.imgconv", PHONES)
+    options = ("--native-explog", "--max-image", 64) if settings else ()
+    status, out, err = compile_without_device(imgconv, "conv.onnx", *SIZE, *TARGETS, *options)
+    assert status == 0 and "MB for adreno_640, adreno_740" in out, err
+    assert Path("conv.imgconv").read_bytes() == Path("expected.imgconv").read_bytes()
+
+
+def test_in_a_process_without_any_driver(tmp_path: Path) -> None:
+    """Its OpenCL loader finds an empty folder."""
+    (tmp_path / "none").mkdir()
+    variables = {**os.environ, "OCL_ICD_VENDORS": str(tmp_path / "none"), "OCL_ICD_FILENAMES": "", "FLOAT16": "0"}
+    write_convolution(str(tmp_path / "conv.onnx"))
+    command = [sys.executable, "-m", "imgconv", "compile", tmp_path / "conv.onnx", *SIZE]
+
+    def run(*last: str) -> subprocess.CompletedProcess[str]:
+        words = list(map(str, [*command, *last]))
+        return subprocess.run(words, env=variables, cwd=ROOT, capture_output=True, text=True)
+
+    assert "no OpenCL driver found" in run().stderr
+    done = run(*TARGETS)
+    assert done.returncode == 0, done.stderr
+    plans = SavedModel.open(tmp_path / "conv.imgconv").table.plans
+    assert [plan.device for plan in plans] == [read_description(name).key for name in PHONES]
+
+
+def test_half_takes_a_device_or_a_precision_file(imgconv: Command, device: DeviceInfo) -> None:
+    write_convolution()
+    half = ("conv.onnx", *SIZE, *TARGETS, "--float16")
+    status, _, err = compile_without_device(imgconv, *half)
+    assert status == 1 and "no OpenCL driver found" in err and "give --precision FILE" in err
+    assert not Path("conv.imgconv").exists()
+    status, _, err = imgconv("tune", "conv.onnx", *SIZE, "--precision", "--device", device.index)
+    assert status == 0, err
+    assert imgconv("compile", *half, "--device", device.index, "-o", "measured.imgconv")[0] == 0
+    status, _, err = compile_without_device(imgconv, *half, "--precision", "conv.precision.json")
+    assert status == 0, err
+    found, measured = SavedModel.open("conv.imgconv"), SavedModel.open("measured.imgconv")
+    assert found.config.float16 == 1 and found.config.precision.storage == measured.config.precision.storage
+    plan = found.plan_for(*key_and_target(PHONES[0]))
+    assert plan is not None and "float16" in {texture.dtype for texture in plan.plan.textures}
+
+
+def key_and_target(name: str) -> tuple[str, Target]:
+    info = read_description(name)
+    return info.key, target_of(info)
+
+
+def test_what_the_player_will_refuse(imgconv: Command) -> None:
+    """tests/native/test_player.py says that it does."""
+    onnx.save(CASES["detector"]()[0], "boxes.onnx")
+    status, out, err = compile_without_device(imgconv, "boxes.onnx", *TARGETS)
+    assert status == 0 and "libimgconv, the player for apps, does not: node 'picked' and what is behind it" in out, err
+    status, _, err = compile_without_device(imgconv, "boxes.onnx", *TARGETS, "--strict")
+    assert status == 1 and "node 'picked'" in err
+    write_choice_of_integers()
+    status, out, err = compile_without_device(imgconv, "chosen.onnx", *TARGETS, "--json")
+    refused = json.loads(out)["refused_by_player"]
+    assert status == 0 and refused.startswith("output 'o', of node 'choose', holds integers"), (err, refused)
+    write_convolution()
+    _, out, _ = compile_without_device(imgconv, "conv.onnx", *SIZE, *TARGETS, "--json")
+    assert json.loads(out)["refused_by_player"] is None
+
+
+def write_choice_of_integers() -> None:
+    """o = table[k], and twice the table, which the device computes."""
+    nodes = [make_node("Gather", ["table", "k"], ["o"], name="choose"), make_node("Add", ["table", "table"], ["twice"])]
+    inputs = [make_input("table", numpy.int64, [4]), make_input("k", numpy.int64, [2])]
+    graph = make_graph(nodes, "test", inputs, [onnx.ValueInfoProto(name=name) for name in ("o", "twice")])
+    onnx.save(make_model(graph, opset_imports=[make_opsetid("", 13)], ir_version=8), "chosen.onnx")
