@@ -1,20 +1,22 @@
 // The positions of the first elements of rows, in order of size: ORDER of each row, equal elements by position.
 //
 //     row of SIZE elements    [x0 x1 x2 x3] [x4 ...          a texel holds four of a row
-//     output                  group 0: places 0 .. 4 * BLOCK_QUADS - 1    group 1: the next    ...    x = quad, y = row
+//     output                  group 0: places 0 .. 4 * BLOCK_QUADS - 1    RUNS: group 1: the next ...    x = quad, y = row
 //
-// Elements are compared as pairs (key, position). The key is the float's bits, changed so that a smaller one is first.
-// A work group makes BLOCK_QUADS quads of a row. It finds the pair at its first place and the pair behind its last one,
-// digit by digit (radix selection: a histogram of the digits of those pairs that begin as the pair sought). It collects
-// the pairs between them in local memory and sorts these (Batcher's bitonic network).
+// Elements are compared as pairs (key, position), smaller ones first; kernels/keys.cl makes the keys.
+// A work group makes BLOCK_QUADS quads of a row. It collects pairs in local memory and sorts them: several work items by
+// Batcher's bitonic network, a single one by digits. If one group makes a whole row, it first finds the pair behind the
+// last place, digit by digit (radix selection: a histogram of the digits of those pairs that begin as the pair sought),
+// and collects those before it. With RUNS each group orders the elements that lie at its places; merge.cl does the rest.
 
 #include "kernels/output.cl"
+#include "kernels/keys.cl"
 
 #ifndef SIZE
 #define SIZE 1000                       // elements of a row
 #endif
-#ifndef LARGEST
-#define LARGEST 1                       // 1: the largest comes first, and NaN before it; 0: the smallest, and NaN last
+#ifndef RUNS
+#define RUNS 0                          // 1: each group orders its own part of the row; 0: one group, the whole row
 #endif
 #ifndef ITEMS
 #define ITEMS 64                        // work items of a group
@@ -45,21 +47,10 @@
 #define WAIT
 #endif
 
-// A float as a whole number that is smaller if the float comes earlier. -0 is equal to 0.
-inline uint4 keys_of(float4 x) {
-  const uint4 bits = as_uint4(select(x, (float4)(0.0f), x == 0.0f));
-  const uint4 rising = bits ^ select((uint4)(0x80000000u), (uint4)(LAST), bits >> 31 != 0u);
-  const uint4 keys = select(rising, (uint4)(LAST), as_uint4(isnan(x)));
-  return LARGEST ? ~keys : keys;
-}
-
-inline uint lane_of(uint4 keys, int lane) {
-  return lane == 0 ? keys.x : lane == 1 ? keys.y : lane == 2 ? keys.z : keys.w;
-}
-
 // Whether a pair comes before another.
 inline bool is_before(uint2 pair, uint2 other) { return pair.x < other.x || (pair.x == other.x && pair.y < other.y); }
 
+#if !RUNS
 // Does something with each pair of a work item's part of the row.
 #define EACH_PAIR(what)                                      \
   for (int quad = item; quad < ROW_QUADS; quad += ITEMS) {   \
@@ -106,24 +97,37 @@ inline uint2 pair_at(uint rank, int row, int item, __local uint *digits ROW_PARA
   if (rank > 0) FIND_DIGITS(pair.y, POSITION_DIGITS, pair.x == key)
   return (uint2)(key, found);
 }
+#endif
 
 // Global size: (groups of a row * ITEMS, rows). Local size: (ITEMS, 1).
 WORK_GROUP __kernel void NAME(OUTPUT_IMAGE output ROW_PARAMETERS EPILOGUE_PARAMETERS) {
   const INDEX item = get_local_id(0), row = get_global_id(1);
-  const int first = get_group_id(0) * PLACES, after = first + PLACES;
-  __local uint digits[DIGITS], collected;
+  const int first = get_group_id(0) * PLACES;
+  __local uint digits[DIGITS];
   __local uint2 pairs[PLACES];
 
-  const uint2 least = first > 0 ? pair_at(first, row, item, digits ROW_ARGUMENTS) : (uint2)(0);
-  const uint2 limit = after < SIZE ? pair_at(after, row, item, digits ROW_ARGUMENTS) : (uint2)(LAST);
+#if RUNS
+  for (int n = item; n < BLOCK_QUADS; n += ITEMS) {
+    const uint4 keys = first + 4 * n < SIZE ? keys_of(READ_ROW(row, first / 4 + n)) : (uint4)(LAST);
+    for (int lane = 0; lane < 4; lane++) {
+      const int position = first + 4 * n + lane;
+      pairs[4 * n + lane] = position < SIZE ? (uint2)(lane_of(keys, lane), position) : (uint2)(LAST);
+    }
+  }
+#else
+  __local uint collected;
+  const uint2 limit = PLACES < SIZE ? pair_at(PLACES, row, item, digits ROW_ARGUMENTS) : (uint2)(LAST);
   for (int place = item; place < PLACES; place += ITEMS) pairs[place] = (uint2)(LAST);
   if (item == 0) collected = 0;
   WAIT
   EACH_PAIR({
-    if (!is_before(pair, least) && is_before(pair, limit)) pairs[INCREASE(&collected)] = pair;
+    if (is_before(pair, limit)) pairs[INCREASE(&collected)] = pair;
   })
+#endif
   WAIT
 
+#if ITEMS > 1
+#define POSITION_AT(place) pairs[place].y
   for (int stage = 0, length = 2, distance = 1; stage < STAGES; stage++) {
     for (int n = item; n < PLACES / 2; n += ITEMS) {
       const int here = n / distance * 2 * distance + n % distance, there = here + distance;
@@ -137,13 +141,34 @@ WORK_GROUP __kernel void NAME(OUTPUT_IMAGE output ROW_PARAMETERS EPILOGUE_PARAME
     distance = distance > 1 ? distance / 2 : length / 2;
     WAIT
   }
+#else
+  // The pairs lie in order of their positions: each pass keeps the order that the digits before gave.
+#define POSITION_AT(place) pairs[from[place]].y
+  __local ushort ordered[2][PLACES];
+  __local ushort *from = ordered[0], *to = ordered[1];
+  for (int n = 0; n < PLACES; n++) from[n] = n;
+  for (int shift = 0; shift < 32; shift += 8) {
+    for (int digit = 0; digit < DIGITS; digit++) digits[digit] = 0;
+    for (int n = 0; n < PLACES; n++) digits[pairs[n].x >> shift & DIGITS - 1]++;
+    uint before = 0;
+    for (int digit = 0; digit < DIGITS; digit++) {
+      const uint count = digits[digit];
+      digits[digit] = before;
+      before += count;
+    }
+    for (int n = 0; n < PLACES; n++) to[digits[pairs[from[n]].x >> shift & DIGITS - 1]++] = from[n];
+    __local ushort *swapped = from;
+    from = to;
+    to = swapped;
+  }
+#endif
 
   for (int n = item; n < BLOCK_QUADS; n += ITEMS) {
     const int quad = first / 4 + n;
     if (quad >= OUTPUT_QUADS) break;
     EPILOGUE_LOADS(quad)
     const float4 places = convert_float4(
-        (uint4)(pairs[4 * n].y, pairs[4 * n + 1].y, pairs[4 * n + 2].y, pairs[4 * n + 3].y));
+        (uint4)(POSITION_AT(4 * n), POSITION_AT(4 * n + 1), POSITION_AT(4 * n + 2), POSITION_AT(4 * n + 3)));
     write_texel(output, EPILOGUE(places, 0, row, quad), 0, row, quad);
   }
 }

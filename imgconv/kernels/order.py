@@ -25,11 +25,15 @@ MOST_OF_AN_ITEM = 1 << 14
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows of `size` elements, of each of which `count` are found."""
+    """Rows of `size` elements, of each of which `count` are found.
+
+    runs: instead, all are found, and those of a run are in order; merge.py joins the runs.
+    """
 
     rows: int
     size: int
     count: int
+    runs: bool = False
 
     @property
     def multiply_adds(self) -> int:
@@ -41,15 +45,20 @@ class Problem:
         return min(MOST_QUADS, 1 << (ceil(self.count / LANES) - 1).bit_length())
 
     @property
+    def run(self) -> int:
+        """The places that a work group makes."""
+        return LANES * self.block_quads
+
+    @property
     def stages(self) -> int:
         """The stages of the network that sorts a group's pairs."""
-        places = (LANES * self.block_quads).bit_length() - 1
+        places = self.run.bit_length() - 1
         return places * (places + 1) // 2
 
     @property
     def groups(self) -> int:
         """The work groups of a row."""
-        return ceil(self.count / (LANES * self.block_quads))
+        return ceil(self.count / self.run)
 
 
 @dataclass(frozen=True)
@@ -65,17 +74,20 @@ class Specialisation:
 def candidates(problem: Problem, target: Target) -> list[Specialisation]:
     """The specialisations worth measuring. On a CPU one work item does a group's work as fast as several that wait."""
     if target.kind == "cpu":
-        return [Specialisation(1 if problem.size <= MOST_OF_AN_ITEM else 64)]
+        walked = problem.run if problem.runs else problem.size
+        return [Specialisation(1 if walked <= MOST_OF_AN_ITEM else 64)]
     return [Specialisation(items) for items in (32, 64, 128, 256) if items <= target.max_work_group]
 
 
 def cost(problem: Problem, chosen: Specialisation, target: Target) -> float:
     """The predicted time in elements that a work item reads, with 8 for each time that a group waits."""
-    places, items = LANES * problem.block_quads, chosen.order_items
-    reads, stages = DIGITS * problem.size, problem.stages
-    waits = 0 if items == 1 else 3 * DIGITS + stages
-    each = ceil(reads / items) + ceil(256 * DIGITS / items) + 256 * DIGITS + stages * ceil(places / 2 / items)
-    return (each + 8 * waits) * ceil(problem.rows * problem.groups / target.compute_units)
+    places, items, stages = problem.run, chosen.order_items, problem.stages
+    each = 0 if problem.runs else ceil(DIGITS * problem.size / items) + ceil(256 * DIGITS / items) + 256 * DIGITS
+    if items == 1:
+        each += DIGITS * (2 * places + 256)
+    else:
+        each += stages * ceil(places / 2 / items) + 8 * (3 * DIGITS + stages)
+    return each * ceil(problem.rows * problem.groups / target.compute_units)
 
 
 def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
@@ -101,11 +113,11 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     assert isinstance(node.operation, Order) and isinstance(output.storage, Texture)
     native, helpers = emitting.config.native_explog, list[str]()
     epilogue = build_epilogue(node, output, step.places, native)
-    rows, call = row_function(node.operands[0], step.places, native)
+    rows, call = row_function(node.operands[0], step.places, native, "r_")
     local = (chosen.order_items, 1, 1)
     largest = max(problem.rows, problem.size, output.storage.tiling.width)
     constants: dict[str, str | int] = {
-        "INDEX": "short" if largest <= SHORT_LIMIT else "int", "SIZE": problem.size,
+        "INDEX": "short" if largest <= SHORT_LIMIT else "int", "SIZE": problem.size, "RUNS": int(problem.runs),
         "LARGEST": int(node.operation.largest), "ITEMS": chosen.order_items, "BLOCK_QUADS": problem.block_quads,
         "STAGES": problem.stages,
         "ROW_PARAMETERS": "".join(f", {a.declaration}" for a in rows.arguments),
@@ -118,9 +130,14 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     return KernelSource(text, "order.cl", arguments, (problem.groups * chosen.order_items, problem.rows, 1), local)
 
 
-def row_function(operand: Operand, places: Mapping[str, Placement], native: bool) -> tuple[Emitter, str]:
-    """The function that reads a quad of a row: its arguments and definition, and the text of a call."""
-    emitter = Emitter(native, prefix="r_")
+def row_function(
+    operand: Operand, places: Mapping[str, Placement], native: bool, prefix: str
+) -> tuple[Emitter, str]:
+    """The function that reads a quad of a row: its arguments and definition, and the text of a call.
+
+    prefix: of its arguments' names.
+    """
+    emitter = Emitter(native, prefix=prefix)
     *lead, size = operand.view.shape
     position = [*unflatten(variable("row", prod(lead)), tuple(lead))]
     position.append(variable("quad", ceil(size / LANES)) * LANES + variable_index(LANE))

@@ -20,7 +20,7 @@ SAMPLE = {
     "convolution": "test_blocks and (parts or local)",
     "product": "",
     "separable": "lanes_past",
-    "order": "elementwise",
+    "order": "elementwise or merged and sixteen",
     "windows": "not large",
     "recurrence": "two_layers or elementwise",
     "rows": "launch or bounds or tiles",

@@ -11,6 +11,7 @@ from running import Choose, check, choosing, device_settings, run_tensors, targe
 
 from imgconv.cl.device import Context
 from imgconv.config import Config
+from imgconv.kernels import merge
 from imgconv.kernels import order as kernel
 from imgconv.tensor import Tensor, order
 
@@ -33,13 +34,32 @@ def test_orders(context: Context, kind: str) -> None:
     assert sum(launch.operation == "order" for launch in plan.launches) == len(ROWS)
 
 
-def test_several_groups_make_a_row(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group begins at a place among equal elements, whose positions have two digits."""
+@pytest.mark.parametrize(("items", "quads"), [(1, 2), (16, 1)], ids=["one", "sixteen"])
+def test_runs_are_merged(context: Context, monkeypatch: pytest.MonkeyPatch, items: int, quads: int) -> None:
+    """Runs of 8 places: the last of a row is shorter, equal elements lie in several, a row ends in the first of two."""
     monkeypatch.setattr(kernel, "MOST_QUADS", 2)
-    problems = [P((2, 300), 300), P((1, 600), 37, False, "ties"), P((290,), 290, True, "equal"), P((50,), 9)]
-    for items in (1, 16):
-        chosen = choosing(target(context, "gpu"), order=lambda *_, n=items: kernel.Specialisation(n))
-        check(problems, context, wanted=chosen)
+    problems = [
+        P((1, 300), 300), P((2, 67), 37, False, "ties"), P((290,), 290, True, "equal"), P((3, 24), 24, True, "special"),
+        P((2, 65), 65, False, "special"), P((4, 35), 35, True, "any", "transposed"), P((50,), 9),
+    ]
+    chosen = choosing(
+        target(context, "gpu"), order=lambda *_: kernel.Specialisation(items),
+        merge=lambda *_: merge.Specialisation(quads, items),
+    )
+    plan = check(problems, context, wanted=chosen)
+    assert sum("merge of" in launch.description for launch in plan.launches) == 6 + 4 + 6 + 2 + 4 + 3 + 3
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_orders_of_all_elements_of_long_rows(context: Context, kind: str) -> None:
+    """As plans choose it: runs of 2048 places, work done in the last merge, halves."""
+    x = numpy.random.default_rng(1).uniform(-1, 1, (2, 5000)).astype(numpy.float32)
+    made = order(Tensor.input("x", x.shape), 4500).cast("float32") + 0.5
+    for config in (Config(0), Config(1)):
+        read = x if config.float16 == 0 else x.astype(numpy.float16)
+        _, found = run_tensors({"y": made}, {"x": x}, context, config, wanted=target(context, kind))
+        expected = numpy.argsort(-read, axis=1, kind="stable")[:, :4500] + 0.5
+        numpy.testing.assert_allclose(found["y"], expected, 1e-3 if config.float16 else 0)
 
 
 def test_positions_of_three_digits(context: Context) -> None:
