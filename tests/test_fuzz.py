@@ -35,8 +35,8 @@ def test_crashes_hangs_and_faults_are_found(monkeypatch: pytest.MonkeyPatch) -> 
     """A worker that ends or hangs loses the one case only."""
     monkeypatch.setattr(tool, "SECONDS", 2.0)
     found = list(tool.results("planted", range(10)))
-    assert [seed for seed, _, _ in found] == list(range(10))
-    failed = {seed: how for seed, _, how in found if how}
+    assert [seed for seed, *_ in found] == list(range(10))
+    failed = {seed: how for seed, _, how, _ in found if how}
     assert failed.keys() == {planted.CRASH, planted.HANG, planted.FAULT}
     assert failed[planted.CRASH] == "the process ends with -9"
     assert failed[planted.HANG] == "it takes over 2 s" and "Wrong at" in failed[planted.FAULT]
@@ -46,6 +46,10 @@ def test_a_case_that_fails_is_made_smaller() -> None:
     said, failed, steps = tool.outcome("planted", planted.FAULT)
     assert not said and "two" in failed and steps == 4
     assert tool.smaller("planted", planted.FAULT, failed) == [0, 1, 3]
+
+
+def test_a_case_that_ends_its_process_is_made_smaller() -> None:
+    assert tool.smaller("planted", planted.CRASH, "the process ends with -9") == [0, 1, 3]
 
 
 def test_a_damaged_file_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:

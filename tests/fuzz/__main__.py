@@ -16,6 +16,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ TESTS = Path(__file__).parent.parent
 KINDS = ("graphs", "cuttings", "models", "files", "pictures", "kills", "planted")
 SECONDS, STARTING = 30.0, 120.0  # that a case may take, and a worker until its first
 MORE = {"kills": 6}  # times SECONDS: a case starts processes
-MEGABYTES = 3000  # that a worker may take
-CASES = 200  # of one worker
+MEGABYTES = 3000  # that a case may take
+MANY = 100  # more than the steps of any case
+CASES, KEPT = 2000, 1500  # of one worker; megabytes that it may hold after a case: drivers keep some of each program
 
 
 def outcome(kind: str, seed: int, skipped: Collection[int] = ()) -> tuple[str, str, int]:
@@ -43,28 +45,35 @@ def outcome(kind: str, seed: int, skipped: Collection[int] = ()) -> tuple[str, s
         return "", f"{type(error).__name__} at {where}: {str(error)[:300]}", draw.steps
 
 
-def work(kind: str, seeds: range) -> None:
+def work(kind: str, seeds: range, skipped: Collection[int] = ()) -> None:
     """Prints a line of JSON for each case."""
     for seed in seeds:
         print(json.dumps({"seed": seed, "begins": True}), flush=True)
         faulthandler.dump_traceback_later(0.9 * SECONDS * MORE.get(kind, 1))  # says where it hangs
-        said, failed, _ = outcome(kind, seed)
+        before = memory()[0]
+        forget_most_memory()
+        said, failed, steps = outcome(kind, seed, skipped)
         faulthandler.cancel_dump_traceback_later()
-        memory = most_memory()
-        if not failed and memory > MEGABYTES:
-            failed = f"memory: {memory} MB"
-        print(json.dumps({"seed": seed, "said": said, "failed": failed}), flush=True)
-        if memory > MEGABYTES:
+        after, most = memory()
+        if not failed and most - before > MEGABYTES:
+            failed = f"memory: {most - before} MB"
+        print(json.dumps({"seed": seed, "said": said, "failed": failed, "steps": steps}), flush=True)
+        if most - before > MEGABYTES or after > KEPT:
             return
 
 
-def most_memory() -> int:
-    """The most that this process took, in MB. Linux's ru_maxrss counts what the process that started it took too."""
+def memory() -> tuple[int, int]:
+    """(What this process holds, the most that it held), in MB."""
     try:
         fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-        return int(fields["VmHWM"].split()[0]) // 1024
+        return int(fields["VmRSS"].split()[0]) // 1024, int(fields["VmHWM"].split()[0]) // 1024
     except (OSError, KeyError):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        return 0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def forget_most_memory() -> None:
+    with suppress(OSError):  # Linux alone has it
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def lines(process: subprocess.Popen[bytes], seconds: float) -> Iterator[dict[str, Any]]:
@@ -81,11 +90,12 @@ def lines(process: subprocess.Popen[bytes], seconds: float) -> Iterator[dict[str
         yield from (json.loads(line) for line in whole if line.startswith(b"{"))
 
 
-def results(kind: str, seeds: range) -> Iterator[tuple[int, str, str]]:
-    """(seed, what came of it, how it failed) of each case, also of those that end or hang the worker."""
+def results(kind: str, seeds: range, skipped: Collection[int] = ()) -> Iterator[tuple[int, str, str, int]]:
+    """(seed, what came of it, how it failed, its steps) of each case, also of those that end or hang the worker."""
     at, seconds = seeds.start, SECONDS * MORE.get(kind, 1)
     while at < seeds.stop:
-        command = [sys.executable, "-m", "tests.fuzz", kind, "--work", str(at), str(min(at + CASES, seeds.stop))]
+        numbers = (at, min(at + CASES, seeds.stop), *skipped)
+        command = [sys.executable, "-m", "tests.fuzz", kind, "--work", *map(str, numbers)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=TESTS.parent) as process:
             begun, hung = None, False
             try:
@@ -94,7 +104,7 @@ def results(kind: str, seeds: range) -> Iterator[tuple[int, str, str]]:
                         begun = line["seed"]
                         continue
                     begun, at = None, line["seed"] + 1
-                    yield line["seed"], line["said"], line["failed"]
+                    yield line["seed"], line["said"], line["failed"], line["steps"]
             except GeneratorExit:  # nobody wants more
                 process.kill()
                 raise
@@ -105,19 +115,26 @@ def results(kind: str, seeds: range) -> Iterator[tuple[int, str, str]]:
                 process.kill()
                 status = process.wait()
         if begun is not None:
-            yield begun, "", f"it takes over {seconds:.0f} s" if hung else f"the process ends with {status}"
+            yield begun, "", f"it takes over {seconds:.0f} s" if hung else f"the process ends with {status}", 0
             at = begun + 1
         elif status:
             raise RuntimeError(f"the worker ends with {status} before a case")
 
 
+def alone(kind: str, seed: int, skipped: Collection[int]) -> tuple[str, str, int]:
+    """As `outcome`, in a process of its own."""
+    ((_, said, failed, steps),) = results(kind, range(seed, seed + 1), skipped)
+    return said, failed, steps
+
+
 def smaller(kind: str, seed: int, failed: str) -> list[int]:
     """The steps of a case that can be left out, so that it still fails in the same place."""
     sort = failed.partition(":")[0]
+    attempt = outcome if " at " in sort else alone  # what ends, hangs or fills a process is tried in another one
     skipped: list[int] = []
-    _, _, steps = outcome(kind, seed)
+    _, _, steps = attempt(kind, seed, range(MANY))  # of a case that does not fail: one that fails may not be counted
     for step in range(steps):
-        if outcome(kind, seed, [*skipped, step])[1].partition(":")[0] == sort:
+        if attempt(kind, seed, [*skipped, step])[1].partition(":")[0] == sort:
             skipped.append(step)
     return skipped
 
@@ -128,20 +145,20 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=100, help="of cases")
     parser.add_argument("--seed", type=int, default=0, help="of the first case; case n has the seed plus n")
     parser.add_argument("--minutes", type=float, default=0, help="run for so long instead of --count")
-    parser.add_argument("--work", nargs=2, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--work", nargs="+", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
-        work(options.kind, range(*options.work))
+        start, stop, *skipped = options.work
+        work(options.kind, range(start, stop), skipped)
         return 0
     begun, counts, found = time.monotonic(), Counter[str](), dict[str, int]()
     stop = options.seed + (10**9 if options.minutes else options.count)
-    for seed, said, failed in results(options.kind, range(options.seed, stop)):
+    for seed, said, failed, _ in results(options.kind, range(options.seed, stop)):
         counts[said or "FAILED"] += 1
         sort = failed.partition(":")[0]
         if failed and sort not in found:
             found[sort] = seed
-            kept = f"without steps {smaller(options.kind, seed, failed)}" if " at " in sort else ""
-            print(f"seed {seed}: {failed} {kept}", flush=True)
+            print(f"seed {seed}: {failed} without steps {smaller(options.kind, seed, failed)}", flush=True)
         if options.minutes and time.monotonic() - begun > 60 * options.minutes:
             break
     print(f"{options.kind}: {counts.total()} cases from seed {options.seed}, {time.monotonic() - begun:.0f} s, "
