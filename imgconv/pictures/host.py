@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +49,7 @@ def upright(name: str, source: str | IO[bytes]) -> Image.Image:
             opened = Image.open(source)
         with opened as image:
             with _without_warnings():
-                image.getexif()
+                image.getexif().get(ORIENTATION)  # kept; a TIFF file's is read again when it is loaded
             with _without_warnings() if _is_large(image) else nullcontext():  # several threads at once
                 image.load()
             with _without_warnings():  # some formats have EXIF data behind the pixels
@@ -78,10 +79,18 @@ def _is_large(image: Image.Image) -> bool:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """A context in which Pillow's warnings, of odd EXIF data for example, are not shown."""
+    """A context in which Pillow's warnings, of odd EXIF data for example, are not shown.
+
+    What it logs goes only where the program sends it, not to the standard error stream.
+    """
+    logger, nowhere = logging.getLogger("PIL"), logging.NullHandler()
     with _quiet, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield
+        logger.addHandler(nowhere)
+        try:
+            yield
+        finally:
+            logger.removeHandler(nowhere)
 
 
 def resized(picture: Image.Image, size: Size, preparation: Preparation) -> Image.Image:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from io import BytesIO
+from contextlib import redirect_stderr
+from io import BytesIO, StringIO
 from pathlib import Path
 
 import numpy
@@ -44,7 +45,10 @@ def run(draw: Draw) -> str:
     """One case. Raises Wrong, and what is no InputError; returns in a word what came of it."""
     content = drawn(draw)
     whole = draw.random.random() < 0.2
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as heard:
+    shown = StringIO()
+    with (
+        tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as heard, redirect_stderr(shown)
+    ):
         warnings.simplefilter("always")
         path = Path(folder) / "picture"
         path.write_bytes(content if whole else damaged(draw, content))
@@ -65,4 +69,6 @@ def run(draw: Draw) -> str:
                 raise Wrong(f"{array.shape} for {size}")
     if heard:
         raise Wrong(f"a warning: {heard[0].message}")
+    if shown.getvalue():
+        raise Wrong(f"on the standard error stream: {shown.getvalue()}")
     return said

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+import subprocess
+import sys
 import warnings
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +241,33 @@ def test_odd_exif_data_is_no_warning(tmp_path: Path, recwarn: pytest.WarningsRec
             image.getexif()
     assert heard, "Pillow warns of it"
     assert read_picture(path).size == (8, 4) and not recwarn.list
+
+
+def tiff_with(tag: int, entry: bytes) -> bytes:
+    """A TIFF file of 8x4 pixels whose directory has another entry (type, count, value) for a tag."""
+    file = BytesIO()
+    Image.new("RGB", (8, 4), (77, 77, 77)).save(file, "TIFF", tiffinfo={274: 1})
+    content, name = bytearray(file.getvalue()), struct.pack("<H", tag)
+    at = content.index(name, struct.unpack("<I", content[4:8])[0])
+    content[at + 2 : at + 12] = entry
+    return bytes(content)
+
+
+def test_an_orientation_of_many_numbers_is_no_warning(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    """Pillow turns a TIFF file when it loads the pixels, and warns then."""
+    path = tmp_path / "a.tiff"
+    path.write_bytes(tiff_with(274, struct.pack("<HII", 3, 2, 1)))
+    assert numpy.asarray(read_picture(path)).tolist() == [[[77] * 3] * 8] * 4 and not recwarn.list
+
+
+def test_what_pillow_logs_is_not_shown(tmp_path: Path) -> None:
+    """In a process that has not set up logging, as pytest has; Pillow logs an error of too many samples."""
+    path = tmp_path / "a.tiff"
+    path.write_bytes(tiff_with(277, struct.pack("<HII", 3, 1, 2048)))
+    code = "import sys; from imgconv.pictures.host import read_picture; read_picture(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "InputError" in done.stderr and "More samples" not in done.stderr
 
 
 @pytest.mark.parametrize("kind", ["png", "tiff"])
