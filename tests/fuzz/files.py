@@ -32,6 +32,7 @@ from imgconv.stored.tuning import Database, Measured, Tuned, key
 from imgconv.tensor import Tensor, build_graph, concatenate
 
 BOUND = Limits(bytes=2**30, seconds=20)
+ALL_PLANS = 0.1  # of the compiled files have a plan for each kind of device; the others for one
 MARK = "inject"  # is in every text that a case writes; no kernel may hold it
 
 
@@ -47,12 +48,38 @@ def network() -> Graph:
 
 
 @cache
-def packed() -> tuple[dict[str, Any], tuple[bytes, ...]]:
-    """The values and the blobs of a compiled file with a plan for each kind of device."""
-    prepared = {name: prepare(network(), Config(), target) for name, target in DEVICES.items()}
+def packed(devices: tuple[str, ...] = tuple(DEVICES)) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+    """The values and the blobs of a compiled file with plans for some kinds of devices."""
+    prepared = {name: prepare(network(), Config(), DEVICES[name]) for name in devices}
     plans = [PlanFor(each.plan(), name, each.target, (b"program",)) for name, each in prepared.items()]
-    values, blobs = model_values(prepared["cpu"].graph, Config(), plans)
+    values, blobs = model_values(prepared[devices[0]].graph, Config(), plans)
     return values, tuple(map(bytes, blobs))
+
+
+@cache
+def whole_file(devices: tuple[str, ...]) -> bytes:
+    return bytes(schema().pack(packed(devices)[0]))
+
+
+@cache
+def tuned_network() -> Graph:
+    """A convolution and a product: what is tuned."""
+    x = Tensor.input("x", (1, 3, 9, 7))
+    kept = x.conv2d(const(6, 3, 3, 3), const(6), padding=1).relu()
+    return build_graph({"y": kept.flatten().linear(const(5, 6 * 9 * 7))}, [x])
+
+
+@cache
+def whole_tuning_file() -> bytes:
+    """Rows of all problems of that network."""
+    target = DEVICES["large gpu"]
+    with tempfile.TemporaryDirectory() as folder:
+        database = Database(Path(folder) / "file", new=True)
+        for launch in prepare(tuned_network(), Config(), target).plan().launches:
+            if launch.choice is not None:
+                name = key(launch.choice.problem, Config(), target)
+                database.record("here", name, [Measured(launch.choice.specialisation, 1e-9)])
+        return database.path.read_bytes()
 
 
 def places(values: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -93,9 +120,10 @@ def changed(value: Any, random: random.Random) -> Any:
 
 def compiled_file(draw: Draw, path: Path) -> None:
     """A file with some values of its tables changed, or with damaged bytes, under a right checksum."""
-    whole, blobs = packed()
+    devices = tuple(DEVICES) if draw.random.random() < ALL_PLANS else (draw.random.choice(sorted(DEVICES)),)
+    whole, blobs = packed(devices)
     if draw.random.random() < 0.3:
-        write_container(path, damaged(draw, schema().pack(whole)), blobs)
+        write_container(path, damaged(draw, whole_file(devices)), blobs)
         return
     values = copied(whole)
 
@@ -113,35 +141,29 @@ def compiled_file(draw: Draw, path: Path) -> None:
     try:
         content = schema().pack(values)
     except Exception:  # FlatBuffers cannot hold every number: nothing to read
-        content = schema().pack(whole)
+        content = whole_file(devices)
     write_container(path, content, blobs)
 
 
-def read_compiled(path: Path) -> None:
-    """Reads everything, and plans for each device from the graph."""
+def read_compiled(draw: Draw, path: Path) -> None:
+    """Reads everything, and plans for a device from the graph."""
     with spending(BOUND):
         model = SavedModel.open(path)
         with model.naming():
             assert model.inputs is not None
             for name, target in DEVICES.items():
                 model.plan_for(name, target)
-        for target in DEVICES.values():
-            with model.naming():
-                plan = Prepared(model.read_graph(), model.config, target).plan()
-            texts = [launch.source.text for launch in plan.launches]
-            names = [a.name for launch in plan.launches for a in launch.source.arguments]
-            if any(MARK in text for text in (*texts, *names)):
-                raise Wrong("a text of the file is in a kernel")
+        with model.naming():
+            plan = Prepared(model.read_graph(), model.config, draw.random.choice(list(DEVICES.values()))).plan()
+        texts = [launch.source.text for launch in plan.launches]
+        names = [a.name for launch in plan.launches for a in launch.source.arguments]
+        if any(MARK in text for text in (*texts, *names)):
+            raise Wrong("a text of the file is in a kernel")
 
 
 def tuning_file(draw: Draw, path: Path) -> None:
-    """Rows of the network's problems with other values."""
-    target = DEVICES["large gpu"]
-    for launch in prepare(network(), Config(), target).plan().launches:
-        if launch.choice is None:
-            continue
-        database, problem = Database(path, new=True), launch.choice.problem
-        database.record("here", key(problem, Config(), target), [Measured(launch.choice.specialisation, 1e-9)])
+    """Rows of a network's problems with other values."""
+    path.write_bytes(whole_tuning_file())
 
     def change(random: random.Random) -> None:
         with sqlite3.connect(path) as connection:
@@ -161,9 +183,9 @@ def tuning_file(draw: Draw, path: Path) -> None:
         path.write_bytes(damaged(draw, path.read_bytes()))
 
 
-def use_tuning(path: Path) -> None:
+def use_tuning(_: Draw, path: Path) -> None:
     target = DEVICES["large gpu"]
-    prepared = prepare(network(), Config(), target, Tuned(Database(path), "here"))
+    prepared = prepare(tuned_network(), Config(), target, Tuned(Database(path), "here"))
     for launch in prepared.plan().launches:
         if launch.choice is not None:
             candidates = template_of(launch.choice.problem).candidates(launch.choice.problem, target)
@@ -187,7 +209,7 @@ def precision_file(draw: Draw, path: Path) -> None:
     path.write_bytes(damaged(draw, whole) if draw.random.random() < 0.5 else whole)
 
 
-def use_precision(path: Path) -> None:
+def use_precision(_: Draw, path: Path) -> None:
     try:
         read_precision_file(path).precision_of(network())
     except ConfigError as error:
@@ -205,7 +227,7 @@ def run(draw: Draw) -> str:
         path = Path(folder) / "file"
         make(draw, path)
         try:
-            use(path)
+            use(draw, path)
         except Error as error:
             return f"{make.__name__}: {type(error).__name__}"
     return f"{make.__name__}: read"
