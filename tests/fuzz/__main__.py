@@ -142,9 +142,9 @@ def smaller(kind: str, seed: int, failed: str) -> list[int]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Looks for what breaks imgconv.")
     parser.add_argument("kind", choices=KINDS)
-    parser.add_argument("--count", type=int, default=100, help="of cases")
+    parser.add_argument("--count", type=int, help="of cases (default: 100, or as many as go into --minutes)")
     parser.add_argument("--seed", type=int, default=0, help="of the first case; case n has the seed plus n")
-    parser.add_argument("--minutes", type=float, default=0, help="run for so long instead of --count")
+    parser.add_argument("--minutes", type=float, default=0, help="run no longer than that")
     parser.add_argument("--work", nargs="+", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
@@ -152,7 +152,7 @@ def main() -> int:
         work(options.kind, range(start, stop), skipped)
         return 0
     begun, counts, found = time.monotonic(), Counter[str](), dict[str, int]()
-    stop = options.seed + (10**9 if options.minutes else options.count)
+    stop = options.seed + (options.count or (10**9 if options.minutes else 100))
     for seed, said, failed, _ in results(options.kind, range(options.seed, stop)):
         counts[said or "FAILED"] += 1
         sort = failed.partition(":")[0]
