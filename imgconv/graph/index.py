@@ -233,6 +233,12 @@ class Index:
         step = entries[repeat] - first
         if all(t == first + step * (i // repeat) for i, t in enumerate(entries)):
             return (self // repeat) * step + first
+        return self._entry_of(entries)
+
+    def _entry_of(self, entries: tuple[int, ...]) -> Index:
+        """``entries[self]``, of a table that is no progression."""
+        if self.is_constant:
+            return constant(_table_entries(entries, self.constant))
         return Index(((Lookup(entries, self), 1),), 0)
 
     def variables(self) -> frozenset[Variable]:
@@ -284,7 +290,7 @@ class Index:
             elif isinstance(atom, Modulo):
                 part = atom.value._rebuild(leaf) % atom.divisor
             else:
-                part = atom.value._rebuild(leaf).lookup(atom.table)
+                part = atom.value._rebuild(leaf)._entry_of(atom.table)
             total = total + part * k
         return total
 
