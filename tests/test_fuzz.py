@@ -33,13 +33,14 @@ def test_leaving_out_a_step_changes_no_other() -> None:
 
 def test_crashes_hangs_and_faults_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that ends or hangs loses the one case only."""
-    monkeypatch.setattr(tool, "SECONDS", 2.0)
+    monkeypatch.setattr(tool, "PATIENCE", 2.0)
     found = list(tool.results("planted", range(10)))
     assert [seed for seed, *_ in found] == list(range(10))
     failed = {seed: how for seed, _, how, _ in found if how}
-    assert failed.keys() == {planted.CRASH, planted.HANG, planted.FAULT}
+    assert failed.keys() == {planted.CRASH, planted.HANG, planted.FAULT, planted.LOOP}
     assert failed[planted.CRASH] == "the process ends with -9"
     assert failed[planted.HANG] == "it takes over 2 s" and "Wrong at" in failed[planted.FAULT]
+    assert failed[planted.LOOP] == "it takes over 30 s of processor time"
 
 
 def test_a_case_that_fails_is_made_smaller() -> None:

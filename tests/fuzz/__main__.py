@@ -9,6 +9,7 @@ import json
 import os
 import resource
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -22,8 +23,8 @@ from typing import Any
 
 TESTS = Path(__file__).parent.parent
 KINDS = ("graphs", "cuttings", "models", "files", "pictures", "kills", "planted")
-SECONDS, STARTING = 30.0, 120.0  # that a case may take, and a worker until its first
-MORE = {"kills": 6}  # times SECONDS: a case starts processes
+SECONDS = 30  # of processor time that a case may take
+PATIENCE = 300.0  # seconds that a case may take: one that waits for ever takes no processor time
 MEGABYTES = 3000  # that a case may take
 MANY = 100  # more than the steps of any case
 CASES, KEPT = 2000, 1500  # of one worker; megabytes that it may hold after a case: drivers keep some of each program
@@ -49,7 +50,8 @@ def work(kind: str, seeds: range, skipped: Collection[int] = ()) -> None:
     """Prints a line of JSON for each case."""
     for seed in seeds:
         print(json.dumps({"seed": seed, "begins": True}), flush=True)
-        faulthandler.dump_traceback_later(0.9 * SECONDS * MORE.get(kind, 1))  # says where it hangs
+        faulthandler.dump_traceback_later(0.9 * PATIENCE)  # says where it hangs
+        limit_processor_time()
         before = memory()[0]
         forget_most_memory()
         said, failed, steps = outcome(kind, seed, skipped)
@@ -60,6 +62,12 @@ def work(kind: str, seeds: range, skipped: Collection[int] = ()) -> None:
         print(json.dumps({"seed": seed, "said": said, "failed": failed, "steps": steps}), flush=True)
         if most - before > MEGABYTES or after > KEPT:
             return
+
+
+def limit_processor_time() -> None:
+    """Lets the system end this process with SIGXCPU after SECONDS more."""
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + SECONDS + 1, hard))
 
 
 def memory() -> tuple[int, int]:
@@ -76,13 +84,11 @@ def forget_most_memory() -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def lines(process: subprocess.Popen[bytes], seconds: float) -> Iterator[dict[str, Any]]:
-    """The worker's lines; ends if it ends or takes more seconds for one."""
+def lines(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    """The worker's lines; ends if it ends or takes too long for one."""
     assert process.stdout is not None
     pending = b""
-    started = False
-    while select.select([process.stdout], [], [], seconds if started else STARTING)[0]:
-        started = True
+    while select.select([process.stdout], [], [], PATIENCE)[0]:
         content = os.read(process.stdout.fileno(), 1 << 16)
         if not content:
             return
@@ -92,14 +98,14 @@ def lines(process: subprocess.Popen[bytes], seconds: float) -> Iterator[dict[str
 
 def results(kind: str, seeds: range, skipped: Collection[int] = ()) -> Iterator[tuple[int, str, str, int]]:
     """(seed, what came of it, how it failed, its steps) of each case, also of those that end or hang the worker."""
-    at, seconds = seeds.start, SECONDS * MORE.get(kind, 1)
+    at = seeds.start
     while at < seeds.stop:
         numbers = (at, min(at + CASES, seeds.stop), *skipped)
         command = [sys.executable, "-m", "tests.fuzz", kind, "--work", *map(str, numbers)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=TESTS.parent) as process:
             begun, hung = None, False
             try:
-                for line in lines(process, seconds):
+                for line in lines(process):
                     if "begins" in line:
                         begun = line["seed"]
                         continue
@@ -115,7 +121,10 @@ def results(kind: str, seeds: range, skipped: Collection[int] = ()) -> Iterator[
                 process.kill()
                 status = process.wait()
         if begun is not None:
-            yield begun, "", f"it takes over {seconds:.0f} s" if hung else f"the process ends with {status}", 0
+            ended = f"it takes over {SECONDS} s of processor time" if status == -signal.SIGXCPU else (
+                f"it takes over {PATIENCE:.0f} s" if hung else f"the process ends with {status}"
+            )
+            yield begun, "", ended, 0
             at = begun + 1
         elif status:
             raise RuntimeError(f"the worker ends with {status} before a case")
@@ -148,6 +157,7 @@ def main() -> int:
     parser.add_argument("--work", nargs="+", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
+        faulthandler.register(signal.SIGXCPU, chain=True)  # says where it is
         start, stop, *skipped = options.work
         work(options.kind, range(start, stop), skipped)
         return 0

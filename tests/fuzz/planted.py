@@ -8,7 +8,7 @@ import time
 
 from fuzz.case import Draw, Wrong
 
-CRASH, HANG, FAULT = 3, 5, 7
+CRASH, HANG, FAULT, LOOP = 3, 5, 7, 8
 
 
 def run(draw: Draw) -> str:
@@ -19,6 +19,8 @@ def run(draw: Draw) -> str:
         os.kill(os.getpid(), signal.SIGKILL)
     if draw.seed == HANG:
         time.sleep(600)
+    if draw.seed == LOOP:
+        os.kill(os.getpid(), signal.SIGXCPU)  # as the system does after too much processor time
     if draw.seed == FAULT and 2 in steps:
         raise Wrong("two")
     return "fine"
