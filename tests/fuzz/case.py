@@ -5,11 +5,21 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
+
+from imgconv.cl.device import Context, list_devices, open_device
 
 EXTREMES = (0, 1, -1, 2, 7, 255, 2**15, 2**24 + 1, 2**31 - 1, 2**31, 2**32, -(2**31), 2**62, 2**63 - 1, -(2**63))
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, 1e-30, 1e30, 3.4e38, float("inf"), float("-inf"), float("nan"))
 TEXTS = ("", "x", "y", "../x", "/etc/passwd", "a\nb", "a*/b", "x" * 1000, "ä", '"; x', "i0", "i1", "float32", "object")
+
+
+@cache
+def device() -> Context | None:
+    """The first device of this machine."""
+    found = list_devices()
+    return open_device(found[0]) if found else None
 
 
 class Wrong(AssertionError):

@@ -19,13 +19,13 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 import onnxruntime
-from fuzz.case import Draw, Wrong
+from fuzz.case import Draw, Wrong, device
 from operators import Case, Constant
 from support import make_model, run_oracle
 from test_operators import COMPUTED, FAMILIES
 
 import imgconv
-from imgconv.cl.device import Context, list_devices, open_device
+from imgconv.cl.device import Context
 from imgconv.errors import Error
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
@@ -105,12 +105,6 @@ class Network:
         self.outputs = list(dict.fromkeys([self.made[-1], random.choice(self.made[1:])]))
         arrays = {name: numpy.zeros(shape, numpy.float32) for name, shape in self.inputs.items()}
         return make_model(self.nodes, arrays, self.outputs, self.opset, self.constants)
-
-
-@cache
-def device() -> Context | None:
-    found = list_devices()
-    return open_device(found[0]) if found else None
 
 
 def different(found: dict[str, Any], expected: dict[str, Any], moved: list[dict[str, Any]], tolerance: float) -> str:

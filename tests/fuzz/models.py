@@ -1,6 +1,6 @@
 """ONNX models of strangers: cases of every operator with changed fields, or damaged bytes.
 
-Whatever they hold: an imgconv.Error, or a graph that the passes take and a plan.
+Whatever they hold: an imgconv.Error, or a graph that the passes take and a plan. Some of the planned ones run.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import warnings
 from functools import cache
 
 import google.protobuf.message
+import numpy
 import onnx
-from fuzz.case import EXTREMES, FLOATS, TEXTS, Draw, damaged
+from fuzz.case import EXTREMES, FLOATS, TEXTS, Draw, Wrong, damaged, device
 from operators import Case, model_of
 from snapshots import DEVICES
 from test_operators import FAMILIES
 
+import imgconv
 from imgconv import ops
 from imgconv.compiling.compiler import prepare
 from imgconv.config import Config
@@ -24,6 +26,7 @@ from imgconv.limits import Limits, spending
 from imgconv.onnx_import import import_onnx
 
 BOUND = Limits(bytes=2**28, seconds=20, nodes=2000)
+ON_A_DEVICE = 1 / 20  # of the models that are planned
 
 
 @cache
@@ -171,6 +174,14 @@ def planned(draw: Draw, model: onnx.ModelProto) -> str:
             graph = import_onnx(model)
             name = draw.random.choice(sorted(DEVICES))
             prepare(graph, Config(), DEVICES[name]).plan()
+            if draw.random.random() >= ON_A_DEVICE or (context := device()) is None:
+                return "planned"
+            numbers = numpy.random.default_rng(draw.seed)
+            inputs = {v.name: numbers.uniform(-2, 2, v.shape).astype(v.dtype) for v in graph.inputs}
+            results = imgconv.load(graph, device=context.info, limits=BOUND).run(inputs)
     except Error as error:
         return type(error).__name__
-    return "planned"
+    for name in graph.outputs if graph.tail is None else ():
+        if results[name].shape != graph.values[name].shape:
+            raise Wrong(f"{name} has the shape {results[name].shape}, not {graph.values[name].shape}")
+    return "run on a device"
