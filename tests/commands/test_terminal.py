@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import re
 import shutil
 import subprocess
@@ -18,6 +20,7 @@ from rich.console import Console
 import imgconv as package
 from imgconv.cl.device import DeviceInfo
 from imgconv.commands import profile
+from imgconv.commands.devices import describe
 from imgconv.reports import terminal
 from imgconv.reports.table import Column, fitting
 
@@ -65,6 +68,17 @@ def test_every_table_is_as_wide_as_the_terminal(
         assert max(map(cell_len, lines)) <= width
         assert sum(bool(re.match(r" *\d+  ", line)) for line in lines) <= 16, "a row is a line"
         assert len(lines) < (100 if words == ("inspect",) else 50) and ": --all" in out, words
+
+
+@pytest.mark.parametrize("width", [80, 45])
+def test_devices_are_as_wide_as_the_terminal(
+    imgconv: Command, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setattr(terminal, "console", lambda: Console(markup=False, highlight=False, emoji=False, width=width))
+    lines = imgconv("devices")[1].splitlines()
+    assert max(map(cell_len, lines)) <= width
+    block = [line for line in lines[1 : lines.index("drivers")] if not line.startswith(" " * 25)]
+    assert [line[6:24].rstrip() for line in block][: len(describe(device))] == [name for name, _ in describe(device)]
 
 
 def test_profile_shows_the_slowest_first_and_all_when_asked(imgconv: Command, device: DeviceInfo) -> None:
@@ -157,3 +171,57 @@ echo "${{COMPREPLY[@]}}"
 """
         done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, cwd=tmp_path)
         assert expected in done.stdout.split(), done.stderr
+
+
+ASKED = (("imgconv prof", "profile"), ("imgconv run mea", "means.onnx"), ("imgconv run means.onnx --resi", "--resize"))
+
+
+def test_fish_completes_a_command_an_option_and_a_file(imgconv: Command, tmp_path: Path) -> None:
+    pytest.importorskip("shtab")
+    if shutil.which("fish") is None:
+        pytest.skip("no fish here")
+    write_classifier("means.onnx")
+    (tmp_path / "imgconv.fish").write_text(imgconv("completion", "fish")[1])
+    found = [in_fish(line, tmp_path) for line, _ in ASKED]
+    assert [each.split("\t")[0] for each in found] == [expected for _, expected in ASKED]
+    assert found[0] == "profile\ttime every launch of a model and set it beside what the device can do."
+
+
+def in_fish(line: str, home: Path) -> str:
+    command = ["fish", "--no-config", "-c", f"source imgconv.fish; complete -C '{line}'"]
+    environment = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home)}
+    return subprocess.run(command, capture_output=True, text=True, cwd=home, env=environment, timeout=60).stdout.strip()
+
+
+def test_zsh_completes_a_command_an_option_and_a_file(imgconv: Command, tmp_path: Path) -> None:
+    pytest.importorskip("shtab")
+    if shutil.which("zsh") is None:
+        pytest.skip("no zsh here")
+    write_classifier("means.onnx")
+    (tmp_path / "_imgconv").write_text(imgconv("completion", "zsh")[1])
+    (tmp_path / ".zshrc").write_text("PS1='ready%% '; fpath=($ZDOTDIR $fpath); autoload -Uz compinit; compinit -u -D\n")
+    for line, expected in ASKED:
+        assert line[: line.rindex(" ") + 1] + expected in in_zsh(line, tmp_path), line
+
+
+def in_zsh(line: str, home: Path) -> str:
+    """What a terminal shows after a line and the tab key: zsh completes only there."""
+    process, terminal = pty.fork()
+    if not process:
+        os.chdir(home)
+        os.execvpe("zsh", ["zsh", "-i"], {**os.environ, "ZDOTDIR": str(home), "TERM": "dumb"})
+    shown = until(terminal, b"ready%")
+    os.write(terminal, line.encode() + b"\t\x01: \n")  # Ctrl-A, and the line is an argument of the command `:`
+    shown = until(terminal, b"ready%")
+    os.write(terminal, b"exit\n")
+    os.waitpid(process, 0)
+    os.close(terminal)
+    return shown.decode()
+
+
+def until(terminal: int, end: bytes) -> bytes:
+    """What a terminal shows, up to and with `end`."""
+    shown = b""
+    while end not in shown:
+        shown += os.read(terminal, 1 << 16)
+    return shown
