@@ -39,7 +39,8 @@ class Done(Generic[B]):
 class Flow:
     """The threads of one command: some read and write pictures, one waits for the device.
 
-    seconds: what a run takes on the warm device, alone, from arrays to arrays; 0 before the first.
+    seconds: what a run takes on the warm device, alone, from arrays to arrays; 0 before the first. batch: how many
+    pictures the model takes at once.
 
         with Flow(model) as flow:
             for outcome in flow.through(items, prepare, finish):
@@ -48,7 +49,7 @@ class Flow:
 
     def __init__(self, model: Model, batch: int = 1) -> None:
         """batch: how many pictures the model takes at once; then each job has one run, or none."""
-        self._model, self._batch = model, batch
+        self._model, self.batch = model, batch
         self._workers = ThreadPoolExecutor(WORKERS, "imgconv pictures")
         self._waiter = ThreadPoolExecutor(1, "imgconv results")
         self.seconds = 0.0
@@ -68,15 +69,15 @@ class Flow:
         Raises what items, prepare, finish and Model.submit raise.
         """
         jobs = in_order(self._workers, prepare, items, 2 * WORKERS)
-        frames = map(self._submitted, jobs) if self._batch == 1 else self._together(jobs)
+        frames = map(self._submitted, jobs) if self.batch == 1 else self._together(jobs)
         return in_order(self._workers, finish, in_order(self._waiter, self._finished, frames, DEPTH), 2 * WORKERS)
 
     def _together(self, jobs: Iterator[Job[B]]) -> Iterator[tuple[Job[B], list[Future[Arrays] | Row]]]:
         """As `_submitted` of every job, with several in a run."""
-        for group in grouped(((job, [*job.runs]) for job in jobs), self._batch):
+        for group in grouped(((job, [*job.runs]) for job in jobs), self.batch):
             if group.inputs and not self.seconds:
                 self._timed(group.inputs[0])
-            run = self._submit(group.joined(self._batch)) if group.inputs else None
+            run = self._submit(group.joined(self.batch)) if group.inputs else None
             row = 0
             for job, has_run in group.jobs:
                 yield job, [Row(run, row)] if run and has_run else []

@@ -18,6 +18,7 @@ from imgconv.commands.flow import Flow
 from imgconv.commands.inputs import read_given
 from imgconv.commands.journal import Journal
 from imgconv.commands.outcome import Head, Shown, is_folder
+from imgconv.commands.processes import by_threads_or_processes
 from imgconv.commands.runner import CommandLine, Item, Runner, failed_outcome, items_of, opened
 from imgconv.commands.spread import devices_of, spread
 from imgconv.errors import InputError
@@ -217,10 +218,10 @@ def shown_by_one(
     """What one device tells, in this process: its Head, and what each picture shows, in their order."""
     runner = Runner.load(line, size, lambda *stage: progress(*stage))
     flow = stack.enter_context(Flow(runner.model, runner.batch(total)))
-    for place, outcome in enumerate(flow.through(items, runner.prepare, runner.finish)):
+    for place, each in enumerate(by_threads_or_processes(runner, flow, items, total, not line.options.json)):
         if not place:
             yield Head.of(runner.model, flow.seconds, runner.size, runner.task is not None)
-        yield Shown.of(outcome, with_lines=not line.options.json)
+        yield each
 
 
 def print_head(line: CommandLine, head: Head, is_first: bool) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy
 from PIL import Image
@@ -30,6 +31,7 @@ from imgconv.running.programs import Progress
 from imgconv.tasks import Answers, Description, Picture, Placement, Task, Texts, find_task
 
 MULTIPLE = 32  # pixels
+FUNCTIONS = ("parser", "execute", "known")  # options that the parser sets
 MANY = 100  # pictures, for which it is worth to measure whether several at once are faster
 
 
@@ -44,6 +46,11 @@ class CommandLine:
     given: GivenInputs
     description: Description
     paths: tuple[str, ...]
+
+    def sendable(self, **changed: Any) -> CommandLine:
+        """The same for another process, with some options changed: without what holds functions."""
+        kept = {name: value for name, value in vars(self.options).items() if name not in FUNCTIONS}
+        return replace(self, options=argparse.Namespace(**{**kept, **changed}))
 
 
 @dataclass(frozen=True)
@@ -135,17 +142,26 @@ def _compiled(options: argparse.Namespace, shapes: Shapes, progress: Progress) -
     )))
 
 
-class Runner:
-    """A loaded model, and how pictures become its input and its outputs answers. task: None if it is not plain."""
+class Pictures:
+    """How pictures become a model's input, and its outputs answers. It knows no device, so that processes can have it.
 
-    def __init__(self, line: CommandLine, model: Model, task: Task | None, preparation: Preparation) -> None:
-        self.model, self.task = model, task
+    task: None if it is not plain.
+    """
+
+    def __init__(
+        self, line: CommandLine, task: Task | None, preparation: Preparation, recognizer: Recognizer | None = None
+    ) -> None:
+        self.task, self._recognizer = task, recognizer
         self._line, self._preparation = line, preparation
-        self._recognizer = Recognizer.load(line.options) if line.options.recognizer else None
         stems = Counter(Path(path).stem for path in line.paths)
         self._several_named = {stem for stem, count in stems.items() if count > 1}
         # Whether file names need a number: there are several pictures, or a video.
         self._several = len(line.paths) > 1 or any(map(is_video, line.paths))
+
+    @property
+    def given(self) -> GivenInputs:
+        """The inputs of the command line."""
+        return self._line.given
 
     @property
     def size(self) -> Size:
@@ -153,43 +169,10 @@ class Runner:
         target = self._line.given.target
         return target.picture_size((0, 0)) if target else (0, 0)
 
-    @staticmethod
-    def load(line: CommandLine, size: Size | None, progress: Progress) -> Runner:
-        """Compiles the model. size: that of the first picture. Raises what imgconv.load raises, and InputError."""
-        options, model, target = line.options, *_loaded(line, size, progress)
-        outputs = {name: (value.dtype, value.shape) for name, value in model.outputs.items()}
-        task = find_task(outputs, target.picture_size((0, 0)) if target else (0, 0), line.description)
-        if options.output and task is None:
-            listed = ", ".join(str(value) for value in model.outputs.values())
-            raise InputError(
-                f"--output draws what the outputs show, and that is not plain: {listed}; say it with --task, or write "
-                "the arrays with --save"
-            )
-        described = task.description.preparation if task else line.description.preparation
-        if line.given.target and line.given.target.is_open and (task is None or task.name != "image"):
-            described = {"resize": "letterbox", **described}
-        preparation = read_preparation(options, target, described)
-        return Runner(replace(line, given=replace(line.given, target=target)), model, task, preparation)
-
-    def batch(self, total: int | None) -> int:
-        """How many pictures to run at once: --batch, or of MANY pictures what is faster, if the model leaves it open.
-
-        total: how many pictures there are, if that is known. Raises InputError if the model does not take --batch.
-        """
-        target, options = self._line.given.target, self._line.options
-        tiles = options.tile is not None or (self.task is not None and self.task.name == "image")
-        is_wanted = options.batch != 1 and (options.batch or (total or 0) >= MANY)
-        is_open = target and isinstance(target.dimensions[0], str)
-        if target and is_open and is_wanted and not (tiles or self._line.given.arrays):
-            shape = target.shape((1, 1), self._preparation.channels)
-            one = {target.name: numpy.zeros(shape, target.dtype)}
-            if not options.batch:
-                return faster_batch(self.model, one)
-            if takes(self.model, one, options.batch):
-                return int(options.batch)
-        if (options.batch or 1) > 1:
-            raise InputError(f"--batch {options.batch}: the model does not take several pictures at once")
-        return 1
+    @property
+    def may_tile(self) -> bool:
+        """Whether a picture may take several runs."""
+        return self._line.options.tile is not None or (self.task is not None and self.task.name == "image")
 
     def prepare(self, item: Item) -> Job[Seen]:
         """Reads a picture and makes the model's input of it; no run if it cannot be read."""
@@ -272,3 +255,55 @@ class Runner:
     def _path(self, path: str, item: Item, suffix: str) -> str:
         several = Path(item.name).stem in self._several_named if is_folder(path) else self._several
         return path_for(path, item.name, item.position, several, suffix)
+
+
+class Runner(Pictures):
+    """Pictures, and the loaded model that they are for."""
+
+    def __init__(self, line: CommandLine, model: Model, task: Task | None, preparation: Preparation) -> None:
+        super().__init__(line, task, preparation, Recognizer.load(line.options) if line.options.recognizer else None)
+        self.model = model
+
+    @staticmethod
+    def load(line: CommandLine, size: Size | None, progress: Progress) -> Runner:
+        """Compiles the model. size: that of the first picture. Raises what imgconv.load raises, and InputError."""
+        options, model, target = line.options, *_loaded(line, size, progress)
+        outputs = {name: (value.dtype, value.shape) for name, value in model.outputs.items()}
+        task = find_task(outputs, target.picture_size((0, 0)) if target else (0, 0), line.description)
+        if options.output and task is None:
+            listed = ", ".join(str(value) for value in model.outputs.values())
+            raise InputError(
+                f"--output draws what the outputs show, and that is not plain: {listed}; say it with --task, or write "
+                "the arrays with --save"
+            )
+        described = task.description.preparation if task else line.description.preparation
+        if line.given.target and line.given.target.is_open and (task is None or task.name != "image"):
+            described = {"resize": "letterbox", **described}
+        preparation = read_preparation(options, target, described)
+        return Runner(replace(line, given=replace(line.given, target=target)), model, task, preparation)
+
+    def batch(self, total: int | None) -> int:
+        """How many pictures to run at once: --batch, or of MANY pictures what is faster, if the model leaves it open.
+
+        total: how many pictures there are, if that is known. Raises InputError if the model does not take --batch.
+        """
+        target, options = self._line.given.target, self._line.options
+        is_wanted = options.batch != 1 and (options.batch or (total or 0) >= MANY)
+        is_open = target and isinstance(target.dimensions[0], str)
+        if target and is_open and is_wanted and not (self.may_tile or self._line.given.arrays):
+            shape = target.shape((1, 1), self._preparation.channels)
+            one = {target.name: numpy.zeros(shape, target.dtype)}
+            if not options.batch:
+                return faster_batch(self.model, one)
+            if takes(self.model, one, options.batch):
+                return int(options.batch)
+        if (options.batch or 1) > 1:
+            raise InputError(f"--batch {options.batch}: the model does not take several pictures at once")
+        return 1
+
+    def apart(self) -> Pictures | None:
+        """What other processes need to prepare pictures and to read outputs; None if they cannot."""
+        sizes = [size for value in self.model.outputs.values() for size in value.shape]
+        if self._recognizer or self.may_tile or self._line.given.target is None or min(sizes, default=0) < 0:
+            return None
+        return Pictures(self._line.sendable(), self.task, self._preparation)

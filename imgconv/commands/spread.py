@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import signal
 import sys
@@ -111,7 +110,7 @@ def _round(
                         continue
                 except (EOFError, OSError):
                     worker.process.join()
-                    message = _how_it_ended(worker)
+                    message = how_it_ended(worker.process, bool(worker.given))
                 if isinstance(message, str):
                     if message:
                         problem = f"[{worker.device.index}] {worker.device.name}: {message}"
@@ -134,8 +133,7 @@ def _started(line: CommandLine, size: Size | None, device: DeviceInfo) -> tuple[
     # A fork would share the parent's driver.
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    options = {name: value for name, value in vars(line.options).items() if name not in ("parser", "execute", "known")}
-    own = replace(line, options=argparse.Namespace(**{**options, "device": str(device.index)}))
+    own = line.sendable(device=str(device.index))
     process = context.Process(target=_work, args=(theirs, own, size), daemon=True)
     process.start()
     theirs.close()
@@ -150,10 +148,10 @@ def _answer(connection: Connection, worker: Worker, todo: Todo) -> None:
     connection.send(item)
 
 
-def _how_it_ended(worker: Worker) -> str:
+def how_it_ended(process: BaseProcess, has_work: bool) -> str:
     """"" if the process did all it had to do."""
-    code = worker.process.exitcode or 0
-    if not (code or worker.given):
+    code = process.exitcode or 0
+    if not (code or has_work):
         return ""
     return f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"its process ended with {code}"
 
