@@ -156,10 +156,12 @@ class Processes:
         slots = Slots((model.inputs[pictures.given.target.name], *model.outputs.values()))
         if Path(SHARED).is_dir():
             count = min(count, shutil.disk_usage(SHARED).free // (2 * SLOTS * slots.bytes))
+        if count < 1:
+            return None
         try:
             from multiprocessing.shared_memory import SharedMemory  # Android has none
 
-            memory = SharedMemory(create=True, size=max(1, count * SLOTS * slots.bytes))
+            memory = SharedMemory(create=True, size=count * SLOTS * slots.bytes)
         except (ImportError, OSError):
             return None
         context, workers = multiprocessing.get_context("spawn"), []  # a fork would share the driver

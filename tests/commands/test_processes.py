@@ -1,0 +1,132 @@
+"""imgconv run: pictures that processes read show what they show to threads, in their order, each once."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from command_line import Command, write_classifier, write_model, write_picture
+from onnx.helper import make_node
+import pytest
+
+from imgconv.cli import parse
+from imgconv.commands import processes
+from imgconv.commands.processes import Processes, number_of
+from imgconv.commands.run import read_command_line
+from imgconv.commands.runner import Runner, items_of
+from imgconv.errors import Error, InputError
+
+
+def write_pictures(number: int) -> list[str]:
+    write_classifier()
+    names = [f"{each:03}.png" for each in range(number)]
+    for each, name in enumerate(names):
+        write_picture(name, (each, 0, 0), (9 + each % 7, 12))
+    return names
+
+
+@pytest.mark.parametrize(
+    ("taken", "computing", "left", "cores", "number"),
+    [
+        (0.0025, 0.0004, 1900, 16, 13),  # an H200 with 16 cores
+        (0.006, 0.0018, 1900, 16, 7),
+        (0.0025, 0.00001, 1900, 64, processes.MOST),
+        (0.0025, 0.0004, 1900, 6, 5),  # one core stays
+        (0.0025, 0.0004, 1900, 2, 0),
+        (0.0025, 0.0004, 700, 16, 0),  # done in less than two seconds
+        (0.0025, 0.0013, 1900, 16, 0),  # the device is busy
+        (0.0025, 0.0, 0, 16, 0),
+    ],
+)
+def test_as_many_processes_as_the_device_waits_for(
+    taken: float, computing: float, left: int, cores: int, number: int
+) -> None:
+    assert number_of(taken, computing, left, cores) == number
+
+
+def test_processes_show_what_threads_show(imgconv: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first three pictures are run by threads, the others by two processes; one of them cannot be read."""
+    names = write_pictures(14)
+    Path(names[8]).write_text("no picture")
+    started: list[int] = []
+    start = Processes.start
+
+    def noted(*given: Any) -> Processes | None:
+        started.append(given[2])
+        return start(*given)
+
+    monkeypatch.setattr(Processes, "start", noted)
+    monkeypatch.setattr(processes, "TRIED", 3)
+    for number in (0, 2):
+        monkeypatch.setattr(processes, "number_of", lambda *_, number=number: number)
+        status, _, err = imgconv("run", "means.onnx", *names, "--jsonl", f"{number}.jsonl", "--output", f"{number}/")
+        assert status == 1 and "1 of 14 pictures cannot be read; the first is '008.png'" in err
+    assert started == [2]
+    lines = [json.loads(line) for line in Path("2.jsonl").read_text().splitlines()]
+    assert [line["picture"] for line in lines] == names
+    for line in lines:
+        if "error" not in line:
+            scores = {each["index"]: each["score"] for each in line["answers"]["y"]["classes"]}
+            assert scores[0] == pytest.approx(int(line["picture"][:3]), abs=1e-3)
+    assert Path("2.jsonl").read_text().replace("2/", "0/") == Path("0.jsonl").read_text()
+    assert len(list(Path("2").iterdir())) == 13
+
+
+def started(words: list[str], number: int = 2) -> tuple[Processes, Iterator[Any]]:
+    line = read_command_line(parse(["run", *words]))
+    runner = Runner.load(line, (9, 12), lambda *_: None)
+    pictures = runner.apart()
+    assert pictures
+    made = Processes.start(runner.model, pictures, number, with_lines=True)
+    assert made
+    return made, items_of(line)
+
+
+def test_a_killed_process_loses_nothing(imgconv: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    names = write_pictures(40)
+    made, items = started(["means.onnx", *names])
+    found = []
+    with made:
+        for shown in made.through(items):
+            found.append(shown.result["picture"])
+            if len(found) == 1:
+                multiprocessing.active_children()[0].kill()
+    assert found == names
+    assert "ended by SIGKILL; the others get its pictures" in capsys.readouterr().err
+
+
+def test_without_a_process_left_it_says_what_was_read(imgconv: Command) -> None:
+    names = write_pictures(20)
+    made, items = started(["means.onnx", *names], 1)
+    with made, pytest.raises(Error, match=r"no process is left .* 00\d.png.*SIGKILL"):
+        for _ in made.through(items):
+            for process in multiprocessing.active_children():
+                process.kill()
+
+
+def test_errors_of_a_process_are_raised_here(imgconv: Command) -> None:
+    """The head finds no boxes in scores, which only the process sees."""
+    names = write_pictures(4)
+    made, items = started(["means.onnx", *names, "--task", "detect", "--head", "boxes"])
+    with made, pytest.raises(InputError, match="are none of head 'boxes'"):
+        list(made.through(items))
+
+
+def test_what_threads_do_alone(imgconv: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles take several runs; outputs of unknown size have no place; shared memory may be too small."""
+    names = write_pictures(2)
+    write_model("image.onnx", [make_node("Relu", ["x"], ["y"])], {"x": [1, 3, 8, 8]})
+    write_model("some.onnx", [make_node("NonZero", ["x"], ["y"])], {"x": [1, 3, 8, 8]})
+    for words in (["image.onnx", "--task", "image"], ["means.onnx", "--tile", "4"], ["some.onnx"]):
+        line = read_command_line(parse(["run", *words, *names]))
+        assert Runner.load(line, (9, 12), lambda *_: None).apart() is None, words
+    runner = Runner.load(read_command_line(parse(["run", "means.onnx", *names])), (9, 12), lambda *_: None)
+    pictures = runner.apart()
+    assert pictures and runner.model
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
+    assert Processes.start(runner.model, pictures, 2, with_lines=False) is None
