@@ -1,0 +1,25 @@
+"""The file libimgconv.so: what it exports, and its size."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+HEADER = Path(__file__).parent.parent.parent / "native" / "include" / "imgconv.h"
+MOST_BYTES = 500_000  # stripped, with the methods for Java
+
+
+def test_it_exports_its_interface_only(built: Path) -> None:
+    """Of a C++ library in it nothing may be seen: a process may have another one, and mixing the two crashes."""
+    lines = subprocess.run(
+        ["nm", "--dynamic", "--defined-only", "--format=just-symbols", built / "libimgconv.so"],
+        capture_output=True, text=True, check=True,
+    ).stdout.split()
+    exported = {name for name in lines if not name.startswith("Java_imgconv_Model_")}
+    assert exported == set(re.findall(r"^IMGCONV_API .*?(imgconv_\w+)\(", HEADER.read_text(), re.MULTILINE))
+
+
+def test_it_is_small(built: Path, tmp_path: Path) -> None:
+    subprocess.run(["strip", "-o", tmp_path / "stripped.so", built / "libimgconv.so"], check=True)
+    assert (tmp_path / "stripped.so").stat().st_size <= MOST_BYTES
