@@ -23,6 +23,7 @@ class Reader {
   Plan read() {
     plan_.device = text(table_.device());
     plan_.common = text(table_.common());
+    plan_.local_memory_bytes = table_.target() ? table_.target()->local_memory_bytes() : 0;
     plan_.workspace_bytes = number(table_.workspace_bytes(), 0, LARGEST, "the workspace");
     each(table_.slots(), [&](const stored::Slot &slot) { plan_.slots.push_back(read_slot(slot)); });
     each(table_.storages(), [&](const stored::Storage &storage) { plan_.storages.push_back(read_storage(storage)); });

@@ -48,7 +48,9 @@ std::string binary_of(const Context &context, const Program &program) {
 }  // namespace
 
 Programs::Programs(const Context &context, const File &file, const Plan &plan, const std::string &cache_folder)
-    : context_(context), cache_folder_(cache_folder), program_of_(plan.kernels.size()) {
+    : context_(context), cache_folder_(cache_folder),
+      local_memory_fits_(plan.local_memory_bytes && plan.local_memory_bytes <= context.info.local_memory_bytes),
+      program_of_(plan.kernels.size()) {
   const bool own_binaries = plan.device == context.info.key();
   const size_t count = plan.programs.size();
   std::vector<std::string> sources;
@@ -118,14 +120,19 @@ Kernel Programs::new_kernel(uint32_t number) const {
   const Kernel kernel = own("kernel " + name, cl.clReleaseKernel, [&](cl_int *created) {
     return cl.clCreateKernel(programs_[program_of_[number]].get(), name.c_str(), created);
   });
+  // Mesa's rusticl (22.3) says twice what a kernel takes, so that it is asked only if the plan leaves it open.
+  if (!local_memory_fits_) check_local_memory(kernel, name);
+  return kernel;
+}
+
+void Programs::check_local_memory(const Kernel &kernel, const std::string &name) const {
   cl_ulong local = 0;
-  const cl_int status = cl.clGetKernelWorkGroupInfo(
+  const cl_int status = context_.cl->clGetKernelWorkGroupInfo(
       kernel.get(), context_.info.device_id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local, nullptr);
   if (status == CL_SUCCESS && local > context_.info.local_memory_bytes) {
     throw Error(IMGCONV_ERROR_UNFIT, "bytes of local memory: kernel ", name, " takes ", local, ", ", context_.info.name,
                 " has ", context_.info.local_memory_bytes);
   }
-  return kernel;
 }
 
 void Programs::keep() const {

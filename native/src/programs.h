@@ -32,9 +32,11 @@ class Programs {
   Built build(const std::string &source, Span binary) const;
   Program from_binary(Span binary) const;
   Program from_source(const std::string &source) const;
+  void check_local_memory(const Kernel &kernel, const std::string &name) const;
 
   const Context &context_;
   std::string cache_folder_;
+  bool local_memory_fits_;  // the plan is for a device with no more local memory
   std::vector<Program> programs_;
   std::vector<size_t> program_of_;                        // of each kernel
   std::vector<std::pair<size_t, std::string>> compiled_;  // programs to keep, and their sources

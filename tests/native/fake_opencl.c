@@ -3,6 +3,7 @@
  *
  *     FAKE_DEVICES=none       clGetDeviceIDs finds no device
  *     FAKE_LAUNCHES=N         from the Nth launch on, everything that needs the device fails
+ *     FAKE_LOCAL_MEMORY=N     every kernel is said to take so many bytes of local memory
  */
 #define CL_TARGET_OPENCL_VERSION 120
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
@@ -37,6 +38,18 @@ cl_int clGetDeviceIDs(cl_platform_id a, cl_device_type b, cl_uint c, cl_device_i
   if (getenv("FAKE_DEVICES")) return CL_DEVICE_NOT_FOUND;
   return ((cl_int(*)(cl_platform_id, cl_device_type, cl_uint, cl_device_id *, cl_uint *))real("clGetDeviceIDs"))(
       a, b, c, d, e);
+}
+
+cl_int clGetKernelWorkGroupInfo(
+    cl_kernel a, cl_device_id b, cl_kernel_work_group_info c, size_t d, void *e, size_t *f) {
+  const char *bytes = getenv("FAKE_LOCAL_MEMORY");
+  if (c == CL_KERNEL_LOCAL_MEM_SIZE && bytes) {
+    const cl_ulong said = strtoull(bytes, NULL, 10);
+    memcpy(e, &said, sizeof said);
+    return CL_SUCCESS;
+  }
+  return ((cl_int(*)(cl_kernel, cl_device_id, cl_kernel_work_group_info, size_t, void *, size_t *))real(
+      "clGetKernelWorkGroupInfo"))(a, b, c, d, e, f);
 }
 
 /* Launches are enqueued one by one, so that they are counted. */

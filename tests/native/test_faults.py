@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,24 @@ def test_a_device_that_is_lost_at_once(device: DeviceInfo, play: Play, path: Pat
         FAKE_LAUNCHES="0",
     )
     assert str(found["status"]) == "DEVICE" and not list(path.parent.glob("*.program*"))
+
+
+@pytest.mark.parametrize("plan_has", [1, 2])
+def test_a_driver_that_exaggerates_local_memory(
+    device: DeviceInfo, play: Play, model: imgconv.Model, fake: str, tmp_path: Path, plan_has: int
+) -> None:
+    """As Mesa's rusticl. It is believed only of a plan for a device with more local memory."""
+    there = replace(device, local_memory_bytes=plan_has * device.local_memory_bytes)
+    model.save(tmp_path / "m", targets=[there])
+    lines = f"results.update(Player('m', '{device.index}').run(given))"
+    said = str(2 * device.local_memory_bytes)
+    found = play(tried(lines), {"x": X}, LD_LIBRARY_PATH=fake, FAKE_LOCAL_MEMORY=said)
+    status, message = str(found.pop("status")), str(found.pop("message", ""))
+    if plan_has == 1:
+        assert status == "OK"
+        assert_same_bits(found, model.run({"x": X}))
+    else:
+        assert status == "UNFIT" and f"bytes of local memory: kernel k0 takes {said}" in message, message
 
 
 # A folder on a disk of its own, in a namespace of the process: what is mounted ends with it.
