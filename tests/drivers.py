@@ -200,6 +200,18 @@ def rounds_are_lost(context: Context) -> bool:
     return not numpy.array_equal(image.download_buffer(context, made, (4, 4), numpy.float32).T[0], expected)
 
 
+def local_memory_counts_twice(context: Context) -> bool:
+    """A kernel with 1024 bytes of local memory is said to take more."""
+    source = """kernel void k(global float *o) {
+  local float a[256];
+  a[get_local_id(0)] = o[get_global_id(0)];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  o[get_global_id(0)] = a[get_local_size(0) - 1 - get_local_id(0)];
+}"""
+    made = kernel(build(context, source, "k"), "k")
+    return bool(made.get_work_group_info(cl.kernel_work_group_info.LOCAL_MEM_SIZE, context.handle.devices[0]) > 1024)
+
+
 WORKAROUNDS = (
     Workaround("replays leak", INTEL, "cl/recording.py, LEAKING_PLATFORM",
                "2 KB of memory are lost for each launch that a command buffer replays", replays_leak),
@@ -217,6 +229,8 @@ WORKAROUNDS = (
                "CL_IMAGE_ARRAY_SIZE of an image that is no array is 1", plain_images_have_layers),
     Workaround("long loops", MESA, "kernels/order.py, MOST_OF_AN_ITEM",
                "loops end after 65,535 iterations", loops_end),
+    Workaround("local memory counts twice", MESA, "../native/src/programs.cpp, local_memory_fits_",
+               "CL_KERNEL_LOCAL_MEM_SIZE is twice what a kernel takes", local_memory_counts_twice),
     Workaround("offsets of reads", NVIDIA, "kernels/access.py, coordinate",
                "reads at a constant less a variable give zero", offsets_read_zero, always=False),
     Workaround("names share local memory", OCLGRIND, "../tests/conftest.py, kernels_in_a_program",
