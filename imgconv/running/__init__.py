@@ -7,7 +7,8 @@ exchange.py        the arrays, buffers and images of a caller
 pipeline.py        frames in flight; frame_memory.py is that of one frame, mapped.py gives it to the caller
 stream.py          states between frames
 compiled.py        a model's plans for the shapes that come
-target.py          an opened device as the compiler sees it; description.py: one that is not at hand
+target.py          an opened device as the compiler sees it; description.py: one that is not at hand;
+                   targets.py: compiled files for such devices, by a machine without any
 precision.py       which values keep float, found by running: rounding.py by the half plan alone, drawings.py its inputs
 tuner.py           which specialisation is fastest, found by running; timing.py
 """
