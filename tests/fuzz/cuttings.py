@@ -26,6 +26,7 @@ from fuzz.graphs import compared
 
 NODE = onnx.helper.make_node
 LARGEST_FILE, LARGEST_TENSOR, LARGEST_WORK = 2**26, 2**16, 2**23  # bytes; elements; multiply-adds of one convolution
+TRIES = 8  # to find a piece of known and small tensors
 UNARY = (
     "Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "HardSigmoid", "Softplus", "Softsign", "Abs", "Neg", "Exp", "Floor",
     "Erf", "Selu", "Sqrt", "Identity", "HardSwish", "Mish", "Celu", "ThresholdedRelu", "Sin", "Sign", "Gelu", "Swish",
@@ -127,11 +128,12 @@ class Glued:
 
     def add(self, random: random.Random, source: Source) -> None:
         """A piece of the source, whose inputs read earlier results or are inputs of the model."""
-        piece = cut(random, source)
-        if piece is None:
-            return
-        resized = sizes(random, source, piece)
-        if any(numpy.prod(resized.get(name, ())) > LARGEST_TENSOR for node in piece for name in node.input):
+        for _ in range(TRIES):
+            piece = cut(random, source)
+            resized = sizes(random, source, piece) if piece else {}
+            if piece and all(numpy.prod(resized.get(n, ())) <= LARGEST_TENSOR for node in piece for n in node.input):
+                break
+        else:
             return
         self.opset = self.opset or source.opset
         names: dict[str, str] = {"": ""}

@@ -122,7 +122,7 @@ def different(found: dict[str, Any], expected: dict[str, Any], moved: list[dict[
         allowed = tolerance * scale + 30 * max(
             (float(abs(each[name][steady] - want[steady]).max()) for each in moved), default=0.0
         )
-        off = abs(have.astype(float) - want)[steady]
+        off = abs(have[steady].astype(float) - want[steady])
         if not numpy.all(off <= allowed) and allowed < 0.1 * scale:
             return f"{name} is off by {numpy.nanmax(off):.3g} of {scale:.3g}, {allowed:.3g} allowed"
     return ""
