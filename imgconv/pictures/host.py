@@ -123,7 +123,7 @@ def input_array(picture: Image.Image, target: PictureInput, preparation: Prepara
     array = to_array(picture, preparation, target.picture_size(picture.size))
     array = array.transpose(0, 2, 3, 1) if target.channels_last else array
     if target.dtype.startswith("float"):
-        return array.astype(target.dtype)
+        return array.astype(target.dtype, copy=False)
     limits = numpy.iinfo(target.dtype)
     return numpy.rint(array).clip(limits.min, limits.max).astype(target.dtype)
 
@@ -132,7 +132,9 @@ def _framed(picture: Image.Image, size: Size, preparation: Preparation, order: S
     """The picture at exactly `size`, float32 (3, height, width) from 0 to 255, its channels in this order."""
     rgb = picture if picture.mode == "RGB" else picture.convert("RGB")
     (width, height), box = placed(picture.size, size, preparation.resize, preparation.crop)
-    framed = numpy.full((len(order), size[1], size[0]), preparation.pad, numpy.float32)
+    framed = numpy.empty((len(order), size[1], size[0]), numpy.float32)
+    if (width, height) != size:
+        framed.fill(preparation.pad)
     for plane, channel in zip(framed, order, strict=True):
         plane[:height, :width] = _scaled(rgb.getchannel(channel), (width, height), box, preparation.filter)
     if preparation.filter == "bicubic":  # only a cubic filter overshoots
