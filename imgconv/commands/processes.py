@@ -22,9 +22,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING, Union
 
 import numpy
@@ -142,7 +143,10 @@ class Processes:
     ) -> None:
         """others: the model's inputs that are not the picture."""
         self._model, self._others, self._slots, self._memory = model, others, slots, memory
-        self._workers = {worker.connection: worker for worker in workers}
+        self._workers = list(workers)
+        self._selector = DefaultSelector()
+        for worker in workers:
+            self._selector.register(worker.connection, EVENT_READ, worker)
         self._frames: deque[tuple[Worker, int, Frame]] = deque()
         self._lost: deque[Item] = deque()
         # What was begun and not told, by positions, in their order; and what is done.
@@ -177,22 +181,22 @@ class Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self._workers.values():
+        for worker in self._workers:
             worker.process.terminate()
             worker.process.join()
+        self._selector.close()
         self._memory.unlink()
         self._memory.close()
 
     def through(self, items: Iterator[Item]) -> Iterator[Shown]:
         """What each picture shows, in order. Raises what prepare, finish and Model.submit raise, and Error."""
-        for worker in [*self._workers.values()]:
+        for worker in self._workers:
             self._hand_out(worker, items)
         while self._order:
             # If no process has anything to say, this one waits for the device.
-            ready = wait(list(self._workers), 0 if self._frames else None)
-            for connection in ready:
-                assert isinstance(connection, Connection)
-                self._hear(self._workers[connection], items)
+            ready = self._selector.select(0 if self._frames else None)
+            for key, _ in ready:
+                self._hear(key.data, items)
             if self._frames and not ready:
                 self._fetch_oldest()
             while self._frames and self._frames[0][2].done():
@@ -245,14 +249,15 @@ class Processes:
     def _lose(self, worker: Worker, items: Iterator[Item]) -> None:
         """A process ended before its time: the others get its pictures. Raises Error if there is no other."""
         worker.process.join()
-        del self._workers[worker.connection]
+        self._workers.remove(worker)
+        self._selector.unregister(worker.connection)
         names = ", ".join(item.name for item in worker.given.values())
         problem = f"of a process that read {names}: {how_it_ended(worker.process, True)}"
         if not self._workers:
             raise Error(f"no process is left that reads pictures: {problem}")
         print(f"imgconv: {problem}; the others get its pictures", file=sys.stderr)
         self._lost.extend(worker.given.values())
-        for other in [*self._workers.values()]:
+        for other in self._workers:
             self._hand_out(other, items)
 
 
