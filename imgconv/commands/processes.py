@@ -14,7 +14,6 @@ import math
 import multiprocessing
 import os
 import shutil
-import signal
 import sys
 import time
 from collections import deque
@@ -34,7 +33,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.commands.flow import Done, Flow, Job
 from imgconv.commands.outcome import Shown
 from imgconv.commands.runner import Item, Pictures, Runner, Seen
-from imgconv.commands.spread import how_it_ended, sendable
+from imgconv.commands.spread import how_it_ended, sendable, without_interrupts
 from imgconv.errors import Error
 from imgconv.graph.nodes import Value
 from imgconv.model import Model
@@ -172,7 +171,8 @@ class Processes:
         for first in range(0, count * SLOTS, SLOTS):
             ours, theirs = context.Pipe()
             process = context.Process(target=work, args=(theirs, pictures, slots, memory, with_lines), daemon=True)
-            process.start()
+            with without_interrupts():
+                process.start()
             theirs.close()
             workers.append(Worker(process, ours, [*range(first, first + SLOTS)]))
         return Processes(model, pictures.given.arrays, slots, memory, workers)
@@ -265,7 +265,6 @@ def work(
     connection: Connection, pictures: Pictures, slots: Slots, memory: SharedMemory, with_lines: bool
 ) -> None:
     """The life of a process: it fills slots with inputs and reads outputs, until the other side ends it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the parent ends this one
     name, *names = [value.name for value in slots.values]
     seen: dict[int, Seen] = {}
     try:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import sys
+import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -135,7 +137,8 @@ def _started(line: CommandLine, size: Size | None, device: DeviceInfo) -> tuple[
     ours, theirs = context.Pipe()
     own = line.sendable(device=str(device.index))
     process = context.Process(target=_work, args=(theirs, own, size), daemon=True)
-    process.start()
+    with without_interrupts():
+        process.start()
     theirs.close()
     return ours, Worker(device, process)
 
@@ -148,6 +151,19 @@ def _answer(connection: Connection, worker: Worker, todo: Todo) -> None:
     connection.send(item)
 
 
+@contextmanager
+def without_interrupts() -> Iterator[None]:
+    """Processes that are started in here ignore Ctrl-C, which goes to all: this process ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # no other thread may change a handler, and the main thread gets Ctrl-C
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def how_it_ended(process: BaseProcess, has_work: bool) -> str:
     """"" if the process did all it had to do."""
     code = process.exitcode or 0
@@ -158,8 +174,6 @@ def how_it_ended(process: BaseProcess, has_work: bool) -> str:
 
 def _work(connection: Connection, line: CommandLine, size: Size | None) -> None:
     """The life of a process: it loads the model, and tells what each picture shows until there is no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the parent ends this one
-
     def asked() -> Iterator[Item]:
         while True:
             connection.send(None)

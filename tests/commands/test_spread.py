@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import signal
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ from imgconv.cli import parse
 from imgconv.commands.outcome import Head, Shown
 from imgconv.commands.run import read_command_line
 from imgconv.commands.runner import Item, items_of
-from imgconv.commands.spread import Todo, sendable, spread
+from imgconv.commands.spread import Todo, sendable, spread, without_interrupts
 from imgconv.errors import DeviceError, InputError
 
 
@@ -61,6 +64,16 @@ def test_a_killed_process_loses_nothing(imgconv: Command, device: DeviceInfo) ->
             if len(found) == 1:
                 multiprocessing.active_children()[0].kill()
     assert sorted(found) == names
+
+
+def test_processes_ignore_interrupts_from_their_first_moment() -> None:
+    """Else one that is still importing would print a traceback at Ctrl-C, which goes to all."""
+    ask = [sys.executable, "-c", "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"]
+    before = signal.getsignal(signal.SIGINT)
+    with without_interrupts():
+        assert subprocess.run(ask, capture_output=True, text=True).stdout == "True\n"
+    assert signal.getsignal(signal.SIGINT) is before
+    assert subprocess.run(ask, capture_output=True, text=True).stdout == "False\n"
 
 
 def test_without_a_device_left_it_says_why(imgconv: Command, device: DeviceInfo) -> None:
