@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[1]
 # Files of tests/device by their subjects, and what of them takes too long on a simulator.
 FORMS = {
     "tables": "", "epilogue": "", "convolution": "not past_short", "winograd": "", "byte_weights": "",
-    "product": "not large_weights", "separable": "", "order": "not three_digits and not long_rows",
-    "recurrence": "not many_numbers",
+    "product": "not large_weights", "separable": "", "squeeze_excite": "not network",
+    "order": "not three_digits and not long_rows", "recurrence": "not many_numbers",
     "rows": "not 1024 and not 8100", "moments": "", "windows": "not large",
     "generated": "not operations and not past_short", "reductions": "not huge and not repeated", "neighbours": "",
     "integers": "", "out_of_range": "", "picture": "", "drivers": "needed", "workspace": "other_textures or stale",

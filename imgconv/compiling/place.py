@@ -119,9 +119,14 @@ class _Placer(Textures):
         """Places every node, in order. Nodes that one launch may compute together are placed with their last one."""
         found = find_rows(self.graph, self.states)
         waiting = {node.output.name for rows in found.values() for node in rows.nodes[:-1]}
+        together = waiting | found.keys()  # what a launch of several nodes computes; a node is part of one at most
         for template in TEMPLATES:
             for nodes in template.nodes(self.graph):
-                waiting |= {node.output.name for node in nodes[:-1]}
+                names = {node.output.name for node in nodes}
+                if len(nodes) > 1 and names & together:
+                    continue
+                together |= names if len(nodes) > 1 else set()
+                waiting |= names - {nodes[-1].output.name}
                 self.offers.setdefault(nodes[-1].output.name, []).append((template, nodes))
         for node in self.graph.nodes:
             if node.output.name in found:

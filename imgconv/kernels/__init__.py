@@ -7,7 +7,8 @@ specialise.py   a kernel's text from a .cl template and its constants
 source.py       KernelSource: this text, with its arguments and sizes
 target.py       a device as numbers
 step.py         the interface of a template; templates.py has the table of templates
-conv*.py        the template of conv.cl and depthwise.cl; matmul.py of matmul.cl; separable.py of separable.cl
+conv*.py        the template of conv.cl and depthwise.cl; matmul.py of matmul.cl; separable.py of separable.cl;
+                squeeze_excite.py of squeeze_excite.cl
 costs.py        the parameters of the cost models
 generated.py    every other operation; rows*.py, moments*.py and windows.py are its forms for reductions
 

@@ -153,6 +153,7 @@ class SmallGpuCosts(DeviceCosts):
     tiled: Given = 1.08  # times as long as predicted beside one launch: the three of winograd2d.cl, in 78 triples
     tile_taps: Given = 340.0  # slots, the taps of a tile of winograd2d.cl; 329 to 352 in 12 kernels
     tile_outputs: Given = 235.0  # slots, the outputs of such a tile, without an epilogue; 220 to 274 in 12 kernels
+    wait_read: Given = 100.0  # nanoseconds, a texel that an item of squeeze_excite.cl reads; estimated
     texel_bytes: Given = 8.0  # in half
     hidden: Given = 0.1  # of the times that a longer one hides, the part that is felt; estimated
     looped: Given = 1.13  # times as long if the loop over a window's columns stays, with sums in half; by 40 kernels

@@ -20,6 +20,7 @@ SAMPLE = {
     "convolution": "test_blocks and (parts or local)",
     "product": "",
     "separable": "lanes_past",
+    "squeeze_excite": "lanes_past or groups and 5",
     "order": "elementwise or merged and sixteen",
     "windows": "not large",
     "recurrence": "two_layers or elementwise",

@@ -113,6 +113,24 @@ FAULTS = (
         ("device/test_separable.py -k grid",),
     ),
     Fault(
+        "squeeze_excite.cl", "missed barrier between the first product and its parts' sum",
+        "    }\n  }\n  barrier(CLK_LOCAL_MEM_FENCE);\n  for (int quad = item; quad < HIDDEN_QUADS;",
+        "    }\n  }\n  for (int quad = item; quad < HIDDEN_QUADS;",
+        ("device/test_squeeze_excite.py -k groups", f"{OCLGRIND} -k squeeze"),
+    ),
+    Fault(
+        "squeeze_excite.cl", "dropped lane mask: lanes past the last channel lie between the products",
+        "return lanes < 4 && quad == quads - 1 ? keep_lanes(texel, lanes) : texel;",
+        "return texel;",
+        ("device/test_squeeze_excite.py -k lanes_past",),
+    ),
+    Fault(
+        "squeeze_excite.cl", "off by one: a row below the map is added",
+        "if (row < MAP_HEIGHT)",
+        "if (row <= MAP_HEIGHT)",
+        ("device/test_squeeze_excite.py -k groups", "device/test_squeeze_excite.py"),
+    ),
+    Fault(
         "order.cl", "equal elements past the 65,536th have positions of two digits",
         "(1 + (SIZE > 256) + (SIZE > 65536))",
         "(1 + (SIZE > 256))",
