@@ -350,6 +350,14 @@ std::string misfit(const Plan &plan, const DeviceInfo &info) {
   }
 }
 
+// When a plan is tried: first that of the device's key. Last those for a device with more local memory: whether they
+// fit shows only when their kernels are compiled.
+int turn_of(const stored::Plan &plan, const DeviceInfo &info) {
+  const auto *device = plan.device();
+  if (device && std::string_view(device->c_str(), device->size()) == info.key()) return 0;
+  return plan.target() && plan.target()->local_memory_bytes() > info.local_memory_bytes ? 2 : 1;
+}
+
 }  // namespace
 
 std::string Plan::source(const ProgramParts &program) const {
@@ -370,10 +378,9 @@ Plan choose_plan(const File &file, const DeviceInfo &info) {
                 "end the ONNX file before them");
   }
   std::string problems;
-  for (const bool of_its_key : {true, false}) {
+  for (const int turn : {0, 1, 2}) {
     for (flatbuffers::uoffset_t i = 0; tables && i < tables->size(); ++i) {
-      const auto *device = tables->Get(i)->device();
-      if (of_its_key != (device && std::string_view(device->c_str(), device->size()) == info.key())) continue;
+      if (turn_of(*tables->Get(i), info) != turn) continue;
       Plan plan = Reader(file, *tables->Get(i), room).read();
       plan.computes_in_half = config && config->float16() == 2;
       const std::string problem = misfit(plan, info);
