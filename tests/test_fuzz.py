@@ -40,6 +40,7 @@ def test_crashes_hangs_and_faults_are_found(monkeypatch: pytest.MonkeyPatch) -> 
     assert failed.keys() == {planted.CRASH, planted.HANG, planted.FAULT, planted.LOOP}
     assert failed[planted.CRASH] == "the process ends with -9"
     assert failed[planted.HANG] == "it takes over 2 s" and "Wrong at" in failed[planted.FAULT]
+    assert found[planted.ORACLE][1] == "the oracle ends the process"
     assert failed[planted.LOOP] == "it takes over 30 s of processor time"
 
 

@@ -30,9 +30,16 @@ MANY = 100  # more than the steps of any case
 CASES, KEPT = 2000, 1500  # of one worker; megabytes that it may hold after a case: drivers keep some of each program
 
 
+def add_folders() -> None:
+    """Lets the folders of the tests be imported from."""
+    for folder in (TESTS, TESTS / "device", TESTS / "graph", TESTS / "ops"):
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+
+
 def outcome(kind: str, seed: int, skipped: Collection[int] = ()) -> tuple[str, str, int]:
     """(What came of a case, how it failed or "", the number of its steps)."""
-    sys.path[:0] = [str(TESTS), str(TESTS / "device"), str(TESTS / "graph"), str(TESTS / "ops")]
+    add_folders()
     case = importlib.import_module("fuzz.case")
     draw = case.Draw(seed, frozenset(skipped))
     try:
@@ -47,7 +54,9 @@ def outcome(kind: str, seed: int, skipped: Collection[int] = ()) -> tuple[str, s
 
 
 def work(kind: str, seeds: range, skipped: Collection[int] = ()) -> None:
-    """Prints a line of JSON for each case."""
+    """Prints lines of JSON for each case."""
+    add_folders()
+    importlib.import_module("fuzz.case").tell.set(lambda word: print(json.dumps({"does": word}), flush=True))
     for seed in seeds:
         print(json.dumps({"seed": seed, "begins": True}), flush=True)
         faulthandler.dump_traceback_later(0.9 * PATIENCE)  # says where it hangs
@@ -103,11 +112,13 @@ def results(kind: str, seeds: range, skipped: Collection[int] = ()) -> Iterator[
         numbers = (at, min(at + CASES, seeds.stop), *skipped)
         command = [sys.executable, "-m", "tests.fuzz", kind, "--work", *map(str, numbers)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=TESTS.parent) as process:
-            begun, hung = None, False
+            begun, hung, does = None, False, ""
             try:
                 for line in lines(process):
+                    does = line.get("does", "")
                     if "begins" in line:
                         begun = line["seed"]
+                    if "said" not in line:
                         continue
                     begun, at = None, line["seed"] + 1
                     yield line["seed"], line["said"], line["failed"], line["steps"]
@@ -124,7 +135,7 @@ def results(kind: str, seeds: range, skipped: Collection[int] = ()) -> Iterator[
             ended = f"it takes over {SECONDS} s of processor time" if status == -signal.SIGXCPU else (
                 f"it takes over {PATIENCE:.0f} s" if hung else f"the process ends with {status}"
             )
-            yield begun, "", ended, 0
+            yield (begun, "the oracle ends the process", "", 0) if does == "oracle" else (begun, "", ended, 0)
             at = begun + 1
         elif status:
             raise RuntimeError(f"the worker ends with {status} before a case")

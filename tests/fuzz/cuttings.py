@@ -94,13 +94,13 @@ def read(path: Path) -> Source:
 
 
 class Glued:
-    """A model that grows by pieces. made: the ranks of its tensors of floats that may be read."""
+    """A model that grows by pieces. made: its tensors of floats that may be read."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, Any] = {}
         self.inputs: dict[str, tuple[int, ...]] = {}
-        self.made: dict[str, int] = {}
+        self.made: list[str] = []
         self.opset = 0
 
     def constant(self, array: Any) -> str:
@@ -111,16 +111,12 @@ class Glued:
     def fitted(self, random: random.Random, name: str, shape: tuple[int, ...]) -> str:
         """A tensor of another shape whose elements are drawn from a result, between -1 and 1."""
         flat, taken, near, made = (f"g{len(self.nodes)}{part}" for part in "abcd")
-        if self.opset >= 11 and self.made[name] == len(shape):
-            nothing = self.constant(numpy.float32([]))
-            self.nodes.append(NODE("Resize", [name, nothing, nothing, self.constant(shape)], [taken]))
-        else:
-            # A position that is outside of a short result would be refused: the first and the last element.
-            positions = numpy.random.default_rng(random.randrange(2**31)).integers(-1, 1, shape)
-            self.nodes += [
-                NODE("Reshape", [name, self.constant(numpy.array([-1]))], [flat]),
-                NODE("Gather", [flat, self.constant(positions)], [taken]),
-            ]
+        # A position that is outside of a short result would be refused: the first and the last element.
+        positions = numpy.random.default_rng(random.randrange(2**31)).integers(-1, 1, shape)
+        self.nodes += [
+            NODE("Reshape", [name, self.constant(numpy.array([-1]))], [flat]),
+            NODE("Gather", [flat, self.constant(positions)], [taken]),
+        ]
         self.nodes.append(NODE("Tanh", [taken], [near]))
         drawn = numpy.random.default_rng(random.randrange(2**31)).uniform(-1, 1, shape).astype(numpy.float32)
         self.nodes.append(NODE("Mul", [near, self.constant(drawn)], [made]))
@@ -145,7 +141,7 @@ class Glued:
                 if name in source.constants:
                     names[name] = self.constant(drawn(random, source.constants[name]))
                 elif self.made and random.random() < 0.7:
-                    names[name] = self.fitted(random, random.choice([*self.made][-4:]), resized[name])
+                    names[name] = self.fitted(random, random.choice(self.made[-4:]), resized[name])
                 else:
                     names[name] = f"x{len(self.inputs)}"
                     self.inputs[names[name]] = resized[name]
@@ -158,10 +154,10 @@ class Glued:
             self.nodes.append(copy)
         read_inside = {name for node in piece for name in node.input}
         ends = [n.output[0] for n in piece if n.output[0] in source.shapes and n.output[0] not in read_inside]
-        self.made |= {names[name]: len(source.shapes[name]) for name in ends}
+        self.made += [names[name] for name in ends]
 
     def model(self, random: random.Random) -> onnx.ModelProto:
-        outputs = list(dict.fromkeys([[*self.made][-1], random.choice([*self.made])]))
+        outputs = list(dict.fromkeys([self.made[-1], random.choice(self.made)]))
         inputs = [onnx.helper.make_tensor_value_info(name, 1, shape) for name, shape in self.inputs.items()]
         constants = [onnx.numpy_helper.from_array(array, name) for name, array in self.constants.items()]
         results = [onnx.helper.make_tensor_value_info(name, 1, None) for name in outputs]

@@ -6,9 +6,9 @@ import os
 import signal
 import time
 
-from fuzz.case import Draw, Wrong
+from fuzz.case import Draw, Wrong, asking_oracle
 
-CRASH, HANG, FAULT, LOOP = 3, 5, 7, 8
+CRASH, HANG, ORACLE, FAULT, LOOP = 3, 5, 6, 7, 8
 
 
 def run(draw: Draw) -> str:
@@ -19,6 +19,9 @@ def run(draw: Draw) -> str:
         os.kill(os.getpid(), signal.SIGKILL)
     if draw.seed == HANG:
         time.sleep(600)
+    if draw.seed == ORACLE:
+        with asking_oracle():
+            os.kill(os.getpid(), signal.SIGKILL)
     if draw.seed == LOOP:
         os.kill(os.getpid(), signal.SIGXCPU)  # as the system does after too much processor time
     if draw.seed == FAULT and 2 in steps:
