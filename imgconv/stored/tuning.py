@@ -123,7 +123,7 @@ class Database:
         try:
             with closing(sqlite3.connect(self.path, timeout=PATIENCE)) as connection, connection:
                 yield connection
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter if its message quotes a damaged table
             raise ConfigError(f"{str(self.path)!r} is no tuning file, is damaged or cannot be used: {error}") from error
 
 

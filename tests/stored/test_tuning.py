@@ -195,6 +195,9 @@ def test_damaged_and_foreign_files(database: Database, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("this is no database" * 99)
     with pytest.raises(ConfigError, match="text.* is no tuning file, is damaged"):
         Database(tmp_path / "text")
+    (tmp_path / "table").write_bytes(database.path.read_bytes().replace(b"CREATE TABLE", b"CREATE TAB\x80E"))
+    with pytest.raises(ConfigError, match="table.* is damaged"):  # sqlite's own message is not UTF-8
+        Database(tmp_path / "table").best("a device")
     with sqlite3.connect(database.path) as connection:
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(ConfigError, match="version 99 where this imgconv reads 1: .*tune again"):
