@@ -21,6 +21,7 @@ from imgconv.passes.materialise import materialise_operands
 from imgconv.passes.movement import sink_movement
 from imgconv.passes.nesting import nest_concatenations
 from imgconv.passes.padding import fold_padding
+from imgconv.passes.parallel import join_parallel
 from imgconv.passes.products import scale_products
 from imgconv.passes.reductions import split_reductions
 from imgconv.passes.repeated import share_repeated
@@ -50,6 +51,7 @@ PIPELINE: tuple[Pass, ...] = (
     materialise_operands,
     remove_dead_code,
     scale_products,
+    join_parallel,
     merge_elementwise,
     fuse_epilogues,
     fold_scales,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy
 
-from imgconv.arrays import Array
+from imgconv.arrays import Array, Arrays
 from imgconv.graph.expression import Argument, Expression, Literal, apply, replace_part, users
 from imgconv.graph.index import Variable
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, Operand, Product
@@ -51,7 +51,7 @@ def _rewrite(graph: Graph, node: Node, constants: dict[str, Array]) -> Node:
     bias = graph.unused(f"{node.output.name}.bias")
     constants[bias] = shift.astype(numpy.float32)
     added = apply("add", IDENTITY, Argument(len(made.epilogue_operands) + 1))
-    operand = Operand(bias, _along(node.output.shape, axis))
+    operand = Operand(bias, along_axis(node.output.shape, axis))
     return compact(
         replace(
             made, epilogue=replace_part(rest, IDENTITY, added), epilogue_operands=(*made.epilogue_operands, operand),
@@ -71,7 +71,7 @@ def _peel(node: Node, axis: int, constants: dict[str, Array]) -> tuple[Array, Ar
         if user.operation not in ("add", "subtract", "multiply", "divide") or user.arguments.count(IDENTITY) != 1:
             return scale, shift, rest, steps
         first = user.arguments[0] == IDENTITY
-        other = _by_channel(node, user.arguments[1 if first else 0], axis, constants)
+        other = by_channel(node, user.arguments[1 if first else 0], axis, constants)
         if other is None or (user.operation == "divide" and not first):
             return scale, shift, rest, steps
         if user.operation == "add":
@@ -87,7 +87,7 @@ def _peel(node: Node, axis: int, constants: dict[str, Array]) -> tuple[Array, Ar
         rest, steps = replace_part(rest, user, IDENTITY), steps + 1
 
 
-def _by_channel(node: Node, expression: Expression, axis: int, constants: dict[str, Array]) -> Array | None:
+def by_channel(node: Node, expression: Expression, axis: int, constants: Arrays) -> Array | None:
     """The constant as a float64 vector along the axis; None if it is not constant or varies along another axis."""
     size = node.output.shape[axis]
     if isinstance(expression, Literal):
@@ -122,6 +122,6 @@ def _scaled(node: Node, weights: Array, view: View, scale: Array) -> tuple[Array
     return (kept * scale).astype(numpy.float32), View(view.shape, kept.shape, axes[-2:])
 
 
-def _along(shape: Shape, axis: int) -> View:
+def along_axis(shape: Shape, axis: int) -> View:
     """The view that reads a vector along `axis` and repeats it along all other axes."""
     return View(shape, (shape[axis],), (axis_variables(shape)[axis],))
