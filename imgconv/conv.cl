@@ -24,7 +24,7 @@
 //     kernels/store.cl     blocks of outputs                 kernels/parts.cl     sums that work items share
 //
 // One coordinate of a read of weights, or of rows of texels, stays the same at every step, and is made before them.
-// Sums are float, or half in runs of HALF_QUADS input quads, or half (HALF_SUMS): see operands.cl.
+// Sums are float, or half in runs of HALF_QUADS input quads, or half (HALF_SUMS): see kernels/sums.cl.
 //
 // A transposed convolution with stride S is S*S ordinary ones, one for each phase of the output position modulo S, each
 // with its own weights: output column = PHASES_X * column + phase. The work items of all phases are one launch.
@@ -173,7 +173,7 @@ WORK_GROUP __kernel void NAME(PARAMETERS) {
   const int item = (get_local_id(2) * WORK_GROUP_HEIGHT + get_local_id(1) / PARTS) * WORK_GROUP_WIDTH + get_local_id(0);
 #endif
 #if PARTS > 1
-  __local float4 parts[BLOCK][WORK_GROUP_ITEMS][PARTS];
+  __local QUAD_SUM parts[BLOCK][WORK_GROUP_ITEMS][PARTS];
 #endif
 #if STAGED_QUADS
   __local VECTOR staged[WORK_GROUP_HEIGHT][WEIGHTS_PITCH];
@@ -341,7 +341,7 @@ WORK_GROUP __kernel void NAME(PARAMETERS) {
 #endif
 #if PARTS > 1
     const int own = place_of_part(part, item);
-    FOR_EACH(BLOCK_COLUMNS) parts[NUMBER_OF(row, column, o)][item][own] = TO_FLOAT(sum[row][OUTPUT_AT(column)][o]);
+    FOR_EACH(BLOCK_COLUMNS) parts[NUMBER_OF(row, column, o)][item][own] = sum[row][OUTPUT_AT(column)][o];
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int number = part; number < BLOCK; number += PARTS) {
       const float4 total = total_of(parts[number][item], own);

@@ -6,15 +6,10 @@
 //     KEEP_TEXEL   for one window position: a texel for each output
 //     KEEP_LINE    for one row of the window: a line for each row of outputs
 //     KEEP_WINDOW  for all of the window, whose rows overlap as its columns do; KEEP_INPUT: that of every quad
-//
-// Products are summed in one of three ways, from the widest to the narrowest:
-//
-//     neither         texels, weights and sums are float
-//     HALF_QUADS > 0  texels and weights are half; runs of products are summed in half, the runs in float
-//     HALF_SUMS       texels, weights and sums are half, from the first product to the last
 
 #pragma once
 #include "kernels/coordinate.cl"
+#include "kernels/sums.cl"
 #include "kernels/window.cl"
 
 #ifndef BLOCK_ROWS
@@ -25,12 +20,6 @@
 #endif
 #ifndef KEEP
 #define KEEP 1                          // 0: KEEP_TEXEL, 1: KEEP_LINE, 2: KEEP_WINDOW, 3: KEEP_INPUT
-#endif
-#ifndef HALF_QUADS
-#define HALF_QUADS 0                    // input quads of a run that is summed in half; 0: there are no runs
-#endif
-#ifndef HALF_SUMS
-#define HALF_SUMS 0                     // 1: sums are half, from the first product to the last
 #endif
 #ifndef FACTORS
 #define FACTORS 0                       // 1: the input's channels are multiplied by factors from an image
@@ -74,22 +63,6 @@
 #define TILE_ROWS (((BLOCK_ROWS - 1) * STRIDE_Y + (WINDOW_HEIGHT - 1) * DILATION_Y) / ROW_STEP + 1)
 #define READ_ROW(n, ky) ((n) * ROW_STEP)
 #define ROW_AT(row, ky) (((row) * STRIDE_Y + (ky) * DILATION_Y) / ROW_STEP)
-#endif
-
-// QUAD: a texel or four weights. QUAD_SUM: four sums, which begin as floats and end as floats.
-#if HALF_QUADS || HALF_SUMS
-#define QUAD half4
-#else
-#define QUAD float4
-#endif
-#if HALF_SUMS
-#define QUAD_SUM half4
-#define FROM_FLOAT(x) convert_half4((float4)(x))
-#define TO_FLOAT(x) convert_float4(x)
-#else
-#define QUAD_SUM float4
-#define FROM_FLOAT(x) (x)
-#define TO_FLOAT(x) (x)
 #endif
 
 // Whether all input quads and window rows read the same rows, whose coordinates are then made before them.

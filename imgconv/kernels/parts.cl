@@ -24,9 +24,9 @@ inline int place_of_part(int part, int item) {
 }
 
 // All parts of a sum, from the item's own on.
-inline float4 total_of(__local const float4 *parts, int own) {
-  float4 total = parts[own];
+inline float4 total_of(__local const QUAD_SUM *parts, int own) {
+  float4 total = TO_FLOAT(parts[own]);
 #pragma unroll
-  for (int other = 1; other < PARTS; other++) total += parts[own ^ other];
+  for (int other = 1; other < PARTS; other++) total += TO_FLOAT(parts[own ^ other]);
   return total;
 }

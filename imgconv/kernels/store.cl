@@ -55,12 +55,6 @@ inline bool is_output(int image, int row, int column, int quad) {
 #define LOADS(quad)                          \
   const int loaded_quad = LOADED_QUAD(quad); \
   EPILOGUE_LOADS(loaded_quad)
-// A sum as the epilogue takes it.
-#if HALF_EPILOGUE
-#define FOR_EPILOGUE(sum) (sum)
-#else
-#define FOR_EPILOGUE(sum) TO_FLOAT(sum)
-#endif
 // Stores a sum at a position of the block. A macro, for EPILOGUE uses names that EPILOGUE_LOADS makes.
 #define STORE(row, column, quad, sum)                                                                      \
   {                                                                                                        \
