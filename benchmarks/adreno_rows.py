@@ -18,7 +18,8 @@ from imgconv.kernels.gpu_time import BOUNDS, Gpu, LaunchTime, LaunchWork, time_o
 class Row:
     """One launch on one GPU.
 
-    work: of a work item. waves: how many a core holds at once. error: why it has no code; every figure is zero then.
+    work: of a work item. waves: how many a core holds at once. shared: bytes of local memory of a work group. error:
+    why it has no code; every figure is zero then.
     """
 
     launch: Launch
@@ -29,6 +30,7 @@ class Row:
     waves: int = 0
     spills: int = 0
     subgroup: int = 64
+    shared: int = 0
     error: str = ""
 
     @property
@@ -38,6 +40,11 @@ class Row:
     @property
     def reads(self) -> float:
         return self.work.reads
+
+    @property
+    def local(self) -> float:
+        """Accesses of a work item to local memory, and to spilled registers if it uses any: what writes no image."""
+        return max(0.0, self.work.memory - self.text.loops.total_writes) if self.shared else 0.0
 
     @property
     def lanes(self) -> int:
@@ -50,6 +57,11 @@ class Row:
     @property
     def launch_waves(self) -> int:
         return self.lanes // self.subgroup
+
+    @property
+    def group_waves(self) -> int:
+        """Waves of a work group."""
+        return ceil(prod(self.launch.source.local_size or (1,)) / self.subgroup)
 
     @property
     def items(self) -> int:
@@ -65,7 +77,7 @@ class Row:
     def time(self) -> LaunchTime:
         return time_of(LaunchWork(
             self.work.half, self.issue - self.work.half, self.reads * self.items, self.launch.moved_bytes,
-            self.launch_waves, self.subgroup,
+            self.launch_waves, self.subgroup, self.local * self.items, self.group_waves, self.shared,
         ), self.gpu)
 
     @property
@@ -115,7 +127,8 @@ class Row:
             "specialisation": launch.specialisation, "global_size": launch.source.global_size,
             "local_size": launch.source.local_size, "multiply_adds": launch.multiply_adds, "error": self.error,
             "predicted_seconds": self.seconds, "bound": self.time.bound, "times": asdict(self.time),
-            "issue_per_item": self.issue, "reads_per_item": self.reads, "lanes": self.lanes, "slots": self.slots,
+            "issue_per_item": self.issue, "reads_per_item": self.reads, "local_per_item": self.local,
+            "lanes": self.lanes, "slots": self.slots,
             "half_slots": self.half, "idle_lanes": self.idle, "waiting": self.waiting,
             "launch_waves": self.launch_waves, "issue_per_multiply_add": self.issue_per_multiply_add,
             "slots_per_multiply_add": self.slots_per_multiply_add,
@@ -261,5 +274,5 @@ def row_of(launch: Launch, gpu: Gpu, stats: Mapping[str, Any]) -> Row:
     work = item_work(machine_loops(stats["blocks"]), text.loops)
     return Row(
         launch, gpu, text, work, stats["full_regs"], stats["max_waves"], stats["stp"] + stats["ldp"],
-        stats["subgroup"],
+        stats["subgroup"], stats["shared"],
     )

@@ -15,7 +15,8 @@ class Work:
     """Instructions. multiply_adds: all of that class, with those of address arithmetic.
 
     issue: issue slots. half: those of them whose result is in half. waits: slots until data arrives, as Mesa estimates
-    them for a wave that is alone.
+    them for a wave that is alone. memory: accesses to memory besides texture reads: writes of images, local memory,
+    spilled registers.
     """
 
     issue: float = 0
@@ -23,6 +24,7 @@ class Work:
     multiply_adds: float = 0
     half: float = 0
     waits: float = 0
+    memory: float = 0
 
     def __add__(self, other: Work) -> Work:
         return Work(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
@@ -52,7 +54,8 @@ def machine_loops(blocks: Sequence[Mapping[str, Any]]) -> MachineLoop:
             open_loops[-1].loops.append(MachineLoop())
             open_loops.append(open_loops[-1].loops[-1])
         open_loops[depth].work += Work(
-            block["n"], block["tex"], block["cat"][3], block["half_alu"], block["sstall"] + block["systall"]
+            block["n"], block["tex"], block["cat"][3], block["half_alu"], block["sstall"] + block["systall"],
+            block["cat"][6],
         )
     return open_loops[0]
 

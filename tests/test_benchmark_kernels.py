@@ -148,9 +148,10 @@ def test_every_launch_is_read() -> None:
 
 
 def block(
-    depth: int, issue: int, reads: int = 0, multiply_adds: int = 0, preamble: int = 0, half: int = 0, waits: int = 0
+    depth: int, issue: int, reads: int = 0, multiply_adds: int = 0, preamble: int = 0, half: int = 0, waits: int = 0,
+    memory: int = 0,
 ) -> dict[str, Any]:
-    cat = [0, 0, 0, multiply_adds, 0, reads, 0, 0]
+    cat = [0, 0, 0, multiply_adds, 0, reads, memory, 0]
     return {
         "depth": depth, "n": issue, "tex": reads, "cat": cat, "preamble": preamble, "half_alu": half,
         "sstall": waits // 3, "systall": waits - waits // 3,
@@ -202,7 +203,7 @@ def statistics(text: str) -> dict[str, Any]:
     loops = read_kernel(text).loops
     return {
         "blocks": [block(0, 2 * loops.total_multiply_adds + 10, loops.total_reads, loops.total_multiply_adds)],
-        "full_regs": 24, "max_waves": 8, "stp": 0, "ldp": 1, "subgroup": 64,
+        "full_regs": 24, "max_waves": 8, "stp": 0, "ldp": 1, "subgroup": 64, "shared": 0,
     }
 
 
@@ -226,17 +227,19 @@ def test_adreno_rows_and_totals() -> None:
 
 
 def test_a_row_has_the_time_of_its_machine_code() -> None:
-    """A loop of 16 trips: 30 of its 50 slots are in half; 4 work groups of two full waves."""
+    """A loop of 16 trips: 30 of its 50 slots are in half; 4 work groups of two full waves. Two accesses to local memory
+    in the loop, and one before it beside the write of the result."""
     launch = next(launch for launch in small_plan().launches if launch.multiply_adds)
-    text = "#define NAME k\n__kernel void NAME() { for (int n = 0; n < 16; n++) sum = read_imagef(a, s, n); }"
+    text = """#define NAME k
+__kernel void NAME() { for (int n = 0; n < 16; n++) sum = read_imagef(a, s, n); write_imagef(b, 0, sum); }"""
     source = replace(launch.source, text=text, global_size=(256, 4), local_size=(256, 1))
     launch = replace(launch, source=source, moved_bytes=1000, multiply_adds=51200)
     stats = {
-        "blocks": [block(0, 40, waits=10), block(1, 50, 1, 40, half=30, waits=25)],
-        "full_regs": 24, "max_waves": 4, "stp": 0, "ldp": 0, "subgroup": 128,
+        "blocks": [block(0, 40, waits=10, memory=2), block(1, 50, 1, 40, half=30, waits=25, memory=2)],
+        "full_regs": 24, "max_waves": 4, "stp": 0, "ldp": 0, "subgroup": 128, "shared": 0,
     }
     row = row_of(launch, A630, stats)
-    assert row.work == Work(840, 16, 640, 480, 410)
+    assert row.work == Work(840, 16, 640, 480, 410, 34)
     assert (row.launch_waves, row.items, row.idle) == (8, 1024, 0)
     assert (row.half, row.waiting) == (480 / 840, 410 / 1250)
     assert row.time.arithmetic == pytest.approx(1024 * (480 / 345e9 + 360 / 234e9))
@@ -244,6 +247,10 @@ def test_a_row_has_the_time_of_its_machine_code() -> None:
     assert row.time.memory == pytest.approx(1000 / 20.86e9)
     assert (row.seconds, row.time.bound) == (row.time.arithmetic + 10e-6, "launch")
     assert row.multiply_adds_per_read == 51200 / (1024 * 16)
+    sharing = row_of(launch, A630, stats | {"shared": 1 << 15})
+    assert (row.local, sharing.local, sharing.group_waves) == (0, 33, 2)
+    assert sharing.time.texture == pytest.approx(1024 * (16 + 33) / 11e9)
+    assert sharing.time.arithmetic == pytest.approx(2 * row.time.arithmetic)  # a group at once on each of two cores
     total = Total("one", A630, [row, row])
     assert total.bounds == pytest.approx({"arithmetic": 0, "texture": 0, "memory": 0, "launch": 2 * row.seconds})
     assert (total.few_waves, total.half, total.idle) == (2, row.half, 0)

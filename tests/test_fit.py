@@ -115,7 +115,7 @@ class MadeUpMesa(Mesa):
     def compile(self, texts: Sequence[str], gpus: Sequence[int]) -> dict[int, dict[str, Mapping[str, Any]]]:
         counts = {"depth": 0, "n": 1000, "tex": 10, "preamble": 0, "half_alu": 0, "sstall": 0, "systall": 0}
         block = counts | {"cat": [0] * 8}
-        made = {"blocks": [block], "full_regs": 24, "max_waves": 4, "stp": 0, "ldp": 2, "subgroup": 64}
+        made = {"blocks": [block], "full_regs": 24, "max_waves": 4, "stp": 0, "ldp": 2, "subgroup": 64, "shared": 0}
         return {gpu: dict.fromkeys(texts, made) | {texts[1]: {"error": "no luck"}} for gpu in gpus}
 
 

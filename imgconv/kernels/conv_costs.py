@@ -231,7 +231,12 @@ def _work_on_small_gpu(problem: Problem, chosen: Specialisation, gpu: Gpu, costs
     texels += problem.batch * problem.output_quads * prod(problem.output_size)
     texels += problem.output_quads * problem.group_input_quads * prod(problem.window) * problem.input_lanes
     reads = _reads_of_item(problem, chosen, costs)
-    return LaunchWork(multiply_adds, slots - multiply_adds, items * reads, costs.texel_bytes * texels, waves, wave)
+    # A sum's parts are written to local memory and read from it.
+    shared = sums_of(chosen) if chosen.parts > 1 else 0
+    return LaunchWork(
+        multiply_adds, slots - multiply_adds, items * reads, costs.texel_bytes * texels, waves, wave,
+        2 * items * shared, ceil(local / wave), (2 if problem.sums == "half" else 4) * LANES * shared * local,
+    )
 
 
 def _reads_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:

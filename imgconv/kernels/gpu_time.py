@@ -3,13 +3,15 @@
 A launch takes the longest of three times, and what any launch costs:
 
     arithmetic   the issue slots of a wave, at half's or at float's rate, in whole rounds of waves over the GPU's units
-    texture      the texture reads of all work items
+    texture      the texture reads of all work items, and their accesses to local memory
     memory       the bytes that are read for the first time or written
     launch       a constant
 
 A unit is what issues one instruction of one wave at a time. With 8 units, 9 waves take as long as 16. The model leaves
-out waits for data, caches that are too small, and what throttles a warm phone. Published times on a Snapdragon 845 are
-1.06 to 2.0 times as long as predicted: `python -m benchmarks.adreno --networks published` compares.
+out waits for data and at barriers, caches that are too small, and what throttles a warm phone. How fast local memory is
+is not documented: an access of up to 16 bytes is assumed to take as long as a texture read, and neither to overlap it.
+Published times on a Snapdragon 845 are 1.06 to 2.0 times as long as predicted: `python -m benchmarks.adreno --networks
+published` compares.
 """
 
 from __future__ import annotations
@@ -31,13 +33,15 @@ class Gpu:
     half_slots, float_slots: issue slots of lanes in a second, in half and in any other type, if waves are full.
     narrow_slots: the same of any type with waves of 64 lanes. reads: texture reads in a second. bandwidth: bytes in a
     second. launch: seconds. compute_units: what the driver reports, CL_DEVICE_MAX_COMPUTE_UNITS. registers: of four
-    floats, the most of a work item in a full wave; with more, waves are narrow.
+    floats, the most of a work item in a full wave; with more, waves are narrow. local_bytes: local memory of a compute
+    unit.
     """
 
     number: int
     units: int
     compute_units: int
     registers: int
+    local_bytes: int
     half_slots: float
     float_slots: float
     narrow_slots: float
@@ -54,8 +58,9 @@ class Gpu:
 class LaunchWork:
     """The work of a launch.
 
-    half_slots, float_slots: issue slots of a work item, in half and in any other type. reads: texture reads of all work
-    items. moved_bytes: those that miss all caches and those written. wave_size: lanes of a wave.
+    half_slots, float_slots: issue slots of a work item, in half and in any other type. reads, local: texture reads and
+    accesses to local memory, of all work items. moved_bytes: those that miss all caches and those written. wave_size:
+    lanes of a wave. group_waves, group_bytes: waves and bytes of local memory of a work group.
     """
 
     half_slots: float
@@ -64,6 +69,9 @@ class LaunchWork:
     moved_bytes: float
     waves: int
     wave_size: int = WAVE
+    local: float = 0
+    group_waves: int = 1
+    group_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,11 +99,14 @@ class LaunchTime:
 
 def time_of(work: LaunchWork, gpu: Gpu) -> LaunchTime:
     """The predicted times of a launch."""
-    lanes = ceil(work.waves / gpu.units) * gpu.units * work.wave_size
+    busy = gpu.units
+    if work.group_bytes:  # a compute unit runs as many groups at once as its local memory holds
+        busy = min(busy, gpu.compute_units * max(1, gpu.local_bytes // work.group_bytes) * work.group_waves)
+    lanes = ceil(work.waves / busy) * gpu.units * work.wave_size
     full = work.wave_size >= WAVE
     half, others = (gpu.half_slots, gpu.float_slots) if full else (gpu.narrow_slots, gpu.narrow_slots)
     arithmetic = lanes * (work.half_slots / half + work.float_slots / others)
-    return LaunchTime(arithmetic, work.reads / gpu.reads, work.moved_bytes / gpu.bandwidth, gpu.launch)
+    return LaunchTime(arithmetic, (work.reads + work.local) / gpu.reads, work.moved_bytes / gpu.bandwidth, gpu.launch)
 
 
 # The Adreno 630 of a Snapdragon 845, at 0.71 GHz.
@@ -106,6 +117,7 @@ A630 = Gpu(
     units=8,
     compute_units=2,  # the cores; assumed
     registers=48,  # half of Mesa's reg_size_vec4
+    local_bytes=1 << 15,  # CL_DEVICE_LOCAL_MEM_SIZE of Qualcomm's drivers; that a unit has no more is assumed
     half_slots=345e9,  # 690 GFLOPS measured (tinygrad#16229)
     float_slots=234e9,  # 468 GFLOPS measured (tinygrad#16229)
     narrow_slots=173e9,  # 346 GFLOPS measured in half and in float (tinygrad#16229)

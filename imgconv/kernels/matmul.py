@@ -198,12 +198,17 @@ def _cost_on_small_gpu(problem: Problem, chosen: Specialisation, compute_units: 
         wave = min(WAVE, round_up(local, WAVE // 2))
         waves = ceil(column_blocks / chosen.group_columns) * row_blocks * ceil(local / wave)
     else:
-        wave, waves = WAVE, ceil(column_blocks * row_blocks / WAVE)
+        local, wave, waves = WAVE, WAVE, ceil(column_blocks * row_blocks / WAVE)
     items = column_blocks * row_blocks * chosen.parts
     texels = problem.batch * (problem.rows + LANES * problem.output_quads) * ceil(problem.inner / LANES)
     texels += problem.batch * problem.rows * problem.output_quads
     gpu = gpu_with(compute_units)
-    time = time_of(LaunchWork(0, slots, items * reads, costs.texel_bytes * texels, waves, wave), gpu)
+    # A sum's parts are written to local memory and read from it.
+    shared = block if chosen.parts > 1 else 0
+    time = time_of(LaunchWork(
+        0, slots, items * reads, costs.texel_bytes * texels, waves, wave, 2 * items * shared, ceil(local / wave),
+        4 * LANES * shared * local,
+    ), gpu)
     return 1e9 * (time.seconds + costs.hidden * (time.arithmetic + time.texture))
 
 

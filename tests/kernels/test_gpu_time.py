@@ -10,8 +10,8 @@ from imgconv.kernels.gpu_time import A630, GPUS, Gpu, LaunchTime, LaunchWork, gp
 
 # Half twice as fast as float; narrow waves at half of float's rate.
 GPU = Gpu(
-    1, units=4, compute_units=2, registers=48, half_slots=2e9, float_slots=1e9, narrow_slots=5e8, reads=1e8,
-    bandwidth=1e9, launch=1e-6,
+    1, units=4, compute_units=2, registers=48, local_bytes=1 << 15, half_slots=2e9, float_slots=1e9, narrow_slots=5e8,
+    reads=1e8, bandwidth=1e9, launch=1e-6,
 )
 WORK = LaunchWork(half_slots=0, float_slots=1000, reads=0, moved_bytes=0, waves=4)
 
@@ -39,6 +39,19 @@ def test_the_longest_time_binds() -> None:
     assert time_of(replace(work, moved_bytes=0), GPU).bound == "texture"
     assert time_of(replace(work, moved_bytes=0, reads=0), GPU).bound == "arithmetic"
     assert time_of(replace(WORK, float_slots=1), GPU).bound == "launch"
+
+
+def test_an_access_to_local_memory_takes_as_long_as_a_texture_read() -> None:
+    assert time_of(replace(WORK, reads=1e5, local=3e5), GPU).texture == pytest.approx(4e-3)
+
+
+@pytest.mark.parametrize(("group_bytes", "group_waves", "rounds"), [
+    (0, 1, 2), (1 << 14, 1, 2), ((1 << 14) + 1, 1, 4), (1 << 15, 2, 2), (1 << 16, 1, 4),
+])
+def test_local_memory_limits_how_many_groups_run_at_once(group_bytes: int, group_waves: int, rounds: int) -> None:
+    """Eight waves on two compute units of two units each: with more than half of it for a wave, one waits."""
+    work = replace(WORK, waves=8, group_bytes=group_bytes, group_waves=group_waves)
+    assert time_of(work, GPU).arithmetic == pytest.approx(rounds * 4 * 128 * 1000 / 1e9)
 
 
 def test_other_gpus_are_scaled_by_cores_and_clock() -> None:
