@@ -20,6 +20,9 @@ from imgconv.kernels.target import TargetKind
 # The most bytes of input that a work item keeps in private memory. CPU drivers hold it in a core's cache.
 PRIVATE_BYTES = 1 << 17
 MOST_SUMS_ON_CPU = 21  # vectors of sums of a work item: with more, compilers keep them in memory
+# The most columns of a window, and of the texels that a work item keeps of a row, over which a loop is unrolled.
+# Intel's compiler took 13 s for a window of 320 that moves by 160.
+MOST_UNROLLED = 128, 256
 # Blocks for GPUs: columns, rows and output quads.
 BLOCKS_ON_GPU = (
     (1, 1, 1), (2, 1, 1), (4, 1, 1), (2, 1, 2), (4, 1, 2), (2, 2, 2), (4, 2, 1), (7, 1, 1), (4, 2, 2), (7, 1, 2),
@@ -77,6 +80,9 @@ def _on_cpu(problem: Problem) -> Iterator[Specialisation]:
         for tile, length, height, (each, vector) in itertools.product(WINOGRAD_TILES, (4, 8), (1, 2, 4), blocks[:1])
         if problem.window[1] == 3 and columns > 1 and (length // tile * 2 + length) * min(rows, height) <= 24
     ]
+    if problem.window[1] > MOST_UNROLLED[0]:
+        yield from (replace(made, keep="texel") for made in shapes)
+        return
     for made in shapes:
         total = ceil(problem.group_output_quads / made.block_quads)
         yield made
@@ -85,7 +91,8 @@ def _on_cpu(problem: Problem) -> Iterator[Specialisation]:
         for passes in {ceil(total / n) for n in (1, 2, 4, 8)}:
             # One work item a group: a driver may put the private memory of a whole group on one thread's stack.
             whole = replace(made, keep="input", passes=passes, local_size=(1, 1, 1))
-            if problem.group_input_quads * prod(kept_size(problem, whole)) * 16 <= PRIVATE_BYTES:
+            rows, columns = kept_size(problem, whole)
+            if columns <= MOST_UNROLLED[1] and problem.group_input_quads * rows * columns * 16 <= PRIVATE_BYTES:
                 yield whole
 
 

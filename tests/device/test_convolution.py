@@ -62,6 +62,11 @@ PADS = [
     C(pads=(-1, 0, 1, -2), size=(7, 9)),
     C(channels=5, pads=(0, 0, 1, 1), strides=(2, 2), size=(8, 8)),
 ]
+WIDE_WINDOWS = [
+    C(channels=1, filters=70, window=(1, 160), strides=(1, 80), size=(1, 700)),
+    C(channels=5, filters=3, window=(1, 130), size=(2, 140), pads=(0, 2, 0, 3)),
+    C(channels=2, filters=40, window=(1, 40), strides=(1, 60), size=(1, 500)),
+]
 BATCHES = [
     C(batch=2, pads=(1, 1, 1, 1)),
     C(batch=3, channels=5, filters=3, window=(5, 3), size=(4, 5), pads=(2, 1, 2, 1)),
@@ -114,7 +119,8 @@ GATED = [
     C(gated=True, window=(1, 1), channels=6, filters=6, groups=6),
 ]
 GRID = {
-    "windows": WINDOWS, "strides": STRIDES, "dilations": DILATIONS, "pads": PADS, "batches": BATCHES, "groups": GROUPS,
+    "windows": WINDOWS, "strides": STRIDES, "dilations": DILATIONS, "pads": PADS,
+    "wide_windows": WIDE_WINDOWS, "batches": BATCHES, "groups": GROUPS,
     "depthwise": DEPTHWISE, "transposed": TRANSPOSED, "computed": COMPUTED, "gated": GATED,
 }
 EVERY = [problem for name, problems in GRID.items() for problem in problems if name != "computed"]

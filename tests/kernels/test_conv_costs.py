@@ -57,3 +57,13 @@ def test_blocks_that_need_narrow_waves(units: int, faster: tuple[int, int, int])
         for quads in (2, 3)
     }
     assert min(costs, key=lambda block: costs[block]) == faster
+
+
+def test_loops_over_wide_windows_are_not_unrolled() -> None:
+    """A short-time Fourier transform: compilers take long for hundreds of copies of a loop's body."""
+    problem = Problem(1, 1, (1, 1600), 322, (1, 9), (1, 320), (1, 160), (1, 1), (0, 0), 1)
+    assert {chosen.keep for chosen in candidates(problem, "cpu")} == {"texel"}
+    apart = replace(problem, window=(1, 100), output_size=(1, 10))
+    assert {chosen.keep for chosen in candidates(apart, "cpu")} == {"line"}
+    beside = replace(apart, strides=(1, 10), output_size=(1, 151))
+    assert {chosen.keep for chosen in candidates(beside, "cpu")} == {"line", "input"}
