@@ -115,7 +115,7 @@ def choose_precision(
         if error <= bound:
             break
         precision = measured.near.and_storage(most_sensitive(measured.sensitivity, share * bound), SENSITIVE)
-        session = measured.new_session(1, precision)
+        session = measured.new_session(1, precision, [measured.half])
         errors = measured.errors(session)
         error = max(errors)
     if prepared.config.float16 == 2:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from imgconv.errors import ConfigError, DeviceError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import ImageLimits
+from imgconv.kernels.source import programs_of
 from imgconv.kernels.target import Target
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
@@ -94,6 +95,20 @@ def test_what_loses_digits_keeps_float(device: DeviceInfo, context: Context) -> 
     assert choice.half_error > 0.1 and choice.error <= 1e-3
     model = imgconv.load(offset_model(), device, float16=1)
     assert relative_error(model.run({"x": x}), run_oracle(offset_model(), {"x": x})) <= 1e-2
+
+
+def test_no_kernel_is_compiled_twice(device: DeviceInfo, context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chosen plan takes kernels from the plan in half and from the plan in float."""
+    compiled: list[str] = []
+
+    def recorded(texts: Sequence[str], builds: int) -> list[Sequence[str]]:
+        compiled.extend(texts)
+        return programs_of(texts, builds)
+
+    monkeypatch.setattr("imgconv.running.programs.programs_of", recorded)
+    prepared = Prepared(graph_of(offset_model()), Config(float16=1), target_of(device))
+    choice = choose_precision(prepared, context, None, [{"x": picture()}], splits=3)
+    assert choice.precision.storage and len(compiled) == len(set(compiled))
 
 
 def test_a_bound_that_half_cannot_keep_leaves_all_float(device: DeviceInfo, context: Context) -> None:
