@@ -85,7 +85,11 @@ def _is_ssd(outputs: Declared, size: Size) -> bool:
 
 def _is_segment_logits(outputs: Declared, size: Size) -> bool:
     shapes = _shapes(outputs)
-    return len(shapes) == 1 and len(shapes[0]) == 4 and shapes[0][1] > 3 and shapes[0][:1:-1] == size
+    if len(shapes) != 1 or len(shapes[0]) != 4:
+        return False
+    last = maps.has_channels_last(shapes[0], size)
+    (classes, *places) = (shapes[0][3], *shapes[0][1:3]) if last else shapes[0][1:]
+    return classes > 3 and tuple(places[::-1]) == size
 
 
 def _is_segment_indices(outputs: Declared, size: Size) -> bool:
@@ -276,9 +280,9 @@ def _plain_head(outputs: Declared, size: Size, task: str) -> str:
     if task == "text":
         return "ctc" if len(next(iter(_shapes(outputs)))) == 3 else "dbnet"
     if task == "segment":
-        (dtype, shape), *others = outputs.values()
-        if not others and len(shape or ()) == 4:
-            return "mask" if tuple(shape or ())[1] == 1 else "logits"
+        shape, *others = _shapes(outputs)
+        if not others and len(shape) == 4:
+            return "mask" if shape[3 if maps.has_channels_last(shape, size) else 1] == 1 else "logits"
     listed = "; ".join(f"{name}: {head.outputs}" for name, head in heads.items())
     have = ", ".join(f"{name} {list(shape or ())}" for name, (_, shape) in outputs.items())
     raise InputError(f"which head do the outputs have, {have}? Say it with --head, or as \"head\": {listed}")

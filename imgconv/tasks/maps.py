@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy
 from PIL import Image
 
 from imgconv.arrays import Array, Arrays
 from imgconv.errors import InputError
+from imgconv.pictures.preparation import Size
 from imgconv.tasks.description import Description
 from imgconv.tasks.detection import corners_of, detections, only
 from imgconv.tasks.values import Answers, Depth, Detection, Detections, Picture, Placement, Pose, Segmentation
 
 
-def _plane(outputs: Arrays, channels: int | None = None) -> tuple[str, Array]:
+def _plane(outputs: Arrays, placement: Placement, channels: int | None = None) -> tuple[str, Array]:
     """The first output as (C, H, W), C being 1 if it has three dimensions. Raises InputError for other shapes."""
     name, array = next(iter(outputs.items()))
     planes = array[0] if array.ndim == 4 else array
+    if array.ndim == 4 and has_channels_last(array.shape, placement.model):
+        planes = planes.transpose(2, 0, 1)
     if planes.ndim != 3 or (array.ndim == 4 and array.shape[0] != 1) or channels not in (None, planes.shape[0]):
         wanted = f"(1, {channels or 'C'}, height, width)"
         raise InputError(f"output {name!r} is {list(array.shape)}; this head takes {wanted}")
     return name, planes
+
+
+def has_channels_last(shape: Sequence[int], size: Size) -> bool:
+    """Whether a map of four dimensions is (1, H, W, C), as TensorFlow's are. size: of the model's input.
+
+    It is told by the aspect ratio, up to one row or column: has_channels_last((1, 33, 65, 21), (513, 257)) is True.
+    """
+
+    def is_like(height: int, width: int) -> bool:
+        return abs(height * size[0] - width * size[1]) <= max(size)
+
+    return is_like(shape[1], shape[2]) and not is_like(shape[2], shape[3])
 
 
 def on_picture(plane: Array, placement: Placement, how: Image.Resampling, outside: float) -> Array:
@@ -38,21 +55,21 @@ def on_picture(plane: Array, placement: Placement, how: Image.Resampling, outsid
 
 def segment_logits(outputs: Arrays, description: Description, placement: Placement) -> Answers:
     """The class of each pixel: the largest of (1, classes, height, width). What a crop leaves out is -1."""
-    name, planes = _plane(outputs)
+    name, planes = _plane(outputs, placement)
     mask = on_picture(planes.argmax(axis=0), placement, Image.Resampling.NEAREST, -1)
     return {name: Segmentation(mask.astype(numpy.int32), description.labels)}
 
 
 def segment_indices(outputs: Arrays, description: Description, placement: Placement) -> Answers:
     """The class of each pixel as the model gives it: (1, height, width) or (1, 1, height, width)."""
-    name, planes = _plane(outputs, 1)
+    name, planes = _plane(outputs, placement, 1)
     mask = on_picture(planes[0], placement, Image.Resampling.NEAREST, -1)
     return {name: Segmentation(mask.astype(numpy.int32), description.labels)}
 
 
 def segment_mask(outputs: Arrays, description: Description, placement: Placement) -> Answers:
     """Class 1 if (1, 1, height, width) is above `score`, else 0. Values outside of 0 to 1 go through a sigmoid."""
-    name, planes = _plane(outputs, 1)
+    name, planes = _plane(outputs, placement, 1)
     values = planes[0].astype(numpy.float64)
     if values.min() < 0 or values.max() > 1:
         values = 1 / (1 + numpy.exp(-values.clip(-60, 60)))
@@ -89,7 +106,7 @@ def _inside(mask: Array, found: Detection) -> Array:
 
 def depth(outputs: Arrays, description: Description, placement: Placement) -> Answers:
     """A number for each pixel: (1, height, width) or (1, 1, height, width). What a crop leaves out is NaN."""
-    name, planes = _plane(outputs, 1)
+    name, planes = _plane(outputs, placement, 1)
     return {name: Depth(on_picture(planes[0], placement, Image.Resampling.BILINEAR, numpy.nan))}
 
 
@@ -98,7 +115,7 @@ def heatmaps(outputs: Arrays, description: Description, placement: Placement) ->
 
     A point is moved by a quarter towards its larger neighbour, as in Xiao et al., arXiv:1804.06208.
     """
-    name, planes = _plane(outputs)
+    name, planes = _plane(outputs, placement)
     count, height, width = planes.shape
     flat = planes.reshape(count, -1)
     rows, columns = numpy.divmod(flat.argmax(axis=1), width)

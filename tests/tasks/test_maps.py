@@ -9,6 +9,7 @@ import pytest
 
 from imgconv.errors import InputError
 from imgconv.preprocess import Preparation
+from imgconv.tasks.maps import has_channels_last
 from imgconv.tasks import Depth, Description, Picture, Placement, Pose, Segmentation, find_task
 
 SIZE = (32, 24)
@@ -31,6 +32,35 @@ def test_the_largest_logit_is_the_class() -> None:
             assert logits[0, found.mask[y, x], y, x] == logits[0, :, y, x].max()
     shares = found.shares()
     assert sum(each.score for each in shares) == pytest.approx(1) and {each.name for each in shares} == set("abcde")
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "said"),
+    [
+        (5, (24, 32), {}), *((channels, size, said) for size in ((24, 32), (12, 16)) for channels, said in (
+            (5, {"task": "segment"}), (1, {"task": "segment"}), (1, {"task": "depth"}), (7, {"head": "heatmaps"}),
+        )),
+    ],
+)
+def test_maps_of_tensorflow_have_their_channels_last(
+    channels: int, size: tuple[int, int], said: dict[str, Any]
+) -> None:
+    first = numpy.random.default_rng(1).normal(size=(1, channels, *size)).astype(numpy.float32)
+    last = numpy.ascontiguousarray(first.transpose(0, 2, 3, 1))
+    assert str(decode({"y": last}, **said).as_json()) == str(decode({"y": first}, **said).as_json())
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "last"),
+    [
+        ((1, 257, 257, 21), (257, 257), True), ((1, 21, 257, 257), (257, 257), False),
+        ((1, 33, 65, 21), (513, 257), True), ((1, 21, 33, 65), (513, 257), False),
+        ((1, 128, 128, 128), (512, 512), False),  # either way: ONNX's own order
+        ((1, 17, 64, 48), (192, 256), False), ((1, 64, 48, 17), (192, 256), True),
+    ],
+)
+def test_the_aspect_ratio_tells_where_channels_lie(shape: tuple[int, ...], size: tuple[int, int], last: bool) -> None:
+    assert has_channels_last(shape, size) is last
 
 
 def test_a_mask_is_enlarged_to_the_picture() -> None:
