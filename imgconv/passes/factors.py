@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from imgconv.graph.expression import Apply, Argument
+from imgconv.graph.index import constant
 from imgconv.graph.nodes import Convolution, Graph, Load, Node, Operand
 from imgconv.graph.view import View
+from imgconv.passes.materialise import is_moved
 
 
 def multiply_inputs(graph: Graph) -> Graph:
@@ -28,7 +30,7 @@ def multiply_inputs(graph: Graph) -> Graph:
         gone.add(node.output.name)
         for reader in readers:
             made[reader.output.name] = replace(
-                reader, operands=(found[0], reader.operands[1], found[1]),
+                reader, operands=_of_channels(reader.operands[0], *found, reader.operands[1]),
                 origin=tuple(dict.fromkeys((*node.origin, *reader.origin))),
             )
     kept = (made.get(n.output.name, n) for n in graph.nodes if n.output.name not in gone)
@@ -53,12 +55,20 @@ def _factors(graph: Graph, node: Node) -> tuple[Operand, Operand] | None:
     return None
 
 
+def _of_channels(read: Operand, x: Operand, factors: Operand, weights: Operand) -> tuple[Operand, Operand, Operand]:
+    """The operands of a convolution that reads channels of the product of x and the factors."""
+    view = read.view
+    taken = View((*view.shape[:2], 1, 1), factors.view.shape, (*view.index[:2], constant(0), constant(0)))
+    return Operand(x.value, view), weights, Operand(factors.value, taken.over(factors.view))
+
+
 def _takes_factors(reader: Node, name: str) -> bool:
-    """Whether the reader is a 1x1 convolution whose input is the whole named value and which reads it only there."""
+    """Whether the reader is a 1x1 convolution whose input is the named value, or channels of it by whole texels, and
+    which reads it only there."""
     operation, operands = reader.operation, reader.operands
     return (
         isinstance(operation, Convolution) and not operation.transposed and operation.groups == 1
         and operation.pads == (0, 0) and operands[1].view.shape[2:] == (1, 1) and len(operands) == 2
-        and operands[0].value == name and operands[0].view.is_identity
+        and operands[0].value == name and not is_moved(operands[0])
         and all(o.value != name for o in (operands[1], *reader.epilogue_operands))
     )

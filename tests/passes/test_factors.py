@@ -44,6 +44,20 @@ def test_factors_in_either_order_and_for_several_readers() -> None:
     assert not any(n.epilogue == apply("multiply", Argument(0), Argument(1)) for n in after.nodes)
 
 
+def test_factors_of_some_channels() -> None:
+    """Convolutions that each read whole texels of the product, and one that reads parts of texels."""
+    x, s = image(2, 16, 6, 6), image(2, 16, 1, 1, name="s")
+    m = s * x
+    w = const(4, 8, 1, 1)
+    def formula(x: Any, s: Any) -> dict[str, Any]:
+        return {name: numpy_convolution((x * s)[:, first : first + 8], w.array) for name, first in (("y", 0), ("z", 8))}
+    y, z = (m.slice(1, first, first + 8).conv2d(w) for first in (0, 8))
+    after = apply_pass(multiply_inputs, pushed(graph_of(x, s, y=y, z=z)), formula)
+    assert [len(n.operands) for n in after.nodes] == [3, 3]
+    odd = m.slice(1, 2, 10).conv2d(w)
+    unchanged(multiply_inputs, pushed(graph_of(x, s, y=y, z=odd)))
+
+
 def test_factors_stay_where_no_convolution_can_take_them() -> None:
     x, s = image(), image(1, 8, 1, 1, name="s")
     w = const(4, 8, 1, 1)
