@@ -22,6 +22,7 @@ from imgconv.passes.movement import sink_movement
 from imgconv.passes.nesting import nest_concatenations
 from imgconv.passes.padding import fold_padding
 from imgconv.passes.parallel import join_parallel
+from imgconv.passes.parts import split_elementwise
 from imgconv.passes.products import scale_products
 from imgconv.passes.reductions import split_reductions
 from imgconv.passes.repeated import share_repeated
@@ -53,6 +54,7 @@ PIPELINE: tuple[Pass, ...] = (
     scale_products,
     join_parallel,
     merge_elementwise,
+    split_elementwise,
     fuse_epilogues,
     fold_scales,
     multiply_inputs,

@@ -1,0 +1,71 @@
+"""Let the kernels that make the parts of a concatenation do the elementwise work behind it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from imgconv.graph.nodes import Concatenation, Convolution, Graph, Load, Node, Operand, Product, Value, plain
+from imgconv.graph.view import slice_
+from imgconv.kernels.layout import LANES
+from imgconv.passes.views import read_through
+
+
+def split_elementwise(graph: Graph) -> Graph:
+    """Move elementwise work on a concatenation of channels to its parts, if convolutions or products make them all.
+
+    MixNet's layers normalise what several convolutions make. The work joins the epilogues of these kernels.
+
+    Given:   y = concatenation axis 1(a: [1, 8, 4, 4], b: [1, 4, 4, 4]);  z = load(y) then add($0, $1), $1=x
+    Result:  z.part0 = load(a) then add($0, $1), $1=x[0, i1, i2, i3]
+             z.part1 = load(b) then add($0, $1), $1=x[0, i1 + 8, i2, i3];  z = concatenation axis 1(z.part0, z.part1)
+    """
+    made: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        name = _concatenation_of(graph, node)
+        if name is not None:
+            parts = _split(graph, node, graph.producers[name])
+            made |= {} if parts is None else {node.output.name: parts, name: []}
+    return replace(graph, nodes=tuple(new for node in graph.nodes for new in made.get(node.output.name, [node])))
+
+
+def _concatenation_of(graph: Graph, node: Node) -> str | None:
+    """The name of the concatenation of computed parts on which a load works, if nothing else reads it."""
+    if not isinstance(node.operation, Load):
+        return None
+    for operand in node.all_operands:
+        made = graph.producers.get(operand.value)
+        if made is None or made.operation != Concatenation(1) or operand.value in graph.outputs:
+            continue
+        alone = graph.consumers[operand.value] == (node,)
+        whole = all(o.view.is_identity for o in node.all_operands if o.value == operand.value)
+        if alone and whole and all(_is_computed(graph, part) for part in made.operands):
+            return operand.value
+    return None
+
+
+def _is_computed(graph: Graph, part: Operand) -> bool:
+    """Whether a part has whole texels and is all that reads the result of a convolution or a product."""
+    made = graph.producers.get(part.value)
+    alone = len(graph.consumers[part.value]) == 1 and part.value not in graph.outputs and part.view.is_identity
+    kernel = made is not None and isinstance(made.operation, (Convolution, Product))
+    return alone and kernel and part.view.shape[1] % LANES == 0
+
+
+def _split(graph: Graph, node: Node, whole: Node) -> list[Node] | None:
+    """The work on each part, and the concatenation of its results. None if an operand's view would be too long."""
+    nodes: list[Node] = []
+    first, shape = 0, node.output.shape
+    for number, part in enumerate(whole.operands):
+        starts = [first if axis == 1 else 0 for axis in range(len(shape))]
+        taken = slice_(shape, starts, part.view.shape, [1] * len(shape))
+        operands = [
+            part if o.value == whole.output.name else read_through(Operand("", taken), o) for o in node.all_operands
+        ]
+        known = [operand for operand in operands if operand is not None]
+        if len(known) < len(operands):
+            return None
+        value = Value(graph.unused(f"{node.output.name}.part{number}"), part.view.shape, node.output.dtype)
+        nodes.append(replace(node, output=value, operands=(known[0],), epilogue_operands=tuple(known[1:])))
+        first += part.view.shape[1]
+    joined = Node(node.output, whole.operation, tuple(plain(each.output) for each in nodes), origin=whole.origin)
+    return [*nodes, joined]
