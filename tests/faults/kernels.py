@@ -23,8 +23,8 @@ FAULTS = (
     ),
     Fault(
         "conv.cl", "missed barrier: parts of a sum are added before they are there",
-        "[own] = TO_FLOAT(sum[row][OUTPUT_AT(column)][o]);\n    barrier(CLK_LOCAL_MEM_FENCE);",
-        "[own] = TO_FLOAT(sum[row][OUTPUT_AT(column)][o]);",
+        "[own] = sum[row][OUTPUT_AT(column)][o];\n    barrier(CLK_LOCAL_MEM_FENCE);",
+        "[own] = sum[row][OUTPUT_AT(column)][o];",
         (f"{CONVOLUTION} -k 'blocks and parts'", f"{OCLGRIND} -k convolution", CONVOLUTION),
     ),
     Fault(
