@@ -1,12 +1,13 @@
 """What sums in half cost on pictures that were not measured on, beside short runs and what the measurement chooses.
 
-    python -m benchmarks.half_sums [NAME or FILE.onnx ...] [--resolution N] [--device DEVICE] [--json FILE]
+    python -m benchmarks.half_sums [NAME or FILE.onnx ...] [--resolution N] [--gpu 630] [--device DEVICE] [--json FILE]
 
 The precision is chosen as `imgconv.load` does with FLOAT16=2, on drawn pictures. Then every plan runs on others: on the
 arrays of the case_*.npz files beside an ONNX file, cut to the inputs' sizes if they are larger; if there are none, on
 examples/demo.png and on white noise in the range that the network is made for. An error is the largest difference of an
 output from the float plan, divided by its largest value, and the worst of these inputs. The networks of models/ have
-random weights, which amplify errors unlike trained ones.
+random weights, which amplify errors unlike trained ones. With --gpu the plans are those of that Adreno, run on the
+device at hand.
 
     storage     textures of the chosen storage, sums in float: FLOAT16=1
     runs, half  the same storage, and all sums in short runs of half, or all in half
@@ -26,6 +27,7 @@ from pathlib import Path
 import numpy
 from PIL import Image
 
+from benchmarks.adreno import gpu_of
 from benchmarks.measure import (
     Column, add_output_argument, environment, environment_line, make_table, publish, run_main,
 )
@@ -117,7 +119,8 @@ def row_of(network: Network, prepared: Prepared, context: Context) -> Row:
         max(relative_error(session.run(each), right) for each, right in zip(inputs, exact, strict=True))
         for session in sessions[1:]
     )
-    sums = Counter(str(launch.sums) for launch in sessions[-1].plan.launches if launch.sums)
+    summing = [launch for launch in sessions[-1].plan.launches if launch.sums]
+    sums = Counter(str(launch.sums) for launch in summing for _ in launch.values)
     return Row(network.name, what, of_storage, of_runs, of_half, of_chosen, sums)
 
 
@@ -129,7 +132,12 @@ def main(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="imgconv-bench-") as folder:
         for name in options.network or DEFAULT:
             network = open_network(name, Path(folder), options.resolution)
-            rows.append(row_of(network, prepare_for(device, network.graph, config), context))
+            prepared = prepare_for(device, network.graph, config)
+            if options.gpu:
+                units = gpu_of(options.gpu, None).compute_units
+                on = replace(prepared.target, kind="gpu", compute_units=units, linear=None)
+                prepared = replace(prepared, target=on)
+            rows.append(row_of(network, prepared, context))
     show(options, environment(device), rows)
     return 0
 
@@ -146,6 +154,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=prog, description=__doc__, formatter_class=described)
     parser.add_argument("network", nargs="*", help=f"a name of models/ or an ONNX file (default: {' '.join(DEFAULT)})")
     parser.add_argument("--resolution", type=positive, metavar="N", help="rows and columns of the pictures")
+    parser.add_argument("--gpu", type=positive, metavar="NUMBER", help="an Adreno of benchmarks.adreno's table")
     parser.add_argument("--device", help="index or part of the name (default: IMGCONV_DEVICE)")
     parser.add_argument("--native-explog", action=argparse.BooleanOptionalAction, help="(default: NATIVE_EXPLOG)")
     add_output_argument(parser)

@@ -3,8 +3,8 @@
 // Tensors are grids of texels (kernels/window.cl, kernels/output.cl). A work group makes a tile of positions of one image,
 // for some or all of the output quads. What lies between the two convolutions is never an image:
 //
-//     input image --depthwise, all quads--> local memory, float --1x1--> output image
-//       tile and its margin                 [position][quad]              tile
+//     input image --depthwise, all quads--> local memory --1x1--> output image
+//       tile and its margin                 [position][quad]       tile
 //
 // The tile is TILE_ROWS rows of TILE_BLOCKS blocks of BLOCK_COLUMNS columns. Both steps share it out in blocks:
 //
@@ -16,11 +16,15 @@
 // PARTS work items share a sum: each takes every PARTS-th quad, the parts meet in local memory. Work groups that make
 // different output quads of one tile repeat its depthwise convolution.
 //
-// Each name below is defined by the engine (imgconv/kernels/separable.py); the defaults make this file compile alone:
-// 3x3 depthwise of 64 channels, then 64 to 64 channels, at 56x56.
+// kernels/sums.cl says how products are summed. A run of the depthwise convolution is its window. Parts of
+// sums in half meet in float.
+//
+// Each name below is defined by the engine (imgconv/kernels/separable_template.py); the defaults make this file compile
+// alone: 3x3 depthwise of 64 channels, then 64 to 64 channels, at 56x56.
 
 #include "cl/common.cl"
 #include "kernels/output.cl"
+#include "kernels/sums.cl"
 #include "kernels/window.cl"
 
 #ifndef QUADS
@@ -62,6 +66,21 @@
 #ifndef DEPTHWISE_LOADS
 #define DEPTHWISE_LOADS(quad) ;         // statements that load what it needs of a quad
 #endif
+#ifndef DEPTHWISE_HALF_EPILOGUE
+#define DEPTHWISE_HALF_EPILOGUE 0       // 1: it makes half4 of half4; 0: float4 of float4
+#endif
+#ifndef DEPTHWISE_START
+#define DEPTHWISE_START (0.0f)          // what the sums of the depthwise convolution start with: a bias, or nothing
+#endif
+#ifndef DEPTHWISE_START_LOADS
+#define DEPTHWISE_START_LOADS(quad) ;   // statements that load it
+#endif
+#ifndef START
+#define START (0.0f)                    // the same for the 1x1 convolution
+#endif
+#ifndef START_LOADS
+#define START_LOADS(quad) ;             // statements that load it
+#endif
 
 #define BLOCKS (TILE_BLOCKS * TILE_ROWS)
 #define TILE_COLUMNS (TILE_BLOCKS * BLOCK_COLUMNS)
@@ -72,9 +91,9 @@
 #define WHOLE_COLUMNS (COLUMN_TILES * TILE_COLUMNS == OUTPUT_WIDTH)
 #define WHOLE_ROWS (ROW_TILES * TILE_ROWS == OUTPUT_HEIGHT)
 #define WHOLE_QUADS (OUTPUT_QUADS % (WORK_GROUP_QUADS * BLOCK_QUADS) == 0)
-// Local memory: the depthwise result of the tile, and after it, where PARTS > 1, the parts of the sums.
-#define BETWEEN (BLOCKS * BLOCK_COLUMNS * QUADS)
-#define SHARED (PARTS > 1 && ITEMS * SUMS > BETWEEN ? ITEMS * SUMS : BETWEEN)
+// Local memory, in bytes: the depthwise result of the tile, and later, if PARTS > 1, the parts of the sums.
+#define BETWEEN (BLOCKS * BLOCK_COLUMNS * QUADS * sizeof(QUAD))
+#define SHARED (PARTS > 1 && ITEMS * SUMS * sizeof(QUAD_SUM) > BETWEEN ? ITEMS * SUMS * sizeof(QUAD_SUM) : BETWEEN)
 #define LOADED_QUAD(quad) (WHOLE_QUADS ? (quad) : min((quad), OUTPUT_QUADS - 1))
 // Stores a sum. A macro, for EPILOGUE uses names that EPILOGUE_LOADS makes.
 #define STORE(column, o, total)                                                                     \
@@ -87,13 +106,44 @@
       write_texel(output, EPILOGUE(total, out_column, out_row, out_quad), out_column, out_row, out_quad); \
   }
 // Not a loop: compilers give up unrolling one over long epilogues, and then keep all sums in memory.
-#define STORE_SUM(column, o) STORE(column, o, sum[column][o])
+#define STORE_SUM(column, o) STORE(column, o, FOR_EPILOGUE(sum[column][o]))
+
+// The depthwise sums as their epilogue takes them, and its result, here and as local memory holds it. Lanes past the last
+// channel become zero; a half epilogue has none (imgconv/kernels/separable_template.py), for keep_lanes takes floats.
+#if DEPTHWISE_HALF_EPILOGUE
+#define DEPTHWISE_RESULT half4
+#define FOR_DEPTHWISE_EPILOGUE(sum) (sum)
+#define TO_LOCAL(texel, quad) (texel)
+#else
+#define DEPTHWISE_RESULT float4
+#define FOR_DEPTHWISE_EPILOGUE(sum) convert_float4(sum)
+#define TO_LOCAL(texel, quad) TO_QUAD(QUAD_LANES < 4 && quad == QUADS - 1 ? keep_lanes(texel, QUAD_LANES) : texel)
+#endif
+
+// Input quads of a run, and their sums.
+#if HALF_QUADS
+#define CHUNK HALF_QUADS
+#define PARTIAL partial
+#else
+#define CHUNK 1
+#define PARTIAL sum
+#endif
+
+// Adds to all sums the products with one channel of the texels: lane n, `channel`. Channel by channel few weights are
+// held at a time.
+#define ADD_CHANNEL(n, channel)                                                                         \
+  _Pragma("unroll") for (int o = 0; o < BLOCK_QUADS; o++) {                                             \
+    const QUAD weight = READ_WEIGHT(first_weight + (n) * BLOCK_QUADS + o, quad);                        \
+    _Pragma("unroll") for (int c = 0; c < BLOCK_COLUMNS; c++)                                           \
+      PARTIAL[c][o] = mad((QUAD)(texels[c].channel), weight, PARTIAL[c][o]);                            \
+  }
 
 // Groups: (blocks of WORK_GROUP_QUADS quad blocks, column tiles, N * row tiles).
 WORK_GROUP __kernel void NAME(
     OUTPUT_IMAGE output, INPUT_IMAGE input, WINDOWS_IMAGE windows,
     WEIGHTS_IMAGE weights EPILOGUE_PARAMETERS) {
-  __local float4 shared[SHARED];
+  __local float4 shared[(SHARED + sizeof(float4) - 1) / sizeof(float4)];
+  __local QUAD *between = (__local QUAD *)shared;
   const INDEX item = (get_local_id(2) * BLOCKS + get_local_id(1)) * WORK_GROUP_QUADS + get_local_id(0);
   const INDEX first_column = get_group_id(1) * TILE_COLUMNS;
 #if BATCH > 1
@@ -106,19 +156,20 @@ WORK_GROUP __kernel void NAME(
     const int quad = task % QUADS, block = task / QUADS;
     const int column = first_column + block % TILE_BLOCKS * BLOCK_COLUMNS, row = first_row + block / TILE_BLOCKS;
     const int x = (column * STRIDE_X - PAD_X) * INPUT_PITCH + INPUT_OFFSET + INPUT_QUAD(quad);
-    float4 total[BLOCK_COLUMNS];
+    DEPTHWISE_START_LOADS(quad)
+    QUAD total[BLOCK_COLUMNS];
 #pragma unroll
-    for (int c = 0; c < BLOCK_COLUMNS; c++) total[c] = (float4)(0.0f);
+    for (int c = 0; c < BLOCK_COLUMNS; c++) total[c] = TO_QUAD((float4)(DEPTHWISE_START));
 #pragma unroll
     for (int ky = 0; ky < WINDOW_HEIGHT; ky++) {
       const int input_row = row * STRIDE_Y - PAD_Y + ky * DILATION_Y;
       const int y = texture_row(image, input_row);
-      float4 line[LINE];
+      QUAD line[LINE];
 #pragma unroll
       for (int n = 0; n < LINE; n++) line[n] = READ_INPUT(x + n * (COLUMN_STEP * INPUT_PITCH), y);
 #pragma unroll
       for (int kx = 0; kx < WINDOW_WIDTH; kx++) {
-        const float4 weight = READ_WINDOW(quad, ky * WINDOW_WIDTH + kx);
+        const QUAD weight = READ_WINDOW(quad, ky * WINDOW_WIDTH + kx);
 #pragma unroll
         for (int c = 0; c < BLOCK_COLUMNS; c++) total[c] = mad(line[LINE_AT(c, kx)], weight, total[c]);
       }
@@ -129,8 +180,9 @@ WORK_GROUP __kernel void NAME(
 #pragma unroll
     for (int c = 0; c < BLOCK_COLUMNS; c++) {
       const int column_between = WHOLE_COLUMNS ? column + c : min(column + c, OUTPUT_WIDTH - 1);
-      const float4 texel = DEPTHWISE_EPILOGUE(total[c], column_between, row_between, quad);
-      shared[(block * BLOCK_COLUMNS + c) * QUADS + quad] = QUAD_LANES < 4 && quad == QUADS - 1 ? keep_lanes(texel, QUAD_LANES) : texel;
+      const DEPTHWISE_RESULT texel =
+          DEPTHWISE_EPILOGUE(FOR_DEPTHWISE_EPILOGUE(total[c]), column_between, row_between, quad);
+      between[(block * BLOCK_COLUMNS + c) * QUADS + quad] = TO_LOCAL(texel, quad);
     }
   }
   barrier(CLK_LOCAL_MEM_FENCE);
@@ -140,47 +192,57 @@ WORK_GROUP __kernel void NAME(
   const int first_weight = quad_block * (4 * BLOCK_QUADS);
   const INDEX block_column = first_column + block % TILE_BLOCKS * BLOCK_COLUMNS;
   const INDEX block_row = first_row + block / TILE_BLOCKS;
-  float4 sum[BLOCK_COLUMNS][BLOCK_QUADS];
+  QUAD_SUM sum[BLOCK_COLUMNS][BLOCK_QUADS];
 #pragma unroll
-  for (int c = 0; c < BLOCK_COLUMNS; c++)
+  for (int o = 0; o < BLOCK_QUADS; o++) {
+    const int loaded_quad = LOADED_QUAD(first_quad + o);
+    START_LOADS(loaded_quad)
+    const QUAD_SUM start = (QUAD_SUM)(FROM_FLOAT(START));
 #pragma unroll
-    for (int o = 0; o < BLOCK_QUADS; o++) sum[c][o] = (float4)(0.0f);
+    for (int c = 0; c < BLOCK_COLUMNS; c++) sum[c][o] = start;
+  }
 
-  for (int quad = part; quad < QUADS; quad += PARTS) {
-    float4 texels[BLOCK_COLUMNS];
+  for (int chunk = part * CHUNK; chunk < QUADS; chunk += PARTS * CHUNK) {
+#if HALF_QUADS
+    QUAD partial[BLOCK_COLUMNS][BLOCK_QUADS];
 #pragma unroll
-    for (int c = 0; c < BLOCK_COLUMNS; c++) texels[c] = shared[(block * BLOCK_COLUMNS + c) * QUADS + quad];
+    for (int c = 0; c < BLOCK_COLUMNS; c++)
 #pragma unroll
-    for (int o = 0; o < BLOCK_QUADS; o++) {
-      const float4 weight_x = READ_WEIGHT(first_weight + o, quad);
-      const float4 weight_y = READ_WEIGHT(first_weight + BLOCK_QUADS + o, quad);
-      const float4 weight_z = READ_WEIGHT(first_weight + 2 * BLOCK_QUADS + o, quad);
-      const float4 weight_w = READ_WEIGHT(first_weight + 3 * BLOCK_QUADS + o, quad);
+      for (int o = 0; o < BLOCK_QUADS; o++) partial[c][o] = (QUAD)(0.0f);
+#endif
+    for (int n = 0; n < CHUNK; n++) {
+      const int quad = chunk + n;
+      QUAD texels[BLOCK_COLUMNS];
 #pragma unroll
-      for (int c = 0; c < BLOCK_COLUMNS; c++) {
-        float4 sum_of_lanes = sum[c][o];
-        sum_of_lanes = mad((float4)(texels[c].x), weight_x, sum_of_lanes);
-        sum_of_lanes = mad((float4)(texels[c].y), weight_y, sum_of_lanes);
-        sum_of_lanes = mad((float4)(texels[c].z), weight_z, sum_of_lanes);
-        sum[c][o] = mad((float4)(texels[c].w), weight_w, sum_of_lanes);
-      }
+      for (int c = 0; c < BLOCK_COLUMNS; c++) texels[c] = between[(block * BLOCK_COLUMNS + c) * QUADS + quad];
+      ADD_CHANNEL(0, x)
+      ADD_CHANNEL(1, y)
+      ADD_CHANNEL(2, z)
+      ADD_CHANNEL(3, w)
     }
+#if HALF_QUADS
+#pragma unroll
+    for (int c = 0; c < BLOCK_COLUMNS; c++)
+#pragma unroll
+      for (int o = 0; o < BLOCK_QUADS; o++) sum[c][o] += convert_float4(partial[c][o]);
+#endif
   }
 
 #if PARTS > 1
   // A sum by number: column * BLOCK_QUADS + quad; of a work item without its part: `item_of_part`.
   const int item_of_part = block * WORK_GROUP_QUADS + get_local_id(0);
+  __local QUAD_SUM *parts = (__local QUAD_SUM *)shared;
   barrier(CLK_LOCAL_MEM_FENCE);
 #pragma unroll
   for (int c = 0; c < BLOCK_COLUMNS; c++)
 #pragma unroll
     for (int o = 0; o < BLOCK_QUADS; o++)
-      shared[(part * SUMS + c * BLOCK_QUADS + o) * (BLOCKS * WORK_GROUP_QUADS) + item_of_part] = sum[c][o];
+      parts[(part * SUMS + c * BLOCK_QUADS + o) * (BLOCKS * WORK_GROUP_QUADS) + item_of_part] = sum[c][o];
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int number = part; number < SUMS; number += PARTS) {
-    float4 total = shared[number * (BLOCKS * WORK_GROUP_QUADS) + item_of_part];
+    float4 total = TO_FLOAT(parts[number * (BLOCKS * WORK_GROUP_QUADS) + item_of_part]);
     for (int other = 1; other < PARTS; other++)
-      total += shared[(other * SUMS + number) * (BLOCKS * WORK_GROUP_QUADS) + item_of_part];
+      total += TO_FLOAT(parts[(other * SUMS + number) * (BLOCKS * WORK_GROUP_QUADS) + item_of_part]);
     STORE(number / BLOCK_QUADS, number % BLOCK_QUADS, total)
   }
 #else

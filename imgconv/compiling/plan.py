@@ -10,8 +10,7 @@ from typing import Literal
 from imgconv.arrays import Array, Arrays
 from imgconv.config import Sums
 from imgconv.graph.nodes import Graph, Value
-from imgconv.kernels import winograd2d
-from imgconv.kernels.conv import Problem
+from imgconv.kernels import conv, separable, winograd2d
 from imgconv.kernels.layout import HostBuffer, ImageForm, Placement, Texture
 from imgconv.kernels.source import KernelSource
 from imgconv.kernels.step import Choice, LaunchKind
@@ -45,9 +44,11 @@ class Launch:
 
     @property
     def sums(self) -> Sums | Literal[""]:
-        """How the convolution of the written value sums its products. Empty for other launches."""
+        """How the convolutions of the launch sum their products. Empty for other launches."""
         problem = self.choice and self.choice.problem
-        return problem.sums if isinstance(problem, (Problem, winograd2d.Problem)) and self.values else ""
+        if isinstance(problem, (conv.Problem, separable.Problem, winograd2d.Problem)) and self.values:
+            return problem.sums
+        return ""
 
     @property
     def specialisation(self) -> str:

@@ -70,8 +70,7 @@ def step_of(placing: Placing, node: Node, problem: Problem, operation: Convoluti
     # Sums of integers must stay exact.
     read = placing.graph.producers[node.output.name].operands[0].value
     exact = not placing.graph.values[read].dtype.startswith("float")
-    wide = exact or bool(numpy.any(numpy.abs(array) > HALF_MAX))
-    sums: Sums = "float" if wide else placing.sums_of(node.output.name)
+    sums: Sums = "float" if exact else sums_of(placing, node.output.name, array)
     weights = Weights(w, array, operation, placing.weights_dtype(array, (node,)))
     places = {o.value: placing.placements[o.value] for o in (x, *factors)}
     places |= placing.operand_places(replace(node, operands=(x, *factors)), output)
@@ -81,6 +80,11 @@ def step_of(placing: Placing, node: Node, problem: Problem, operation: Convoluti
             problem, sums=sums, integers=exact or array.dtype == numpy.int8, small=node.output.name in placing.of_small
         ),
     )
+
+
+def sums_of(placing: Placing, name: str, weights: Array) -> Sums:
+    """How the convolution that computes a value sums products: in float if its weights pass the largest half."""
+    return "float" if numpy.any(numpy.abs(weights) > HALF_MAX) else placing.sums_of(name)
 
 
 def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:

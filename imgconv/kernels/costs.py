@@ -154,6 +154,13 @@ class SmallGpuCosts(DeviceCosts):
     tile_taps: Given = 340.0  # slots, the taps of a tile of winograd2d.cl; 329 to 352 in 12 kernels
     tile_outputs: Given = 235.0  # slots, the outputs of such a tile, without an epilogue; 220 to 274 in 12 kernels
     wait_read: Given = 100.0  # nanoseconds, a texel that an item of squeeze_excite.cl reads; estimated
+    # separable.cl in half, in Mesa's a630 code of 336 kernels for 12 pairs: 90 % of the counts are within 5 %.
+    separable_read: Given = 6.6  # slots, a texel of input or weights
+    separable_window: Given = 68.6  # slots, the windows of a block, besides reads
+    separable_step: Given = 20.4  # slots, an input quad of the 1x1, besides reads
+    separable_sum: Given = 10.3  # slots, an output texel
+    separable_total: Given = 42.9  # slots, a sum whose parts a work item adds up
+    separable_part: Given = 6.9  # slots, a part of such a sum
     texel_bytes: Given = 8.0  # in half
     hidden: Given = 0.1  # of the times that a longer one hides, the part that is felt; estimated
     looped: Given = 1.13  # times as long if the loop over a window's columns stays, with sums in half; by 40 kernels

@@ -8,7 +8,7 @@ relative to the layer's largest magnitude.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,8 +40,9 @@ class Layer:
 
     largest: its largest magnitude in float. float_difference, float_error: the largest difference from onnxruntime,
     absolute and divided by the largest magnitude there; None if onnxruntime has no such tensor. rounding: the relative
-    error of rounding only this value to half, inf if it overflows. stored: its dtype in the half plan. half_difference,
-    half_error: the difference of half from float, absolute and relative; None if half was not run. problem: what is
+    error of rounding only this value to half, inf if it overflows. stored: its dtype in the half plan, empty if
+    it is only in local memory there. half_difference, half_error: the difference of half from float, absolute and
+    relative; None if half was not run, or the value is only in local memory. problem: what is
     wrong with it, or "". sums: how its convolution sums in the half plan: "float", "runs" or "half"; empty for others.
     is_output: whether it is an output of the model. fault: of an output, the problem that the model is judged by.
     """
@@ -103,20 +104,17 @@ def verify(
     expected = reference(path, graph, inputs)
     launches = {name: plans[0].launches[number] for number, name in plans[0].made.items()}
     stored = {name: place.storage.dtype for name, place in plans[-1].placements.items()}
-    sums = {launch.name: launch.sums for launch in plans[-1].launches if launch.sums}
+    sums = {name: launch.sums for launch in plans[-1].launches if launch.sums for name in launch.values}
     layers: list[Layer] = []
-    for number, names in enumerate(zip(*(session.steps(inputs) for session in sessions), strict=True)):
-        assert len(set(names)) == 1, names
+    for number, (name, found, half) in enumerate(_values(sessions, inputs)):
         if progress:
             progress(number, len(launches), "comparing layers")
-        found, *halves = (session.value(names[0]) for session in sessions)
-        layer = _layer(launches[names[0]], found, expected.get(names[0]))
-        layer = replace(layer, is_output=layer.name in wanted)
-        if halves:
+        layer = replace(_layer(launches[name], found, expected.get(name)), is_output=name in wanted)
+        if len(sessions) > 1:
+            layer = replace(layer, stored=stored.get(name, ""), sums=sums.get(name, ""))
+        if half is not None:
             layer = replace(
-                layer, stored=stored[layer.name], sums=sums.get(layer.name, ""),
-                half_difference=difference(halves[0], found),
-                half_error=relative_error({"": halves[0]}, {"": found}),
+                layer, half_difference=difference(half, found), half_error=relative_error({"": half}, {"": found}),
             )
         layers.append(layer)
     if tail:
@@ -124,6 +122,24 @@ def verify(
         ends = [name for name in tail.tail.graph.outputs if name in expected]
         layers += [_on_host(name, expected[name], *(result[name] for result in results)) for name in ends]
     return [_judged(layer, expected.get(layer.name), bound, judge_half) for layer in layers]
+
+
+def _values(sessions: Sequence[Session], inputs: Arrays) -> Iterator[tuple[str, Array, Array | None]]:
+    """Each value of the first session by name, and the same of the second.
+
+    None if there is no second session, or if its plan keeps the value in local memory, inside of a launch.
+    """
+    wide, *narrow = sessions
+    others = narrow[0].steps(inputs) if narrow else iter(())
+    common = narrow[0].plan.made.values() if narrow else ()
+    for name in wide.steps(inputs):
+        half = None
+        if name in common:
+            completed = next(others)
+            assert completed == name, (completed, name)
+            half = narrow[0].value(name)
+        yield name, wide.value(name), half
+    assert next(others, None) is None
 
 
 def _judged(layer: Layer, expected: Any, bound: float, judge_half: bool) -> Layer:

@@ -355,7 +355,8 @@ class _Sums:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The values whose nodes can sum in half."""
-        return tuple(launch.name for launch in self.narrow.plan.launches if launch.sums == "half")
+        narrow = (launch for launch in self.narrow.plan.launches if launch.sums == "half")
+        return tuple(name for launch in narrow for name in launch.values)
 
     @cached_property
     def judged(self) -> list[_Judged]:

@@ -19,7 +19,8 @@ from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.kernels.layout import ImageLimits, Texture
-from imgconv.kernels.separable import Problem, Specialisation, candidates, default_specialisation, predicted_cost
+from imgconv.kernels.separable import Problem, Specialisation
+from imgconv.kernels.separable_costs import candidates, default_specialisation, predicted_cost
 from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
 from imgconv.tensor import Tensor, build_graph, concatenate
@@ -90,7 +91,7 @@ def test_drawn(context: Context, problems: Sequence[SeparableProblem], seed: int
 
 
 def test_half_arithmetic_computes_in_float(context: Context) -> None:
-    """What lies in local memory is float: values past 65504 between the convolutions are no harm."""
+    """On a computer's GPU local memory holds floats: values past 65504 between the convolutions are no harm."""
     if not context.info.fp16_arithmetic:
         return
     array = numpy.full((1, 4, 5, 5), 100, numpy.float32)

@@ -102,9 +102,15 @@ FAULTS = (
     ),
     Fault(
         "separable.cl", "dropped lane mask: lanes past the last channel lie between the two convolutions",
-        "QUAD_LANES < 4 && quad == QUADS - 1 ? keep_lanes(texel, QUAD_LANES) : texel;",
-        "texel;",
+        "QUAD_LANES < 4 && quad == QUADS - 1 ? keep_lanes(texel, QUAD_LANES) : texel)",
+        "texel)",
         ("device/test_separable.py -k lanes_past", "device/test_separable.py"),
+    ),
+    Fault(
+        "separable.cl", "a run in half replaces the sum of those before it",
+        "sum[c][o] += convert_float4(partial[c][o]);",
+        "sum[c][o] = convert_float4(partial[c][o]);",
+        ("device/test_separable_in_half.py -k sums",),
     ),
     Fault(
         "separable.cl", "a wrong pad: that of the columns for the rows",

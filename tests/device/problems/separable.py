@@ -8,10 +8,11 @@ from math import prod
 
 import numpy
 from hypothesis import strategies as st
-from problems import ROUNDING, Array, Instance, Pair, numbers, rounding, source
+from problems import ROUNDING, Array, Instance, Pair, half_rounding, numbers, rounding, runs_rounding, source
 from problems.convolution import ConvolutionProblem, Sizes
 
 from imgconv.kernels import separable as separable_kernel
+from imgconv.kernels.separable_costs import candidates
 from imgconv.tensor import Tensor, convolution
 
 
@@ -43,7 +44,8 @@ class SeparableProblem(Sizes):
         bias = numbers((1, self.channels, 1, 1), "bias")
         made = convolution(x, Tensor.constant(windows), self.strides, self.pads, self.dilations, self.channels)
         middle = first.compute(array, windows.astype(numpy.float64))
-        error = rounding(prod(self.window) + 1, first.compute(numpy.abs(array), numpy.abs(windows)) + numpy.abs(bias))
+        taps, sizes = prod(self.window), first.compute(numpy.abs(array), numpy.abs(windows)) + numpy.abs(bias)
+        error, half_error = rounding(taps + 1, sizes), half_rounding(taps + 1, sizes)
         if self.between:
             made = (made + Tensor.constant(bias)).clip(0.0, 6.0)
             middle = numpy.clip(middle + bias, 0, 6)
@@ -52,10 +54,15 @@ class SeparableProblem(Sizes):
         # The error of the first sum goes through the second, which adds its own.
         magnitude = second.compute(numpy.abs(middle), numpy.abs(weights))
         error = second.compute(error, numpy.abs(weights)) + rounding(self.channels + 1, magnitude)
+        # In half the result of the first is rounded once more, as it is stored.
+        half_error = second.compute(half_error + 2.0**-10 * numpy.abs(middle), numpy.abs(weights))
+        magnitude += half_error
+        runs_error = half_error + runs_rounding(self.channels + 1, 1, magnitude)
+        half_error = half_error + half_rounding(self.channels + 1, magnitude)
         if self.residual:
             other, added = source(expected.shape, inputs, "residual")
             output, expected, error = output + other, expected + added, error + ROUNDING * numpy.abs(added)
-        return Instance(output, inputs, expected, error)
+        return Instance(output, inputs, expected, error, half_error, runs_error)
 
 
 def separable_problems(most: int = 13) -> st.SearchStrategy[SeparableProblem]:
@@ -77,7 +84,7 @@ def separable_problems(most: int = 13) -> st.SearchStrategy[SeparableProblem]:
 
 def separable_specialisations(problem: separable_kernel.Problem) -> list[separable_kernel.Specialisation]:
     """The candidates of a GPU, and blocks and tiles that divide nothing."""
-    made = separable_kernel.candidates(problem, "gpu", 1 << 15)
+    made = candidates(problem, "gpu", 1 << 15)
     made += [
         separable_kernel.Specialisation(columns, quads, across, down, group_quads, parts)
         for columns, quads, (across, down), group_quads, parts in itertools.product(
