@@ -27,6 +27,10 @@ def from_front(call: Call, index: Array, size: int) -> Array:
 def gather(call: Call, x: Array, index: Array) -> Any:
     """x[..., indices, ...] along an axis."""
     axis = call.attribute("axis", 0)
+    if not index.ndim and -x.shape[axis] <= index < x.shape[axis]:
+        # A view: one class of many is not copied.
+        place: tuple[Any, ...] = (*[slice(None)] * (axis % x.ndim), int(index))
+        return x[place]
     chosen = from_front(call, index, x.shape[axis])
     call.allow((*x.shape[:axis], chosen.size, *x.shape[axis % x.ndim + 1 :]), x.dtype)
     return numpy.take(x, chosen, axis)

@@ -102,7 +102,15 @@ def test_a_tensor_over_the_limit_is_named() -> None:
         run_host("ConstantOfShape", {"s": numpy.array([1 << 40, 1 << 20])})
 
 
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("index", [0, 2, -1, -3])
+def test_one_slice(axis: int, index: int) -> None:
+    check("Gather", {"x": numpy.arange(60.0).reshape(3, 4, 5)[:, :3, :3], "i": numpy.array(index)}, axis=axis)
+
+
 def test_an_index_that_is_not_there_is_named() -> None:
+    with pytest.raises(ModelError, match="node 'n': Gather: an index of -4 .. -4 is outside of an axis of 3"):
+        run_host("Gather", {"x": numpy.arange(3), "i": numpy.array(-4)})
     with pytest.raises(ModelError, match="node 'n': Gather: an index of 3 .. 3 is outside of an axis of 3"):
         run_host("Gather", {"x": numpy.arange(3), "i": numpy.array([3])})
     with pytest.raises(ModelError, match="node 'n': Reshape: cannot reshape"):
