@@ -33,9 +33,10 @@ def write_pictures(number: int) -> list[str]:
 @pytest.mark.parametrize(
     ("taken", "computing", "left", "cores", "number"),
     [
-        (0.0025, 0.0004, 1900, 16, 13),  # an H200 with 16 cores
-        (0.006, 0.0018, 1900, 16, 7),
+        (0.0025, 0.001, 1900, 16, 5),
+        (0.006, 0.0025, 1900, 16, 5),
         (0.0025, 0.00001, 1900, 64, processes.MOST),
+        (0.0025, 0.0004, 1900, 16, processes.MOST),  # an H200 with 16 cores
         (0.0025, 0.0004, 1900, 6, 5),  # one core stays
         (0.0025, 0.0004, 1900, 2, 0),
         (0.0025, 0.0004, 700, 16, 0),  # done in less than two seconds
