@@ -174,13 +174,15 @@ def _work_on_small_gpu(problem: Problem, chosen: Specialisation, target: Target)
     """The work of the launch, with all cores as slow as the one that has most of it."""
     cores, waves = target.compute_units, ceil(chosen.items / WAVE)
     images = round_up(problem.batch, cores)
-    reads, made = _reads_of_item(problem, chosen), zip(problem.quads, chosen.parts(problem), strict=True)
+    reads, made = _reads_of_item(problem, chosen), list(zip(problem.quads, chosen.parts(problem), strict=True))
     joins = sum(ceil(quads / chosen.items) * (SMALL.part * parts + SMALL.sum) for quads, parts in made)
     slots = (SMALL.read + LANES) * reads + joins + SMALL.item
-    texels = problem.map_texels + problem.matrix_texels + problem.quads[2]
+    texels = problem.map_texels + problem.matrix_texels
+    # A quad that is multiplied, for every four texels of a matrix; and parts, which are written and read.
+    local = problem.matrix_texels // LANES + 2 * sum(quads * parts for quads, parts in made)
     return LaunchWork(
-        0, slots, images * (problem.map_texels + problem.matrix_texels), SMALL.texel_bytes * problem.batch * texels,
-        images * waves,
+        0, slots, images * texels, SMALL.texel_bytes * problem.batch * (texels + problem.quads[2]), images * waves,
+        local=images * local, group_waves=waves, group_bytes=chosen.local_bytes(problem),
     )
 
 
