@@ -156,7 +156,7 @@ def outputs_that_need_two() -> dict[str, Mapping[str, Tensor]]:
     part = x.apply("absolute")
     return {
         "the middle is an output": {"middle": middle, "y": made},
-        "the middle is read twice": {"y": made + middle},
+        "the middle is read twice": {"y": made * middle},
         "the second has a stride": {"y": pair(x, stride=2)},
         "the second has padding": {"y": pair(x, padding=1)},
         "the second has groups": {"y": x.conv2d(other, padding=1, groups=8).conv2d(constant(8, 4, 1, 1), groups=2)},
