@@ -122,7 +122,7 @@ def results(kind: str, seeds: range, skipped: Collection[int] = ()) -> Iterator[
                         continue
                     begun, at = None, line["seed"] + 1
                     yield line["seed"], line["said"], line["failed"], line["steps"]
-            except GeneratorExit:  # nobody wants more
+            except (GeneratorExit, KeyboardInterrupt):  # nobody wants more
                 process.kill()
                 raise
             try:
@@ -170,18 +170,20 @@ def main() -> int:
     if options.work:
         faulthandler.register(signal.SIGXCPU, chain=True)  # says where it is
         start, stop, *skipped = options.work
-        work(options.kind, range(start, stop), skipped)
+        with suppress(KeyboardInterrupt):
+            work(options.kind, range(start, stop), skipped)
         return 0
     begun, counts, found = time.monotonic(), Counter[str](), dict[str, int]()
     stop = options.seed + (options.count or (10**9 if options.minutes else 100))
-    for seed, said, failed, _ in results(options.kind, range(options.seed, stop)):
-        counts[said or "FAILED"] += 1
-        sort = failed.partition(":")[0]
-        if failed and sort not in found:
-            found[sort] = seed
-            print(f"seed {seed}: {failed} without steps {smaller(options.kind, seed, failed)}", flush=True)
-        if options.minutes and time.monotonic() - begun > 60 * options.minutes:
-            break
+    with suppress(KeyboardInterrupt):  # what was found so far is told
+        for seed, said, failed, _ in results(options.kind, range(options.seed, stop)):
+            counts[said or "FAILED"] += 1
+            sort = failed.partition(":")[0]
+            if failed and sort not in found:
+                found[sort] = seed
+                print(f"seed {seed}: {failed} without steps {smaller(options.kind, seed, failed)}", flush=True)
+            if options.minutes and time.monotonic() - begun > 60 * options.minutes:
+                break
     print(f"{options.kind}: {counts.total()} cases from seed {options.seed}, {time.monotonic() - begun:.0f} s, "
           f"{counts['FAILED']} failed in {len(found)} ways")
     for said, count in counts.most_common():
