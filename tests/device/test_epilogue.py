@@ -141,9 +141,9 @@ def test_epilogues_in_half(context: Context) -> None:
     if not context.info.fp16_arithmetic:
         pytest.skip("the device does not compute in half")
     random = numpy.random.default_rng(9)
-    array, add = (random.integers(-4, 5, (1, 8, 6, 7)).astype(numpy.float32) for _ in range(2))
+    array, add, more = (random.integers(-4, 5, (1, 8, 6, 7)).astype(numpy.float32) for _ in range(3))
     weights, window = random.integers(-4, 5, (8, 8, 1, 1)), random.integers(-4, 5, (8, 1, 1, 1))
-    x, y = Tensor.input("x", array.shape), Tensor.input("y", array.shape)
+    x, y, other = (Tensor.input(name, array.shape) for name in ("x", "y", "other"))
     made = x.conv2d(Tensor.constant(weights.astype(numpy.float32)))
     each = x.conv2d(Tensor.constant(window.astype(numpy.float32)), groups=8)
     odd = x.conv2d(Tensor.constant(weights[:6].astype(numpy.float32)))
@@ -152,14 +152,14 @@ def test_epilogues_in_half(context: Context) -> None:
         "sum": (made, total, True), "clamp": (made.clip(0, 6), total.clip(0, 6), True),
         "residual": ((made + y).relu(), numpy.maximum(total + add, 0), True),
         "depthwise": ((each - y).clip(0, 6), (scaled - add).clip(0, 6), True),
-        "three terms": (made + y + x, total + add + array, False),
+        "three terms": (made + y + other, total + add + more, False),
         "lanes to clear": (odd.relu(), numpy.maximum(total[:, :6], 0), False),
     }
     for name, (output, expected, in_half) in cases.items():
         plan = lower(run_passes(build_graph({"z": output})), Config(2), target(context, "gpu"))
         (text,) = [s.text for s in (launch.source for launch in plan.launches) if s.path in ("conv.cl", "depthwise.cl")]
         assert ("#define HALF_EPILOGUE 1\n" in text) == in_half, name
-        given = {"x": array, "y": add}
+        given = {"x": array, "y": add, "other": more}
         found = Session(plan, context).run({each.name: given[each.name] for each in plan.inputs})["z"]
         numpy.testing.assert_array_equal(found, expected, err_msg=name)
 
