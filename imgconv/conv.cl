@@ -107,7 +107,7 @@
 
 // Reads the tile of an input quad for a window position. x, start_y: where the window of the first output starts; rows_y:
 // of the tile's rows, if they are made ahead.
-static inline void read_tile(
+inline void read_tile(
     QUAD (*tile)[TILE_LINE], INPUT_IMAGE input, COORDINATE x, const COORDINATE *rows_y, int image,
     int start_y, int ky, int kx, QUAD factor) {
 #pragma unroll
@@ -125,9 +125,7 @@ static inline void read_tile(
 #define STORE_QUAD(o) { LOADS(first_quad + (o)) EACH_POSITION(STORE_SUM, o) }
 
 // A sum, and to it the channels of a texel times the weights of each; only INPUT_LANES of them are used.
-static inline VECTOR add_products(
-  VECTOR sum, QUAD texel, VECTOR weight_x, VECTOR weight_y, VECTOR weight_z, VECTOR weight_w
-) {
+inline VECTOR add_products(VECTOR sum, QUAD texel, VECTOR weight_x, VECTOR weight_y, VECTOR weight_z, VECTOR weight_w) {
   sum = mad((VECTOR)(texel.x), weight_x, sum);
 #if INPUT_LANES > 1
   sum = mad((VECTOR)(texel.y), weight_y, sum);

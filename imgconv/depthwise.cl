@@ -36,7 +36,7 @@
 #define STORE_SUM(row, column, o) STORE(row, column, quad, FOR_EPILOGUE(sum[row][column]))
 
 // Reads the tile for a window position.
-static inline void read_tile(
+inline void read_tile(
     QUAD (*tile)[TILE_COLUMNS], INPUT_IMAGE input, COORDINATE x, int image, int start_y, int ky, int kx,
     QUAD factor) {
 #pragma unroll

@@ -21,9 +21,7 @@
 #define ROW_BLOCKS ((ROWS + BLOCK_ROWS - 1) / BLOCK_ROWS)
 
 // To a sum, four of k times a texel of B for each.
-static inline float4 add_products(
-  float4 sum, float4 left, float4 right_x, float4 right_y, float4 right_z, float4 right_w
-) {
+inline float4 add_products(float4 sum, float4 left, float4 right_x, float4 right_y, float4 right_z, float4 right_w) {
   sum = mad((float4)(left.x), right_x, sum);
   sum = mad((float4)(left.y), right_y, sum);
   sum = mad((float4)(left.z), right_z, sum);

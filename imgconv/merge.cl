@@ -33,7 +33,7 @@
 #endif
 
 // A position and its element's key.
-static inline uint2 pair_of(int row, int place ROW_PARAMETERS) {
+inline uint2 pair_of(int row, int place ROW_PARAMETERS) {
   const uint position = lane_of(convert_uint4(READ_POSITIONS(row, place / 4)), place & 3);
   return (uint2)(lane_of(keys_of(READ_ROW(row, position / 4)), position & 3), position);
 }

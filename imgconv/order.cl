@@ -48,9 +48,7 @@
 #endif
 
 // Whether a pair comes before another.
-static inline bool is_before(uint2 pair, uint2 other) {
-  return pair.x < other.x || (pair.x == other.x && pair.y < other.y);
-}
+inline bool is_before(uint2 pair, uint2 other) { return pair.x < other.x || (pair.x == other.x && pair.y < other.y); }
 
 #if !RUNS
 // Does something with each pair of a work item's part of the row.
@@ -90,7 +88,7 @@ static inline bool is_before(uint2 pair, uint2 other) {
 #define POSITION_DIGITS (1 + (SIZE > 256) + (SIZE > 65536))
 
 // The pair that has `rank` pairs before it.
-static inline uint2 pair_at(uint rank, int row, int item, __local uint *digits ROW_PARAMETERS) {
+inline uint2 pair_at(uint rank, int row, int item, __local uint *digits ROW_PARAMETERS) {
   uint found = 0;
   FIND_DIGITS(pair.x, 4, true)
   const uint key = found;

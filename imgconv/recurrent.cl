@@ -75,7 +75,7 @@
 #endif
 
 // A block of the sums before `end`, from `first` on: of a state times the weights.
-static inline void multiply(
+inline void multiply(
     __local float4 *sums, __local const float4 *state, WEIGHTS_IMAGE weights, int direction, int first, int end) {
   const INDEX first_row = direction * WEIGHT_ROWS;
   float4 sum[BLOCK_QUADS];
@@ -98,7 +98,7 @@ static inline void multiply(
 }
 
 // Lanes past the last element of a state stay zero: the weights have no rows for them.
-static inline float4 kept(float4 state, int quad) {
+inline float4 kept(float4 state, int quad) {
   return LAST_LANES < 4 && quad == OUTPUT_QUADS - 1 ? keep_lanes(state, LAST_LANES) : state;
 }
 

@@ -113,7 +113,7 @@
   for (int part = 1; part < (parts); part++) sum += shared[part * (quads) + quad];
 
 // A quad as the next product reads it: zero in the lanes past the last channel.
-static inline float4 kept(float4 texel, int quad, int quads, int lanes) {
+inline float4 kept(float4 texel, int quad, int quads, int lanes) {
   return lanes < 4 && quad == quads - 1 ? keep_lanes(texel, lanes) : texel;
 }
 

@@ -54,7 +54,7 @@
 #endif
 
 // Four texels in a row or in a column as taps: B d.
-static inline void to_taps(float4 *t, float4 d0, float4 d1, float4 d2, float4 d3) {
+inline void to_taps(float4 *t, float4 d0, float4 d1, float4 d2, float4 d3) {
   t[0] = d0 - d2;
   t[1] = d1 + d2;
   t[2] = d2 - d1;

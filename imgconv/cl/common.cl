@@ -1,7 +1,6 @@
 // What every kernel shares: the sampler and a few float4 helpers.
 //
 // A texel outside of an image reads as zero (CLK_ADDRESS_CLAMP on RGBA): that is the padding of convolutions.
-// Functions are static: an inline one has no body for a compiler that does not inline it, as with -cl-opt-disable.
 
 #ifndef IMGCONV_COMMON
 #define IMGCONV_COMMON
@@ -13,29 +12,29 @@
 __constant sampler_t TEXEL = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CLK_FILTER_NEAREST;
 
 // The lane of a texel that is known only at run time.
-static inline float component(float4 texel, int lane) {
+inline float component(float4 texel, int lane) {
   const float2 half_texel = lane < 2 ? texel.xy : texel.zw;
   return (lane & 1) ? half_texel.y : half_texel.x;
 }
 
 // a / b rounded towards zero, exact for whole numbers up to 2^24. fmod is exact; what is left of a is a multiple of b,
 // whose quotient may still be rounded by the few units that a division may be wrong, and is corrected by its remainder.
-static inline float4 quotient(float4 a, float4 b) {
+inline float4 quotient(float4 a, float4 b) {
   const float4 multiple = a - fmod(a, b);
   const float4 near = rint(multiple / b);
   return near + rint(fma(-near, b, multiple) / b);
 }
 
 // The bits of whole numbers, and numbers shifted by whole numbers of bits; exact like the floats that hold them.
-static inline float4 bit_and(float4 a, float4 b) { return convert_float4(convert_int4(a) & convert_int4(b)); }
-static inline float4 bit_or(float4 a, float4 b) { return convert_float4(convert_int4(a) | convert_int4(b)); }
-static inline float4 bit_xor(float4 a, float4 b) { return convert_float4(convert_int4(a) ^ convert_int4(b)); }
-static inline float4 shift_left(float4 a, float4 count) { return ldexp(a, convert_int4(count)); }
-static inline float4 shift_right(float4 a, float4 count) { return floor(ldexp(a, -convert_int4(count))); }
+inline float4 bit_and(float4 a, float4 b) { return convert_float4(convert_int4(a) & convert_int4(b)); }
+inline float4 bit_or(float4 a, float4 b) { return convert_float4(convert_int4(a) | convert_int4(b)); }
+inline float4 bit_xor(float4 a, float4 b) { return convert_float4(convert_int4(a) ^ convert_int4(b)); }
+inline float4 shift_left(float4 a, float4 count) { return ldexp(a, convert_int4(count)); }
+inline float4 shift_right(float4 a, float4 count) { return floor(ldexp(a, -convert_int4(count))); }
 
 // exp(x) and exp(x) - 1 within 2 units in the last place, in few registers: x = n ln 2 + r, and exp(r) - 1 by the
 // polynomial of Cephes' expf (Moshier), |r| <= ln 2 / 2. The power of two is two factors, for one may be too large.
-static inline float4 exp_parts(float4 x, float4 *first, float4 *second) {
+inline float4 exp_parts(float4 x, float4 *first, float4 *second) {
   const float4 within = fmin(fmax(x, -104.0f), 89.0f);
   const float4 n = rint(within * 1.44269504f);
   const float4 r = (within - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -46,12 +45,12 @@ static inline float4 exp_parts(float4 x, float4 *first, float4 *second) {
   *second = as_float4((whole - low + 127) << 23);
   return series * r * r + r;
 }
-static inline float4 exp_of(float4 x) {
+inline float4 exp_of(float4 x) {
   float4 first, second;
   const float4 less_one = exp_parts(x, &first, &second);
   return select((less_one + 1.0f) * first * second, x, isnan(x));
 }
-static inline float4 expm1_of(float4 x) {
+inline float4 expm1_of(float4 x) {
   float4 first, second;
   const float4 less_one = exp_parts(x, &first, &second), scale = first * second;
   const float4 power = (less_one + 1.0f) * first * second;
@@ -59,7 +58,7 @@ static inline float4 expm1_of(float4 x) {
 }
 
 // exp(x) - 1 with the device's own exp, near zero by its series.
-static inline float4 native_expm1(float4 x) {
+inline float4 native_expm1(float4 x) {
   const float4 series = x * (1.0f + x * (0.5f + x * (1.0f / 6.0f + x * (1.0f / 24.0f))));
   return select(native_exp(x) - 1.0f, series, fabs(x) < 0.25f);
 }
@@ -67,7 +66,7 @@ static inline float4 native_expm1(float4 x) {
 // erf(x) without branches, at most 2.5 units in the last place off (4.8 million arguments, Intel's driver): below 0.9 x
 // times a polynomial in x * x (relative error 1.2e-8), above it 1 - exp(a polynomial in |x|) (2e-9), which is 1 from 4
 // on; of least maximum errors, fitted in double. native_erf is off by as much as native_exp is.
-static inline float4 erf_near_zero(float4 x) {
+inline float4 erf_near_zero(float4 x) {
   const float4 s = x * x;
   float4 p = mad(s, -6.09035818e-4f, 5.01196259e-3f);
   p = mad(s, p, -2.67789089e-2f);
@@ -75,7 +74,7 @@ static inline float4 erf_near_zero(float4 x) {
   p = mad(s, p, -3.76125233e-1f);
   return x * mad(s, p, 1.12837915f);
 }
-static inline float4 log_erfc(float4 x) {
+inline float4 log_erfc(float4 x) {
   const float4 t = fmin(fabs(x), 4.0f);
   float4 p = mad(t, 1.98220973e-4f, -3.06550240e-3f);
   p = mad(t, p, 2.23152582e-2f);
@@ -84,20 +83,20 @@ static inline float4 log_erfc(float4 x) {
   p = mad(t, p, -1.12779729f);
   return mad(t, p, -1.66435795e-4f);
 }
-static inline float4 erf_of(float4 x) {
+inline float4 erf_of(float4 x) {
   return select(erf_near_zero(x), copysign(1.0f - exp_of(log_erfc(x)), x), isgreaterequal(fabs(x), (float4)(0.9f)));
 }
-static inline float4 native_erf(float4 x) {
+inline float4 native_erf(float4 x) {
   return select(erf_near_zero(x), copysign(1.0f - native_exp(log_erfc(x)), x), isgreaterequal(fabs(x), (float4)(0.9f)));
 }
 
 // The first `count` lanes; the others zero.
-static inline float4 keep_lanes(float4 texel, int count) {
+inline float4 keep_lanes(float4 texel, int count) {
   return select((float4)(0.0f), texel, (int4)(0, 1, 2, 3) < (int4)(count));
 }
 
 // The first `count` lanes; the others `neutral`.
-static inline float4 fill_lanes(float4 texel, int count, float neutral) {
+inline float4 fill_lanes(float4 texel, int count, float neutral) {
   return select((float4)(neutral), texel, (int4)(0, 1, 2, 3) < (int4)(count));
 }
 

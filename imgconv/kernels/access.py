@@ -111,7 +111,7 @@ def read_function(
     test = f"  if (x < 0 || x >= {tiling.width} || y < 0 || y >= {tiling.height}) return ({kind})(0.0f);\n"
     return name, (
         f"#ifndef HAVE_{name}\n#define HAVE_{name}\n"
-        f"static inline {kind} {name}({image_type(texture)} image, int x, int y) {{\n"
+        f"inline {kind} {name}({image_type(texture)} image, int x, int y) {{\n"
         f"{'' if inside or not zeros else test}  {body};\n}}\n#endif\n"
     )
 
@@ -127,7 +127,7 @@ def write_function(texture: Texture) -> tuple[str, str]:
         body = f"write_imagef(image, {coordinates(tiling)}, value)"
     return name, (
         f"#ifndef HAVE_{name}\n#define HAVE_{name}\n"
-        f"static inline void {name}({image_type(texture, True)} image, int x, int y, float4 value) {{\n"
+        f"inline void {name}({image_type(texture, True)} image, int x, int y, float4 value) {{\n"
         f"  {body};\n}}\n#endif\n"
     )
 

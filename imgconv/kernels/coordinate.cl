@@ -16,4 +16,4 @@
 #endif
 
 // Where a row of an image is in the input texture.
-static inline COORDINATE row_coordinate(int image, int row) { return texture_row(image, row) + TEXEL_CENTRE; }
+inline COORDINATE row_coordinate(int image, int row) { return texture_row(image, row) + TEXEL_CENTRE; }

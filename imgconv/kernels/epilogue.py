@@ -82,7 +82,7 @@ def build_epilogue(
     rest += f" {{\n{body}  return {result};\n}}\n"
     name = "epilogue_" + hashlib.sha256(rest.encode()).hexdigest()[:12]
     functions = "".join(dict.fromkeys(of_start.helpers + of_quad.helpers + emitter.helpers))
-    functions += f"#ifndef HAVE_{name}\n#define HAVE_{name}\nstatic inline {kind} {name}{rest}#endif\n"
+    functions += f"#ifndef HAVE_{name}\n#define HAVE_{name}\ninline {kind} {name}{rest}#endif\n"
     names = "".join(f", {n}" for n in (*(a.name for a in emitter.arguments), *dict.fromkeys(loaded)))
     parameters += "".join(f", {a.declaration}" for a in (*of_quad.arguments, *of_start.arguments))
     arguments = (*emitter.arguments, *of_quad.arguments, *of_start.arguments)

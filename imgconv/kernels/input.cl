@@ -47,7 +47,7 @@
 #endif
 
 // The row of the input texture where a row of an image is. In a batch another image lies above and below it.
-static inline int texture_row(int image, int row) {
+inline int texture_row(int image, int row) {
 #if BATCH > 1
   return row < 0 || row >= INPUT_HEIGHT ? -1 : image * INPUT_HEIGHT + row;
 #else

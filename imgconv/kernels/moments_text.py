@@ -20,7 +20,7 @@ from imgconv.kernels.target import Target
 # `delta` is the difference of the other part's mean from this one's. A part of no values changes nothing.
 JOIN = """#ifndef HAVE_join_moments
 #define HAVE_join_moments
-static inline void join_moments(
+inline void join_moments(
     float4 *count, float4 *mean, float4 *squares, float4 other_count, float4 delta, float4 other_squares) {
   const float4 total = *count + other_count, share = other_count / fmax(total, 1.0f);
   *squares += other_squares + delta * delta * (*count * share);

@@ -69,7 +69,7 @@
 #define ROWS_AHEAD (WINDOW_HEIGHT == 1 || KEEP_WINDOW || KEEP_INPUT)
 
 // Reads a line of the tile for window column kx. x: of the window of the first output.
-static inline void read_line(QUAD *line, INPUT_IMAGE input, COORDINATE x, COORDINATE y, int kx, QUAD factor) {
+inline void read_line(QUAD *line, INPUT_IMAGE input, COORDINATE x, COORDINATE y, int kx, QUAD factor) {
 #pragma unroll
   for (int n = 0; n < TILE_COLUMNS; n++) {
     const QUAD texel = READ_INPUT(x + READ_COLUMN(n, kx) * INPUT_PITCH, y);

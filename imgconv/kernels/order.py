@@ -147,7 +147,7 @@ def row_function(
     body = "".join(f"  {line}\n" for line in emitter.lines)
     rest = f"(const int row, const int quad{parameters}) {{\n{body}  return {result};\n}}\n"
     name = "row_" + hashlib.sha256(rest.encode()).hexdigest()[:12]
-    emitter.helpers.append(f"#ifndef HAVE_{name}\n#define HAVE_{name}\nstatic inline float4 {name}{rest}#endif\n")
+    emitter.helpers.append(f"#ifndef HAVE_{name}\n#define HAVE_{name}\ninline float4 {name}{rest}#endif\n")
     return emitter, f"{name}(row, quad{''.join(f', {a.name}' for a in emitter.arguments)})"
 
 

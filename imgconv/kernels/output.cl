@@ -61,7 +61,7 @@
 #endif
 
 // Writes a texel at a column and a row of the texture. Lanes past the last channel become zero.
-static inline void write_texel(OUTPUT_IMAGE output, RESULT texel, int column, int row, int quad) {
+inline void write_texel(OUTPUT_IMAGE output, RESULT texel, int column, int row, int quad) {
   // Ahead of the lanes: after them Mesa's Adreno code selects with more instructions.
   const int x = column * OUTPUT_PITCH + OUTPUT_OFFSET + quad;
 #if LAST_LANES < 4

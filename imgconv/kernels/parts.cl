@@ -19,12 +19,12 @@
 
 // Where an item's own part of a sum is: eight items of a wave, columns first, meet eight banks of 16 bytes, as they
 // write and as they read.
-static inline int place_of_part(int part, int item) {
+inline int place_of_part(int part, int item) {
   return part ^ (item * min(PARTS, 8) / min(WORK_GROUP_WIDTH, 8) % PARTS);
 }
 
 // All parts of a sum, from the item's own on.
-static inline float4 total_of(__local const QUAD_SUM *parts, int own) {
+inline float4 total_of(__local const QUAD_SUM *parts, int own) {
   float4 total = TO_FLOAT(parts[own]);
 #pragma unroll
   for (int other = 1; other < PARTS; other++) total += TO_FLOAT(parts[own ^ other]);

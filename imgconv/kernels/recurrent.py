@@ -252,7 +252,7 @@ class _Functions:
         rest = f"(float4 *after, {LOCALS}, int step, int batch, int direction, int quad{self.parameters})"
         rest += f" {{\n{body}}}\n"
         name = f"{macro.partition('(')[0].lower()}_" + hashlib.sha256(rest.encode()).hexdigest()[:12]
-        self.helpers.append(f"#ifndef HAVE_{name}\n#define HAVE_{name}\nstatic inline void {name}{rest}#endif\n")
+        self.helpers.append(f"#ifndef HAVE_{name}\n#define HAVE_{name}\ninline void {name}{rest}#endif\n")
         step, images = "step" if "step" in macro else "0", "".join(f", {a.name}" for a in self.arguments)
         return f"{name}(after, states, sums, {step}, batch, direction, quad{images})"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 _DEFAULT = re.compile(r"^#ifndef (\w+)\n#define \1\b", re.MULTILINE)
 _DEFINITION = re.compile(r"^#define (\w+)", re.MULTILINE)
-_FUNCTION = re.compile(r"^static inline [\w ]*?(\w+)\(", re.MULTILINE)
+_FUNCTION = re.compile(r"^inline [\w ]*?(\w+)\(", re.MULTILINE)
 _INCLUDE = re.compile(r'^#include "([^"\n]*)"\n', re.MULTILINE)
 FOLDER = Path(__file__).parents[1]
 COMMON_FILE = "cl/common.cl"
@@ -61,7 +61,7 @@ def specialise(file: str, constants: Mapping[str, str | int], functions: str = "
     """The text of a kernel: helper functions, a #define for each constant, the template, and an #undef for each name.
 
     constants: a text or an integer for each name. A macro's name has its parameters: ``READ_INPUT(x, y)``.
-    functions: the helper functions. A function of the template, ``static inline int f(...)``, is named f_ and a hash.
+    functions: the helper functions. A function of the template, ``inline float4 f(...)``, is renamed to f_ and a hash.
     Raises ValueError for a name that the template does not have, and for a name that is missing.
     """
     given = {re.match(r"\w+", name)[0]: f"{name} {value}" for name, value in constants.items()}  # type: ignore[index]

@@ -78,7 +78,7 @@
 #define QUAD_AT(n) (BY_TAPS ? (n) % INPUT_QUADS : (n))
 
 // The first of the copies from the n-th quad on that has more than padding. x, y: where the group's first window starts.
-static inline int next_copy(int n, int x, int y) {
+inline int next_copy(int n, int x, int y) {
 #if BY_TAPS && INPUT_QUADS % STAGED_QUADS == 0
   for (; n < ALL_QUADS; n += INPUT_QUADS) {
     const int column = x + TAP_OF(n) % TAPS * DILATION_X, row = y + TAP_OF(n) / TAPS * DILATION_Y;
@@ -90,7 +90,7 @@ static inline int next_copy(int n, int x, int y) {
 }
 
 // Fetches an item's share of the weights of input quads from `quad` on. first_block: the group's first quad block.
-static inline void fetch_weights(VECTOR *fetched, WEIGHTS, int item, int first_block, int quad) {
+inline void fetch_weights(VECTOR *fetched, WEIGHTS, int item, int first_block, int quad) {
 #pragma unroll
   for (int turn = 0; turn < TURNS(ALL_WEIGHTS); turn++) {
     const int n = min(item + turn * WORK_GROUP_ITEMS, ALL_WEIGHTS - 1);
@@ -105,7 +105,7 @@ static inline void fetch_weights(VECTOR *fetched, WEIGHTS, int item, int first_b
   }
 }
 
-static inline void put_weights(__local VECTOR (*staged)[WEIGHTS_PITCH], const VECTOR *fetched, int item) {
+inline void put_weights(__local VECTOR (*staged)[WEIGHTS_PITCH], const VECTOR *fetched, int item) {
 #pragma unroll
   for (int turn = 0; turn < TURNS(ALL_WEIGHTS); turn++) {
     const int n = item + turn * WORK_GROUP_ITEMS;
@@ -115,7 +115,7 @@ static inline void put_weights(__local VECTOR (*staged)[WEIGHTS_PITCH], const VE
 
 // Fetches an item's share of the texels. first_x, first_y: where the window of the group's first position starts.
 // Neighbours in the copy read neighbouring quads, which lie side by side.
-static inline void fetch_texels(QUAD *fetched, INPUT_IMAGE input, int item, int first_x, int first_y, int quad) {
+inline void fetch_texels(QUAD *fetched, INPUT_IMAGE input, int item, int first_x, int first_y, int quad) {
 #pragma unroll
   for (int turn = 0; turn < TURNS(ALL_TEXELS); turn++) {
     const int n = item + turn * WORK_GROUP_ITEMS, position = n / STAGED_QUADS;
@@ -128,7 +128,7 @@ static inline void fetch_texels(QUAD *fetched, INPUT_IMAGE input, int item, int 
   }
 }
 
-static inline void put_texels(__local QUAD (*texels)[STAGED_ROWS][TEXELS_PITCH], const QUAD *fetched, int item) {
+inline void put_texels(__local QUAD (*texels)[STAGED_ROWS][TEXELS_PITCH], const QUAD *fetched, int item) {
 #pragma unroll
   for (int turn = 0; turn < TURNS(ALL_TEXELS); turn++) {
     const int n = item + turn * WORK_GROUP_ITEMS, position = n / STAGED_QUADS;
@@ -138,7 +138,7 @@ static inline void put_texels(__local QUAD (*texels)[STAGED_ROWS][TEXELS_PITCH],
 }
 
 // Makes the tile of an input quad from its texels. row, column: where the window of the item's first position starts.
-static inline void copy_tile(
+inline void copy_tile(
     QUAD (*tile)[TILE_LINE], __local QUAD (*texels)[TEXELS_PITCH], int row, int column, int ky, int kx, QUAD factor) {
 #pragma unroll
   for (int r = 0; r < TILE_ROWS; r++) {

@@ -45,7 +45,7 @@
 #define WHOLE_QUADS (GUARD < 2 && QUAD_BLOCKS * BLOCK_QUADS == OUTPUT_QUADS)
 
 // Whether a position is one of the output.
-static inline bool is_output(int image, int row, int column, int quad) {
+inline bool is_output(int image, int row, int column, int quad) {
   return (WHOLE_COLUMNS || column < OUTPUT_WIDTH) && (WHOLE_ROWS || row < OUTPUT_HEIGHT) &&
          (WHOLE_QUADS || quad < OUTPUT_QUADS) && (GUARD < 2 || image < BATCH);
 }

@@ -84,7 +84,7 @@
 #define WHOLE (INNER_QUADS % (PARTS * STAGED) == 0)
 
 // Fetches an item's share of A's tile from k quad `first` on. Neighbours read neighbouring quads.
-static inline void fetch_left(float4 *fetched, A_IMAGE a, int item, int batch, int first_row, int first) {
+inline void fetch_left(float4 *fetched, A_IMAGE a, int item, int batch, int first_row, int first) {
 #pragma unroll
   for (int turn = 0; turn < TURNS(ALL_LEFT); turn++) {
     const int n = min(item + turn * PART_ITEMS, ALL_LEFT - 1), quad = first + n % STAGED;
@@ -94,7 +94,7 @@ static inline void fetch_left(float4 *fetched, A_IMAGE a, int item, int batch, i
   }
 }
 
-static inline void put_left(__local float4 *left, const float4 *fetched, int item) {
+inline void put_left(__local float4 *left, const float4 *fetched, int item) {
 #pragma unroll
   for (int turn = 0; turn < TURNS(ALL_LEFT); turn++) {
     const int n = item + turn * PART_ITEMS;
@@ -107,7 +107,7 @@ static inline void put_left(__local float4 *left, const float4 *fetched, int ite
 #define LAST_COLUMN (4 * (OUTPUT_QUADS - 1) + LAST_LANES - 1)
 
 // The same of B's tile. Neighbours read neighbouring columns, and put numbers side by side.
-static inline void fetch_right(float4 *fetched, B_IMAGE b, int item, int batch, int first_quad, int first) {
+inline void fetch_right(float4 *fetched, B_IMAGE b, int item, int batch, int first_quad, int first) {
 #pragma unroll
   for (int turn = 0; turn < TURNS(ALL_RIGHT); turn++) {
     const int n = min(item + turn * PART_ITEMS, ALL_RIGHT - 1), quad = first + n / TILE_COLUMNS;
@@ -117,7 +117,7 @@ static inline void fetch_right(float4 *fetched, B_IMAGE b, int item, int batch, 
   }
 }
 
-static inline void put_right(__local float4 *right, const float4 *fetched, int item) {
+inline void put_right(__local float4 *right, const float4 *fetched, int item) {
   __local float *numbers = (__local float *)right;
 #pragma unroll
   for (int turn = 0; turn < TURNS(ALL_RIGHT); turn++) {
@@ -132,7 +132,7 @@ static inline void put_right(__local float4 *right, const float4 *fetched, int i
 }
 #else
 // The same of B's tile.
-static inline void fetch_right(float4 *fetched, B_IMAGE b, int item, int batch, int first_quad, int first) {
+inline void fetch_right(float4 *fetched, B_IMAGE b, int item, int batch, int first_quad, int first) {
 #pragma unroll
   for (int turn = 0; turn < TURNS(ALL_RIGHT); turn++) {
     const int n = min(item + turn * PART_ITEMS, ALL_RIGHT - 1), inner = first * 4 + n / TILE_QUADS;
@@ -143,7 +143,7 @@ static inline void fetch_right(float4 *fetched, B_IMAGE b, int item, int batch, 
   }
 }
 
-static inline void put_right(__local float4 *right, const float4 *fetched, int item) {
+inline void put_right(__local float4 *right, const float4 *fetched, int item) {
 #pragma unroll
   for (int turn = 0; turn < TURNS(ALL_RIGHT); turn++) {
     const int n = item + turn * PART_ITEMS;

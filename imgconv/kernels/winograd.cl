@@ -19,7 +19,7 @@
 #include "kernels/weights.cl"
 
 // The texels d of a tile as taps t: B d.
-static inline void to_taps(float4 *t, const float4 *d) {
+inline void to_taps(float4 *t, const float4 *d) {
 #if WINOGRAD == 2
   t[0] = d[0] - d[2];
   t[1] = d[1] + d[2];
@@ -45,7 +45,7 @@ static inline void to_taps(float4 *t, const float4 *d) {
 #define TILE_LINE TILE_COLUMNS
 #define TEXEL_AT(column, kx) COLUMN_AT(column, kx)
 #endif
-static inline void keep_line(QUAD *kept, const QUAD *line) {
+inline void keep_line(QUAD *kept, const QUAD *line) {
 #if WINOGRAD
 #pragma unroll
   for (int tile = 0; tile < TAP_COLUMNS; tile++) to_taps(kept + tile * TAPS, line + tile * WINOGRAD);
@@ -56,7 +56,7 @@ static inline void keep_line(QUAD *kept, const QUAD *line) {
 }
 
 // The sums s of a tile's taps as outputs of vector o, in place: A s.
-static inline void to_outputs(TOTAL (*s)[BLOCK_VECTORS], int o) {
+inline void to_outputs(TOTAL (*s)[BLOCK_VECTORS], int o) {
 #if WINOGRAD == 2
   const TOTAL even = s[1][o] + s[2][o], odd = s[1][o] - s[2][o];
   s[0][o] = mad((TOTAL)(2.0f), even, s[0][o]);
