@@ -10,7 +10,6 @@ examples/ray_folder.py is the whole of it, with resources by device and a second
 from __future__ import annotations
 
 import io
-import json
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from imgconv.graph.nodes import Value
 from imgconv.model import DEPTH, Model, load
 from imgconv.pictures.host import input_array, upright
 from imgconv.pictures.preparation import PictureInput, Preparation, picture_inputs
-from imgconv.reports.terminal import finite
+from imgconv.reports.terminal import to_json
 from imgconv.tasks import Description, Placement, Task, find_task, read_description
 
 if TYPE_CHECKING:
@@ -154,7 +153,7 @@ def _row(opened: _Opened, frame: Frame | str, placement: Placement | None) -> _R
     if opened.task is None:
         return _Row(outputs=outputs)
     answers = {name: answer.as_json() for name, answer in opened.task.decode(outputs, placement).items()}
-    return _Row(json.dumps(finite(answers), ensure_ascii=False, allow_nan=False))
+    return _Row(to_json(answers))
 
 
 def _read(picture: Any) -> Image.Image:

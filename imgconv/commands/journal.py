@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from imgconv.errors import InputError
 from imgconv.files.disk import check_regular
-from imgconv.reports.terminal import finite
 
 
 class Journal:
@@ -18,12 +16,13 @@ class Journal:
 
         journal = Journal("results.jsonl", "squeezenet.onnx")
         journal.lines                       # [{"model": "squeezenet.onnx", "picture": "a.jpg", ...}], as it was opened
-        journal.add({"picture": "b.jpg"})
+        journal.add('{"picture": "b.jpg"}')
     """
 
     def __init__(self, path: str, model: str) -> None:
         """Opens or makes the file; a last line that was broken off is removed. Raises InputError."""
         self._path, self._model = path, model
+        self._head = json.dumps({"model": model}, ensure_ascii=False)[:-1]
         self._file: IO[bytes]
         try:
             if Path(path).exists():
@@ -39,7 +38,7 @@ class Journal:
 
     def _remove_broken(self, rest: bytes, start: int) -> None:
         """Removes what follows the last whole line, if it is the beginning of a line of this model."""
-        usual = json.dumps({"model": self._model}, ensure_ascii=False).encode()[:-1]
+        usual = self._head.encode()
         if not (rest.startswith(usual) or usual.startswith(rest)):
             raise InputError(f"the end of {self._path!r} is no result of imgconv run: choose another file")
         self._file.truncate(start)
@@ -56,11 +55,10 @@ class Journal:
             raise InputError(f"{self._path!r} has results of {model!r}, not of {self._model!r}: choose another file")
         return dict(content)
 
-    def add(self, result: Mapping[str, Any]) -> None:
-        """Writes a line. Raises InputError."""
-        line = {"model": self._model, **result}
+    def add(self, result: str) -> None:
+        """Writes a line. result: an object in JSON, on one line. Raises InputError."""
         try:
-            self._file.write(json.dumps(finite(line), ensure_ascii=False, allow_nan=False).encode() + b"\n")
+            self._file.write(f"{self._head}, {result[1:]}\n".encode())
             self._file.flush()
         except OSError as error:
             raise InputError(f"cannot write {os.fspath(self._path)!r}: {error.strerror or error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ from imgconv.model import Model
 from imgconv.pictures.host import save_picture, with_color
 from imgconv.pictures.preparation import Order
 from imgconv.reports.results import summarize
+from imgconv.reports.terminal import to_json
 from imgconv.tasks import Answer, Answers, Classes, Depth, Detections, Picture, Pose, Segmentation, Texts, draw
 
 
@@ -63,19 +65,25 @@ def _not_finite(array: Any) -> dict[str, int]:
 class Shown:
     """An outcome as people see it, small enough to go from one process to another.
 
-    position: the picture's number; result: see `as_json`; lines: text and its style; error: why there is no result.
+    position: the picture's number; text: `as_json` as JSON, on one line; lines: text and its style; error: why there is
+    no result.
     """
 
     position: int
-    result: Mapping[str, Any]
+    text: str
     lines: tuple[tuple[str, str], ...]
     error: str
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """The text as plain data."""
+        return dict(json.loads(self.text))
 
     @staticmethod
     def of(outcome: Outcome, with_lines: bool) -> Shown:
         """What is shown of an outcome; lines cost time, and JSON needs none."""
         lines = tuple(lines_of(outcome)) if with_lines and not outcome.error else ()
-        return Shown(outcome.position, as_json(outcome), lines, outcome.error)
+        return Shown(outcome.position, to_json(as_json(outcome)), lines, outcome.error)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from imgconv.commands.flow import Flow
 from imgconv.commands.inputs import read_given
 from imgconv.commands.journal import Journal
 from imgconv.commands.outcome import Head, Shown, is_folder
-from imgconv.commands.processes import by_threads_or_processes
+from imgconv.commands.processes import by_threads_or_processes, cores, start_server
 from imgconv.commands.runner import CommandLine, Item, Runner, failed_outcome, items_of, opened
 from imgconv.commands.spread import devices_of, spread
 from imgconv.errors import InputError
@@ -104,13 +104,15 @@ class Told:
     results: list[Mapping[str, Any]] = field(default_factory=list)
     failed: list[Mapping[str, Any]] = field(default_factory=list)
 
-    def add(self, result: Mapping[str, Any]) -> None:
-        """A result, as the journal has it."""
+    def add(self, shown: Shown) -> None:
+        """What a picture shows; the journal gets a line of it. Raises InputError."""
         self.count += 1
         if self.keeps:
-            self.results.append(result)
-        if "error" in result:
-            self.failed.append(result)
+            self.results.append(shown.result)
+        if shown.error:
+            self.failed.append(shown.result)
+        if self.journal:
+            self.journal.add(shown.text)
 
 
 def execute(options: argparse.Namespace) -> None:
@@ -151,7 +153,7 @@ def read_command_line(options: argparse.Namespace) -> CommandLine:
     for name, (dtype, dimensions) in given.missing.items():
         remedy = f"--input {name}=FILE.npy" + ("" if options.pictures else ", or a PICTURE")
         raise InputError(f"input {name!r}, {dtype} {shown(dimensions)}, has no value: give it, as {remedy}")
-    line = CommandLine(options, given, describe(options, given.description), tuple(options.pictures))
+    line = CommandLine.of(options, given, describe(options, given.description))
     for path in (options.output, options.save):
         if path and is_folder(path):
             make_folder(path)
@@ -192,7 +194,7 @@ def run_all(line: CommandLine, size: Size | None, items: Iterator[Item], total: 
     with ExitStack() as stack:
         with terminal.Progress(f"reading {options.model}") as progress:
             if options.devices:
-                messages = spread(line, size, items, devices_of(options.devices))
+                messages = spread(line, size, items, total, devices_of(options.devices))
             else:
                 messages = shown_by_one(line, size, items, total, progress, stack)
             first = next(messages)
@@ -216,9 +218,12 @@ def shown_by_one(
     stack: ExitStack,
 ) -> Iterator[Head | Shown]:
     """What one device tells, in this process: its Head, and what each picture shows, in their order."""
+    share = cores()
+    start_server(total, share)
     runner = Runner.load(line, size, lambda *stage: progress(*stage))
     flow = stack.enter_context(Flow(runner.model, runner.batch(total)))
-    for place, each in enumerate(by_threads_or_processes(runner, flow, items, total, not line.options.json)):
+    told = by_threads_or_processes(runner, flow, items, total, not line.options.json, share)
+    for place, each in enumerate(told):
         if not place:
             yield Head.of(runner.model, flow.seconds, runner.size, runner.task is not None)
         yield each
@@ -238,11 +243,8 @@ def print_head(line: CommandLine, head: Head, is_first: bool) -> None:
 
 
 def tell(line: CommandLine, shown: Shown, several: bool, told: Told) -> None:
-    """Prints what a picture shows, unless all are printed as JSON, and adds it to the journal."""
+    """Prints what a picture shows, unless all are printed as JSON, and adds it to what was told."""
     if shown.error and several:
         print(f"imgconv: {shown.error}", file=sys.stderr)
-    for text, style in shown.lines:
-        terminal.say(text, style)
-    told.add(shown.result)
-    if told.journal:
-        told.journal.add(shown.result)
+    terminal.say_all(shown.lines)
+    told.add(shown)

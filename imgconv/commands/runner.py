@@ -39,18 +39,35 @@ MANY = 100  # pictures, for which it is worth to measure whether several at once
 class CommandLine:
     """A command line, read and checked as far as possible without compiling the model.
 
-    description: what the outputs mean, as far as it was said; paths: those of the pictures, without folders.
+    description: what the outputs mean, as far as it was said; paths: those of the pictures, without folders; several:
+    whether files need the picture's number, as of several pictures or a video; same_named: the names, without folder
+    and suffix, that several pictures have.
     """
 
     options: argparse.Namespace
     given: GivenInputs
     description: Description
     paths: tuple[str, ...]
+    several: bool
+    same_named: frozenset[str]
+
+    @staticmethod
+    def of(options: argparse.Namespace, given: GivenInputs, description: Description) -> CommandLine:
+        """The command line whose options.pictures are without folders and patterns."""
+        paths = tuple(options.pictures)
+        stems = Counter(Path(path).stem for path in paths)
+        several = len(paths) > 1 or any(map(is_video, paths))
+        return CommandLine(
+            options, given, description, paths, several, frozenset(stem for stem, count in stems.items() if count > 1)
+        )
 
     def sendable(self, **changed: Any) -> CommandLine:
-        """The same for another process, with some options changed: without what holds functions."""
+        """The same for another process, with some options changed: without what holds functions, and without paths.
+
+        The start of a process waits until it has read what it is sent, unless that is less than a pipe holds.
+        """
         kept = {name: value for name, value in vars(self.options).items() if name not in FUNCTIONS}
-        return replace(self, options=argparse.Namespace(**{**kept, **changed}))
+        return replace(self, options=argparse.Namespace(**{**kept, "pictures": [], **changed}), paths=())
 
 
 @dataclass(frozen=True)
@@ -153,10 +170,6 @@ class Pictures:
     ) -> None:
         self.task, self._recognizer = task, recognizer
         self._line, self._preparation = line, preparation
-        stems = Counter(Path(path).stem for path in line.paths)
-        self._several_named = {stem for stem, count in stems.items() if count > 1}
-        # Whether file names need a number: there are several pictures, or a video.
-        self._several = len(line.paths) > 1 or any(map(is_video, line.paths))
 
     @property
     def given(self) -> GivenInputs:
@@ -253,7 +266,7 @@ class Pictures:
         return files
 
     def _path(self, path: str, item: Item, suffix: str) -> str:
-        several = Path(item.name).stem in self._several_named if is_folder(path) else self._several
+        several = Path(item.name).stem in self._line.same_named if is_folder(path) else self._line.several
         return path_for(path, item.name, item.position, several, suffix)
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
 import sys
-import threading
+import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Union
@@ -18,12 +15,17 @@ from typing import Union
 from imgconv.cl.device import DeviceInfo, list_devices, select
 from imgconv.commands.flow import Flow
 from imgconv.commands.outcome import Head, Shown
-from imgconv.commands.runner import CommandLine, Item, Runner, raising
-from imgconv.errors import DeviceError, Error, InputError
+from imgconv.commands.processes import by_threads_or_processes, cores, start_server
+from imgconv.commands.runner import CommandLine, Item, Runner
+from imgconv.commands.sending import how_it_ended, is_named, sendable, without_interrupts
+from imgconv.errors import DeviceError, Error
 from imgconv.pictures.preparation import Size
 
-# What a process sends: None for "the next picture", what it is and what it found, or why it can do nothing.
-Message = Union[None, Head, Shown, str]
+MOMENT = 0.05  # seconds: a process asks for as many pictures at once as it does in this time
+AT_ONCE = 64  # at most
+
+# What a process sends: how many pictures it wants, what it is and what it found, or why it can do nothing.
+Message = Union[int, Head, Shown, str]
 
 
 def devices_of(asked: str) -> list[DeviceInfo]:
@@ -47,6 +49,15 @@ class Todo:
         item = next(self._items, None)
         return item and sendable(item)
 
+    def some(self, number: int) -> list[Item]:
+        """The next pictures, as many as asked for if they are sent by name, else one; [] if there is none."""
+        found: list[Item] = []
+        while len(found) < number and (item := self.next()):
+            found.append(item)
+            if not is_named(item):
+                break
+        return found
+
     def put_back(self, items: Sequence[Item]) -> None:
         """Takes pictures back."""
         self._lost.extend(items)
@@ -59,14 +70,13 @@ class Todo:
         return item is None
 
 
-def sendable(item: Item) -> Item:
-    """The same picture: a file by its name, anything else, such as a frame of a video, with its pixels."""
-    if item.read is None or isinstance(item.read, partial):
-        return item
-    try:
-        return replace(item, read=item.read().copy)
-    except InputError as error:
-        return replace(item, read=partial(raising, error))
+@dataclass(frozen=True)
+class _About:
+    """What a process is told. size: of the first picture; pictures: about how many it will get, if that is known."""
+
+    size: Size | None
+    pictures: int | None
+    cores: int
 
 
 @dataclass
@@ -79,25 +89,27 @@ class Worker:
 
 
 def spread(
-    line: CommandLine, size: Size | None, items: Iterator[Item], devices: Sequence[DeviceInfo]
+    line: CommandLine, size: Size | None, items: Iterator[Item], total: int | None, devices: Sequence[DeviceInfo]
 ) -> Iterator[Head | Shown]:
     """What every process tells: a Head for each device, and what each picture shows, as soon as it is done.
 
-    If a process ends before its time, the others get its pictures. Raises Error if none is left.
+    total: how many pictures there are, if that is known. If a process ends before its time, the others get its
+    pictures. Raises Error if none is left.
     """
     todo = Todo(items)
     while devices:
-        devices, problem = yield from _round(line, size, todo, devices)
+        devices, problem = yield from _round(line, size, todo, total, devices)
         if todo.is_empty():
             return
     raise DeviceError(f"no device is left: {problem}")
 
 
 def _round(
-    line: CommandLine, size: Size | None, todo: Todo, devices: Sequence[DeviceInfo]
+    line: CommandLine, size: Size | None, todo: Todo, total: int | None, devices: Sequence[DeviceInfo]
 ) -> Generator[Head | Shown, None, tuple[list[DeviceInfo], str]]:
     """Starts the processes and hands out pictures until each has ended; gives the devices that did so well."""
-    workers = dict(_started(line, size, device) for device in devices)
+    about = _About(size, None if total is None else total // len(devices), max(1, cores() // len(devices)))
+    workers = dict(_started(line.sendable(device=str(device.index)), about, device) for device in devices)
     processes = [worker.process for worker in workers.values()]
     well, problem = [], ""
     try:
@@ -107,8 +119,10 @@ def _round(
                 worker = workers[connection]
                 try:
                     message: Message = connection.recv()
-                    if message is None:
-                        _answer(connection, worker, todo)
+                    if isinstance(message, int):
+                        items = todo.some(message)
+                        worker.given |= {item.position: item for item in items}
+                        connection.send(items)
                         continue
                 except (EOFError, OSError):
                     worker.process.join()
@@ -128,68 +142,50 @@ def _round(
     finally:
         for process in processes:
             process.terminate()
+        for process in processes:
+            process.join()
     return well, problem
 
 
-def _started(line: CommandLine, size: Size | None, device: DeviceInfo) -> tuple[Connection, Worker]:
-    # A fork would share the parent's driver.
+def _started(line: CommandLine, about: _About, device: DeviceInfo) -> tuple[Connection, Worker]:
+    # A fork would share the parent's driver. No daemon: it may start processes of its own.
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    own = line.sendable(device=str(device.index))
-    process = context.Process(target=_work, args=(theirs, own, size), daemon=True)
+    process = context.Process(target=_work, args=(theirs, line, about))
     with without_interrupts():
         process.start()
     theirs.close()
     return ours, Worker(device, process)
 
 
-def _answer(connection: Connection, worker: Worker, todo: Todo) -> None:
-    """Gives the process the next picture, or None if there is no more."""
-    item = todo.next()
-    if item:
-        worker.given[item.position] = item
-    connection.send(item)
-
-
-@contextmanager
-def without_interrupts() -> Iterator[None]:
-    """Processes that are started in here ignore Ctrl-C, which goes to all: this process ends them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # no other thread may change a handler, and the main thread gets Ctrl-C
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def how_it_ended(process: BaseProcess, has_work: bool) -> str:
-    """"" if the process did all it had to do."""
-    code = process.exitcode or 0
-    if not (code or has_work):
-        return ""
-    return f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"its process ended with {code}"
-
-
-def _work(connection: Connection, line: CommandLine, size: Size | None) -> None:
+def _work(connection: Connection, line: CommandLine, about: _About) -> None:
     """The life of a process: it loads the model, and tells what each picture shows until there is no more."""
-    def asked() -> Iterator[Item]:
-        while True:
-            connection.send(None)
-            item = connection.recv()
-            if item is None:
-                return
-            yield item
-
     try:
-        runner = Runner.load(line, size, lambda *_: None)
+        start_server(about.pictures, about.cores)
+        runner = Runner.load(line, about.size, lambda *_: None)
         with Flow(runner.model, runner.batch(None)) as flow:
-            for place, outcome in enumerate(flow.through(asked(), runner.prepare, runner.finish)):
+            told = by_threads_or_processes(
+                runner, flow, _asked(connection), about.pictures, not line.options.json, about.cores
+            )
+            for place, shown in enumerate(told):
                 if not place:
                     connection.send(Head.of(runner.model, flow.seconds, runner.size, runner.task is not None))
-                connection.send(Shown.of(outcome, with_lines=not line.options.json))
+                connection.send(shown)
     except Error as error:
         connection.send(str(error))
     except (EOFError, BrokenPipeError):
         pass  # the parent has ended
+
+
+def _asked(connection: Connection) -> Iterator[Item]:
+    """The pictures that the other side hands out."""
+    number = 1
+    while True:
+        start = time.perf_counter()
+        connection.send(number)
+        items: list[Item] = connection.recv()
+        if not items:
+            return
+        yield from items
+        taken = (time.perf_counter() - start) / len(items)
+        number = max(1, min(AT_ONCE, int(MOMENT / taken)))

@@ -7,6 +7,7 @@ import math
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -32,9 +33,26 @@ def say(text: str, style: str = "") -> None:
         print(text)  # a twentieth of the time, which counts if there are many pictures
 
 
+def say_all(lines: Sequence[tuple[str, str]]) -> None:
+    """Prints lines of text on stdout, each with its style."""
+    if sys.stdout.isatty():
+        for text, style in lines:
+            say(text, style)
+    elif lines:
+        print("\n".join(text for text, _ in lines))
+
+
 def print_json(content: object) -> None:
     """Prints JSON on stdout; NaN and infinity, which JSON lacks, become null."""
-    print(json.dumps(finite(content), indent=2, ensure_ascii=False, allow_nan=False))
+    print(to_json(content, indent=2))
+
+
+def to_json(content: object, indent: int | None = None) -> str:
+    """Plain data as JSON; NaN and infinity, which it lacks, become null."""
+    try:
+        return json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False)
+    except ValueError:  # it has some, which few contents do: a look at every value takes five times as long
+        return json.dumps(finite(content), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
 def finite(content: object) -> object:

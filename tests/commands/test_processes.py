@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from command_line import Command, write_classifier, write_model, write_picture
@@ -33,13 +31,13 @@ def write_pictures(number: int) -> list[str]:
 @pytest.mark.parametrize(
     ("taken", "computing", "left", "cores", "number"),
     [
-        (0.0025, 0.001, 1900, 16, 5),
-        (0.006, 0.0025, 1900, 16, 5),
-        (0.0025, 0.00001, 1900, 64, processes.MOST),
-        (0.0025, 0.0004, 1900, 16, processes.MOST),  # an H200 with 16 cores
-        (0.0025, 0.0004, 1900, 6, 5),  # one core stays
-        (0.0025, 0.0004, 1900, 2, 0),
-        (0.0025, 0.0004, 700, 16, 0),  # done in less than two seconds
+        (0.0025, 0.001, 1900, 16, 8),
+        (0.006, 0.0025, 1900, 16, 3),
+        (0.0025, 0.00001, 1900, 64, 63),
+        (0.0025, 0.0005, 1900, 32, 15),  # an H200 with 32 cores
+        (0.0025, 0.0005, 1900, 6, 5),  # one core stays
+        (0.0025, 0.0005, 1900, 2, 0),
+        (0.0025, 0.0005, 199, 16, 0),  # done in less than half a second
         (0.0025, 0.0013, 1900, 16, 0),  # the device is busy
         (0.0025, 0.0, 0, 16, 0),
     ],
@@ -47,7 +45,7 @@ def write_pictures(number: int) -> list[str]:
 def test_as_many_processes_as_the_device_waits_for(
     taken: float, computing: float, left: int, cores: int, number: int
 ) -> None:
-    assert number_of(taken, computing, left, cores) == number
+    assert number_of(taken, 0.005, computing, left, cores) == number
 
 
 def test_processes_show_what_threads_show(imgconv: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,5 +127,5 @@ def test_what_threads_do_alone(imgconv: Command, monkeypatch: pytest.MonkeyPatch
     runner = Runner.load(read_command_line(parse(["run", "means.onnx", *names])), (9, 12), lambda *_: None)
     pictures = runner.apart()
     assert pictures and runner.model
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
+    monkeypatch.setattr(processes, "BYTES", 1000)
     assert Processes.start(runner.model, pictures, 2, with_lines=False) is None

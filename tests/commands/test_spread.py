@@ -20,7 +20,8 @@ from imgconv.cli import parse
 from imgconv.commands.outcome import Head, Shown
 from imgconv.commands.run import read_command_line
 from imgconv.commands.runner import Item, items_of
-from imgconv.commands.spread import Todo, sendable, spread, without_interrupts
+from imgconv.commands.sending import sendable, without_interrupts
+from imgconv.commands.spread import Todo, spread
 from imgconv.errors import DeviceError, InputError
 
 
@@ -56,7 +57,7 @@ def test_two_processes_share_the_pictures(imgconv: Command, device: DeviceInfo) 
 def test_a_killed_process_loses_nothing(imgconv: Command, device: DeviceInfo) -> None:
     names = write_pictures(60)
     line = read_command_line(parse(["run", "means.onnx", *names]))
-    told = spread(line, (9, 12), items_of(line), [device, device])
+    told = spread(line, (9, 12), items_of(line), 60, [device, device])
     found: list[str] = []
     for message in told:
         if isinstance(message, Shown):
@@ -81,7 +82,7 @@ def test_without_a_device_left_it_says_why(imgconv: Command, device: DeviceInfo)
     names = write_pictures(3)
     line = read_command_line(parse(["run", "means.onnx", *names, "--task", "pose"]))
     with pytest.raises(DeviceError, match="no device is left: .*which head do the outputs have"):
-        list(spread(line, (9, 12), items_of(line), [device]))
+        list(spread(line, (9, 12), items_of(line), None, [device]))
 
 
 def test_what_the_options_exclude(imgconv: Command) -> None:
@@ -118,6 +119,6 @@ def test_frames_go_with_their_pixels() -> None:
 def test_heads_are_told_before_pictures(imgconv: Command, device: DeviceInfo) -> None:
     names = write_pictures(2)
     line = read_command_line(parse(["run", "means.onnx", *names, "--json"]))
-    messages = list(spread(line, (9, 12), items_of(line), [device]))
+    messages = list(spread(line, (9, 12), items_of(line), 2, [device]))
     assert [type(message) for message in messages] == [Head, Shown, Shown]
     assert isinstance(messages[0], Head) and messages[0].name == device.name and messages[0].seconds > 0

@@ -1,0 +1,82 @@
+"""Memory that processes share, divided into slots: each holds the arrays of one picture, inputs and outputs."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.reduction import DupFd
+from typing import Any
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.graph.nodes import Value
+
+ALIGNED = 64  # bytes
+
+
+class SharedMemory:
+    """Memory without a name: processes that are started with it share it, and it ends with the last of them.
+
+    It is not taken from /dev/shm, of which a container may have little. buffer: its bytes.
+    """
+
+    def __init__(self, file: int, size: int) -> None:
+        """file: the descriptor of the memory."""
+        self._file, self._size = file, size
+        self.buffer = mmap.mmap(file, size)
+
+    @staticmethod
+    def make(size: int) -> SharedMemory | None:
+        """So many bytes, zeros; None if the system has no such memory, or too little."""
+        if not hasattr(os, "memfd_create"):
+            return None
+        file = os.memfd_create("imgconv")
+        try:
+            os.posix_fallocate(file, 0, size)
+            return SharedMemory(file, size)
+        except OSError:
+            os.close(file)
+            return None
+
+    def __reduce__(self) -> tuple[Callable[..., SharedMemory], tuple[Any, int]]:
+        """Only for a process that is being started."""
+        return _opened, (DupFd(self._file), self._size)
+
+    def close_file(self) -> None:
+        """No other process will be started with it."""
+        os.close(self._file)
+
+
+def _opened(duplicate: Any, size: int) -> SharedMemory:
+    memory = SharedMemory(duplicate.detach(), size)
+    memory.close_file()
+    return memory
+
+
+@dataclass(frozen=True)
+class Slots:
+    """How shared memory is divided. values: what each slot holds, the model's input first, then its outputs."""
+
+    values: tuple[Value, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Those of a slot."""
+        return sum(map(_aligned, self.values))
+
+    def arrays(self, memory: SharedMemory, slot: int) -> list[Array]:
+        """The arrays of a slot, in the order of `values`; they are the shared memory itself."""
+        made, start = [], slot * self.bytes
+        for value in self.values:
+            made.append(numpy.ndarray(value.shape, value.dtype, memory.buffer, start))
+            start += _aligned(value)
+        return made
+
+
+def _aligned(value: Value) -> int:
+    size = math.prod(value.shape) * numpy.dtype(value.dtype).itemsize
+    return -(-size // ALIGNED) * ALIGNED
