@@ -3,6 +3,7 @@
     python -m tests.endure [--only loads,shapes] [--scale 0.1] [--device DEVICE]
 
     loads       a model is loaded, run and dropped: 3,000 times
+    runs        a model runs again and again: 100,000 times
     shapes      a model of open sizes runs on 200 sizes, each of them several times
     frames      submit() with callers that cancel, give up, ask wrongly, fail in a callback or on the device: 30,000
     threads     eight threads run and submit to the same model: 30,000 runs
@@ -47,7 +48,7 @@ ROOT = Path(__file__).parents[1]
 SIDES = 200
 NOISE = 2 << 20  # bytes of pages that come and go
 # Bytes a turn. Intel's driver keeps 25 KB of each program that it built; a turn of shapes builds one for each.
-LIMITS = {"loads": 1000, "shapes": SIDES * 30_000, "frames": 100, "threads": 800}
+LIMITS = {"loads": 1000, "runs": 100, "shapes": SIDES * 30_000, "frames": 100, "threads": 800}
 NODE = onnx.helper.make_node
 PATIENCE = 300  # seconds that a process may take
 
@@ -99,6 +100,13 @@ def loads(setting: Setting) -> Growth:
         loaded.submit({"x": x})
 
     return measure_growth(turn, setting.turns)
+
+
+def runs(setting: Setting) -> Growth:
+    model, x = fixed(setting), picture(12, 10)
+    growth = measure_growth(lambda: model.run({"x": x}), setting.turns)
+    check(model.run({"x": x})["y"], x)
+    return growth
 
 
 def shapes(setting: Setting) -> Growth:
@@ -204,8 +212,9 @@ def forks(setting: Setting) -> None:
 
 
 PARTS: dict[str, tuple[int, Callable[[Setting], Growth | None]]] = {
-    "loads": (3000, loads), "shapes": (SIDES, shapes), "frames": (30_000, frames), "threads": (30_000, threads),
-    "processes": (80, processes), "forks": (100, forks), "exits": (40, partial(processes, code=EXIT, at_once=4)),
+    "loads": (3000, loads), "runs": (100_000, runs), "shapes": (SIDES, shapes), "frames": (30_000, frames),
+    "threads": (30_000, threads), "processes": (80, processes), "forks": (100, forks),
+    "exits": (40, partial(processes, code=EXIT, at_once=4)),
 }
 
 

@@ -14,7 +14,10 @@ def passed(device: DeviceInfo, name: str, scale: float) -> tuple[bool, str]:
     return good, said
 
 
-@pytest.mark.parametrize(("name", "scale"), [("frames", 0.02), ("threads", 0.005), ("loads", 0.004), ("exits", 0.1)])
+SCALES = {"runs": 0.01, "frames": 0.02, "threads": 0.005, "loads": 0.004, "exits": 0.1}
+
+
+@pytest.mark.parametrize(("name", "scale"), SCALES.items())
 def test_a_few_turns(device: DeviceInfo, name: str, scale: float) -> None:
     good, said = passed(device, name, scale)
     assert good, said
