@@ -116,6 +116,8 @@ def _scaled(node: Node, weights: Array, view: View, scale: Array) -> tuple[Array
         return scaled.reshape(wide.shape).astype(numpy.float32), view
     if isinstance(node.operation, Convolution):
         return (wide * scale.reshape(-1, *[1] * (wide.ndim - 1))).astype(numpy.float32), view
+    if view.is_identity:
+        return (wide * scale).astype(numpy.float32), view
     matrix = view.evaluate(wide)
     kept = matrix[(0,) * (matrix.ndim - 2)]
     axes = axis_variables(view.shape)

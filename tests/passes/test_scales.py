@@ -88,6 +88,14 @@ def test_scales_of_grouped_and_transposed_convolutions_and_products() -> None:
     assert operations(node_of(after, "y").epilogue) == ("add",)
 
 
+def test_scales_of_products_with_a_matrix_for_each_of_a_batch() -> None:
+    matrices, x = numbers(2, 5, 4), Tensor.input("x", (2, 3, 5))
+    for by in (numpy.float32(0.5), numbers(4, seed=1)):
+        product = (x @ Tensor.constant(matrices, "m")) * Tensor.constant(numpy.asarray(by), "k")
+        after = apply_pass(fold_scales, fused(graph_of(y=product)), lambda x, by=by: {"y": (x @ matrices) * by})
+        assert operations(node_of(after, "y").epilogue) == ()
+
+
 def test_scales_leave_what_is_no_constant_of_a_channel() -> None:
     x = image()
     def conv() -> Tensor:
