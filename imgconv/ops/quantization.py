@@ -157,7 +157,7 @@ def convolve(
             raise call.wrong(f"w_zero_point {list(w_zero.shape)} for {weight.shape[0]} channels")
         w_zero = w_zero.reshape(-1, *[1] * (weight.rank - 1))
     low, high = _span(x, x_zero)
-    x, weight = centred(x, x_zero), centred(weight, w_zero)
+    x, weight = centred(x, x_zero).cast("int32"), centred(weight, w_zero)  # the sums have the type of x
     compute = convolution_of(call, x, weight)
     terms = _terms(weight, low, high)
     by_channel = numpy.moveaxis(terms, 2, 0).reshape(weight.shape[1], 2, weight.shape[0], -1).sum(axis=-1)
@@ -179,7 +179,7 @@ def multiply(
     if not a.rank or not b.rank:
         raise call.wrong("a scalar has no matrix product")
     low, high = _span(a, a_zero)
-    a = centred(a, None if a_zero is None else _by_row(call, a_zero, a))
+    a = centred(a, None if a_zero is None else _by_row(call, a_zero, a)).cast("int32")  # the sums have its type
     b = centred(b, None if b_zero is None else by_column(call, b_zero, b))
     axis = max(b.rank - 2, 0)
     by_row = numpy.moveaxis(_terms(b, low, high), axis + 1, 0).reshape(b.shape[axis], -1)

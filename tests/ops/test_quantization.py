@@ -139,9 +139,17 @@ def large_sums() -> Iterator[Case]:
     yield Case("QLinearMatMul", 10, (both, single(1.0), zero, Constant(signed.T.copy()), *second, *first), {})
 
 
+def folded() -> Iterator[Case]:
+    """The sums of constants in int8 are int32, as those of inputs."""
+    x, w = Constant(draw("int8", 1, 3, 4, 4)), Constant(draw("int8", 2, 3, 3, 3))
+    one, zero = single(1.0), single(0, dtype="int8")
+    yield Case("QLinearConv", 10, (x, one, zero, w, one, zero, single(900.0), zero), {})
+    yield Case("MatMulInteger", 10, (Constant(draw("int8", 3, 5)), Constant(draw("int8", 5, 4))), {})
+
+
 FAMILIES = {
     "linear": list(linear()), "integer convolutions": list(convolutions()), "integer products": list(products()),
-    "large sums": list(large_sums()),
+    "large sums": list(large_sums()), "folded": list(folded()),
 }
 CASES = [
     pytest.param(case, id=f"{family}-{case}-{n}") for family, cases in FAMILIES.items() for n, case in enumerate(cases)
