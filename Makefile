@@ -50,7 +50,8 @@ package: $(VENV)/installed-package
 
 # FUZZ: how many cases of each kind, for how long and from which seed: make fuzz FUZZ='--minutes 60 --seed 5000'.
 fuzz: $(VENV)/installed-cpu $(VENV)/installed-test
-	for kind in models files pictures graphs cuttings kills; do $(BIN)/python -m tests.fuzz $$kind $(FUZZ) || exit 1; done
+	for kind in models files pictures graphs streams plans cuttings kills; do \
+	  $(BIN)/python -m tests.fuzz $$kind $(FUZZ) || exit 1; done
 
 oclgrind: $(VENV)/installed-cpu $(VENV)/installed-test
 	$(BIN)/python -m tests.oclgrind

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy
 import pytest
 from fuzz import __main__ as tool
-from fuzz import files, models, planted
+from fuzz import compared, files, models, planted
 from fuzz.case import Draw, Wrong, damaged
+from fuzz.every_case import OPSETS, by_operator
+from support import make_model
 
+from imgconv import ops
 from imgconv.files.container import Container
 
 CONTENT = bytes(range(256))
@@ -70,7 +74,33 @@ def test_a_damaged_file_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(left) >= 3 and set(left) == {1}
 
 
-COUNTS = {"models": 150, "files": 12, "pictures": 40, "graphs": 3, "cuttings": 4, "kills": 2}
+def test_graphs_know_every_operator() -> None:
+    known = {name for opset in OPSETS for name in by_operator(opset)}
+    assert set(ops.supported()) - known == {"ai.onnx.ml.ZipMap"}  # it makes no tensor
+
+
+@pytest.mark.parametrize("wrong", ["oracle", "ours", "neither"])
+def test_who_is_wrong(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decided by onnx's reference implementation in float64."""
+    x = numpy.linspace(-1, 1, 12, dtype=numpy.float32).reshape(3, 4)
+    model = make_model([compared.NODE("Softmax", ["x"], ["y"])], {"x": x}, ["y"], 13)
+    right = compared.oracle(model, {"x": x})
+    assert right is not None
+    off = {"y": right["y"] + numpy.float32(0.01)}
+    if wrong == "oracle":
+        monkeypatch.setattr(compared, "oracle", lambda model, inputs: off)
+    found = {"way": off if wrong == "ours" else right}
+    if wrong == "ours":
+        with pytest.raises(Wrong, match="way: y is off by 0.01"):
+            compared.judged(model, {"x": x}, right, found, False)
+        return
+    said = compared.judged(model, {"x": x}, off if wrong == "oracle" else right, found, False)
+    assert said == (compared.ORACLES_FAULT if wrong == "oracle" else "1 ways agree")
+
+
+COUNTS = {
+    "models": 150, "files": 12, "pictures": 40, "graphs": 3, "streams": 2, "plans": 5, "cuttings": 4, "kills": 2,
+}
 
 
 @pytest.mark.parametrize(("kind", "count"), COUNTS.items())

@@ -2,6 +2,8 @@
 
     python -m tests.fuzz models --count 1000 --seed 7       # damaged and made-up ONNX models
     python -m tests.fuzz graphs --count 1000 --seed 7       # random networks of every operator, against onnxruntime
+    python -m tests.fuzz streams --count 1000 --seed 7      # their like with states that stay on the device
+    python -m tests.fuzz plans --count 1000 --seed 7        # their like of open sizes, on several sizes
     python -m tests.fuzz cuttings --count 1000 --seed 7     # networks cut out of real files, against onnxruntime
     python -m tests.fuzz files --count 1000 --seed 7        # compiled files, tuning and precision files
     python -m tests.fuzz pictures --count 1000 --seed 7     # damaged pictures, odd sizes and modes
@@ -12,5 +14,7 @@ kind: one that crashes, hangs or takes too much memory is found too.
 
 __main__.py     runs cases in a worker process, and makes what fails smaller
 case.py         random steps, of which some can be left out
-models.py, graphs.py, cuttings.py, files.py, pictures.py, kills.py
+every_case.py   the cases of every operator, by opset
+compared.py     a model beside onnxruntime, and who is wrong if they differ
+graphs.py, streams.py, plans.py, cuttings.py, models.py, files.py, pictures.py, kills.py
 """

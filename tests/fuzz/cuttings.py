@@ -22,7 +22,7 @@ import onnx.numpy_helper
 import onnx.shape_inference
 import onnx.version_converter
 from fuzz.case import Draw
-from fuzz.graphs import compared
+from fuzz.compared import compared
 
 NODE = onnx.helper.make_node
 LARGEST_FILE, LARGEST_TENSOR, LARGEST_WORK = 2**26, 2**16, 2**23  # bytes; elements; multiply-adds of one convolution
