@@ -169,11 +169,14 @@ class Processes:
         for first in range(0, count * SLOTS, SLOTS):
             ours, theirs = context.Pipe()
             process = context.Process(target=work, args=(theirs, pictures, slots, memory, with_lines), daemon=True)
-            process.start()
+            try:
+                process.start()
+            except (EOFError, OSError):  # no memory, or the server was ended
+                break
             theirs.close()
             workers.append(Worker(process, ours, [*range(first, first + SLOTS)]))
         memory.close_file()
-        return Processes(model, pictures.given.arrays, slots, memory, workers)
+        return Processes(model, pictures.given.arrays, slots, memory, workers) if workers else None
 
     def __enter__(self) -> Processes:
         return self

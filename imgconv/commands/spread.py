@@ -109,10 +109,14 @@ def _round(
 ) -> Generator[Head | Shown, None, tuple[list[DeviceInfo], str]]:
     """Starts the processes and hands out pictures until each has ended; gives the devices that did so well."""
     about = _About(size, None if total is None else total // len(devices), max(1, cores() // len(devices)))
-    workers = dict(_started(line.sendable(device=str(device.index)), about, device) for device in devices)
-    processes = [worker.process for worker in workers.values()]
+    workers: dict[Connection, Worker] = {}
+    processes: list[BaseProcess] = []
     well, problem = [], ""
     try:
+        for device in devices:
+            ours, worker = _started(line.sendable(device=str(device.index)), about, device)
+            workers[ours] = worker
+            processes.append(worker.process)
         while workers:
             for connection in wait(list(workers)):
                 assert isinstance(connection, Connection)
