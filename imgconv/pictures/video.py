@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from PIL import Image
 
@@ -20,7 +20,7 @@ CAMERA = re.compile(r"/dev/video\d+")
 
 def is_video(path: str) -> bool:
     """Whether it is a video by its suffix, a camera such as /dev/video0, or an address such as rtsp://host/stream."""
-    return Path(path).suffix.lower() in SUFFIXES or bool(CAMERA.fullmatch(path)) or "://" in path
+    return os.path.splitext(path)[1].lower() in SUFFIXES or bool(CAMERA.fullmatch(path)) or "://" in path
 
 
 def frames(path: str) -> Iterator[tuple[int, Callable[[], Image.Image]]]:

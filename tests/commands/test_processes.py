@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +16,30 @@ from command_line import Command, write_classifier, write_model, write_picture
 from onnx.helper import make_node
 import pytest
 
+from imgconv.cl.device import DeviceInfo
 from imgconv.cli import parse
 from imgconv.commands import processes
 from imgconv.commands.processes import Processes, number_of
 from imgconv.commands.run import read_command_line
 from imgconv.commands.runner import Runner, items_of
 from imgconv.errors import Error, InputError
+
+
+OWN = """\
+import sys
+from imgconv import cli
+from imgconv.commands import processes
+
+processes.TRIED, processes.number_of, start = 3, lambda *_: 1, processes.Processes.start
+
+def noted(*given):
+    print("starts", given[2], file=sys.stderr)
+    return start(*given)
+
+processes.Processes.start = noted
+if __name__ == "__main__":
+    sys.exit(cli.main(sys.argv[1:]))
+"""
 
 
 def write_pictures(number: int) -> list[str]:
@@ -97,6 +119,64 @@ def test_a_killed_process_loses_nothing(imgconv: Command, capsys: pytest.Capture
                 multiprocessing.active_children()[0].kill()
     assert found == names
     assert "ended by SIGKILL; the others get its pictures" in capsys.readouterr().err
+
+
+def test_processes_killed_before_they_read_lose_nothing(imgconv: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    names = write_pictures(30)
+    made, items = started(["means.onnx", *names], 4)
+    for process in multiprocessing.active_children()[:3]:
+        process.kill()
+    with made:
+        assert [shown.result["picture"] for shown in made.through(items)] == names
+    assert capsys.readouterr().err.count("the others get its pictures") == 3
+
+
+def test_a_process_that_cannot_start_is_left_out(imgconv: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one starts; without any, the threads go on."""
+    names = write_pictures(20)
+    real, calls = ForkServerProcess.start, [0]
+
+    def start(process: Any) -> None:
+        calls[0] += 1
+        if calls[0] > 1:
+            raise BlockingIOError("no process more")
+        real(process)
+
+    monkeypatch.setattr(ForkServerProcess, "start", start)
+    made, items = started(["means.onnx", *names], 3)
+    with made:
+        assert len(multiprocessing.active_children()) == 1
+        assert [shown.result["picture"] for shown in made.through(items)] == names
+    monkeypatch.setattr(processes, "TRIED", 3)
+    monkeypatch.setattr(processes, "number_of", lambda *_: 2)
+    status, _, _ = imgconv("run", "means.onnx", *names, "--jsonl", "r.jsonl")
+    lines = [json.loads(line) for line in Path("r.jsonl").read_text().splitlines()]
+    assert status == 0 and [line["picture"] for line in lines] == names
+
+
+def test_what_a_process_is_sent_fits_into_a_pipe(imgconv: Command) -> None:
+    """Else its start waits until it reads: those of many pictures would start one after another."""
+    write_classifier()
+    names = [f"folder/{each:06}.png" for each in range(10_000)]
+    line = read_command_line(parse(["run", "means.onnx", *names]))
+    pictures = Runner.load(line, (9, 12), lambda *_: None).apart()
+    assert len(pickle.dumps(pictures)) < 20_000 and len(pickle.dumps(line.sendable())) < 20_000
+
+
+def test_devices_have_processes_of_their_own(imgconv: Command, device: DeviceInfo) -> None:
+    """Two processes for a device, each of which starts one that reads, after three pictures."""
+    names = write_pictures(40)
+    Path("own.py").write_text(OWN)
+    twice = f"{device.index},{device.index}"
+    command = [sys.executable, "own.py", "run", "means.onnx", *names, "--devices", twice, "--jsonl", "r.jsonl"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("starts 1") == 2
+    lines = [json.loads(line) for line in Path("r.jsonl").read_text().splitlines()]
+    assert sorted(line["picture"] for line in lines) == names
+    for line in lines:
+        scores = {each["index"]: each["score"] for each in line["answers"]["y"]["classes"]}
+        assert scores[0] == pytest.approx(int(line["picture"][:3]), abs=1e-3)
 
 
 def test_without_a_process_left_it_says_what_was_read(imgconv: Command) -> None:
