@@ -74,7 +74,7 @@ def tensorflow(outputs: Arrays, description: Description, placement: Placement) 
         outputs[f"detection_{name}"][0][:count] for name in ("boxes", "scores", "classes")
     )
     pixels = boxes[:, [1, 0, 3, 2]] * numpy.array([*placement.model, *placement.model])
-    numbers = kinds.astype(int)
+    numbers = kinds.round().astype(int)  # quantised models say 1.99
     columns = numpy.zeros((count, max(len(description.labels), numbers.max(initial=1))))
     columns[numpy.arange(count), numbers - 1] = scores
     found, _ = detections(pixels, columns, description, placement, first=1)

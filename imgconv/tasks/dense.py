@@ -79,7 +79,8 @@ def fcos(outputs: Arrays, description: Description, placement: Placement) -> Ans
     """Boxes of FCOS (Tian et al., arXiv:1904.01355), as its project exports them, for the levels 3 to 7.
 
     P3logits (1, classes, h, w), P3bbox_reg (1, 4, h, w), the distances of the sides from the cell's middle in pixels of
-    the input, and P3centerness (1, 1, h, w). The score is the root of the class's probability times the centerness.
+    the input, and P3centerness (1, 1, h, w). The score is the root of the class's probability times the centerness. As
+    in that project a cell may have several classes.
     """
     corners, scores = [], []
     for level in range(3, 8):
@@ -89,8 +90,17 @@ def fcos(outputs: Arrays, description: Description, placement: Placement) -> Ans
         points = numpy.stack([columns.ravel(), rows.ravel()], axis=1) * stride + stride // 2
         corners.append(_around(points, sides.reshape(4, -1).T))
         scores.append(numpy.sqrt(_sigmoid(logits) * _sigmoid(middle)).reshape(len(logits), -1).T)
-    found, _ = detections(numpy.concatenate(corners), numpy.concatenate(scores), description, placement)
+    rows, parts = _for_each_class(numpy.concatenate(scores), description)
+    found, _ = detections(numpy.concatenate(corners)[rows], parts, description, placement)
     return {"P3logits": found}
+
+
+def _for_each_class(scores: Array, description: Description) -> tuple[Array, Array]:
+    """For each score (n, classes) over the least: its row (m), and its score alone (m, classes)."""
+    rows, kinds = numpy.nonzero(scores > (description.score or 0.0))
+    parts = numpy.zeros((len(rows), scores.shape[1]))
+    parts[numpy.arange(len(rows)), kinds] = scores[rows, kinds]
+    return rows, parts
 
 
 def _sigmoid(logits: Array) -> Array:

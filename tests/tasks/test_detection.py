@@ -317,7 +317,8 @@ def test_fcos() -> None:
                 rows.append(([place[0] - left, place[1] - top, place[0] + right, place[1] + bottom], scores))
     task = find_task({n: ("float32", a.shape) for n, a in arrays.items()}, SIZE, Description())
     assert task and task.head == "fcos" and task.description.preparation["order"] == "bgr"
-    check(task.decode(arrays, SAME)["P3logits"], expected(rows, 0.5, 0.6))
+    each_class = [(box, [n * (i == k) for i, n in enumerate(scores)]) for box, scores in rows for k in range(3)]
+    check(task.decode(arrays, SAME)["P3logits"], expected(each_class, 0.5, 0.6))
 
 
 def test_tensorflow() -> None:
@@ -334,6 +335,9 @@ def test_tensorflow() -> None:
     answer = task.decode(arrays, SAME)["detection_boxes"]
     check(answer, [(3, 0.9, [48, 16, 72, 32]), (1, 0.6, [0, 0, 48, 64])])
     assert [each.label.name for each in answer.found] == ["c", "a"]
+    # Constants of 8 bits in a model make 2.99 of 3.
+    rounded = {**arrays, "detection_classes": numpy.array([[2.988, 1.012, 2]], numpy.float32)}
+    assert task.decode(rounded, SAME)["detection_boxes"] == answer
     none = {**arrays, "num_detections": numpy.zeros(1, numpy.float32)}
     assert task.decode(none, SAME)["detection_boxes"] == Detections(())
 
