@@ -1,4 +1,4 @@
-"""COCO (Lin et al., arXiv:1405.0312): the names of its classes, and its JSON form of detections."""
+"""COCO (Lin et al., arXiv:1405.0312): the names of its classes and keypoints, and its JSON form of detections."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ NAMES = (
     "carrot", "hot dog", "pizza", "donut", "cake", "chair", "couch", "potted plant", "bed", "dining table", "toilet",
     "tv", "laptop", "mouse", "remote", "keyboard", "cell phone", "microwave", "oven", "toaster", "sink",
     "refrigerator", "book", "clock", "vase", "scissors", "teddy bear", "hair drier", "toothbrush",
+)
+
+KEYPOINTS = (
+    "nose", "left eye", "right eye", "left ear", "right ear", "left shoulder", "right shoulder", "left elbow",
+    "right elbow", "left wrist", "right wrist", "left hip", "right hip", "left knee", "right knee", "left ankle",
+    "right ankle",
 )
 
 

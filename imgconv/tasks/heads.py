@@ -10,7 +10,7 @@ from imgconv.arrays import Arrays, Declared
 from imgconv.errors import InputError
 from imgconv.pictures.preparation import Size
 from imgconv.tasks import anchors, classification, dense, detection, maps, text
-from imgconv.tasks.coco import NAMES
+from imgconv.tasks.coco import KEYPOINTS, NAMES
 from imgconv.tasks.description import Description
 from imgconv.tasks.dense import NANODET_STRIDES
 from imgconv.tasks.detection import STRIDES, count_cells
@@ -105,6 +105,10 @@ def _is_simcc(outputs: Declared, size: Size) -> bool:
     return (shapes[0][2], shapes[1][2]) == (2 * size[0], 2 * size[1])
 
 
+def _is_movenet(outputs: Declared, size: Size) -> bool:
+    return _shapes(outputs) == [(1, 1, len(KEYPOINTS), 3)]
+
+
 def _any_is(check: Callable[..., bool]) -> Callable[[Declared, Size], bool]:
     return lambda outputs, size: any(check(tuple(shape or ()), dtype) for dtype, shape in outputs.values())
 
@@ -193,6 +197,10 @@ HEADS: Mapping[str, Head] = {
     "boxes": Head(
         "detect", "boxes (n, 4) in pixels of the input, scores (n) and integers (n), suppressed, as torchvision's",
         detection.boxes, None, {"score": 0.5, "overlap": 1.0},
+    ),
+    "movenet": Head(
+        "pose", "(1, 1, 17, 3), each y, x and a score", maps.movenet, _is_movenet,
+        {"labels": KEYPOINTS, "preparation": {"resize": "letterbox", "filter": "bilinear", "pad": 0}},
     ),
     "simcc": Head("pose", "(1, points, 2 * width), (1, points, 2 * height)", maps.simcc, _is_simcc),
     "heatmaps": Head("pose", "(1, points, height, width)", maps.heatmaps),

@@ -113,20 +113,19 @@ def depth(outputs: Arrays, description: Description, placement: Placement) -> An
 def heatmaps(outputs: Arrays, description: Description, placement: Placement) -> Answers:
     """Keypoints at the maxima of (1, keypoints, height, width).
 
-    A point is moved by a quarter towards its larger neighbour, as in Xiao et al., arXiv:1804.06208.
+    A point is moved by a quarter towards its larger neighbours, as in Xiao et al., arXiv:1804.06208.
     """
     name, planes = _plane(outputs, placement)
     count, height, width = planes.shape
     flat = planes.reshape(count, -1)
     rows, columns = numpy.divmod(flat.argmax(axis=1), width)
-    padded = numpy.pad(planes, ((0, 0), (1, 1), (1, 1)), mode="edge")
+    padded = numpy.pad(planes, ((0, 0), (1, 1), (1, 1)))
     every = numpy.arange(count)
-    # An edge's neighbour outside equals the point itself, which moves nothing there.
     across = numpy.sign(padded[every, rows + 1, columns + 2] - padded[every, rows + 1, columns])
     down = numpy.sign(padded[every, rows + 2, columns + 1] - padded[every, rows, columns + 1])
-    across = numpy.where((columns > 0) & (columns < width - 1), across, 0)
-    down = numpy.where((rows > 0) & (rows < height - 1), down, 0)
-    places = numpy.stack([columns + 0.25 * across, rows + 0.25 * down], axis=1)
+    # That project moves no point of the first two rows and columns, nor of the last.
+    moves = 0.25 * ((columns > 1) & (columns < width - 1) & (rows > 1) & (rows < height - 1))
+    places = numpy.stack([columns + moves * across, rows + moves * down], axis=1)
     steps = numpy.array(placement.model) / numpy.array([width, height])
     return {name: _pose(places * steps, flat.max(axis=1), description, placement)}
 
@@ -138,6 +137,13 @@ def simcc(outputs: Arrays, description: Description, placement: Placement) -> An
     steps = numpy.array(placement.model) / numpy.array([across.shape[1], down.shape[1]])
     scores = numpy.minimum(across.max(axis=1), down.max(axis=1))
     return {name: _pose(places * steps, scores, description, placement)}
+
+
+def movenet(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """Keypoints of MoveNet (tfhub.dev/google/movenet): (1, 1, points, 3), each y, x as parts of the input, a score."""
+    name, rows = only(outputs)
+    points = rows.reshape(-1, 3)
+    return {name: _pose(points[:, 1::-1] * numpy.array(placement.model), points[:, 2], description, placement)}
 
 
 def _pose(places: Array, scores: Array, description: Description, placement: Placement) -> Pose:

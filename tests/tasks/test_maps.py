@@ -103,13 +103,15 @@ def test_masks_of_yolov8() -> None:
 
 def test_heatmaps() -> None:
     """As in SimpleBaseline: the largest value, a quarter of a step towards its larger neighbour."""
-    maps = numpy.zeros((1, 3, 6, 8), numpy.float32)
+    maps = numpy.zeros((1, 4, 6, 8), numpy.float32)
     maps[0, 0, 2, 3], maps[0, 0, 2, 4], maps[0, 0, 1, 3] = 0.9, 0.5, 0.4
     maps[0, 1, 4, 5], maps[0, 1, 4, 4] = 0.8, 0.1
     maps[0, 2, 0, 7] = 0.7
-    found = decode({"y": maps}, Placement.of((64, 48), SIZE, Preparation()), head="heatmaps", labels=("a", "b", "c"))
-    assert isinstance(found, Pose) and found.names == ("a", "b", "c")
-    wanted = [(3.25 * 8, 1.75 * 8, 0.9), (4.75 * 8, 4 * 8, 0.8), (7 * 8, 0, 0.7)]
+    # The first two rows and columns and the last are not moved.
+    maps[0, 3, 2, 1], maps[0, 3, 2, 2], maps[0, 3, 3, 1] = 0.6, 0.5, 0.4
+    found = decode({"y": maps}, Placement.of((64, 48), SIZE, Preparation()), head="heatmaps", labels=tuple("abcd"))
+    assert isinstance(found, Pose) and found.names == ("a", "b", "c", "d")
+    wanted = [(3.25 * 8, 1.75 * 8, 0.9), (4.75 * 8, 4 * 8, 0.8), (7 * 8, 0, 0.7), (8, 2 * 8, 0.6)]
     assert numpy.array(found.points) == pytest.approx(numpy.array(wanted))
 
 
@@ -119,6 +121,15 @@ def test_simcc() -> None:
     across[0, 1, 0], down[0, 1, 47] = 0.5, 0.3
     found = decode({"x": across, "y": down})
     assert numpy.array(found.points) == pytest.approx(numpy.array([(10.5, 15, 0.9), (0, 23.5, 0.3)]))
+
+
+def test_movenet() -> None:
+    """As parts of a letterbox: 64x24 fills the upper half of the input."""
+    points = numpy.zeros((1, 1, 17, 3), numpy.float32)
+    points[0, 0, 1] = 0.25, 0.75, 0.9
+    found = decode({"y": points}, Placement.of((64, 24), SIZE, Preparation("letterbox")))
+    assert isinstance(found, Pose) and found.names[1] == "left eye"
+    assert found.points[1] == pytest.approx((48, 12, 0.9))
 
 
 def test_depth_keeps_its_unit() -> None:
