@@ -215,7 +215,7 @@ def local_memory_counts_twice(context: Context) -> bool:
 WORKAROUNDS = (
     Workaround("replays leak", INTEL, "cl/recording.py, LEAKING_PLATFORM",
                "2 KB of memory are lost for each launch that a command buffer replays", replays_leak),
-    Workaround("builds collide", INTEL, "cl/program.py, ONE_AT_A_TIME",
+    Workaround("builds collide", INTEL, "cl/build_processes.py, ONE_AT_A_TIME",
                "two threads that build at once crash or hang", builds_collide, always=False),
     Workaround("contexts keep programs", INTEL, "cl/device.py, _handles; cl/program.py, PROGRAMS_KEPT",
                "a program keeps memory after its context is released, 10 KB for order.cl", contexts_keep_programs,

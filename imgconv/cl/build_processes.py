@@ -2,122 +2,174 @@
 
     this process                   a worker (build_worker.py)
     device, once   ------------->  opens it
-    source, name   ------------->  builds the program
+                   <-------------  is ready
+    source, options ------------>  builds the program
                    <-------------  its binary, or nothing
 
-A worker starts when it is first needed. If it cannot start or ends early, this process builds in its place.
+If a worker cannot start or ends early, this process builds in its place.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Lock, Thread
 from types import TracebackType
-from typing import IO
+from typing import TYPE_CHECKING, Union
 
-from imgconv.cl.device import DeviceInfo
+from imgconv.cl import build_worker
+from imgconv.cl.build_worker import READY, read_message, write_message
+from imgconv.cl.drivers import environment_for
+from imgconv.cl.loader import library
 
-SIZE = 8  # bytes in front of each message: how many follow
-# The program's own folder and a user's module of the same name must not hide what is imported here.
-COMMAND = "import sys; sys.path[:] = sys.argv[1:]; from imgconv.cl.build_worker import main; main()"
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+# Intel's CPU driver (2026.22) crashes or hangs if two threads build at once; most of its work is under a lock of its
+# own in any case, and so is that of NVIDIA's (580). Oclgrind (21.10) crashes too.
+ONE_AT_A_TIME = ("Intel(R) OpenCL", "NVIDIA CUDA", "Oclgrind")
+
+
+def builds_here(platform: str) -> int:
+    """How many programs this process builds at once."""
+    return 1 if platform in ONE_AT_A_TIME else os.cpu_count() or 1
+
+
+@dataclass(frozen=True, eq=False)
+class Address:
+    """What a worker is told of a device. Its properties raise OSError if another process cannot find the device."""
+
+    device: cl.Device
+
+    @cached_property
+    def message(self) -> str:
+        """What the worker reads first."""
+        opencl, platform = library(), self.device.platform
+        if opencl is None:
+            raise OSError("the OpenCL library was not found")
+        return "\n".join((opencl._name, platform.name, str(platform.get_devices().index(self.device))))
+
+    @cached_property
+    def environment(self) -> dict[str, str]:
+        """The worker's environment."""
+        return environment_for(self.device.platform.name)
 
 
 class Worker:
-    """A process that builds programs for a device."""
+    """A process that builds programs for a device. works: whether it has not ended by itself."""
 
-    def __init__(self, info: DeviceInfo) -> None:
-        """Starts nothing: the first `build` does."""
-        self._info = info
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self, address: Address) -> None:
+        """Starts the process, and does not wait for it. Raises OSError."""
+        self.works = True
+        # Isolated, because a user's module must not hide one of Python's. What the driver prints belongs to the build
+        # in this process, which follows if a worker's fails.
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", build_worker.__file__], env=address.environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )
+        self._ask(address.message)
 
-    def build(self, source: str, name: str, options: Sequence[str]) -> bytes | None:
-        """The binary of the program; None if the process cannot start, ends early, or the source has errors."""
-        try:
-            if self._process is None:
-                self._process = _start()
-                self._ask(json.dumps(asdict(self._info)).encode())
-            self._ask(json.dumps([source, name, list(options)]).encode())
-            assert self._process.stdout is not None
-            return read_message(self._process.stdout) or None
-        except OSError:
-            return None
+    def is_ready(self) -> bool:
+        """Waits until the process has opened the device; False if it ended instead."""
+        return self._answer() == READY
+
+    def build(self, source: str, options: Sequence[str]) -> bytes | None:
+        """The binary of the program; None if the process ended, or the source has errors. Call `is_ready` before."""
+        self._ask(" ".join(options) + "\n" + source)
+        return self._answer() or None
 
     def close(self) -> None:
-        """Ends the process."""
-        if self._process is None:
-            return
+        """Ends the process, without waiting for its end."""
         self._process.kill()
         for pipe in (self._process.stdin, self._process.stdout):
             with suppress(OSError):
                 pipe.close()  # type: ignore[union-attr]
-        self._process.wait()
+        # NVIDIA's driver takes 0.05 s to end a process with a device, one after the other.
+        Thread(target=self._process.wait, daemon=True).start()
 
-    def _ask(self, message: bytes) -> None:
-        assert self._process is not None and self._process.stdin is not None
-        write_message(self._process.stdin, message)
+    def _ask(self, message: str) -> None:
+        assert self._process.stdin is not None
+        with suppress(OSError):  # it ended, so there will be no answer
+            write_message(self._process.stdin, message.encode())
+
+    def _answer(self) -> bytes | None:
+        assert self._process.stdout is not None
+        answer = read_message(self._process.stdout)
+        self.works = answer is not None
+        return answer
 
 
-class Turns:
-    """Who builds next: this process or one of its workers. No two threads get the same one.
+class Builders:
+    """Who builds the programs of a device: this process, and workers, which run only inside of `with builders:`.
 
-        with Turns(context.info, 4, 3) as turns, turns.next() as worker:
-            ...
+        with context.builders as builders:
+            builders.start(3)                   # they get ready while this process does something else
+            with builders.next() as worker:
+                ...
     """
 
-    def __init__(self, info: DeviceInfo, here: int, elsewhere: int) -> None:
-        """here: builds at once in this process. elsewhere: workers, none if this Python cannot start another."""
-        self._workers = [Worker(info) for _ in range(elsewhere if _can_start() else 0)]
-        self._idle: SimpleQueue[Worker | None] = SimpleQueue()
-        for each in [None] * here + self._workers:
-            self._idle.put(each)
+    def __init__(self, device: cl.Device) -> None:
+        """Starts nothing."""
+        self._address = Address(device)
+        self._workers: list[Worker] = []
+        self._idle: Idle = SimpleQueue()
+        self._inside = 0
+        self._lock = Lock()
+
+    def start(self, count: int) -> None:
+        """Starts workers until there are so many, if this Python can start them and a thread is inside."""
+        with self._lock, suppress(OSError):
+            while self._inside and len(self._workers) < count and _can_start():
+                worker = Worker(self._address)
+                self._workers.append(worker)
+                Thread(target=_announce, args=(worker, self._idle), daemon=True).start()
 
     @contextmanager
     def next(self) -> Iterator[Worker | None]:
-        """A worker, or None for this process. Waits until one is idle."""
-        who = self._idle.get()
+        """A worker that is ready, or None for this process. Waits until one is idle; no two threads get the same."""
+        queue = self._idle
+        who = queue.get()
         try:
             yield who
         finally:
-            self._idle.put(who)
+            if who is None or who.works:
+                queue.put(who)
 
-    def __enter__(self) -> Turns:
+    def __enter__(self) -> Builders:
+        with self._lock:
+            if not self._inside:
+                for _ in range(builds_here(self._address.device.platform.name)):
+                    self._idle.put(None)
+            self._inside += 1
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for worker in self._workers:
+        with self._lock:
+            self._inside -= 1
+            if self._inside:
+                return
+            ending, self._workers, self._idle = self._workers, [], SimpleQueue()
+        for worker in ending:
             worker.close()
 
 
-def write_message(stream: IO[bytes], content: bytes) -> None:
-    """Sends what `read_message` receives. Raises OSError if the other process has ended."""
-    stream.write(len(content).to_bytes(SIZE, "little") + content)
-    stream.flush()
+Idle = SimpleQueue[Union[Worker, None]]
 
 
-def read_message(stream: IO[bytes]) -> bytes:
-    """Waits for a message; empty if the other process has ended."""
-    size = int.from_bytes(stream.read(SIZE), "little")
-    content = stream.read(size)
-    return content if len(content) == size else b""
+def _announce(worker: Worker, idle: Idle) -> None:
+    if worker.is_ready():
+        idle.put(worker)
 
 
 def _can_start() -> bool:
     """Whether sys.executable is Python. In an application that contains Python, it is the application."""
     return Path(sys.executable or "").name.lower().startswith(("python", "pypy"))
-
-
-def _start() -> subprocess.Popen[bytes]:
-    # What the driver prints belongs to the build in this process, which follows if a worker's fails.
-    return subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *filter(None, map(os.path.abspath, sys.path))],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-    )

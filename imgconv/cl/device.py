@@ -14,6 +14,7 @@ from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, get_args
 
+from imgconv.cl.build_processes import Builders
 from imgconv.cl.drivers import drivers_visible
 from imgconv.cl.ending import driver_use
 from imgconv.cl.loader import device_number, new_context
@@ -99,6 +100,8 @@ class Context:
     queue: cl.CommandQueue
     profile: bool
     """Whether the queue records when each launch starts and ends."""
+    builders: Builders
+    """Who builds programs for it."""
     lock: Lock = field(default_factory=Lock)
     """The thread that enqueues a run holds it, so that the launches of one run stay together."""
 
@@ -110,6 +113,9 @@ LOST = (-2, -5, -14, -33, -34, -36, -9999)
 # By the driver's handle of the device. Programs belong to a context. Some drivers keep memory for each program ever
 # built (Intel's for CPUs, 25 KB): with a new context for each model, they would grow with every model that is loaded.
 _handles: dict[int, cl.Context] = {}
+# By the index of the device: the context by which `select` looked at what it chose, for `open_device`. NVIDIA's driver
+# (580) takes 0.1 s to make one.
+_looked_at: dict[int, cl.Context] = {}
 
 
 def list_devices() -> tuple[DeviceInfo, ...]:
@@ -117,6 +123,13 @@ def list_devices() -> tuple[DeviceInfo, ...]:
 
     Raises DeviceError if pyopencl itself cannot be imported.
     """
+    try:
+        return _described()
+    finally:
+        _looked_at.clear()
+
+
+def _described() -> tuple[DeviceInfo, ...]:
     return tuple(_describe(index, device) for index, device in enumerate(_find_devices()))
 
 
@@ -140,7 +153,16 @@ def select(choice: str | int | None = None, devices: tuple[DeviceInfo, ...] | No
 
     select("Adreno"), select(0), select()
     """
-    candidates = list_devices() if devices is None else devices
+    chosen = None
+    try:
+        chosen = _chosen(choice, _described() if devices is None else devices)
+    finally:
+        for index in [index for index in _looked_at if chosen is None or index != chosen.index]:
+            _looked_at.pop(index, None)
+    return chosen
+
+
+def _chosen(choice: str | int | None, candidates: tuple[DeviceInfo, ...]) -> DeviceInfo:
     if choice is None or not candidates:
         return default_device(candidates)
     text = str(choice).strip()
@@ -172,8 +194,8 @@ def open_device(info: DeviceInfo, profile: bool = False) -> Context:
         raise DeviceError(f"device {info} cannot read and write RGBA float images, where all tensors are kept")
     properties = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if profile else {}
     try:
-        handle = _handles.get(device.int_ptr) or _handles.setdefault(device.int_ptr, _new_handle(device))
-        return Context(info, handle, cl.CommandQueue(handle, device, **properties), profile)
+        handle = _handles.get(device.int_ptr) or _handles.setdefault(device.int_ptr, _handle(info.index, device))
+        return Context(info, handle, cl.CommandQueue(handle, device, **properties), profile, Builders(device))
     except cl.Error as error:
         raise refusal(info, "opening the device", error) from error
 
@@ -190,6 +212,12 @@ def _leave_out_caches(pyopencl: ModuleType) -> None:
 def environment_options() -> list[str]:
     """The compiler options that pyopencl adds to every build."""
     return os.environ.get("PYOPENCL_BUILD_OPTIONS", "").split()
+
+
+def _handle(index: int, device: cl.Device) -> cl.Context:
+    """The context of `select`, or a new one."""
+    kept = _looked_at.pop(index, None)
+    return kept if kept is not None and kept.devices == [device] else _new_handle(device)
 
 
 def _new_handle(device: cl.Device) -> cl.Context:
@@ -281,7 +309,7 @@ def _find_devices() -> list[cl.Device]:
 def _describe(index: int, device: cl.Device) -> DeviceInfo:
     extensions = tuple(sorted(device.extensions.split()))
     images = bool(device.image_support)
-    formats = _image_formats(device) if images else frozenset()
+    formats = _image_formats(index, device) if images else frozenset()
     return DeviceInfo(
         index=index,
         platform=_text(device.platform.name),
@@ -341,7 +369,7 @@ def _kind(device: cl.Device) -> DeviceKind:
     return "cpu" if device.type & cl.device_type.CPU else "accelerator"
 
 
-def _image_formats(device: cl.Device) -> frozenset[str]:
+def _image_formats(index: int, device: cl.Device) -> frozenset[str]:
     """Which of 'float', 'half' and 'byte' (signed, normalised) RGBA the device reads and writes.
 
     In single images as well as in image arrays.
@@ -350,7 +378,7 @@ def _image_formats(device: cl.Device) -> frozenset[str]:
 
     types = {"float": cl.channel_type.FLOAT, "half": cl.channel_type.HALF_FLOAT, "byte": cl.channel_type.SNORM_INT8}
     try:
-        context = cl.Context([device])
+        context = _handles.get(device.int_ptr) or _looked_at.setdefault(index, _new_handle(device))
         offered = [
             cl.get_supported_image_formats(context, cl.mem_flags.READ_WRITE, image_type)
             for image_type in (cl.mem_object_type.IMAGE2D, cl.mem_object_type.IMAGE2D_ARRAY)

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from imgconv.cl.loader import loaded
+
 NVIDIA_DRIVER = "libnvidia-opencl.so.1"
 # Each names the folder of all drivers. OCL_ICD_FILENAMES does not: Khronos's loader adds the drivers that it names to
 # the others, and ocl-icd, which pyopencl's wheels contain, does not know it.
@@ -65,6 +67,23 @@ def drivers_visible() -> Iterator[None]:
             yield
         finally:
             del os.environ["OCL_ICD_VENDORS"]
+
+
+def environment_for(platform: str) -> dict[str, str]:
+    """The environment of a process that uses one platform: its loader sees the driver that this process sees.
+
+    A driver without an .icd file is named by its path, which both ocl-icd and Khronos's loader then take. Raises
+    OSError if a driver cannot be loaded.
+    """
+    environment = dict(os.environ)
+    if _chosen_by_user():
+        return environment
+    names = {Path(driver).name for driver in registered_drivers(vendor_folders())}
+    for driver in unregistered_drivers():
+        if Path(driver).name not in names and platform in _platforms(driver):
+            path = next(iter(loaded(Path(driver).name)), driver)
+            environment |= {LOADER_VARIABLES[0]: path, ADDED: path}
+    return environment
 
 
 def vendor_folders() -> list[Path]:

@@ -32,7 +32,7 @@ class Function(Protocol):
 @cache
 def library() -> ctypes.CDLL | None:
     """The OpenCL library that pyopencl uses, which its wheels contain; None if it is not found."""
-    for name in (*_loaded(), *NAMES, ctypes.util.find_library("OpenCL")):
+    for name in (*loaded("libOpenCL"), *NAMES, ctypes.util.find_library("OpenCL")):
         try:
             if name:
                 return ctypes.CDLL(name)
@@ -41,13 +41,13 @@ def library() -> ctypes.CDLL | None:
     return None
 
 
-def _loaded() -> tuple[str, ...]:
-    """The OpenCL libraries of this process, on Linux and Android."""
+def loaded(name: str) -> tuple[str, ...]:
+    """The paths of this process's libraries that contain the name, on Linux and Android."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
         return ()
-    paths = (line.split(maxsplit=5)[-1] for line in lines if "libOpenCL" in line)
+    paths = (line.split(maxsplit=5)[-1] for line in lines if name in line)
     return tuple(dict.fromkeys(paths))
 
 

@@ -16,7 +16,7 @@ from threading import Lock
 
 import pyopencl as cl
 
-from imgconv.cl.build_processes import Turns
+from imgconv.cl.build_processes import ONE_AT_A_TIME, builds_here
 from imgconv.cl.device import Context, environment_options
 from imgconv.cl.program_cache import program_key, read_binary, write_binary
 from imgconv.errors import BuildError, DeviceError
@@ -46,8 +46,8 @@ def build(context: Context, source: str, name: str, options: Sequence[str] = ())
     Binaries are kept on disk (program_cache.py), so a second build is quick. Raises BuildError with ``name``, the
     driver's log and the source lines near each error.
     """
-    with _without_warnings():
-        return _build(context, source, name, options, Turns(context.info, 1, 0))
+    with _without_warnings(), context.builders:
+        return _build(context, source, name, options, 0)
 
 
 @dataclass(frozen=True)
@@ -59,42 +59,45 @@ class Part:
     binary: bytes | None = None
 
 
-def build_all(context: Context, parts: Sequence[Part]) -> Iterator[Program]:
-    """Yields the programs in order, each as soon as it is built; builds several at once, as `builds_at_once` says.
+def build_all(context: Context, parts: Sequence[Part], workers: int = 0) -> Iterator[Program]:
+    """Yields the programs in order, each as soon as it is built.
 
-    The last PROGRAMS_KEPT programs of the process are not built again. If the driver refuses a binary, the program is
-    built from source. Raises BuildError as ``build`` does.
+    workers: processes that build beside this one, see `workers_for`; they start if a program is not in the cache. The
+    last PROGRAMS_KEPT programs of the process are not built again. If the driver refuses a binary, the program is built
+    from source. Raises BuildError as ``build`` does.
     """
-    count = min(builds_at_once(context), len(parts)) or 1
-    here = 1 if context.info.platform in ONE_AT_A_TIME else count
-    # Twice as many threads: one may wait for another's turn at the driver while a worker builds.
-    with _without_warnings(), Turns(context.info, here, count - here) as turns, ThreadPoolExecutor(2 * count) as pool:
+    # Twice as many threads as builds: one may wait for another's turn at the driver while a worker builds.
+    threads = 2 * (builds_here(context.info.platform) + workers)
+    with _without_warnings(), context.builders, ThreadPoolExecutor(threads) as pool:
         try:
-            yield from pool.map(partial(_build_part, context, turns), parts)
+            yield from pool.map(partial(_build_part, context, workers), parts)
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def builds_at_once(context: Context, kernels: int | None = None) -> int:
-    """How many programs are built at once, of so many kernels: in this process, or in several.
+IN_PROCESSES = ("Intel(R) OpenCL", "NVIDIA CUDA")  # whose drivers build one program at a time in each process
+# NVIDIA's driver (580, H200) takes 0.12 s to open the device for a process, and one after the other.
+MOST_PROCESSES = 12
+MEMORY_OF_A_PROCESS = 2 * 2**30  # bytes of the device for each, a quarter of which NVIDIA's driver takes
+KERNELS_OF_A_PROCESS = 3
+# NVIDIA's driver (580) takes no longer for programs of one kernel than for a program of all: 0.15 s for each kernel.
+ONE_BY_ONE = ("NVIDIA CUDA",)
 
-    NVIDIA's compiler on 16 cores, 24 kernels: 4.5 s in turn, 3.0 s by 16 threads, 0.7 s in each of 8 processes.
-    """
-    cores = os.cpu_count() or 1
-    if context.info.platform not in ONE_AT_A_TIME:
-        return cores
+
+def workers_for(context: Context, kernels: int) -> int:
+    """How many processes build so many kernels, beside this one."""
     if context.info.platform not in IN_PROCESSES:
-        return 1
-    enough = MOST_PROCESSES if kernels is None else kernels // KERNELS_OF_A_PROCESS
-    return max(1, min(cores, MOST_PROCESSES, enough))
+        return 0
+    fitting = min(MOST_PROCESSES, (os.cpu_count() or 1) - 1, context.info.global_memory_bytes // MEMORY_OF_A_PROCESS)
+    return max(0, min(fitting, kernels // KERNELS_OF_A_PROCESS - 1))
 
 
-# Intel's CPU driver (2026.22) crashes or hangs if two threads build at once; most of its work is under a lock of its
-# own in any case, and so is that of NVIDIA's (580). Oclgrind (21.10) crashes too.
-ONE_AT_A_TIME = ("Intel(R) OpenCL", "NVIDIA CUDA", "Oclgrind")
-IN_PROCESSES = ("Intel(R) OpenCL", "NVIDIA CUDA")
-MOST_PROCESSES = 8
-KERNELS_OF_A_PROCESS = 6  # a process takes as long to start as the driver for two to four kernels
+def programs_at_once(context: Context, kernels: int) -> int:
+    """As how many programs so many kernels are built soonest, at once as far as that is possible."""
+    platform = context.info.platform
+    return kernels if platform in ONE_BY_ONE else workers_for(context, kernels) + builds_here(platform)
+
+
 _compiler = Lock()
 
 
@@ -107,14 +110,14 @@ _built: OrderedDict[tuple[int, str], Program] = OrderedDict()
 _lock = Lock()
 
 
-def _build_part(context: Context, turns: Turns, part: Part) -> Program:
+def _build_part(context: Context, workers: int, part: Part) -> Program:
     key = context.handle.int_ptr, part.source
     with _lock:
         if key in _built:
             _built.move_to_end(key)
             return _built[key]
     ready = None if part.binary is None else build_binary(context, part.binary, part.name)
-    made = ready or _build(context, part.source, part.name, (), turns)
+    made = ready or _build(context, part.source, part.name, (), workers)
     with _lock:
         _built[key] = made
         while len(_built) > PROGRAMS_KEPT:
@@ -122,14 +125,15 @@ def _build_part(context: Context, turns: Turns, part: Part) -> Program:
     return made
 
 
-def _build(context: Context, source: str, name: str, options: Sequence[str], turns: Turns) -> Program:
+def _build(context: Context, source: str, name: str, options: Sequence[str], workers: int) -> Program:
     key = program_key(context.info, source, [*options, *environment_options()])
     kept = read_binary(key)
     ready = None if kept is None else build_binary(context, kept, name, options)
     if ready:
         return ready
-    with turns.next() as worker:
-        content = None if worker is None else worker.build(source, name, options)
+    context.builders.start(workers)
+    with context.builders.next() as worker:
+        content = None if worker is None else worker.build(source, [NO_WARNINGS, *options, *environment_options()])
         made = compile_text(context, source, name, options) if content is None else None
     if content is not None:
         made = build_binary(context, content, name, options)

@@ -23,6 +23,7 @@ from imgconv.host.program import OnDevice
 from imgconv.limits import Limits, spending
 from imgconv.running.description import read_description
 from imgconv.running.device_segments import DeviceSegment
+from imgconv.running.early_builds import workers_started
 from imgconv.running.host_tail import HostTail, strict_error
 from imgconv.running.target import target_of
 from imgconv.stored.compiled_file import PlanFor, SavedModel
@@ -205,8 +206,6 @@ class Source:
     def _compiled(
         self, shapes: Shapes, contents: Arrays, lenders: Sequence[Session], states: Mapping[str, str] | None
     ) -> Compiled:
-        from imgconv.running.session import Session
-
         stage, graph = self.picture, self.model
         inner = stage.shapes_after(shapes) if stage else shapes
         if not isinstance(graph, Graph):
@@ -215,6 +214,21 @@ class Source:
             graph = import_onnx(graph, inner, contents)
         if self.strict and graph.tail:
             raise strict_error(graph.tail, os.fspath(self.model) if isinstance(self.model, (str, os.PathLike)) else "")
+        with workers_started(graph, self.config, self.context):
+            prepared, config, session = self._built(graph, shapes, lenders, states)
+        say_what_is_half(session.plan, prepared.graph, config)
+        optimised = prepared.graph
+        on_device = segments_on(self.info, self.context, self.config, self.tuning, self.limits)
+        tail = HostTail.of(optimised.tail, optimised.inputs, optimised.outputs, on_device)
+        return Compiled(lambda: optimised, session.plan, config, session, tail)
+
+    def _built(
+        self, graph: Graph, shapes: Shapes, lenders: Sequence[Session], states: Mapping[str, str] | None
+    ) -> tuple[Prepared, Config, Session]:
+        """The graph after the passes, the settings with what keeps float, and their plan on the device."""
+        from imgconv.running.session import Session
+
+        stage = self.picture
         prepared = prepare_for(self.info, graph, self.config, self.tuning, self.packings)
         precision, session = self._precision(prepared)
         config = replace(self.config, precision=precision)
@@ -224,11 +238,7 @@ class Source:
         if session is None or stage or states or lenders:
             lenders = [*lenders, session] if session else lenders
             session = Session(prepared.plan(config, states), self.context, self.progress, lenders)
-        say_what_is_half(session.plan, prepared.graph, config)
-        optimised = prepared.graph
-        on_device = segments_on(self.info, self.context, self.config, self.tuning, self.limits)
-        tail = HostTail.of(optimised.tail, optimised.inputs, optimised.outputs, on_device)
-        return Compiled(lambda: optimised, session.plan, config, session, tail)
+        return prepared, config, session
 
     def _precision(self, prepared: Prepared) -> tuple[Precision, Session | None]:
         """What keeps float: of the precision file, of an earlier load or of a measurement. And the measured plan."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from imgconv.cl.device import Context
-from imgconv.cl.program import Functions, Kernel, Part, Program, binary, build_all, builds_at_once
+from imgconv.cl.program import Functions, Kernel, Part, Program, binary, build_all, programs_at_once, workers_for
 from imgconv.compiling.plan import Plan
 from imgconv.kernels.source import COMMON, kernel_name, program_text, programs_of
 
@@ -45,14 +45,14 @@ class Programs:
         common = COMMON.read_text(encoding="utf-8")
         numbers = {text: number for number, text in enumerate(texts)}
         waiting = [text for text in texts if text not in self._kernels]
-        batches = programs_of(waiting, len(binaries) or builds_at_once(context, len(waiting)))
+        batches = programs_of(waiting, len(binaries) or programs_at_once(context, len(waiting)))
         parts = []
         for number, batch in enumerate(batches):
             source = program_text(common, {text: numbers[text] for text in batch})
             paths = ", ".join(sorted({texts[text] for text in batch}))
             parts.append(Part(source, paths, binaries[number] if number < len(binaries) else None))
         progress(0, len(waiting), "compiling kernels")
-        for batch, program in zip(batches, build_all(context, parts)):
+        for batch, program in zip(batches, build_all(context, parts, workers_for(context, len(waiting)))):
             self._programs.append(program)
             self._kernels |= {text: (program, kernel_name(numbers[text])) for text in batch}
             progress(len(self._kernels), len(texts), "compiling kernels")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
 
-from imgconv.cl import image, program, queue
-from imgconv.cl.build_processes import Turns, Worker
-from imgconv.cl.device import Context
+from imgconv.cl import build_processes, image, program, queue
+from imgconv.cl.build_processes import Address, Worker
+from imgconv.cl.device import Context, open_device
 from imgconv.cl.program import Part, Program
 from imgconv.errors import BuildError
 
@@ -21,7 +24,7 @@ SOURCE = "kernel void store(global float *values) {{ values[0] = {}.5f; }}"
 
 @pytest.fixture
 def worker(context: Context) -> Iterator[Worker]:
-    made = Worker(context.info)
+    made = Worker(Address(context.handle.devices[0]))
     yield made
     made.close()
 
@@ -35,41 +38,105 @@ def stored_by(context: Context, built: Program) -> float:
 
 
 def test_a_worker_builds_one_program_after_another(context: Context, worker: Worker) -> None:
+    assert worker.is_ready()
     for number in range(2):
-        content = worker.build(SOURCE.format(number), "store.cl", ())
+        content = worker.build(SOURCE.format(number), ())
         assert content is not None
         built = program.build_binary(context, content, "store.cl")
         assert built is not None and stored_by(context, built) == number + 0.5
 
 
-def test_a_source_with_errors_is_reported_here(context: Context, worker: Worker) -> None:
-    assert worker.build("kernel void store( {", "store.cl", ()) is None
-    assert worker.build(SOURCE.format(3), "store.cl", ()) is not None, "the next program"
+def test_a_worker_gets_the_options(worker: Worker) -> None:
+    source = "kernel void store(global float *values) { values[0] = NUMBER; }"
+    assert worker.is_ready()
+    assert worker.build(source, ()) is None
+    assert worker.build(source, ["-w", "-D NUMBER=1.5f"]) is not None
 
 
-def test_a_worker_that_ended(context: Context, worker: Worker) -> None:
-    assert worker.build(SOURCE.format(0), "store.cl", ()) is not None
-    assert worker._process is not None
+def test_a_source_with_errors_is_reported_here(worker: Worker) -> None:
+    assert worker.is_ready()
+    assert worker.build("kernel void store( {", ()) is None and worker.works
+    assert worker.build(SOURCE.format(3), ()) is not None, "the next program"
+
+
+def test_a_worker_that_ended(worker: Worker) -> None:
+    assert worker.is_ready()
+    assert worker.build(SOURCE.format(0), ()) is not None
     os.kill(worker._process.pid, signal.SIGKILL)
-    assert worker.build(SOURCE.format(1), "store.cl", ()) is None
-    assert worker.build(SOURCE.format(2), "store.cl", ()) is None
+    assert worker.build(SOURCE.format(1), ()) is None and not worker.works
+    assert worker.build(SOURCE.format(2), ()) is None
+
+
+def test_a_worker_that_ends_before_it_is_ready(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Address, "message", "no library\nno platform\n0")
+    worker = Worker(Address(context.handle.devices[0]))
+    assert not worker.is_ready()
+    assert worker.build(SOURCE.format(1), ()) is None
+    worker.close()
+
+
+def test_a_worker_knows_nothing_of_the_folder_it_starts_in(
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ctypes.py").write_text("raise SystemExit")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    worker = Worker(Address(context.handle.devices[0]))
+    assert worker.is_ready()
+    worker.close()
+
+
+def test_workers_run_only_inside(context: Context) -> None:
+    builders = open_device(context.info).builders
+    builders.start(2)
+    assert not builders._workers, "nobody is inside"
+    with builders:
+        with builders:
+            builders.start(2)
+            builders.start(1)
+        assert len(builders._workers) == 2, "somebody still is"
+        processes = [worker._process for worker in builders._workers]
+    assert [process.wait(10) for process in processes] == [-signal.SIGKILL] * 2
+    assert not builders._workers
+
+
+def test_an_interrupt_ends_the_workers(context: Context) -> None:
+    builders, processes = open_device(context.info).builders, []
+    with pytest.raises(KeyboardInterrupt), builders:
+        builders.start(2)
+        processes += [worker._process for worker in builders._workers]
+        raise KeyboardInterrupt
+    assert [process.wait(10) for process in processes] == [-signal.SIGKILL] * 2
+
+
+def test_a_dead_worker_gets_no_more_programs(context: Context) -> None:
+    builders = open_device(context.info).builders
+    with builders:
+        builders.start(1)
+        while True:
+            with builders.next() as who:
+                if who is not None:
+                    os.kill(who._process.pid, signal.SIGKILL)
+                    assert who.build(SOURCE.format(1), ()) is None
+                    break
+        idle = [builders._idle.get() for _ in range(builders._idle.qsize())]
+        assert idle and not any(idle)
 
 
 def test_an_application_that_contains_python_has_no_workers(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/opt/camera/camera")
-    turns = Turns(context.info, 1, 3)
-    with turns.next() as who:
-        assert who is None and turns._idle.empty()
+    with open_device(context.info).builders as builders:
+        builders.start(3)
+        assert not builders._workers
 
 
 @pytest.fixture
 def in_processes(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine with four cores, with a driver that builds one program at a time."""
     monkeypatch.setattr(program, "ONE_AT_A_TIME", (context.info.platform,))
-    monkeypatch.setattr(program, "IN_PROCESSES", (context.info.platform,))
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(build_processes, "ONE_AT_A_TIME", (context.info.platform,))
     monkeypatch.setattr(program, "read_binary", lambda key: None)
 
 
@@ -80,13 +147,22 @@ def test_programs_come_in_order(
     asked: list[str] = []
     build = Worker.build
 
-    def counted(self: Worker, source: str, *rest: object) -> bytes | None:
+    def counted(self: Worker, source: str, options: Sequence[str]) -> bytes | None:
         asked.append(source)
-        return None if failing else build(self, source, *rest)  # type: ignore[arg-type]
+        return None if failing else build(self, source, options)
+
+    def built_here(*arguments: Any) -> Program:
+        for _ in range(1000):  # until a worker is ready
+            if not asked:
+                time.sleep(0.01)
+        return compile_text(*arguments)
+
+    compile_text = program.compile_text
+    monkeypatch.setattr(program, "compile_text", built_here)
 
     monkeypatch.setattr(Worker, "build", counted)
     parts = [Part(SOURCE.format(10 + 2 * failing + 100 * number), "store.cl") for number in range(6)]
-    found = [stored_by(context, built) for built in program.build_all(context, parts)]
+    found = [stored_by(context, built) for built in program.build_all(context, parts, 3)]
     assert found == [10.5 + 2 * failing + 100 * number for number in range(6)]
     assert asked, "some were given to a worker"
 
@@ -94,4 +170,4 @@ def test_programs_come_in_order(
 def test_the_error_of_a_program_names_it(context: Context, in_processes: None) -> None:
     sources = {"good.cl": SOURCE.format(20), "bad.cl": "kernel void store( {", "next.cl": SOURCE.format(21)}
     with pytest.raises(BuildError, match=r"bad\.cl"):
-        list(program.build_all(context, [Part(source, name) for name, source in sources.items()]))
+        list(program.build_all(context, [Part(source, name) for name, source in sources.items()], 3))
