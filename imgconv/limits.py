@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
@@ -24,11 +25,12 @@ MADE_ELEMENTS = 2**26  # that an operator lists: a range, the positions of a res
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on a model: what passes one raises UnsupportedError, which names the node and the bound.
+    """Bounds on a model: what passes one at load raises UnsupportedError, which names the node and the bound.
 
     bytes: of any one tensor. seconds: of reading and planning the model; it is looked at between two nodes and between
     two passes, so that a driver which builds a kernel may take longer. nodes: with functions put in place of their
-    calls and with loops unrolled.
+    calls and with loops unrolled. run_seconds: of each wait for the device, at load and in runs; then it is given up
+    with a DeviceError. Such waits look at the device again and again, which takes a run some 0.1 ms.
 
         imgconv.load("upload.onnx", limits=imgconv.Limits(bytes=2**28, seconds=20, nodes=5000), trusted=False)
     """
@@ -36,9 +38,10 @@ class Limits:
     bytes: int = 2**36
     seconds: float = 1800.0
     nodes: int = 50_000
+    run_seconds: float = math.inf
 
     def __post_init__(self) -> None:
-        for name in ("bytes", "seconds", "nodes"):
+        for name in ("bytes", "seconds", "nodes", "run_seconds"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"limits: {name} is {getattr(self, name)!r}; it is a number above 0")
 

@@ -388,8 +388,8 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
     info = device if isinstance(device, DeviceInfo) else select(config.device)
     database = open_beside(model) if settings.tuning is None else Database(settings.tuning)
     source = Source(
-        model, settings.shapes, config, info, open_device(info), settings.progress, file, database,
-        strict=settings.strict, limits=settings.limits,
+        model, settings.shapes, config, info, open_device(info, patience=settings.limits.run_seconds),
+        settings.progress, file, database, strict=settings.strict, limits=settings.limits,
     )
     if not isinstance(model, (str, os.PathLike)):
         return source
@@ -417,9 +417,8 @@ def _open_saved(saved: SavedModel, path: str, settings: Settings) -> SavedSource
     info = device if isinstance(device, DeviceInfo) else select(read_device(device))
     if settings.strict and saved.tail:
         raise strict_error(saved.tail, path)
-    return SavedSource(
-        saved, info, open_device(info), settings.progress, limits=settings.limits, trusted=settings.trusted
-    )
+    context = open_device(info, patience=settings.limits.run_seconds)
+    return SavedSource(saved, info, context, settings.progress, limits=settings.limits, trusted=settings.trusted)
 
 
 def _each(numbers: float | Sequence[float]) -> tuple[float, ...]:

@@ -6,11 +6,13 @@ works in.
 
 from __future__ import annotations
 
+import ctypes
+import math
 import os
 import platform
 import sys
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Event, Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -102,8 +104,30 @@ class Context:
     """Whether the queue records when each launch starts and ends."""
     builders: Builders
     """Who builds programs for it."""
+    patience: float = math.inf
+    """Seconds that a wait for the device may take."""
     lock: Lock = field(default_factory=Lock)
     """The thread that enqueues a run holds it, so that the launches of one run stay together."""
+    copies: list[cl.Event] = field(default_factory=list)
+    """If waits are bounded, the events of copies that may be under way: to drop one waits for its copy."""
+    given_up: Event = field(default_factory=Event)
+    """Set once a wait took too long."""
+
+    def check(self) -> None:
+        """Raises DeviceError if the device was given up."""
+        if self.given_up.is_set():
+            raise DeviceError(
+                f"{self.info.name} did not finish within {self.patience:g} s (Limits.run_seconds): it hangs, or the "
+                "model asks for too much. Load the model again; if that fails too, start another process"
+            )
+
+    def give_up(self) -> None:
+        """Raises DeviceError from now on. The next `open_device` makes a new context."""
+        self.given_up.set()
+        _forget(self.info)
+        # Never dropped: each would wait for its copy. The queue is: Intel's driver would wait for it at exit.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.copies))
+        self.check()
 
 
 # Held while the loader looks for drivers, because it reads a variable of the whole process.
@@ -177,8 +201,10 @@ def _chosen(choice: str | int | None, candidates: tuple[DeviceInfo, ...]) -> Dev
     raise DeviceError(f"{problem} {choice!r}; choose by index or by a part of one name:\n{listing}")
 
 
-def open_device(info: DeviceInfo, profile: bool = False) -> Context:
+def open_device(info: DeviceInfo, profile: bool = False, patience: float = math.inf) -> Context:
     """Opens the device. With ``profile`` its queue records when each launch starts and ends.
+
+    patience: seconds that a wait for the device may take.
 
     A process has one OpenCL context for each device, and a new queue for each call.
     Raises DeviceError if the device is gone, has no RGBA float images, or the driver refuses.
@@ -195,7 +221,8 @@ def open_device(info: DeviceInfo, profile: bool = False) -> Context:
     properties = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if profile else {}
     try:
         handle = _handles.get(device.int_ptr) or _handles.setdefault(device.int_ptr, _handle(info.index, device))
-        return Context(info, handle, cl.CommandQueue(handle, device, **properties), profile, Builders(device))
+        queue = cl.CommandQueue(handle, device, **properties)
+        return Context(info, handle, queue, profile, Builders(device), patience)
     except cl.Error as error:
         raise refusal(info, "opening the device", error) from error
 
@@ -239,9 +266,7 @@ def refusal(info: DeviceInfo, what: str, error: cl.Error, tensor: str = "", shap
     import pyopencl as cl
 
     if error.code in LOST:
-        for number, handle in tuple(_handles.items()):
-            if _text(handle.devices[0].name) == info.name:
-                _handles.pop(number, None)
+        _forget(info)
     shortages = (
         cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE,
         cl.status_code.OUT_OF_RESOURCES,
@@ -253,6 +278,13 @@ def refusal(info: DeviceInfo, what: str, error: cl.Error, tensor: str = "", shap
         return DeviceError(f"{what}: {info.name} refused: {error}")
     limit = f"{info.global_memory_bytes} bytes in all, {info.max_allocation_bytes} in one allocation"
     return ResourceError(f"{what}: {info.name} cannot provide it: {error}", tensor, shape, limit)
+
+
+def _forget(info: DeviceInfo) -> None:
+    """Lets the next `open_device` make a new context for the device."""
+    for number, handle in tuple(_handles.items()):
+        if _text(handle.devices[0].name) == info.name:
+            _handles.pop(number, None)
 
 
 def no_driver_message(system: str, machine: str, android: bool) -> str:

@@ -20,6 +20,7 @@ import pyopencl as cl
 
 from imgconv.arrays import Array
 from imgconv.cl.device import Context, DeviceInfo, refusal
+from imgconv.cl.queue import finish_queue
 from imgconv.errors import InputError, ResourceError
 
 Image = cl.Image
@@ -90,14 +91,14 @@ def allocate_buffer(context: Context, buffer: cl.Buffer, tensor: str = "") -> No
     """Like `allocate`, for a buffer."""
     clear_buffer(context, buffer, tensor)
     with _driver_errors(context, f"a buffer of {buffer.size} bytes", tensor, (buffer.size,)):
-        context.queue.finish()
+        finish_queue(context, context.queue)
 
 
 def allocate(context: Context, image: cl.Image, tensor: str = "") -> None:
     """Fills the image with zeros and waits, so that a driver that allocates late fails here: ResourceError."""
     with _driver_errors(context, f"an image of {_size_text(image)}", tensor, image_shape(image)):
         _enqueue_fill(context, image, (0.0, 0.0, 0.0, 0.0), (0, 0, 0), _whole_region(image))
-        context.queue.finish()
+        finish_queue(context, context.queue)
 
 
 def image_shape(image: cl.Image) -> tuple[int, ...]:

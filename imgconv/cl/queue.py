@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import math
+import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 
 import pyopencl as cl
@@ -13,6 +16,8 @@ from imgconv.cl.loader import launch_function
 from imgconv.errors import DeviceError
 
 Event = cl.Event
+# How often a wait that is bounded looks at the device: after this part of the time so far, in seconds at most.
+LOOKS, LONGEST_LOOK = 50, 0.01
 # A kernel whose arguments are set, its global size, and its local size (None: the driver chooses).
 Launch = tuple[cl.Kernel, tuple[int, ...], tuple[int, ...] | None]
 # A launch, and a function that enqueues it and returns the driver's status.
@@ -58,9 +63,31 @@ def enqueue_all(context: Context, bound: Iterable[Bound]) -> None:
 def finish(context: Context) -> None:
     """Waits for everything enqueued. Raises ResourceError or DeviceError if something enqueued failed."""
     try:
-        context.queue.finish()
+        finish_queue(context, context.queue)
     except cl.Error as error:
         raise refusal(context.info, "waiting for the launches", error) from error
+
+
+def finish_queue(context: Context, queue: cl.CommandQueue) -> None:
+    """Waits for a queue of the context. Raises pyopencl's errors, and DeviceError after the context's patience."""
+    if context.patience == math.inf:
+        queue.finish()
+        return
+    _wait_within(context, [cl.enqueue_marker(queue)], queue)
+
+
+def wait_for_all(context: Context, events: Sequence[Event]) -> None:
+    """Waits for events. Raises pyopencl's errors, and DeviceError after the context's patience."""
+    if context.patience < math.inf:
+        _wait_within(context, events, context.queue)
+    cl.wait_for_events(list(events))
+
+
+def drain(context: Context, queues: Iterable[cl.CommandQueue] = ()) -> None:
+    """Waits for the context's queue and others, even if a command in them failed or the device is given up."""
+    for queue in {context.queue, *queues}:
+        with suppress(cl.Error, DeviceError):
+            finish_queue(context, queue)
 
 
 def enqueue_barrier(context: Context, wait_for: Sequence[Event]) -> Event:
@@ -82,9 +109,22 @@ def enqueue_marker(context: Context) -> Event:
 def wait(context: Context, events: Sequence[Event]) -> None:
     """Waits for events. Raises ResourceError or DeviceError if the command of one failed."""
     try:
-        cl.wait_for_events(list(events))
+        wait_for_all(context, events)
     except cl.Error as error:
         raise refusal(context.info, "waiting for a frame", error) from error
+
+
+def _wait_within(context: Context, events: Sequence[Event], queue: cl.CommandQueue) -> None:
+    """Looks at events until they are over, the more rarely the longer it takes; see Context.patience."""
+    context.check()
+    queue.flush()
+    begun = time.monotonic()
+    while not is_over(events):
+        waited = time.monotonic() - begun
+        if waited > context.patience or context.given_up.is_set():
+            context.give_up()
+        time.sleep(min(waited / LOOKS, LONGEST_LOOK))
+    context.copies[:] = [copy for copy in context.copies if not is_over([copy])]
 
 
 def is_over(events: Sequence[Event]) -> bool:

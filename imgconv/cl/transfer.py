@@ -7,8 +7,8 @@ dropped earlier, dropping it waits.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeGuard, Union
 
@@ -20,6 +20,7 @@ from imgconv.arrays import Array
 from imgconv.cl.device import Context, refusal
 from imgconv.cl.image import Buffer, Image
 from imgconv.cl.loader import copy_function
+from imgconv.cl.queue import wait_for_all
 
 Queue = cl.CommandQueue
 Memory = Union[Buffer, Image]
@@ -34,12 +35,6 @@ def new_queue(context: Context) -> cl.CommandQueue:
         return cl.CommandQueue(context.handle, context.handle.devices[0], **properties)
     except cl.Error as error:
         raise refusal(context.info, "opening a queue", error) from error
-
-
-def finish_queue(queue: cl.CommandQueue) -> None:
-    """Waits for a queue, even if a command in it failed."""
-    with suppress(cl.Error):
-        queue.finish()
 
 
 def is_memory(value: object) -> TypeGuard[Memory]:
@@ -85,7 +80,11 @@ def pinned_array(context: Context, shape: tuple[int, ...], dtype: npt.DTypeLike)
     try:
         buffer = cl.Buffer(context.handle, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size)
         # It stays mapped as long as a reference to the array exists.
-        array: Array = cl.enqueue_map_buffer(context.queue, buffer, READ_WRITE, 0, shape, np.dtype(dtype))[0]
+        array: Array
+        array, event = cl.enqueue_map_buffer(
+            context.queue, buffer, READ_WRITE, 0, shape, np.dtype(dtype), is_blocking=False
+        )
+        wait_for_all(context, [event])
     except cl.Error as error:
         raise refusal(context.info, f"{size} bytes of pinned memory", error, "", shape) from error
     return array
@@ -131,7 +130,7 @@ class SharedPort:
         size = int(np.prod(shape)) * self._dtype.itemsize
         try:
             self.memory = cl.Buffer(context.handle, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size)
-            self.to_host(context, context.queue, True)[0].wait()
+            wait_for_all(context, self.to_host(context, context.queue, True))
         except cl.Error as error:
             raise refusal(context.info, f"{size} bytes of shared memory", error, "", shape) from error
 
@@ -177,12 +176,16 @@ def _enqueue(
     what: str,
 ) -> cl.Event:
     whole = {"origin": (0, 0, 0), "region": _region(memory)} if isinstance(memory, cl.Image) else {}
+    context.check()
     try:
-        return cl.enqueue_copy(
+        copy: cl.Event = cl.enqueue_copy(
             queue or context.queue, destination, source, is_blocking=False, wait_for=wait_for, **whole
         )
     except cl.Error as error:
         raise refusal(context.info, f"{what} of {memory.size} bytes", error) from error
+    if context.patience < math.inf:
+        context.copies.append(copy)
+    return copy
 
 
 def _extent(destination: Memory, source: Memory) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from imgconv.arrays import Array
 from imgconv.cl.device import Context
 from imgconv.cl.image import Buffer, allocate, allocate_buffer, clear_buffer, create_buffer, create_image
 from imgconv.cl.image import create_image_in, download, download_buffer, fill, part_of
-from imgconv.cl.queue import Event, finish
+from imgconv.cl.queue import Event, finish, wait
 from imgconv.cl.transfer import Memory, Port, SharedPort, StagedPort, enqueue_download, enqueue_upload
 from imgconv.cl.transfer import pinned_array
 from imgconv.compiling.plan import Plan, Region, Storage
@@ -96,7 +96,7 @@ class DeviceMemory:
             place = self.plan.input_buffers[value.name]
             drawn = random.random(place.shape)
             array = (drawn if value.dtype.startswith("float") else drawn > 0.5).astype(place.dtype)
-            enqueue_upload(self.context, self[place], array).wait()
+            wait(self.context, [enqueue_upload(self.context, self[place], array)])
 
     def read(self, arrays: Mapping[Storage, Array]) -> list[Event]:
         """Fills arrays from their storages, and waits; the copies' events. Raises DeviceError."""
@@ -138,11 +138,11 @@ class DeviceMemory:
         """Other numbers for the texture that holds a value, if it is of this dtype; buffers stay as they are."""
         storage = self.plan.placements[name].storage
         if isinstance(storage, Texture) and storage.dtype == dtype:
-            enqueue_upload(self.context, self[storage], change(self._texels(storage))).wait()
+            wait(self.context, [enqueue_upload(self.context, self[storage], change(self._texels(storage)))])
 
     def replace(self, constant: Storage, content: Array) -> None:
         """Other content for a constant, of the same form. Lenders and those it is lent to have it too."""
-        enqueue_upload(self.context, self[constant], numpy.ascontiguousarray(content)).wait()
+        wait(self.context, [enqueue_upload(self.context, self[constant], numpy.ascontiguousarray(content))])
 
     def clear_states(self) -> None:
         """Sets every state to zero."""
@@ -208,7 +208,7 @@ class DeviceMemory:
         if isinstance(storage, HostBuffer):
             return create_buffer(self.context, content, storage.name)
         memory = self._image(storage.form, storage.name)
-        enqueue_upload(self.context, memory, numpy.ascontiguousarray(content)).wait()
+        wait(self.context, [enqueue_upload(self.context, memory, numpy.ascontiguousarray(content))])
         return memory
 
     def _slot_images(self, lenders: Sequence[DeviceMemory]) -> dict[int, Memory]:

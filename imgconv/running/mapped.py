@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from imgconv.arrays import Array
 from imgconv.cl.ending import driver_use
-from imgconv.cl.transfer import finish_queue
+from imgconv.cl.queue import drain
 from imgconv.compiling.plan import Storage
 from imgconv.errors import InputError
 from imgconv.running.frame_memory import FrameMemory
@@ -63,7 +63,7 @@ class Mapped:
                 self._memory.start(context.queue, context.queue)
             self._memory.finish()
         except BaseException:
-            finish_queue(context.queue)
+            drain(context)
             self._memory = FrameMemory(self._session, True)
             raise
 

@@ -19,7 +19,8 @@ from time import monotonic, sleep
 
 from imgconv.arrays import Array, Arrays
 from imgconv.cl.ending import driver_use
-from imgconv.cl.transfer import finish_queue, is_memory, new_queue
+from imgconv.cl.queue import drain
+from imgconv.cl.transfer import is_memory, new_queue
 from imgconv.errors import Error, InputError
 from imgconv.running.exchange import Inputs, check_exact, check_inputs
 from imgconv.running.frame_memory import FrameMemory, Ticks
@@ -249,8 +250,7 @@ class Pipeline:
         """Discards memory after a failure: it may still be mapped, or in use by the device."""
         try:
             with driver_use:
-                for queue in {self._session.context.queue, *self._queues}:
-                    finish_queue(queue)
+                drain(self._session.context, self._queues)
         finally:
             with self._changed:
                 self._frames -= 1

@@ -10,8 +10,8 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.cl.device import Context
 from imgconv.cl.ending import driver_use
-from imgconv.cl.queue import Launch, enqueue, finish
-from imgconv.cl.transfer import Port, enqueue_copy, finish_queue
+from imgconv.cl.queue import Launch, drain, enqueue, finish
+from imgconv.cl.transfer import Port, enqueue_copy
 from imgconv.compiling.plan import Plan, Storage
 from imgconv.running.device_memory import DeviceMemory
 from imgconv.running.exchange import Exchange, Inputs, Outputs, moved_outputs
@@ -57,7 +57,7 @@ class Session:
                 self._run(exchange)
             except BaseException:
                 # The commands must be over before the launches are enqueued again.
-                finish_queue(self.context.queue)
+                drain(self.context)
                 raise
         return exchange.results()
 

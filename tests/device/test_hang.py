@@ -1,0 +1,116 @@
+"""A device that never finishes: waits end with a DeviceError, and so does the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from test_submit import SHAPE, assert_equal, drawn, network
+
+import imgconv
+from imgconv.cl import queue
+from imgconv.cl.device import DeviceInfo
+
+BOUNDED = imgconv.Limits(run_seconds=60)
+HASTY = imgconv.Limits(run_seconds=0.2)
+# A kernel that runs as long as its process, in front of the model's own.
+HUNG = """
+import os, sys, numpy, imgconv
+from imgconv.cl.program import build, kernel
+from imgconv.cl.image import create_buffer
+from imgconv.cl.queue import enqueue, enqueue_marker, is_over
+SPIN = '''__kernel void spin(__global volatile int *n) {{ while (n[0] == 0) n[1] += 1; }}'''
+model = imgconv.load({path!r}, device={device}, limits=imgconv.Limits(run_seconds=1))
+x = {{"x": numpy.zeros({shape}, "f4")}}
+frames = [model.submit(x) for _ in range({frames})]
+context = model._source.context
+numbers = create_buffer(context, numpy.zeros(2, numpy.int32))
+spin = kernel(build(context, SPIN, "spin"), "spin")
+spin.set_args(numbers)
+enqueue(context, spin, (1,), (1,))
+hung = enqueue_marker(context)
+def tried(what):
+    try:
+        what()
+    except imgconv.DeviceError as error:
+        return "run_seconds" in str(error)
+for what in (lambda: model.run(x), lambda: model.run(x), lambda: model.submit(x).result(), model.mapped):
+    print(tried(what), is_over([hung]))
+# It works if the driver runs other kernels beside one that hangs.
+again = tried(lambda: imgconv.load({path!r}, device={device}, limits=imgconv.Limits(run_seconds=1)).run(x))
+print("again", again in (None, True), flush=True)
+"""
+
+
+@pytest.fixture
+def hangs(device: DeviceInfo) -> None:
+    if "rusticl" in device.platform or device.platform == "Oclgrind":
+        pytest.skip("llvmpipe ends loops after 65,535 iterations, and oclgrind runs kernels while they are enqueued")
+
+
+@pytest.mark.usefixtures("hangs")
+@pytest.mark.parametrize("frames", [0, 2])
+def test_a_device_that_hangs(device: DeviceInfo, tmp_path: Path, frames: int) -> None:
+    """The process ends while the kernel runs."""
+    path = tmp_path / "network.onnx"
+    imgconv.export_onnx(network(), path)
+    code = HUNG.format(path=str(path), device=device.index, shape=SHAPE, frames=frames)
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert result.stdout == "True False\n" * 4 + "again True\n", result.stderr
+    assert result.returncode == 0, result.stderr
+
+
+def test_results_of_bounded_waits(device: DeviceInfo) -> None:
+    plain, bounded = (imgconv.load(network(), device=device, limits=each) for each in (None, BOUNDED))
+    for seed in range(3):
+        expected = plain.run(drawn(seed))
+        assert_equal(bounded.run(drawn(seed)), expected)
+        assert_equal(bounded.submit(drawn(seed)).result(), expected)
+    mapped = bounded.mapped()
+    mapped.inputs["x"][...] = drawn(1)["x"]
+    assert_equal(mapped.run(), plain.run(drawn(1)))
+    assert not bounded._source.context.copies
+
+
+def test_a_device_that_was_given_up(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that uses it fails at once; a new load has a context of its own."""
+    model = imgconv.load(network(), device=device, limits=HASTY)
+    expected, frame = model.run(drawn(0)), model.submit(drawn(0))
+    frame.result()
+    with monkeypatch.context() as hung:
+        hung.setattr(queue, "is_over", lambda events: False)
+        with pytest.raises(imgconv.DeviceError, match=r"did not finish within 0.2 s \(Limits.run_seconds\)"):
+            model.run(drawn(0))
+    for use in (model.run, lambda x: model.submit(x).result()):
+        with pytest.raises(imgconv.DeviceError, match="Load the model again"):
+            use(drawn(0))
+    again = imgconv.load(network(), device=device, limits=BOUNDED)
+    assert again._source.context.handle is not model._source.context.handle
+    assert_equal(again.run(drawn(0)), expected)
+
+
+def test_ctrl_c_ends_a_bounded_wait(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, looks = imgconv.load(network(), device=device, limits=BOUNDED), iter([False, False])
+    expected = model.run(drawn(0))
+
+    def interrupted(events: Any) -> bool:
+        if next(looks, None) is None:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        return False
+
+    monkeypatch.setattr(queue, "is_over", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.run(drawn(0))
+    assert_equal(model.run(drawn(0)), expected)
+
+
+def test_the_bound_is_a_number_above_zero() -> None:
+    with pytest.raises(imgconv.ConfigError, match="run_seconds is 0"):
+        imgconv.Limits(run_seconds=0)
+    assert numpy.isinf(imgconv.Limits().run_seconds)
