@@ -15,10 +15,12 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import statistics
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -26,7 +28,7 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from selectors import EVENT_READ, DefaultSelector
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Generic, TypeVar, Union
 
 import numpy
 
@@ -42,12 +44,15 @@ from imgconv.model import Model
 if TYPE_CHECKING:
     from imgconv.running.pipeline import Frame
 
+A = TypeVar("A")
+B = TypeVar("B")
 MANY = 400  # pictures, for which processes may be worth their start
 CORES = 4  # at least, because one stays for this process
 TRIED = 40  # pictures that the threads run first
 BUSY = 0.5  # of the time, which the device has to be without processes
 WORTH = 0.5  # seconds that the other pictures have to take, so that it is worth to start processes
-SPARE = 1.5  # times the processes that the device needs on average, because pictures differ
+# Times the processes that the device needs on average: pictures differ, and threads of a core slow each other down.
+SPARE = 1.5
 SLOTS = 3  # pictures that a process has at once: one is read while others are computed or wait
 BYTES = 1 << 30  # of shared memory, at most
 
@@ -90,33 +95,62 @@ def by_threads_or_processes(
         for outcome in flow.through(some, runner.prepare, runner.finish):
             yield Shown.of(outcome, with_lines)
 
-    count, start, used = 0, time.perf_counter(), time.process_time()
-    for each in by_threads(islice(items, TRIED)):
+    prepare, finish = Timed(runner.prepare), Timed(runner.finish)
+    count, start = 0, time.perf_counter()
+    for outcome in flow.through(islice(items, TRIED), prepare, finish):
         if not count:
-            start, used = time.perf_counter(), time.process_time()  # the model is compiled, and the device warm
+            start = time.perf_counter()  # the model is compiled, and the device warm
         count += 1
-        yield each
-    runs = max(count - 1, 1)
-    taken, used = (time.perf_counter() - start) / runs, (time.process_time() - used) / runs
-    wanted = number_of(taken, used, flow.seconds, (total or 0) - count, share)
+        yield Shown.of(outcome, with_lines)
+    taken, reading = (time.perf_counter() - start) / max(count - 1, 1), prepare.median + finish.median
+    wanted = number_of(taken, reading, flow.seconds, (total or 0) - count, share)
     pictures = runner.apart() if wanted and flow.batch == 1 else None
-    processes = pictures and Processes.start(runner.model, pictures, wanted, with_lines)
-    if not processes:
-        yield from by_threads(items)
-        return
-    with processes:
-        yield from processes.through(items)
+    if pictures:
+        with ThreadPoolExecutor(1) as starter:
+            starting = starter.submit(Processes.start, runner.model, pictures, wanted, with_lines)
+            yield from by_threads(until(starting, items))
+        processes = starting.result()
+        if processes:
+            with processes:
+                yield from processes.through(items)
+    yield from by_threads(items)
 
 
-def number_of(taken: float, used: float, computing: float, left: int, share: int) -> int:
+def until(end: Future[A], items: Iterator[Item]) -> Iterator[Item]:
+    """The items until this is done."""
+    while not end.done() and (item := next(items, None)):
+        yield item
+
+
+class Timed(Generic[A, B]):
+    """A function whose times on its core are kept; that of a core which waits is not counted."""
+
+    def __init__(self, function: Callable[[A], B]) -> None:
+        self._function = function
+        self._seconds: list[float] = []
+
+    def __call__(self, given: A) -> B:
+        """What the function gives."""
+        start = time.thread_time()
+        made = self._function(given)
+        self._seconds.append(time.thread_time() - start)
+        return made
+
+    @property
+    def median(self) -> float:
+        """Seconds; 0 before the first call."""
+        return statistics.median(self._seconds or [0])
+
+
+def number_of(taken: float, reading: float, computing: float, left: int, share: int) -> int:
     """How many processes to start; 0 if threads are enough, or all pictures will be done soon.
 
-    taken: seconds for each picture with threads; used: of all cores; computing: of the device; left: pictures; share:
-    cores. Example: number_of(0.0025, 0.005, 0.001, 1900, 16) is 8.
+    taken: seconds for each picture with threads; reading: of one core for it; computing: of the device; left: pictures;
+    share: cores, of which many systems count each for two. Example: number_of(0.0025, 0.003, 0.001, 1900, 16) is 5.
     """
     if computing >= BUSY * taken or left * taken < WORTH or share < CORES:
         return 0
-    return min(share - 1, math.ceil(SPARE * used / max(computing, 1e-6)))
+    return min(max(share // 2, CORES - 1), math.ceil(SPARE * reading / max(computing, 1e-6)))
 
 
 @dataclass

@@ -185,7 +185,13 @@ class Pictures:
     @property
     def may_tile(self) -> bool:
         """Whether a picture may take several runs."""
-        return self._line.options.tile is not None or (self.task is not None and self.task.name == "image")
+        options = self._line.options
+        return options.tile is not None or (self._keeps_size and not options.resize)
+
+    @property
+    def _keeps_size(self) -> bool:
+        """Whether it is an image network whose pictures are not to be letterboxed or cropped."""
+        return self.task is not None and self.task.name == "image" and self._preparation.resize == "stretch"
 
     def prepare(self, item: Item) -> Job[Seen]:
         """Reads a picture and makes the model's input of it; no run if it cannot be read."""
@@ -212,9 +218,8 @@ class Pictures:
 
     def _tiling(self, picture: Size, size: Size) -> Tiling | None:
         """The tiles of a picture: if they are asked for, or an image network takes another size."""
-        overlap, options = self._line.options.tile, self._line.options
-        by_itself = self.task is not None and self.task.name == "image" and self._preparation.resize == "stretch"
-        if picture == size or (overlap is None and (options.resize or not by_itself)):
+        overlap = self._line.options.tile
+        if picture == size or not self.may_tile:
             return None
         if self._preparation.resize != "stretch":
             raise InputError(f"--tile takes the picture at its own size: leave out resize {self._preparation.resize!r}")

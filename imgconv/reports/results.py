@@ -22,8 +22,12 @@ class Summary:
 
 def summarize(array: Array) -> Summary:
     """The spread of any array. Example: summarize(numpy.array([1.0, 3.0])) is Summary(1, 3, 2, 0)."""
-    values = array.astype(numpy.float64)
-    finite = values[numpy.isfinite(values)]
+    if array.size:
+        least, most = float(array.min()), float(array.max())
+        if math.isfinite(least) and math.isfinite(most):  # and so is what lies between
+            return Summary(least, most, float(array.mean(dtype=numpy.float64)), 0)
+    finite = array[numpy.isfinite(array)]
     if not finite.size:
-        return Summary(math.nan, math.nan, math.nan, values.size)
-    return Summary(float(finite.min()), float(finite.max()), float(finite.mean()), values.size - finite.size)
+        return Summary(math.nan, math.nan, math.nan, array.size)
+    mean = float(finite.mean(dtype=numpy.float64))
+    return Summary(float(finite.min()), float(finite.max()), mean, array.size - finite.size)

@@ -53,11 +53,11 @@ def write_pictures(number: int) -> list[str]:
 @pytest.mark.parametrize(
     ("taken", "computing", "left", "cores", "number"),
     [
-        (0.0025, 0.001, 1900, 16, 8),
+        (0.0025, 0.001, 1900, 16, 6),
         (0.006, 0.0025, 1900, 16, 3),
-        (0.0025, 0.00001, 1900, 64, 63),
-        (0.0025, 0.0005, 1900, 32, 15),  # an H200 with 32 cores
-        (0.0025, 0.0005, 1900, 6, 5),  # one core stays
+        (0.0025, 0.00001, 1900, 64, 32),
+        (0.0025, 0.0005, 1900, 32, 12),  # an H200 with 32 cores
+        (0.0025, 0.0005, 1900, 4, 3),  # one core stays
         (0.0025, 0.0005, 1900, 2, 0),
         (0.0025, 0.0005, 199, 16, 0),  # done in less than half a second
         (0.0025, 0.0013, 1900, 16, 0),  # the device is busy
@@ -67,7 +67,7 @@ def write_pictures(number: int) -> list[str]:
 def test_as_many_processes_as_the_device_waits_for(
     taken: float, computing: float, left: int, cores: int, number: int
 ) -> None:
-    assert number_of(taken, 0.005, computing, left, cores) == number
+    assert number_of(taken, 0.004, computing, left, cores) == number
 
 
 def test_processes_show_what_threads_show(imgconv: Command, monkeypatch: pytest.MonkeyPatch) -> None:
