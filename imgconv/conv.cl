@@ -151,6 +151,23 @@ inline VECTOR add_products(VECTOR sum, QUAD texel, VECTOR weight_x, VECTOR weigh
       }                                                                                    \
   }
 
+// Puts an item's part of a sum where it meets the others: n of those that meet at once.
+#define PUT_PART(n, row, column, o) parts[n][item][own] = sum[row][OUTPUT_AT(column)][o];
+// The parts of the sums first, first + 1 ... of a block meet, and each item makes outputs of some. puts: PUT_PARTs.
+#define MEET(first, puts)                                                           \
+  if ((first) > 0) barrier(CLK_LOCAL_MEM_FENCE);                                    \
+  puts                                                                              \
+  barrier(CLK_LOCAL_MEM_FENCE);                                                     \
+  _Pragma("unroll") for (int round = 0; round < TOGETHER; round += PARTS) {         \
+    const int n = round + part, number = (first) + n;                               \
+    const bool together = round + PARTS <= TOGETHER || n < TOGETHER;                \
+    if (together && ((first) + round + PARTS <= BLOCK || number < BLOCK)) {         \
+      const float4 total = total_of(parts[n][item], own);                           \
+      LOADS(first_quad + QUAD_OF(number))                                           \
+      STORE(ROW_OF(number), COLUMN_OF(number), first_quad + QUAD_OF(number), total) \
+    }                                                                               \
+  }
+
 // Global size: (column blocks * PHASES_X, pass blocks * PARTS, N * row blocks * PHASES_Y).
 WORK_GROUP __kernel void NAME(PARAMETERS) {
   const INDEX item_x = get_global_id(0), item_z = get_global_id(2);
@@ -173,7 +190,7 @@ WORK_GROUP __kernel void NAME(PARAMETERS) {
   const int item = (get_local_id(2) * WORK_GROUP_HEIGHT + get_local_id(1) / PARTS) * WORK_GROUP_WIDTH + get_local_id(0);
 #endif
 #if PARTS > 1
-  __local QUAD_SUM parts[BLOCK][WORK_GROUP_ITEMS][PARTS];
+  __local QUAD_SUM parts[TOGETHER][WORK_GROUP_ITEMS][PARTS];
 #endif
 #if STAGED_QUADS
   __local VECTOR staged[WORK_GROUP_HEIGHT][WEIGHTS_PITCH];
@@ -341,13 +358,7 @@ WORK_GROUP __kernel void NAME(PARAMETERS) {
 #endif
 #if PARTS > 1
     const int own = place_of_part(part, item);
-    FOR_EACH(BLOCK_COLUMNS) parts[NUMBER_OF(row, column, o)][item][own] = sum[row][OUTPUT_AT(column)][o];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (int number = part; number < BLOCK; number += PARTS) {
-      const float4 total = total_of(parts[number][item], own);
-      LOADS(first_quad + QUAD_OF(number))
-      STORE(ROW_OF(number), COLUMN_OF(number), first_quad + QUAD_OF(number), total)
-    }
+    EACH_MEETING(MEET, PUT_PART)
 #elif VECTOR_QUADS > 1
     TOTAL made[BLOCK_ROWS * BLOCK_COLUMNS * BLOCK_VECTORS];
     FOR_EACH(BLOCK_COLUMNS)

@@ -88,6 +88,9 @@ KEEP: tuple[Keep, ...] = get_args(Keep)
 WeightsPlace = Literal["image", "buffer", "local"]
 # The most texels that a work item copies for its group at once, and bytes of local memory that every device has.
 MOST_FETCHED, LOCAL_BYTES = 4, 1 << 15
+# Bytes of local memory of a work group for parts of sums. The 32 KB of an Adreno's core hold four groups then: with 128
+# work items each, as many waves as the core has units.
+PARTS_BYTES = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -215,6 +218,17 @@ def sums_of(chosen: Specialisation) -> int:
     columns = chosen.block_columns
     columns += columns // chosen.winograd * 2 if chosen.winograd else 0
     return columns * chosen.block_rows * chosen.block_quads
+
+
+def together_of(problem: Problem, chosen: Specialisation) -> int:
+    """How many sums of a block meet at once, if work items share them: those that PARTS_BYTES hold, or all."""
+    outputs = chosen.block_columns * chosen.block_rows * chosen.block_quads
+    return max(1, min(outputs, PARTS_BYTES // (bytes_of_sum(problem) * prod(chosen.local_size or (1, 1, 1)))))
+
+
+def bytes_of_sum(problem: Problem) -> int:
+    """Bytes of a texel of sums."""
+    return LANES * (2 if problem.sums == "half" else 4)
 
 
 def by_taps(problem: Problem, chosen: Specialisation) -> bool:

@@ -10,7 +10,7 @@ from imgconv.graph.index import Index, Variable, constant, variable, variable_in
 from imgconv.graph.nodes import Convolution, Node, Operand
 from imgconv.kernels.access import LANE, SHORT_LIMIT, KernelArgument, image_type, index_text, read_text
 from imgconv.kernels.conv import (
-    BYTE_SCALE, KEEP, Problem, Specialisation, by_taps, read_step, staged_quads, work_items,
+    BYTE_SCALE, KEEP, Problem, Specialisation, by_taps, read_step, staged_quads, together_of, work_items,
 )
 from imgconv.kernels.epilogue import build_epilogue, output_constants
 from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texture, Tiling
@@ -99,9 +99,21 @@ def _dense(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
         "PHASE_SHIFT_X": problem.phase_shift[1], "PHASE_SHIFT_Y": problem.phase_shift[0],
         "EACH_QUAD(act)": " ".join(f"act({o})" for o in range(chosen.block_quads)),
         "WINOGRAD": chosen.winograd, "PASSES": chosen.passes, "PARTS": chosen.parts,
+        "TOGETHER": together_of(problem, chosen), "EACH_MEETING(act, put)": _each_meeting(problem, chosen),
         "VECTOR_QUADS": chosen.vector_quads, "STAGED_QUADS": staged_quads(problem, chosen),
         "BY_TAPS": int(by_taps(problem, chosen)), "INPUT_WIDTH": problem.input_size[1],
     }
+
+
+def _each_meeting(problem: Problem, chosen: Specialisation) -> str:
+    """The text that acts on the first of each TOGETHER sums of a block, and puts the parts of these."""
+    sums = list(itertools.product(*map(range, (chosen.block_rows, chosen.block_columns, chosen.block_quads))))
+    together = together_of(problem, chosen)
+    return " ".join(
+        f"act({first}, " + " ".join(
+            f"put({n}, {row}, {column}, {o})" for n, (row, column, o) in enumerate(sums[first : first + together])
+        ) + ")" for first in range(0, len(sums), together)
+    )
 
 
 def _each_position(chosen: Specialisation) -> dict[str, str | int]:

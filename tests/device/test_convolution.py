@@ -17,7 +17,7 @@ from running import Choose, check, choosing, device_settings, run_tensors, targe
 from imgconv.cl.device import Context
 from imgconv.config import Config, Precision
 from imgconv.errors import DeviceError
-from imgconv.kernels.conv import Problem, Specialisation
+from imgconv.kernels.conv import Problem, Specialisation, together_of
 from imgconv.kernels.conv_candidates import candidates
 from imgconv.kernels.conv_costs import predicted_cost
 from imgconv.kernels.layout import Texture
@@ -247,6 +247,36 @@ def test_parts_of_unequal_sums(context: Context, channels: int) -> None:
     chosen = choosing(target(context, "gpu"), convolution=lambda *_: block)
     plan = check(problems, context, wanted=chosen)
     assert [launch.specialisation for launch in plan.launches].count(str(block)) == len(problems)
+
+
+MEETINGS = [
+    (Specialisation(7, 1, 1, "texel", local_size=(4, 16, 2), parts=4), [4, 3]),
+    (Specialisation(2, 2, 2, "line", local_size=(8, 8, 2), parts=2), [4, 4]),
+    (Specialisation(3, 3, 2, "texel", local_size=(4, 32, 1), parts=8), [4, 4, 4, 4, 2]),
+    (Specialisation(3, 1, 3, "window", local_size=(2, 16, 2), parts=16), [8, 1]),
+]
+
+
+@pytest.mark.parametrize("sums", ["float", "runs", "half"])
+@pytest.mark.parametrize(("block", "meetings"), MEETINGS, ids=str)
+def test_parts_meet_in_turns(context: Context, block: Specialisation, meetings: list[int], sums: str) -> None:
+    """Work groups whose local memory holds the parts of some sums of a block at once: fewer than parts, or more."""
+    config = {"float": Config(), "runs": IN_RUNS, "half": Config(2)}[sums]
+    if config.float16 and not context.info.fp16_arithmetic:
+        return
+    chosen = replace(block, half_quads=int(sums == "runs"))
+    problems = [
+        C(channels=67, filters=25, size=(5, 9), window=(1, 1)),
+        C(channels=64, filters=24, size=(6, 14), window=(3, 3), pads=(1, 1, 1, 1)),
+        C(batch=2, channels=70, filters=9, size=(7, 8), window=(2, 3), strides=(2, 1), pads=(1, 1, 0, 1)),
+    ]
+    plan = check(problems, context, config, using(context, chosen))
+    assert [launch.specialisation for launch in plan.launches].count(str(chosen)) == len(problems)
+    if sums != "half":
+        problem = Problem(1, 67, (5, 9), 25, (5, 9), (1, 1), (1, 1), (1, 1), (0, 0), 1)
+        together = together_of(problem, block)
+        outputs = block.block_columns * block.block_rows * block.block_quads
+        assert [min(together, outputs - first) for first in range(0, outputs, together)] == meetings
 
 
 @pytest.mark.parametrize("local_size", [(1, 4, 2), (2, 2, 2), (4, 1, 3)], ids=str)

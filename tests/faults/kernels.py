@@ -23,8 +23,7 @@ FAULTS = (
     ),
     Fault(
         "conv.cl", "missed barrier: parts of a sum are added before they are there",
-        "[own] = sum[row][OUTPUT_AT(column)][o];\n    barrier(CLK_LOCAL_MEM_FENCE);",
-        "[own] = sum[row][OUTPUT_AT(column)][o];",
+        f"  puts{' ' * 78}\\\n  barrier(CLK_LOCAL_MEM_FENCE);", "  puts",
         (f"{CONVOLUTION} -k 'blocks and parts'", f"{OCLGRIND} -k convolution", CONVOLUTION),
     ),
     Fault(
