@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from math import ceil, prod
 
-from imgconv.kernels.conv import LOCAL_BYTES, Keep, Problem, Specialisation, kept_size, sums_of, work_items
+from imgconv.kernels.conv import Keep, Problem, Specialisation, kept_size, work_items
 from imgconv.kernels.conv_costs import predicted_cost
 from imgconv.kernels.conv_staging import WINOGRAD_TILES, staged_candidates
 from imgconv.kernels.costs import LARGE_GPU
@@ -111,15 +111,14 @@ def _on_small_gpu(problem: Problem) -> Iterator[Specialisation]:
     launches of few."""
     kept: tuple[Keep, ...] = ("line",) if problem.depthwise else ("texel",)
     for made in _in_blocks(problem, BLOCKS_ON_SMALL_GPU, kept):
-        sums, items = sums_of(made), prod(work_items(problem, made))
+        items = prod(work_items(problem, made))
         for parts in PARTS_ON_SMALL_GPU if not problem.depthwise else (1,):
             if parts > 1 and (items * parts > SHARED_WAVES * WAVE or parts > problem.group_input_quads):
                 break
             # Compilers unroll the few remaining steps of a sum. In half they also move all reads to the front.
             shared = replace(made, parts=parts, half_quads=min(1, made.half_quads)) if parts > 1 else made
             for size in (WAVE, WAVE // 2) if items * parts <= NARROW_ITEMS else (WAVE,):
-                if parts == 1 or sums * size * 16 <= LOCAL_BYTES:
-                    yield replace(shared, local_size=_work_group(problem, shared, size, tallest=WAVE))
+                yield replace(shared, local_size=_work_group(problem, shared, size, tallest=WAVE))
 
 
 def _in_blocks(

@@ -8,7 +8,8 @@ from math import ceil, prod
 import numpy
 
 from imgconv.kernels.conv import (
-    Problem, Specialisation, by_taps, kept_size, staged_quads, sums_of, taps_of, tile_size, work_items,
+    Problem, Specialisation, by_taps, bytes_of_sum, kept_size, staged_quads, sums_of, taps_of, tile_size,
+    together_of, work_items,
 )
 from imgconv.kernels.costs import CpuCosts, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
 from imgconv.kernels.gpu_time import WAVE, Gpu, LaunchWork, gpu_with, time_of
@@ -221,9 +222,11 @@ def _work_on_small_gpu(problem: Problem, chosen: Specialisation, gpu: Gpu, costs
     multiply_adds = _multiply_adds_of(problem, chosen) if problem.half else 0
     local = prod(chosen.local_size or (WAVE, 1, 1))
     wave = min(WAVE, round_up(local, WAVE // 2))
-    if wave == WAVE and _registers(problem, chosen, costs) + costs.registers_besides > gpu.registers:
-        # The waves become narrow, or if the items of a group wait for each other, registers are spilled.
-        wave, slots = (WAVE, costs.spill * slots) if chosen.waits else (WAVE // 2, slots)
+    if chosen.waits:
+        # The items of a group need their registers at the same time.
+        slots *= costs.spill if _registers_of_waiting(problem, chosen, costs) > gpu.registers else 1
+    elif wave == WAVE and _registers(problem, chosen, costs) + costs.registers_besides > gpu.registers:
+        wave = WAVE // 2
     waves = _groups_of(problem, chosen) * ceil(local / wave)
     items = prod(work_items(problem, chosen))
     # Every texel of input, weights and output once, and no operand of the epilogue: the same for all candidates.
@@ -231,12 +234,19 @@ def _work_on_small_gpu(problem: Problem, chosen: Specialisation, gpu: Gpu, costs
     texels += problem.batch * problem.output_quads * prod(problem.output_size)
     texels += problem.output_quads * problem.group_input_quads * prod(problem.window) * problem.input_lanes
     reads = _reads_of_item(problem, chosen, costs)
+    work = LaunchWork(multiply_adds, slots - multiply_adds, items * reads, costs.texel_bytes * texels, waves, wave)
+    if chosen.parts == 1:
+        return work
     # A sum's parts are written to local memory and read from it.
-    shared = sums_of(chosen) if chosen.parts > 1 else 0
-    return LaunchWork(
-        multiply_adds, slots - multiply_adds, items * reads, costs.texel_bytes * texels, waves, wave,
-        2 * items * shared, ceil(local / wave), (2 if problem.sums == "half" else 4) * LANES * shared * local,
-    )
+    accesses = sums_of(chosen) + chosen.parts * _totals_of_item(problem, chosen)
+    group = bytes_of_sum(problem) * together_of(problem, chosen) * local
+    return replace(work, local=items * accesses, group_waves=ceil(local / wave), group_bytes=group)
+
+
+def _totals_of_item(problem: Problem, chosen: Specialisation) -> int:
+    """Sums that a work item adds up of parts: of those that meet at once, each item of a block takes as many."""
+    sums, together = sums_of(chosen), together_of(problem, chosen)
+    return sum(ceil(min(together, sums - first) / chosen.parts) for first in range(0, sums, together))
 
 
 def _reads_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:
@@ -269,7 +279,8 @@ def slots_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts
         taps = problem.group_input_quads * problem.window[0] * prod(kept_size(problem, chosen)) // chosen.parts
         multiply_adds += LANES * (taps + sums)
     slots = multiply_adds + costs.read * _reads_of_item(problem, chosen, costs) + costs.sum * sums + costs.item
-    slots += sums * (costs.part + costs.total / chosen.parts) if chosen.parts > 1 else 0
+    if chosen.parts > 1:
+        slots += _totals_of_item(problem, chosen) * (costs.met_sum + costs.met_part * chosen.parts)
     slots *= costs.looped if problem.sums == "half" and not _is_unrolled(problem, chosen, costs) else 1
     return slots * (costs.spill if chosen.weights_in_buffer or _spills(problem, chosen, costs) else 1)
 
@@ -289,6 +300,22 @@ def _registers(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -
         weights = problem.input_lanes * chosen.block_quads * (problem.window[1] if unrolled else 1)
         held = line + sums_of(chosen) + weights
     return held // 2
+
+
+def _registers_of_waiting(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:
+    """Registers of a work item whose group waits for all of its items: it spills those that a full wave has not.
+
+    Without such a group, waves become narrow first. Reads are moved ahead of the multiply-adds that need them: those of
+    a window whose rows are unrolled too, or the weights of two of its columns.
+    """
+    taps, weights, sums = prod(problem.window), problem.input_lanes * chosen.block_quads, sums_of(chosen)
+    window = prod(tile_size(problem, replace(chosen, keep="window")))
+    if taps > 1 and taps * (problem.input_lanes * sums + weights) + window <= costs.unrolled_rows:
+        return (window + sums + taps * weights) * costs.ahead
+    if problem.sums == "half":
+        return _registers(problem, chosen, costs) + costs.registers_in_half
+    partial = sums / 2 if problem.sums == "runs" else 0
+    return _held_texels(problem, chosen) + partial + (weights if taps > 1 else 2) + costs.registers_of_waiting
 
 
 def _held_texels(problem: Problem, chosen: Specialisation) -> int:
@@ -328,5 +355,6 @@ def _spills_in_half(problem: Problem, chosen: Specialisation, costs: SmallGpuCos
     if prod(problem.window) == 1:
         return sums > costs.sums_in_half or _kept_texels(problem, chosen) > costs.held_by_1x1
     most = costs.sums_in_loop if problem.input_lanes == LANES else costs.sums_in_half
-    unrolled = _is_unrolled(problem, chosen, costs)
-    return chosen.keep != "texel" or sums > most or (unrolled and _held_texels(problem, chosen) > costs.held_in_half)
+    unrolled, held = _is_unrolled(problem, chosen, costs), costs.held_in_half
+    held = costs.held_of_waiting if chosen.waits else held
+    return chosen.keep != "texel" or sums > most or (unrolled and _held_texels(problem, chosen) > held)

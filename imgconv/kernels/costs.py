@@ -146,8 +146,10 @@ class SmallGpuCosts(DeviceCosts):
     read: float = 3.6  # slots, a texel of input or weights
     sum: float = 9.3  # slots, an output texel
     item: float = 18.0  # slots, a work item
-    part: Given = 14.0  # slots, a sum of which a work item makes a part; this and `total`: counted in 120 kernels
-    total: Given = 128.0  # slots, a sum whose parts a work item adds up
+    part: Given = 14.0  # slots, a sum of which a work item of matmul.cl makes a part; this and `total`: by 120 kernels
+    total: Given = 128.0  # slots, a sum whose parts a work item of matmul.cl adds up
+    met_sum: Given = 100.0  # slots, a sum whose parts a work item of conv.cl adds up; as `met_part`, by 200 kernels
+    met_part: Given = 6.0  # slots, each of these parts
     product_step: Given = 50.0  # slots, a quad of k of matmul.cl: 34 to 100 in 80 kernels, by the operands' sizes
     product_item: Given = 400.0  # slots, a work item of matmul.cl: 60 to 1000
     tiled: Given = 1.08  # times as long as predicted beside one launch: the three of winograd2d.cl, in 78 triples
@@ -164,6 +166,7 @@ class SmallGpuCosts(DeviceCosts):
     texel_bytes: Given = 8.0  # in half
     hidden: Given = 0.1  # of the times that a longer one hides, the part that is felt; estimated
     looped: Given = 1.13  # times as long if the loop over a window's columns stays, with sums in half; by 40 kernels
+    ahead: Given = 0.67  # registers for each texel of a window whose rows are unrolled, and of its weights and sums
     tiles: Given = 4.0  # reads for each texel of weights that are cut into tiles; estimated
     spill: Given = 4.0  # times as long if a work item runs out of registers; estimated
     # Limits above which Mesa's code spills: it reads all data of an unrolled loop before the loop starts.
@@ -180,6 +183,11 @@ class SmallGpuCosts(DeviceCosts):
     kept: int = 18  # texels of sums and of input that is kept
     sums_in_loop: int = 24  # texels of sums for which the loop over columns is not unrolled
     held_in_half: int = 55  # texels of sums in half, a line and weights, if that loop is unrolled
+    # Limits of kernels whose items wait for each other; these and `ahead`: by 240 kernels of 1x1 and 3x3 windows.
+    unrolled_rows: int = 320  # `unrolled` for a loop over a window's rows, with texels that are read
+    registers_of_waiting: int = 2  # `registers_besides` if sums are float; with the weights of two columns
+    registers_in_half: int = 5  # the same if sums are half
+    held_of_waiting: int = 48  # `held_in_half`: only 48 registers can be of four halves
     unrolled_in_half: int = 1070  # `unrolled` for sums in half: multiply-adds of numbers, and texels that are read
 
 
