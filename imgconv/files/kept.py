@@ -26,6 +26,11 @@ import platformdirs
 MAGIC = b"imgconv1"
 HEAD = len(MAGIC) + 32
 
+# To look through thousands of entries takes as long as to write several: done at the first entry that a process writes,
+# and each time it has written this part of a folder's limit.
+CHECKS = 64
+
+_written: dict[str, int] = {}  # bytes since then, by the folder's name
 _troubles: list[OSError] = []
 
 
@@ -70,7 +75,11 @@ class Kept:
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(part)
-            self._make_room(folder)
+            written = _written.get(self.name, self.limit) + len(content)
+            if written >= self.limit // CHECKS:
+                self._make_room(folder)
+                written = 0
+            _written[self.name] = written
         except OSError as error:
             _say(error)
 
