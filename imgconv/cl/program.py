@@ -10,7 +10,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 
@@ -30,10 +30,14 @@ PROGRAMS_KEPT = 128
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A built program. ``name`` is the path of its .cl file, or other text that names the origin of its source."""
+    """A built program. ``name`` is the path of its .cl file, or other text that names the origin of its source.
+
+    key: its entry in the program cache, for `kept_program`; empty if it was given as a binary.
+    """
 
     name: str
     handle: cl.Program
+    key: str = ""
 
 
 # NVIDIA's driver (580) prints "9 warnings generated." on the user's terminal, for code that is never reached.
@@ -105,42 +109,61 @@ def _turn(context: Context) -> AbstractContextManager[object]:
     return _compiler if context.info.platform in ONE_AT_A_TIME else nullcontext()
 
 
-# By the context and the source.
+# By the context and the program's key.
 _built: OrderedDict[tuple[int, str], Program] = OrderedDict()
 _lock = Lock()
 
 
 def _build_part(context: Context, workers: int, part: Part) -> Program:
-    key = context.handle.int_ptr, part.source
-    with _lock:
-        if key in _built:
-            _built.move_to_end(key)
-            return _built[key]
+    key = program_key(context.info, part.source, environment_options())
+    if found := _lately_built(context, key):
+        return found
     ready = None if part.binary is None else build_binary(context, part.binary, part.name)
-    made = ready or _build(context, part.source, part.name, (), workers)
+    return _remembered(context, key, ready or _build(context, part.source, part.name, (), workers))
+
+
+def kept_program(context: Context, key: str, name: str) -> Program | None:
+    """A program that was built before, by its `Program.key`; None if it is not kept, or if the driver refuses it."""
+    if found := _lately_built(context, key):
+        return found
+    content = read_binary(key)
+    made = None if content is None else build_binary(context, content, name)
+    return None if made is None else _remembered(context, key, replace(made, key=key))
+
+
+def _lately_built(context: Context, key: str) -> Program | None:
     with _lock:
-        _built[key] = made
+        if (context.handle.int_ptr, key) not in _built:
+            return None
+        _built.move_to_end((context.handle.int_ptr, key))
+        return _built[context.handle.int_ptr, key]
+
+
+def _remembered(context: Context, key: str, made: Program) -> Program:
+    with _lock:
+        _built[context.handle.int_ptr, key] = made
         while len(_built) > PROGRAMS_KEPT:
             _built.popitem(last=False)
     return made
 
 
 def _build(context: Context, source: str, name: str, options: Sequence[str], workers: int) -> Program:
-    key = program_key(context.info, source, [*options, *environment_options()])
+    options_of_all = [*options, *environment_options()]
+    key = program_key(context.info, source, options_of_all)
     kept = read_binary(key)
-    ready = None if kept is None else build_binary(context, kept, name, options)
-    if ready:
-        return ready
+    made = None if kept is None else build_binary(context, kept, name, options)
+    if made:
+        return replace(made, key=key)
     context.builders.start(workers)
     with context.builders.next() as worker:
-        content = None if worker is None else worker.build(source, [NO_WARNINGS, *options, *environment_options()])
+        content = None if worker is None else worker.build(source, [NO_WARNINGS, *options_of_all])
         made = compile_text(context, source, name, options) if content is None else None
     if content is not None:
         made = build_binary(context, content, name, options)
     made = made or compile_text(context, source, name, options)
     with suppress(cl.Error):
         write_binary(key, binary(made))
-    return made
+    return replace(made, key=key)
 
 
 def compile_text(context: Context, source: str, name: str, options: Sequence[str] = ()) -> Program:

@@ -238,6 +238,7 @@ class Source:
         if session is None or stage or states or lenders:
             lenders = [*lenders, session] if session else lenders
             session = Session(prepared.plan(config, states), self.context, self.progress, lenders)
+        session.programs.keep_listing()
         return prepared, config, session
 
     def _precision(self, prepared: Prepared) -> tuple[Precision, Session | None]:

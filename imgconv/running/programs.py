@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from imgconv.cl.device import Context
-from imgconv.cl.program import Functions, Kernel, Part, Program, binary, build_all, programs_at_once, workers_for
+from imgconv.cl.program import (
+    Functions, Kernel, Part, Program, binary, build_all, kept_program, programs_at_once, workers_for,
+)
+from imgconv.cl.program_cache import Listing, read_listing, write_listing
 from imgconv.compiling.plan import Plan
 from imgconv.kernels.source import COMMON, kernel_name, program_text, programs_of
 
 Progress = Callable[[int, int, str], None]
+KEPT = "a kept program"  # the paths of its kernels are not known
 
 
 class Programs:
@@ -17,20 +21,23 @@ class Programs:
 
     def __init__(
         self, plan: Plan, context: Context, progress: Progress | None = None, lenders: Sequence[Programs] = (),
-        binaries: Sequence[bytes] = (),
+        binaries: Sequence[bytes] = (), alone: bool = False,
     ) -> None:
         """Compiles every kernel that no lender has. Raises BuildError.
 
         progress: called with (kernels built, kernels in all, the next kernel). binaries: the result of `binaries` for
-        this plan, device and driver, instead of compiling; lenders are not used then.
+        this plan, device and driver, instead of compiling; lenders are not used then. alone: make no use of programs
+        that also have kernels of other plans.
         """
         offered = {} if binaries else {text: kernel for each in lenders for text, kernel in each._kernels.items()}
-        texts = {launch.source.text: launch.source.path for launch in plan.launches}
+        self._origins = {launch.source.text: launch.source.path for launch in plan.launches}
+        self._context = context
         self._functions = Functions(context)
         self._programs: list[Program] = []
-        self._kernels: dict[str, tuple[Program, str]] = {text: offered[text] for text in texts if text in offered}
+        self._kernels: dict[str, tuple[Program, str]] = {t: offered[t] for t in self._origins if t in offered}
+        self._is_listed = not (binaries or alone) and self._take_listed()
         self.are_lent = bool(self._kernels)
-        self._build(context, texts, progress or (lambda done, total, what: None), binaries)
+        self._build(progress or (lambda done, total, what: None), binaries)
 
     def new_kernel(self, text: str) -> Kernel:
         """A new kernel object of a kernel text, with its own arguments. Raises DeviceError."""
@@ -40,19 +47,38 @@ class Programs:
         """The driver's programs, in the order of their builds."""
         return tuple(map(binary, self._programs))
 
-    def _build(self, context: Context, texts: dict[str, str], progress: Progress, binaries: Sequence[bytes]) -> None:
-        """texts: the origin of each kernel text."""
-        common = COMMON.read_text(encoding="utf-8")
+    def keep_listing(self) -> None:
+        """Lets the next process find these programs, if they are not those that it would build for the plan alone."""
+        listing: Listing = {}
+        for number, text in enumerate(self._origins):
+            program, name = self._kernels[text]
+            listing.setdefault(program.key, {})[number] = name
+        if self.are_lent and not self._is_listed and "" not in listing:
+            write_listing(self._context.info, tuple(self._origins), listing)
+
+    def _take_listed(self) -> bool:
+        """Takes the kernels that the listing of an earlier process names; whether these were all that no lender has."""
+        texts = tuple(self._origins)
+        for key, names in read_listing(self._context.info, texts).items():
+            missing = {texts[number]: name for number, name in names.items() if texts[number] not in self._kernels}
+            program = kept_program(self._context, key, KEPT) if missing else None
+            if program:
+                self._kernels |= {text: (program, name) for text, name in missing.items()}
+        return len(self._kernels) == len(texts)
+
+    def _build(self, progress: Progress, binaries: Sequence[bytes]) -> None:
+        common, texts = COMMON.read_text(encoding="utf-8"), self._origins
         numbers = {text: number for number, text in enumerate(texts)}
         waiting = [text for text in texts if text not in self._kernels]
-        batches = programs_of(waiting, len(binaries) or programs_at_once(context, len(waiting)))
+        batches = programs_of(waiting, len(binaries) or programs_at_once(self._context, len(waiting)))
         parts = []
         for number, batch in enumerate(batches):
             source = program_text(common, {text: numbers[text] for text in batch})
             paths = ", ".join(sorted({texts[text] for text in batch}))
             parts.append(Part(source, paths, binaries[number] if number < len(binaries) else None))
         progress(0, len(waiting), "compiling kernels")
-        for batch, program in zip(batches, build_all(context, parts, workers_for(context, len(waiting)))):
+        built = build_all(self._context, parts, workers_for(self._context, len(waiting)))
+        for batch, program in zip(batches, built):
             self._programs.append(program)
             self._kernels |= {text: (program, kernel_name(numbers[text])) for text in batch}
             progress(len(self._kernels), len(texts), "compiling kernels")

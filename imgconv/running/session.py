@@ -28,18 +28,18 @@ class Session:
 
     def __init__(
         self, plan: Plan, context: Context, progress: Progress | None = None, lenders: Sequence[Session] = (),
-        binaries: Sequence[bytes] = (),
+        binaries: Sequence[bytes] = (), alone: bool = False,
     ) -> None:
         """Builds every kernel and uploads every constant. Raises BuildError, ResourceError, DeviceError.
 
         progress: called with (kernels built, kernels in all, the next kernel). lenders: sessions of the same context,
-        whose memory and kernels are shared, see DeviceMemory. binaries: the result of `binaries` for this plan, device
-        and driver, instead of compiling.
+        whose memory and kernels are shared, see DeviceMemory. binaries, alone: see Programs.
         """
         self.plan, self.context = plan, context
         with driver_use:
             self.memory: DeviceMemory = DeviceMemory(plan, context, [each.memory for each in lenders])
-            self.programs: Programs = Programs(plan, context, progress, [each.programs for each in lenders], binaries)
+            lent = [each.programs for each in lenders]
+            self.programs: Programs = Programs(plan, context, progress, lent, binaries, alone)
             self._launching = Launching(self.memory, self.programs)
             self.sequence = self._launching.sequence
             self._measuring = Measuring(self.memory, self.sequence)
@@ -148,7 +148,7 @@ class Session:
     def binaries(self) -> tuple[bytes, ...]:
         """The driver's programs, in the order of their builds. Runs once if it has not run."""
         if self.programs.are_lent:
-            return Session(self.plan, self.context).binaries()
+            return Session(self.plan, self.context, alone=True).binaries()
         if not self.sequence.launched:
             self._launch_once()
         return self.programs.binaries()
