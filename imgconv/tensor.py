@@ -21,12 +21,15 @@ from imgconv.graph import expression
 from imgconv.graph import view
 from imgconv.graph.builder import build_graph
 from imgconv.graph.expression import Argument, Expression
+from imgconv.graph.index import Lookup, variable
 from imgconv.graph.lazy import Lazy, Number, Read, elementwise, origin, whole
 from imgconv.graph.nodes import (
     IDENTITY, Concatenation, Convolution, Gather, Order, Recurrence, Reduction, ReductionKind, array_value, neutral,
 )
-from imgconv.graph.view import View
+from imgconv.graph.view import View, axis_variables
 
+# Entries of a table in a kernel's text. OpenCL promises 64 KB for all constants of a program, and NVIDIA has no more.
+TABLE = 4096
 EXACT = 2**24  # integers up to here are floats without rounding
 TensorLike = Union["Tensor", Number]
 
@@ -38,6 +41,18 @@ class Tensor(Lazy):
     broadcast. `numpy()` is the content of a Tensor that depends on no input. See Lazy for arithmetic, movement and
     reductions.
     """
+
+    # Movement
+
+    def take(self, axis: int, positions: Sequence[int]) -> Tensor:
+        """The elements at the given positions along an axis, in this order: [5, 6, 7].take(0, [2, 0]) is [7, 5]."""
+        taken = super().take(axis, positions)
+        if len(positions) <= TABLE or self.shape[axis] > EXACT or is_progression(positions):
+            return taken
+        axes = axis_variables((*taken.shape, self.shape[axis]))
+        source = tuple(axes[-1] if a == axis else axes[a] for a in range(self.rank))
+        index = Tensor.constant(numpy.array(positions)).reshape(-1, *[1] * (self.rank - 1 - axis))
+        return gather(self, View((*taken.shape, self.shape[axis]), self.shape, source), [index])
 
     # Elementwise
 
@@ -237,6 +252,12 @@ class Tensor(Lazy):
         shape = (-1, *[1] * (self.rank - 2))
         by, plus = (p.astype(numpy.float32).reshape(shape) for p in (factor, wide[1] - wide[2] * factor))
         return self * Tensor.constant(by) + Tensor.constant(plus)
+
+
+def is_progression(positions: Sequence[int]) -> bool:
+    """Whether arithmetic gives the positions: [3, 5, 7] and [0, 0, 2, 2, 4, 4] are."""
+    index = variable("i0", len(positions)).lookup(positions)
+    return not any(isinstance(atom, Lookup) for atom, _ in index.terms)
 
 
 def less(a: TensorLike, b: TensorLike) -> Tensor:

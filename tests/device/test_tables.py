@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy
@@ -16,6 +17,7 @@ from imgconv.cl.device import Context
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.onnx_import import import_onnx
+from imgconv.tensor import TABLE
 
 TOLERANCE = 1e-5  # of the largest value: sums of up to a few hundred floats
 # In tiles, every address is computed twice: in the grid and in the image.
@@ -79,3 +81,18 @@ def test_convolution_by_factors_from_a_table(context: Context) -> None:
     ]
     plan = check_model(make_model(nodes, inputs, ["y"], 18, constants), inputs, context)
     assert any("factors" in a.name for launch in plan.launches for a in launch.source.arguments), str(plan)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((7,), 0), ((2, 3000, 2), 1), ((1, 3, 5, 4), 2), ((1, 2, 3, 5000), 3)])
+@pytest.mark.parametrize("way", WAYS)
+def test_long_tables_are_no_constants_of_a_program(
+    context: Context, shape: tuple[int, ...], axis: int, way: str
+) -> None:
+    """NVIDIA's compiler has 64 KB for those of a program."""
+    positions = numpy.random.default_rng(0).integers(0, shape[axis], 6000)
+    node = onnx.helper.make_node("Gather", ["x", "positions"], ["y"], axis=axis)
+    inputs = {"x": numpy.random.default_rng(1).normal(size=shape).astype(numpy.float32)}
+    model = make_model([node], inputs, ["y"], 13, {"positions": positions})
+    plan = check_model(model, inputs, context, way)
+    found = [int(n) for launch in plan.launches for n in re.findall(r"__constant \w+ \w+\[(\d+)", launch.source.text)]
+    assert sum(found) <= TABLE
