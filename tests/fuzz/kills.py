@@ -95,7 +95,8 @@ def fill(folder: Path) -> None:
 def start(work: str, folder: Path) -> subprocess.Popen[bytes]:
     """A process that has begun the work."""
     command = [sys.executable, "-c", SCRIPT.format(work=WORKS[work])]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder / "cache")}
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": path, "XDG_CACHE_HOME": str(folder / "cache")}
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, env=environment
     )
