@@ -222,10 +222,11 @@ def _work_on_small_gpu(problem: Problem, chosen: Specialisation, gpu: Gpu, costs
     multiply_adds = _multiply_adds_of(problem, chosen) if problem.half else 0
     local = prod(chosen.local_size or (WAVE, 1, 1))
     wave = min(WAVE, round_up(local, WAVE // 2))
+    registers = 0 if problem.depthwise else _registers_ahead(problem, chosen, costs)
     if chosen.waits:
         # The items of a group need their registers at the same time.
-        slots *= costs.spill if _registers_of_waiting(problem, chosen, costs) > gpu.registers else 1
-    elif wave == WAVE and _registers(problem, chosen, costs) + costs.registers_besides > gpu.registers:
+        slots *= costs.spill if registers > gpu.registers else 1
+    elif wave == WAVE and max(registers, _registers(problem, chosen, costs) + costs.registers_besides) > gpu.registers:
         wave = WAVE // 2
     waves = _groups_of(problem, chosen) * ceil(local / wave)
     items = prod(work_items(problem, chosen))
@@ -302,11 +303,11 @@ def _registers(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -
     return held // 2
 
 
-def _registers_of_waiting(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:
-    """Registers of a work item whose group waits for all of its items: it spills those that a full wave has not.
+def _registers_ahead(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:
+    """Registers of a work item with the reads that Mesa's compiler moves ahead of the multiply-adds that need them.
 
-    Without such a group, waves become narrow first. Reads are moved ahead of the multiply-adds that need them: those of
-    a window whose rows are unrolled too, or the weights of two of its columns.
+    These are all reads of a window whose rows are unrolled too, or the weights of two of its columns. If a full wave
+    has fewer registers, waves become narrow, or the items of a group that wait for each other spill.
     """
     taps, weights, sums = prod(problem.window), problem.input_lanes * chosen.block_quads, sums_of(chosen)
     window = prod(tile_size(problem, replace(chosen, keep="window")))
