@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Union
 
 import numpy
@@ -301,6 +301,7 @@ def _rebuilt(expression: Expression, known: dict[Expression, Expression]) -> Exp
     return found
 
 
+@lru_cache(4096)
 def parts(expression: Expression) -> tuple[Expression, ...]:
     """Every subexpression, innermost first, shared ones once."""
     found: dict[Expression, None] = {}

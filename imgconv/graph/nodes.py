@@ -205,6 +205,12 @@ class Node:
         """The names of the values that the node reads."""
         return frozenset(o.value for o in self.all_operands)
 
+    @cached_property
+    def is_consistent(self) -> bool:
+        """True, if the shapes of the operands give that of the output. Else an AssertionError names the node."""
+        _check_shapes(self)
+        return True
+
     def __str__(self) -> str:
         text = f"{self.output} = {self.operation}({', '.join(map(str, self.operands))})"
         if self.epilogue != IDENTITY:
@@ -291,7 +297,7 @@ class Graph:
             for operand in node.all_operands:
                 assert operand.value in known, f"{node} reads {operand.value} before it is made"
                 assert operand.view.source == known[operand.value].shape, f"{node}: view of {operand.value}"
-            _check_shapes(node)
+            assert node.is_consistent
             assert node.output.name not in known, f"{node.output.name} is made twice"
             known[node.output.name] = node.output
         missing = [name for name in self.outputs if name not in known]

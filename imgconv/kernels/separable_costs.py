@@ -33,13 +33,17 @@ def candidates(problem: Problem, kind: TargetKind, local_memory_bytes: int) -> l
     (rows, columns), quads = problem.pointwise.output_size, problem.pointwise.output_quads
     found = []
     blocks = (*BLOCKS, *BLOCKS_IN_HALF) if problem.pointwise.half else BLOCKS
-    for (length, each), (across, down), splits, parts in itertools.product(blocks, TILES, SPLITS, PARTS):
-        if across * length >= columns + length or down > rows or parts > problem.depthwise.output_quads:
+    for (length, each), (across, down) in itertools.product(blocks, TILES):
+        if across * length >= columns + length or down > rows:
             continue
-        group_quads = ceil(ceil(quads / each) / splits)
-        made = Specialisation(length, each, across, down, group_quads, parts)
-        if 96 <= prod(made.local_size) <= 256 and made.local_bytes(problem) <= local_memory_bytes:
-            found.append(made)
+        for splits, parts in itertools.product(SPLITS, PARTS):
+            group_quads = ceil(ceil(quads / each) / splits)
+            # Thousands are asked for, of which few pass: a Specialisation takes longer than this product.
+            if not 96 <= group_quads * across * down * parts <= 256 or parts > problem.depthwise.output_quads:
+                continue
+            made = Specialisation(length, each, across, down, group_quads, parts)
+            if made.local_bytes(problem) <= local_memory_bytes:
+                found.append(made)
     return list(dict.fromkeys(found))
 
 
