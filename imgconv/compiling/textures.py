@@ -10,6 +10,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.config import Config, Precision, Sums
+from imgconv.graph.expression import Apply, operations, parts
 from imgconv.graph.index import constant
 from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Order, Product
 from imgconv.graph.nodes import Recurrence, Reduction, Value
@@ -305,9 +306,25 @@ def why_float(graph: Graph, value: Value, precision: Precision, choosing: frozen
             return f"reduced from {LONG_SUM} numbers or more: {terms}"
     if value.name in choosing:
         return "deciding an index"
+    if any(takes_logarithm(reader) for reader in graph.consumers[value.name]):
+        return "in front of a logarithm"
     if value.name in precision.storage:
         return precision.reasons.get(value.name, "named by the precision file")
     return ""
+
+
+def takes_logarithm(node: Node) -> bool:
+    """Whether a node takes the logarithm of a number that is no exponential's: of any size, as the power of a sound.
+
+    Half has few digits below 6e-5 and none below 6e-8, and a logarithm tells 1e-8 from 1e-10. log(1 + exp(x)) and the
+    logarithm of a sum of exponentials do not.
+    """
+    body = operations(node.operation.body) if isinstance(node.operation, Reduction) else ()
+    arguments = [
+        argument for part in parts(node.epilogue) if isinstance(part, Apply) and part.operation == "log"
+        for argument in part.arguments
+    ]
+    return "exp" not in body and any("exp" not in operations(argument) for argument in arguments)
 
 
 def host_buffer(value: Value, layout: Layout) -> HostBuffer:

@@ -3,7 +3,8 @@
 The plan runs twice on the same input. In the second run some numbers move by a unit in their last place, up or down:
 one in six of the weights in half, and of each value in half as soon as it is computed. The outputs then differ by about
 what the rounding costs: rounding is off by the root of 1/12 of a unit, such moves by the root of 1/6, so the estimate
-is high rather than low. This is stochastic arithmetic (Vignes 1993, A stochastic arithmetic for reliable scientific
+is high rather than low. Equal numbers move alike, as they are rounded alike: the error of a flat area does not average
+out. This is stochastic arithmetic (Vignes 1993, A stochastic arithmetic for reliable scientific
 computation), with the moves after each launch instead of each operation.
 """
 
@@ -76,11 +77,12 @@ def look(
 
 
 def moved_halves(array: Array, random: numpy.random.Generator) -> Array:
-    """The halves, of which one in six moves up or down by a unit in its last place. Zeros and infinities stay."""
-    bits = array.view(numpy.uint16)
+    """The halves; one in six numbers moves up or down by a unit in its last place. Zeros and infinities stay."""
+    bits = numpy.arange(1 << 16, dtype=numpy.uint16)
     drawn, size = random.integers(0, 256, bits.shape, numpy.uint8), bits & 0x7FFF
     steps = (drawn < 128 * MOVED).astype(numpy.uint16) - (drawn >= 256 - 128 * MOVED).astype(numpy.uint16)
-    return numpy.where((size > 1) & (size < 0x7BFF), bits + steps, bits).view(numpy.float16)
+    moved = numpy.where((size > 1) & (size < 0x7BFF), bits + steps, bits)
+    return moved[array.view(numpy.uint16)].view(numpy.float16)
 
 
 def magnitude(array: Array) -> float:
@@ -107,11 +109,15 @@ def least_scales(graph: Graph) -> dict[str, float]:
 
 
 def scales_of(outputs: Sequence[Arrays], least: Mapping[str, float]) -> dict[str, float]:
-    """The largest finite magnitude of each output on all inputs, but at least `least`."""
-    found = dict(least)
-    for arrays in outputs:
-        for name, array in arrays.items():
-            found[name] = max(found[name], magnitude(numpy.where(numpy.isfinite(array), array, 0)))
+    """The scale of each output: its largest finite magnitude on one of the inputs, but at least `least`.
+
+    It is the median of the inputs' magnitudes, of two the larger: one drawing may give an output twice what pictures
+    give it, and errors beside that look half as large.
+    """
+    found = {}
+    for name, smallest in least.items():
+        largest = sorted(magnitude(numpy.where(numpy.isfinite(a[name]), a[name], 0)) for a in outputs)
+        found[name] = max(smallest, largest[len(largest) // 2] if largest else 0.0)
     return found
 
 

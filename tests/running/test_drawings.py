@@ -59,8 +59,8 @@ def test_other_inputs_than_pictures() -> None:
 def test_drawings_fill_their_range() -> None:
     """A convolution without a bias: 0 .. 1, and 0 .. 255 to see what overflows."""
     graph = run_passes(import_onnx(overflow_model()))
-    for inputs, most in ((drawn_inputs(graph), 1), (guarding_inputs(graph), 255)):
-        assert len(inputs) == 2
+    for inputs, most, count in ((drawn_inputs(graph), 1, 6), (guarding_inputs(graph), 255, 2)):
+        assert len({each["x"].tobytes() for each in inputs}) == len(inputs) == count
         for each in inputs:
             assert each["x"].dtype == numpy.float32
             assert (each["x"].min(), each["x"].max()) == (0, pytest.approx(most))
@@ -78,7 +78,15 @@ def test_edges_are_flat_areas(shape: tuple[int, ...]) -> None:
 
 def test_an_input_without_elements_is_drawn() -> None:
     x = Tensor.input("x", (1, 3, 0, 4))
-    assert [drawn["x"].shape for drawn in drawn_inputs(build_graph({"y": x.sum([2])}))] == [x.shape] * 2
+    assert [drawn["x"].shape for drawn in drawn_inputs(build_graph({"y": x.sum([2])}))] == [x.shape] * 6
+
+
+@pytest.mark.parametrize(
+    "shape, count",
+    [((1, 3, 48, 224), 6), ((1, 3, 416, 416), 2), ((1, 320, 320, 3), 4), ((1, 3, 900, 900), 2), ((1, 90), 6)],
+)
+def test_small_inputs_are_drawn_more_often(shape: tuple[int, ...], count: int) -> None:
+    assert len(drawn_inputs(build_graph({"y": Tensor.input("x", shape) + 1}))) == count
 
 
 def test_other_inputs_have_the_range_of_the_measured_ones() -> None:

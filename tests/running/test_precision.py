@@ -32,7 +32,7 @@ from imgconv.kernels.target import Target
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.running import precision as choosing
-from imgconv.running.precision import Block, choose_precision, fewest, most_sensitive
+from imgconv.running.precision import Block, by_worth, choose_precision, fewest
 from imgconv.running.rounding import relative_error
 from imgconv.running.session import Session
 from imgconv.running.target import target_of
@@ -251,13 +251,11 @@ def test_fewest_by_bisection() -> None:
         assert len(asked) <= 4 and 9 not in asked
 
 
-def test_most_sensitive_first() -> None:
-    blocks = [Block(("a", "b"), 0.4), Block(("c",), 0.03), Block(("d",), 0.04)]
-    assert most_sensitive(blocks, 1.0) == set()
-    assert most_sensitive(blocks, 0.051) == {"a", "b"}
-    assert most_sensitive(blocks, 0.05) == {"a", "b", "c"}
-    assert most_sensitive(blocks, 0.0) == {"a", "b", "c", "d"}
-    assert most_sensitive([Block(("a",), float("inf")), Block(("b",), 0.0)], 0.1) == {"a"}
+def test_what_costs_most_for_its_size_comes_first() -> None:
+    """Of two values of one error the small one keeps float first."""
+    blocks = [Block(("large", "too"), 0.4, 1000), Block(("small",), 0.04, 1), Block(("none",), 0.0, 0)]
+    assert [block.names[0] for block in by_worth(blocks)] == ["small", "large", "none"]
+    assert by_worth([*blocks, Block(("lost",), float("inf"), 10)])[0].names == ("lost",)
 
 
 # Plans that follow a choice
