@@ -22,6 +22,8 @@ from imgconv.reports.results import summarize
 from imgconv.reports.terminal import to_json
 from imgconv.tasks import Answer, Answers, Classes, Depth, Detections, Picture, Pose, Segmentation, Texts, draw
 
+SHOWN_TEXTS = 5  # strings of an output on its line
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -48,12 +50,18 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
     answers = {name: answer.as_json() for name, answer in outcome.answers.items()}
     outputs = {}
     for name, array in outcome.outputs.items():
-        found = {"shape": array.shape, "dtype": str(array.dtype), "file": outcome.files.get(name)}
-        outputs[name] = found | ({} if name in answers else asdict(summarize(array))) | _not_finite(array)
+        found = {"shape": array.shape, "dtype": _type_of(array), "file": outcome.files.get(name)}
+        spread = {"texts": array.tolist()} if array.dtype == object else asdict(summarize(array))
+        outputs[name] = found | ({} if name in answers else spread) | _not_finite(array)
     return {
         **named, "task": outcome.task or None, "answers": answers, "outputs": outputs,
         "arrays_file": outcome.files.get(""),
     }
+
+
+def _type_of(array: Any) -> str:
+    """The element type; ONNX's name of strings, which numpy has as objects."""
+    return "string" if array.dtype == object else str(array.dtype)
 
 
 def _not_finite(array: Any) -> dict[str, int]:
@@ -109,7 +117,7 @@ def lines_of(outcome: Outcome) -> Iterator[tuple[str, str]]:
     for name, array in outcome.outputs.items():
         shape, answer = "x".join(map(str, array.shape)) or "scalar", outcome.answers.get(name)
         head, *lines = _answer_lines(answer) if answer else [_spread(array)]
-        yield f"  {name} {array.dtype} {shape}: {head}", ""
+        yield f"  {name} {_type_of(array)} {shape}: {head}", ""
         for line in lines:
             yield f"    {line}".rstrip(), ""
         wrong = _not_finite(array)["not_finite"]
@@ -122,6 +130,9 @@ def lines_of(outcome: Outcome) -> Iterator[tuple[str, str]]:
 
 
 def _spread(array: Any) -> str:
+    if array.dtype == object:
+        shown = [str(text) for text in array.flat[:SHOWN_TEXTS]]
+        return ", ".join(shown + ["..."] * bool(array.size > SHOWN_TEXTS))
     found = summarize(array)
     return f"{found.minimum:.4g} .. {found.maximum:.4g}, mean {found.mean:.4g}"
 
@@ -180,7 +191,8 @@ def save_arrays(arrays: Arrays, path: str) -> None:
     with written_whole(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                numpy.lib.format.write_array(entry, numpy.asarray(array), allow_pickle=False)
+                plain = numpy.asarray(array, str if array.dtype == object else None)  # objects would be pickled
+                numpy.lib.format.write_array(entry, plain, allow_pickle=False)
 
 
 def path_for(path: str, picture: str, number: int, several: bool, suffix: str) -> str:

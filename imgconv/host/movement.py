@@ -19,13 +19,18 @@ def identity(call: Call, x: Any) -> Any:
 
 @host("Constant")
 def constant(call: Call) -> Any:
-    """The constant in whichever value attribute the node has."""
+    """The constant in whichever value attribute the node has; strings have the shape `dims`, if there is one."""
     forms = {
         "value": None, "value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64",
     }
     for name, dtype in forms.items():
         if call.attribute(name) is not None:
             return numpy.asarray(call.attribute(name), dtype)
+    if call.attribute("value_string") is not None:
+        return call.attribute("value_string")
+    texts = call.attribute("value_strings")
+    if texts is not None:
+        return numpy.array(texts, object).reshape(call.attribute("dims", -1))
     raise call.wrong(f"attributes {', '.join(call.attributes)}")
 
 

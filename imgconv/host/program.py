@@ -75,7 +75,7 @@ class Step:
         """An output as an array; a sequence or an absent optional value as it is. Raises ResourceError."""
         if value is None or isinstance(value, list):
             return value
-        array = numpy.asarray(value)
+        array = numpy.asarray(value, object if isinstance(value, str) else None)  # one string of an array of them
         if array.nbytes > self.call.limit:
             raise self.call.too_large(array.shape, array.nbytes)
         return array

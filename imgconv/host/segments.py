@@ -158,9 +158,14 @@ def _recorded(
     return tensors
 
 
+def is_text(node: HostNode) -> bool:
+    """Whether a Constant node holds strings."""
+    return not node.attributes.keys().isdisjoint(("value_string", "value_strings"))
+
+
 def _constant_nodes(graph: HostGraph) -> dict[str, Array]:
     """The arrays of the graph's Constant nodes, by name."""
-    nodes = [node for node in graph.nodes if node.op_type == "Constant" and not node.domain]
+    nodes = [node for node in graph.nodes if node.op_type == "Constant" and not node.domain and not is_text(node)]
     made = _recorded(HostGraph((), (), tuple(nodes)), {}, {})
     return {name: tensor.numpy() for name, tensor in made.items()}
 

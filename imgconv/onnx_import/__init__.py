@@ -27,6 +27,7 @@ from imgconv.onnx_import.inputs import declaration, read_inputs, real_inputs, si
 from imgconv.onnx_import.schema import domain_of
 from imgconv.onnx_import.scope import UNROLLED_NODES, Scope, Source, needed_steps
 from imgconv.onnx_import.tail import Splitter
+from imgconv.onnx_import.texts import text_nodes
 from imgconv.tensor import build_graph
 
 Model = Union[str, "os.PathLike[str]", onnx.ModelProto]
@@ -105,8 +106,8 @@ class _Importer:
             raise
 
     def _imported(self) -> Graph:
-        names = [value.name for value in self.graph.output]
-        steps, self.scope.needed = needed_steps(self.graph.node, names)
+        names, texts = [value.name for value in self.graph.output], text_nodes(self.graph)
+        steps, self.scope.needed = needed_steps([*texts, *self.graph.node], names)
         budget().count_nodes(len(steps))
         self.scope.refuse_unsupported(s for s in steps if not host.runs(s.proto.op_type, domain_of(s.proto)))
         declared = real_inputs(self.graph)
@@ -117,7 +118,8 @@ class _Importer:
             known = self.contents.get(tensor.name or "")
             self.scope.define(tensor.name or "", tensor if known is None else with_content(tensor, known), "")
         inputs = [t for t in inputs if t.name not in self.contents]
-        self.scope.define_all(self.scope.initializers(self.graph, self.scope.needed), "")
+        numbers = self.scope.needed.difference(node.name for node in texts)
+        self.scope.define_all(self.scope.initializers(self.graph, numbers), "")
         splitter = Splitter(self.scope, inputs)
         for step in steps:
             splitter.add(step)

@@ -24,6 +24,7 @@ from imgconv.host.segments import with_segments
 from imgconv.limits import budget
 from imgconv.onnx_import.schema import ELEMENT_TYPES, domain_of, dtype_name, function_versions, schema_of
 from imgconv.onnx_import.scope import TYPE_ATTRIBUTES, Scope, Step, needed_steps, reads
+from imgconv.onnx_import.texts import TEXT, text_nodes, with_text
 from imgconv.tensor import Tensor
 
 MOVES = frozenset((
@@ -64,6 +65,9 @@ class Splitter:
         self.number += 1
         node = step.proto
         behind = [name for name in reads(node) if name in self.hosted]
+        if with_text(node):
+            self.hosted[node.output[0]] = Hosted(self.number, step, "strings are the host's")
+            return
         if behind:
             reason = self.hosted[behind[0]].reason
         elif _only_on_host(node, self.scope.version):
@@ -217,7 +221,7 @@ def _declared(value: onnx.ValueInfoProto) -> Value:
 
 def host_node(scope: Scope, step: Step) -> HostNode:
     """A node as plain data. Raises UnsupportedError for an attribute of a type that no tensor has."""
-    node = step.proto
+    node = with_text(step.proto) or step.proto
     unknown = [a.i for a in node.attribute if a.name in TYPE_ATTRIBUTES and not _is_known_type(a.i)]
     if unknown:
         raise UnsupportedError(f"{node.op_type}: unsupported: type {dtype_name(unknown[0])}", node=step.name)
@@ -241,13 +245,14 @@ def host_node(scope: Scope, step: Step) -> HostNode:
 def host_graph(scope: Scope, graph: onnx.GraphProto, prefix: str = "") -> HostGraph:
     """A body, or a whole model, as plain data. Raises UnsupportedError for an operator that the host does not run."""
     outputs = tuple(value.name for value in graph.output)
-    steps, needed = needed_steps(graph.node, outputs, prefix)
+    steps, needed = needed_steps([*text_nodes(graph), *graph.node], outputs, prefix)
     inner = Scope(scope.source, scope.opsets)
     inner.needed = needed
     for step in steps:
         if not host.runs(step.proto.op_type, domain_of(step.proto)):
             raise UnsupportedError(f"{step.proto.op_type}: the host has no function for it", node=step.name)
     nodes = tuple(host_node(inner, step) for step in steps)
-    stored = {t.name: inner.array(t) for t in graph.initializer if t.name in needed}
-    inputs = tuple(value.name for value in graph.input if value.name not in stored)
+    stored = {t.name: inner.array(t) for t in graph.initializer if t.name in needed and t.data_type != TEXT}
+    known = {t.name for t in graph.initializer}
+    inputs = tuple(value.name for value in graph.input if value.name not in known)
     return HostGraph(inputs, outputs, nodes, stored)

@@ -153,8 +153,12 @@ def _judged(layer: Layer, expected: Any, bound: float, judge_half: bool) -> Laye
 def _on_host(name: str, expected: Any, found: Any, half: Any = None) -> Layer:
     """The Layer of an output that the host computes. half: that of the half run, None without one.
 
-    Another shape, which data decide, is an infinite error. A sequence is compared as one row of all its numbers.
+    Another shape, which data decide, is an infinite error. A sequence is compared as one row of all its numbers,
+    and of strings, which are equal.
     """
+    if isinstance(found, numpy.ndarray) and found.dtype == object:
+        same = [None if each is None else _same_texts(each, found) for each in (expected, half)]
+        return _on_host(name, same[0], numpy.ones(found.shape), same[1])
     mine, shape = _flat(found), found.shape if isinstance(found, numpy.ndarray) else ()
     gap, error = _errors(mine, _flat(expected))
     layer = Layer(name, shape, "on the host", (), magnitude(mine), 0.0, gap, error, is_output=True)
@@ -162,6 +166,11 @@ def _on_host(name: str, expected: Any, found: Any, half: Any = None) -> Layer:
         return layer
     gap, error = _errors(_flat(half), mine)
     return replace(layer, half_difference=gap, half_error=error)
+
+
+def _same_texts(texts: Array, found: Array) -> Array:
+    """1 for each string that is the one found, else 0; nothing if there are more or fewer."""
+    return (texts == found).astype(numpy.float64) if texts.shape == found.shape else numpy.zeros(0)
 
 
 def _flat(value: Any) -> Array:

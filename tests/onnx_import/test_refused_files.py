@@ -137,14 +137,6 @@ def test_inputs_that_are_no_tensors() -> None:
         import_onnx(model)
 
 
-def test_texts_are_refused_by_name() -> None:
-    """A table of labels, from which the number of the best class takes one."""
-    model = model_with([1, 4], [node("ArgMax", ["x"], ["best"], axis=1), node("Gather", ["labels", "best"], ["y"])])
-    model.graph.initializer.append(onnx.helper.make_tensor("labels", onnx.TensorProto.STRING, [2], [b"cat", b"dog"]))
-    with pytest.raises(UnsupportedError, match="tensor 'labels' is of type string"):
-        import_onnx(model)
-
-
 def test_sparse_weights_are_refused_by_name() -> None:
     model = model_with([3], [node("Add", ["x", "w"], ["y"])])
     values = onnx.helper.make_tensor("w", 1, [1], [1.0])
