@@ -195,7 +195,7 @@ def constant_of_shape(call: Call, sizes: Array) -> Any:
     value = numpy.asarray(call.attribute("value", numpy.zeros(1, numpy.float32)))
     wanted = tuple(int(n) for n in sizes)
     call.allow(wanted, value.dtype)
-    return numpy.broadcast_to(value.reshape(()), wanted)
+    return numpy.full(wanted, value.reshape(()), value.dtype)
 
 
 @host("Range")

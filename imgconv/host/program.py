@@ -138,6 +138,7 @@ class _Preparing:
         self.values: list[Any] = []
         self.slots: dict[str, int] = {}
         self.known: set[int] = set()
+        self.made: dict[Any, Slots] = {}
 
     def program(self) -> Program:
         graph = self.graph
@@ -167,13 +168,19 @@ class _Preparing:
         self.known.add(slot)
 
     def step(self, node: HostNode) -> Step | None:
-        """The step of a node; None if it is computed here, because its inputs are constants."""
+        """The step of a node; None if it is computed here, of constants, or an equal node has a step."""
         inputs = tuple(self.slots[name] if name else -1 for name in node.inputs)
         bodies = {
             name: (Program.of(body, self.limit, self.on_device), tuple(self.slots[each] for each in body.captured))
             for name, body in node.bodies.items()
         }
+        key = self.key_of(node, inputs)
+        if key in self.made:
+            self.slots |= {name: slot for name, slot in zip(node.outputs, self.made[key], strict=True) if name}
+            return None
         outputs = tuple(self.slot(name) if name else -1 for name in node.outputs)
+        if key:
+            self.made[key] = outputs
         wanted = max((number for number, slot in enumerate(outputs, 1) if slot >= 0), default=1)
         attributes = {name: value for name, value in node.attributes.items() if name not in bodies}
         call = Call(node.name, node.op_type, node.version, attributes, wanted, self.limit)
@@ -191,6 +198,18 @@ class _Preparing:
                 array.setflags(write=False)
         self.known.update(folded)
         return None
+
+    def key_of(self, node: HostNode, inputs: Slots) -> Any:
+        """What a node computes: nodes of equal keys share their slots. None for a node that may share none.
+
+        A detector finds the places of a mask twice for each class: for the scores and for the boxes. Outputs of the
+        graph are arrays of their own.
+        """
+        attributes = tuple(sorted(node.attributes.items()))
+        plain = all(isinstance(value, (int, float, str, tuple)) for _, value in attributes)
+        if not plain or node.op_type in RANDOM or not set(node.outputs).isdisjoint(self.graph.outputs):
+            return None
+        return node.op_type, node.domain, node.version, attributes, inputs, tuple(map(bool, node.outputs))
 
     def with_dead(self, steps: Sequence[Step], outputs: Slots) -> tuple[Step, ...]:
         """The steps, each with the slots that nothing reads after it."""
