@@ -44,6 +44,7 @@ from imgconv.compiling.halves import halves_of
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.onnx_import import import_onnx
+from imgconv.passes import run_passes
 from imgconv.running.drawings import UNIT, picture_range
 from imgconv.running.timing import after_warm_up, timed
 
@@ -142,7 +143,7 @@ def known(file: Path, options: argparse.Namespace) -> Iterator[Row]:
     shapes = {name: array.shape for name, array in inputs.items()}
     row = replace(row, shapes=str(shapes))
     try:
-        graph = import_onnx(file, shapes)
+        graph = run_passes(import_onnx(file, shapes))
         inputs = in_range(graph, inputs)
         expected = run_oracle(file, inputs)
         models: list[imgconv.Model] = []
@@ -230,7 +231,7 @@ def candidates(declared: Sequence[Any]) -> Iterator[dict[str, Array]]:
 
 
 def in_range(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The inputs with pictures of 0 .. 1 in the range that the model is made for."""
+    """The inputs with pictures of 0 .. 1 in the range that the model is made for. graph: after the passes."""
     moved = dict(inputs)
     for value in graph.inputs:
         array = inputs.get(value.name)
