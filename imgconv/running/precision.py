@@ -62,6 +62,7 @@ PART_ON_DRAWINGS = 2 / 3
 # The parts of the bound that rounded values may cost on the measured inputs, tried in turn until the plan itself is
 # accepted. A choice fits what it was measured on: text detection is 3 times as far off on other pictures.
 PARTS = (1 / 3, 1 / 6, 0.0)
+ALMOST = 1 / 2  # the first part of the bound if everything in half is within it on the measured inputs
 # If more of the values pass 65504 on the guarding inputs, the model is not made for these.
 OUTLIERS = 0.25
 # Of what storage in half leaves of the bound, the part that sums in half may use: other pictures may cost more.
@@ -117,7 +118,7 @@ def choose_precision(
         return found
     precision, session, errors = measured.near, measured.half, measured.half_errors
     half_error = error = max(errors)
-    for part in PARTS:
+    for part in PARTS if half_error > bound else (ALMOST, *PARTS):
         if error <= accepted:
             break
         precision = measured.near.and_storage(measured.too_sensitive(part * bound), SENSITIVE)

@@ -122,7 +122,7 @@ def scales_of(outputs: Sequence[Arrays], least: Mapping[str, float]) -> dict[str
 
 
 def relative_error(got: Arrays, expected: Arrays, scales: Mapping[str, float] | None = None) -> float:
-    """The largest difference of any output, divided by its scale (default: its largest expected value).
+    """The largest difference of any output, divided by its largest expected value, or by its scale if that is larger.
 
     inf if `got` is not finite at an element at which `expected` is.
     """
@@ -132,7 +132,7 @@ def relative_error(got: Arrays, expected: Arrays, scales: Mapping[str, float] | 
         finite = numpy.isfinite(wide)
         if not numpy.all(numpy.isfinite(other[finite])):
             return float("inf")
-        largest = scales[name] if scales is not None else magnitude(wide[finite])
+        largest = max(magnitude(wide[finite]), scales[name] if scales is not None else 0.0)
         difference = float(numpy.max(numpy.abs(wide[finite] - other[finite]), initial=0.0))
         worst = max(worst, difference / largest if largest else difference)
     return worst

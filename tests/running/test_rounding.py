@@ -100,6 +100,7 @@ def test_scales_of_outputs() -> None:
     more = [{"mask": numpy.zeros(3), "flow": numpy.array([number])} for number in (3.0, 50.0)]
     assert scales_of([*found, *more], least)["flow"] == 3.0
     assert relative_error({"flow": numpy.array([1.5])}, {"flow": numpy.array([1.0])}, {"flow": 2.0}) == 0.25
+    assert relative_error({"flow": numpy.array([7.0])}, {"flow": numpy.array([8.0])}, {"flow": 2.0}) == 0.125
 
 
 def test_relative_error() -> None:
