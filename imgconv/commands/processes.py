@@ -74,7 +74,7 @@ def start_server(pictures: int | None, share: int) -> None:
     """
     if pictures is not None and pictures >= MANY and share >= CORES and can_fork():
         multiprocessing.set_forkserver_preload([__name__])
-        with without_interrupts():
+        with without_interrupts(), suppress(OSError):  # without a server, threads do the work
             forkserver.ensure_running()
 
 

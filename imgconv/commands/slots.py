@@ -7,7 +7,6 @@ import mmap
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.reduction import DupFd
 from typing import Any
 
 import numpy
@@ -44,6 +43,8 @@ class SharedMemory:
 
     def __reduce__(self) -> tuple[Callable[..., SharedMemory], tuple[Any, int]]:
         """Only for a process that is being started."""
+        from multiprocessing.reduction import DupFd  # Windows has none
+
         return _opened, (DupFd(self._file), self._size)
 
     def close_file(self) -> None:
