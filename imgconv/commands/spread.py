@@ -177,7 +177,7 @@ def _work(connection: Connection, line: CommandLine, about: _About) -> None:
                 connection.send(shown)
     except Error as error:
         connection.send(str(error))
-    except (EOFError, BrokenPipeError):
+    except (EOFError, ConnectionError):
         pass  # the parent has ended
 
 
