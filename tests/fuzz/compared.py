@@ -9,6 +9,7 @@ onnxruntime's; all else is ours until a person has looked.
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,6 +26,7 @@ from support import run_oracle
 
 import imgconv
 from imgconv.cl.device import Context
+from imgconv.compiling.plan import Plan
 from imgconv.errors import Error
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
@@ -42,6 +44,7 @@ EPSILON, HALF_EPSILON = 2.0**-20, 2.0**-10
 MOVES, MANY_MOVES = 6, 30  # the latter before a result is called wrong: a tie may fall on one side many times
 ON_A_DEVICE = 1 / 8  # of the cases: one takes ten times as long
 TOLERANCE = 2e-5
+CONSTANT_BYTES = 2**16  # that OpenCL promises for a program's constants
 GLUE = ("Reshape", "Tile", "Slice", "Tanh", "Sigmoid", "Cast", "Gather", "Mul", "Add", "Floor", "Greater")
 ORACLES_FAULT = "onnxruntime differs, float64 agrees with us"
 
@@ -231,9 +234,19 @@ def compared(draw: Draw, model: onnx.ModelProto) -> str:
     if draw.random.random() < ON_A_DEVICE and (context := device()) is not None:
         how, name = setting(draw, context)
         with patch.dict(os.environ, PYOPENCL_BUILD_OPTIONS=how.pop("options")):
-            ways[name] = imgconv.load(graph, device=context.info, **how).run(inputs)
+            loaded = imgconv.load(graph, device=context.info, **how)
+        ways[name] = loaded.run(inputs)
+        check_constants(loaded.plan)
     said = judged(model, inputs, expected, ways, stores_half(model, graph))
     return said if graph.tail is None else f"{said}, with a tail"
+
+
+def check_constants(plan: Plan) -> None:
+    """Raises Wrong if a kernel has larger tables than every device takes; the drivers of CPUs take any."""
+    for launch in plan.launches:
+        tables = re.findall(r"__constant (short|int) \w+\[(\d+)\]", launch.source.text)
+        if sum((2 if kind == "short" else 4) * int(count) for kind, count in tables) > CONSTANT_BYTES:
+            raise Wrong(f"a kernel has tables of over {CONSTANT_BYTES} bytes")
 
 
 def stores_half(model: onnx.ModelProto, graph: Graph) -> bool:

@@ -46,6 +46,8 @@ def further() -> Iterator[Case]:
     yield Case("Unique", 11, (ROW,), {})
     yield Case("Unique", 11, (X,), {"axis": 0})
     yield Case("NonMaxSuppression", 11, ((1, 6, 4), (1, 2, 6), Constant(numpy.array([3]))), {})
+    many = numpy.random.default_rng(0).integers(0, 7, 20_000)
+    yield Case("Gather", 13, (ROW, Constant(many)), {})
     for name in ("Acos", "Asin", "Atanh"):
         yield Case(name, 9, (X,), {})
 
