@@ -23,6 +23,7 @@ from imgconv.onnx_import import import_onnx
 ON_A_DEVICE = 1 / 4
 FIRST = {4: (1, 3, 8, 6), 3: (2, 5, 4), 2: (3, 7)}  # a shape of each rank
 LARGEST = 11
+EMPTY = 0.03  # of the sizes are 0
 
 
 def add_open(draw: Draw, network: Network, rank: int) -> int:
@@ -81,9 +82,13 @@ def open_model(draw: Draw) -> tuple[onnx.ModelProto, list[tuple[int, ...]]]:
     dims = model.graph.input[0].type.tensor_type.shape.dim
     for axis in axes:
         dims[axis].dim_param = f"size_{axis}"
-    shapes = [tuple(draw.random.randrange(1, LARGEST) if axis in axes else size for axis, size in enumerate(shape))
-              for _ in range(3)]
+    shapes = [tuple(drawn_size(draw) if axis in axes else size for axis, size in enumerate(shape)) for _ in range(3)]
     return model, shapes
+
+
+def drawn_size(draw: Draw) -> int:
+    """A size; now and then 0."""
+    return 0 if draw.random.random() < EMPTY else draw.random.randrange(1, LARGEST)
 
 
 def read(model: onnx.ModelProto, shape: tuple[int, ...]) -> Graph:
