@@ -19,6 +19,7 @@ from support import make_model
 
 DOMAINS = ("com.microsoft", "ai.onnx.ml")
 SHAPES = ((1, 3, 5, 4), (2, 5), (7,), (1, 4, 3, 3, 2), (1, 8, 1, 1), (3, 2, 6, 5))
+FIXED = 0.4  # of the inputs after a case's first, weights for example, are constants
 INSIDE = 0.05  # of the nodes stand in the branches of an If
 
 
@@ -81,6 +82,9 @@ class Network:
         for given in case.inputs:
             if given is None:
                 names.append("")
+            elif isinstance(given, tuple) and names and random.random() < FIXED:
+                numbers = numpy.random.default_rng(random.randrange(2**31))
+                names.append(self.constant(numbers.uniform(max(case.low, -1), 1, given).astype(numpy.float32)))
             elif isinstance(given, tuple):
                 names.append(self.fitted(random, random.choice(self.made[-3:]), given, case.low))
             elif isinstance(given, Constant):
