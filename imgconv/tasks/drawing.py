@@ -78,8 +78,10 @@ def _text(
     pen: ImageDraw.ImageDraw, place: tuple[float, float], text: str, color: Color,
     font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
 ) -> None:
-    """Text on a dark ground, legible on anything."""
+    """Text on a dark ground, legible on anything; it is moved to the left if it would end outside of the picture."""
     left, top, right, bottom = pen.textbbox(place, text, font=font)
+    moved = max(0.0, min(place[0], place[0] + pen.im.size[0] - right - 2))
+    left, right, place = left + moved - place[0], right + moved - place[0], (moved, place[1])
     pen.rectangle((left - 2, top - 2, right + 2, bottom + 2), fill=(0, 0, 0))
     pen.text(place, text, fill=color, font=font)
 

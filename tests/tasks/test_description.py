@@ -121,6 +121,15 @@ def test_what_is_drawn(answer: Any, changed: tuple[int, int] | None, kept: tuple
     assert GREY.getpixel((10, 30)) == (100, 100, 100)
 
 
+def test_a_label_at_the_right_edge_is_drawn_whole() -> None:
+    def letters(left: float) -> int:
+        found = Detections((Detection((left, 30, left + 6, 40), Label(0, 0.5, "cat")),))
+        return int((numpy.asarray(draw(wide, found))[:28].min(axis=2) > 120).sum())
+
+    wide = Image.new("RGB", (300, 48), (100, 100, 100))
+    assert letters(290) == letters(120) > 0
+
+
 def test_images_and_depth_take_the_place_of_the_picture() -> None:
     values = numpy.linspace(0, 5, 12, dtype=numpy.float32).reshape(3, 4)
     values[0, 0] = numpy.nan
