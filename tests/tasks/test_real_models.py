@@ -17,7 +17,10 @@ import imgconv
 from examples.detect import find
 from imgconv.cl.device import DeviceInfo
 from imgconv.preprocess import Preparation, read_picture, to_array
-from imgconv.tasks import Classes, Description, Detections, Placement, Task, find_task, read_labels
+from imgconv.tasks import (
+    Classes, Description, Detections, Placement, Pose, Task, description_beside, find_task, read_description,
+    read_labels,
+)
 
 VARIABLE = "IMGCONV_MODELS"
 FOLDER = Path(os.environ.get(VARIABLE, ""))
@@ -114,3 +117,45 @@ def test_minifasnet(name: str, kind: int, score: float) -> None:
     answer, = task.decode(outputs, Placement.of((80, 80), (80, 80), Preparation())).values()
     assert isinstance(answer, Classes) and answer.top[0].index == kind
     assert answer.top[0].score == pytest.approx(score, abs=1e-3)
+
+
+def test_movenet(device: DeviceInfo) -> None:
+    """A skier's joints where they are seen in the picture, and where the reference outputs have them."""
+    picture = read_picture(FOLDER / "yolox_nano/000000000785.jpg")
+    model = imgconv.load(FOLDER / "movenet/movenet.onnx", device)
+    task = task_of(model, (192, 192))
+    assert (task.name, task.head) == ("pose", "movenet")
+    how = Preparation(**task.description.preparation)
+    pixels = to_array(picture, how, (192, 192)).round().astype(numpy.int32).transpose(0, 2, 3, 1)
+    reference = read_case("movenet/case_movenet_785.npz")
+    # Parts of a square whose upper rows the picture fills: a part is as wide and as high as the picture is wide.
+    wanted = reference["Identity:0"].reshape(17, 3)[:, [1, 0, 2]] * [picture.width, picture.width, 1]
+    for outputs in model.run({"input:0": pixels}), reference:
+        pose = task.decode(outputs, Placement.of(picture.size, (192, 192), how))["Identity:0"]
+        assert isinstance(pose, Pose)
+        # The letterbox has whole rows, which moves its last one by a third of a pixel of the input.
+        assert numpy.array(pose.points) == pytest.approx(wanted, abs=1.5)
+        joints = dict(zip(pose.names, pose.points, strict=True))
+        for name, place in {"nose": (363, 88), "right wrist": (298, 182), "left knee": (430, 287)}.items():
+            assert joints[name][:2] == pytest.approx(place, abs=3)
+
+
+def test_tensorflows_detector(device: DeviceInfo) -> None:
+    """Its suppression inside: the rows over 0.5, top, left, bottom and right times the picture."""
+    path, picture = FOLDER / "handtrack/handtrack.onnx", read_picture(FOLDER / "ultraface/11.jpg")
+    model = imgconv.load(path, device)
+    shapes = {name: (value.dtype, value.shape) for name, value in model.outputs.items()}
+    task = find_task(shapes, (320, 320), read_description(description_beside(path)))
+    assert task and task.head == "tensorflow"
+    how = Preparation(**task.description.preparation)
+    pixels = to_array(picture, how, (320, 320)).transpose(0, 2, 3, 1)
+    reference = read_case("handtrack/case_handtrack_11.npz")
+    likely = reference["detection_scores"][0] > 0.5
+    corners = reference["detection_boxes"][0, likely][:, [1, 0, 3, 2]] * [*picture.size, *picture.size]
+    kinds = reference["detection_classes"][0, likely]
+    assert kinds.tolist() == [5, 2, 2, 2, 2]  # a face and four closed hands, three of which are faces
+    for outputs in model.run({"input_tensor": pixels}), reference:
+        found = task.decode(outputs, Placement.of(picture.size, (320, 320), how))["detection_boxes"]
+        assert isinstance(found, Detections)
+        assert [each.label.index for each in found.found] == kinds.tolist() and found.found[0].label.name == "face"
+        assert numpy.array([each.box for each in found.found]) == pytest.approx(corners, abs=0.01)
