@@ -11,7 +11,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.errors import InputError
 from imgconv.pictures.preparation import Size
 from imgconv.tasks.description import Description
-from imgconv.tasks.detection import cells, corners_of, detections
+from imgconv.tasks.detection import cells, corners_of, detections, one_class_each
 from imgconv.tasks.values import Answers, Placement
 
 # The anchors of github.com/biubug6/Pytorch_Retinaface, in pixels.
@@ -75,8 +75,7 @@ def tensorflow(outputs: Arrays, description: Description, placement: Placement) 
     )
     pixels = boxes[:, [1, 0, 3, 2]] * numpy.array([*placement.model, *placement.model])
     numbers = kinds.round().astype(int)  # quantised models say 1.99
-    columns = numpy.zeros((count, max(len(description.labels), numbers.max(initial=1))))
-    columns[numpy.arange(count), numbers - 1] = scores
+    columns = one_class_each(scores, numbers - 1, len(description.labels))
     found, _ = detections(pixels, columns, description, placement, first=1)
     return {"detection_boxes": found}
 

@@ -7,7 +7,7 @@ import numpy
 from imgconv.arrays import Array, Arrays
 from imgconv.errors import InputError
 from imgconv.tasks.description import Description
-from imgconv.tasks.detection import STRIDES, cells, corners_of, detections, only
+from imgconv.tasks.detection import STRIDES, cells, corners_of, detections, one_class_each, only
 from imgconv.tasks.values import Answers, Placement
 
 NANODET_STRIDES = (8, 16, 32, 64)
@@ -90,17 +90,11 @@ def fcos(outputs: Arrays, description: Description, placement: Placement) -> Ans
         points = numpy.stack([columns.ravel(), rows.ravel()], axis=1) * stride + stride // 2
         corners.append(_around(points, sides.reshape(4, -1).T))
         scores.append(numpy.sqrt(_sigmoid(logits) * _sigmoid(middle)).reshape(len(logits), -1).T)
-    rows, parts = _for_each_class(numpy.concatenate(scores), description)
+    every = numpy.concatenate(scores)
+    rows, kinds = numpy.nonzero(every > (description.score or 0.0))
+    parts = one_class_each(every[rows, kinds], kinds, every.shape[1])
     found, _ = detections(numpy.concatenate(corners)[rows], parts, description, placement)
     return {"P3logits": found}
-
-
-def _for_each_class(scores: Array, description: Description) -> tuple[Array, Array]:
-    """For each score (n, classes) over the least: its row (m), and its score alone (m, classes)."""
-    rows, kinds = numpy.nonzero(scores > (description.score or 0.0))
-    parts = numpy.zeros((len(rows), scores.shape[1]))
-    parts[numpy.arange(len(rows)), kinds] = scores[rows, kinds]
-    return rows, parts
 
 
 def _sigmoid(logits: Array) -> Array:
@@ -122,8 +116,7 @@ def centernet(outputs: Arrays, description: Description, placement: Placement) -
     padded = numpy.pad(maps, ((0, 0), (1, 1), (1, 1)), constant_values=-1)
     largest = numpy.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2)).max(axis=(3, 4))
     kinds, rows, columns = numpy.nonzero((maps == largest) & (maps > (description.score or 0)))
-    scores = numpy.zeros((len(kinds), len(maps)))
-    scores[numpy.arange(len(kinds)), kinds] = maps[kinds, rows, columns]
+    scores = one_class_each(maps[kinds, rows, columns], kinds, len(maps))
     centres = numpy.stack([columns, rows], axis=1) + offsets[:, rows, columns].T
     gain = numpy.array([placement.model[0] / width, placement.model[1] / height])
     corners = corners_of(centres * gain, sizes[:, rows, columns].T * gain)

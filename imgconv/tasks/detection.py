@@ -141,8 +141,20 @@ def boxes(outputs: Arrays, description: Description, placement: Placement) -> An
     flat = [array.reshape(-1) for n, array in outputs.items() if n != name and array.size == len(corners)]
     values = next(array for array in flat if array.dtype.kind == "f")
     kinds = next(array for array in flat if array.dtype.kind in "iu").astype(numpy.int64)
-    # Several boxes of a picture may have one class: each row has its score in its class's column.
-    scores = numpy.zeros((len(corners), max(int(kinds.max(initial=0)) + 1, len(description.labels))))
-    scores[numpy.arange(len(kinds)), kinds] = values
-    found, _ = detections(corners, scores, description, placement)
+    found, _ = detections(corners, one_class_each(values, kinds, len(description.labels)), description, placement)
     return {name: found}
+
+
+def yolov10(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+    """Boxes of YOLOv10 and YOLO26, which need no suppression: (1, n, 6), corners in pixels, score and class."""
+    name, rows = only(outputs)
+    scores = one_class_each(rows[:, 4], rows[:, 5].round().astype(numpy.int64), len(description.labels))
+    found, _ = detections(rows[:, :4], scores, description, placement)
+    return {name: found}
+
+
+def one_class_each(values: Array, kinds: Array, least: int = 0) -> Array:
+    """Scores (n, classes) that are 0 but for one in each row: that of its class. least: the least number of classes."""
+    scores = numpy.zeros((len(kinds), max(int(kinds.max(initial=0)) + 1, least)))
+    scores[numpy.arange(len(kinds)), kinds] = values
+    return scores

@@ -64,6 +64,12 @@ def _is_yolov8_seg(outputs: Declared, size: Size) -> bool:
     return cells == count_cells(size) and columns > 4 + count and (4 * width, 4 * height) == size
 
 
+def _is_yolov10(outputs: Declared, size: Size) -> bool:
+    shapes = _shapes(outputs)
+    most = detection.MOST_DETECTIONS
+    return [len(shape) for shape in shapes] == [3] and shapes[0][::2] == (1, 6) and shapes[0][1] <= most
+
+
 def _has_anchors(outputs: Declared, lasts: Sequence[int], count: int) -> bool:
     """Whether the outputs are (1, count, last), one for each of `lasts`, in any order."""
     return sorted(_shapes(outputs)) == [(1, count, last) for last in lasts]
@@ -127,6 +133,10 @@ HEADS: Mapping[str, Head] = {
     "yolov8": Head(
         "detect", "(1, 4 + classes, cells), as v11's", detection.yolov8,
         lambda outputs, size: _is_yolo(outputs, size, 1, 2, 5), {**YOLO, "preparation": YOLO_PICTURE},
+    ),
+    "yolov10": Head(
+        "detect", "(1, n, 6), corners in pixels, score and class, as YOLO26's", detection.yolov10, _is_yolov10,
+        {"score": 0.5, "overlap": 1.0, "preparation": YOLO_PICTURE},
     ),
     "yolov8-seg": Head(
         "detect", "(1, 4 + classes + k, cells), (1, k, height / 4, width / 4)", maps.yolov8_seg, _is_yolov8_seg,

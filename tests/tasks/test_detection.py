@@ -125,6 +125,17 @@ def test_boxes_in_pixels(head: str) -> None:
     assert {each.label.name for each in answer.found} <= set("abcde")
 
 
+def test_boxes_without_suppression() -> None:
+    """YOLOv10's rows: equal boxes stay, those under the least score go."""
+    rows = numpy.array([[[8, 4, 40, 20, 0.9, 2], [8, 4, 40, 20, 0.8, 2], [1, 2, 3, 4, 0.4, 0]]], numpy.float32)
+    task = find_task({"y": ("float32", rows.shape)}, SIZE, Description(labels=tuple("abcd")))
+    assert task and task.head == "yolov10" and task.description.preparation["resize"] == "letterbox"
+    answer = task.decode({"y": rows}, SAME)["y"]
+    check(answer, [(2, 0.9, [8, 4, 40, 20]), (2, 0.8, [8, 4, 40, 20])])
+    assert {each.label.name for each in answer.found} == {"c"}
+    assert find_task({"y": ("float32", (1, CELLS, 6))}, SIZE, Description()).head == "yolox"  # type: ignore[union-attr]
+
+
 def test_boxes_are_placed_on_the_picture() -> None:
     """A letterbox of 300x100 in 96x64 is 96x32: a pixel of the input is 3.125 of the picture."""
     raw = numpy.zeros((1, 4 + 1, CELLS), numpy.float32)
