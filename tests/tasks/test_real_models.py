@@ -30,6 +30,11 @@ pytestmark = [
 ]
 
 
+def needs(folder: str, source: str) -> pytest.MarkDecorator:
+    """Skips a case whose model is not in the folder. source: where the model comes from."""
+    return pytest.mark.skipif(not (FOLDER / folder).is_dir(), reason=f"{VARIABLE} has no folder {folder}: {source}")
+
+
 def task_of(model: imgconv.Model, size: tuple[int, int], **said: Any) -> Task:
     """The task that the model's outputs show."""
     outputs = {name: (value.dtype, value.shape) for name, value in model.outputs.items()}
@@ -119,6 +124,7 @@ def test_minifasnet(name: str, kind: int, score: float) -> None:
     assert answer.top[0].score == pytest.approx(score, abs=1e-3)
 
 
+@needs("movenet", "movenet-lightning of npm's @vladmandic/human 3.3.6, converted by tf2onnx 1.17")
 def test_movenet(device: DeviceInfo) -> None:
     """A skier's joints where they are seen in the picture, and where the reference outputs have them."""
     picture = read_picture(FOLDER / "yolox_nano/000000000785.jpg")
@@ -140,6 +146,7 @@ def test_movenet(device: DeviceInfo) -> None:
             assert joints[name][:2] == pytest.approx(place, abs=3)
 
 
+@needs("handtrack", "ssd320fpnlite of npm's handtrackjs 0.1.5, converted by tf2onnx 1.17 without its resizing loop")
 def test_tensorflows_detector(device: DeviceInfo) -> None:
     """Its suppression inside: the rows over 0.5, top, left, bottom and right times the picture."""
     path, picture = FOLDER / "handtrack/handtrack.onnx", read_picture(FOLDER / "ultraface/11.jpg")
