@@ -80,7 +80,7 @@ def build_all(context: Context, parts: Sequence[Part], workers: int = 0) -> Iter
 
 
 IN_PROCESSES = ("Intel(R) OpenCL", "NVIDIA CUDA")  # whose drivers build one program at a time in each process
-# NVIDIA's driver (580, H200) takes 0.12 s to open the device for a process, and one after the other.
+# NVIDIA's driver (580, H200) takes 0.05 s or more to open the device for a process, and one after the other.
 MOST_PROCESSES = 12
 MEMORY_OF_A_PROCESS = 2 * 2**30  # bytes of the device for each, a quarter of which NVIDIA's driver takes
 KERNELS_OF_A_PROCESS = 3

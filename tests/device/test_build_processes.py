@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ import pytest
 
 from imgconv.cl import build_processes, image, program, queue
 from imgconv.cl.build_processes import Address, Worker
-from imgconv.cl.device import Context, open_device
+from imgconv.cl.device import Context, DeviceInfo, open_device
 from imgconv.cl.program import Part, Program
 from imgconv.errors import BuildError
 
@@ -107,6 +108,20 @@ def test_an_interrupt_ends_the_workers(context: Context) -> None:
         processes += [worker._process for worker in builders._workers]
         raise KeyboardInterrupt
     assert [process.wait(10) for process in processes] == [-signal.SIGKILL] * 2
+
+
+def test_a_process_leaves_no_dead_worker_behind(device: DeviceInfo) -> None:
+    """Somebody has waited for each worker before the process ends."""
+    code = """
+import atexit, sys
+from imgconv.cl.device import open_device, select
+with open_device(select(int(sys.argv[1]))).builders as builders:
+    builders.start(2)
+    processes = [worker._process for worker in builders._workers]
+atexit.register(lambda: print([process.returncode for process in processes]))
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(device.index)], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[-9, -9]", done.stderr
 
 
 def test_a_dead_worker_gets_no_more_programs(context: Context) -> None:
