@@ -6,10 +6,9 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
-
 HEADER = Path(__file__).parent.parent.parent / "native" / "include" / "imgconv.h"
-MOST_BYTES = 500_000  # stripped, with the methods for Java
+# Stripped, with the methods for Java. The second is for a compiler that links the C++ library into it.
+MOST_BYTES, MOST_WITH_CXX_LIBRARY = 500_000, 1_500_000
 
 
 def test_it_exports_its_interface_only(built: Path) -> None:
@@ -24,7 +23,6 @@ def test_it_exports_its_interface_only(built: Path) -> None:
 
 def test_it_is_small(built: Path, tmp_path: Path) -> None:
     needed = subprocess.run(["readelf", "--dynamic", built / "libimgconv.so"], capture_output=True, text=True).stdout
-    if "c++" not in needed:
-        pytest.skip("this compiler links the C++ library statically, which takes 1 MB")
     subprocess.run(["strip", "-o", tmp_path / "stripped.so", built / "libimgconv.so"], check=True)
-    assert (tmp_path / "stripped.so").stat().st_size <= MOST_BYTES
+    most = MOST_BYTES if "c++" in needed else MOST_WITH_CXX_LIBRARY
+    assert (tmp_path / "stripped.so").stat().st_size <= most
