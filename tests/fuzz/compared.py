@@ -44,6 +44,7 @@ EPSILON, HALF_EPSILON = 2.0**-20, 2.0**-10
 MOVES, MANY_MOVES = 6, 30  # the latter before a result is called wrong: a tie may fall on one side many times
 ON_A_DEVICE = 1 / 8  # of the cases: one takes ten times as long
 TOLERANCE = 2e-5
+LEAST_SCALE = 1e-2  # what is left of terms about 1 that cancel, in a determinant for example, is off by 1e-7
 CONSTANT_BYTES = 2**16  # that OpenCL promises for a program's constants
 GLUE = ("Reshape", "Tile", "Slice", "Tanh", "Sigmoid", "Cast", "Gather", "Mul", "Add", "Floor", "Greater")
 ORACLES_FAULT = "onnxruntime differs, float64 agrees with us"
@@ -60,7 +61,7 @@ def different(found: Mapping[str, Any], expected: Arrays, moved: list[Arrays], t
         steady = numpy.all([numpy.isfinite(each[name]) for each in (expected, *moved)], axis=0)
         if not steady.any():
             continue
-        scale = max(float(abs(want[steady]).max()), 1e-3)
+        scale = max(float(abs(want[steady]).max()), LEAST_SCALE)
         allowed = tolerance * scale + 30 * max(
             (float(abs(each[name][steady] - want[steady]).max()) for each in moved), default=0.0
         )
