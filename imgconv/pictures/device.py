@@ -19,7 +19,8 @@ import numpy
 
 from imgconv.arrays import Array, Declared, Shapes
 from imgconv.errors import InputError, ShapeError
-from imgconv.graph.nodes import Graph, join, renamed
+from imgconv.graph.joined import join, renamed
+from imgconv.graph.nodes import Graph
 from imgconv.pictures.preparation import (
     Box, Filter, Format, PictureInput, Preparation, Size, luma_weights, picture_inputs, placed, taps,
 )

@@ -1,0 +1,48 @@
+"""Two graphs as one, and graphs whose values have other names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from imgconv.graph.nodes import Graph, Operand, Value
+
+
+def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
+    """The graph with some values renamed. names: old name to new name, which no value may have."""
+    if not names:
+        return graph
+
+    def value(v: Value) -> Value:
+        return replace(v, name=names.get(v.name, v.name))
+
+    def read(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        return tuple(replace(o, value=names.get(o.value, o.value)) for o in operands)
+
+    nodes = (
+        replace(n, output=value(n.output), operands=read(n.operands), epilogue_operands=read(n.epilogue_operands))
+        for n in graph.nodes
+    )
+    return replace(
+        graph, inputs=tuple(map(value, graph.inputs)), outputs=tuple(names.get(n, n) for n in graph.outputs),
+        nodes=tuple(nodes), constants={names.get(n, n): array for n, array in graph.constants.items()},
+    )
+
+
+def join(first: Graph, second: Graph) -> Graph:
+    """Both graphs as one. The outputs of the first become inputs of the second that have the same names.
+
+    Inputs and the values of the second keep their names. Other values of the first are renamed if a name is taken.
+    """
+    fed, given = frozenset(first.outputs), {v.name for v in first.inputs}
+    assert fed <= {v.name for v in second.inputs} and not given & second.values.keys()
+    names: dict[str, str] = {}
+    for name in first.values.keys() & second.values.keys() - fed:
+        other = f"{name}_"
+        while other in first.values or other in second.values or other in names.values():
+            other += "_"
+        names[name] = other
+    first = renamed(first, names)
+    inputs = (*first.inputs, *(v for v in second.inputs if v.name not in fed))
+    nodes, constants = (*first.nodes, *second.nodes), {**first.constants, **second.constants}
+    return replace(second, inputs=inputs, nodes=nodes, constants=constants).validate()
