@@ -13,6 +13,7 @@ from graphs import numbers
 from imgconv.graph import view
 from imgconv.graph.evaluate import evaluate_graph, evaluate_node
 from imgconv.graph.expression import Argument, apply
+from imgconv.graph.joined import join, renamed
 from imgconv.graph.nodes import (
     IDENTITY,
     Concatenation,
@@ -30,9 +31,7 @@ from imgconv.graph.nodes import (
     Reduction,
     Value,
     array_value,
-    join,
     plain,
-    renamed,
 )
 from imgconv.graph.view import identity
 

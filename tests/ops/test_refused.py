@@ -38,7 +38,6 @@ REFUSED = [
     (Case("Shrink", 9, (numpy.arange(3),), {}), "Cast them to float"),
     (Case("MatMul", 13, (numpy.ones((2, 2), "i4"), numpy.ones((2, 2), "i4")), {}), "Cast them to float"),
     (Case("Squeeze", 13, (IMAGE, ints()), {}), "empty axes"),
-    (Case("Constant", 13, (), {"value_string": "a"}), "value_string"),
     (Case("LayerNormalization", 17, (IMAGE, (6,)), {"stash_type": 16}), "stash_type"),
 ]
 WRONG = [
