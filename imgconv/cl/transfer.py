@@ -79,12 +79,15 @@ def pinned_array(context: Context, shape: tuple[int, ...], dtype: npt.DTypeLike)
         return np.empty(shape, dtype)
     try:
         buffer = cl.Buffer(context.handle, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size)
-        # It stays mapped as long as a reference to the array exists.
+        bounded = context.patience < math.inf
+        # It stays mapped as long as a reference to the array exists. rusticl ends the process if the reference goes
+        # before the map is made.
         array: Array
         array, event = cl.enqueue_map_buffer(
-            context.queue, buffer, READ_WRITE, 0, shape, np.dtype(dtype), is_blocking=False
+            context.queue, buffer, READ_WRITE, 0, shape, np.dtype(dtype), is_blocking=not bounded
         )
-        wait_for_all(context, [event])
+        if bounded:
+            wait_for_all(context, [event])
     except cl.Error as error:
         raise refusal(context.info, f"{size} bytes of pinned memory", error, "", shape) from error
     return array
