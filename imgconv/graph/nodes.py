@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 from textwrap import indent
-from typing import Literal, Union
+from typing import Any, Literal, Union
 
 import numpy
 
@@ -258,9 +258,8 @@ class Graph:
     @cached_property
     def values(self) -> dict[str, Value]:
         """Every value by name: inputs, constants and outputs of nodes."""
-        found = {v.name: v for v in self.inputs}
-        found |= {name: Value(name, array.shape, str(array.dtype)) for name, array in self.constants.items()}
-        return found | {n.output.name: n.output for n in self.nodes}
+        made = {node.output.name: node.output for node in self.nodes}
+        return {v.name: v for v in self.inputs} | self._known_constants() | made
 
     @cached_property
     def producers(self) -> dict[str, Node]:
@@ -290,8 +289,7 @@ class Graph:
 
     def validate(self) -> Graph:
         """The graph itself, if names, order and shapes are consistent. Else an AssertionError names the node."""
-        known = {v.name: v for v in self.inputs}
-        known |= {name: Value(name, array.shape, str(array.dtype)) for name, array in self.constants.items()}
+        known = {v.name: v for v in self.inputs} | self._known_constants()
         assert len(known) == len(self.inputs) + len(self.constants), "an input and a constant share a name"
         for node in self.nodes:
             for operand in node.all_operands:
@@ -304,13 +302,22 @@ class Graph:
         assert not missing, f"outputs {missing} are not made"
         return self
 
+    def _known_constants(self) -> dict[str, Value]:
+        return {name: Value(name, array.shape, _text(array.dtype)) for name, array in self.constants.items()}
+
     def __str__(self) -> str:
         lines = [f"graph {self.name}"]
         lines += [f"  input  {v}" for v in self.inputs]
-        lines += [f"  constant {Value(n, a.shape, str(a.dtype))}" for n, a in self.constants.items()]
+        lines += [f"  constant {value}" for value in self._known_constants().values()]
         lines += [f"  {node}" for node in self.nodes]
         lines += [f"  output {self.values[name]}" for name in self.outputs]
         return "\n".join(lines if self.tail is None else [*lines, str(self.tail)])
+
+
+@cache
+def _text(dtype: numpy.dtype[Any]) -> str:
+    """A dtype's name. numpy makes it anew each time, which is most of a pass over many constants."""
+    return str(dtype)
 
 
 def _check_shapes(node: Node) -> None:

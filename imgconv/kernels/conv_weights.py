@@ -29,7 +29,8 @@ def pack_weights(
     problem: Problem, operation: Convolution, block_quads: int, weights: Array, winograd: int = 0
 ) -> Array:
     """The weights as conv.cl reads them: float32, (phases * blocks, steps, texels of a step, 4 output lanes)."""
-    dense = weights.astype(numpy.float64)
+    # Only sums of weights are made in float64; a copy of large weights takes as long as a compile.
+    dense = weights.astype(numpy.float64 if winograd else numpy.float32, copy=False)
     if operation.transposed:
         rows, columns = problem.phases
         phases = [_phase(problem, operation, dense, py, px) for py in range(rows) for px in range(columns)]
@@ -38,7 +39,7 @@ def pack_weights(
     if winograd:
         phases = [w @ numpy.transpose(TO_TAPS[winograd]) for w in phases]
     packed = [_pack_phase(problem, block_quads, w, operation.groups) for w in phases]
-    return numpy.concatenate(packed).astype(numpy.float32)
+    return (packed[0] if len(packed) == 1 else numpy.concatenate(packed)).astype(numpy.float32, copy=False)
 
 
 def _phase(problem: Problem, operation: Convolution, weights: Array, phase_y: int, phase_x: int) -> Array:
@@ -46,7 +47,7 @@ def _phase(problem: Problem, operation: Convolution, weights: Array, phase_y: in
     groups, (channels, each) = operation.groups, weights.shape[:2]
     ordinary = weights.reshape(groups, channels // groups, each, *weights.shape[2:]).swapaxes(1, 2)
     ordinary = ordinary.reshape(groups * each, channels // groups, *weights.shape[2:])
-    picked = numpy.zeros((*ordinary.shape[:2], *problem.window))
+    picked = numpy.zeros((*ordinary.shape[:2], *problem.window), weights.dtype)
     for ty in range(problem.window[0]):
         for tx in range(problem.window[1]):
             # Counted from the far end, window position t is tap `first + stride * t` of the dilated filter.
@@ -69,25 +70,35 @@ def _pack_phase(problem: Problem, block_quads: int, weights: Array, groups: int)
     packed: Array
     rows, columns = weights.shape[2:]
     if problem.depthwise:
-        padded = numpy.zeros((problem.output_quads * LANES, rows * columns))
-        padded[: problem.filters] = weights.reshape(problem.filters, -1)
+        padded = _extended(weights.reshape(problem.filters, -1), (problem.output_quads * LANES, rows * columns))
         packed = padded.reshape(problem.output_quads, 1, LANES, -1).transpose(0, 3, 1, 2)
         return packed
     # Merged groups: (group, output, input), with zeros between different groups of the model.
     merge, (each_out, each_in) = groups // problem.groups, (weights.shape[0] // groups, weights.shape[1])
-    merged = numpy.zeros((problem.groups, merge, each_out, merge, each_in, rows, columns))
-    for part in range(merge):
-        merged[:, part, :, part] = weights.reshape(problem.groups, merge, each_out, each_in, rows, columns)[:, part]
+    merged = own = weights.reshape(problem.groups, merge, each_out, each_in, rows, columns)
+    if merge > 1:
+        merged = numpy.zeros((problem.groups, merge, each_out, merge, each_in, rows, columns), weights.dtype)
+        for part in range(merge):
+            merged[:, part, :, part] = own[:, part]
     quads_in, quads_out = problem.group_input_quads, problem.group_output_quads
     blocks = ceil(quads_out / block_quads)
-    padded = numpy.zeros((problem.groups, blocks * block_quads * LANES, quads_in * LANES, rows, columns))
-    padded[:, : merge * each_out, : merge * each_in] = merged.reshape(
-        problem.groups, merge * each_out, merge * each_in, rows, columns
+    padded = _extended(
+        merged.reshape(problem.groups, merge * each_out, merge * each_in, rows, columns),
+        (problem.groups, blocks * block_quads * LANES, quads_in * LANES, rows, columns),
     )
     parts = padded.reshape(problem.groups, blocks, block_quads, LANES, quads_in, LANES, rows, columns)
     steps = quads_in * rows * columns
     packed = parts.transpose(0, 1, 4, 6, 7, 5, 2, 3)
     return packed.reshape(problem.groups * blocks, steps, LANES * block_quads, LANES)
+
+
+def _extended(array: Array, shape: tuple[int, ...]) -> Array:
+    """An array with zeros behind it on each axis, to a shape; itself if it has that shape."""
+    if array.shape == shape:
+        return array
+    made = numpy.zeros(shape, array.dtype)
+    made[tuple(map(slice, array.shape))] = array
+    return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,5 +163,5 @@ class PackedWeights:
         assert packed.shape == (blocks, steps, texels, LANES), (packed.shape, self.shape)
         if isinstance(storage, HostBuffer):
             return packed.reshape(blocks, steps * texels, LANES).astype(self.dtype)
-        grid = packed.swapaxes(1, 2).reshape(blocks * texels, steps, LANES)
-        return storage.tiling.scatter(grid.astype(self.dtype))
+        grid = packed.astype(self.dtype, copy=False).swapaxes(1, 2).reshape(blocks * texels, steps, LANES)
+        return storage.tiling.scatter(grid)

@@ -202,7 +202,10 @@ class Tiling:
     def scatter(self, texels: Array) -> Array:
         """The image's content (layers, image height, image width, 4) from texels (height, width, 4)."""
         width, height = self.image_size
-        image = numpy.zeros((self.layers, height, width, LANES), texels.dtype)
+        shape = self.layers, height, width, LANES
+        if self.tiles == 1 and texels.size == prod(shape):
+            return numpy.ascontiguousarray(texels).reshape(shape)
+        image = numpy.zeros(shape, texels.dtype)
         image[self._where()] = texels
         return image
 

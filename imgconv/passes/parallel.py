@@ -21,7 +21,7 @@ MOST_TERMS = 64  # of a sum; a longer one is not looked at
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """A convolution: its weights (O, C/groups, KH, KW) in float64, and the names of its ONNX nodes."""
+    """A convolution: its weights (O, C/groups, KH, KW), and the names of its ONNX nodes."""
 
     operation: Convolution
     weights: Array
@@ -66,6 +66,8 @@ def _join(graph: Graph, node: Node, terms: Sum, constants: dict[str, Array]) -> 
         return ()
     x = first.operands[0]
     branches = {operand: made for operand in terms if operand and (made := _branch(graph, node, operand, first))}
+    if len(branches) < 2:  # most sums: their weights, which may be large, are not touched
+        return ()
     largest = max(branches.values(), key=lambda branch: branch.taps)
     placed = {o: array for o, branch in branches.items() if (array := _in_window(branch, largest)) is not None}
     others = [operand for operand in terms if operand and operand not in placed]
@@ -116,9 +118,8 @@ def _branch(graph: Graph, node: Node, operand: Operand, first: Node) -> Branch |
     made = _convolution(graph, operand)
     if made is None or made.operands[0] != first.operands[0] or not isinstance(made.operation, Convolution):
         return None
-    weights = graph.constants[made.operands[1].value].astype(numpy.float64)
     same = replace(made.operation, pads=(0, 0), dilations=(1, 1)) == plain_steps
-    return Branch(made.operation, weights, made.origin) if same else None
+    return Branch(made.operation, graph.constants[made.operands[1].value], made.origin) if same else None
 
 
 def _ones(operation: Convolution, channels: int) -> Branch:
@@ -129,7 +130,7 @@ def _ones(operation: Convolution, channels: int) -> Branch:
 
 
 def _in_window(branch: Branch, largest: Branch) -> Array | None:
-    """The weights of a branch in the window of another one. None if a position of its window is none of that one."""
+    """The weights of a branch in the window of another one, in float64. None if a position is none of that window."""
     made = numpy.zeros((*branch.weights.shape[:2], *largest.weights.shape[2:]))
     positions = []
     for axis in (0, 1):

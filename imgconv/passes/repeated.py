@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from imgconv.arrays import Array
 from imgconv.graph.nodes import Graph, Operand
+
+SAMPLE = 64  # elements by which most arrays are told apart
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """An array's bytes as a key. Few elements are hashed: all are compared only if the hashes are equal."""
+
+    array: Array
+
+    def __hash__(self) -> int:
+        flat = self.array.reshape(-1)
+        return hash((self.array.dtype.str, self.array.shape, flat[:: max(flat.size // SAMPLE, 1)].tobytes()))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Content):
+            return NotImplemented
+        a, b = self.array, other.array
+        return a is b or (a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
 
 
 def share_repeated(graph: Graph) -> Graph:
@@ -17,8 +37,7 @@ def share_repeated(graph: Graph) -> Graph:
     renamed: dict[str, str] = {}
     contents: dict[Hashable, str] = {}
     for name, array in graph.constants.items():
-        content = (str(array.dtype), array.shape, array.tobytes())
-        renamed[name] = contents.setdefault(content, name)
+        renamed[name] = contents.setdefault(Content(array), name)
 
     def rename(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
         return tuple(replace(o, value=renamed.get(o.value, o.value)) for o in operands)
