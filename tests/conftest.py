@@ -7,6 +7,7 @@ import platform
 import re
 import sys
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,12 @@ def found_devices() -> tuple[DeviceInfo, ...]:
 @functools.cache
 def opened(device: DeviceInfo) -> Context:
     return open_device(device)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """True for ONNX's own tests unless -m asks for them: their import takes seconds in every process."""
+    unasked = "not models" in config.option.markexpr
+    return True if unasked and collection_path.name == "test_onnx_backend_cases.py" else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
