@@ -51,8 +51,13 @@ SHARING = ["mobilenet_v2", "resnet18", "squeezenet", "efficientnet_b0", "superco
 
 
 @functools.cache
+def optimised(name: str) -> Graph:
+    return run_passes(full_size(name)[0])
+
+
+@functools.cache
 def planned(name: str) -> Plan:
-    plan = lower(run_passes(full_size(name)[0]), Config(), target())
+    plan = lower(optimised(name), Config(), target())
     check_plan(plan, target().limits)
     return plan
 
@@ -105,7 +110,7 @@ def test_launches(name: str) -> None:
 ])
 def test_squeeze_and_excite_is_a_launch(name: str, blocks: int, large: int, products: int) -> None:
     """On a computer's GPU; large maps are pooled in one before it. The head has a mean and its products."""
-    plan = lower(run_passes(full_size(name)[0]), Config(), replace(target(), max_work_group=1024))
+    plan = lower(optimised(name), Config(), replace(target(), max_work_group=1024))
     sorts = [launch.operation for launch in plan.compute_launches]
     assert sorts.count("squeeze-and-excitation") == blocks
     assert sorts.count("reduction") == large + 1
@@ -116,7 +121,7 @@ def test_squeeze_and_excite_is_a_launch(name: str, blocks: int, large: int, prod
 def test_one_workspace_is_hardly_larger_than_it_must_be(name: str) -> None:
     """Rows of whole 64 texels, as CPU drivers want them, are the rest."""
     shared = replace(target(), images_in_buffers=Alignment(64, 64, 1 << 30))
-    plan = lower(run_passes(full_size(name)[0]), Config(), shared)
+    plan = lower(optimised(name), Config(), shared)
     assert plan.memory.lower_bound <= plan.memory.activations <= 1.05 * plan.memory.lower_bound
 
 
@@ -132,7 +137,7 @@ def assert_images_hardly_larger(graph: Graph) -> None:
 
 @pytest.mark.parametrize("name", SHARING)
 def test_shared_images_are_hardly_larger_than_they_must_be(name: str) -> None:
-    assert_images_hardly_larger(run_passes(full_size(name)[0]))
+    assert_images_hardly_larger(optimised(name))
 
 
 @needs_models

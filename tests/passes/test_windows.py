@@ -22,17 +22,17 @@ def pooled(x: Any, window: int) -> Any:
 
 
 def test_windows_given_and_result() -> None:
-    x = image(1, 64, 80, 80)
+    x = image(1, 16, 80, 80)
     after = apply_pass(separate_windows, graph_of(y=x.max_pool(13, 1, 6)), lambda x: {"y": pooled(x, 13)})
     rows, y = after.nodes
-    assert (rows.output.name, rows.output.shape) == ("y.rows", (1, 64, 80, 80))
+    assert (rows.output.name, rows.output.shape) == ("y.rows", (1, 16, 80, 80))
     assert (y.output.name, y.operands[0].value) == ("y", "y.rows")
     assert [n.operands[0].view.shape[4:] for n in (rows, y)] == [(1, 13), (13, 1)]
     assert str(rows.operands[0]).startswith("x[0, i1, i2, i3 + i5 - 6 where") and rows.operands[0].fill == -numpy.inf
 
 
 def test_windows_that_are_small_or_not_of_a_maximum_stay() -> None:
-    x = image(1, 64, 80, 80)
+    x = image(1, 16, 80, 80)
     unchanged(separate_windows, graph_of(y=image(1, 8, 20, 20).max_pool(13, 1, 6)))
     unchanged(separate_windows, graph_of(y=x.pool("sum", [13, 13])))
     unchanged(separate_windows, graph_of(y=x.pool("argmax", [13, 13])))
