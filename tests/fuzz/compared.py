@@ -80,7 +80,7 @@ def oracle(model: onnx.ModelProto, inputs: Arrays) -> Arrays | None:
     """onnxruntime's result; None if it refuses the model or the numbers."""
     try:
         with asking_oracle():
-            return run_oracle(model, inputs, threads=1)
+            return run_oracle(model, inputs)
     except Exception as error:
         if type(error).__module__.startswith("onnxruntime"):
             return None
