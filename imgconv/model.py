@@ -248,13 +248,12 @@ class Model:
 
     def _prepared(self, inputs: Inputs) -> tuple[Compiled, dict[str, Array | Memory]]:
         """The plan for the inputs, and the inputs that it takes."""
-        from imgconv.cl.transfer import is_memory
-
-        given = {name: each if is_memory(each) else numpy.asarray(each) for name, each in inputs.items()}
+        given = {name: each if type(each) is numpy.ndarray else _array_or_memory(each) for name, each in inputs.items()}
         with self._lock:
-            compiled = self._compiled_for({n: self._stand_in(n) if is_memory(a) else a for n, a in given.items()})
-            known = {value.name for value in compiled.plan.inputs}
-            return compiled, {n: a for n, a in given.items() if n in known or n not in self._contents}
+            arrays = {n: a if isinstance(a, numpy.ndarray) else self._stand_in(n) for n, a in given.items()}
+            compiled = self._compiled_for(arrays)
+            contents = self._contents.difference(value.name for value in compiled.plan.inputs)
+            return compiled, {n: a for n, a in given.items() if n not in contents} if contents else given
 
     def _stand_in(self, name: str) -> Array:
         """An array, which takes no memory, of the shape that an input had in the last run."""
@@ -312,12 +311,19 @@ def _check_given(names: Sequence[str], arrays: Mapping[str, Any]) -> None:
         raise InputError(absent(missing))
 
 
+def _array_or_memory(given: Any) -> Array | Memory:
+    """An input that is no plain array, as an array, unless it is an OpenCL buffer or image."""
+    from imgconv.cl.transfer import is_memory
+
+    return given if is_memory(given) else numpy.asarray(given)
+
+
 def _key(arrays: Mapping[str, Any], contents: frozenset[str]) -> frozenset[PlanKey]:
     """What a plan is made for. arrays: Values do if there are no `contents`."""
-    return frozenset(
-        (name, tuple(array.shape), (array.dtype.str, array.tobytes()) if name in contents else ())
+    return frozenset([
+        (name, array.shape, (array.dtype.str, array.tobytes()) if name in contents else ())
         for name, array in arrays.items()
-    )
+    ])
 
 
 def load(

@@ -20,6 +20,7 @@ _POINTER, _STATUS, _COUNT, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uin
 # Result first, then the arguments.
 LAUNCH = (_STATUS, _POINTER, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _COUNT, _POINTER, _POINTER)
 COPY = (_STATUS, _POINTER, _POINTER, _COUNT, _SIZE, _SIZE, _POINTER, _COUNT, _POINTER, _POINTER)
+SET_POINTER = (_STATUS, _POINTER, _COUNT, _POINTER)
 CONTEXT = (_POINTER, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _POINTER)
 
 
@@ -63,6 +64,15 @@ def copy_function(name: str) -> Function | None:
     """clEnqueueWriteBuffer or clEnqueueReadBuffer, for copies that do not block; None without the library."""
     opencl = library()
     return None if opencl is None else ctypes.PYFUNCTYPE(*COPY)((name, opencl))
+
+
+@cache
+def pointer_function() -> Function | None:
+    """clSetKernelArgSVMPointer, of OpenCL 2.0; None without the library, or if it is older."""
+    opencl = library()
+    if opencl is None or not hasattr(opencl, "clSetKernelArgSVMPointer"):
+        return None
+    return ctypes.PYFUNCTYPE(*SET_POINTER)(("clSetKernelArgSVMPointer", opencl))
 
 
 def new_context(device: cl.Device, properties: Sequence[tuple[int, int]]) -> int:

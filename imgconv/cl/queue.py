@@ -16,6 +16,7 @@ from imgconv.cl.loader import launch_function
 from imgconv.errors import DeviceError
 
 Event = cl.Event
+Kernel = cl.Kernel
 # How often a wait that is bounded looks at the device: after this part of the time so far, in seconds at most.
 LOOKS, LONGEST_LOOK = 50, 0.01
 # A kernel whose arguments are set, its global size, and its local size (None: the driver chooses).

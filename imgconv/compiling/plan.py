@@ -9,6 +9,7 @@ from typing import Literal
 
 from imgconv.arrays import Array, Arrays
 from imgconv.config import Sums
+from imgconv.graph.moved import WIDE
 from imgconv.graph.nodes import Graph, Value
 from imgconv.kernels import conv, separable, winograd2d
 from imgconv.kernels.layout import HostBuffer, ImageForm, Placement, Texture
@@ -129,6 +130,11 @@ class Plan:
         """The names of the inputs that a launch reads. Their integers must be exact as floats."""
         read = {a.storage for launch in self.launches for a in launch.source.arguments}
         return frozenset(name for name, place in self.input_buffers.items() if place in read)
+
+    @cached_property
+    def checked_inputs(self) -> tuple[Value, ...]:
+        """Those of `exact_inputs` whose numbers a float may not hold."""
+        return tuple(v for v in self.inputs if v.name in self.exact_inputs and v.dtype in (*WIDE, "float64"))
 
     @cached_property
     def textures(self) -> tuple[Texture, ...]:

@@ -343,6 +343,9 @@ class HostBuffer:
     layout: Layout
     dtype: StorageDtype
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # each run looks buffers up, and to hash all fields takes 1 us
+
     @property
     def bytes(self) -> int:
         return prod(self.shape) * numpy.dtype(self.dtype).itemsize

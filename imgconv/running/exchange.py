@@ -31,7 +31,7 @@ Outputs = Mapping[str, Wanted]
 ImageCopy = tuple[Union[Image, Texture], Union[Image, Texture], Texels, Texels, Texels]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Exchange:
     """One run's inputs and outputs.
 
@@ -56,10 +56,11 @@ class Exchange:
         made = Exchange.to_host(plan, context, outputs)
         _check_names(plan.inputs, inputs)
         for value in plan.inputs:
-            if value.name in plan.exact_inputs or is_memory(inputs[value.name]):
-                made._give(value, inputs[value.name], context)
+            given = inputs[value.name]
+            if value.name in plan.exact_inputs or is_memory(given):
+                made._give(value, given, context)
             else:
-                _check_array(value, inputs[value.name])
+                _check_array(value, given)
         check_exact(plan, inputs)
         made.moved.update(moved_outputs(plan, inputs))
         return made
@@ -68,10 +69,8 @@ class Exchange:
     def to_host(plan: Plan, context: Context, outputs: Outputs, moved: Arrays | None = None) -> Exchange:
         """An exchange of outputs only, with those of plan.moved. Raises InputError."""
         made = Exchange(plan, moved=dict(moved or {}))
-        names = [value.name for value in plan.outputs]
-        unknown = [name for name in outputs if name not in names]
-        if unknown:
-            raise InputError(f"no output is called {unknown[0]!r}; the model's outputs are {', '.join(names)}")
+        if outputs:
+            _check_outputs(plan, outputs)
         for value in plan.outputs:
             made._take(value, outputs.get(value.name), context)
         return made
@@ -85,7 +84,7 @@ class Exchange:
         found: dict[str, Any] = {}
         for value in self.plan.outputs:
             brought = self.brought.get(value.name)
-            if is_memory(brought):
+            if brought is not None and is_memory(brought):
                 found[value.name] = brought
                 continue
             constant = self.plan.constant_outputs.get(value.name)
@@ -158,6 +157,13 @@ class Exchange:
         raise InputError(f"output {value.name!r} is made in a buffer, not a texture: take a buffer or an array")
 
 
+def _check_outputs(plan: Plan, given: Outputs) -> None:
+    names = [value.name for value in plan.outputs]
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise InputError(f"no output is called {unknown[0]!r}; the model's outputs are {', '.join(names)}")
+
+
 def check_inputs(wanted: tuple[Value, ...], given: Inputs) -> dict[str, Array]:
     """The arrays by name; InputError for a name, shape or dtype that the model does not take."""
     _check_names(wanted, given)
@@ -166,9 +172,9 @@ def check_inputs(wanted: tuple[Value, ...], given: Inputs) -> dict[str, Array]:
 
 def _check_names(wanted: tuple[Value, ...], given: Inputs) -> None:
     names = [value.name for value in wanted]
-    unknown = [name for name in given if name not in names]
-    missing = [name for name in names if name not in given]
-    if unknown or missing:
+    if given.keys() != set(names):
+        unknown = [name for name in given if name not in names]
+        missing = [name for name in names if name not in given]
         problem = f"no input is called {unknown[0]!r}" if unknown else absent(missing)
         raise InputError(f"{problem}; the model's inputs are {', '.join(names)}")
 
@@ -193,13 +199,13 @@ def check_exact(plan: Plan, given: Inputs) -> None:
 
     That is an integer over 2**24, and a float64 that would become infinite.
     """
-    for value in plan.inputs:
-        if value.dtype == "float64" and value.name in plan.exact_inputs and not is_memory(given[value.name]):
-            _check_range(value, numpy.asarray(given[value.name]))
-        if value.dtype not in WIDE or value.name not in plan.exact_inputs or is_memory(given[value.name]):
+    for value in plan.checked_inputs:
+        if is_memory(given[value.name]):
             continue
         array = numpy.asarray(given[value.name])
-        if not array.size or array.dtype.itemsize <= 2:
+        if value.dtype == "float64":
+            _check_range(value, array)
+        if value.dtype not in WIDE or not array.size or array.dtype.itemsize <= 2:
             continue
         low, high = int(array.min()), int(array.max())
         if max(-low, high) > EXACT:

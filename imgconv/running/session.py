@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy
@@ -15,6 +16,7 @@ from imgconv.cl.transfer import Port, enqueue_copy
 from imgconv.compiling.plan import Plan, Storage
 from imgconv.running.device_memory import DeviceMemory
 from imgconv.running.exchange import Exchange, Inputs, Outputs, moved_outputs
+from imgconv.running.in_place import InPlace, are_apart, can_run_in_place
 from imgconv.running.launching import LaunchSequence, Launching
 from imgconv.running.measuring import Measuring, Timeline
 from imgconv.running.programs import Programs, Progress
@@ -43,6 +45,7 @@ class Session:
             self._launching = Launching(self.memory, self.programs)
             self.sequence = self._launching.sequence
             self._measuring = Measuring(self.memory, self.sequence)
+            self._runs_in_place = can_run_in_place(self._launching)
         self._moved: dict[str, Array] = {}
 
     def run(self, inputs: Inputs, outputs: Outputs | None = None) -> dict[str, Any]:
@@ -61,8 +64,16 @@ class Session:
                 raise
         return exchange.results()
 
+    @cached_property
+    def _in_place(self) -> InPlace:
+        return InPlace(self.memory, self._launching)
+
     def _run(self, exchange: Exchange) -> None:
-        context, memory, self._moved = self.context, self.memory, exchange.moved
+        self._moved = exchange.moved
+        if self._runs_in_place and are_apart(exchange):
+            self._in_place.run(exchange)
+            return
+        context, memory = self.context, self.memory
         # Dropping an event before its copy is over waits for the copy.
         events = [memory.upload(place, array) for place, array in exchange.uploads.items()]
         events += [enqueue_copy(context, memory[place], given) for place, given in exchange.copies_in.items()]

@@ -1,0 +1,80 @@
+"""InPlace: launches whose kernels read and write a run's arrays where they lie, instead of copies of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import addressof, c_char
+from itertools import product
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.cl.host_pointers import pointer_setter, reads_host_memory
+from imgconv.cl.transfer import Memory
+from imgconv.compiling.plan import Storage
+from imgconv.errors import DeviceError
+from imgconv.kernels.layout import HostBuffer
+from imgconv.running.device_memory import DeviceMemory
+from imgconv.running.exchange import Exchange
+from imgconv.running.launching import Launching
+
+
+class InPlace:
+    """The launches of a plan with kernels of their own for those that read inputs or write outputs.
+
+    places: the inputs and outputs for which they take arrays.
+    """
+
+    def __init__(self, memory: DeviceMemory, launching: Launching) -> None:
+        """Makes the kernels. Raises DeviceError."""
+        self._memory, plan = memory, memory.plan
+        # An input that is an output too is copied: it has one buffer for both.
+        exchanged = {*plan.input_buffers.values()} ^ {*plan.output_buffers.values()}
+        buffers = [place for place in exchanged if isinstance(place, HostBuffer) and place.bytes]
+        own: dict[Storage, Memory] = {place: memory[place] for place in buffers}
+        self._sequence = launching.new_sequence(own)
+        self.places: dict[Storage, list[Callable[[int], int]]] = {place: [] for place in own}
+        for launch, (kernel, *_) in zip(plan.launches, self._sequence.launches, strict=True):
+            for number, argument in enumerate(launch.source.arguments):
+                if argument.storage in own:
+                    self.places[argument.storage].append(pointer_setter(kernel, number))
+
+    def run(self, exchange: Exchange) -> None:
+        """Runs the launches, and waits. Raises DeviceError."""
+        memory, uploads, copied = self._memory, exchange.uploads, dict(exchange.downloads)
+        events = []
+        for place, array in uploads.items():
+            if place in self.places:
+                self._take(place, array)
+            else:
+                events.append(memory.upload(place, array))  # dropping an event before its copy is over waits for it
+        for place, array in exchange.downloads.items():
+            if place in self.places:
+                self._take(place, copied.pop(place))
+        self._sequence.enqueue()
+        memory.read(copied)
+
+    def _take(self, place: Storage, array: Array) -> None:
+        # array.ctypes takes four times as long. numpy's types do not say that an array is a buffer.
+        writeable = array.flags.writeable
+        address = addressof(c_char.from_buffer(array)) if writeable else array.ctypes.data  # type: ignore[arg-type]
+        for set_argument in self.places[place]:
+            if set_argument(address):
+                raise DeviceError(f"{self._memory.context.info.name} refused the address of {place.name!r}")
+
+
+def can_run_in_place(launching: Launching) -> bool:
+    """Whether the device takes arrays, and its launches are neither replayed nor timed."""
+    context = launching.context
+    return launching.sequence.recording is None and not context.profile and reads_host_memory(context)
+
+
+def are_apart(exchange: Exchange) -> bool:
+    """Whether a run's inputs and outputs are arrays only, and no output is in the memory of an input."""
+    if exchange.copies_in or exchange.copies_out or exchange.instead:
+        return False
+    given = exchange.uploads.values()
+    for array in (*given, *exchange.downloads.values()):
+        if not array.flags.aligned:
+            return False
+    return not any(numpy.may_share_memory(a, b) for a, b in product(exchange.brought.values(), given))
