@@ -1,44 +1,44 @@
 // imgconv-run: runs a compiled model, compares it with references, measures it.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <deque>
 #include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "bench.h"
+#include "call.h"
+#include "compare.h"
 #include "imgconv.h"
 #include "npy.h"
 
 namespace {
 
 const char *const USAGE =
-    "imgconv-run MODEL [--input NAME=FILE] [--reference NAME=FILE] [--output NAME=FILE] [--bench [--seconds N]\n"
-    "    [--frames-in-flight K]] [--profile] [--device DEVICE] [--cache FOLDER] [--json]\n"
-    "imgconv-run --devices\n\n"
-    "FILE: .npy, or the raw content, row-major. Inputs that are not given are zeros. --reference: compares the bits of\n"
-    "an output, exit status 1 if they differ. --bench: runs for N seconds (default 3), after a tenth of them. --cache:\n"
-    "a folder for compiled programs.\n";
+    "imgconv-run MODEL [--input NAME=FILE] [--reference NAME=FILE [--tolerance T]] [--output NAME=FILE]\n"
+    "    [--bench [--seconds N] [--frames-in-flight K] [--json]] [--profile] [--device DEVICE] [--cache FOLDER]\n"
+    "imgconv-run --devices\n"
+    "imgconv-run --help\n\n"
+    "FILE: .npy, or the raw content, row-major. Inputs that are not given are zeros. --reference: compares an output;\n"
+    "exit status 1 if its bits differ, or, with --tolerance, if a number differs by more than T times the largest of\n"
+    "the reference. --bench: runs for N seconds (default 3), after a tenth of them. --profile: the time of each launch.\n"
+    "--device: an index, or a part of the name. --cache: a folder for compiled programs. --devices: prints a JSON\n"
+    "description of all devices, for `imgconv compile --target`.\n";
 
-using Clock = std::chrono::steady_clock;
 using Files = std::map<std::string, std::string>;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 struct Arguments {
   std::string model, device, cache;
   Files inputs, references, outputs;
-  bool bench = false, profile = false, devices = false, json = false;
-  double seconds = 3;
+  bool bench = false, profile = false, devices = false, help = false, json = false;
+  double seconds = 3, tolerance = 0;
   size_t frames = 1;
 };
 
 void add_file(Files &files, const std::string &text) {
-  const size_t at = text.rfind('=');
+  const size_t at = text.find('=');
   if (at == std::string::npos) throw std::runtime_error("'" + text + "' is not NAME=FILE");
   files[text.substr(0, at)] = text.substr(at + 1);
 }
@@ -65,22 +65,17 @@ Arguments read_arguments(const std::vector<std::string> &given) {
     else if (name == "--profile") made.profile = true;
     else if (name == "--devices") made.devices = true;
     else if (name == "--json") made.json = true;
+    else if (name == "--help" || name == "-h") made.help = true;
     else if (name == "--device") made.device = value();
     else if (name == "--cache") made.cache = value();
+    else if (name == "--tolerance") made.tolerance = number_of(name, value());
     else if (name == "--seconds") made.seconds = number_of(name, value());
     else if (name == "--frames-in-flight") made.frames = std::max<size_t>(1, static_cast<size_t>(number_of(name, value())));
     else if (name[0] == '-' || !made.model.empty()) throw std::runtime_error("'" + name + "' is unknown\n" + USAGE);
     else made.model = name;
   }
-  if (made.model.empty() && !made.devices) throw std::runtime_error(USAGE);
+  if (made.model.empty() && !made.devices && !made.help) throw std::runtime_error(USAGE);
   return made;
-}
-
-// The library's functions, whose errors become exceptions.
-template <class Function, class... Given>
-void call(Function function, Given... given) {
-  imgconv_error error;
-  if (function(given..., &error)) throw std::runtime_error(error.message);
 }
 
 // All inputs, or all outputs, of a model.
@@ -111,64 +106,26 @@ void print_devices() {
   std::fputs(text.data(), stdout);
 }
 
-// The elements whose bits differ.
-size_t differing(const imgconv_tensor &tensor, const std::vector<char> &a, const std::vector<char> &b) {
-  size_t elements = 1, count = 0;
-  for (size_t axis = 0; axis < tensor.rank; ++axis) elements *= static_cast<size_t>(tensor.shape[axis]);
-  const size_t bytes = tensor.bytes / std::max<size_t>(elements, 1);
-  for (size_t at = 0; at < tensor.bytes; at += bytes) count += std::memcmp(&a[at], &b[at], bytes) != 0;
-  return count;
-}
-
-// Whether all outputs that have a reference equal it.
+// Whether all outputs that have a reference equal it, or are within the tolerance.
 bool compare(const Arguments &arguments, const Arrays &outputs) {
   bool equal = true;
   for (const auto &[name, path] : arguments.references) {
     const size_t number = outputs.find(name);
     const imgconv_tensor &tensor = outputs.tensors[number];
-    const size_t count = differing(tensor, outputs.contents[number], read_array(path, tensor));
-    std::fprintf(stderr, "%s: %zu elements differ from %s\n", name.c_str(), count, path.c_str());
-    equal = equal && count == 0;
+    const Difference found = difference_of(tensor, outputs.contents[number], read_array(path, tensor));
+    std::fprintf(stderr, "%s: %zu elements differ from %s, by at most %.3g of its largest number\n", name.c_str(),
+                 found.elements, path.c_str(), found.largest);
+    equal = equal && (arguments.tolerance > 0 ? found.largest <= arguments.tolerance : found.elements == 0);
   }
   return equal;
 }
 
-// Seconds from the start of each frame to its outputs, for `seconds`.
-std::vector<double> measure(imgconv_model *model, const Arguments &arguments, Arrays &inputs, Arrays &outputs, double seconds) {
-  std::vector<double> found;
-  std::deque<std::pair<uint64_t, Clock::time_point>> flying;
-  const Clock::time_point begin = Clock::now();
-  while (found.empty() || seconds_since(begin) < seconds || !flying.empty()) {
-    const Clock::time_point start = Clock::now();
-    if (arguments.frames == 1) {
-      call(imgconv_run, model, inputs.arrays.data(), outputs.arrays.data());
-      found.push_back(seconds_since(start));
-      continue;
-    }
-    if (flying.size() < arguments.frames && (flying.empty() || seconds_since(begin) < seconds)) {
-      uint64_t frame = 0;
-      call(imgconv_submit, model, inputs.arrays.data(), &frame);
-      flying.emplace_back(frame, start);
-      continue;
-    }
-    call(imgconv_wait, model, flying.front().first, outputs.arrays.data());
-    found.push_back(seconds_since(flying.front().second));
-    flying.pop_front();
-  }
-  return found;
-}
-
-void bench(imgconv_model *model, const Arguments &arguments, Arrays &inputs, Arrays &outputs) {
-  measure(model, arguments, inputs, outputs, arguments.seconds / 10);
-  const Clock::time_point begin = Clock::now();
-  std::vector<double> found = measure(model, arguments, inputs, outputs, arguments.seconds);
-  const double rate = static_cast<double>(found.size()) / seconds_since(begin);
-  std::sort(found.begin(), found.end());
-  const auto at = [&](double part) { return 1e3 * found[static_cast<size_t>(part * static_cast<double>(found.size() - 1))]; };
-  std::printf(arguments.json ? "{\"frames\": %zu, \"frames_per_second\": %.6g, \"milliseconds\": {\"least\": %.6g, "
-                               "\"p50\": %.6g, \"p90\": %.6g, \"p99\": %.6g, \"most\": %.6g}, \"replay\": \"%s\"}\n"
-                             : "%zu frames, %.1f a second; ms: least %.3f, p50 %.3f, p90 %.3f, p99 %.3f, most %.3f %s\n",
-              found.size(), rate, at(0), at(0.5), at(0.9), at(0.99), at(1), imgconv_replay(model));
+void bench(imgconv_model *model, const Arguments &arguments, const Arrays &inputs, const Arrays &outputs) {
+  const auto run = [&](double seconds) {
+    return measure(model, inputs.arrays.data(), outputs.arrays.data(), arguments.frames, seconds);
+  };
+  run(arguments.seconds / 10);
+  std::puts(figures(run(arguments.seconds), imgconv_replay(model), arguments.json).c_str());
 }
 
 void print_profile(imgconv_model *model, Arrays &inputs) {
@@ -180,6 +137,10 @@ void print_profile(imgconv_model *model, Arrays &inputs) {
 }
 
 int run(const Arguments &arguments) {
+  if (arguments.help) {
+    std::fputs(USAGE, stdout);
+    return 0;
+  }
   if (arguments.devices) {
     print_devices();
     return 0;

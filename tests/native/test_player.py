@@ -380,34 +380,6 @@ def test_two_processes_at_once(
     assert [process.wait(120) for process in started] == [0, 0]
 
 
-def test_the_command(device: DeviceInfo, environment: dict[str, str], built: Path, tmp_path: Path) -> None:
-    """Status 0, 1 if a reference differs, 2 for what it cannot do."""
-    model = imgconv.load(network(), device=device)
-    model.save(tmp_path / "m")
-    X.tofile(tmp_path / "x.raw")
-    numpy.save(tmp_path / "x.npy", X)
-    numpy.save(tmp_path / "wrong.npy", model.run({"x": X})["y"] + 1)
-
-    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-        command = [built / "imgconv-run", "m", "--device", device.index, *arguments]
-        return subprocess.run(list(map(str, command)), cwd=tmp_path, env=environment, capture_output=True, text=True)
-
-    assert run("--input", "x=x.raw", "--output", "y=y.npy").returncode == 0
-    assert numpy.load(tmp_path / "y.npy").tobytes() == model.run({"x": X})["y"].tobytes()
-    assert run("--input", "x=x.npy", "--reference", "y=y.npy").returncode == 0
-    differs = run("--input", "x=x.npy", "--reference", "y=wrong.npy")
-    assert (differs.returncode, differs.stderr.count("y: 5 elements differ from wrong.npy")) == (1, 1)
-    for frames, seconds in ((1, 0), (3, 0), (3, 0.2)):
-        measured = run("--bench", "--json", "--seconds", seconds, "--frames-in-flight", frames)
-        found = json.loads(measured.stdout)
-        assert found["frames"] >= 1 and found["milliseconds"]["p50"] <= found["milliseconds"]["most"], found
-    assert len(run("--profile").stdout.splitlines()) == len(model.plan.launches)
-    wrong = ("--seconds", "a"), ("--seconds", "-1"), ("--seconds",), ("--input", "x"), ("--input", "x=y.npy"), ("--no",)
-    for arguments in wrong:
-        refused = run(*arguments)
-        assert refused.returncode == 2 and refused.stderr.startswith("imgconv-run: "), (arguments, refused.stderr)
-
-
 def test_two_threads_and_two_models(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
     model = imgconv.load(network(), device=device)
     model.save(tmp_path / "m", targets=[device])
