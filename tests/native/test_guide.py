@@ -1,11 +1,14 @@
-"""The guide's program for an app: it is built with the installed package, and runs a model."""
+"""The guide's program for an app, built with the installed packages; and what these have for other kinds of build."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from graphs import const
 
 import imgconv
@@ -19,7 +22,12 @@ add_executable(app app.cpp)
 """
 
 
-def test_the_guide(built: Path, environment: dict[str, str], tmp_path: Path) -> None:
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(environment: dict[str, str], tmp_path: Path) -> Run:
+    """Runs a command in a folder that has the guide's program and a project for it; gives what the command prints."""
     guide = (ROOT / "docs" / "native.md").read_text()
     (program,) = re.findall(r"```cpp\n(.*?)```", guide, re.DOTALL)
     (linked,) = re.findall(r"In CMake:\n\n(.*?)\n\n", guide, re.DOTALL)
@@ -28,14 +36,60 @@ def test_the_guide(built: Path, environment: dict[str, str], tmp_path: Path) -> 
     x = Tensor.input("x", (1, 3, 9, 7))
     imgconv.load(build_graph({"y": x.conv2d(const(6, 3, 3, 3))}, [x])).save(tmp_path / "model.imgconv")
 
-    def run(*command: object, **changed: str) -> subprocess.CompletedProcess[str]:
+    def run(*command: object, **changed: str) -> str:
         words = list(map(str, command))
         done = subprocess.run(words, cwd=tmp_path, env={**environment, **changed}, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
-        return done
+        return done.stdout
 
+    return run
+
+
+def test_the_guide(built: Path, run: Run, tmp_path: Path) -> None:
+    """By find_package. The program prints errors only."""
     run("cmake", "--install", built, "--prefix", "installed")
     run("cmake", "-S", ".", "-B", "build", f"-DCMAKE_PREFIX_PATH={tmp_path / 'installed'}")
     run("cmake", "--build", "build")
-    done = run("build/app")
-    assert done.stdout == "", done.stdout  # it prints errors only
+    assert run("build/app") == ""
+
+
+def test_pkg_config(built: Path, run: Run, environment: dict[str, str], tmp_path: Path) -> None:
+    if shutil.which("pkg-config") is None:
+        pytest.skip("pkg-config is not installed")
+    run("cmake", "--install", built, "--prefix", "installed")
+    folder = tmp_path / "installed" / "lib"
+    flags = run("pkg-config", "--cflags", "--libs", "imgconv", PKG_CONFIG_PATH=str(folder / "pkgconfig")).split()
+    run("c++", "-o", "app", "app.cpp", *flags)
+    assert run("./app", LD_LIBRARY_PATH=f"{folder}:{environment['LD_LIBRARY_PATH']}") == ""
+
+
+def test_a_static_library_brings_its_threads(run: Run, tmp_path: Path) -> None:
+    """Empty files stand for what is built: another project's configuration finds them, and what they need."""
+    (tmp_path / "static").mkdir()
+    run("cmake", "-S", ROOT / "native", "-B", "static", "-DBUILD_SHARED_LIBS=OFF", "-DCMAKE_SKIP_RPATH=ON")
+    for name in ("libimgconv.a", "imgconv-run"):
+        (tmp_path / "static" / name).touch()
+    run("cmake", "--install", "static", "--prefix", "installed")
+    run("cmake", "-S", ".", "-B", "build", f"-DCMAKE_PREFIX_PATH={tmp_path / 'installed'}")
+
+
+def test_a_part_of_another_project(run: Run, tmp_path: Path) -> None:
+    """By add_subdirectory; the target's name is the same."""
+    project = (tmp_path / "CMakeLists.txt").read_text()
+    found = "find_package(imgconv REQUIRED)"
+    assert found in project
+    (tmp_path / "CMakeLists.txt").write_text(project.replace(found, f"add_subdirectory({ROOT / 'native'} imgconv)"))
+    run("cmake", "-S", ".", "-B", "build")
+
+
+def test_android_has_pages_of_16_kb(run: Run, tmp_path: Path) -> None:
+    """How the library would be linked; the JNI's header is the NDK's there."""
+    run("cmake", "-S", ROOT / "native", "-B", "build", "-G", "Unix Makefiles", "-DANDROID=ON")
+    linked = tmp_path / "build" / "CMakeFiles" / "imgconv.dir" / "link.txt"
+    assert "-Wl,-z,max-page-size=16384" in linked.read_text()
+
+
+def test_the_header_is_of_c(built: Path, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "app.c").write_text("#include <imgconv.h>\nint main(void) { imgconv_close(0); return 0; }\n")
+    strict = "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"
+    run("cc", *strict, "-I", ROOT / "native" / "include", "-o", "app", "app.c", built / "libimgconv.so")
