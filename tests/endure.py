@@ -208,7 +208,10 @@ def processes(setting: Setting, code: str = CHILD, at_once: int = 8) -> None:
 
 
 def forks(setting: Setting) -> None:
-    processes(setting, FORK, at_once=setting.turns)
+    """One process, which forks again and again."""
+    with tempfile.TemporaryDirectory() as cache:
+        ended = start(FORK, setting, cache).wait(PATIENCE)
+    assert not ended, f"the process ends with {ended}"
 
 
 PARTS: dict[str, tuple[int, Callable[[Setting], Growth | None]]] = {

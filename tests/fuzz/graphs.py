@@ -20,6 +20,7 @@ from support import make_model
 DOMAINS = ("com.microsoft", "ai.onnx.ml")
 SHAPES = ((1, 3, 5, 4), (2, 5), (7,), (1, 4, 3, 3, 2), (1, 8, 1, 1), (3, 2, 6, 5))
 FIXED = 0.4  # of the inputs after a case's first, weights for example, are constants
+LEAST_TRUE = 0.03  # not 0: onnxruntime's Sigmoid(-50) is 0 and not 2e-22
 INSIDE = 0.05  # of the nodes stand in the branches of an If
 
 
@@ -63,9 +64,9 @@ class Network:
         near = self.fitted(random, random.choice(self.made[-3:]), array.shape, -1)
         if mixed:
             return near
-        made, zero = f"{near}_{kind}", self.constant(numpy.float32(0))
+        made = f"{near}_{kind}"
         if kind == numpy.bool_:
-            self.nodes.append(NODE("Greater", [near, zero], [made]))
+            self.nodes.append(NODE("Greater", [near, self.constant(numpy.float32(LEAST_TRUE))], [made]))
             return made
         factor, offset = (numpy.float32(each) for each in ((bounds[1] - bounds[0]) / 2, (bounds[0] + bounds[1]) / 2))
         self.nodes += [
