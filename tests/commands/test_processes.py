@@ -126,6 +126,7 @@ def test_processes_killed_before_they_read_lose_nothing(imgconv: Command, capsys
     made, items = started(["means.onnx", *names], 4)
     for process in multiprocessing.active_children()[:3]:
         process.kill()
+        process.join()  # sending to it fails from now on
     with made:
         assert [shown.result["picture"] for shown in made.through(items)] == names
     assert capsys.readouterr().err.count("the others get its pictures") == 3
