@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -39,6 +40,27 @@ def test_what_chooses_elements_is_never_half() -> None:
     plan = planned(Config(float16=1), out=rows((x + x.exp()).named("table"), position), more=y.exp() + position.sum())
     dtypes = {name: by_name(plan, name).dtype for name in ("y", "position", "table")}
     assert dtypes == {"y": "float32", "position": "float32", "table": "float16"}
+
+
+@pytest.mark.parametrize(
+    ("read", "dtype"),
+    [
+        (lambda x: x.log(), "float32"),
+        (lambda x: (x + 1e-10).log(), "float32"),
+        (lambda x: x.sum([2, 3], keepdims=True).log(), "float32"),
+        (lambda x: x.log() * x.exp(), "float32"),
+        (lambda x: (x.exp() + 1).log(), "float16"),
+        (lambda x: x.exp().sum([2, 3], keepdims=True).log(), "float16"),
+        (lambda x: x.sqrt(), "float16"),
+    ],
+)
+def test_what_a_logarithm_reads_is_half_only_behind_an_exponential(
+    read: Callable[[Tensor], Tensor], dtype: str
+) -> None:
+    """The power of a sound reaches 1e-10, which is 0 in half; log(1 + exp(x)) of such an x is log(2)."""
+    power = image(1, 4, 9, 7).conv2d(const(4, 4, 1, 1)).named("power")
+    graph = {"out": read(power), "more": power.max_pool(3, 1)}
+    assert by_name(planned(Config(float16=1), **graph), "power").dtype == dtype
 
 
 def test_constant_indices_are_never_half() -> None:
