@@ -1,8 +1,8 @@
 """ONNX's own tests of backends, by its own runner: nodes, PyTorch's exports, simple and light models.
 
 They take minutes on each device, and run with -m models: ONNX makes them at import, in seconds, so that conftest.py
-leaves the file out otherwise. onnx_excluded.txt names the tests that are not run; every one of them must be refused with
-an error of imgconv's, or be one that ONNX itself gets wrong.
+leaves the file out otherwise. onnx_excluded.txt names the tests that are not run; every one of them must be refused
+with an error of imgconv's, or be one that ONNX itself gets wrong.
 """
 
 from __future__ import annotations
