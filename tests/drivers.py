@@ -41,8 +41,8 @@ class Workaround:
     """A driver's fault and what imgconv does about it.
 
     platform: of the driver. where: the file and the name in it. mended: the first version without the fault, if one is
-    known. probe: whether an opened device has the fault. always: whether a driver that has it shows it at each probe,
-    and in seconds.
+    known; since: the first with it. probe: whether an opened device has the fault. always: whether a driver that has it
+    shows it at each probe, and in seconds.
     """
 
     name: str
@@ -52,10 +52,12 @@ class Workaround:
     probe: Callable[[Context], bool]
     mended: str = ""
     always: bool = True
+    since: str = ""
 
     def is_expected(self, info: DeviceInfo) -> bool:
         """Whether a device of the platform is said to have the fault."""
-        return not self.mended or version(info.driver_version) < version(self.mended)
+        found = version(info.driver_version)
+        return version(self.since) <= found and (not self.mended or found < version(self.mended))
 
 
 def version(text: str) -> tuple[int, ...]:
@@ -212,6 +214,27 @@ def local_memory_counts_twice(context: Context) -> bool:
     return bool(made.get_work_group_info(cl.kernel_work_group_info.LOCAL_MEM_SIZE, context.handle.devices[0]) > 1024)
 
 
+def functions_lose_images(context: Context) -> bool:
+    """A function with a loop and an image, which the compiler calls. llvmpipe 25.0 crashes while it compiles that."""
+    source = """float4 total(read_only image2d_t input, int count) {
+  float4 sum = 0;
+  for (int n = 0; n < count; n++) sum += read_imagef(input, (int2)(n, 0));
+  return sum;
+}
+kernel void k(read_only image2d_t input, global float4 *output) {
+  output[get_global_id(0)] = total(input, get_global_id(0) + 1) + total(input, 8);
+}"""
+    texels = numpy.arange(1, 33, dtype=numpy.float32).reshape(1, 8, 4)
+    read = image.create_image(context, 8, 1, 0, numpy.float32)
+    image.upload(context, read, texels)
+    made = image.create_buffer(context, numpy.zeros((8, 4), numpy.float32))
+    launch = kernel(build(context, source, "k"), "k")
+    launch.set_args(read, made)
+    enqueue(context, launch, (8,))
+    expected = texels[0].cumsum(0) + texels[0].sum(0)
+    return not numpy.array_equal(image.download_buffer(context, made, (8, 4), numpy.float32), expected)
+
+
 WORKAROUNDS = (
     Workaround("replays leak", INTEL, "cl/recording.py, LEAKING_PLATFORM",
                "2 KB of memory are lost for each launch that a command buffer replays", replays_leak),
@@ -228,9 +251,12 @@ WORKAROUNDS = (
     Workaround("layers of plain images", MESA, "cl/image.py, _is_array",
                "CL_IMAGE_ARRAY_SIZE of an image that is no array is 1", plain_images_have_layers),
     Workaround("long loops", MESA, "kernels/order.py, MOST_OF_AN_ITEM",
-               "loops end after 65,535 iterations", loops_end),
+               "loops end after 65,535 iterations", loops_end, mended="25.0"),
     Workaround("local memory counts twice", MESA, "../native/src/programs.cpp, local_memory_fits_",
-               "CL_KERNEL_LOCAL_MEM_SIZE is twice what a kernel takes", local_memory_counts_twice),
+               "CL_KERNEL_LOCAL_MEM_SIZE is twice what a kernel takes", local_memory_counts_twice, mended="25.0"),
+    Workaround("functions with images", MESA, "cl/common.cl, inline",
+               "llvmpipe crashes if a function that it does not inline has an image", functions_lose_images,
+               since="25.0"),
     Workaround("offsets of reads", NVIDIA, "kernels/access.py, coordinate",
                "reads at a constant less a variable give zero", offsets_read_zero, always=False),
     Workaround("names share local memory", OCLGRIND, "../tests/conftest.py, kernels_in_a_program",

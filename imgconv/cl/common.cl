@@ -5,6 +5,10 @@
 #ifndef IMGCONV_COMMON
 #define IMGCONV_COMMON
 
+// A compiler may call an `inline` function, as Mesa's llvmpipe does. C then wants a definition of it elsewhere, and there
+// is none. llvmpipe 25.0 crashes if such a function has an image.
+#define inline inline __attribute__((always_inline))
+
 #ifdef cl_khr_fp16
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #endif
