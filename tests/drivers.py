@@ -235,6 +235,23 @@ kernel void k(read_only image2d_t input, global float4 *output) {
     return not numpy.array_equal(image.download_buffer(context, made, (8, 4), numpy.float32), expected)
 
 
+def images_ignore_parts(context: Context) -> bool:
+    """An image in the second half of a buffer has the texels of the first half."""
+    if "cl_khr_image2d_from_buffer" not in context.info.extensions:
+        return False
+    texels = numpy.arange(2 * 4096, dtype=numpy.float32).reshape(2, 1024, 4)
+    whole = image.create_buffer(context, texels)
+    second = image.create_image_in(context, whole, texels.nbytes // 2, texels.nbytes // 2, 1024, 1, numpy.float32)
+    made = image.create_buffer(context, texels[0])
+    source = """kernel void k(read_only image2d_t input, global float4 *output) {
+  output[get_global_id(0)] = read_imagef(input, (int2)(get_global_id(0), 0));
+}"""
+    launch = kernel(build(context, source, "k"), "k")
+    launch.set_args(second, made)
+    enqueue(context, launch, (1024,))
+    return not numpy.array_equal(image.download_buffer(context, made, (1024, 4), numpy.float32), texels[1])
+
+
 WORKAROUNDS = (
     Workaround("replays leak", INTEL, "cl/recording.py, LEAKING_PLATFORM",
                "2 KB of memory are lost for each launch that a command buffer replays", replays_leak),
@@ -256,6 +273,9 @@ WORKAROUNDS = (
                "CL_KERNEL_LOCAL_MEM_SIZE is twice what a kernel takes", local_memory_counts_twice, mended="25.0"),
     Workaround("functions with images", MESA, "cl/common.cl, inline",
                "llvmpipe crashes if a function that it does not inline has an image", functions_lose_images,
+               since="25.0"),
+    Workaround("images in parts of buffers", MESA, "cl/device.py, WITHOUT_IMAGES_IN_PARTS; ../native/src/device.cpp",
+               "an image in a part of a buffer starts where the whole buffer starts", images_ignore_parts,
                since="25.0"),
     Workaround("offsets of reads", NVIDIA, "kernels/access.py, coordinate",
                "reads at a constant less a variable give zero", offsets_read_zero, always=False),

@@ -33,6 +33,8 @@ IMAGE_BASE_ADDRESS_ALIGNMENT = 0x104B
 PERFORMANCE_HINTS = {"cl_qcom_perf_hint": (0x40C2, 0x40C3)}  # CL_CONTEXT_PERF_HINT_QCOM, CL_PERF_HINT_HIGH_QCOM
 CONTEXT_PLATFORM = 0x1084
 QUALCOMM = 0x5143  # CL_DEVICE_VENDOR_ID
+# Mesa's platform: its images in a part of a buffer (25.0) start where the whole buffer starts.
+WITHOUT_IMAGES_IN_PARTS = "rusticl"
 UNKNOWN_COMPUTE_UNITS, COMPUTE_UNITS_OF_ADRENO = 9999, 2  # an Adreno has 1 to 6
 
 DeviceKind = Literal["gpu", "accelerator", "cpu"]  # the best first
@@ -381,8 +383,8 @@ def _compute_units(device: cl.Device) -> int:
 
 
 def _image_alignment(device: cl.Device, extensions: tuple[str, ...]) -> dict[str, int]:
-    """The alignments of cl_khr_image2d_from_buffer."""
-    if "cl_khr_image2d_from_buffer" not in extensions:
+    """The alignments of cl_khr_image2d_from_buffer; none if images in parts of buffers cannot be used."""
+    if "cl_khr_image2d_from_buffer" not in extensions or device.platform.name == WITHOUT_IMAGES_IN_PARTS:
         return {}
     row, base = (device_number(device, number) for number in (IMAGE_PITCH_ALIGNMENT, IMAGE_BASE_ADDRESS_ALIGNMENT))
     texel = 4  # bytes of the smallest texel; the start of a buffer in a buffer is aligned in bits

@@ -60,7 +60,8 @@ void describe_images(const Opencl &cl, DeviceInfo &info) {
   info.max_image_layers = device_number<size_t>(cl, id, CL_DEVICE_IMAGE_MAX_ARRAY_SIZE);
   info.max_read_images = device_number<cl_uint>(cl, id, CL_DEVICE_MAX_READ_IMAGE_ARGS);
   info.max_write_images = device_number<cl_uint>(cl, id, CL_DEVICE_MAX_WRITE_IMAGE_ARGS);
-  if (info.has("cl_khr_image2d_from_buffer")) {
+  // Mesa's images in a part of a buffer (25.0) start where the whole buffer starts.
+  if (info.has("cl_khr_image2d_from_buffer") && info.platform != "rusticl") {
     const uint64_t base = device_number<cl_uint>(cl, id, IMAGE_BASE_ADDRESS_ALIGNMENT);
     const uint64_t bits = device_number<cl_uint>(cl, id, CL_DEVICE_MEM_BASE_ADDR_ALIGN);
     info.image_row_alignment = device_number<cl_uint>(cl, id, IMAGE_PITCH_ALIGNMENT);
