@@ -91,6 +91,8 @@ MOST_FETCHED, LOCAL_BYTES = 4, 1 << 15
 # Bytes of local memory of a work group for parts of sums. The 32 KB of an Adreno's core hold four groups then: with 128
 # work items each, as many waves as the core has units.
 PARTS_BYTES = 1 << 13
+# The most sums of a block that work items share: QUOTIENT in parts.cl divides their numbers.
+MOST_SHARED = 256
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,7 @@ class Specialisation:
         shared = self.parts == 1 or (
             self.passes == 1 and not self.weights_in_buffer and self.local_size is not None
             and self.local_size[1] % self.parts == 0 and self.parts.bit_count() == 1 and not problem.depthwise
+            and sums_of(self) <= MOST_SHARED
         )
         runs = (problem.sums == "runs") == (self.half_quads > 0) and (
             not self.half_quads or problem.group_input_quads % self.half_quads == 0

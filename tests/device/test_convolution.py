@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 from problems.convolution import ConvolutionProblem, convolution_problems, convolution_specialisations
 from running import Choose, check, choosing, device_settings, run_tensors, target, using
 
+from imgconv.cl import image, program, queue
 from imgconv.cl.device import Context
 from imgconv.config import Config, Precision
 from imgconv.errors import DeviceError
-from imgconv.kernels.conv import Problem, Specialisation, together_of
+from imgconv.kernels.conv import Problem, Specialisation, sums_of, together_of
 from imgconv.kernels.conv_candidates import candidates
 from imgconv.kernels.conv_costs import predicted_cost
 from imgconv.kernels.layout import Texture
+from imgconv.kernels.specialise import template_text
 from imgconv.tensor import Tensor
 
 C = ConvolutionProblem
@@ -277,6 +279,26 @@ def test_parts_meet_in_turns(context: Context, block: Specialisation, meetings: 
         together = together_of(problem, block)
         outputs = block.block_columns * block.block_rows * block.block_quads
         assert [min(together, outputs - first) for first in range(0, outputs, together)] == meetings
+
+
+def test_numbers_of_shared_sums_are_divided_exactly(context: Context) -> None:
+    """All numbers of the largest block that work items may share, by all constants that fit in it."""
+    largest = Specialisation(16, 16, 1, local_size=(4, 4, 2), parts=4)
+    problem = Problem(1, 64, (32, 32), 64, (32, 32), (1, 1), (1, 1), (1, 1), (0, 0), 1)
+    assert largest.allowed(problem) and not replace(largest, block_rows=17).allowed(problem)
+    count = sums_of(largest)
+    (quotient,) = re.findall(r"^#define QUOTIENT.*$", template_text("kernels/parts.cl"), re.MULTILINE)
+    source = f"""{quotient}
+kernel void divide(global int *made) {{
+  const int number = get_global_id(0), by = get_global_id(1) + 1;
+  made[(by - 1) * {count} + number] = QUOTIENT(number, by);
+}}"""
+    divide = program.kernel(program.build(context, source, "divide.cl"), "divide")
+    buffer = image.create_buffer(context, 4 * count * count)
+    divide.set_args(buffer)
+    queue.enqueue(context, divide, (count, count))
+    made = image.download_buffer(context, buffer, (count, count), numpy.int32)
+    assert numpy.array_equal(made, numpy.arange(count) // numpy.arange(1, count + 1)[:, None])
 
 
 @pytest.mark.parametrize("local_size", [(1, 4, 2), (2, 2, 2), (4, 1, 3)], ids=str)
