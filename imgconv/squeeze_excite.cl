@@ -94,22 +94,29 @@
 #define PARTS_OF_PRODUCTS LARGER(HIDDEN_QUADS * FIRST_PARTS, OUTPUT_QUADS * SECOND_PARTS)
 #define SHARED LARGER(INPUT_QUADS * POOL_PARTS, PARTS_OF_PRODUCTS)
 
-// Adds a part of a quad of a product to `sum`: input quads part, part + parts ... of a vector times the matrix.
-#define ADD_PRODUCT(sum, vector, input_quads, read, quad, part, parts)        \
-  for (int n = 0; n < ROUNDS(input_quads, parts); n++) {                      \
-    const int inner = n * (parts) + (part);                                   \
-    if (inner < (input_quads)) {                                              \
-      const float4 left = vector[inner];                                      \
-      sum = mad((float4)(left.x), read(quad, 4 * inner), sum);                \
-      sum = mad((float4)(left.y), read(quad, 4 * inner + 1), sum);            \
-      sum = mad((float4)(left.z), read(quad, 4 * inner + 2), sum);            \
-      sum = mad((float4)(left.w), read(quad, 4 * inner + 3), sum);            \
-    }                                                                         \
+// The parts of all sums of a product go into `shared`: input quads part, part + parts ... of a vector times the matrix.
+#define MULTIPLY(vector, input_quads, read, quads, parts)                               \
+  for (int round = 0; round < ROUNDS((quads) * (parts), ITEMS); round++) {              \
+    const int task = round * ITEMS + item, quad = task % (quads), part = task / (quads);\
+    if (part < (parts)) {                                                               \
+      float4 sum = (float4)(0.0f);                                                      \
+      for (int n = 0; n < ROUNDS(input_quads, parts); n++) {                            \
+        const int inner = n * (parts) + part;                                           \
+        if (inner < (input_quads)) {                                                    \
+          const float4 left = vector[inner];                                            \
+          sum = mad((float4)(left.x), read(quad, 4 * inner), sum);                      \
+          sum = mad((float4)(left.y), read(quad, 4 * inner + 1), sum);                  \
+          sum = mad((float4)(left.z), read(quad, 4 * inner + 2), sum);                  \
+          sum = mad((float4)(left.w), read(quad, 4 * inner + 3), sum);                  \
+        }                                                                               \
+      }                                                                                 \
+      shared[task] = sum;                                                               \
+    }                                                                                   \
   }
 
 // Adds up the parts of a quad's sum.
-#define JOIN(sum, quad, quads, parts)       \
-  float4 sum = shared[quad];                \
+#define JOIN(sum, quad, quads, parts) \
+  float4 sum = shared[quad];          \
   for (int part = 1; part < (parts); part++) sum += shared[part * (quads) + quad];
 
 // A quad as the next product reads it: zero in the lanes past the last channel.
@@ -144,14 +151,7 @@ WORK_GROUP __kernel void NAME(
   }
   barrier(CLK_LOCAL_MEM_FENCE);
 
-  for (int round = 0; round < ROUNDS(HIDDEN_QUADS * FIRST_PARTS, ITEMS); round++) {
-    const int task = round * ITEMS + item, quad = task % HIDDEN_QUADS, part = task / HIDDEN_QUADS;
-    if (part < FIRST_PARTS) {
-      float4 sum = (float4)(0.0f);
-      ADD_PRODUCT(sum, squeezed, INPUT_QUADS, READ_FIRST, quad, part, FIRST_PARTS)
-      shared[task] = sum;
-    }
-  }
+  MULTIPLY(squeezed, INPUT_QUADS, READ_FIRST, HIDDEN_QUADS, FIRST_PARTS)
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int quad = item; quad < HIDDEN_QUADS; quad += ITEMS) {
     HIDDEN_LOADS(quad)
@@ -160,14 +160,7 @@ WORK_GROUP __kernel void NAME(
   }
   barrier(CLK_LOCAL_MEM_FENCE);
 
-  for (int round = 0; round < ROUNDS(OUTPUT_QUADS * SECOND_PARTS, ITEMS); round++) {
-    const int task = round * ITEMS + item, quad = task % OUTPUT_QUADS, part = task / OUTPUT_QUADS;
-    if (part < SECOND_PARTS) {
-      float4 sum = (float4)(0.0f);
-      ADD_PRODUCT(sum, hidden, HIDDEN_QUADS, READ_SECOND, quad, part, SECOND_PARTS)
-      shared[task] = sum;
-    }
-  }
+  MULTIPLY(hidden, HIDDEN_QUADS, READ_SECOND, OUTPUT_QUADS, SECOND_PARTS)
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int quad = item * BLOCK_QUADS; quad < OUTPUT_QUADS; quad += ITEMS * BLOCK_QUADS) {
     EPILOGUE_LOADS(quad)
