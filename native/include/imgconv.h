@@ -80,8 +80,9 @@ typedef struct imgconv_array {
 typedef struct imgconv_options {
   const char *device;       /* an index, or a part of platform, name and OpenCL C version in any case. NULL: a GPU if
                                there is one, else an accelerator, else a CPU */
-  const char *cache_folder; /* an existing folder of the app for compiled programs, so that the next open is quick. If
-                               it cannot be used, opening takes longer. NULL: none */
+  const char *cache_folder; /* an existing folder for compiled programs, so that the next open is quick. They run as
+                               they are: nobody else may be able to write it. If it cannot be used, opening takes
+                               longer. NULL: none */
   uint32_t frames;          /* the most frames in flight at once, for imgconv_submit. 0: 2. At most 64 */
   int profile;              /* not 0: imgconv_profile may be called; runs are slower */
 } imgconv_options;
@@ -89,7 +90,8 @@ typedef struct imgconv_options {
 typedef struct imgconv_model imgconv_model;
 
 /* Opens a compiled model on a device: reads and checks the file, builds its kernels, allocates all memory of a run and
- * uploads the weights. options: NULL for the defaults. */
+ * uploads the weights. options: NULL for the defaults. The file is mapped: until it returns, nothing may shorten the
+ * file. To replace one, write another and rename it. */
 IMGCONV_API imgconv_status imgconv_open_file(
     const char *path, const imgconv_options *options, imgconv_model **model, imgconv_error *error);
 

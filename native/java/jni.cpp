@@ -12,9 +12,11 @@ namespace {
 
 jfieldID handle_of(JNIEnv *java, jobject self) { return java->GetFieldID(java->GetObjectClass(self), "handle", "J"); }
 
-// NULL once it is closed.
-imgconv_model *model_of(JNIEnv *java, jobject self) {
-  return reinterpret_cast<imgconv_model *>(java->GetLongField(self, handle_of(java, self)));
+// NULL, and the error says so, once it is closed.
+imgconv_model *model_of(JNIEnv *java, jobject self, imgconv_error &error) {
+  imgconv_model *const model = reinterpret_cast<imgconv_model *>(java->GetLongField(self, handle_of(java, self)));
+  if (!model) error = {IMGCONV_ERROR_ARGUMENT, "the model is closed"};
+  return model;
 }
 
 // Texts are arrays of UTF-8: JNI's own form of it differs outside of the basic plane. Null if memory is short.
@@ -48,9 +50,12 @@ void check(JNIEnv *java, const imgconv_error &error) {
   java->Throw(static_cast<jthrowable>(java->NewObject(kind, make, static_cast<jint>(error.status), message)));
 }
 
-// The arrays of direct buffers: `count` of them, else the error says so.
+constexpr imgconv_error NOT_DIRECT = {IMGCONV_ERROR_ARGUMENT, "a buffer is not direct: use ByteBuffer.allocateDirect"};
+
+// The arrays of direct buffers: `count` of them, else the error says so. None if there is an error already.
 std::vector<imgconv_array> arrays_of(JNIEnv *java, jobjectArray buffers, size_t count, imgconv_error &error) {
   std::vector<imgconv_array> arrays(count);
+  if (error.status) return arrays;
   if (!buffers || static_cast<size_t>(java->GetArrayLength(buffers)) != count) {
     error = {IMGCONV_ERROR_ARGUMENT, "a buffer is needed for each tensor"};
     return arrays;
@@ -59,15 +64,38 @@ std::vector<imgconv_array> arrays_of(JNIEnv *java, jobjectArray buffers, size_t 
     const jobject buffer = java->GetObjectArrayElement(buffers, static_cast<jsize>(i));
     if (!buffer) continue;
     arrays[i] = {java->GetDirectBufferAddress(buffer), static_cast<size_t>(java->GetDirectBufferCapacity(buffer)), nullptr};
-    if (!arrays[i].data) error = {IMGCONV_ERROR_ARGUMENT, "a buffer is not direct: use ByteBuffer.allocateDirect"};
+    if (!arrays[i].data) error = NOT_DIRECT;
     java->DeleteLocalRef(buffer);
   }
   return arrays;
 }
 
+// A Model.Tensor. Null if an exception is pending.
+jobject tensor_of(JNIEnv *java, jclass kind, jmethodID make, const imgconv_tensor &tensor) {
+  if (tensor.bytes > INT_MAX) check(java, {IMGCONV_ERROR_UNSUPPORTED, "an array is over 2 GB, which no ByteBuffer holds"});
+  if (java->ExceptionCheck()) return nullptr;
+  const std::vector<jlong> sizes(tensor.shape, tensor.shape + tensor.rank);
+  const jsize rank = static_cast<jsize>(tensor.rank);
+  const jbyteArray name = text_of(java, tensor.name), dtype = name ? text_of(java, tensor.dtype_name) : nullptr;
+  const jlongArray shape = dtype ? java->NewLongArray(rank) : nullptr;
+  if (!shape) return nullptr;
+  java->SetLongArrayRegion(shape, 0, rank, sizes.data());
+  return java->NewObject(kind, make, name, dtype, shape, static_cast<jint>(tensor.bytes));
+}
+
 }  // namespace
 
 extern "C" {
+
+JNIEXPORT jbyteArray JNICALL Java_imgconv_Model_devicesJson(JNIEnv *java, jclass) {
+  size_t needed = 0;
+  imgconv_error error{};
+  imgconv_devices_json(nullptr, 0, &needed, &error);
+  std::vector<char> text(needed + 1);
+  if (!error.status) imgconv_devices_json(text.data(), text.size(), nullptr, &error);
+  check(java, error);
+  return error.status ? nullptr : text_of(java, text.data());
+}
 
 JNIEXPORT jlong JNICALL Java_imgconv_Model_open(
     JNIEnv *java, jclass, jbyteArray path, jobject file, jbyteArray device, jbyteArray cache_folder, jint frames) {
@@ -78,7 +106,9 @@ JNIEXPORT jlong JNICALL Java_imgconv_Model_open(
   options.frames = frames < 0 ? UINT32_MAX : static_cast<uint32_t>(frames);
   imgconv_model *model = nullptr;
   imgconv_error error{};
-  if (file) {
+  if (file && !java->GetDirectBufferAddress(file)) {
+    error = NOT_DIRECT;
+  } else if (file) {
     const size_t bytes = static_cast<size_t>(java->GetDirectBufferCapacity(file));
     imgconv_open_memory(java->GetDirectBufferAddress(file), bytes, &options, &model, &error);
   } else {
@@ -89,26 +119,21 @@ JNIEXPORT jlong JNICALL Java_imgconv_Model_open(
 }
 
 JNIEXPORT jobjectArray JNICALL Java_imgconv_Model_tensors(JNIEnv *java, jobject self, jboolean of_inputs) {
-  const imgconv_model *model = model_of(java, self);
+  imgconv_error error{};
+  const imgconv_model *model = model_of(java, self, error);
   const size_t count = of_inputs ? imgconv_input_count(model) : imgconv_output_count(model);
   const jclass kind = java->FindClass("imgconv/Model$Tensor");
-  if (!kind) return nullptr;
-  const jmethodID make = java->GetMethodID(kind, "<init>", "([B[B[JI)V");
-  const jobjectArray made = java->NewObjectArray(static_cast<jsize>(count), kind, nullptr);
+  const jmethodID make = kind ? java->GetMethodID(kind, "<init>", "([B[B[JI)V") : nullptr;
+  const jobjectArray made = make ? java->NewObjectArray(static_cast<jsize>(count), kind, nullptr) : nullptr;
   for (size_t i = 0; made && i < count; ++i) {
     imgconv_tensor tensor;
     (of_inputs ? imgconv_input : imgconv_output)(model, i, &tensor);
-    if (tensor.bytes > INT_MAX) {
-      check(java, {IMGCONV_ERROR_UNSUPPORTED, "an array is over 2 GB, which no ByteBuffer holds"});
-      return nullptr;
-    }
-    const std::vector<jlong> sizes(tensor.shape, tensor.shape + tensor.rank);
-    const jlongArray shape = java->NewLongArray(static_cast<jsize>(tensor.rank));
-    if (!shape) return nullptr;
-    java->SetLongArrayRegion(shape, 0, static_cast<jsize>(tensor.rank), sizes.data());
-    const jobject each = java->NewObject(kind, make, text_of(java, tensor.name), text_of(java, tensor.dtype_name), shape,
-                                         static_cast<jint>(tensor.bytes));
+    // Android before 8 ends an app that holds 512 references.
+    if (java->PushLocalFrame(8)) return nullptr;
+    const jobject each = java->PopLocalFrame(tensor_of(java, kind, make, tensor));
+    if (!each) return nullptr;
     java->SetObjectArrayElement(made, static_cast<jsize>(i), each);
+    java->DeleteLocalRef(each);
   }
   return made;
 }
@@ -116,14 +141,15 @@ JNIEXPORT jobjectArray JNICALL Java_imgconv_Model_tensors(JNIEnv *java, jobject 
 JNIEXPORT jobject JNICALL Java_imgconv_Model_map(JNIEnv *java, jobject self, jint number, jint bytes) {
   void *data = nullptr;
   imgconv_error error{};
-  imgconv_map_input(model_of(java, self), static_cast<size_t>(number), &data, &error);
+  imgconv_model *model = model_of(java, self, error);
+  if (model) imgconv_map_input(model, static_cast<size_t>(number), &data, &error);
   check(java, error);
   return data ? java->NewDirectByteBuffer(data, bytes) : nullptr;
 }
 
 JNIEXPORT void JNICALL Java_imgconv_Model_run(JNIEnv *java, jobject self, jobjectArray inputs, jobjectArray outputs) {
-  imgconv_model *model = model_of(java, self);
   imgconv_error error{};
+  imgconv_model *model = model_of(java, self, error);
   const auto given = arrays_of(java, inputs, imgconv_input_count(model), error);
   const auto wanted = arrays_of(java, outputs, imgconv_output_count(model), error);
   if (!error.status) imgconv_run(model, given.data(), wanted.data(), &error);
@@ -131,8 +157,8 @@ JNIEXPORT void JNICALL Java_imgconv_Model_run(JNIEnv *java, jobject self, jobjec
 }
 
 JNIEXPORT jlong JNICALL Java_imgconv_Model_submit(JNIEnv *java, jobject self, jobjectArray inputs) {
-  imgconv_model *model = model_of(java, self);
   imgconv_error error{};
+  imgconv_model *model = model_of(java, self, error);
   const auto given = arrays_of(java, inputs, imgconv_input_count(model), error);
   uint64_t frame = 0;
   if (!error.status) imgconv_submit(model, given.data(), &frame, &error);
@@ -141,8 +167,8 @@ JNIEXPORT jlong JNICALL Java_imgconv_Model_submit(JNIEnv *java, jobject self, jo
 }
 
 JNIEXPORT void JNICALL Java_imgconv_Model_await(JNIEnv *java, jobject self, jlong frame, jobjectArray outputs) {
-  imgconv_model *model = model_of(java, self);
   imgconv_error error{};
+  imgconv_model *model = model_of(java, self, error);
   const auto wanted = arrays_of(java, outputs, imgconv_output_count(model), error);
   if (!error.status) imgconv_wait(model, static_cast<uint64_t>(frame), wanted.data(), &error);
   check(java, error);
@@ -150,12 +176,14 @@ JNIEXPORT void JNICALL Java_imgconv_Model_await(JNIEnv *java, jobject self, jlon
 
 JNIEXPORT void JNICALL Java_imgconv_Model_reset(JNIEnv *java, jobject self) {
   imgconv_error error{};
-  imgconv_reset(model_of(java, self), &error);
+  imgconv_model *model = model_of(java, self, error);
+  if (model) imgconv_reset(model, &error);
   check(java, error);
 }
 
 JNIEXPORT void JNICALL Java_imgconv_Model_close(JNIEnv *java, jobject self) {
-  imgconv_close(model_of(java, self));
+  imgconv_error error{};
+  imgconv_close(model_of(java, self, error));
   java->SetLongField(self, handle_of(java, self), 0);
 }
 

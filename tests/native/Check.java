@@ -5,7 +5,10 @@ import java.nio.channels.FileChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
 
-/** Check MODEL DEVICE INPUT OUTPUT: raw content of the model's one input, and of its first output in many ways. */
+/**
+ * Check MODEL DEVICE INPUT OUTPUT DEVICES: reads raw content of the model's one input, and writes that of its first
+ * output, which it makes in many ways, and the JSON of the devices.
+ */
 public final class Check {
   public static void main(String[] given) throws IOException {
     byte[] input = Files.readAllBytes(Path.of(given[2]));
@@ -24,11 +27,27 @@ public final class Check {
       refused(1, () -> model.run(new ByteBuffer[0], Model.buffers(model.outputs)));
       refused(1, () -> model.run(new ByteBuffer[] {ByteBuffer.allocate(input.length)}, Model.buffers(model.outputs)));
       require(refused(2, () -> new Model("/no/such/\uD83D\uDE00", null, null, 0)).contains("/no/such/\uD83D\uDE00"));
+      require(refused(1, () -> new Model(ByteBuffer.allocate(64), null, null, 0)).contains("not direct"));
       Files.write(Path.of(given[3]), result);
+      closed(given[0], given[1], inputs);
+      Files.writeString(Path.of(given[4]), Model.devices());
       Model.Tensor tensor = model.inputs[0];
       require(tensor.name.equals("x\uD83D\uDE00"));
       System.out.println(tensor.name.length() + " " + tensor.dtype + " " + java.util.Arrays.toString(tensor.shape));
     }
+  }
+
+  /** Closing twice is allowed; everything else says that the model is closed. */
+  private static void closed(String path, String device, ByteBuffer[] inputs) {
+    Model model = new Model(path, device, null, 0);
+    model.close();
+    model.close();
+    ByteBuffer[] outputs = Model.buffers(model.outputs);
+    Runnable[] uses = {
+      () -> model.run(inputs, outputs), () -> model.submit(inputs), () -> model.await(1, outputs), model::reset,
+      () -> model.mapInput(0)
+    };
+    for (Runnable use : uses) require(refused(1, use).equals("the model is closed"));
   }
 
   private interface Work {

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
+import numpy
 import pytest
 from graphs import const, numbers
 
 import imgconv
-from imgconv.cl.device import DeviceInfo
+from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.tensor import Tensor, build_graph
 
 ROOT = Path(__file__).parent.parent.parent
@@ -33,12 +35,16 @@ def test_java(
     name = "x\N{GRINNING FACE}"  # four bytes in UTF-8
     x = Tensor.input(name, X.shape)
     y = x.conv2d(const(6, 3, 3, 3), const(6), padding=1).relu()
-    model = imgconv.load(build_graph({"y": y, "sum": y.max_pool(2, 2)}, [x]), device=device)
+    outputs = {"y": y, "sum": y.max_pool(2, 2)}
+    outputs |= {f"constant {i}": Tensor.constant(numpy.arange(5)) for i in range(30)}  # each has references in JNI
+    model = imgconv.load(build_graph(outputs, [x]), device=device)
     model.save(tmp_path / "m")
     (tmp_path / "x").write_bytes(X.tobytes())
     command = ["java", "-Xcheck:jni", "-cp", classes, f"-Djava.library.path={built}", "Check"]
-    command += ["m", str(device.index), "x", "y"]
+    command += ["m", str(device.index), "x", "y", "devices"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 float32 [1, 3, 9, 7]" in done.stdout and "WARNING in native" not in done.stdout, done.stdout
+    assert "3 float32 [1, 3, 9, 7]" in done.stdout and "WARNING" not in done.stdout, done.stdout
+    listed = json.loads((tmp_path / "devices").read_text())["devices"]
+    assert [each["name"] for each in listed] == [each.name for each in list_devices()]
     assert (tmp_path / "y").read_bytes() == model.run({name: X})["y"].tobytes()

@@ -18,8 +18,8 @@ import java.nio.ByteOrder;
  * </pre>
  *
  * Arrays are direct buffers in the native byte order, row-major, of the dtypes and shapes of {@link #inputs} and
- * {@link #outputs}. A null in `outputs` leaves an output out. Threads may share a model; only {@link #close} must be the
- * last call. Everything throws {@link Error}.
+ * {@link #outputs}; all of a buffer is taken, whatever its position. A null in `outputs` leaves an output out. Threads
+ * may share a model; only {@link #close} must be the last call. Everything throws {@link Error}.
  */
 public final class Model implements AutoCloseable {
   /** What failed. status: a number of imgconv_status in imgconv.h. */
@@ -65,8 +65,18 @@ public final class Model implements AutoCloseable {
 
   private Model(long handle) {
     this.handle = handle;
-    inputs = tensors(true);
-    outputs = tensors(false);
+    try {
+      inputs = tensors(true);
+      outputs = tensors(false);
+    } catch (Throwable problem) {
+      close();
+      throw problem;
+    }
+  }
+
+  /** JSON of all OpenCL devices of this phone, for `imgconv compile --target` on the desk. */
+  public static String devices() {
+    return new String(devicesJson(), UTF_8);
   }
 
   /** A buffer for each tensor. */
@@ -100,6 +110,8 @@ public final class Model implements AutoCloseable {
   private static byte[] bytes(String text) {
     return text == null ? null : text.getBytes(UTF_8);
   }
+
+  private static native byte[] devicesJson();
 
   private static native long open(byte[] path, ByteBuffer file, byte[] device, byte[] cacheFolder, int frames);
 
