@@ -192,10 +192,14 @@ def convolution_problems(most: int = 9) -> st.SearchStrategy[ConvolutionProblem]
     return draw()
 
 
+# Multiply-adds of four-vectors in a loop over the window.
+MOST_UNROLLED = 400
+
+
 def convolution_specialisations(problem: convolution_kernel.Problem) -> list[convolution_kernel.Specialisation]:
     """The candidates of each kind of device, and blocks that divide nothing, as far as conv.cl allows them.
 
-    The numbers of problems are small.
+    The numbers of problems are small. Intel's driver takes 12 seconds to compile a block of 18 with a window of 7x7.
     """
     problem = replace(problem, small=True)
     devices: tuple[tuple[TargetKind, int], ...] = (("cpu", 2), ("gpu", 2), ("gpu", 132))
@@ -212,4 +216,5 @@ def convolution_specialisations(problem: convolution_kernel.Problem) -> list[con
             )
             tiles = ((columns, 0), (2, 2), (6, 2), (4, 4), (8, 4))
             made += [replace(block, block_columns=length, winograd=tile) for length, tile in tiles]
-    return [c for c in made if c.allowed(problem)]
+    longest = MOST_UNROLLED // prod(problem.window)
+    return [c for c in made if c.allowed(problem) and c.block_columns * c.block_rows * c.block_quads <= longest]
