@@ -23,6 +23,9 @@ FAULTS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
+# With it set, each of the hundred processes that the tests start compiles imgconv's modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test bench fuzz oclgrind faults docs package native demo-native native-models native-check native-arm64 lint clean
 
 demo: $(VENV)/installed-cpu
