@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import os
 import platform
 import re
 import sys
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from imgconv.cl import program
 from imgconv.cl.device import Context, DeviceInfo, list_devices, no_driver_message, open_device
 from imgconv.config import Config
 from imgconv.files.kept import Kept
@@ -80,6 +83,15 @@ def kernels_in_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     # Oclgrind (21.10) counts the local memory of k10 as k1's too, and then refuses launches of k1.
     if any(device.platform == "Oclgrind" for device in found_devices()):
         monkeypatch.setattr(source, "KERNELS_IN_A_PROGRAM", 10)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def builds_in_this_process() -> Iterator[None]:
+    """If tests run on every core, processes that build beside them only cost the time that they take to start."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            patch.setattr(program, "MOST_PROCESSES", 0)
+        yield
 
 
 @pytest.fixture(params=WAYS)
