@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy
 
@@ -20,6 +21,8 @@ from imgconv.kernels.rows import Rows, find_rows
 from imgconv.kernels.step import AnyTemplate, LaunchKind, Step, describe, operation_of
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import TEMPLATES
+
+FEW = 16  # numbers of an input
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,10 @@ class _Placer(Textures):
     # Inputs and outputs
 
     def place_inputs(self) -> None:
-        """Makes the inputs' buffers. Inputs that hand-written kernels read are packed into textures first."""
+        """Makes the inputs' buffers. Inputs that hand-written kernels read are packed into textures first.
+
+        So are inputs that several kernels read: to pack a few numbers takes longer than to read them as they lie.
+        """
         for value in self.graph.inputs:
             if value.name in self.states.values():
                 self.placement(value)
@@ -83,7 +89,7 @@ class _Placer(Textures):
             readers = self.graph.consumers[value.name]
             generated_only = all(isinstance(n.operation, (Load, Reduction, Gather)) for n in readers)
             direct = value.name not in self.inside and generated_only
-            if direct and (len(readers) <= 1 or buffer.dtype == "uint8"):
+            if direct and (len(readers) <= 1 or buffer.dtype == "uint8" or prod(buffer.shape) <= FEW):
                 self.placements[value.name] = given
                 self.graph = _seen_as(self.graph, value, buffer.shape)
                 continue

@@ -68,7 +68,8 @@ class Exchange:
     @staticmethod
     def to_host(plan: Plan, context: Context, outputs: Outputs, moved: Arrays | None = None) -> Exchange:
         """An exchange of outputs only, with those of plan.moved. Raises InputError."""
-        made = Exchange(plan, moved=dict(moved or {}))
+        made = Exchange(plan)
+        made.moved.update(moved or {})
         if outputs:
             _check_outputs(plan, outputs)
         for value in plan.outputs:

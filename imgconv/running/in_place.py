@@ -34,6 +34,7 @@ class InPlace:
         own: dict[Storage, Memory] = {place: memory[place] for place in buffers}
         self._sequence = launching.new_sequence(own)
         self.places: dict[Storage, list[Callable[[int], int]]] = {place: [] for place in own}
+        self._addresses: dict[Storage, int] = {}  # those that the kernels have
         for launch, (kernel, *_) in zip(plan.launches, self._sequence.launches, strict=True):
             for number, argument in enumerate(launch.source.arguments):
                 if argument.storage in own:
@@ -55,12 +56,17 @@ class InPlace:
         memory.read(copied)
 
     def _take(self, place: Storage, array: Array) -> None:
+        """Gives the kernels an array for an input or an output."""
         # array.ctypes takes four times as long. numpy's types do not say that an array is a buffer.
         writeable = array.flags.writeable
         address = addressof(c_char.from_buffer(array)) if writeable else array.ctypes.data  # type: ignore[arg-type]
+        if self._addresses.get(place) == address:
+            return
+        self._addresses.pop(place, None)
         for set_argument in self.places[place]:
             if set_argument(address):
                 raise DeviceError(f"{self._memory.context.info.name} refused the address of {place.name!r}")
+        self._addresses[place] = address
 
 
 def can_run_in_place(launching: Launching) -> bool:
