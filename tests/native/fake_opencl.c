@@ -3,6 +3,7 @@
  *
  *     FAKE_DEVICES=none       clGetDeviceIDs finds no device
  *     FAKE_LAUNCHES=N         from the Nth launch on, everything that needs the device fails
+ *     FAKE_FORMATS=none       no image has texels of half
  *     FAKE_LOCAL_MEMORY=N     every kernel is said to take so many bytes of local memory
  */
 #define CL_TARGET_OPENCL_VERSION 120
@@ -38,6 +39,17 @@ cl_int clGetDeviceIDs(cl_platform_id a, cl_device_type b, cl_uint c, cl_device_i
   if (getenv("FAKE_DEVICES")) return CL_DEVICE_NOT_FOUND;
   return ((cl_int(*)(cl_platform_id, cl_device_type, cl_uint, cl_device_id *, cl_uint *))real("clGetDeviceIDs"))(
       a, b, c, d, e);
+}
+
+/* The texels of half become texels of an order that nobody asks for. */
+cl_int clGetSupportedImageFormats(
+    cl_context a, cl_mem_flags b, cl_mem_object_type c, cl_uint d, cl_image_format *e, cl_uint *f) {
+  const cl_int status = ((cl_int(*)(cl_context, cl_mem_flags, cl_mem_object_type, cl_uint, cl_image_format *, cl_uint *))real(
+      "clGetSupportedImageFormats"))(a, b, c, d, e, f);
+  for (cl_uint i = 0; e && status == CL_SUCCESS && getenv("FAKE_FORMATS") && i < d; ++i) {
+    if (e[i].image_channel_data_type == CL_HALF_FLOAT) e[i].image_channel_order = CL_INTENSITY;
+  }
+  return status;
 }
 
 cl_int clGetKernelWorkGroupInfo(

@@ -112,6 +112,20 @@ def test_a_device_that_is_lost_at_once(device: DeviceInfo, play: Play, path: Pat
     assert str(found["status"]) == "DEVICE" and not list(path.parent.glob("*.program*"))
 
 
+def test_a_device_without_half_images(device: DeviceInfo, play: Play, fake: str, tmp_path: Path) -> None:
+    """A file with a plan in half and one for a CPU, whose tensors are buffers: the second runs."""
+    x = Tensor.input("x", X.shape)
+    model = imgconv.load(build_graph({"y": x.conv2d(const(6, 3, 3, 3)).relu()}, [x]), device=device, float16=1)
+    there = [replace(device, kind=kind, image_row_alignment=0, driver_version="theirs") for kind in ("gpu", "cpu")]
+    lines = tried(f"results.update(Player('m', '{device.index}').run(given))")
+    for targets, status in ((there[:1], "UNFIT"), (there, "OK")):
+        model.save(tmp_path / "m", targets=targets)
+        found = play(lines, {"x": X}, LD_LIBRARY_PATH=fake, FAKE_FORMATS="none")
+        assert str(found["status"]) == status
+        assert status == "OK" or "the device has no half images, which the plan takes" in str(found["message"])
+        assert str(play(lines, {"x": X}, LD_LIBRARY_PATH=fake)["status"]) == "OK"
+
+
 @pytest.mark.parametrize("plans_have", [[1], [2], [2, 1]], ids=str)
 def test_a_driver_that_exaggerates_local_memory(
     device: DeviceInfo, play: Play, model: imgconv.Model, fake: str, tmp_path: Path, plans_have: list[int]

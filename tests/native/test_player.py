@@ -307,6 +307,19 @@ def test_a_device_with_smaller_images(device: DeviceInfo, play: Play, tmp_path: 
     assert_refused(play, tmp_path / "m", device.index, "UNFIT", wanted)
 
 
+def test_a_device_with_other_alignment(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
+    """A plan for images anywhere in a buffer, on a device that has them at some places, or none."""
+    other = replace(device, kind="gpu", image_row_alignment=1, image_base_alignment=1, driver_version="theirs")
+    x = Tensor.input("x", (1, 8, 5, 5))
+    graph = build_graph({"y": x.conv2d(const(8, 8, 3, 3)).relu().conv2d(const(3, 8, 3, 3)).sigmoid()}, [x])
+    imgconv.load(graph, device=device).save(tmp_path / "m", targets=[other])
+    taken = 16 * device.image_row_alignment
+    wanted = f"alignment of rows of images in buffers: the device takes multiples of {taken} bytes, the plan has "
+    if not taken:
+        wanted = "the device has no images in buffers, which the plan takes"
+    assert_refused(play, tmp_path / "m", device.index, "UNFIT", wanted)
+
+
 def test_a_plan_for_each_of_two_devices(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
     """The plan of another device of the same limits runs, and the device's own one is preferred."""
     other = replace(device, driver_version="theirs")
