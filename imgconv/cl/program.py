@@ -97,9 +97,9 @@ def workers_for(context: Context, kernels: int) -> int:
 
 
 def programs_at_once(context: Context, kernels: int) -> int:
-    """As how many programs so many kernels are built soonest, at once as far as that is possible."""
+    """As how many programs so many kernels are built soonest, at once as far as that is possible; at least 1."""
     platform = context.info.platform
-    return kernels if platform in ONE_BY_ONE else workers_for(context, kernels) + builds_here(platform)
+    return max(kernels, 1) if platform in ONE_BY_ONE else workers_for(context, kernels) + builds_here(platform)
 
 
 _compiler = Lock()

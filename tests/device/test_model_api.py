@@ -12,6 +12,7 @@ import onnx.helper
 import pytest
 
 import imgconv
+from imgconv.cl import program
 from imgconv.cl.device import Context, DeviceInfo
 from imgconv.errors import ConfigError, InputError, ResourceError
 from imgconv.graph.nodes import Value
@@ -169,7 +170,10 @@ def test_outputs_that_are_inputs_or_constants(device: DeviceInfo, shape: tuple[i
         assert found["truth"].dtype == bool
 
 
-def test_only_a_constant(device: DeviceInfo) -> None:
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_only_a_constant(device: DeviceInfo, one_by_one: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No launches and no programs, also if each kernel would be a program."""
+    monkeypatch.setattr(program, "ONE_BY_ONE", (device.platform,) * one_by_one)
     model = imgconv.load(build_graph({"y": Tensor.constant(numpy.array([[1, 2, 3]], numpy.float32))}), device)
     assert model.run({})["y"].tolist() == [[1, 2, 3]]
 
