@@ -46,7 +46,7 @@ ON_A_DEVICE = 1 / 8  # of the cases: one takes ten times as long
 TOLERANCE = 2e-5
 LEAST_SCALE = 1e-2  # what is left of terms about 1 that cancel, in a determinant for example, is off by 1e-7
 CONSTANT_BYTES = 2**16  # that OpenCL promises for a program's constants
-GLUE = ("Reshape", "Tile", "Slice", "Tanh", "Sigmoid", "Cast", "Gather", "Mul", "Add", "Floor", "Greater")
+GLUE = ("Reshape", "Tile", "Slice", "Tanh", "Max", "Sigmoid", "Cast", "Gather", "Mul", "Add", "Floor", "Greater")
 ORACLES_FAULT = "onnxruntime differs, float64 agrees with us"
 
 

@@ -20,7 +20,9 @@ from support import make_model
 DOMAINS = ("com.microsoft", "ai.onnx.ml")
 SHAPES = ((1, 3, 5, 4), (2, 5), (7,), (1, 4, 3, 3, 2), (1, 8, 1, 1), (3, 2, 6, 5))
 FIXED = 0.4  # of the inputs after a case's first, weights for example, are constants
-LEAST_TRUE = 0.03  # not 0: onnxruntime's Sigmoid(-50) is 0 and not 2e-22
+# What is made true, or rounded down, is so many above 0: sums that cancel come to 0 there, or to 1e-9 or -1e-9.
+ASIDE = 0.03
+LEAST = -8.0  # that a sigmoid reads: onnxruntime's of -50 is 0 and not 2e-22
 INSIDE = 0.05  # of the nodes stand in the branches of an If
 
 
@@ -51,8 +53,13 @@ class Network:
             NODE("Slice", [many, self.constant(numpy.array([0], numpy.int64)), again], [few]) if self.opset >= 10 else
             NODE("Slice", [many], [few], starts=[0], ends=[count]),
             NODE("Reshape", [few, self.constant(numpy.array(shape, numpy.int64))], [made]),
-            NODE("Tanh" if low < 0 else "Sigmoid", [made], [near]),
         ]
+        if low < 0:
+            self.nodes.append(NODE("Tanh", [made], [near]))
+        else:
+            above = f"{made}_above"
+            self.nodes.append(NODE("Max", [made, self.constant(numpy.float32(LEAST))], [above]))
+            self.nodes.append(NODE("Sigmoid", [above], [near]))
         return near
 
     def fitted_like(self, random: random.Random, array: Any, low: float) -> str:
@@ -66,12 +73,12 @@ class Network:
             return near
         made = f"{near}_{kind}"
         if kind == numpy.bool_:
-            self.nodes.append(NODE("Greater", [near, self.constant(numpy.float32(LEAST_TRUE))], [made]))
+            self.nodes.append(NODE("Greater", [near, self.constant(numpy.float32(ASIDE))], [made]))
             return made
         factor, offset = (numpy.float32(each) for each in ((bounds[1] - bounds[0]) / 2, (bounds[0] + bounds[1]) / 2))
         self.nodes += [
             NODE("Mul", [near, self.constant(factor)], [f"{made}_wide"]),
-            NODE("Add", [f"{made}_wide", self.constant(offset)], [f"{made}_moved"]),
+            NODE("Add", [f"{made}_wide", self.constant(offset + numpy.float32(ASIDE))], [f"{made}_moved"]),
             NODE("Floor", [f"{made}_moved"], [f"{made}_whole"]),
             NODE("Cast", [f"{made}_whole"], [made], to=onnx.helper.np_dtype_to_tensor_dtype(kind)),
         ]
