@@ -95,12 +95,13 @@ clean:
 
 # One stamp for each extra of setup.cfg: newer than setup.cfg where what it asks for is installed. "cpu", the OpenCL
 # driver for CPUs, is empty except on x86-64 Linux. There it is installed even beside another driver, so that every
-# machine runs the same tests on it. pip must not run twice at once, so that the others wait for "cpu".
+# machine runs the same tests on it. pip must not run twice at once, so that the others wait for "cpu". Python compiles
+# what it imports; pip would compile every module of every package, for 13 seconds.
 $(VENV)/installed-test $(VENV)/installed-dev $(VENV)/installed-bench: $(VENV)/installed-cpu
 $(VENV)/installed-dev $(VENV)/installed-bench: | $(VENV)/installed-test
 $(VENV)/installed-%: setup.cfg pyproject.toml | $(BIN)/python
 	@echo "installing imgconv[$*] into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[$*]'
 	@touch $@
 
 $(BIN)/python:
