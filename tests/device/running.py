@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
+import pytest
 from graphs import Taking
 from hypothesis import HealthCheck, settings
 from problems import Instance, Problem
 from problems.chain import allowing
 
 from imgconv.cl.device import Context
+from imgconv.cl.program import Program
 from imgconv.compiling.choose import Chooser, CostModel
 from imgconv.compiling.compiler import Prepared, limited
 from imgconv.compiling.plan import Launch, Plan
@@ -25,6 +28,8 @@ from imgconv.passes import PIPELINE, run_passes
 from imgconv.passes.elementwise import merge_elementwise
 from imgconv.passes.epilogues import fuse_epilogues
 from imgconv.passes.scales import fold_scales
+from imgconv.running import session
+from imgconv.running.programs import Programs
 from imgconv.running.session import Session
 from imgconv.running.target import target_of
 from imgconv.tensor import Tensor, build_graph
@@ -67,7 +72,37 @@ def run_graph(
     on = Wanted(wanted) if isinstance(wanted, Target) else wanted
     optimised = run_passes(graph, PIPELINE if fused else UNFUSED)
     plan = Prepared(optimised, config, limited(on.target, config), on.chooser).plan()
-    return plan, Session(plan, context).run(inputs)
+    return plan, session_of(plan, context).run(inputs)
+
+
+class Lender:
+    """Kernels of the sessions before, for those that follow: most plans of the tests read and write some alike."""
+
+    KEPT = 500
+
+    def __init__(self) -> None:
+        self._kernels: OrderedDict[str, tuple[Program, str]] = OrderedDict()
+
+    def programs(self, plan: Plan, context: Context, *others: Any) -> Programs:
+        """The programs of the plan, without the kernels that are here already. others: as Session gives them."""
+        made = Programs(plan, context, None, [self])
+        for text, kernel in made._kernels.items():
+            self._kernels[text] = kernel
+            self._kernels.move_to_end(text)
+        while len(self._kernels) > self.KEPT:
+            self._kernels.popitem(last=False)
+        return made
+
+
+LENDERS: dict[Context, Lender] = {}
+
+
+def session_of(plan: Plan, context: Context) -> Session:
+    """A session whose kernels are those of sessions before where their texts are equal; it shares no memory."""
+    lender = LENDERS.setdefault(context, Lender())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "Programs", lender.programs)
+        return Session(plan, context)
 
 
 def run_tensors(
