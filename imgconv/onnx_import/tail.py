@@ -24,7 +24,7 @@ from imgconv.host.segments import with_segments
 from imgconv.limits import budget
 from imgconv.onnx_import.schema import ELEMENT_TYPES, domain_of, dtype_name, function_versions, schema_of
 from imgconv.onnx_import.scope import TYPE_ATTRIBUTES, Scope, Step, needed_steps, reads
-from imgconv.onnx_import.texts import TEXT, text_nodes, with_text
+from imgconv.onnx_import.texts import TEXT, text_nodes, texts_made, with_text
 from imgconv.tensor import Tensor
 
 MOVES = frozenset((
@@ -57,6 +57,7 @@ class Splitter:
         self.inputs = {tensor.name for tensor in inputs}
         self.makers: dict[str, tuple[int, Step]] = {}
         self.hosted: dict[str, Hosted] = {}
+        self.texts: set[str] = set()  # those of `hosted` that hold strings
         self.number = 0
         self.inexact: UnsupportedError | None = None  # of the first node that only floats keep from the device
 
@@ -67,6 +68,7 @@ class Splitter:
         behind = [name for name in reads(node) if name in self.hosted]
         if with_text(node):
             self.hosted[node.output[0]] = Hosted(self.number, step, "strings are the host's")
+            self.texts.add(node.output[0])
             return
         if behind:
             reason = self.hosted[behind[0]].reason
@@ -100,6 +102,7 @@ class Splitter:
             raise ModelError(message, node=hosted.step.name)
         if schema_of(node, self.scope.version):
             self.scope.check(hosted.step, (None,) * len(node.input))
+        self.texts |= texts_made(hosted.step, self.texts, self.scope.version)
         self.hosted |= {name: hosted for name in node.output if name}
 
     def tail(self, declared: Sequence[onnx.ValueInfoProto]) -> tuple[dict[str, Tensor], Tail | None]:

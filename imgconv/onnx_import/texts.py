@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
 import onnx
+import onnx.defs
 from onnx.helper import make_attribute, make_node
 
+from imgconv import host
+from imgconv.errors import UnsupportedError
+from imgconv.onnx_import.schema import schema_of
+from imgconv.onnx_import.scope import Step, needed_steps
+
 TEXT = onnx.TensorProto.STRING
+# Operators of ONNX's text whose host functions take numbers only; onnxruntime has none for strings either.
+OF_NUMBERS = ("NonZero", "Pad", "Trilu")
+CASTS = ("Cast", "CastLike")  # to numbers: strings as their target are refused
 
 
 def text_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
@@ -36,3 +48,48 @@ def with_text(node: onnx.NodeProto) -> onnx.NodeProto | None:
         if attribute.name in ("value_string", "value_strings"):
             return node
     return None
+
+
+def texts_made(step: Step, texts: AbstractSet[str], version: int) -> set[str]:
+    """The outputs of a node that hold strings. texts: the names of the values before it that do.
+
+    Raises UnsupportedError, naming the node, if it reads strings and the host does not run its operator on them.
+    """
+    node = step.proto
+    bodies = [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+    if with_text(node):
+        return set(node.output)
+    if bodies:
+        return {name for body in bodies for name in _texts_of_body(step, body, texts, version)}
+    read = [number for number, name in enumerate(node.input) if name in texts]
+    if not read:
+        return set()
+    schema = schema_of(node, version)
+    runs = schema and node.op_type in host.supported() and node.op_type not in OF_NUMBERS
+    if not schema or not runs or not all(_takes_text(schema, schema.inputs, number) for number in read):
+        name = node.input[read[0]]
+        raise UnsupportedError(f"{node.op_type}: not supported for strings, as {name!r} holds", node=step.name)
+    if node.op_type in CASTS:
+        return set()
+    return {name for number, name in enumerate(node.output) if name and _takes_text(schema, schema.outputs, number)}
+
+
+def _texts_of_body(step: Step, body: onnx.GraphProto, texts: AbstractSet[str], version: int) -> list[str]:
+    """The outputs of a node with a body that hold strings, as this body makes them."""
+    node = step.proto
+    # Both the inputs of a Loop and those of its body begin with two that are not carried.
+    before = int(node.op_type == "Scan" and version < 9)  # the lengths
+    given = dict(zip([v.name for v in body.input], node.input[before:]))
+    inside = set(texts) - {v.name for v in body.input} | {own for own, name in given.items() if name in texts}
+    outputs = [v.name for v in body.output]
+    for each in needed_steps([*text_nodes(body), *body.node], outputs, f"{step.name}/")[0]:
+        inside |= texts_made(each, inside, version)
+    made = outputs[1:] if node.op_type == "Loop" else outputs  # the first is whether it goes on
+    return [name for name, own in zip(node.output, made) if name and own in inside]
+
+
+def _takes_text(schema: onnx.defs.OpSchema, formals: Sequence[onnx.defs.OpSchema.FormalParameter], number: int) -> bool:
+    """Whether ONNX allows strings for an input or an output of this number; the last one may stand for several."""
+    kind = formals[min(number, len(formals) - 1)].type_str
+    allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}.get(kind, [kind])
+    return any("string" in each for each in allowed)

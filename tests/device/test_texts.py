@@ -21,6 +21,7 @@ from imgconv.reports.verify import _on_host
 from tests.support import assert_close, run_model, run_oracle
 
 X = numpy.random.default_rng(4).uniform(-1, 1, (2, 4, 5, 5)).astype(numpy.float32)
+TEXT = TensorProto.STRING
 LABELS = ("cat", "dög", "fox", "owl")
 
 
@@ -130,6 +131,53 @@ def test_what_computes_with_them_is_refused(device: DeviceInfo) -> None:
     model.opset_import[0].version = 20
     with pytest.raises(ModelError, match="StringConcat"):
         imgconv.load(model, device)
+
+
+def behind_labels(*nodes: onnx.NodeProto, dtype: int = TensorProto.FLOAT) -> onnx.ModelProto:
+    """A model whose output `z` these nodes make of the strings `y`."""
+    model = model_of("label", 20)
+    model.graph.node.extend(nodes)
+    model.graph.output.append(make_tensor_value_info("z", dtype, None))
+    return model
+
+
+FOUR = make_node("Constant", [], ["four"], value_ints=[1, 1, 1, 2])
+
+
+@pytest.mark.parametrize("nodes", [
+    [FOUR, make_node("Reshape", ["y", "four"], ["r"]), make_node("DepthToSpace", ["r"], ["z"], "it", blocksize=1)],
+    [make_node("Concat", ["y", "y"], ["r"], axis=0), make_node("NonZero", ["r"], ["z"], "it")],
+    [make_node("Add", ["y", "y"], ["z"], "it")],
+    [make_node("SequenceConstruct", ["y", "y"], ["q"]), make_node("SequenceAt", ["q", "zero"], ["a"]),
+     make_node("Relu", ["a"], ["z"], "it")],
+    [make_node("Identity", ["y"], ["u"]), make_node("ReduceMax", ["u"], ["z"], "it")],
+], ids=lambda nodes: nodes[-1].op_type)
+def test_operators_without_strings_are_refused_at_load(device: DeviceInfo, nodes: list[onnx.NodeProto]) -> None:
+    model = behind_labels(*nodes)
+    model.graph.initializer.append(make_tensor("zero", TensorProto.INT64, [], [0]))
+    with pytest.raises(UnsupportedError, match=f"{nodes[-1].op_type}: not supported for strings") as caught:
+        imgconv.load(model, device)
+    assert caught.value.node == "it"
+
+
+def test_strings_in_a_body_are_found_at_load(device: DeviceInfo) -> None:
+    """A Loop whose state is strings, beside one that sums them."""
+    state = make_tensor_value_info("state", TensorProto.STRING, None)
+    head = [make_tensor_value_info("n", TensorProto.INT64, []), make_tensor_value_info("c", TensorProto.BOOL, [])]
+    going = make_node("Identity", ["c"], ["on"])
+
+    def model(*body: onnx.NodeProto) -> onnx.ModelProto:
+        outputs = [make_tensor_value_info("on", TensorProto.BOOL, []),
+                   make_tensor_value_info("next", TensorProto.STRING, None)]
+        inner = onnx.helper.make_graph([going, *body], "body", [*head, state], outputs)
+        trips = make_node("ReduceMax", ["i"], ["trips"], keepdims=0)
+        return behind_labels(trips, make_node("Loop", ["trips", "", "y"], ["z"], "loop", body=inner), dtype=TEXT)
+
+    good = model(make_node("Identity", ["state"], ["next"]))
+    assert imgconv.load(good, device).run({"x": X})["z"].dtype == object
+    with pytest.raises(UnsupportedError, match="Add: not supported for strings, as 'state' holds") as caught:
+        imgconv.load(model(make_node("Add", ["state", "state"], ["next"], "sum")), device)
+    assert caught.value.node == "loop/sum"
 
 
 def test_they_are_shown_and_saved(tmp_path: Path) -> None:
