@@ -3,11 +3,13 @@
 Rounding to half has a relative error of 2^-11 at each value. Most networks do not amplify it. A few do, above all in
 their first layers of few channels, whose errors pass through all later layers. And half ends at 65504. So:
 
-1. The float plan runs on the given inputs (default: drawn pictures). Values that come near 65504 keep float.
-2. Everything else is stored in half. If that changes the outputs by at most the bound, it is the choice.
-3. Otherwise the float plan runs again and again, each time with a few textures rounded to half between the launches.
-   First one by one, or in blocks: those whose rounding changes the outputs most, beside their size, come first. Then,
-   by bisection, with all but the first of these in half: as few keep float as bring the error well below the bound.
+1. The plan that stores everything in half runs on drawn pictures. If by its own account (rounding.py) rounding costs
+   no more than the bound, and nothing comes near 65504, it is the choice, and nothing else is compiled.
+2. If a value comes near 65504, the float plan tells which ones do. These keep float.
+3. If rounding costs too much, the half plan runs again and again, each time with a few of its values moved by some
+   units in their last place: first in blocks, and the most sensitive block is halved repeatedly. Those that cost most,
+   beside their size, keep float: by bisection, as few as bring the others' cost well below the bound. The plan that
+   keeps these is measured as the first one was. If it still costs too much, more values of it keep float.
 4. With float16=2 convolutions sum in half too. If that costs too much, all sum in short runs. If these cost too much as
    well, the layers whose runs cost most sum in float, as few as suffice. Then all others sum in half, except those for
    which half costs most: these stay in runs, as few as suffice.
@@ -27,9 +29,8 @@ the softmax gets larger numbers, and passes their rounding on as absolute errors
 to 7 times as far on the photograph of a fish as on the worst drawing, past the bound; with short runs it is not.
 
 At load there are no inputs, only drawn ones (drawings.py). Real pictures cost up to 1.5 times as much as the worst of
-these, so on these a plan is accepted at PART_ON_DRAWINGS of the bound. And steps 1 to 3 are an exception: with
-float16=1 the plan that stores everything in half is tried first, and kept if by its own account (rounding.py) nothing
-comes near 65504 and rounding costs no more than that. Then nothing is compiled that the result does not need.
+these, so on these a plan is accepted at PART_ON_DRAWINGS of the bound. With inputs, and with float16=2, the float plan
+is compiled in any case. Then a plan's error is its difference from that one, and not its own account.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ from imgconv.graph.nodes import Convolution, Graph, Product, Reduction
 from imgconv.kernels.target import HALF_MAX
 from imgconv.running.drawings import MARGIN, drawn_inputs, guarding_inputs, other_inputs
 from imgconv.running.programs import Progress
-from imgconv.running.rounding import least_scales, look, relative_error, rounding_of, scales_of
+from imgconv.running.rounding import LEAST_UNITS, MOST_UNITS, Rounding, least_scales, look, relative_error
+from imgconv.running.rounding import rounding_of, scales_of
 from imgconv.running.session import Session
 
 BOUND = 1e-2
@@ -61,10 +63,12 @@ SPLITS = 32
 PART_ON_DRAWINGS = 2 / 3
 # The parts of the bound that rounded values may cost on the measured inputs, tried in turn until the plan itself is
 # accepted. A choice fits what it was measured on: text detection is 3 times as far off on other pictures.
-PARTS = (1 / 3, 1 / 6, 0.0)
+PARTS = (1 / 2, 1 / 3, 1 / 6, 0.0)
 ALMOST = 1 / 2  # the first part of the bound if everything in half is within it on the measured inputs
 # If more of the values pass 65504 on the guarding inputs, the model is not made for these.
 OUTLIERS = 0.25
+# What a block of values costs is measured so that other values' rounding comes to an eighth of what may remain.
+BEYOND_ANEW = 4
 # Of what storage in half leaves of the bound, the part that sums in half may use: other pictures may cost more.
 SHARE_OF_SUMS = 0.1
 # Of this, the part of short runs. Squares of errors add up: this leaves 0.44 of it for sums wholly in half.
@@ -110,37 +114,25 @@ def choose_precision(
     inputs: arrays by input name (default: drawn pictures). splits: how often a block of values is halved, at two runs
     each, to find the sensitive ones, in each of the three searches. Raises what Session raises.
     """
-    graph = prepared.graph
+    graph, float16 = prepared.graph, prepared.config.float16
     guards = () if inputs else guarding_inputs(graph)
-    measured = _Measured(prepared, context, progress, tuple(inputs) or drawn_inputs(graph), guards, splits)
+    compared = bool(inputs) or float16 == 2
+    drawn = tuple(inputs) or drawn_inputs(graph)
+    measured = _Measured(prepared, context, progress, drawn, guards, splits, compared)
     accepted = bound if inputs else PART_ON_DRAWINGS * bound
-    if not inputs and prepared.config.float16 == 1 and (found := _all_half(measured, accepted)):
-        return found
-    precision, session, errors = measured.near, measured.half, measured.half_errors
-    half_error = error = max(errors)
-    for part in PARTS if half_error > bound else (ALMOST, *PARTS):
-        if error <= accepted:
+    precision, session = measured.near, measured.half
+    errors = half_errors = measured.errors(session)
+    for part in PARTS if max(half_errors) > bound else (ALMOST, *PARTS):
+        if max(errors) <= accepted:
             break
-        precision = measured.near.and_storage(measured.too_sensitive(part * bound), SENSITIVE)
-        session = measured.new_session(1, precision, [measured.half])
+        precision = precision.and_storage(measured.too_sensitive(session, part * bound), SENSITIVE)
+        session = measured.new_session(1, precision, [session, measured.half])
         errors = measured.errors(session)
-        error = max(errors)
-    if prepared.config.float16 == 2:
+    half_error, error = max(half_errors), max(errors)
+    if float16 == 2:
         precision, error = _choose_sums(_Sums(measured, precision, session, tuple(errors), bound))
         return PrecisionChoice(precision, error, half_error, measured.largest)
     return PrecisionChoice(precision, error, half_error, measured.largest, session)
-
-
-def _all_half(measured: _Measured, bound: float) -> PrecisionChoice | None:
-    """Everything in half, if that plan itself shows that it may be; see rounding.py."""
-    session = measured.plain
-    found = rounding_of(session, measured.inputs, measured.least, measured.progress)
-    largest = _with_guards(found.largest, look(session, measured.guards, measured.progress)[1])
-    stored = session.plan.placements
-    near = any(not largest[n] * MARGIN <= HALF_MAX for n in largest if stored[n].storage.dtype == "float16")
-    if near or not found.error <= bound:
-        return None
-    return PrecisionChoice(Precision(), found.error, found.error, largest, session)
 
 
 def _with_guards(largest: Mapping[str, float], guards: Mapping[str, float]) -> dict[str, float]:
@@ -204,7 +196,10 @@ def by_worth(blocks: Sequence[Block]) -> list[Block]:
 
 @dataclass(frozen=True)
 class _Measured:
-    """A graph on a device: its float plan and that plan's results for the inputs, each measured at its first use."""
+    """A graph on a device: plans of it, and their results for the inputs, each measured at its first use.
+
+    compared: whether a plan's errors are its differences from the float plan, not what its own Rounding says.
+    """
 
     prepared: Prepared
     context: Context
@@ -212,6 +207,8 @@ class _Measured:
     inputs: tuple[Arrays, ...]
     guards: tuple[Arrays, ...]
     splits: int
+    compared: bool
+    roundings: dict[Session, Rounding] = field(default_factory=dict)
 
     def plan(self, float16: Float16, precision: Precision) -> Plan:
         return self.prepared.plan(replace(self.prepared.config, float16=float16, precision=precision))
@@ -223,7 +220,7 @@ class _Measured:
 
     @cached_property
     def in_float(self) -> tuple[list[dict[str, Array]], dict[str, float]]:
-        """`exact` and `largest`, of the same runs."""
+        """The outputs of the float plan for each of the inputs, and `largest` by its runs."""
         exact, found = look(self.session, self.inputs, self.progress)
         guards = look(self.session, self.guards, self.progress)[1]
         return exact, found if _out_of_range(guards) else _with_guards(found, guards)
@@ -243,65 +240,77 @@ class _Measured:
         """The outputs in float, for each of the inputs."""
         return self.in_float[0]
 
+    @cached_property
+    def by_half(self) -> dict[str, float] | None:
+        """`largest` by the half plan alone; None if a half comes near 65504 there, or if plans are compared."""
+        if self.compared:
+            return None
+        found = _with_guards(self.rounding(self.plain).largest, look(self.plain, self.guards, self.progress)[1])
+        stored = self.plain.plan.placements
+        near = any(not found[name] * MARGIN <= HALF_MAX for name in found if stored[name].storage.dtype == "float16")
+        return None if near else found
+
     @property
     def largest(self) -> dict[str, float]:
-        """The largest magnitude of every value in float, on all inputs; NaN if an element is NaN."""
-        return self.in_float[1]
+        """The largest magnitude of every value on all inputs; NaN if an element is NaN."""
+        return self.in_float[1] if self.by_half is None else self.by_half
+
+    def rounding(self, session: Session) -> Rounding:
+        """What rounding costs a plan on the inputs."""
+        if session not in self.roundings:
+            self.roundings[session] = rounding_of(session, self.inputs, self.least, self.progress)
+        return self.roundings[session]
 
     def errors(self, session: Session) -> list[float]:
-        """The relative error of the outputs of another plan, for each of the inputs."""
+        """The relative error of the outputs of a plan, for each of the inputs."""
+        if not self.compared:
+            return self.rounding(session).errors
         pairs = zip(self.inputs, self.exact, strict=True)
         return [relative_error(session.run(i), exact, self.scales) for i, exact in pairs]
 
     def new_session(self, float16: Float16, precision: Precision, lenders: Sequence[Session] = ()) -> Session:
         """Another plan on the device. lenders: sessions of which it takes kernels that it has in common with them."""
-        return Session(self.plan(float16, precision), self.context, self.progress, [self.session, *lenders])
+        known = [self.__dict__[name] for name in ("session", "plain") if name in self.__dict__]
+        return Session(self.plan(float16, precision), self.context, self.progress, [*known, *lenders])
 
     @cached_property
     def near(self) -> Precision:
         """The Precision that keeps float for values that may overflow half, or are not finite in float either."""
+        if self.by_half is not None:
+            return Precision()
         over = {name: value for name, value in self.largest.items() if not value * MARGIN <= HALF_MAX}
         reasons = {n: NEAR.format(value) if numpy.isfinite(value) else NOT_FINITE for n, value in over.items()}
         return Precision(frozenset(over), reasons=reasons)
 
     @cached_property
     def plain(self) -> Session:
-        """The plan that stores everything in half. Its constants are its own."""
-        return Session(self.plan(1, Precision()), self.context, self.progress)
+        """The plan that stores everything in half."""
+        return self.new_session(1, Precision())
 
     @cached_property
     def half(self) -> Session:
         """The plan that stores everything in half that is not near 65504."""
         return self.new_session(1, self.near) if self.near.storage else self.plain
 
-    @cached_property
-    def half_errors(self) -> list[float]:
-        """`errors` of that plan."""
-        return self.errors(self.half)
+    def too_sensitive(self, session: Session, most: float) -> frozenset[str]:
+        """The values of a half plan that keep float, as few as suffice, for the others to cost at most `most`."""
+        rounding, graph = self.rounding(session), self.prepared.graph
+        if not (most and rounding.weights):
+            return frozenset(rounding.weights)
+        errors = rounding.errors
+        hardest, *others = sorted(range(len(errors)), key=lambda number: -errors[number])
+        units = int(min(max(BEYOND_ANEW * errors[hardest] / most, LEAST_UNITS), MOST_UNITS))
 
-    @cached_property
-    def sensitivity(self) -> list[Block]:
-        """Every value that could be stored in half, in blocks, the most sensitive first.
+        def block(part: tuple[str, ...]) -> Block:
+            size = sum(graph.values[name].size for name in part)
+            return Block(part, rounding.cost_of(frozenset(part), hardest, units), size)
 
-        The most sensitive block is halved repeatedly. Measured on the input for which half storage costs most.
-        """
-        plan = self.half.plan
-        names = tuple(n for n in plan.made.values() if plan.placements[n].storage.dtype == "float16")
-        return self.split(names, self.block, "half storage costs")
-
-    def too_sensitive(self, most: float) -> frozenset[str]:
-        """The values that keep float, as few as suffice, for the others in half to cost at most `most`."""
-        names = frozenset(name for block in self.sensitivity for name in block.names)
-
-        def allowed(wider: frozenset[str]) -> bool:
-            return all(self.rounded(names - wider, i) <= most for i in self.hardest_first)
-
-        return fewest(by_worth(self.sensitivity), allowed) if most else names
-
-    @property
-    def hardest_first(self) -> list[int]:
-        """The numbers of the inputs; first the one for which half storage costs most."""
-        return sorted(range(len(self.inputs)), key=lambda number: -self.half_errors[number])
+        blocks = self.split(tuple(rounding.weights), block, "half storage costs", most / 2)
+        for number in others[:1]:
+            costs = [rounding.cost_of(frozenset(each.names), number, units) for each in blocks]
+            blocks = [replace(b, error=max(b.error, cost)) for b, cost in zip(blocks, costs, strict=True)]
+        blocks = by_worth(blocks)
+        return fewest(blocks, lambda kept: together([b for b in blocks if b.names[0] not in kept]) <= most)
 
     def split(
         self, names: tuple[str, ...], measure: Callable[[tuple[str, ...]], Block], what: str, enough: float = 0.0
@@ -323,18 +332,6 @@ class _Measured:
             blocks = [block for block in blocks if block is not largest]
             blocks = sorted([*blocks, *map(measure, parts)], key=lambda block: -block.error)
         return blocks
-
-    def block(self, names: tuple[str, ...]) -> Block:
-        """The Block of these values, on the input for which half storage costs most."""
-        size = sum(self.prepared.graph.values[name].size for name in names)
-        return Block(names, self.rounded(frozenset(names), self.hardest_first[0]), size)
-
-    def rounded(self, names: frozenset[str], number: int) -> float:
-        """The error on an input if the float plan runs, and each of these values is rounded as soon as it is there."""
-        for name in self.session.steps(self.inputs[number]):
-            if name in names:
-                self.session.round_to_half(name)
-        return relative_error(self.session.outputs(), self.exact[number], self.scales)
 
 
 @dataclass(frozen=True)

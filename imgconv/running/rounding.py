@@ -1,21 +1,26 @@
 """What rounding to half costs, by the half plan alone: nothing is computed in float.
 
-The plan runs twice on the same input. In the second run some numbers move by a unit in their last place, up or down:
-one in six of the weights in half, and of each value in half as soon as it is computed. The outputs then differ by about
-what the rounding costs: rounding is off by the root of 1/12 of a unit, such moves by the root of 1/6, so the estimate
-is high rather than low. Equal numbers move alike, as they are rounded alike: the error of a flat area does not average
-out. This is stochastic arithmetic (Vignes 1993, A stochastic arithmetic for reliable scientific
-computation), with the moves after each launch instead of each operation.
+The plan runs twice on the same input. In the second run numbers in half move by up to some units in their last place:
+each value as soon as it is computed, and the weights of the launches that compute it. Rounding is off by the root of
+1/12 of a unit, such moves by a known multiple of that, so the outputs differ by this multiple of what rounding costs.
+All later values are rounded anew in the second run. The multiple is large, or this would count twice. Equal numbers
+move alike, as they are rounded alike: the error of a flat area does not average out. This is stochastic arithmetic
+(Vignes 1993, A stochastic arithmetic for reliable scientific computation), with the moves after each launch instead of
+each operation.
+
+If only some values move, the difference is what these cost. So one plan tells what each of its values costs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy
 
 from imgconv.arrays import Array, Arrays
+from imgconv.compiling.plan import Storage
 from imgconv.graph.nodes import Graph
 from imgconv.graph.value_ranges import Bounds
 from imgconv.running.programs import Progress
@@ -23,65 +28,121 @@ from imgconv.running.session import Session
 
 # Of the range of a bounded output, what counts as its least scale: below it halves have fewer digits.
 PART_OF_RANGE = 2.0**-14
-MOVED = 1 / 6
+# By how many units in the last place numbers move: 4 cost 9 times what rounding costs, 64 are 3 to 6 % of a number.
+LEAST_UNITS, MOST_UNITS = 4, 64
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """The relative difference of the outputs, and the largest magnitude of every value; see `magnitude`."""
+    """A half plan on some inputs: the outputs, and the largest magnitude of every value; see `magnitude`.
 
-    error: float
+    scales: of the outputs, see `scales_of`. No other thread may use the session's constants meanwhile.
+    """
+
+    session: Session
+    inputs: Sequence[Arrays]
+    outputs: Sequence[dict[str, Array]]
+    scales: Mapping[str, float]
     largest: Mapping[str, float]
+
+    @cached_property
+    def weights(self) -> dict[str, tuple[Storage, ...]]:
+        """The values that are in half, or computed from weights in half: the textures of these weights, by name."""
+        plan, found = self.session.plan, dict[str, tuple[Storage, ...]]()
+        half = {place for place, array in plan.content.items() if array.dtype == numpy.float16}
+        pending: list[Storage] = []
+        for number, launch in enumerate(plan.launches):
+            pending += [place for place in launch.reads if place in half]
+            if number in plan.made:
+                name = plan.made[number]
+                if pending or plan.placements[name].storage.dtype == "float16":
+                    found[name], pending = tuple(dict.fromkeys(pending)), []
+        return found
+
+    @cached_property
+    def moved(self) -> list[dict[str, Array]]:
+        """The outputs for each of the inputs if all values and weights in half move by LEAST_UNITS."""
+        every = frozenset(self.weights)
+        return [self.outputs_if(every, number, LEAST_UNITS) for number in range(len(self.inputs))]
+
+    @cached_property
+    def errors(self) -> list[float]:
+        """What all rounding costs, as a relative error of the outputs, for each of the inputs."""
+        pairs = zip(self.moved, self.outputs, strict=True)
+        return [relative_error(moved, made, self.scales) / moves(LEAST_UNITS) for moved, made in pairs]
+
+    def cost_of(self, names: frozenset[str], number: int, units: int) -> float:
+        """The part of `errors` on an input that is due to these values and their weights, as the root of its square.
+
+        By the mean of squares over each output, which depends less on chance than the largest difference does. units:
+        by how many numbers move. The other values are rounded anew: their cost, divided by 2 * units, may come to it.
+        """
+        expected, moved, worst = self.outputs[number], self.moved[number], 0.0
+        made = self.outputs_if(names, number, units)
+        for name, reference in expected.items():
+            whole = mean_square(moved[name], reference) ** 0.5
+            part = mean_square(made[name], reference) ** 0.5 / moves(units)
+            error = relative_error({name: moved[name]}, {name: reference}, self.scales)
+            worst = max(worst, error * part / whole if whole else 0.0)
+        return worst
+
+    def outputs_if(self, names: frozenset[str], number: int, units: int) -> dict[str, Array]:
+        """The outputs for an input if these values and their weights move. Raises what Session.run raises."""
+        random, memory, content = numpy.random.default_rng(number), self.session.memory, self.session.plan.content
+        places = dict.fromkeys(place for name in self.weights if name in names for place in self.weights[name])
+        try:
+            for place in places:
+                memory.replace(place, moved_halves(content[place], random, units))
+            for name in self.session.steps(self.inputs[number]):
+                if name in names:
+                    memory.change(name, "float16", lambda array: moved_halves(array, random, units))
+        finally:
+            for place in places:
+                memory.replace(place, content[place])
+        return self.session.outputs()
+
+
+def moves(units: int) -> float:
+    """How far numbers move that move by up to `units`, beside how far rounding is off: roots of mean squares."""
+    return float(2 * (units * (units + 1)) ** 0.5)
+
+
+def mean_square(got: Array, expected: Array) -> float:
+    """The mean square of the differences at which both are finite; 0 if there are none."""
+    difference = got.astype(numpy.float64) - expected.astype(numpy.float64)
+    finite = difference[numpy.isfinite(difference)]
+    return float(numpy.mean(finite**2)) if finite.size else 0.0
 
 
 def rounding_of(
-    session: Session, inputs: Sequence[Arrays], scales: Mapping[str, float], progress: Progress | None = None
+    session: Session, inputs: Sequence[Arrays], least: Mapping[str, float], progress: Progress | None = None
 ) -> Rounding:
-    """The Rounding of a plan, whose constants no other session uses, on some inputs. Raises what Session.run raises.
-
-    scales: the least scale of each output, see `relative_error`.
-    """
-    random, memory = numpy.random.default_rng(0), session.memory
-    outputs = [session.run(arrays) for arrays in inputs]
-    halves = {place: array for place, array in session.plan.content.items() if array.dtype == numpy.float16}
-    try:
-        for place, array in halves.items():
-            memory.replace(place, moved_halves(array, random))
-        moved, largest = look(session, inputs, progress, lambda array: moved_halves(array, random))
-    finally:
-        for place, array in halves.items():
-            memory.replace(place, array)
-    scales = scales_of(outputs, scales)
-    errors = [relative_error(found, exact, scales) for found, exact in zip(moved, outputs, strict=True)]
-    return Rounding(max(errors), largest)
+    """The Rounding of a plan on some inputs. least: the least scale of each output. Raises what Session.run raises."""
+    outputs, largest = look(session, inputs, progress)
+    return Rounding(session, inputs, outputs, scales_of(outputs, least), largest)
 
 
 def look(
-    session: Session, inputs: Sequence[Arrays], progress: Progress | None = None,
-    change: Callable[[Array], Array] | None = None,
+    session: Session, inputs: Sequence[Arrays], progress: Progress | None = None
 ) -> tuple[list[dict[str, Array]], dict[str, float]]:
-    """The outputs for each of the inputs, and the largest magnitude of every value on them; see `magnitude`.
-
-    change: what each texture in half becomes as soon as it is computed.
-    """
+    """The outputs for each of the inputs, and the largest magnitude of every value on them; see `magnitude`."""
     outputs, largest = [], dict.fromkeys(session.plan.made.values(), 0.0)
     for number, arrays in enumerate(inputs):
         if progress:
             progress(number, len(inputs), "measuring how large values are")
         for name in session.steps(arrays):
             largest[name] = float(numpy.maximum(magnitude(session.memory.numbers(name)), largest[name]))
-            if change:
-                session.memory.change(name, "float16", change)
         outputs.append(session.outputs())
     return outputs, largest
 
 
-def moved_halves(array: Array, random: numpy.random.Generator) -> Array:
-    """The halves; one in six numbers moves up or down by a unit in its last place. Zeros and infinities stay."""
+def moved_halves(array: Array, random: numpy.random.Generator, units: int) -> Array:
+    """The halves, each moved by up to `units` in its last place, up or down. Zeros, infinities and signs stay."""
     bits = numpy.arange(1 << 16, dtype=numpy.uint16)
-    drawn, size = random.integers(0, 256, bits.shape, numpy.uint8), bits & 0x7FFF
-    steps = (drawn < 128 * MOVED).astype(numpy.uint16) - (drawn >= 256 - 128 * MOVED).astype(numpy.uint16)
-    moved = numpy.where((size > 1) & (size < 0x7BFF), bits + steps, bits)
+    size = (bits & 0x7FFF).astype(numpy.int32)
+    steps = random.integers(-units, units + 1, bits.shape, numpy.int32)
+    moved = (bits & 0x8000) | numpy.clip(size + steps, 0, 0x7BFF).astype(numpy.uint16)
+    moved = numpy.where((size > 0) & (size <= 0x7BFF), moved, bits)
     return moved[array.view(numpy.uint16)].view(numpy.float16)
 
 

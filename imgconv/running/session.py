@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy
 
 from imgconv.arrays import Array
 from imgconv.cl.device import Context
@@ -106,7 +105,7 @@ class Session:
     # Looking at single values
 
     def steps(self, inputs: Inputs) -> Iterator[str]:
-        """`run` with a pause after each value that a launch completes; yields its name, for `value`, `round_to_half`.
+        """`run` with a pause after each value that a launch completes; yields its name, for `value`.
 
         After the last step `outputs` gives the outputs. Raises InputError naming the input that does not fit.
         """
@@ -121,14 +120,6 @@ class Session:
     def value(self, name: str) -> Array:
         """The array of the value that the last step completed, float32 or float16 as it is stored."""
         return self.memory.value(name)
-
-    def round_to_half(self, name: str) -> None:
-        """Rounds the numbers in the float texture of the value that the last step completed to half."""
-        def rounded(array: Array) -> Array:
-            with numpy.errstate(over="ignore"):
-                return array.astype(numpy.float16).astype(numpy.float32)
-
-        self.memory.change(name, "float32", rounded)
 
     # Measuring, in a context that was opened with profile=True
 
