@@ -18,7 +18,7 @@ constexpr size_t LANES = 4;
 class Reader {
  public:
   // room: the bytes of texts and lists that may be copied. The tables of a made-up file may share a long one.
-  Reader(const File &file, const stored::Plan &table, size_t &room) : file_(file), table_(table), room_(room) {}
+  Reader(const File &file, const stored::Plan &table, uint64_t &room) : file_(file), table_(table), room_(room) {}
 
   Plan read() {
     plan_.device = text(table_.device());
@@ -280,7 +280,7 @@ class Reader {
 
   const File &file_;
   const stored::Plan &table_;
-  size_t &room_;
+  uint64_t &room_;
   Plan plan_;
 };
 
@@ -371,7 +371,7 @@ std::string Plan::source(const ProgramParts &program) const {
 Plan choose_plan(const File &file, const DeviceInfo &info) {
   const auto *tables = file.model().plans();
   const auto *config = file.model().config();
-  size_t room = 4 * file.bytes() + 4096;
+  uint64_t room = 4 * uint64_t(file.bytes()) + 4096;
   if (const stored::Tail *tail = file.model().tail()) {
     throw Error(IMGCONV_ERROR_UNSUPPORTED, "node '", tail->node() ? tail->node()->str() : "?", "' and what is behind it ",
                 "depend on data: the host computes them, which this library does not do: run the model with Python, or ",
