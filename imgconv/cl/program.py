@@ -6,13 +6,14 @@ import linecache
 import os
 import re
 import warnings
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
+from weakref import ReferenceType, ref
 
 import pyopencl as cl
 
@@ -21,11 +22,13 @@ from imgconv.cl.device import Context, environment_options
 from imgconv.cl.program_cache import program_key, read_binary, write_binary
 from imgconv.errors import BuildError, DeviceError
 
-Kernel = cl.Kernel
-
 LINES_AROUND_ERROR = 2
 # The programs of some models. One of 16 kernels takes a megabyte or two on a CPU's driver.
 PROGRAMS_KEPT = 128
+
+
+class Kernel(cl.Kernel):
+    """A kernel object of a program, which weak references can refer to."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,27 +215,31 @@ class Functions:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._taken: Counter[tuple[Program, str]] = Counter()
         self._copies: dict[Program, list[Program]] = {}
+        # The kernel of each copy. Those of launches that are gone, a failed frame's for example, are made anew.
+        self._kernels: dict[tuple[Program, str], list[ReferenceType[Kernel]]] = {}
 
-    def take(self, program: Program, name: str) -> cl.Kernel:
+    def take(self, program: Program, name: str) -> Kernel:
         """The result of `kernel`, for the program or a copy of it. Raises what `kernel` raises."""
-        number = self._taken[program, name] if self._context.info.platform == OWN_FUNCTIONS else 0
-        self._taken[program, name] += 1
-        copies = self._copies.setdefault(program, [program])
+        if self._context.info.platform != OWN_FUNCTIONS:
+            return kernel(program, name)
+        copies, kernels = self._copies.setdefault(program, [program]), self._kernels.setdefault((program, name), [])
+        number = next((number for number, used in enumerate(kernels) if used() is None), len(kernels))
         while len(copies) <= number:
             with _without_warnings():
                 copies.append(build_binary(self._context, binary(program), program.name) or program)
-        return kernel(copies[number], name)
+        made = kernel(copies[number], name)
+        kernels[number : number + 1] = [ref(made)]
+        return made
 
 
-def kernel(program: Program, name: str) -> cl.Kernel:
+def kernel(program: Program, name: str) -> Kernel:
     """A new kernel object of the built program, with arguments of its own: make one for each launch, and keep it.
 
     Raises DeviceError, naming the program's kernels, if none has that name.
     """
     try:
-        made = cl.Kernel(program.handle, name)
+        made = Kernel(program.handle, name)
         _forget_texts()
         return made
     except cl.Error as error:

@@ -122,6 +122,8 @@ def test_kernels_that_are_kept(context: Context, monkeypatch: pytest.MonkeyPatch
     for kernel in kernels:
         queue.enqueue(context, kernel, (64,))
     np.testing.assert_array_equal(image.download_buffer(context, buffer, (64,), np.float32), np.full(64, 10.0))
+    del kernels[1]  # what it was a kernel of is the next one's: no further copy
+    assert functions.take(built, "add").get_info(cl.kernel_info.PROGRAM).int_ptr == programs[1]
 
 
 def test_launches_run_in_order_with_their_own_arguments(context: Context) -> None:
