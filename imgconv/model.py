@@ -30,6 +30,7 @@ from imgconv.stored.tuning import Database, open_beside
 if TYPE_CHECKING:
     from imgconv.cl.transfer import Memory, Queue
     from imgconv.onnx_import import Model as OnnxModel
+    from imgconv.pictures.pixels import Pixels
     from imgconv.pictures.preparation import Colors, Filter, Format, Order, Resize
     from imgconv.running.exchange import Inputs, Outputs
     from imgconv.running.mapped import Mapped
@@ -129,19 +130,18 @@ class Model:
         """Makes the plan that `run` needs for these inputs, unless it is there. Raises what `run` raises."""
         self._prepared(inputs)
 
-    def submit(self, inputs: Inputs, depth: int = DEPTH) -> Frame:
+    def submit(self, inputs: Inputs, depth: int = DEPTH, outputs: Mapping[str, Array] | None = None) -> Frame:
         """Starts a run; returns the Future of its outputs, as `run` gives them. inputs: an array for every input.
 
             frames = [model.submit({"x": array}) for array in arrays]
             results = [frame.result()["y"] for frame in frames]
 
-        Upload, compute and download of successive frames overlap. With `depth` frames under way it waits until the
-        first of them is done. The arrays may be changed once it returns. A frame takes `plan.buffer_bytes` on the
-        device beside `plan.bytes`, and as many of the host's pinned memory. Raises what `run` raises, except for
-        failures on the device: result() raises those.
+        Upload, compute and download of successive frames overlap. With `depth` frames under way it waits for the first
+        of them. The inputs may be changed once it returns. outputs: arrays for result() to fill. A frame takes
+        `plan.buffer_bytes` on the device, and as many of pinned memory. Raises as `run`, result() as the device.
         """
         compiled, given = self._prepared(inputs)
-        return compiled.pipeline.submit(given, depth)
+        return compiled.pipeline.submit(given, depth, outputs)
 
     def mapped(self) -> Mapped:
         """Memory for one run's inputs and outputs that is filled and read in place, for the sizes of the last run.
@@ -246,9 +246,11 @@ class Model:
         outputs = self.run(dict.fromkeys(names, array))
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
-    def _prepared(self, inputs: Inputs) -> tuple[Compiled, dict[str, Array | Memory]]:
+    def _prepared(self, inputs: Inputs) -> tuple[Compiled, dict[str, Array | Memory | Pixels]]:
         """The plan for the inputs, and the inputs that it takes."""
-        given = {name: each if type(each) is numpy.ndarray else _array_or_memory(each) for name, each in inputs.items()}
+        from imgconv.running.exchange import as_given
+
+        given = as_given(inputs)
         with self._lock:
             arrays = {n: a if isinstance(a, numpy.ndarray) else self._stand_in(n) for n, a in given.items()}
             compiled = self._compiled_for(arrays)
@@ -294,6 +296,13 @@ class Model:
             raise
 
 
+def prepares_pictures(model: Model, name: str) -> bool:
+    """Whether `model.submit` takes Pixels for an input, see imgconv.pictures.pixels."""
+    from imgconv.running.picture_port import takes_pixels
+
+    return takes_pixels(model.plan, model._last.tail, name)
+
+
 def _described(model: Model) -> str:
     """<imgconv.Model squeezenet.onnx on [0] ...: data_0: float32[1, 3, 224, 224] -> ..., 31 launches>."""
     about = f"<imgconv.Model {model._source.name} on {model.device.name}"
@@ -309,13 +318,6 @@ def _check_given(names: Sequence[str], arrays: Mapping[str, Any]) -> None:
         from imgconv.running.exchange import absent
 
         raise InputError(absent(missing))
-
-
-def _array_or_memory(given: Any) -> Array | Memory:
-    """An input that is no plain array, as an array, unless it is an OpenCL buffer or image."""
-    from imgconv.cl.transfer import is_memory
-
-    return given if is_memory(given) else numpy.asarray(given)
 
 
 def _key(arrays: Mapping[str, Any], contents: frozenset[str]) -> frozenset[PlanKey]:

@@ -104,17 +104,23 @@ class StagedPort:
         self._write = _bound_copy(context, "clEnqueueWriteBuffer", memory, self.array)
         self._read = _bound_copy(context, "clEnqueueReadBuffer", memory, self.array)
 
-    def to_device(self, context: Context, queue: cl.CommandQueue, awaited: bool) -> list[cl.Event]:
-        """Enqueues the copy of the array to the device. Its event, if `awaited`. Raises DeviceError."""
-        if self._write is not None and queue is context.queue and not awaited and self._write() == 0:
+    def to_device(
+        self, context: Context, queue: cl.CommandQueue, awaited: bool, used: int | None = None
+    ) -> list[cl.Event]:
+        """Enqueues the copy of the array to the device. Its event, if `awaited`. Raises DeviceError.
+
+        used: copy the first `used` bytes of an array of bytes.
+        """
+        array = self.array if used is None else self.array[:used]
+        if self._write is not None and queue is context.queue and not awaited and self._write(array.nbytes) == 0:
             return []
-        return [enqueue_upload(context, self.memory, self.array, queue)]
+        return [enqueue_upload(context, self.memory, array, queue)]
 
     def to_host(
         self, context: Context, queue: cl.CommandQueue, awaited: bool, wait_for: Events = None
     ) -> list[cl.Event]:
         """Enqueues the copy to the array. Its event, if `awaited`. Raises DeviceError."""
-        if self._read is not None and queue is context.queue and not awaited and self._read() == 0:
+        if self._read is not None and queue is context.queue and not awaited and self._read(self.array.nbytes) == 0:
             return []
         return [enqueue_download(context, self.array, self.memory, queue, wait_for)]
 
@@ -137,7 +143,9 @@ class SharedPort:
         except cl.Error as error:
             raise refusal(context.info, f"{size} bytes of shared memory", error, "", shape) from error
 
-    def to_device(self, context: Context, queue: cl.CommandQueue, awaited: bool) -> list[cl.Event]:
+    def to_device(
+        self, context: Context, queue: cl.CommandQueue, awaited: bool, used: int | None = None
+    ) -> list[cl.Event]:
         """Enqueues the unmap: the buffer goes to the device, and the array must not be used. Raises DeviceError."""
         memory_map = self.array.base
         assert isinstance(memory_map, cl.MemoryMap)
@@ -162,16 +170,17 @@ class SharedPort:
 Port = Union[StagedPort, SharedPort]
 
 
-def _bound_copy(context: Context, name: str, memory: Memory, array: Array) -> Callable[[], int] | None:
-    """A copy between a buffer and an array on the context's queue: the driver's function with its arguments converted.
+def _bound_copy(context: Context, name: str, memory: Memory, array: Array) -> Callable[[int], int] | None:
+    """A copy of so many bytes between a buffer and an array on the context's queue: the driver's function.
 
     It makes no event, and returns the driver's status. None for an image, or without that function.
     """
     function = copy_function(name)
     if function is None or not isinstance(memory, cl.Buffer) or not array.nbytes:
         return None
-    queue, buffer = ctypes.c_void_p(context.queue.int_ptr), ctypes.c_void_p(memory.int_ptr)
-    return partial(function, queue, buffer, 0, 0, array.nbytes, ctypes.c_void_p(array.ctypes.data), 0, None, None)
+    first = partial(function, ctypes.c_void_p(context.queue.int_ptr), ctypes.c_void_p(memory.int_ptr), 0, 0)
+    pointer = ctypes.c_void_p(array.ctypes.data)
+    return lambda size: int(first(size, pointer, 0, None, None))
 
 
 def _enqueue(

@@ -4,7 +4,8 @@ A line in here may call imgconv.cl. What a graph and a device's numbers decide i
 
 session.py         Session: a plan with its device_memory.py, programs.py, launching.py and measuring.py
 exchange.py        the arrays, buffers and images of a caller
-pipeline.py        frames in flight; frame_memory.py is that of one frame, mapped.py gives it to the caller
+pipeline.py        frames in flight; frame_memory.py is that of one frame, mapped.py gives it to the caller;
+                   picture_port.py makes inputs of pictures of any size
 stream.py          states between frames
 compiled.py        a model's plans for the shapes that come
 target.py          an opened device as the compiler sees it; description.py: one that is not at hand;

@@ -19,9 +19,10 @@ from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.moved import EXACT, WIDE
 from imgconv.graph.nodes import Value
 from imgconv.kernels.layout import LANES, ImageForm, StorageDtype, Texels, Texture
+from imgconv.pictures.pixels import Pixels
 
 # What a caller gives for an input, and for an output that is to be filled.
-Input = Union[npt.ArrayLike, Memory]
+Input = Union[npt.ArrayLike, Memory, Pixels]
 Wanted = Union[Array, Memory]
 # By the names of a model's inputs and outputs.
 Inputs = Mapping[str, Input]
@@ -71,7 +72,7 @@ class Exchange:
         made = Exchange(plan)
         made.moved.update(moved or {})
         if outputs:
-            _check_outputs(plan, outputs)
+            _check_output_names(plan.outputs, outputs)
         for value in plan.outputs:
             made._take(value, outputs.get(value.name), context)
         return made
@@ -158,17 +159,45 @@ class Exchange:
         raise InputError(f"output {value.name!r} is made in a buffer, not a texture: take a buffer or an array")
 
 
-def _check_outputs(plan: Plan, given: Outputs) -> None:
-    names = [value.name for value in plan.outputs]
-    unknown = [name for name in given if name not in names]
-    if unknown:
-        raise InputError(f"no output is called {unknown[0]!r}; the model's outputs are {', '.join(names)}")
+def as_given(inputs: Inputs) -> dict[str, Array | Memory | Pixels]:
+    """The inputs as arrays, unless they are memory or Pixels."""
+    return {name: each if type(each) is numpy.ndarray else _as_given(each) for name, each in inputs.items()}
+
+
+def _as_given(each: Any) -> Array | Memory | Pixels:
+    return each if is_memory(each) or isinstance(each, Pixels) else numpy.asarray(each)
 
 
 def check_inputs(wanted: tuple[Value, ...], given: Inputs) -> dict[str, Array]:
     """The arrays by name; InputError for a name, shape or dtype that the model does not take."""
     _check_names(wanted, given)
     return {value.name: _check_array(value, given[value.name]) for value in wanted}
+
+
+def check_frame(wanted: tuple[Value, ...], given: Inputs) -> dict[str, Array | Pixels]:
+    """As `check_inputs`, with Pixels in place of some arrays."""
+    _check_names(wanted, given)
+    made: dict[str, Array | Pixels] = {}
+    for value in wanted:
+        mine = given[value.name]
+        made[value.name] = mine if isinstance(mine, Pixels) else _check_array(value, mine)
+        if isinstance(mine, Pixels) and mine.shape != value.shape:
+            raise InputError(f"input {value.name!r} takes {list(value.shape)}, the picture becomes {list(mine.shape)}")
+    return made
+
+
+def check_outputs(made: tuple[Value, ...], given: Mapping[str, Array]) -> None:
+    """Raises InputError for an array that does not fit an output, and for an unknown name."""
+    _check_output_names(made, given)
+    for value in made:
+        _destination(value, given.get(value.name))
+
+
+def _check_output_names(made: tuple[Value, ...], given: Outputs) -> None:
+    names = [value.name for value in made]
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise InputError(f"no output is called {unknown[0]!r}; the model's outputs are {', '.join(names)}")
 
 
 def _check_names(wanted: tuple[Value, ...], given: Inputs) -> None:
@@ -187,6 +216,8 @@ def absent(names: Sequence[str]) -> str:
 
 
 def _check_array(value: Value, given: Input) -> Array:
+    if isinstance(given, Pixels):
+        raise InputError(f"input {value.name!r} is given as Pixels, which submit() takes: give an array")
     array = numpy.asarray(given)
     if array.shape != value.shape:
         raise InputError(f"input {value.name!r} has shape {list(array.shape)}, the model takes {list(value.shape)}")

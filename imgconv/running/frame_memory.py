@@ -8,8 +8,10 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.cl.queue import Event, enqueue_barrier, enqueue_marker, is_over, span, wait
-from imgconv.cl.transfer import Queue
+from imgconv.cl.transfer import Port, Queue
+from imgconv.pictures.pixels import Pixels
 from imgconv.running.exchange import converted, moved_outputs
+from imgconv.running.picture_port import PicturePort
 from imgconv.running.session import Session
 
 Ticks = tuple[int, int]
@@ -24,54 +26,85 @@ class FrameMemory:
     def __init__(self, session: Session, shared: bool) -> None:
         """shared: use buffers that host and device share, if they share memory. Raises ResourceError."""
         plan = session.plan
-        self.context = session.context
+        self.session, self.context = session, session.context
         self.sequence, self.ports = session.new_sequence(shared)
         self.inputs = [(name, self.ports[place]) for name, place in plan.input_buffers.items()]
         places = {value: plan.output_buffers.get(value.name) for value in plan.outputs}
         self.outputs = [(value, None if place is None else self.ports[place]) for value, place in places.items()]
         self.plan = plan
         self.moved: dict[str, Array] = {}
+        # By input and its width and height; and those whose pictures the frame has.
+        self._pictures: dict[tuple[str, tuple[int, int]], PicturePort] = {}
+        self.pictures: list[PicturePort] = []
         # Every shared buffer is unmapped and mapped again, be it an input or an output.
-        self.sent = [p for place, p in self.ports.items() if p.shares or place in plan.input_buffers.values()]
+        self._sent = [p for place, p in self.ports.items() if p.shares or place in plan.input_buffers.values()]
+        self.sent = self._sent
         self.fetched = [p for place, p in self.ports.items() if p.shares or place in plan.output_buffers.values()]
         self.uploads: list[Event] = []
         self.computing: list[Event] = []
         self.downloads: list[Event] = []
 
-    def fill(self, arrays: Mapping[str, Array]) -> None:
-        """Copies checked inputs to the host's side of the ports, in the stored dtypes."""
+    def fill(self, inputs: Mapping[str, Array | Pixels]) -> None:
+        """Copies checked inputs to the host's side of the ports, in the stored dtypes. Raises ResourceError."""
+        self.pictures, skipped = [], []
         for name, port in self.inputs:
-            if name not in self.plan.exact_inputs:
-                continue
-            array = arrays[name]
-            numpy.copyto(port.array.reshape(array.shape), array, casting="unsafe")
-        self.moved = moved_outputs(self.plan, arrays)
+            given = inputs[name]
+            if isinstance(given, Pixels):
+                self.pictures.append(self._picture_port(name, port, given))
+                skipped.append(port)
+            elif name in self.plan.exact_inputs:
+                numpy.copyto(port.array.reshape(given.shape), given, casting="unsafe")
+        self.sent = [port for port in self._sent if port.shares or port not in skipped]
+        self.moved = moved_outputs(self.plan, inputs)
 
-    def results(self) -> dict[str, Array]:
-        """The outputs of a finished frame, as new arrays."""
-        made = {v.name: converted(v, port.array, copy=True) for v, port in self.outputs if port is not None}
-        constants = {name: array.copy() for name, array in self.plan.constant_outputs.items()}
-        made |= self.moved | constants
-        return {value.name: made[value.name] for value, _ in self.outputs}
+    def _picture_port(self, name: str, port: Port, pixels: Pixels) -> PicturePort:
+        """The picture's port, filled."""
+        key = name, pixels.size
+        found = self._pictures.get(key)
+        if found is None or found.bytes < pixels.bytes:
+            launches = self.session.picture_launches
+            with self.context.lock:
+                found = PicturePort(self.context, launches, port.memory, pixels)
+            self._pictures[key] = found
+        found.fill(pixels)
+        return found
+
+    def results(self, wanted: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs of a finished frame: in the caller's arrays if it gave some, else as new ones."""
+        made: dict[str, Array] = {}
+        for value, port in self.outputs:
+            name, given = value.name, wanted.get(value.name)
+            if port is not None:
+                found = converted(value, port.array, copy=given is None)
+            else:
+                found = self.moved[name] if name in self.moved else self.plan.constant_outputs[name].copy()
+            if given is not None:
+                numpy.copyto(given, found)
+            made[name] = found if given is None else given
+        return made
 
     def start(self, uploading: Queue, downloading: Queue) -> None:
         """Enqueues the frame after the earlier ones, its copies on these queues."""
         context = self.context
         apart = uploading is not context.queue
         awaited = apart or context.profile
-        self.uploads = [event for port in self.sent for event in port.to_device(context, uploading, awaited)]
+        sent: list[Port | PicturePort] = [*self.sent, *self.pictures]
+        self.uploads = [event for port in sent for event in port.to_device(context, uploading, awaited)]
         self.computing = []
         if apart:
             uploading.flush()
         if awaited:
             self.computing.append(enqueue_barrier(context, self.uploads))
+        for picture in self.pictures:
+            picture.enqueue()
         self.sequence.enqueue()
         if awaited:
             self.computing.append(enqueue_marker(context))
         if apart:
             context.queue.flush()
         computed = self.computing[-1:] if apart else None
-        self.downloads = [e for port in self.fetched for e in port.to_host(context, downloading, awaited, computed)]
+        fetched: list[Port | PicturePort] = [*self.fetched, *self.pictures]
+        self.downloads = [e for port in fetched for e in port.to_host(context, downloading, awaited, computed)]
         if not awaited:
             # While a host waits for a copy, Intel's CPU driver computes on one core less.
             self.computing.append(enqueue_marker(context))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy
 
@@ -19,6 +19,8 @@ from imgconv.host.program import OnDevice
 
 if TYPE_CHECKING:
     from imgconv.running.exchange import Inputs, Outputs
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class HostTail:
         """The names of the model's outputs."""
         return tuple(value.name for value in self.tail.outputs)
 
-    def on_device(self, outputs: Outputs) -> Outputs:
+    def on_device(self, outputs: Mapping[str, T]) -> dict[str, T]:
         """The caller's arrays and memory for outputs that the device makes. Raises InputError for an unknown name."""
         unknown = [name for name in outputs if name not in self.names]
         if unknown:

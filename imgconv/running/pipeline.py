@@ -22,9 +22,10 @@ from imgconv.cl.ending import driver_use
 from imgconv.cl.queue import drain
 from imgconv.cl.transfer import is_memory, new_queue
 from imgconv.errors import Error, InputError
-from imgconv.running.exchange import Inputs, check_exact, check_inputs
+from imgconv.running.exchange import Inputs, check_exact, check_frame, check_outputs
 from imgconv.running.frame_memory import FrameMemory, Ticks
 from imgconv.running.host_tail import HostTail
+from imgconv.running.picture_port import check_pixels
 from imgconv.running.session import Session
 
 # A frame with fewer bytes of inputs and outputs is copied on the compute queue: a wait for another queue takes a GPU
@@ -49,10 +50,10 @@ class Frame(Future[dict[str, Array]]):
     done; empty unless the context was opened with profile=True.
     """
 
-    def __init__(self, pipeline: Pipeline, memory: FrameMemory, direct: Arrays) -> None:
-        """direct: the inputs that the host reads."""
+    def __init__(self, pipeline: Pipeline, memory: FrameMemory, direct: Arrays, outputs: Mapping[str, Array]) -> None:
+        """direct: the inputs that the host reads. outputs: the caller's arrays."""
         super().__init__()
-        self.direct = direct
+        self.direct, self.outputs = direct, outputs
         self.ticks: Mapping[str, Ticks] = {}
         self._work: tuple[Pipeline, FrameMemory] | None = (pipeline, memory)
         self.set_running_or_notify_cancel()
@@ -145,21 +146,25 @@ class Pipeline:
         """Bytes of device memory of the frames, beside that of the plan."""
         return self._frames * self._session.plan.buffer_bytes
 
-    def submit(self, inputs: Inputs, depth: int) -> Frame:
+    def submit(self, inputs: Inputs, depth: int, outputs: Mapping[str, Array] | None = None) -> Frame:
         """Starts a frame; waits first while `depth` frames are in flight.
 
-        The arrays are copied before it returns. Raises InputError for inputs that do not fit, and ResourceError if
-        there is no memory for a frame. The frame's result() raises later failures.
+        The arrays are copied before it returns. outputs: arrays to fill for some outputs. Raises InputError for inputs
+        and outputs that do not fit, and ResourceError if there is no memory for a frame. The frame's result() raises
+        later failures.
         """
         if depth < 1:
             raise InputError(f"depth {depth}: at least one frame has to be under way")
         context = self._session.context
         if any(map(is_memory, inputs.values())):
             raise InputError("a submitted frame takes arrays; run() takes OpenCL buffers and images")
-        arrays = check_inputs(self._session.plan.inputs, inputs)
+        arrays = check_frame(self._session.plan.inputs, inputs)
+        check_pixels(self._session.plan, self._tail, arrays)
         check_exact(self._session.plan, arrays)
+        wanted = outputs or {}
+        check_outputs(self._session.plan.outputs, wanted if self._tail is None else self._tail.on_device(wanted))
         memory = self._acquire(depth)
-        frame = Frame(self, memory, {} if self._tail is None else self._tail.inputs_of(arrays, copy=True))
+        frame = Frame(self, memory, {} if self._tail is None else self._tail.inputs_of(arrays, copy=True), wanted)
         try:
             memory.fill(arrays)
             with driver_use, context.lock:
@@ -196,9 +201,10 @@ class Pipeline:
                 start = monotonic()
                 memory.finish()
                 self._behind = monotonic() - start > BEHIND
-                outputs = memory.results()
+                outputs = memory.results(frame.outputs if self._tail is None else self._tail.on_device(frame.outputs))
                 frame.ticks = memory.ticks()
-                outputs = outputs if self._tail is None else self._tail.finish(outputs, frame.direct)
+                if self._tail is not None:
+                    outputs = self._tail.finish(outputs, frame.direct, frame.outputs)
             except BaseException as error:
                 self._drop(memory)
                 failure = error

@@ -18,6 +18,7 @@ from imgconv.running.exchange import Exchange, Inputs, Outputs, moved_outputs
 from imgconv.running.in_place import InPlace, are_apart, can_run_in_place
 from imgconv.running.launching import LaunchSequence, Launching
 from imgconv.running.measuring import Measuring, Timeline
+from imgconv.running.picture_port import PictureLaunches
 from imgconv.running.programs import Programs, Progress
 
 
@@ -101,6 +102,12 @@ class Session:
         with driver_use, self.context.lock:
             ports = self.memory.new_ports(shared)
             return self._launching.new_sequence({place: port.memory for place, port in ports.items()}), ports
+
+    @cached_property
+    def picture_launches(self) -> PictureLaunches:
+        """What makes an input of a picture of any size, see Pixels. Raises BuildError, ResourceError."""
+        with driver_use, self.context.lock:
+            return PictureLaunches(self.context)
 
     # Looking at single values
 

@@ -73,6 +73,10 @@ def test_outputs_of_the_caller(device: DeviceInfo) -> None:
     found = loaded.run(inputs, mine)
     assert all(found[name] is mine[name] for name in mine)
     assert_close(found, expected, 0)
+    again = {name: numpy.empty_like(array) for name, array in mine.items()}
+    found = loaded.submit(inputs, outputs=again).result()
+    assert all(found[name] is again[name] for name in again)
+    assert_close(found, expected, 0)
     with pytest.raises(InputError, match=r"output 'values' is float32 \[\d+\] and does not fit an array float32 \[3\]"):
         loaded.run(inputs, {"values": numpy.empty(3, numpy.float32)})
     with pytest.raises(InputError, match="no output is called 'over'"):

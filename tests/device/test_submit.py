@@ -19,6 +19,7 @@ from support import make_model
 import imgconv
 from imgconv.cl import program
 from imgconv.cl.device import DeviceInfo
+from imgconv.errors import InputError
 from imgconv.graph.nodes import Graph
 from imgconv.running import pipeline
 from imgconv.running.frame_memory import FrameMemory
@@ -383,3 +384,21 @@ def test_two_models_of_one_queue(device: DeviceInfo) -> None:
     with ThreadPoolExecutor(3) as pool:
         for done in [pool.submit(count), pool.submit(run, 3.0), pool.submit(run, 5.0)]:
             done.result(120)
+
+
+def test_outputs_go_to_the_callers_arrays(each_way: imgconv.Model) -> None:
+    """To one of two; of several frames in flight each to its own."""
+    mine = [numpy.full((1, 7, 12, 9), numpy.nan, numpy.float32) for _ in range(5)]
+    frames = [each_way.submit(drawn(seed), outputs={"y": array}) for seed, array in enumerate(mine)]
+    for seed, (frame, array) in enumerate(zip(frames, mine, strict=True)):
+        found = frame.result()
+        assert found["y"] is array and found["mean"] is not array
+        assert_equal(found, each_way.run(drawn(seed)))
+
+
+def test_outputs_that_do_not_fit(model: imgconv.Model) -> None:
+    with pytest.raises(InputError, match="no output is called 'z'; the model's outputs are y, mean"):
+        model.submit(drawn(0), outputs={"z": numpy.zeros(3)})
+    with pytest.raises(InputError, match=r"output y: .* does not fit an array float32 \[7\]"):
+        model.submit(drawn(0), outputs={"y": numpy.zeros(7, numpy.float32)})
+    assert_equal(model.submit(drawn(0)).result(), model.run(drawn(0)))

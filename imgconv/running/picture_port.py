@@ -1,0 +1,100 @@
+"""Pictures of any size as a model's input: the launches of cl/picture.cl, and the memory that they take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.cl import device
+from imgconv.cl.device import Context
+from imgconv.cl.image import create_buffer
+from imgconv.cl.program import Functions, Part, build_all
+from imgconv.cl.queue import Bound, Event, bind, enqueue_all
+from imgconv.cl.transfer import Memory, Queue, SharedPort, StagedPort
+from imgconv.compiling.plan import Plan
+from imgconv.errors import InputError
+from imgconv.kernels.layout import HostBuffer
+from imgconv.pictures.pixels import MIDDLE, Pixels
+from imgconv.running.host_tail import HostTail
+
+FILE = Path(device.__file__).with_name("picture.cl")
+LEAST = 1 << 20  # bytes for a picture: memory that grew little by little would be made anew often
+ITEMS = 64  # of a row in the first launch; each goes on until the row is done
+
+
+def takes_pixels(plan: Plan, tail: HostTail | None, name: str) -> bool:
+    """Whether Pixels can be given for an input: the device alone reads it, as a buffer of float32."""
+    place = plan.input_buffers.get(name)
+    on_host = {value.name for value in (plan.moved.inputs if plan.moved else ())}
+    on_host |= {value.name for value in (tail.direct if tail else ())}
+    is_read = name in plan.exact_inputs and name not in on_host
+    # An input of integers lies in a buffer of floats too.
+    is_float = all(value.dtype == "float32" for value in plan.inputs if value.name == name)
+    return is_read and is_float and isinstance(place, HostBuffer) and place.dtype == "float32"
+
+
+def check_pixels(plan: Plan, tail: HostTail | None, inputs: Mapping[str, Array | Pixels]) -> None:
+    """Raises InputError for Pixels of an input that does not take them."""
+    for name, given in inputs.items():
+        if isinstance(given, Pixels) and not takes_pixels(plan, tail, name):
+            raise InputError(f"input {name!r} takes no Pixels: it is no float32, or the host reads it; give an array")
+
+
+class PictureLaunches:
+    """The kernels of cl/picture.cl on a context, and the memory between the two, which all pictures share."""
+
+    def __init__(self, context: Context) -> None:
+        """Raises BuildError, ResourceError."""
+        self._context = context
+        (self._program,) = build_all(context, [Part(FILE.read_text(encoding="utf-8"), FILE.name)])
+        self._functions = Functions(context)
+        self._middle = create_buffer(context, MIDDLE, "a picture")
+
+    def bound(self, packed: Memory, result: Memory, size: tuple[int, int]) -> list[Bound]:
+        """The launches that make an input of this width and height in `result`."""
+        rows, columns = (self._functions.take(self._program, f"picture_{name}") for name in ("rows", "columns"))
+        rows.set_args(packed, self._middle)
+        columns.set_args(packed, self._middle, result)
+        return bind(self._context, [(rows, (ITEMS, size[1]), None), (columns, size, None)])
+
+
+class PicturePort:
+    """The memory of one frame's picture on the host and on the device, and its launches. bytes: the most it takes."""
+
+    def __init__(self, context: Context, launches: PictureLaunches, result: Memory, pixels: Pixels) -> None:
+        """result: the memory of the input. pixels: such as come, half as large or as large. Raises ResourceError."""
+        self._context = context
+        self.bytes = max(LEAST, 1 << pixels.bytes.bit_length())
+        self._port: SharedPort | StagedPort
+        if context.info.shares_memory:
+            self._port = SharedPort(context, (self.bytes,), numpy.uint8)
+        else:
+            memory = create_buffer(context, self.bytes, "a picture")
+            self._port = StagedPort(context, memory, (self.bytes,), numpy.uint8)
+        self._bound = launches.bound(self._port.memory, result, pixels.size)
+        self._used = 0
+
+    @property
+    def shares(self) -> bool:
+        """Whether host and device use its memory in turn."""
+        return self._port.shares
+
+    def fill(self, pixels: Pixels) -> None:
+        """Copies a picture to the host's side."""
+        pixels.write(self._port.array)
+        self._used = pixels.bytes
+
+    def to_device(self, context: Context, queue: Queue, awaited: bool) -> list[Event]:
+        """Enqueues the copy to the device. Its event, if `awaited`. Raises DeviceError."""
+        return self._port.to_device(context, queue, awaited, self._used)
+
+    def to_host(self, context: Context, queue: Queue, awaited: bool, computed: list[Event] | None) -> list[Event]:
+        """Gives the memory back to the host. Raises DeviceError."""
+        return self._port.to_host(context, queue, awaited, computed) if self.shares else []
+
+    def enqueue(self) -> None:
+        """Enqueues the launches. Raises DeviceError."""
+        enqueue_all(self._context, self._bound)
