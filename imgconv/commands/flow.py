@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Union, cast
 
-from imgconv.arrays import Arrays
+from imgconv.arrays import Array, Arrays
 from imgconv.commands.batching import Row, grouped
 from imgconv.model import DEPTH, Model
+from imgconv.pictures.pixels import Pixels
 
+# The inputs of a run by name: arrays, or a picture that the device prepares.
+Run = Mapping[str, Union[Array, Pixels]]
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
@@ -25,7 +28,7 @@ class Job(Generic[B]):
     """What a picture becomes: the inputs of a run, of several if it is in tiles, of none if it cannot be read."""
 
     of: B
-    runs: Iterable[Arrays]
+    runs: Iterable[Run]
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class Flow:
 
     def _together(self, jobs: Iterator[Job[B]]) -> Iterator[tuple[Job[B], list[Future[Arrays] | Row]]]:
         """As `_submitted` of every job, with several in a run."""
-        for group in grouped(((job, [*job.runs]) for job in jobs), self.batch):
+        for group in grouped(((job, cast("list[Arrays]", [*job.runs])) for job in jobs), self.batch):
             if group.inputs and not self.seconds:
                 self._timed(group.inputs[0])
             run = self._submit(group.joined(self.batch)) if group.inputs else None
@@ -97,16 +100,21 @@ class Flow:
     def _submitted(self, job: Job[B]) -> tuple[Job[B], list[Future[Arrays] | Row]]:
         return job, [self._submit(run) if self.seconds else self._timed(run) for run in job.runs]
 
-    def _submit(self, run: Arrays) -> Future[Arrays]:
+    def _submit(self, run: Run) -> Future[Arrays]:
         frame: Future[Any] = self._model.submit(run)
         return frame
 
-    def _timed(self, run: Arrays) -> Future[Arrays]:
+    def _timed(self, run: Run) -> Future[Arrays]:
         """The first run: once to warm the device up, once with the clock."""
-        self._model.run(run)
+        arrays = {name: given for name, given in run.items() if not isinstance(given, Pixels)}
+
+        def result() -> Arrays:
+            return self._model.run(arrays) if len(arrays) == len(run) else self._submit(run).result()
+
+        result()
         start = time.perf_counter()
         done: Future[Arrays] = Future()
-        done.set_result(self._model.run(run))
+        done.set_result(result())
         self.seconds = time.perf_counter() - start
         return done
 

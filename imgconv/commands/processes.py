@@ -2,12 +2,13 @@
 
 Threads of Python take turns for most of this work: beside an H200, one process prepares 400 pictures a second however
 many cores there are, and the device could run 3,000. So the first pictures are run by threads. If the device waited for
-them, the others are read by processes. They share memory with this one, in slots that hold inputs and outputs:
+them, the others are read by processes. Each shares memory with this one, in slots that hold inputs and outputs:
 
     process:      reads a picture -> input in its slot         tells what the outputs show, reads the next picture ...
     this process:                       submits it to the device, outputs -> the slot
 
-A server process imports this module while the model is loaded. It forks the others, each in some milliseconds.
+As long as the device waits for pictures, one more is started from time to time. A server process imports this module
+while the model is loaded. It forks the others, each in some milliseconds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import statistics
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,18 +29,17 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from selectors import EVENT_READ, DefaultSelector
-from typing import TYPE_CHECKING, Generic, TypeVar, Union
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-import numpy
-
-from imgconv.arrays import Arrays
-from imgconv.commands.flow import Done, Flow, Job
+from imgconv.commands.flow import Flow
 from imgconv.commands.outcome import Shown
-from imgconv.commands.runner import Item, Pictures, Runner, Seen
-from imgconv.commands.sending import how_it_ended, sendable, without_interrupts
-from imgconv.commands.slots import SharedMemory, Slots
+from imgconv.commands.reading import SLOTS, Message, read
+from imgconv.commands.runner import Item, Pictures, Runner
+from imgconv.commands.sending import how_it_ended, is_named, sendable, without_interrupts
+from imgconv.commands.slots import SharedMemory, Slot, Slots
 from imgconv.errors import Error
 from imgconv.model import Model
+from imgconv.pictures.pixels import LARGEST, Pixels
 
 if TYPE_CHECKING:
     from imgconv.running.pipeline import Frame
@@ -53,13 +53,11 @@ BUSY = 0.5  # of the time, which the device has to be without processes
 WORTH = 0.5  # seconds that the other pictures have to take, so that it is worth to start processes
 # Times the processes that the device needs on average: pictures differ, and threads of a core slow each other down.
 SPARE = 1.5
-SLOTS = 3  # pictures that a process has at once: one is read while others are computed or wait
+WAITS = 0.05  # of the time, which the device may wait for pictures
+PAUSE = 0.2  # seconds between the starts of two more processes
+TOGETHER = 8  # pictures that a process gets and tells of at once, unless they take longer than a moment
+MOMENT = 0.02  # seconds
 BYTES = 1 << 30  # of shared memory, at most
-
-# What a process is sent: a slot whose outputs are there if it holds a picture, and the next picture to read into it.
-Task = tuple[int, Union[Item, None]]
-# What it sends: a slot, what it has found, and whether the slot has an input to compute; or what went wrong.
-Message = Union[Error, tuple[int, list[Shown], bool]]
 
 
 def cores() -> int:
@@ -106,8 +104,10 @@ def by_threads_or_processes(
     wanted = number_of(taken, reading, flow.seconds, (total or 0) - count, share)
     pictures = runner.apart() if wanted and flow.batch == 1 else None
     if pictures:
+        together = max(1, min(TOGETHER, int(MOMENT / max(reading, 1e-6))))
+        reading_processes = Starting(runner.model, pictures, together, with_lines)
         with ThreadPoolExecutor(1) as starter:
-            starting = starter.submit(Processes.start, runner.model, pictures, wanted, with_lines)
+            starting = starter.submit(Processes.start, reading_processes, wanted, share - 1)
             yield from by_threads(until(starting, items))
         processes = starting.result()
         if processes:
@@ -146,71 +146,106 @@ def number_of(taken: float, reading: float, computing: float, left: int, share: 
     """How many processes to start; 0 if threads are enough, or all pictures will be done soon.
 
     taken: seconds for each picture with threads; reading: of one core for it; computing: of the device; left: pictures;
-    share: cores, of which many systems count each for two. Example: number_of(0.0025, 0.003, 0.001, 1900, 16) is 5.
+    share: cores, of which many systems count each for two: half of them, without that of this process, are the most to
+    begin with. Example: number_of(0.0025, 0.003, 0.001, 1900, 16) is 5.
     """
     if computing >= BUSY * taken or left * taken < WORTH or share < CORES:
         return 0
-    return min(max(share // 2, CORES - 1), math.ceil(SPARE * reading / max(computing, 1e-6)))
+    return min(max(share // 2 - 1, CORES - 1), math.ceil(SPARE * reading / max(computing, 1e-6)))
+
+
+@dataclass(frozen=True)
+class Starting:
+    """What each process is started with. together: how many pictures it gets and tells of at once."""
+
+    model: Model
+    pictures: Pictures
+    together: int
+    with_lines: bool
+
+    @property
+    def slots(self) -> Slots:
+        """How the memory of a process is divided."""
+        given = self.pictures.given.target
+        assert given is not None
+        packed = LARGEST if self.pictures.on_device else 0
+        return Slots(self.model.inputs[given.name], tuple(self.model.outputs.values()), packed)
+
+    def worker(self) -> Worker | None:
+        """A new process; None if the system has no memory for it, or does not start it."""
+        slots = self.slots
+        memory = SharedMemory.make(SLOTS * slots.bytes) if can_fork() else None
+        if memory is None:
+            return None
+        ours, theirs = multiprocessing.Pipe()
+        try:
+            process = multiprocessing.get_context("forkserver").Process(
+                target=read, args=(theirs, self.pictures, slots, memory, self.together, self.with_lines), daemon=True
+            )
+            process.start()
+        except (EOFError, OSError):  # no memory, or the server was ended
+            ours.close()
+            return None
+        finally:
+            theirs.close()
+            memory.close_file()
+        return Worker(process, ours, [slots.slot(memory, number) for number in range(SLOTS)])
 
 
 @dataclass
 class Worker:
-    """A process. free: its slots that hold nothing; given: the pictures that it has not told of, by their numbers."""
+    """A process. given: the pictures that it has not told of, by their numbers; has_read: whether it has read one."""
 
     process: BaseProcess
     connection: Connection
-    free: list[int]
+    slots: list[Slot]
     given: dict[int, Item] = field(default_factory=dict)
+    has_read: bool = False
 
 
 class Processes:
     """Some processes, the memory that they share with this one, and the device's frames in flight.
 
-        with Processes.start(model, pictures, 8, with_lines=True) as processes:
+        with Processes.start(Starting(model, pictures, 8, with_lines=True), 4, 15) as processes:
             for shown in processes.through(items):
                 print(shown)
     """
 
-    def __init__(
-        self, model: Model, others: Arrays, slots: Slots, memory: SharedMemory, workers: Sequence[Worker]
-    ) -> None:
-        """others: the model's inputs that are not the picture."""
-        self._model, self._others = model, others
-        self._names = [value.name for value in slots.values]
-        self._arrays = [slots.arrays(memory, slot) for slot in range(len(workers) * SLOTS)]
-        self._workers = list(workers)
+    def __init__(self, starting: Starting, most: int) -> None:
+        """most: how many processes there may be."""
+        self._starting, self._most = starting, most
+        self._model, self._others = starting.model, starting.pictures.given.arrays
+        self._input, self._size = starting.slots.input, starting.pictures.size
+        self._workers: list[Worker] = []
         self._selector = DefaultSelector()
-        for worker in workers:
-            self._selector.register(worker.connection, EVENT_READ, worker)
         self._frames: deque[tuple[Worker, int, Frame]] = deque()
         self._items: Iterator[Item] = iter(())
         self._lost: deque[Item] = deque()
         # What was begun and not told, by positions, in their order; and what is done.
         self._order: deque[int] = deque()
         self._done: dict[int, Shown] = {}
+        # Seconds that the device waited since the last start of a process, and when that was.
+        self._waited, self._since = 0.0, time.perf_counter()
 
     @staticmethod
-    def start(model: Model, pictures: Pictures, count: int, with_lines: bool) -> Processes | None:
+    def start(starting: Starting, count: int, most: int) -> Processes | None:
         """Starts `count` processes, or fewer if slots are large; None if the system cannot share memory with them."""
-        assert pictures.given.target is not None
-        slots = Slots((model.inputs[pictures.given.target.name], *model.outputs.values()))
-        count = min(count, BYTES // (SLOTS * slots.bytes))
-        memory = SharedMemory.make(count * SLOTS * slots.bytes) if count and can_fork() else None
-        if memory is None:
-            return None
-        start_server(MANY, CORES)
-        context, workers = multiprocessing.get_context("forkserver"), []
-        for first in range(0, count * SLOTS, SLOTS):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=work, args=(theirs, pictures, slots, memory, with_lines), daemon=True)
-            try:
-                process.start()
-            except (EOFError, OSError):  # no memory, or the server was ended
-                break
-            theirs.close()
-            workers.append(Worker(process, ours, [*range(first, first + SLOTS)]))
-        memory.close_file()
-        return Processes(model, pictures.given.arrays, slots, memory, workers) if workers else None
+        most = min(most, BYTES // (SLOTS * starting.slots.bytes))
+        made = Processes(starting, most)
+        if most and can_fork():
+            start_server(MANY, CORES)
+            while len(made._workers) < min(count, most) and made._add():
+                pass
+        return made if made._workers else None
+
+    def _add(self) -> bool:
+        """Starts one process more; whether the system did so."""
+        worker = self._starting.worker()
+        if worker:
+            self._workers.append(worker)
+            self._selector.register(worker.connection, EVENT_READ, worker)
+        self._waited, self._since = 0.0, time.perf_counter()
+        return worker is not None
 
     def __enter__(self) -> Processes:
         return self
@@ -226,26 +261,58 @@ class Processes:
     def through(self, items: Iterator[Item]) -> Iterator[Shown]:
         """What each picture shows, in order. Raises what prepare, finish and Model.submit raise, and Error."""
         self._items = items
-        self._fill()
+        self._fill(self._workers)
         while self._order:
-            # If no process has anything to say, this one waits for the device.
-            ready = self._selector.select(0 if self._frames else None)
-            for key, _ in ready:
-                self._hear(key.data)
-            if self._frames and not ready:
-                self._fetch_oldest()
-            while self._frames and self._frames[0][2].done():
-                self._fetch_oldest()
+            self._step()
             while self._order and self._order[0] in self._done:
                 yield self._done.pop(self._order.popleft())
 
-    def _fill(self) -> None:
-        """Gives the processes pictures for their free slots: each one, then each the next one."""
+    def _step(self) -> None:
+        """Hears what processes say; if none has anything to say, waits for the device, or without frames for them."""
+        is_idle, start = not self._frames, time.perf_counter()
+        ready = self._selector.select(None if is_idle else 0)
+        if is_idle and all(worker.has_read for worker in self._workers):
+            self._waited += time.perf_counter() - start
+            self._grow()
+        for key, _ in ready:
+            self._hear(key.data)
+        if self._frames and not ready:
+            self._fetch_oldest()
+        while self._frames and self._frames[0][2].done():
+            self._fetch_oldest()
+
+    def _grow(self) -> None:
+        """Starts one process more if the device waits for pictures, and there are some for it."""
+        passed = time.perf_counter() - self._since
+        if passed < PAUSE or self._waited < WAITS * passed or len(self._workers) >= self._most:
+            return
+        item = self._next()
+        if item is None:
+            self._most = len(self._workers)
+            return
+        self._lost.append(item)
+        if self._add():
+            self._fill(self._workers[-1:])
+        else:
+            self._most = len(self._workers)
+
+    def _fill(self, workers: list[Worker]) -> None:
+        """Gives processes their first pictures, or more of those that another one has lost."""
         for _ in range(SLOTS):
-            for worker in self._workers:
-                item = self._next() if worker.free else None
-                if item:
-                    self._send(worker, worker.free.pop(), item)
+            for worker in workers:
+                self._give(worker, self._starting.together)
+
+    def _give(self, worker: Worker, number: int) -> int:
+        """Gives a process the next pictures, one if it is sent with its pixels; how many these are."""
+        items: list[Item] = []
+        while len(items) < number and (item := self._next()):
+            items.append(item)
+            if not is_named(item):
+                break
+        if items:
+            worker.given |= {item.position: item for item in items}
+            self._send(worker, items)
+        return len(items)
 
     def _next(self) -> Item | None:
         """The next picture, ready to go to a process; None if there is none."""
@@ -256,11 +323,9 @@ class Processes:
             self._order.append(item.position)
         return item and sendable(item)
 
-    def _send(self, worker: Worker, slot: int, item: Item | None) -> None:
-        if item:
-            worker.given[item.position] = item
+    def _send(self, worker: Worker, task: int | list[Item]) -> None:
         with suppress(OSError):  # it ended, which the next wait tells
-            worker.connection.send((slot, item))
+            worker.connection.send(task)
 
     def _hear(self, worker: Worker) -> None:
         """Takes what a process sent."""
@@ -271,28 +336,26 @@ class Processes:
             return
         if isinstance(message, Error):
             raise message
-        slot, found, has_input = message
-        for shown in found:
-            self._done[shown.position] = shown
-            del worker.given[shown.position]
-        if has_input:
-            inputs = {**self._others, self._names[0]: self._arrays[slot][0]}
-            self._frames.append((worker, slot, self._model.submit(inputs)))
+        if isinstance(message, list):
+            for shown in message:
+                self._done[shown.position] = shown
+                del worker.given[shown.position]
+            wanted = len(message)
+            while wanted and (given := self._give(worker, wanted)):
+                wanted -= given
             return
-        worker.free.append(slot)
-        item = self._next()
-        if item:
-            self._send(worker, worker.free.pop(), item)
+        number, used = message
+        worker.has_read, slot = True, worker.slots[number]
+        picture = Pixels(self._input.shape, self._size, [slot.packed[:used]]) if used else slot.input
+        frame = self._model.submit({**self._others, self._input.name: picture}, outputs=slot.outputs)
+        self._frames.append((worker, number, frame))
 
     def _fetch_oldest(self) -> None:
-        """Puts the outputs of the oldest frame into its slot, and tells its process."""
-        worker, slot, frame = self._frames.popleft()
-        outputs = frame.result()
-        if worker not in self._workers:
-            return  # another one computes this picture again
-        for name, array in zip(self._names[1:], self._arrays[slot][1:], strict=True):
-            numpy.copyto(array, outputs[name])
-        self._send(worker, slot, self._next())
+        """Waits for the oldest frame, whose outputs are in its slot then, and tells its process."""
+        worker, number, frame = self._frames.popleft()
+        frame.result()
+        if worker in self._workers:
+            self._send(worker, number)
 
     def _lose(self, worker: Worker) -> None:
         """A process ended before its time: the others get its pictures. Raises Error if there is no other."""
@@ -306,36 +369,4 @@ class Processes:
             raise Error(f"no process is left that reads pictures: {problem}")
         print(f"imgconv: {problem}; the others get its pictures", file=sys.stderr)
         self._lost.extend(worker.given.values())
-        self._fill()
-
-
-def work(
-    connection: Connection, pictures: Pictures, slots: Slots, memory: SharedMemory, with_lines: bool
-) -> None:
-    """The life of a process: it fills slots with inputs and reads outputs, until the other side ends it."""
-    name, *names = [value.name for value in slots.values]
-    seen: dict[int, Seen] = {}
-
-    def shown(of: Seen, outputs: list[Arrays]) -> Shown:
-        return Shown.of(pictures.finish(Done(of, outputs)), with_lines)
-
-    with suppress(EOFError, OSError):  # the parent has ended
-        while True:
-            task: Task = connection.recv()
-            slot, item = task
-            array, *outputs = slots.arrays(memory, slot)
-            found = []
-            try:
-                if slot in seen:
-                    found.append(shown(seen.pop(slot), [dict(zip(names, outputs, strict=True))]))
-                if item:
-                    job: Job[Seen] = pictures.prepare(item)
-                    for run in job.runs:
-                        numpy.copyto(array, run[name])
-                        seen[slot] = job.of
-                    if slot not in seen:
-                        found.append(shown(job.of, []))
-                message: Message = (slot, found, slot in seen)
-            except Error as error:
-                message = error
-            connection.send(message)
+        self._fill(self._workers)

@@ -220,8 +220,8 @@ def shown_by_one(
     """What one device tells, in this process: its Head, and what each picture shows, in their order."""
     share = cores()
     start_server(total, share)
-    runner = Runner.load(line, size, lambda *stage: progress(*stage))
-    flow = stack.enter_context(Flow(runner.model, runner.batch(total)))
+    runner = Runner.load(line, size, lambda *stage: progress(*stage), total)
+    flow = stack.enter_context(Flow(runner.model, runner.batch))
     told = by_threads_or_processes(runner, flow, items, total, not line.options.json, share)
     for place, each in enumerate(told):
         if not place:

@@ -16,13 +16,14 @@ from PIL import Image
 
 from imgconv.arrays import Array, Arrays, Shapes
 from imgconv.commands.batching import faster_batch, takes
-from imgconv.commands.flow import Done, Job
+from imgconv.commands.flow import Done, Job, Run
 from imgconv.commands.inputs import GivenInputs, read_preparation
 from imgconv.commands.recognizer import Recognizer
 from imgconv.commands.outcome import Outcome, drawn, is_folder, path_for, save_arrays, save_images
 from imgconv.errors import InputError, ModelError
-from imgconv.model import Model, Settings, open_source
+from imgconv.model import Model, Settings, open_source, prepares_pictures
 from imgconv.pictures.host import input_array, resized
+from imgconv.pictures.pixels import Pixels
 from imgconv.pictures.preparation import PictureInput, Preparation, Size
 from imgconv.pictures.sources import pictures
 from imgconv.pictures.tiles import Tiling, usual_overlap
@@ -166,10 +167,13 @@ class Pictures:
     """
 
     def __init__(
-        self, line: CommandLine, task: Task | None, preparation: Preparation, recognizer: Recognizer | None = None
+        self, line: CommandLine, task: Task | None, preparation: Preparation, recognizer: Recognizer | None = None,
+        on_device: bool = False,
     ) -> None:
+        """on_device: whether the device prepares the pictures, as far as they are not too large for it."""
         self.task, self._recognizer = task, recognizer
         self._line, self._preparation = line, preparation
+        self.on_device = on_device
 
     @property
     def given(self) -> GivenInputs:
@@ -206,9 +210,10 @@ class Pictures:
         size = given.target.picture_size(picture.size)
         tiling = self._tiling(picture.size, size)
         if tiling is None:
-            array = input_array(picture, given.target, self._preparation)
+            pixels = Pixels.of(picture, given.target, self._preparation) if self.on_device else None
             placement = Placement.of(picture.size, size, self._preparation)
-            return Job(Seen(item, picture, placement), [self._inputs(array)])
+            made = pixels or input_array(picture, given.target, self._preparation)
+            return Job(Seen(item, picture, placement), [self._inputs(made)])
         last = given.target.channels_last
         whole = replace(given.target, dimensions=(1, "", "", given.target.channels or 3) if last else (1, 3, "", ""))
         array = input_array(picture, whole, self._preparation)
@@ -225,9 +230,9 @@ class Pictures:
             raise InputError(f"--tile takes the picture at its own size: leave out resize {self._preparation.resize!r}")
         return Tiling(picture, size, usual_overlap(size) if overlap in (None, -1) else overlap)
 
-    def _inputs(self, array: Array) -> Arrays:
+    def _inputs(self, made: Array | Pixels) -> Run:
         assert self._line.given.target is not None
-        return {**self._line.given.arrays, self._line.given.target.name: array}
+        return {**self._line.given.arrays, self._line.given.target.name: made}
 
     def finish(self, done: Done[Seen]) -> Outcome:
         """Decodes the outputs and writes the files. Raises InputError."""
@@ -276,15 +281,24 @@ class Pictures:
 
 
 class Runner(Pictures):
-    """Pictures, and the loaded model that they are for."""
+    """Pictures, and the loaded model that they are for. batch: how many pictures it takes at once."""
 
-    def __init__(self, line: CommandLine, model: Model, task: Task | None, preparation: Preparation) -> None:
+    def __init__(
+        self, line: CommandLine, model: Model, task: Task | None, preparation: Preparation, total: int | None
+    ) -> None:
+        """total: how many pictures there are, if that is known. Raises InputError if the model takes no --batch."""
         super().__init__(line, task, preparation, Recognizer.load(line.options) if line.options.recognizer else None)
-        self.model = model
+        self.model, target = model, line.given.target
+        self.batch = self._batch(total)
+        # Several pictures at once are arrays, which are put together.
+        self.on_device = self.batch == 1 and target is not None and prepares_pictures(model, target.name)
 
     @staticmethod
-    def load(line: CommandLine, size: Size | None, progress: Progress) -> Runner:
-        """Compiles the model. size: that of the first picture. Raises what imgconv.load raises, and InputError."""
+    def load(line: CommandLine, size: Size | None, progress: Progress, total: int | None = None) -> Runner:
+        """Compiles the model. size: that of the first picture; total: how many there are, if that is known.
+
+        Raises what imgconv.load raises, and InputError.
+        """
         options, model, target = line.options, *_loaded(line, size, progress)
         outputs = {name: (value.dtype, value.shape) for name, value in model.outputs.items()}
         task = find_task(outputs, target.picture_size((0, 0)) if target else (0, 0), line.description)
@@ -298,12 +312,12 @@ class Runner(Pictures):
         if line.given.target and line.given.target.is_open and (task is None or task.name != "image"):
             described = {"resize": "letterbox", **described}
         preparation = read_preparation(options, target, described)
-        return Runner(replace(line, given=replace(line.given, target=target)), model, task, preparation)
+        return Runner(replace(line, given=replace(line.given, target=target)), model, task, preparation, total)
 
-    def batch(self, total: int | None) -> int:
-        """How many pictures to run at once: --batch, or of MANY pictures what is faster, if the model leaves it open.
+    def _batch(self, total: int | None) -> int:
+        """How many pictures to run at once: --batch, or what is faster for MANY pictures, if the model leaves it open.
 
-        total: how many pictures there are, if that is known. Raises InputError if the model does not take --batch.
+        Raises InputError if the model does not take --batch.
         """
         target, options = self._line.given.target, self._line.options
         is_wanted = options.batch != 1 and (options.batch or (total or 0) >= MANY)
@@ -324,4 +338,4 @@ class Runner(Pictures):
         sizes = [size for value in self.model.outputs.values() for size in value.shape]
         if self._recognizer or self.may_tile or self._line.given.target is None or min(sizes, default=0) < 0:
             return None
-        return Pictures(self._line.sendable(), self.task, self._preparation)
+        return Pictures(self._line.sendable(), self.task, self._preparation, on_device=self.on_device)

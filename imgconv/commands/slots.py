@@ -59,23 +59,48 @@ def _opened(duplicate: Any, size: int) -> SharedMemory:
 
 
 @dataclass(frozen=True)
-class Slots:
-    """How shared memory is divided. values: what each slot holds, the model's input first, then its outputs."""
+class Slot:
+    """One slot's arrays, which are the shared memory itself.
 
-    values: tuple[Value, ...]
+    packed: bytes, of a picture that the device prepares; input: the same memory as the model's input. outputs: by name.
+    """
+
+    packed: Array
+    input: Array
+    outputs: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Slots:
+    """How shared memory is divided. input and outputs: the model's; packed: bytes for a picture in place of the input.
+
+        memory = SharedMemory.make(3 * slots.bytes)
+        slots.slot(memory, 2).outputs["y"]
+    """
+
+    input: Value
+    outputs: tuple[Value, ...]
+    packed: int = 0
 
     @property
     def bytes(self) -> int:
         """Those of a slot."""
-        return sum(map(_aligned, self.values))
+        return self._first + sum(map(_aligned, self.outputs))
 
-    def arrays(self, memory: SharedMemory, slot: int) -> list[Array]:
-        """The arrays of a slot, in the order of `values`; they are the shared memory itself."""
-        made, start = [], slot * self.bytes
-        for value in self.values:
-            made.append(numpy.ndarray(value.shape, value.dtype, memory.buffer, start))
+    @property
+    def _first(self) -> int:
+        return max(_aligned(self.input), -(-self.packed // ALIGNED) * ALIGNED)
+
+    def slot(self, memory: SharedMemory, number: int) -> Slot:
+        """A slot of the memory."""
+        start, outputs = number * self.bytes, {}
+        packed = numpy.ndarray((self._first,), numpy.uint8, memory.buffer, start)
+        given = numpy.ndarray(self.input.shape, self.input.dtype, memory.buffer, start)
+        start += self._first
+        for value in self.outputs:
+            outputs[value.name] = numpy.ndarray(value.shape, value.dtype, memory.buffer, start)
             start += _aligned(value)
-        return made
+        return Slot(packed, given, outputs)
 
 
 def _aligned(value: Value) -> int:

@@ -167,7 +167,7 @@ def _work(connection: Connection, line: CommandLine, about: _About) -> None:
     try:
         start_server(about.pictures, about.cores)
         runner = Runner.load(line, about.size, lambda *_: None)
-        with Flow(runner.model, runner.batch(None)) as flow:
+        with Flow(runner.model, runner.batch) as flow:
             told = by_threads_or_processes(
                 runner, flow, _asked(connection), about.pictures, not line.options.json, about.cores
             )

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from typing import Any
 from command_line import Command, write_classifier, write_model, write_picture
 from onnx.helper import make_node
 import pytest
+from PIL import Image
 
 from imgconv.cl.device import DeviceInfo
 from imgconv.cli import parse
 from imgconv.commands import processes
-from imgconv.commands.processes import Processes, number_of
+from imgconv.commands.processes import Processes, Starting, number_of
 from imgconv.commands.run import read_command_line
 from imgconv.commands.runner import Runner, items_of
 from imgconv.errors import Error, InputError
@@ -33,7 +35,7 @@ from imgconv.commands import processes
 processes.TRIED, processes.number_of, start = 3, lambda *_: 1, processes.Processes.start
 
 def noted(*given):
-    print("starts", given[2], file=sys.stderr)
+    print("starts", given[1], file=sys.stderr)
     return start(*given)
 
 processes.Processes.start = noted
@@ -55,7 +57,7 @@ def write_pictures(number: int) -> list[str]:
     [
         (0.0025, 0.001, 1900, 16, 6),
         (0.006, 0.0025, 1900, 16, 3),
-        (0.0025, 0.00001, 1900, 64, 32),
+        (0.0025, 0.00001, 1900, 64, 31),
         (0.0025, 0.0005, 1900, 32, 12),  # an H200 with 32 cores
         (0.0025, 0.0005, 1900, 4, 3),  # one core stays
         (0.0025, 0.0005, 1900, 2, 0),
@@ -78,7 +80,7 @@ def test_processes_show_what_threads_show(imgconv: Command, monkeypatch: pytest.
     start = Processes.start
 
     def noted(*given: Any) -> Processes | None:
-        started.append(given[2])
+        started.append(given[1])
         return start(*given)
 
     monkeypatch.setattr(Processes, "start", noted)
@@ -98,12 +100,14 @@ def test_processes_show_what_threads_show(imgconv: Command, monkeypatch: pytest.
     assert len(list(Path("2").iterdir())) == 13
 
 
-def started(words: list[str], number: int = 2) -> tuple[Processes, Iterator[Any]]:
+def started(
+    words: list[str], number: int = 2, together: int = 2, most: int | None = None
+) -> tuple[Processes, Iterator[Any]]:
     line = read_command_line(parse(["run", *words]))
     runner = Runner.load(line, (9, 12), lambda *_: None)
     pictures = runner.apart()
     assert pictures
-    made = Processes.start(runner.model, pictures, number, with_lines=True)
+    made = Processes.start(Starting(runner.model, pictures, together, with_lines=True), number, most or number)
     assert made
     return made, items_of(line)
 
@@ -119,6 +123,52 @@ def test_a_killed_process_loses_nothing(imgconv: Command, capsys: pytest.Capture
                 multiprocessing.active_children()[0].kill()
     assert found == names
     assert "ended by SIGKILL; the others get its pictures" in capsys.readouterr().err
+
+
+def test_more_processes_start_while_the_device_waits(imgconv: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as may be, one after the other; they get pictures too."""
+    monkeypatch.setattr(processes, "PAUSE", 0.0)
+    monkeypatch.setattr(processes, "WAITS", 0.0)
+    names = write_pictures(300)
+    made, items = started(["means.onnx", *names], 1, most=3)
+    counts = []
+    with made:
+        found = []
+        for shown in made.through(items):
+            found.append(shown.result["picture"])
+            counts.append(len(multiprocessing.active_children()))
+    assert found == names
+    assert max(counts) == 3
+
+
+def test_no_process_more_starts_while_the_device_is_busy(imgconv: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "PAUSE", 0.0)
+    monkeypatch.setattr(processes, "WAITS", 2.0)  # more than all of the time
+    names = write_pictures(60)
+    made, items = started(["means.onnx", *names], 1, most=3)
+    with made:
+        for _ in made.through(items):
+            assert len(multiprocessing.active_children()) == 1
+
+
+def test_pictures_of_all_sorts(imgconv: Command) -> None:
+    """Too large for the device to prepare, not readable, and such as frames of a video, which go with their pixels."""
+    names = write_pictures(20)
+    Path(names[3]).write_text("no picture")
+    write_picture(names[5], (5, 0, 0), (2100, 1400))
+    made, items = started(["means.onnx", *names], 2)
+    unnamed = [
+        replace(item, read=(lambda name=item.name: Image.open(name).convert("RGB"))) if item.position > 10 else item
+        for item in items
+    ]
+    with made:
+        found = [shown.result for shown in made.through(iter(unnamed))]
+    assert [each["picture"] for each in found] == names
+    assert ["error" in each for each in found] == [number == 3 for number in range(20)]
+    for number, each in enumerate(found):
+        if number != 3:
+            scores = {score["index"]: score["score"] for score in each["answers"]["y"]["classes"]}
+            assert scores[0] == pytest.approx(number, abs=1e-3)
 
 
 def test_processes_killed_before_they_read_lose_nothing(imgconv: Command, capsys: pytest.CaptureFixture[str]) -> None:
@@ -209,4 +259,4 @@ def test_what_threads_do_alone(imgconv: Command, monkeypatch: pytest.MonkeyPatch
     pictures = runner.apart()
     assert pictures and runner.model
     monkeypatch.setattr(processes, "BYTES", 1000)
-    assert Processes.start(runner.model, pictures, 2, with_lines=False) is None
+    assert Processes.start(Starting(runner.model, pictures, 2, with_lines=False), 2, 2) is None
