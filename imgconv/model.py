@@ -248,12 +248,12 @@ class Model:
 
     def _prepared(self, inputs: Inputs) -> tuple[Compiled, dict[str, Array | Memory | Pixels]]:
         """The plan for the inputs, and the inputs that it takes."""
+        from imgconv.cl.transfer import is_memory
         from imgconv.running.exchange import as_given
 
         given = as_given(inputs)
         with self._lock:
-            arrays = {n: a if isinstance(a, numpy.ndarray) else self._stand_in(n) for n, a in given.items()}
-            compiled = self._compiled_for(arrays)
+            compiled = self._compiled_for({n: self._stand_in(n) if is_memory(a) else a for n, a in given.items()})
             contents = self._contents.difference(value.name for value in compiled.plan.inputs)
             return compiled, {n: a for n, a in given.items() if n not in contents} if contents else given
 
