@@ -1,6 +1,7 @@
 """Any number of ONNX files: which are right, refused or wrong, how fast they are, and what half does to each.
 
-    python -m benchmarks.survey FILE.onnx|FOLDER ... [--device DEVICE] [--half] [--seconds N] [--repeat N] [--json FILE]
+    python -m benchmarks.survey FILE.onnx|FOLDER ... [--device DEVICE] [--half] [--pictures FILE ...] [--seconds N]
+                                                     [--repeat N] [--json FILE]
 
 Each file has a process of its own, which is ended after --seconds. Open dimensions get sizes that onnxruntime takes.
 Inputs of pictures are examples/demo.png, in the range of the model as imgconv.running.drawings tells it, else 0 .. 1;
@@ -11,7 +12,10 @@ others are noise. The oracle is onnxruntime without rewriting.
                 is over 1e-3, float64 numpy judges: a model may amplify rounding, onnxruntime's too
     load        seconds of imgconv.load, with the programs that the cache of this user has
     ratio       imgconv's median time of a run divided by onnxruntime's, run by run in turn, after a warm-up
-    --half      FLOAT16=1 too: the share of all numbers that is half, the error, and the seconds of that load
+    --half      FLOAT16=1 too: the share of all numbers that is half, the error, the seconds of that load, and what
+                stays float. The error is the largest difference from float on --pictures (default: demo.png), in parts
+                of the output's scale: the median of its largest values on these pictures, or the largest on the picture
+                if that is larger. If the graph bounds an output, the scale is at least 2^-14 of its range
 """
 
 from __future__ import annotations
@@ -46,6 +50,8 @@ from imgconv.graph.nodes import Graph
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.running.drawings import UNIT, picture_range
+from imgconv.running.rounding import least_scales, scales_of
+from imgconv.running.rounding import relative_error as beside_scales
 from imgconv.running.timing import after_warm_up, timed
 
 RIGHT, REFUSED, WRONG, FOREIGN, ENDED = "right", "refused", "wrong", "not onnxruntime's", "ended"
@@ -71,6 +77,7 @@ class Row:
     half_share: float | None = None
     half_error: float | None = None
     half_load: float | None = None
+    halves: str = ""
 
     @property
     def ratio(self) -> float | None:
@@ -84,7 +91,7 @@ COLUMNS = (
     Column("onnxruntime", lambda r: milliseconds(r.theirs)), Column("ratio", lambda r: digits(r.ratio)),
     Column("half", lambda r: "-" if r.half_share is None else f"{r.half_share:.0%}"),
     Column("error", lambda r: "-" if r.half_error is None else f"{r.half_error:.1e}"),
-    Column("load s", lambda r: digits(r.half_load)), Column("", lambda r: r.why[:120], True),
+    Column("load s", lambda r: digits(r.half_load)), Column("", lambda r: (r.why or r.halves)[:160], True),
 )
 
 
@@ -115,6 +122,7 @@ def asked(file: str, options: argparse.Namespace) -> Row:
     """The Row of a file, by a new process."""
     command = [sys.executable, "-m", "benchmarks.survey", file, "--one", "--repeat", str(options.repeat)]
     command += ["--half"] * options.half + (["--device", options.device] if options.device else [])
+    command += ["--pictures", *options.pictures] if options.half else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=options.seconds)
         output, end = done.stdout, f"status {done.returncode}: {done.stderr.strip()[-200:]}" if done.returncode else ""
@@ -167,9 +175,21 @@ def known(file: Path, options: argparse.Namespace) -> Iterator[Row]:
     yield row
     if options.half:
         load = timed(lambda: models.append(imgconv.load(file, options.device, float16=1, shapes=shapes)))
-        error = difference(models[1].run(inputs), expected)
-        share = halves_of(models[1].plan, models[1].graph, models[1].config).share
-        yield replace(row, half_share=share, half_error=error, half_load=load)
+        halves = halves_of(models[1].plan, models[1].graph, models[1].config)
+        given = [in_range(graph, with_picture(inputs, Path(path))) for path in options.pictures]
+        in_float, in_half = ([model.run(each) for each in given] for model in models)
+        error = error_of_half(in_float, in_half, least_scales(graph))
+        yield replace(row, half_share=halves.share, half_error=error, half_load=load, halves=str(halves))
+
+
+def error_of_half(in_float: Sequence[Arrays], in_half: Sequence[Arrays], least: Mapping[str, float]) -> float:
+    """The worst error of the outputs in half, on some inputs. least: the least scale of each output."""
+    floats = [{name: array for name, array in each.items() if array.dtype.kind == "f"} for each in in_float]
+    scales = scales_of(floats, {name: least.get(name, 0.0) for name in floats[0]})
+    worst = max(beside_scales(half, exact, scales) for half, exact in zip(in_half, floats, strict=True))
+    for half, exact in zip(in_half, in_float, strict=True):
+        worst = max(worst, difference(half, {name: array for name, array in exact.items() if array.dtype.kind != "f"}))
+    return worst
 
 
 def judged_by_float64(row: Row, graph: Graph, inputs: Arrays, made: Arrays, expected: Arrays) -> Row:
@@ -255,11 +275,21 @@ def array_of(value: Any, shape: tuple[int, ...]) -> Array:
     random = numpy.random.default_rng(7)
     dtype = FIXED.get(value.type) or value.type.removeprefix("tensor(").removesuffix(")")
     if is_photo(shape):
-        with Image.open(PICTURE) as picture:
-            colors = numpy.asarray(picture.convert("RGB").resize((shape[3], shape[2])), numpy.float32)
-        drawn = numpy.repeat(colors.transpose(2, 0, 1)[None, : shape[1]], shape[0], 0)
-        return (drawn if dtype == "uint8" else drawn / 255).astype(dtype)
+        return photo(PICTURE, shape, dtype)
     return (random.standard_normal(shape) if "float" in dtype else random.integers(0, 2, shape)).astype(dtype)
+
+
+def photo(path: Path, shape: Sequence[int], dtype: str) -> Array:
+    """A picture in an input's shape: 0 .. 255 for uint8, else 0 .. 1."""
+    with Image.open(path) as picture:
+        colors = numpy.asarray(picture.convert("RGB").resize((shape[3], shape[2])), numpy.float32)
+    drawn = numpy.repeat(colors.transpose(2, 0, 1)[None, : shape[1]], shape[0], 0)
+    return numpy.asarray(drawn if dtype == "uint8" else drawn / 255, dtype)
+
+
+def with_picture(inputs: Arrays, path: Path) -> dict[str, Array]:
+    """The inputs with another picture in those that are pictures."""
+    return {n: photo(path, a.shape, str(a.dtype)) if is_photo(a.shape) else a for n, a in inputs.items()}
 
 
 def is_photo(shape: Sequence[int]) -> bool:
@@ -273,6 +303,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("path", nargs="+", help="an ONNX file, or a folder of them")
     add_device_argument(parser)
     parser.add_argument("--half", action="store_true", help="FLOAT16=1 too")
+    parser.add_argument("--pictures", nargs="+", metavar="FILE", default=[str(PICTURE)], help="to judge half on")
     parser.add_argument("--seconds", type=positive, default=300, metavar="N", help="for a file (default: %(default)s)")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     add_repeat_arguments(parser, REPEAT)

@@ -224,6 +224,17 @@ def test_a_survey_judges_by_float64_if_onnxruntime_is_off_too() -> None:
     assert survey.difference({"y": numpy.array([1, 2])}, {"y": numpy.array([1, 3])}) == 0.5
 
 
+def test_a_survey_judges_half_beside_the_scale_of_an_output() -> None:
+    """An almost empty mask beside a full one of another picture; integers by the part that differs."""
+    masks = [{"mask": numpy.array([1.0, 0.5])}, {"mask": numpy.array([1e-5, 0.0])}, {"mask": numpy.array([0.8, 0.2])}]
+    half = [{"mask": each["mask"] + numpy.array([0.0, 1e-3])} for each in masks]
+    assert survey.error_of_half(masks, half, {"mask": 0.0}) == pytest.approx(1e-3 / 0.8)
+    assert survey.error_of_half(masks[1:2], half[1:2], {"mask": 0.01}) == pytest.approx(0.1)
+    assert survey.error_of_half([{"n": numpy.array([1, 2])}], [{"n": numpy.array([1, 3])}], {}) == 0.5
+    grey = survey.with_picture({"x": numpy.zeros((1, 1, 8, 9), numpy.uint8), "n": numpy.zeros(2)}, survey.PICTURE)
+    assert grey["x"].dtype == numpy.uint8 and grey["x"].max() > 100 and grey["n"].shape == (2,)
+
+
 def test_open_dimensions_of_a_surveyed_file() -> None:
     assert survey.shape_of(["N", 3, "h", "w"], (48, 320), 7) == (1, 3, 48, 320)
     assert survey.shape_of([1, "h", "w", 3], (48, 320), 7) == (1, 48, 320, 3)
