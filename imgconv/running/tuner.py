@@ -41,9 +41,20 @@ def problems_of(prepared: Prepared) -> dict[Problem, tuple[Node, ...]]:
     for launch in prepared.plan().launches:
         # Launches without values are a part of others, which are measured if their template says so.
         if launch.choice is not None and launch.values and template_of(launch.choice.problem).measured:
-            nodes = tuple(prepared.graph.producers[name] for name in launch.values)
-            found.setdefault(launch.choice.problem, nodes)
+            problem = launch.choice.problem
+            found.setdefault(problem, _nodes_of(problem, launch.values, prepared.graph))
     return dict(sorted(found.items(), key=lambda item: -item[0].multiply_adds))
+
+
+def _nodes_of(problem: Problem, values: Sequence[str], graph: Graph) -> tuple[Node, ...]:
+    """The nodes of a launch that makes values, and those before it without which its template is not used.
+
+    For example, the pooling of a squeeze-and-excitation, which may be a launch of its own.
+    """
+    for nodes in template_of(problem).nodes(graph):
+        if [node.output.name for node in nodes[-len(values) :]] == list(values):
+            return nodes
+    return tuple(graph.producers[name] for name in values)
 
 
 def ranked(problem: Problem, target: Target) -> list[Specialisation]:
