@@ -19,8 +19,8 @@ class Problem:
 
     groups: merged so that each begins at a whole quad. phases: the stride of a transposed convolution, else 1. sums:
     how products are summed. integers: whether the weights or the input are integers, whose sums stay exact.
-    small: whether every value of the input is known to be at most SMALL. `small` is left out of repr, because
-    measurements are filed under that text.
+    small: whether every value of the input is known to be at most SMALL. gated: whether the input's channels are
+    multiplied by factors. Both are left out of repr, because measurements are filed under that text.
     """
 
     batch: int
@@ -39,6 +39,7 @@ class Problem:
     sums: Sums = "float"
     integers: bool = False
     small: bool = field(default=False, repr=False)
+    gated: bool = field(default=False, repr=False)
 
     @property
     def half(self) -> bool:

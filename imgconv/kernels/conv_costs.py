@@ -8,7 +8,7 @@ from math import ceil, prod
 import numpy
 
 from imgconv.kernels.conv import (
-    Problem, Specialisation, by_taps, bytes_of_sum, kept_size, staged_quads, sums_of, taps_of, tile_size,
+    Keep, Problem, Specialisation, by_taps, bytes_of_sum, kept_size, staged_quads, sums_of, taps_of, tile_size,
     together_of, work_items,
 )
 from imgconv.kernels.costs import CpuCosts, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
@@ -222,11 +222,11 @@ def _work_on_small_gpu(problem: Problem, chosen: Specialisation, gpu: Gpu, costs
     multiply_adds = _multiply_adds_of(problem, chosen) if problem.half else 0
     local = prod(chosen.local_size or (WAVE, 1, 1))
     wave = min(WAVE, round_up(local, WAVE // 2))
-    registers = 0 if problem.depthwise else _registers_ahead(problem, chosen, costs)
+    registers = _registers_ahead(problem, chosen, costs)
     if chosen.waits:
         # The items of a group need their registers at the same time.
         slots *= costs.spill if registers > gpu.registers else 1
-    elif wave == WAVE and max(registers, _registers(problem, chosen, costs) + costs.registers_besides) > gpu.registers:
+    elif wave == WAVE and registers > gpu.registers:
         wave = WAVE // 2
     waves = _groups_of(problem, chosen) * ceil(local / wave)
     items = prod(work_items(problem, chosen))
@@ -251,17 +251,30 @@ def _totals_of_item(problem: Problem, chosen: Specialisation) -> int:
 
 
 def _reads_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:
-    """Texture reads of a work item on a small GPU.
+    """Texture reads of a work item on a small GPU."""
+    weights = weight_reads(problem, chosen) * (costs.tiles if _rows_of_weights_are_cut(problem, chosen) else 1)
+    factors = ceil(problem.group_input_quads / chosen.parts) if problem.gated else 0
+    return _merged_reads(problem, chosen, costs) + weights + factors
+
+
+def _merged_reads(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> int:
+    """Reads of input texels of a work item on a small GPU.
 
     Mesa's compiler unrolls the window's columns, if they are not too much code, and merges reads of one texel. So
-    keep='texel' has as many reads as 'line', in an order that needs fewer registers. A depthwise window is unrolled
-    completely.
+    keep='texel' has as many reads as 'line', in an order that needs fewer registers. In an unrolled depthwise window,
+    rows share reads too.
     """
-    merged = replace(chosen, keep="window" if problem.depthwise else "line") if chosen.keep != "window" else chosen
-    if not problem.depthwise and not _is_unrolled(problem, chosen, costs):
-        merged = chosen
-    weights = weight_reads(problem, chosen) * (costs.tiles if _rows_of_weights_are_cut(problem, chosen) else 1)
-    return texel_reads(problem, merged) + weights
+    if problem.depthwise:
+        keep: Keep = "window" if _depthwise_is_unrolled(problem, chosen, costs) else chosen.keep
+    else:
+        keep = "line" if chosen.keep == "texel" and _is_unrolled(problem, chosen, costs) else chosen.keep
+    return texel_reads(problem, replace(chosen, keep=keep))
+
+
+def _depthwise_is_unrolled(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> bool:
+    """Whether Mesa's compiler unrolls the loop over the rows of a depthwise window."""
+    window = prod(tile_size(problem, replace(chosen, keep="window")))
+    return 4 * prod(problem.window) * sums_of(chosen) + 3 * window <= costs.depthwise_unrolled
 
 
 def _is_unrolled(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> bool:
@@ -270,7 +283,8 @@ def _is_unrolled(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts)
     if problem.sums != "half":
         return problem.window[1] * multiply_adds <= costs.unrolled
     reads = chosen.block_columns * chosen.block_rows + problem.input_lanes * chosen.block_quads
-    return problem.window[1] * (LANES * multiply_adds + reads) <= costs.unrolled_in_half
+    most = costs.unrolled_in_half if chosen.parts == 1 else costs.unrolled_by_parts
+    return problem.window[1] * (LANES * multiply_adds + reads) <= most
 
 
 def slots_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:
@@ -280,6 +294,8 @@ def slots_of_item(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts
         taps = problem.group_input_quads * problem.window[0] * prod(kept_size(problem, chosen)) // chosen.parts
         multiply_adds += LANES * (taps + sums)
     slots = multiply_adds + costs.read * _reads_of_item(problem, chosen, costs) + costs.sum * sums + costs.item
+    if problem.gated:
+        slots += LANES * _merged_reads(problem, chosen, costs)
     if chosen.parts > 1:
         slots += _totals_of_item(problem, chosen) * (costs.met_sum + costs.met_part * chosen.parts)
     slots *= costs.looped if problem.sums == "half" and not _is_unrolled(problem, chosen, costs) else 1
@@ -292,7 +308,7 @@ def _registers(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -
     In half the weights of a window's columns are all read before an unrolled loop over these; if the loop stays, it
     holds the texels of one column.
     """
-    held = _held_texels(problem, chosen)
+    held = _held_texels(problem, chosen, costs)
     if problem.sums != "half":
         return held
     if prod(problem.window) > 1 and not problem.depthwise:
@@ -309,6 +325,8 @@ def _registers_ahead(problem: Problem, chosen: Specialisation, costs: SmallGpuCo
     These are all reads of a window whose rows are unrolled too, or the weights of two of its columns. If a full wave
     has fewer registers, waves become narrow, or the items of a group that wait for each other spill.
     """
+    if problem.depthwise:
+        return _registers(problem, chosen, costs) + costs.registers_besides
     taps, weights, sums = prod(problem.window), problem.input_lanes * chosen.block_quads, sums_of(chosen)
     window = prod(tile_size(problem, replace(chosen, keep="window")))
     if taps > 1 and taps * (problem.input_lanes * sums + weights) + window <= costs.unrolled_rows:
@@ -316,34 +334,39 @@ def _registers_ahead(problem: Problem, chosen: Specialisation, costs: SmallGpuCo
     if problem.sums == "half":
         return _registers(problem, chosen, costs) + costs.registers_in_half
     partial = sums / 2 if problem.sums == "runs" else 0
-    return _held_texels(problem, chosen) + partial + (weights if taps > 1 else 2) + costs.registers_of_waiting
+    following = weights if taps > 1 and _is_unrolled(problem, chosen, costs) else 2
+    return _held_texels(problem, chosen, costs) + partial + following + costs.registers_of_waiting
 
 
-def _held_texels(problem: Problem, chosen: Specialisation) -> int:
-    """Texels of sums, input and weights that a work item on a small GPU holds at once, and coordinates of rows."""
+def _held_texels(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> int:
+    """Texels of sums, input and weights that a work item on a small GPU holds at once, and coordinates of rows.
+
+    Of the input, these are the texels of a line, or of one column of the window if the loop over columns stays.
+    """
     sums = sums_of(chosen)
     if prod(problem.window) == 1 and not problem.depthwise:
         # With more than two rows, each row needs a register for its coordinate.
         rows = chosen.block_rows if chosen.block_rows > 2 else 0
         return _kept_texels(problem, chosen) + LANES * chosen.block_quads + rows
-    line = prod(tile_size(problem, replace(chosen, keep="line")))
+    keep: Keep = "line" if problem.depthwise or _is_unrolled(problem, chosen, costs) else "texel"
+    line = prod(tile_size(problem, replace(chosen, keep=keep)))
     return line + sums + (0 if problem.depthwise else problem.input_lanes * chosen.block_quads)
 
 
 def _spills(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> bool:
     """Whether Mesa's Adreno code runs out of registers: it reads all data of an unrolled loop before the loop."""
-    taps, sums, held = prod(problem.window), sums_of(chosen), _held_texels(problem, chosen)
+    taps, sums, held = prod(problem.window), sums_of(chosen), _held_texels(problem, chosen, costs)
     if problem.depthwise:
-        window = prod(tile_size(problem, replace(chosen, keep="window")))
-        if 4 * taps * sums + 3 * window > costs.depthwise_unrolled:  # the loop over rows is not unrolled
+        if not _depthwise_is_unrolled(problem, chosen, costs):
             return chosen.keep != "line" or held > costs.depthwise_line
+        window = prod(tile_size(problem, replace(chosen, keep="window")))
         most = costs.sums if problem.sums == "half" else costs.depthwise_sums
         return chosen.keep != "line" or window > costs.depthwise_window or sums > most
     kept = _kept_texels(problem, chosen)
     if problem.sums == "half":
         return _spills_in_half(problem, chosen, costs)
     if taps == 1:
-        return held > costs.held_by_1x1
+        return held > (costs.held_by_1x1 if chosen.parts == 1 else costs.held_by_parts)
     in_loop = sums == costs.sums_in_loop and chosen.keep == "texel" and chosen.block_rows > 1
     if in_loop and problem.input_lanes == LANES:
         return problem.sums == "runs"  # the loop over columns is not unrolled; runs add more sums
@@ -354,8 +377,9 @@ def _spills_in_half(problem: Problem, chosen: Specialisation, costs: SmallGpuCos
     """`_spills` for sums in half: registers hold twice as many, and weights are held for one channel at a time."""
     sums = sums_of(chosen)
     if prod(problem.window) == 1:
-        return sums > costs.sums_in_half or _kept_texels(problem, chosen) > costs.held_by_1x1
+        factors = int(problem.gated and chosen.waits)
+        return sums > costs.sums_in_half or _kept_texels(problem, chosen) + factors > costs.held_by_1x1
     most = costs.sums_in_loop if problem.input_lanes == LANES else costs.sums_in_half
     unrolled, held = _is_unrolled(problem, chosen, costs), costs.held_in_half
     held = costs.held_of_waiting if chosen.waits else held
-    return chosen.keep != "texel" or sums > most or (unrolled and _held_texels(problem, chosen) > held)
+    return chosen.keep != "texel" or sums > most or (unrolled and _held_texels(problem, chosen, costs) > held)

@@ -77,7 +77,8 @@ def step_of(placing: Placing, node: Node, problem: Problem, operation: Convoluti
     return Step(
         (node,), output, places, "compute", describe(node), operation_of(node), values=(node.output.name,),
         template=TEMPLATE, details=Details(weights, exact), problem=replace(
-            problem, sums=sums, integers=exact or array.dtype == numpy.int8, small=node.output.name in placing.of_small
+            problem, sums=sums, integers=exact or array.dtype == numpy.int8, gated=bool(factors),
+            small=node.output.name in placing.of_small,
         ),
     )
 

@@ -177,6 +177,7 @@ class SmallGpuCosts(DeviceCosts):
     unrolled: int = 200  # multiply-adds of texels in a loop over a window's columns; above it, the loop stays
     registers_besides: int = 6  # registers of four floats, besides those of held texels
     held_by_1x1: int = 42  # texels of sums, input and weights, with a 1x1 window
+    held_by_parts: int = 44  # the same if work items share sums, whose outputs they make one after another
     sums_in_half: int = 28  # texels of sums in half, with a 1x1 window or fewer than four channels
     sums: int = 16  # texels of sums with a larger window
     held: int = 40  # texels of sums, a line and weights
@@ -189,6 +190,7 @@ class SmallGpuCosts(DeviceCosts):
     registers_in_half: int = 5  # the same if sums are half
     held_of_waiting: int = 48  # `held_in_half`: only 48 registers can be of four halves
     unrolled_in_half: int = 1070  # `unrolled` for sums in half: multiply-adds of numbers, and texels that are read
+    unrolled_by_parts: int = 1060  # the same if work items share sums
 
 
 CPU, LARGE, SMALL = CpuCosts(), LargeGpuCosts(), SmallGpuCosts()
