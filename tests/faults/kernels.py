@@ -119,8 +119,8 @@ FAULTS = (
     ),
     Fault(
         "squeeze_excite.cl", "missed barrier between the first product and its parts' sum",
-        "    }\n  }\n  barrier(CLK_LOCAL_MEM_FENCE);\n  for (int quad = item; quad < HIDDEN_QUADS;",
-        "    }\n  }\n  for (int quad = item; quad < HIDDEN_QUADS;",
+        "FIRST_PARTS)\n  barrier(CLK_LOCAL_MEM_FENCE);\n  for (int quad = item; quad < HIDDEN_QUADS;",
+        "FIRST_PARTS)\n  for (int quad = item; quad < HIDDEN_QUADS;",
         ("device/test_squeeze_excite.py -k groups", f"{OCLGRIND} -k squeeze"),
     ),
     Fault(
