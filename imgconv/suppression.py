@@ -9,6 +9,7 @@ from imgconv.arrays import Array
 PAIRS = 60_000  # of boxes that are compared at once, for the size of a tile: their numbers stay in the CPU's cache
 SMALLEST, LARGEST = 16, 256  # boxes of a group in a tile
 MANY = 1024  # boxes of one group that are split first
+FIRST, MORE = 2, 4  # how many boxes are looked at for each that may stay, and how many times as many if too few stay
 
 
 def suppress(
@@ -27,9 +28,9 @@ def suppress(
     group = numpy.zeros(len(values), numpy.int64) if groups is None else numpy.asarray(groups)
     if not len(values) or (most is not None and most <= 0):
         return numpy.zeros(0, numpy.int64)
-    order = _ordered(values, group)
+    order = best_first(values, group)
     limit, wanted = corners.dtype.type(most_overlap), len(values) if most is None else most
-    if group[order[0]] == group[order[-1]] and wanted > MANY and len(values) > MANY:
+    if group[order[0]] == group[order[-1]] and len(values) > MANY:
         return _of_one_group(corners, order, limit, wanted)
     return order[_Suppression(corners[order], _starts(group[order]), limit, wanted).kept()]
 
@@ -66,12 +67,18 @@ def _corners(boxes: Array, centred: bool) -> Array:
 def _of_one_group(corners: Array, order: Array, limit: numpy.floating, most: int) -> Array:
     """`suppress` for boxes of one group, in this order: those that lie apart are compared in groups of their own.
 
-    Detectors shift the boxes of each class by more than a picture, so that classes do not touch each other.
+    Detectors shift the boxes of each class by more than a picture, so that classes do not touch each other. Worse boxes
+    change nothing: the best are taken alone first, and more of them until enough stay.
     """
-    part = _apart(corners[order])
-    by_part = numpy.argsort(part, kind="stable")
-    kept = _Suppression(corners[order[by_part]], _starts(part[by_part]), limit, most).kept()
-    return order[numpy.sort(by_part[kept])[:most]]
+    count = FIRST * most
+    while True:
+        best = order[:count]
+        part = _apart(corners[best])
+        by_part = numpy.argsort(part, kind="stable")
+        kept = by_part[_Suppression(corners[best[by_part]], _starts(part[by_part]), limit, most).kept()]
+        if len(kept) >= most or count >= len(order):
+            return best[numpy.sort(kept)[:most]]
+        count *= MORE
 
 
 def _apart(corners: Array) -> Array:
@@ -88,9 +95,9 @@ def _starts(group: Array) -> Array:
     return numpy.flatnonzero(numpy.diff(group, prepend=group[0] - 1))
 
 
-def _ordered(values: Array, group: Array) -> Array:
-    """The numbers of the boxes, int64: by group, then best first, equal ones in order."""
-    if values.dtype != numpy.float32 or group.min() < 0 or group.max() >= 1 << 16:
+def best_first(values: Array, group: Array) -> Array:
+    """The numbers of boxes, int64: by group, then the largest value first, equal ones in order."""
+    if not len(values) or values.dtype != numpy.float32 or group.min() < 0 or group.max() >= 1 << 16:
         return numpy.lexsort((-values, group))
     # The bits of a float, as a number that is the smaller the larger the float is; -0.0 + 0.0 is 0.0. numpy sorts whole
     # numbers several times faster than places of floats, and those of 16 bits by digits.

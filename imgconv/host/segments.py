@@ -56,7 +56,7 @@ def is_segment(node: HostNode) -> bool:
 
 def with_segments(graph: HostGraph, around: Arrays | None = None) -> HostGraph:
     """The graph, and the bodies of its nodes, with segments. around: the constants of the graphs around it."""
-    known = {**(around or {}), **graph.constants, **_constant_nodes(graph)}
+    known = {**(around or {}), **constants_of(graph)}
     nodes = [
         replace(node, attributes={**node.attributes, **{n: with_segments(b, known) for n, b in node.bodies.items()}})
         for node in graph.nodes
@@ -72,7 +72,7 @@ def with_segments(graph: HostGraph, around: Arrays | None = None) -> HostGraph:
 
 def layers_outside(graph: HostGraph) -> list[HostNode]:
     """The convolutions, and the products that are not small, that the host computes itself."""
-    known = {**graph.constants, **_constant_nodes(graph)}
+    known = constants_of(graph)
     return [
         node for node in graph.nodes
         if node.op_type in LAYERS and not node.domain
@@ -163,11 +163,11 @@ def is_text(node: HostNode) -> bool:
     return not node.attributes.keys().isdisjoint(("value_string", "value_strings"))
 
 
-def _constant_nodes(graph: HostGraph) -> dict[str, Array]:
-    """The arrays of the graph's Constant nodes, by name."""
+def constants_of(graph: HostGraph) -> dict[str, Array]:
+    """The graph's constants and the arrays of its Constant nodes, by name."""
     nodes = [node for node in graph.nodes if node.op_type == "Constant" and not node.domain and not is_text(node)]
     made = _recorded(HostGraph((), (), tuple(nodes)), {}, {})
-    return {name: tensor.numpy() for name, tensor in made.items()}
+    return {**graph.constants, **{name: tensor.numpy() for name, tensor in made.items()}}
 
 
 class _Grouping:

@@ -15,6 +15,7 @@ from imgconv.compiling.plan import Plan
 from imgconv.errors import InputError, UnsupportedError
 from imgconv.graph.nodes import Tail, Value
 from imgconv.host import Program, Timing
+from imgconv.host.detections import with_detections
 from imgconv.host.program import OnDevice
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class HostTail:
         if tail is None:
             return None
         direct = tuple(v for v in inputs if v.name in tail.graph.inputs and v.name not in made)
-        return HostTail(tail, Program.of(tail.graph, on_device=on_device), direct)
+        return HostTail(tail, Program.of(with_detections(tail.graph), on_device=on_device), direct)
 
     @cached_property
     def names(self) -> tuple[str, ...]:

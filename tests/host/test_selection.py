@@ -125,7 +125,7 @@ def test_non_max_suppression_of_boxes_shifted_by_class() -> None:
     boxes = numpy.concatenate([centre - size, centre + size], 1) + 500.0 * number[:, None]
     boxes = boxes.astype(numpy.float32)[None]
     scores = (random.integers(0, 400, (1, 1, 3000)) / 400).astype(numpy.float32)
-    for most, overlap in ((3000, 0.5), (1500, 0.0), (2000, 0.9)):
+    for most, overlap in ((3000, 0.5), (1500, 0.0), (2000, 0.9), (300, 0.0), (7, 0.5), (500, 0.9)):
         inputs = {
             "boxes": boxes, "scores": scores, "most": numpy.array([most]), "overlap": numpy.float32([overlap]),
         }
