@@ -6,11 +6,13 @@
     source, options ------------>  builds the program
                    <-------------  its binary, or nothing
 
-If a worker cannot start or ends early, this process builds in its place.
+If a worker cannot start or ends early, this process builds in its place, another worker is started, and the log says
+why.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -31,6 +33,8 @@ from imgconv.cl.loader import library
 
 if TYPE_CHECKING:
     import pyopencl as cl
+
+LOG = logging.getLogger("imgconv")
 
 # Intel's CPU driver (2026.22) crashes or hangs if two threads build at once; most of its work is under a lock of its
 # own in any case, and so is that of NVIDIA's (580). Oclgrind (21.10) crashes too.
@@ -71,7 +75,7 @@ class Worker:
 
     def __init__(self, address: Address) -> None:
         """Starts the process, and does not wait for it. Raises OSError."""
-        self.works = True
+        self.works, self._closed = True, False
         # Isolated, because a user's module must not hide one of Python's. What the driver prints belongs to the build
         # in this process, which follows if a worker's fails.
         self._process = subprocess.Popen(
@@ -82,7 +86,10 @@ class Worker:
 
     def is_ready(self) -> bool:
         """Waits until the process has opened the device; False if it ended instead."""
-        return self._answer() == READY
+        answer = self._answer()
+        if answer is not None and answer != READY:
+            self._give_up(f"could not open the device: {answer.decode(errors='replace')}")
+        return self.works
 
     def build(self, source: str, options: Sequence[str]) -> bytes | None:
         """The binary of the program; None if the process ended, or the source has errors. Call `is_ready` before."""
@@ -91,6 +98,7 @@ class Worker:
 
     def close(self) -> None:
         """Ends the process, without waiting for its end."""
+        self._closed = True
         self._process.kill()
         for pipe in (self._process.stdin, self._process.stdout):
             with suppress(OSError):
@@ -107,8 +115,16 @@ class Worker:
     def _answer(self) -> bytes | None:
         assert self._process.stdout is not None
         answer = read_message(self._process.stdout)
-        self.works = answer is not None
+        if answer is None and self.works:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(1)  # its output ended, and so will it
+            self._give_up(f"ended with status {self._process.returncode}")
         return answer
+
+    def _give_up(self, reason: str) -> None:
+        self.works = False
+        if not self._closed:
+            LOG.warning("a process that builds programs %s; the others go on", reason)
 
 
 class Builders:
@@ -125,16 +141,24 @@ class Builders:
         self._address = Address(device)
         self._workers: list[Worker] = []
         self._idle: Idle = SimpleQueue()
-        self._inside = 0
+        self._inside = self._lost = 0
         self._lock = Lock()
 
     def start(self, count: int) -> None:
-        """Starts workers until there are so many, if this Python can start them and a thread is inside."""
-        with self._lock, suppress(OSError):
-            while self._inside and len(self._workers) < count and _can_start():
-                worker = Worker(self._address)
+        """Starts workers until there are so many, if this Python can start them and a thread is inside.
+
+        Those that ended by themselves are replaced, at most `count` of them.
+        """
+        with self._lock:
+            while self._inside and len(self._workers) < min(count, 2 * count - self._lost) and _can_start():
+                try:
+                    worker = Worker(self._address)
+                except OSError as error:
+                    LOG.warning("no process that builds programs can be started: %s", error)
+                    self._lost = 2 * count  # none is started any more
+                    return
                 self._workers.append(worker)
-                Thread(target=_announce, args=(worker, self._idle), daemon=True).start()
+                Thread(target=self._announce, args=(worker, self._idle), daemon=True).start()
 
     @contextmanager
     def next(self) -> Iterator[Worker | None]:
@@ -146,6 +170,8 @@ class Builders:
         finally:
             if who is None or who.works:
                 queue.put(who)
+            else:
+                self._forget(who)
 
     def __enter__(self) -> Builders:
         with self._lock:
@@ -162,17 +188,27 @@ class Builders:
             self._inside -= 1
             if self._inside:
                 return
-            ending, self._workers, self._idle = self._workers, [], SimpleQueue()
+            ending, self._workers, self._idle, self._lost = self._workers, [], SimpleQueue(), 0
         for worker in ending:
             worker.close()
 
+    def _announce(self, worker: Worker, idle: Idle) -> None:
+        if worker.is_ready():
+            idle.put(worker)
+        else:
+            self._forget(worker)
+
+    def _forget(self, worker: Worker) -> None:
+        """Makes room for another worker in place of one that ended."""
+        with self._lock:
+            if worker not in self._workers:
+                return
+            self._workers.remove(worker)
+            self._lost += 1
+        worker.close()
+
 
 Idle = SimpleQueue[Union[Worker, None]]
-
-
-def _announce(worker: Worker, idle: Idle) -> None:
-    if worker.is_ready():
-        idle.put(worker)
 
 
 def _can_start() -> bool:

@@ -3,14 +3,15 @@
 It runs as a script and imports nothing but ctypes, so that it is ready in 0.1 s: pyopencl alone takes 0.2 to 1 s.
 
     its input                                              its output
-    the OpenCL library's path, the platform's name,        READY, as soon as the device is opened
-    the device's number on the platform, in lines
+    the OpenCL library's path, the platform's name,        READY, as soon as the device is opened; else why it is
+    the device's number on the platform, in lines          not, and the end
     the compiler's options in a line, then the source      the binary, or nothing if the driver refuses the source
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from ctypes import CDLL, byref, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p, cast, create_string_buffer
 from typing import IO
@@ -89,11 +90,16 @@ class Compiler:
 
 def main() -> None:
     """Reads the device, then programs, from standard input; writes the binary of each."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started it, which then ends it
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # drivers print
     questions = sys.stdin.buffer
     library, platform, number = (read_message(questions) or b"").decode().split("\n")
-    compiler = Compiler(library, platform, int(number))
+    try:
+        compiler = Compiler(library, platform, int(number))
+    except (OSError, LookupError) as error:
+        write_message(answers, str(error).encode(errors="replace"))
+        return
     write_message(answers, READY)
     while question := read_message(questions):
         options, _, source = question.partition(b"\n")

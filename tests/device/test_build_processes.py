@@ -68,6 +68,13 @@ def test_a_worker_that_ended(worker: Worker) -> None:
     assert worker.build(SOURCE.format(2), ()) is None
 
 
+def test_an_interrupt_of_the_terminal_ends_no_worker(worker: Worker) -> None:
+    """It goes to all processes, and the one that started the others decides."""
+    assert worker.is_ready()
+    os.kill(worker._process.pid, signal.SIGINT)
+    assert worker.build(SOURCE.format(4), ()) is not None
+
+
 def test_a_worker_that_ends_before_it_is_ready(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Address, "message", "no library\nno platform\n0")
     worker = Worker(Address(context.handle.devices[0]))
@@ -136,6 +143,38 @@ def test_a_dead_worker_gets_no_more_programs(context: Context) -> None:
                     break
         idle = [builders._idle.get() for _ in range(builders._idle.qsize())]
         assert idle and not any(idle)
+
+
+def test_a_lost_worker_is_replaced_and_the_log_says_why(context: Context, caplog: pytest.LogCaptureFixture) -> None:
+    """One for each that was wanted, so that a driver that fails always does not start processes for ever."""
+    builders = open_device(context.info).builders
+    with builders:
+        builders.start(2)
+        lost = []
+        while len(lost) < 4:
+            with builders.next() as who:
+                if who is not None:
+                    lost.append(who._process.pid)
+                    os.kill(who._process.pid, signal.SIGKILL)
+                    assert who.build(SOURCE.format(1), ()) is None
+            builders.start(2)
+            assert len(builders._workers) == min(2, 4 - len(lost))
+    assert len(set(lost)) == 4
+    assert [record.message for record in caplog.records] == [
+        "a process that builds programs ended with status -9; the others go on"
+    ] * 4
+
+
+def test_the_log_says_why_a_device_is_not_opened(
+    context: Context, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = context.handle.devices[0]
+    library, *_ = Address(device).message.split("\n")
+    monkeypatch.setattr(Address, "message", f"{library}\nno platform\n3")
+    worker = Worker(Address(device))
+    assert not worker.is_ready() and not worker.works
+    assert "could not open the device: no device 3 on platform 'no platform'" in caplog.text
+    worker.close()
 
 
 def test_an_application_that_contains_python_has_no_workers(
