@@ -115,7 +115,7 @@ IMGCONV_API imgconv_status imgconv_map_input(
     imgconv_model *model, size_t number, void **data, imgconv_error *error);
 
 /* One run. inputs, outputs: an array for every input and every output, in their order. An output whose data and memory
- * are NULL is left out. After an error, outputs hold anything. */
+ * are NULL is left out. After an error, outputs, and what the model keeps from run to run, hold anything. */
 IMGCONV_API imgconv_status imgconv_run(
     imgconv_model *model, const imgconv_array *inputs, const imgconv_array *outputs, imgconv_error *error);
 
