@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -51,8 +52,9 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
     outputs = {}
     for name, array in outcome.outputs.items():
         found = {"shape": array.shape, "dtype": _type_of(array), "file": outcome.files.get(name)}
-        spread = {"texts": array.tolist()} if array.dtype == object else asdict(summarize(array))
-        outputs[name] = found | ({} if name in answers else spread) | _not_finite(array)
+        if name not in answers:
+            found |= {"texts": array.tolist()} if array.dtype == object else asdict(summarize(array))
+        outputs[name] = found | _not_finite(array)
     return {
         **named, "task": outcome.task or None, "answers": answers, "outputs": outputs,
         "arrays_file": outcome.files.get(""),
@@ -66,7 +68,12 @@ def _type_of(array: Any) -> str:
 
 def _not_finite(array: Any) -> dict[str, int]:
     """How many values are NaN or infinite, as "not_finite"."""
-    return {"not_finite": int(array.size - numpy.isfinite(array).sum()) if array.dtype.kind == "f" else 0}
+    if array.dtype.kind != "f":
+        return {"not_finite": 0}
+    with numpy.errstate(all="ignore"):
+        if math.isfinite(array.sum()):  # a NaN or an infinity makes the sum one; a tenth of the time of a count
+            return {"not_finite": 0}
+    return {"not_finite": int(array.size - numpy.isfinite(array).sum())}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,24 @@
+"""What one picture gave, as JSON."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+
+from imgconv.commands.outcome import Outcome, as_json
+
+FLOATS = {
+    "finite": ([1.0, 2.0], 0), "nan": ([1.0, numpy.nan], 1), "both infinities": ([numpy.inf, -numpy.inf, 1.0], 2),
+    "a sum past the largest": ([3e38, 3e38], 0), "none": ([], 0),
+}
+
+
+@pytest.mark.parametrize(("values", "count"), FLOATS.values(), ids=FLOATS)
+def test_what_is_not_finite_is_counted(values: list[float], count: int) -> None:
+    made = as_json(Outcome("a.png", outputs={"y": numpy.array(values, numpy.float32)}))
+    assert made["outputs"]["y"]["not_finite"] == count
+
+
+def test_integers_are_finite() -> None:
+    made = as_json(Outcome("a.png", outputs={"y": numpy.array([2**63 - 1, 2**63 - 1])}))["outputs"]["y"]
+    assert made["not_finite"] == 0
