@@ -29,6 +29,7 @@ SAMPLE = {
     "reductions": FORMS["reductions"],
     "neighbours": "",
     "winograd2d": "exact and None",
+    "pixels": "how5",
 }
 OUTSIDE = """
 import numpy
