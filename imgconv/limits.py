@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
@@ -30,7 +29,8 @@ class Limits:
     bytes: of any one tensor. seconds: of reading and planning the model; it is looked at between two nodes and between
     two passes, so that a driver which builds a kernel may take longer. nodes: with functions put in place of their
     calls and with loops unrolled. run_seconds: of each wait for the device, at load and in runs; then it is given up
-    with a DeviceError. Such waits look at the device again and again, which takes a run some 0.1 ms.
+    with a DeviceError. Such waits look at the device again and again, which takes a run some 0.1 ms. None: the waits of
+    a load and of a model's first run are given up after 600 s; later ones are the driver's own, which have no end.
 
         imgconv.load("upload.onnx", limits=imgconv.Limits(bytes=2**28, seconds=20, nodes=5000), trusted=False)
     """
@@ -38,12 +38,13 @@ class Limits:
     bytes: int = 2**36
     seconds: float = 1800.0
     nodes: int = 50_000
-    run_seconds: float = math.inf
+    run_seconds: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("bytes", "seconds", "nodes", "run_seconds"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"limits: {name} is {getattr(self, name)!r}; it is a number above 0")
+            value = getattr(self, name)
+            if not (value is None and name == "run_seconds") and not value > 0:
+                raise ConfigError(f"limits: {name} is {value!r}; it is a number above 0")
 
 
 class Budget:

@@ -95,6 +95,10 @@ class DeviceInfo:
         return f"[{self.index}] {self.name} ({self.kind}, {self.platform}, {self.opencl_version})"
 
 
+# Seconds that a wait for the device may take by default: an honest run takes less, on slow devices too.
+PATIENCE = 600.0
+
+
 @dataclass(frozen=True, eq=False)
 class Context:
     """One opened device: its pyopencl context and one in-order queue. Pass it to everything in imgconv.cl."""
@@ -106,14 +110,28 @@ class Context:
     """Whether the queue records when each launch starts and ends."""
     builders: Builders
     """Who builds programs for it."""
-    patience: float = math.inf
-    """Seconds that a wait for the device may take."""
+    patience: float = PATIENCE
+    """Seconds that a wait for the device may take, if it is bounded."""
+    always: bool = False
+    """Whether all waits are bounded; else those of a session's start and first run."""
+    has_run: Event = field(default_factory=Event)
+    """Set once a run of the newest session has ended."""
     lock: Lock = field(default_factory=Lock)
     """The thread that enqueues a run holds it, so that the launches of one run stay together."""
     copies: list[cl.Event] = field(default_factory=list)
     """If waits are bounded, the events of copies that may be under way: to drop one waits for its copy."""
     given_up: Event = field(default_factory=Event)
     """Set once a wait took too long."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the next wait for the device is bounded."""
+        return self.patience < math.inf and (self.always or not self.has_run.is_set())
+
+    def note_run(self) -> None:
+        """A run has ended: its kernels do."""
+        if not self.has_run.is_set():
+            self.has_run.set()
 
     def check(self) -> None:
         """Raises DeviceError if the device was given up."""
@@ -203,10 +221,10 @@ def _chosen(choice: str | int | None, candidates: tuple[DeviceInfo, ...]) -> Dev
     raise DeviceError(f"{problem} {choice!r}; choose by index or by a part of one name:\n{listing}")
 
 
-def open_device(info: DeviceInfo, profile: bool = False, patience: float = math.inf) -> Context:
+def open_device(info: DeviceInfo, profile: bool = False, patience: float | None = None) -> Context:
     """Opens the device. With ``profile`` its queue records when each launch starts and ends.
 
-    patience: seconds that a wait for the device may take.
+    patience: seconds that a wait for the device may take; None: PATIENCE, and only until a run has ended.
 
     A process has one OpenCL context for each device, and a new queue for each call.
     Raises DeviceError if the device is gone, has no RGBA float images, or the driver refuses.
@@ -224,7 +242,8 @@ def open_device(info: DeviceInfo, profile: bool = False, patience: float = math.
     try:
         handle = _handles.get(device.int_ptr) or _handles.setdefault(device.int_ptr, _handle(info.index, device))
         queue = cl.CommandQueue(handle, device, **properties)
-        return Context(info, handle, queue, profile, Builders(device), patience)
+        bound = PATIENCE if patience is None else patience
+        return Context(info, handle, queue, profile, Builders(device), bound, patience is not None)
     except cl.Error as error:
         raise refusal(info, "opening the device", error) from error
 

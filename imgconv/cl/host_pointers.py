@@ -22,9 +22,9 @@ from imgconv.cl.queue import Kernel
 def reads_host_memory(context: Context) -> bool:
     """Whether kernels can take the address of an array.
 
-    Not if waits are bounded: a kernel that hangs may write to the array after its memory was freed.
+    Not if all waits are bounded: a kernel that hangs may write to the array after its memory was freed.
     """
-    if not context.info.shares_memory or context.patience < math.inf:
+    if not context.info.shares_memory or context.always and context.patience < math.inf:
         return False
     with suppress(cl.Error, AttributeError):
         shared = context.handle.devices[0].svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM

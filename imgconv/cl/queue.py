@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -70,18 +69,20 @@ def finish(context: Context) -> None:
 
 
 def finish_queue(context: Context, queue: cl.CommandQueue) -> None:
-    """Waits for a queue of the context. Raises pyopencl's errors, and DeviceError after the context's patience."""
-    if context.patience == math.inf:
+    """Waits for a queue of the context. Raises pyopencl's errors, and DeviceError if it is bounded and takes longer."""
+    if context.bounded:
+        _wait_within(context, [cl.enqueue_marker(queue)], queue)
+    else:
         queue.finish()
-        return
-    _wait_within(context, [cl.enqueue_marker(queue)], queue)
+    _drop_copies(context)
 
 
 def wait_for_all(context: Context, events: Sequence[Event]) -> None:
-    """Waits for events. Raises pyopencl's errors, and DeviceError after the context's patience."""
-    if context.patience < math.inf:
+    """Waits for events. Raises pyopencl's errors, and DeviceError if it is bounded and takes longer."""
+    if context.bounded:
         _wait_within(context, events, context.queue)
     cl.wait_for_events(list(events))
+    _drop_copies(context)
 
 
 def drain(context: Context, queues: Iterable[cl.CommandQueue] = ()) -> None:
@@ -125,7 +126,12 @@ def _wait_within(context: Context, events: Sequence[Event], queue: cl.CommandQue
         if waited > context.patience or context.given_up.is_set():
             context.give_up()
         time.sleep(min(waited / LOOKS, LONGEST_LOOK))
-    context.copies[:] = [copy for copy in context.copies if not is_over([copy])]
+
+
+def _drop_copies(context: Context) -> None:
+    """Drops the events of copies that are over."""
+    if context.copies:
+        context.copies[:] = [copy for copy in context.copies if not is_over([copy])]
 
 
 def is_over(events: Sequence[Event]) -> bool:

@@ -7,7 +7,6 @@ dropped earlier, dropping it waits.
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeGuard, Union
@@ -79,7 +78,7 @@ def pinned_array(context: Context, shape: tuple[int, ...], dtype: npt.DTypeLike)
         return np.empty(shape, dtype)
     try:
         buffer = cl.Buffer(context.handle, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size)
-        bounded = context.patience < math.inf
+        bounded = context.bounded
         # It stays mapped as long as a reference to the array exists. rusticl ends the process if the reference goes
         # before the map is made.
         array: Array
@@ -195,7 +194,7 @@ def _enqueue(
         )
     except cl.Error as error:
         raise refusal(context.info, f"{what} of {memory.size} bytes", error) from error
-    if context.patience < math.inf:
+    if context.bounded:
         context.copies.append(copy)
     return copy
 

@@ -113,6 +113,7 @@ class FrameMemory:
     def finish(self) -> None:
         """Waits for the frame. Raises DeviceError, ResourceError."""
         wait(self.context, [*self.computing, *self.downloads])
+        self.context.note_run()
 
     def is_over(self) -> bool:
         """Whether `finish` would return at once."""

@@ -38,6 +38,7 @@ class Session:
         whose memory and kernels are shared, see DeviceMemory. binaries, alone: see Programs.
         """
         self.plan, self.context = plan, context
+        context.has_run.clear()
         with driver_use:
             self.memory: DeviceMemory = DeviceMemory(plan, context, [each.memory for each in lenders])
             lent = [each.programs for each in lenders]
@@ -58,6 +59,7 @@ class Session:
         with driver_use, self.context.lock:
             try:
                 self._run(exchange)
+                self.context.note_run()
             except BaseException:
                 # The commands must be over before the launches are enqueued again.
                 drain(self.context)
@@ -70,7 +72,7 @@ class Session:
 
     def _run(self, exchange: Exchange) -> None:
         self._moved = exchange.moved
-        if self._runs_in_place and are_apart(exchange):
+        if self._runs_in_place and not self.context.bounded and are_apart(exchange):
             self._in_place.run(exchange)
             return
         context, memory = self.context, self.memory

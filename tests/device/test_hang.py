@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from test_submit import SHAPE, assert_equal, drawn, network
 
 import imgconv
 from imgconv.cl import queue
-from imgconv.cl.device import DeviceInfo
+from imgconv.cl.device import Context, DeviceInfo
 
 BOUNDED = imgconv.Limits(run_seconds=60)
 HASTY = imgconv.Limits(run_seconds=0.2)
@@ -110,7 +111,34 @@ def test_ctrl_c_ends_a_bounded_wait(device: DeviceInfo, monkeypatch: pytest.Monk
     assert_equal(model.run(drawn(0)), expected)
 
 
+def test_first_runs_are_bounded(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without run_seconds, all waits until a run of the model has ended. Later ones are the driver's own."""
+    patience: list[float] = []
+    look = queue._wait_within
+
+    def recorded(context: Context, *given: Any) -> None:
+        patience.append(context.patience)
+        look(context, *given)
+
+    monkeypatch.setattr(queue, "_wait_within", recorded)
+
+    def bounded(use: Callable[[], object]) -> bool:
+        patience.clear()
+        use()
+        return bool(patience)
+
+    model, waiting = imgconv.load(network(), device=device), imgconv.load(network(), device=device)
+    assert bounded(lambda: model.run(drawn(0)))
+    assert set(patience) == {600.0}
+    assert not bounded(lambda: model.run(drawn(0)))
+    assert not bounded(lambda: model.submit(drawn(0)).result())
+    assert not model._source.context.copies
+    assert bounded(lambda: waiting.submit(drawn(0)).result())
+    assert not bounded(lambda: waiting.run(drawn(0)))
+    endless = imgconv.load(network(), device=device, limits=imgconv.Limits(run_seconds=numpy.inf))
+    assert not bounded(lambda: endless.run(drawn(0)))
+
+
 def test_the_bound_is_a_number_above_zero() -> None:
     with pytest.raises(imgconv.ConfigError, match="run_seconds is 0"):
         imgconv.Limits(run_seconds=0)
-    assert numpy.isinf(imgconv.Limits().run_seconds)

@@ -10,7 +10,7 @@ import pyopencl
 import pytest
 
 import imgconv
-from imgconv.cl.device import DeviceInfo
+from imgconv.cl.device import Context, DeviceInfo
 from imgconv.limits import Limits
 from imgconv.running.exchange import Exchange
 from imgconv.running.in_place import are_apart, can_run_in_place
@@ -49,6 +49,26 @@ def needs_arrays(model: imgconv.Model) -> None:
     """Skips a device that copies."""
     if not can_run_in_place(session_of(model)._launching):
         pytest.skip("the device copies arrays, or its launches are replayed")
+
+
+@pytest.fixture(autouse=True)
+def known_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First runs are in place too."""
+    monkeypatch.setattr(Context, "bounded", False)
+
+
+def test_a_first_run_copies(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that hangs would write to the caller's arrays after their memory was freed."""
+    monkeypatch.undo()
+    model = imgconv.load(network(), device)
+    needs_arrays(model)
+    copies, copy = [], pyopencl.enqueue_copy
+    monkeypatch.setattr(pyopencl, "enqueue_copy", lambda *given, **how: [copies.append(1), copy(*given, **how)][1])
+    for number in range(3):
+        x, offset = drawn(number, *SHAPE), drawn(9, 3, 5)
+        check(model.run({"x": x, "offset": offset}), x, offset)
+        assert bool(copies) == (number == 0)
+        copies.clear()
 
 
 def test_nothing_is_copied(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
