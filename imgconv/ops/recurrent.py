@@ -244,31 +244,35 @@ def _states(
     for n, d in enumerate(group):
         first, rest = ([t.slice(1, n, n + 1).reshape(batch, hidden) for t in part] for part in (initial, others))
         matrix, seen = r.take(0, [n]).reshape(gates * hidden, hidden), x.slice(2, n, n + 1)
-        made.append(_unrolled(seen, matrix, first, rest, cell, backward[d], product or _product))
+        made.append(_unrolled(seen, matrix, first, rest, cell, backward[d], product))
     return concatenate(made, 3)
 
 
-def _product(x: Tensor, w: Tensor) -> Tensor:
-    """x (..., I) times the transpose of w (O, I)."""
-    return x.matmul(w.transpose(1, 0))
+def _product_of(r: Tensor, product: Product | None) -> Callable[[Tensor], Tensor]:
+    """The product of a state and r. The transpose is one tensor for all steps: each one is computed at load."""
+    turned = r.transpose(1, 0)
+    return (lambda state: state.matmul(turned)) if product is None else lambda state: product(state, r)
 
 
 def _unrolled(
-    x: Tensor, r: Tensor, states: list[Tensor], others: list[Tensor], cell: Steps, backward: bool, product: Product
+    x: Tensor, r: Tensor, states: list[Tensor], others: list[Tensor], cell: Steps, backward: bool,
+    product: Product | None,
 ) -> Tensor:
     """The same as `recurrence` for one direction, with tensors of their own for each step."""
     steps, inner = cell
     count, batch, _, gates, hidden = x.shape
     made: list[Tensor] = []
+    late = 0 if inner is None else hidden  # rows of r, the last ones, that `inner` is multiplied with
+    whole_of = _product_of(r.slice(0, 0, gates * hidden - late), product)
+    last_of = _product_of(r.slice(0, gates * hidden - late, gates * hidden), product)
     for time in reversed(range(count)) if backward else range(count):
         given = x.take(0, [time]).reshape(batch, gates * hidden)
-        whole = product(states[0], r if inner is None else r.slice(0, 0, (gates - 1) * hidden))
+        whole = whole_of(states[0])
         products = [_gate(whole, gate, hidden) for gate in range(gates - (inner is not None))]
         number = Tensor.constant(numpy.full((1, 1), time, x.dtype))
         if inner is not None:
             arguments = [*(_gate(given, gate, hidden) for gate in range(gates)), *products, states[0], *states, *others]
-            last = r.slice(0, (gates - 1) * hidden, gates * hidden)
-            products.append(product(_value(inner, [*arguments, number]), last))
+            products.append(last_of(_value(inner, [*arguments, number])))
         arguments = [*(_gate(given, gate, hidden) for gate in range(gates)), *products, *states, *others, number]
         states = [_value(each, arguments) for each in steps]
         made.append(concatenate([t.reshape(1, 1, batch, 1, hidden) for t in states], 0))

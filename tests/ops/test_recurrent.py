@@ -13,6 +13,7 @@ from support import ENGINES, assert_close, run_model, run_oracle
 
 from imgconv.errors import ModelError
 from imgconv.graph.nodes import Recurrence
+from imgconv.limits import spending
 from imgconv.onnx_import import import_onnx
 from imgconv.ops import recurrent
 
@@ -106,6 +107,26 @@ def test_states_that_no_work_group_holds_are_unrolled(case: Case, monkeypatch: p
     monkeypatch.setattr(recurrent, "MOST_HIDDEN", HIDDEN - 1)
     assert "Recurrence" not in {type(n.operation).__name__ for n in import_onnx(model_of(case)[0]).nodes}
     check(case, "reference")
+
+
+@pytest.mark.parametrize("op_type", GATES)
+def test_weights_are_computed_once_for_all_unrolled_steps(op_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer of 1,100 numbers and 3,000 steps would take minutes to load."""
+    monkeypatch.setattr(recurrent, "MOST_HIDDEN", 15)
+    hidden, gates = 16, GATES[op_type]
+    w, r = Constant(draw(0, 1, gates * hidden, 2)), Constant(draw(1, 1, gates * hidden, hidden))
+    model, _ = model_of(Case(op_type, 14, ((30, 1, 2), w, r), {"hidden_size": hidden}))
+    with spending() as spent:
+        import_onnx(model)
+    assert spent.folded_elements < 5 * r.array.size
+
+
+@pytest.mark.parametrize("op_type", GATES)
+def test_thousands_of_steps_are_one_node(op_type: str) -> None:
+    w, r, _ = parts(op_type, 1)
+    case = Case(op_type, 14, ((3000, 1, SIZE), w, r), {"hidden_size": HIDDEN})
+    graph = import_onnx(model_of(case)[0])
+    assert sum(isinstance(node.operation, Recurrence) for node in graph.nodes) == 1 and len(graph.nodes) < 9
 
 
 def test_directions_with_functions_of_their_own() -> None:
