@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy
-from PIL import Image
 
 from imgconv.arrays import Array
 from imgconv.pictures.preparation import PictureInput, Preparation, Size, luma_weights, placed, taps
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 LARGEST = 1 << 23  # bytes of a packed picture, of 2.8 megapixels; the host prepares larger ones
 MIDDLE = 1 << 24  # bytes of the picture at the height of the result, in float
