@@ -8,16 +8,16 @@ their first layers of few channels, whose errors pass through all later layers. 
 2. If a value comes near 65504, the float plan tells which ones do. These keep float.
 3. If rounding costs too much, the half plan runs again and again, each time with a few of its values moved by some
    units in their last place: first in blocks, and the most sensitive block is halved repeatedly. Those that cost most,
-   beside their size, keep float: by bisection, as few as bring the others' cost well below the bound. The plan that
-   keeps these is measured as the first one was. If it still costs too much, more values of it keep float.
+   beside their size, keep float, until the others' squares add up to half of the bound. The plan that keeps these is
+   measured as the first one was. If it still costs too much, more values of it keep float.
 4. With float16=2 convolutions sum in half too. If that costs too much, all sum in short runs. If these cost too much as
    well, the layers whose runs cost most sum in float, as few as suffice. Then all others sum in half, except those for
    which half costs most: these stay in runs, as few as suffice.
 
 Each choice is confirmed by a run of the chosen plan itself.
 
-What a layer costs alone gives only the order. How many layers suffice is measured on whole plans, by bisection: costs
-of single layers do not add up, since any change of a layer rounds all later textures anew and costs what storage does.
+Of sums, what a layer costs alone gives only the order, and whole plans tell how many suffice: costs of single layers do
+not add up, since any change of a layer rounds all later textures anew.
 
 A sum in half overflows at 65504 on the way, and loses terms that are small beside it: other pictures may do what the
 measured ones do not. So step 4 also judges on `other_inputs`, two in the range of the measured ones and one four times
@@ -56,15 +56,12 @@ from imgconv.running.rounding import rounding_of, scales_of
 from imgconv.running.session import Session
 
 BOUND = 1e-2
-# At load: 64 runs find YOLOX's sensitive layers well enough. They take less time than to compile a plan that keeps
-# others. `imgconv tune` splits to single values.
+# At load: 64 runs take less time than to compile a plan that keeps others. `imgconv tune` splits to single values.
 SPLITS = 32
 # Of the bound, what the choice may cost on drawings: XFeat is 1.05e-2 off on a photograph, 0.8e-2 on the worst drawing.
 PART_ON_DRAWINGS = 2 / 3
-# The parts of the bound that rounded values may cost on the measured inputs, tried in turn until the plan itself is
-# accepted. A choice fits what it was measured on: text detection is 3 times as far off on other pictures.
+# The parts of the bound that values in half may cost on the measured inputs, tried in turn until the plan is accepted.
 PARTS = (1 / 2, 1 / 3, 1 / 6, 0.0)
-ALMOST = 1 / 2  # the first part of the bound if everything in half is within it on the measured inputs
 # If more of the values pass 65504 on the guarding inputs, the model is not made for these.
 OUTLIERS = 0.25
 # What a block of values costs is measured so that other values' rounding comes to an eighth of what may remain.
@@ -73,7 +70,6 @@ BEYOND_ANEW = 4
 SHARE_OF_SUMS = 0.1
 # Of this, the part of short runs. Squares of errors add up: this leaves 0.44 of it for sums wholly in half.
 PART_OF_RUNS = 0.9
-
 
 NEAR = "near 65504: {:.3g} on the measured inputs"
 NOT_FINITE = "not finite in float either"
@@ -122,7 +118,7 @@ def choose_precision(
     accepted = bound if inputs else PART_ON_DRAWINGS * bound
     precision, session = measured.near, measured.half
     errors = half_errors = measured.errors(session)
-    for part in PARTS if max(half_errors) > bound else (ALMOST, *PARTS):
+    for part in PARTS:
         if max(errors) <= accepted:
             break
         precision = precision.and_storage(measured.too_sensitive(session, part * bound), SENSITIVE)
@@ -192,6 +188,17 @@ def together(blocks: Sequence[Block]) -> float:
 def by_worth(blocks: Sequence[Block]) -> list[Block]:
     """The blocks, first those that cost most for their size: the squares of errors add up, and so do sizes."""
     return sorted(blocks, key=lambda block: -(block.error**2) / max(block.size, 1))
+
+
+def without_room(blocks: Sequence[Block], most: float) -> frozenset[str]:
+    """The values of the blocks that keep float, for the others to cost at most `most` together.
+
+    A block that costs more than is left is passed over; smaller ones behind it may still be in half.
+    """
+    half: list[Block] = []
+    for block in reversed(by_worth(blocks)):
+        half += [block] if together([*half, block]) <= most else []
+    return frozenset(name for block in blocks if block not in half for name in block.names)
 
 
 @dataclass(frozen=True)
@@ -293,11 +300,11 @@ class _Measured:
         return self.new_session(1, self.near) if self.near.storage else self.plain
 
     def too_sensitive(self, session: Session, most: float) -> frozenset[str]:
-        """The values of a half plan that keep float, as few as suffice, for the others to cost at most `most`."""
+        """The values of a half plan that keep float, for the others to cost at most `most`."""
         rounding, graph = self.rounding(session), self.prepared.graph
+        errors = rounding.errors
         if not (most and rounding.weights):
             return frozenset(rounding.weights)
-        errors = rounding.errors
         hardest, *others = sorted(range(len(errors)), key=lambda number: -errors[number])
         units = int(min(max(BEYOND_ANEW * errors[hardest] / most, LEAST_UNITS), MOST_UNITS))
 
@@ -305,12 +312,11 @@ class _Measured:
             size = sum(graph.values[name].size for name in part)
             return Block(part, rounding.cost_of(frozenset(part), hardest, units), size)
 
-        blocks = self.split(tuple(rounding.weights), block, "half storage costs", most / 2)
+        blocks = self.split(tuple(rounding.weights), block, "half storage costs")
         for number in others[:1]:
             costs = [rounding.cost_of(frozenset(each.names), number, units) for each in blocks]
             blocks = [replace(b, error=max(b.error, cost)) for b, cost in zip(blocks, costs, strict=True)]
-        blocks = by_worth(blocks)
-        return fewest(blocks, lambda kept: together([b for b in blocks if b.names[0] not in kept]) <= most)
+        return without_room(blocks, most)
 
     def split(
         self, names: tuple[str, ...], measure: Callable[[tuple[str, ...]], Block], what: str, enough: float = 0.0

@@ -32,7 +32,7 @@ from imgconv.kernels.target import Target
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.running import precision as choosing
-from imgconv.running.precision import Block, by_worth, choose_precision, fewest
+from imgconv.running.precision import Block, by_worth, choose_precision, fewest, without_room
 from imgconv.running.rounding import relative_error
 from imgconv.running.session import Session
 from imgconv.running.target import target_of
@@ -256,6 +256,15 @@ def test_what_costs_most_for_its_size_comes_first() -> None:
     blocks = [Block(("large", "too"), 0.4, 1000), Block(("small",), 0.04, 1), Block(("none",), 0.0, 0)]
     assert [block.names[0] for block in by_worth(blocks)] == ["small", "large", "none"]
     assert by_worth([*blocks, Block(("lost",), float("inf"), 10)])[0].names == ("lost",)
+
+
+def test_a_block_without_room_does_not_keep_others_in_float() -> None:
+    """The large block costs too much alone. Half of the others' cost has room."""
+    large, small = Block(("large",), 0.2, 1000), [Block((str(number),), 0.05, 1) for number in range(6)]
+    assert by_worth([large, *small])[-1] is large
+    kept = without_room([large, *small], 0.1)
+    assert "large" in kept and len(kept) == 3
+    assert without_room(small, 0.05 * 6**0.5 + 1e-9) == frozenset() and len(without_room(small, 0.0)) == 6
 
 
 # Plans that follow a choice
