@@ -86,6 +86,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         import_onnx(tmp_path / "nothing.onnx")
     with pytest.raises(ModelError, match="cannot read the file: Is a directory"):
         import_onnx(tmp_path)
+    with pytest.raises(ModelError, match="cannot read the file"):
+        import_onnx("")
 
 
 def test_an_opset_that_is_not_known_yet() -> None:
