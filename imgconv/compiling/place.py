@@ -77,7 +77,7 @@ class _Placer(Textures):
     def place_inputs(self) -> None:
         """Makes the inputs' buffers. Inputs that hand-written kernels read are packed into textures first.
 
-        So are inputs that several kernels read: to pack a few numbers takes longer than to read them as they lie.
+        So are inputs that several kernels read, if they have more than a few numbers: packing takes a launch.
         """
         for value in self.graph.inputs:
             if value.name in self.states.values():
@@ -89,7 +89,9 @@ class _Placer(Textures):
             readers = self.graph.consumers[value.name]
             generated_only = all(isinstance(n.operation, (Load, Reduction, Gather)) for n in readers)
             direct = value.name not in self.inside and generated_only
-            if direct and (len(readers) <= 1 or buffer.dtype == "uint8" or prod(buffer.shape) <= FEW):
+            # Reductions of a packed input are joined with the nodes that read their rows.
+            few = prod(buffer.shape) <= FEW and not any(isinstance(n.operation, Reduction) for n in readers)
+            if direct and (len(readers) <= 1 or buffer.dtype == "uint8" or few):
                 self.placements[value.name] = given
                 self.graph = _seen_as(self.graph, value, buffer.shape)
                 continue
