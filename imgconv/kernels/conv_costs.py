@@ -226,8 +226,10 @@ def _work_on_small_gpu(problem: Problem, chosen: Specialisation, gpu: Gpu, costs
     if chosen.waits:
         # The items of a group need their registers at the same time.
         slots *= costs.spill if registers > gpu.registers else 1
-    elif wave == WAVE and registers > gpu.registers:
-        wave = WAVE // 2
+    else:
+        if prod(problem.window) == 1 or _is_unrolled(problem, chosen, costs):
+            registers = max(registers, _registers(problem, chosen, costs) + costs.registers_besides)
+        wave = WAVE // 2 if registers > gpu.registers else wave
     waves = _groups_of(problem, chosen) * ceil(local / wave)
     items = prod(work_items(problem, chosen))
     # Every texel of input, weights and output once, and no operand of the epilogue: the same for all candidates.
