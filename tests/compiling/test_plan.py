@@ -117,7 +117,7 @@ def test_a_convolution_is_packed_run_and_unpacked() -> None:
 @pytest.mark.parametrize(("size", "packs"), [(16, 0), (17, 1)])
 def test_a_few_numbers_that_several_kernels_read_are_not_packed(size: int, packs: int) -> None:
     x = image(1, size)
-    plan = planned(y=x.exp(), z=x.sum((1,)))
+    plan = planned(y=x.exp(), z=x.tanh())
     assert [launch.description for launch in plan.launches].count("pack x") == packs
     assert sum(plan.input_buffers["x"] in launch.reads for launch in plan.launches) == 2 - packs
 

@@ -25,7 +25,7 @@ def test_a_few_turns(device: DeviceInfo, name: str, scale: float) -> None:
 
 def test_what_frames_lose_is_seen(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     lost, results = [], FrameMemory.results
-    monkeypatch.setattr(FrameMemory, "results", lambda memory: (lost.append(bytearray(20_000)), results(memory))[1])
+    monkeypatch.setattr(FrameMemory, "results", lambda *rest: (lost.append(bytearray(20_000)), results(*rest))[1])
     assert not passed(device, "frames", 0.02)[0]
 
 
