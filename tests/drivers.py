@@ -22,6 +22,7 @@ from unittest.mock import patch
 import numpy
 import pyopencl as cl
 
+from imgconv.arrays import Array
 from imgconv.cl import image, recording
 from imgconv.cl.device import Context, DeviceInfo, list_devices, open_device
 from imgconv.cl.program import build, kernel
@@ -33,6 +34,7 @@ SECONDS = 300  # that a probe may take; one that takes longer hangs
 INTEL, POCL, MESA, NVIDIA = "Intel(R) OpenCL", "Portable Computing Language", "rusticl", "NVIDIA CUDA"
 OCLGRIND = "Oclgrind"
 INCLUDING = ["-I", str(FOLDER)]
+TEXELS = numpy.arange(1, 33, dtype=numpy.float32).reshape(8, 4)
 COUNT = "kernel void count(global int *o, int n) { int i = 0; while (i < n) i++; o[0] = i; }"
 
 
@@ -151,20 +153,24 @@ def loops_end(context: Context) -> bool:
     return bool(image.download_buffer(context, counted, (1,), numpy.int32)[0] != 100_000)
 
 
+def read_by(context: Context, source: str) -> Array:
+    """What kernel k makes of an image of TEXELS in one row: eight results of four numbers."""
+    read = image.create_image(context, len(TEXELS), 1, 0, numpy.float32)
+    image.upload(context, read, TEXELS[None])
+    made = image.create_buffer(context, numpy.zeros_like(TEXELS))
+    launch = kernel(build(context, source, "k"), "k")
+    launch.set_args(read, made)
+    enqueue(context, launch, (len(TEXELS),))
+    return image.download_buffer(context, made, TEXELS.shape, numpy.float32)
+
+
 def offsets_read_zero(context: Context) -> bool:
     """Reads of an image at a constant less a variable, without a sampler, give zeros."""
     source = """kernel void k(read_only image2d_t input, global float4 *output) {
   const int x = get_global_id(0);
   output[x] = read_imagef(input, (int2)(7 - x, 0));
 }"""
-    texels = numpy.arange(1, 33, dtype=numpy.float32).reshape(1, 8, 4)
-    read = image.create_image(context, 8, 1, 0, numpy.float32)
-    image.upload(context, read, texels)
-    made = image.create_buffer(context, numpy.zeros((8, 4), numpy.float32))
-    launch = kernel(build(context, source, "k"), "k")
-    launch.set_args(read, made)
-    enqueue(context, launch, (8,))
-    return not numpy.array_equal(image.download_buffer(context, made, (8, 4), numpy.float32), texels[0, ::-1])
+    return not numpy.array_equal(read_by(context, source), TEXELS[::-1])
 
 
 def names_share_local_memory(context: Context) -> bool:
@@ -224,15 +230,7 @@ def functions_lose_images(context: Context) -> bool:
 kernel void k(read_only image2d_t input, global float4 *output) {
   output[get_global_id(0)] = total(input, get_global_id(0) + 1) + total(input, 8);
 }"""
-    texels = numpy.arange(1, 33, dtype=numpy.float32).reshape(1, 8, 4)
-    read = image.create_image(context, 8, 1, 0, numpy.float32)
-    image.upload(context, read, texels)
-    made = image.create_buffer(context, numpy.zeros((8, 4), numpy.float32))
-    launch = kernel(build(context, source, "k"), "k")
-    launch.set_args(read, made)
-    enqueue(context, launch, (8,))
-    expected = texels[0].cumsum(0) + texels[0].sum(0)
-    return not numpy.array_equal(image.download_buffer(context, made, (8, 4), numpy.float32), expected)
+    return not numpy.array_equal(read_by(context, source), TEXELS.cumsum(0) + TEXELS.sum(0))
 
 
 def images_ignore_parts(context: Context) -> bool:

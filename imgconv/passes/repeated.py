@@ -35,7 +35,7 @@ def share_repeated(graph: Graph) -> Graph:
     Result:  a = load(x) then exp($0);  y = load(a) then add($0, $1), $1=a
     """
     renamed: dict[str, str] = {}
-    contents: dict[Hashable, str] = {}
+    contents: dict[Content, str] = {}
     for name, array in graph.constants.items():
         renamed[name] = contents.setdefault(Content(array), name)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-
 from imgconv.arrays import Array
 from imgconv.cl.device import Context
 from imgconv.cl.ending import driver_use
