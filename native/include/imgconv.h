@@ -83,7 +83,8 @@ typedef struct imgconv_options {
   const char *cache_folder; /* an existing folder for compiled programs, so that the next open is quick. They run as
                                they are: nobody else may be able to write it. If it cannot be used, opening takes
                                longer. NULL: none */
-  uint32_t frames;          /* the most frames in flight at once, for imgconv_submit. 0: 2. At most 64 */
+  uint32_t frames;          /* the most frames in flight at once, for imgconv_submit, at most 64; their memory is
+                               allocated when the model is opened. 0: 2, whose memory imgconv_submit allocates */
   int profile;              /* not 0: imgconv_profile may be called; runs are slower */
 } imgconv_options;
 

@@ -149,7 +149,7 @@ int run(const Arguments &arguments) {
   imgconv_options options{};
   options.device = arguments.device.empty() ? nullptr : arguments.device.c_str();
   options.cache_folder = arguments.cache.empty() ? nullptr : arguments.cache.c_str();
-  options.frames = static_cast<uint32_t>(arguments.frames);
+  options.frames = arguments.frames > 1 ? static_cast<uint32_t>(arguments.frames) : 0;
   options.profile = arguments.profile;
   imgconv_model *model = nullptr;
   call(imgconv_open_file, arguments.model.c_str(), static_cast<const imgconv_options *>(&options), &model);

@@ -229,9 +229,8 @@ ContextHandle new_context(const Opencl &cl, const DeviceInfo &info) {
       CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(info.platform_id)};
   if (info.has("cl_qcom_perf_hint")) properties.insert(properties.end(), {PERFORMANCE_HINT, PERFORMANCE_HIGH});
   properties.push_back(0);
-  return own("opening " + info.name, cl.clReleaseContext, [&](cl_int *status) {
-    return cl.clCreateContext(properties.data(), 1, &info.device_id, nullptr, nullptr, status);
-  });
+  return own("opening " + info.name, cl.clReleaseContext, cl.clCreateContext, properties.data(), 1u, &info.device_id,
+             nullptr, nullptr);
 }
 
 Context open_device(std::shared_ptr<const Opencl> cl, const DeviceInfo &info, bool profile) {
@@ -239,10 +238,9 @@ Context open_device(std::shared_ptr<const Opencl> cl, const DeviceInfo &info, bo
     throw Error(IMGCONV_ERROR_DEVICE, info.name, " cannot read and write RGBA float images, where tensors are kept");
   }
   Context context{cl, info, profile, new_context(*cl, info), nullptr};
-  context.queue = own("opening a queue of " + info.name, cl->clReleaseCommandQueue, [&](cl_int *status) {
-    const cl_command_queue_properties properties = profile ? CL_QUEUE_PROFILING_ENABLE : 0;
-    return cl->clCreateCommandQueue(context.handle.get(), info.device_id, properties, status);
-  });
+  const cl_command_queue_properties properties = profile ? CL_QUEUE_PROFILING_ENABLE : 0;
+  context.queue = own("opening a queue of " + info.name, cl->clReleaseCommandQueue, cl->clCreateCommandQueue,
+                      context.handle.get(), info.device_id, properties);
   return context;
 }
 

@@ -18,12 +18,21 @@ std::string size_text(const Storage &storage) {
   return join("'", storage.name, "', ", storage.width, "x", storage.height, "x", storage.layers, " texels");
 }
 
-// Enqueues a command for all of a storage. of_image gets the origin and the size of the image. Throws Error.
-template <class OfImage, class OfBuffer>
-void enqueue(const char *what, const Storage &storage, OfImage of_image, OfBuffer of_buffer) {
+constexpr size_t ORIGIN[3] = {0, 0, 0};
+constexpr cl_mem_flags READ_WRITE = CL_MEM_READ_WRITE;
+constexpr cl_buffer_create_type REGION = CL_BUFFER_CREATE_TYPE_REGION;
+
+// Enqueues a copy of all of a storage, by the function for its kind. Throws Error.
+template <class OfImage, class OfBuffer, class Content>
+void copy(const char *what, OfImage of_image, OfBuffer of_buffer, const Context &context, const Storage &storage,
+          const Memory &memory, Content content) {
   if (!storage.bytes) return;
-  const size_t origin[3] = {0, 0, 0}, size[3] = {storage.width, storage.height, storage.layers};
-  check(storage.is_image() ? of_image(origin, size) : of_buffer(), what, " '", storage.name, "'");
+  const size_t size[3] = {storage.width, storage.height, storage.layers};
+  cl_command_queue queue = context.queue.get();
+  check(storage.is_image()
+            ? of_image(queue, memory.get(), CL_FALSE, ORIGIN, size, 0, 0, content, 0, nullptr, nullptr)
+            : of_buffer(queue, memory.get(), CL_FALSE, 0, storage.bytes, content, 0, nullptr, nullptr),
+        what, " '", storage.name, "'");
 }
 
 }  // namespace
@@ -78,36 +87,33 @@ Memory DeviceMemory::new_image(const Storage &storage, const Memory &buffer) con
   description.buffer = buffer.get();
   const auto release = context_.cl->clReleaseMemObject;
   // The buffer must outlive the image; not every driver retains it.
-  return own("image " + size_text(storage), [release, buffer](cl_mem image) { release(image); }, [&](cl_int *status) {
-    return context_.cl->clCreateImage(
-        context_.handle.get(), CL_MEM_READ_WRITE, &format, &description, nullptr, status);
-  });
+  return own("image " + size_text(storage), [release, buffer](cl_mem image) { release(image); },
+             context_.cl->clCreateImage, context_.handle.get(), READ_WRITE, &format, &description, nullptr);
 }
 
 Memory DeviceMemory::new_buffer(const Storage &storage, cl_mem_flags flags) const {
   const size_t size = std::max<size_t>(storage.bytes, 4);
-  return own(join("a buffer of ", size, " bytes for ", storage.name), context_.cl->clReleaseMemObject, [&](cl_int *status) {
-    return context_.cl->clCreateBuffer(context_.handle.get(), CL_MEM_READ_WRITE | flags, size, nullptr, status);
-  });
+  return own(join("a buffer of ", size, " bytes for ", storage.name), context_.cl->clReleaseMemObject,
+             context_.cl->clCreateBuffer, context_.handle.get(), READ_WRITE | flags, size, nullptr);
 }
 
 Memory DeviceMemory::part_of_workspace(const Storage &storage) const {
   const cl_buffer_region region{storage.offset, storage.linear ? storage.bytes : storage.row_bytes * storage.height};
-  const std::string what = "the part of the workspace for " + size_text(storage);
-  const Memory part = own(what, context_.cl->clReleaseMemObject, [&](cl_int *status) {
-    return context_.cl->clCreateSubBuffer(
-        workspace_.get(), CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &region, status);
-  });
+  const Memory part = own("the part of the workspace for " + size_text(storage), context_.cl->clReleaseMemObject,
+                          context_.cl->clCreateSubBuffer, workspace_.get(), READ_WRITE, REGION, &region);
   return storage.linear ? part : new_image(storage, part);  // by cl_khr_image2d_from_buffer
 }
 
 void DeviceMemory::fill(const Storage &storage, const Memory &memory) const {
+  if (!storage.bytes) return;
   const Opencl &cl = *context_.cl;
-  cl_command_queue queue = context_.queue.get();
   const cl_float zeros[4] = {0, 0, 0, 0};
-  enqueue("filling", storage, [&](const size_t *origin, const size_t *size) {
-    return cl.clEnqueueFillImage(queue, memory.get(), zeros, origin, size, 0, nullptr, nullptr);
-  }, [&] { return cl.clEnqueueFillBuffer(queue, memory.get(), zeros, 1, 0, storage.bytes, 0, nullptr, nullptr); });
+  const size_t size[3] = {storage.width, storage.height, storage.layers};
+  cl_command_queue queue = context_.queue.get();
+  check(storage.is_image()
+            ? cl.clEnqueueFillImage(queue, memory.get(), zeros, ORIGIN, size, 0, nullptr, nullptr)
+            : cl.clEnqueueFillBuffer(queue, memory.get(), zeros, 1, 0, storage.bytes, 0, nullptr, nullptr),
+        "filling '", storage.name, "'");
 }
 
 void DeviceMemory::clear_states() const {
@@ -118,23 +124,12 @@ void DeviceMemory::clear_states() const {
 
 void DeviceMemory::upload(const Storage &storage, const Memory &memory, const void *content) const {
   const Opencl &cl = *context_.cl;
-  cl_command_queue queue = context_.queue.get();
-  enqueue("uploading", storage, [&](const size_t *origin, const size_t *size) {
-    return cl.clEnqueueWriteImage(
-        queue, memory.get(), CL_FALSE, origin, size, 0, 0, content, 0, nullptr, nullptr);
-  }, [&] {
-    return cl.clEnqueueWriteBuffer(queue, memory.get(), CL_FALSE, 0, storage.bytes, content, 0, nullptr, nullptr);
-  });
+  copy("uploading", cl.clEnqueueWriteImage, cl.clEnqueueWriteBuffer, context_, storage, memory, content);
 }
 
 void DeviceMemory::download(const Storage &storage, const Memory &memory, void *content) const {
   const Opencl &cl = *context_.cl;
-  cl_command_queue queue = context_.queue.get();
-  enqueue("downloading", storage, [&](const size_t *origin, const size_t *size) {
-    return cl.clEnqueueReadImage(queue, memory.get(), CL_FALSE, origin, size, 0, 0, content, 0, nullptr, nullptr);
-  }, [&] {
-    return cl.clEnqueueReadBuffer(queue, memory.get(), CL_FALSE, 0, storage.bytes, content, 0, nullptr, nullptr);
-  });
+  copy("downloading", cl.clEnqueueReadImage, cl.clEnqueueReadBuffer, context_, storage, memory, content);
 }
 
 }  // namespace imgconv

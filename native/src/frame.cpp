@@ -8,9 +8,10 @@ namespace imgconv {
 
 Frame::Frame(const Shared &shared)
     : shared_(shared), ports_(shared.plan.storages.size()), moved_(shared.plan.outputs.size()) {
-  for (const uint32_t number : shared.plan.exchanged) {
+  for (size_t number = 0; number < ports_.size(); ++number) {
     const Storage &storage = shared.plan.storages[number];
     Port &port = ports_[number];
+    if (!storage.exchanged) continue;
     port.memory = shared.memory.new_exchanged(storage);
     port.staged.resize(storage.bytes);
     // A driver that allocates late fails here.

@@ -46,9 +46,10 @@ void Model::prepare(const File &file, const imgconv_options &options) {
   memory_ = std::make_unique<DeviceMemory>(context_, file, plan_);
   shared_.reset(new Shared{context_, plan_, *memory_, *programs_});
   first_ = std::make_unique<Frame>(*shared_);
-  flights_.resize(options.frames ? options.frames : USUAL_FRAMES);
   test_replay();
   if (trusted_) first_->record_launches();
+  flights_.resize(options.frames ? options.frames : USUAL_FRAMES);
+  for (size_t number = 0; number < options.frames; ++number) flights_[number].frame = new_frame();
   if (programs_->have_new()) {
     first_->enqueue();
     context_.finish("the first run");
@@ -110,13 +111,16 @@ void Model::run(const imgconv_array *inputs, const imgconv_array *outputs) {
   first_->fetch(outputs, true);
 }
 
+std::unique_ptr<Frame> Model::new_frame() const {
+  auto made = std::make_unique<Frame>(*shared_);
+  if (trusted_) made->record_launches();
+  return made;
+}
+
 Model::Flight &Model::free_flight() {
   for (Flight &each : flights_) {
     if (each.number) continue;
-    if (!each.frame) {
-      each.frame = std::make_unique<Frame>(*shared_);
-      if (trusted_) each.frame->record_launches();
-    }
+    if (!each.frame) each.frame = new_frame();
     return each;
   }
   throw Error(IMGCONV_ERROR_BUSY, flights_.size(), " frames are in flight: wait for one first");

@@ -47,6 +47,7 @@ class Model {
   bool replays_equally(const std::vector<BoundLaunch> &launches, Recording &recording);
   template <class Work>
   void on_device(Work work);
+  std::unique_ptr<Frame> new_frame() const;
   Flight &free_flight();
   void check_outputs(const imgconv_array *outputs) const;
 

@@ -20,7 +20,7 @@ namespace imgconv {
   X(clCreateBuffer) X(clCreateSubBuffer) X(clCreateImage) X(clReleaseMemObject) X(clEnqueueFillBuffer)            \
   X(clEnqueueFillImage) X(clEnqueueWriteBuffer) X(clEnqueueReadBuffer) X(clEnqueueWriteImage)                     \
   X(clEnqueueReadImage) X(clEnqueueCopyBuffer) X(clEnqueueNDRangeKernel) X(clEnqueueMarkerWithWaitList)           \
-  X(clWaitForEvents) X(clReleaseEvent) X(clGetEventInfo) X(clGetEventProfilingInfo) X(clFlush) X(clFinish)        \
+  X(clWaitForEvents) X(clReleaseEvent) X(clGetEventProfilingInfo) X(clFlush) X(clFinish)                          \
   X(clCreateProgramWithSource) X(clCreateProgramWithBinary) X(clBuildProgram) X(clGetProgramInfo)                 \
   X(clGetProgramBuildInfo) X(clReleaseProgram) X(clCreateKernel) X(clSetKernelArg) X(clReleaseKernel)             \
   X(clGetKernelInfo) X(clGetKernelWorkGroupInfo) X(clGetMemObjectInfo) X(clEnqueueMapBuffer)                      \
@@ -56,11 +56,11 @@ void check(cl_int status, const Parts &...what) {
   if (status != CL_SUCCESS) throw Error(kind_of_failure(status), what..., ": ", status_name(status));
 }
 
-// A new object of the driver: `make(&status)` creates it, `release` frees it. Throws Error.
-template <class Release, class Make>
-auto own(const std::string &what, Release release, Make make) {
+// A new object of the driver: `create` makes it of the arguments, `release` frees it. Throws Error.
+template <class Release, class Create, class... Arguments>
+auto own(const std::string &what, Release release, Create create, Arguments... arguments) {
   cl_int status = CL_SUCCESS;
-  auto *made = make(&status);
+  auto *made = create(arguments..., &status);
   check(status, what);
   return std::shared_ptr<std::remove_pointer_t<decltype(made)>>(made, release);
 }

@@ -190,7 +190,6 @@ class Reader {
     }
     const size_t bytes = product(value.elements, dtype_bytes(storage.dtype), "a value");
     number(storage.bytes, bytes, bytes, "the bytes of '" + value.name + "'");
-    if (!storage.exchanged) plan_.exchanged.push_back(found);
     storage.exchanged = true;
     return found;
   }

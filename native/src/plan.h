@@ -72,7 +72,6 @@ struct Plan {
   std::vector<Input> inputs;
   std::vector<Output> outputs;
   std::vector<Storage> storages, slots;
-  std::vector<uint32_t> exchanged;  // numbers of the storages of inputs and outputs, each once
   size_t workspace_bytes = 0;
   std::string common;
   std::vector<std::string> kernels;  // texts

@@ -50,20 +50,17 @@ std::string binary_of(const Context &context, const Program &program) {
 Programs::Programs(const Context &context, const File &file, const Plan &plan, const std::string &cache_folder)
     : context_(context), cache_folder_(cache_folder),
       local_memory_fits_(plan.local_memory_bytes && plan.local_memory_bytes <= context.info.local_memory_bytes),
-      program_of_(plan.kernels.size()) {
+      programs_(plan.programs.size()), program_of_(plan.kernels.size()) {
   const bool own_binaries = plan.device == context.info.key();
   const size_t count = plan.programs.size();
-  std::vector<std::string> sources;
-  for (const ProgramParts &parts : plan.programs) {
-    for (uint32_t kernel : parts.kernels) program_of_[kernel] = sources.size();
-    sources.push_back(plan.source(parts));
-  }
-  std::vector<Built> built(count);
   std::atomic<size_t> next{0};
   const auto work = [&] {
     for (size_t number; (number = next++) < count;) {
-      const int64_t blob = own_binaries ? plan.programs[number].binary : -1;
-      built[number] = build(sources[number], blob < 0 ? Span() : file.checked_blob(static_cast<uint32_t>(blob)));
+      const ProgramParts &parts = plan.programs[number];
+      for (const uint32_t kernel : parts.kernels) program_of_[kernel] = number;
+      const bool has_binary = own_binaries && parts.binary >= 0;
+      const Span binary = has_binary ? file.checked_blob(static_cast<uint32_t>(parts.binary)) : Span();
+      programs_[number] = build(plan.source(parts), binary);
     }
   };
   const size_t cores = builds_one_at_a_time(context.info) ? 1 : std::thread::hardware_concurrency();
@@ -73,17 +70,13 @@ Programs::Programs(const Context &context, const File &file, const Plan &plan, c
   }
   work();
   for (std::future<void> &each : others) each.get();
-  for (size_t number = 0; number < count; ++number) {
-    programs_.push_back(built[number].program);
-    if (built[number].from_source && !cache_folder_.empty()) compiled_.emplace_back(number, sources[number]);
-  }
 }
 
 Programs::Built Programs::build(const std::string &source, Span binary) const {
   const std::string kept = binary.bytes ? "" : read_program(cache_folder_, context_.info, source);
   const Span found = binary.bytes ? binary : Span{reinterpret_cast<const uint8_t *>(kept.data()), kept.size()};
-  Program made = found.bytes ? from_binary(found) : nullptr;
-  return made ? Built{made, false} : Built{from_source(source), true};
+  const Program made = found.bytes ? from_binary(found) : nullptr;
+  return made ? Built{made, ""} : Built{from_source(source), cache_folder_.empty() ? "" : source};
 }
 
 // Null if the driver refuses it.
@@ -103,9 +96,8 @@ Program Programs::from_source(const std::string &source) const {
   const Opencl &cl = *context_.cl;
   const auto turn = compiler_turn(context_.info);
   const char *text = source.c_str();
-  const Program program = own("a program", cl.clReleaseProgram, [&](cl_int *created) {
-    return cl.clCreateProgramWithSource(context_.handle.get(), 1, &text, nullptr, created);
-  });
+  const Program program = own(
+      "a program", cl.clReleaseProgram, cl.clCreateProgramWithSource, context_.handle.get(), 1u, &text, nullptr);
   const cl_int status = cl.clBuildProgram(program.get(), 1, &context_.info.device_id, NO_WARNINGS, nullptr, nullptr);
   if (status != CL_SUCCESS) {
     throw Error(IMGCONV_ERROR_BUILD, context_.info.name, " does not compile the kernels: ", status_name(status), "\n",
@@ -117,9 +109,8 @@ Program Programs::from_source(const std::string &source) const {
 Kernel Programs::new_kernel(uint32_t number) const {
   const Opencl &cl = *context_.cl;
   const std::string name = "k" + std::to_string(number);
-  const Kernel kernel = own("kernel " + name, cl.clReleaseKernel, [&](cl_int *created) {
-    return cl.clCreateKernel(programs_[program_of_[number]].get(), name.c_str(), created);
-  });
+  const Program &program = programs_[program_of_[number]].program;
+  const Kernel kernel = own("kernel " + name, cl.clReleaseKernel, cl.clCreateKernel, program.get(), name.c_str());
   // Mesa's rusticl (22.3) says twice what a kernel takes, so that it is asked only if the plan leaves it open.
   if (!local_memory_fits_) check_local_memory(kernel, name);
   return kernel;
@@ -135,9 +126,14 @@ void Programs::check_local_memory(const Kernel &kernel, const std::string &name)
   }
 }
 
+bool Programs::have_new() const {
+  return std::any_of(programs_.begin(), programs_.end(), [](const Built &each) { return !each.source.empty(); });
+}
+
 void Programs::keep() const {
-  for (const auto &[number, source] : compiled_) {
-    write_program(cache_folder_, context_.info, source, binary_of(context_, programs_[number]));
+  for (const Built &each : programs_) {
+    if (each.source.empty()) continue;
+    write_program(cache_folder_, context_.info, each.source, binary_of(context_, each.program));
   }
 }
 

@@ -18,7 +18,7 @@ class Programs {
   // A new kernel object, with arguments of its own. Throws Error, also if the device lacks local memory for it.
   Kernel new_kernel(uint32_t number) const;
   // Whether there are programs to keep.
-  bool have_new() const { return !compiled_.empty(); }
+  bool have_new() const;
   // Writes the programs that were compiled to the folder. A driver may compile kernels at their first launch, as PoCL
   // does: call it after that.
   void keep() const;
@@ -26,7 +26,7 @@ class Programs {
  private:
   struct Built {
     Program program;
-    bool from_source = false;
+    std::string source;  // if it is to be kept: it was compiled, and there is a folder
   };
 
   Built build(const std::string &source, Span binary) const;
@@ -37,9 +37,8 @@ class Programs {
   const Context &context_;
   std::string cache_folder_;
   bool local_memory_fits_;  // the plan is for a device with no more local memory
-  std::vector<Program> programs_;
-  std::vector<size_t> program_of_;                        // of each kernel
-  std::vector<std::pair<size_t, std::string>> compiled_;  // programs to keep, and their sources
+  std::vector<Built> programs_;
+  std::vector<size_t> program_of_;  // of each kernel
 };
 
 }  // namespace imgconv

@@ -41,7 +41,7 @@ class CommandBuffer : public Recording {
       throw Error(IMGCONV_ERROR_DEVICE, "command buffers need an out-of-order or a profiled queue here");
     }
     cl_command_queue queue = context.queue.get();
-    handle_ = own("clCreateCommandBufferKHR", release, [&](cl_int *s) { return create(1, &queue, nullptr, s); });
+    handle_ = own("clCreateCommandBufferKHR", release, create, 1u, &queue, nullptr);
     for (const BoundLaunch &each : launches) {
       check(add(handle_.get(), nullptr, nullptr, each.kernel.get(), each.dimensions(), nullptr, each.global_size(),
                 each.local_size(), 0, nullptr, nullptr, nullptr), "clCommandNDRangeKernelKHR");
@@ -74,9 +74,8 @@ class RecordedQueue : public Recording {
     const size_t longest = device_number<cl_uint>(*context.cl, context.info.device_id, RECORDING_MAX_SIZE);
     if (longest < 1) throw Error(IMGCONV_ERROR_DEVICE, "its recordings hold no launches");
     // The driver refuses the queue if it has any other property too.
-    recorder_ = own("a queue for recordings", context.cl->clReleaseCommandQueue, [&](cl_int *status) {
-      return context.cl->clCreateCommandQueue(context.handle.get(), context.info.device_id, QUEUE_RECORDABLE, status);
-    });
+    recorder_ = own("a queue for recordings", context.cl->clReleaseCommandQueue, context.cl->clCreateCommandQueue,
+                    context.handle.get(), context.info.device_id, QUEUE_RECORDABLE);
     for (size_t start = 0; start < launches.size(); start += longest) {
       add(context, start, std::min(start + longest, launches.size()));
     }
@@ -100,7 +99,7 @@ class RecordedQueue : public Recording {
     const auto create = extension_function<Handle(cl_command_queue, cl_int *)>(context, "clNewRecordingQCOM");
     const auto finish = extension_function<cl_int(Handle)>(context, "clEndRecordingQCOM");
     const auto release = extension_function<cl_int(Handle)>(context, "clReleaseRecordingQCOM");
-    handles_.push_back(own("clNewRecordingQCOM", release, [&](cl_int *s) { return create(recorder_.get(), s); }));
+    handles_.push_back(own("clNewRecordingQCOM", release, create, recorder_.get()));
     for (size_t number = start; number < end; ++number) launches_[number].enqueue(context, nullptr, recorder_.get());
     check(finish(handles_.back().get()), "clEndRecordingQCOM");
   }

@@ -112,6 +112,29 @@ def test_a_device_that_is_lost_at_once(device: DeviceInfo, play: Play, path: Pat
     assert str(found["status"]) == "DEVICE" and not list(path.parent.glob("*.program*"))
 
 
+def test_memory_that_is_short(device: DeviceInfo, play: Play, path: Path, fake: str, model: imgconv.Model) -> None:
+    """Found when the model is opened, though the driver allocates at the first use: what opens, runs in all its frames.
+
+    One more buffer fits in each turn, until the model opens.
+    """
+    lines = f"""
+        for fitting in range(100):
+            os.environ["FAKE_BUFFERS"] = str(fitting)
+            try:
+                opened = Player({str(path)!r}, "{device.index}", cache=".", frames=3)
+                break
+            except PlayerError as error:
+                assert error.status == "MEMORY" and "CL_MEM_OBJECT_ALLOCATION_FAILURE" in error.message, error
+        assert fitting > 8, fitting  # the inputs and outputs of four frames
+        results["run"] = opened.run(given)["y"]
+        for number, frame in enumerate([opened.submit(given) for _ in range(3)]):
+            results[f"frame {{number}}"] = opened.wait(frame)["y"]
+    """
+    expected = model.run({"x": X})["y"]
+    found = play(lines, {"x": X}, LD_LIBRARY_PATH=fake)
+    assert_same_bits(found, dict.fromkeys(("run", "frame 0", "frame 1", "frame 2"), expected))
+
+
 def test_a_device_without_half_images(device: DeviceInfo, play: Play, fake: str, tmp_path: Path) -> None:
     """A file with a plan in half and one for a CPU, whose tensors are buffers: the second runs."""
     x = Tensor.input("x", X.shape)
