@@ -30,7 +30,8 @@ class Limits:
     two passes, so that a driver which builds a kernel may take longer. nodes: with functions put in place of their
     calls and with loops unrolled. run_seconds: of each wait for the device, at load and in runs; then it is given up
     with a DeviceError. Such waits look at the device again and again, which takes a run some 0.1 ms. None: the waits of
-    a load and of a model's first run are given up after 600 s; later ones are the driver's own, which have no end.
+    a load, of a model's first run, and of frames that no caller waits for are given up after 600 s; other ones are the
+    driver's own, which have no end.
 
         imgconv.load("upload.onnx", limits=imgconv.Limits(bytes=2**28, seconds=20, nodes=5000), trusted=False)
     """

@@ -14,6 +14,7 @@ import numpy
 
 from imgconv.arrays import Array, Arrays, Shapes
 from imgconv.cl.device import DeviceInfo, open_device, select
+from imgconv.cl.ending import driver_use
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, read_config, read_device
 from imgconv.errors import ConfigError, ContentError, Error, InputError, ShapeError
@@ -252,6 +253,7 @@ class Model:
         from imgconv.running.exchange import as_given
 
         given = as_given(inputs)
+        driver_use.check()
         with self._lock:
             compiled = self._compiled_for({n: self._stand_in(n) if is_memory(a) else a for n, a in given.items()})
             contents = self._contents.difference(value.name for value in compiled.plan.inputs)

@@ -6,7 +6,6 @@ works in.
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import platform
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from imgconv.cl.build_processes import Builders
 from imgconv.cl.drivers import drivers_visible
-from imgconv.cl.ending import driver_use
+from imgconv.cl.ending import WAITING, driver_use, keep, keep_all
 from imgconv.cl.loader import device_number, new_context
 from imgconv.errors import DeviceError, ResourceError
 
@@ -115,7 +114,7 @@ class Context:
     always: bool = False
     """Whether all waits are bounded; else those of a session's start and first run."""
     has_run: Event = field(default_factory=Event)
-    """Set once a run of the newest session has ended."""
+    """Set once a run of the newest session has ended, as long as the device is not given up."""
     lock: Lock = field(default_factory=Lock)
     """The thread that enqueues a run holds it, so that the launches of one run stay together."""
     copies: list[cl.Event] = field(default_factory=list)
@@ -130,7 +129,7 @@ class Context:
 
     def note_run(self) -> None:
         """A run has ended: its kernels do."""
-        if not self.has_run.is_set():
+        if not (self.has_run.is_set() or self.given_up.is_set()):
             self.has_run.set()
 
     def check(self) -> None:
@@ -144,9 +143,11 @@ class Context:
     def give_up(self) -> None:
         """Raises DeviceError from now on. The next `open_device` makes a new context."""
         self.given_up.set()
+        self.has_run.clear()
         _forget(self.info)
-        # Never dropped: each would wait for its copy. The queue is: Intel's driver would wait for it at exit.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.copies))
+        keep(self.copies)  # to drop one waits for its copy
+        if self.info.platform in WAITING:
+            keep_all(self.handle)
         self.check()
 
 

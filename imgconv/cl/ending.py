@@ -9,15 +9,24 @@ A forked process has none of its driver's threads: with PoCL, for example, every
 from __future__ import annotations
 
 import atexit
+import ctypes
+import gc
 import os
 from threading import Condition, Lock, get_ident
+from typing import TYPE_CHECKING
 
 from imgconv.errors import DeviceError
+
+if TYPE_CHECKING:
+    import pyopencl as cl
 
 FORKED = (
     "this process was forked after its parent had used OpenCL, which does not work in such a process: start processes "
     "with multiprocessing's \"spawn\" or \"forkserver\", or fork before the first use of imgconv"
 )
+# Whose driver (580) waits for a kernel that hangs when anything of its context is released, at the end of the process
+# too. Intel's waits if the queue is not released.
+WAITING = ("NVIDIA CUDA",)
 
 
 class DriverUse:
@@ -39,9 +48,16 @@ class DriverUse:
         self._registered = False
         self.forked = False
 
-    def __enter__(self) -> None:
+    def check(self) -> None:
+        """Raises DeviceError in a forked process.
+
+        Called before a lock is taken, too: a thread of the parent may hold it at the fork, and nobody releases it here.
+        """
         if self.forked:
             raise DeviceError(FORKED)
+
+    def __enter__(self) -> None:
+        self.check()
         thread = get_ident()
         with self._lock:
             if not self._registered:
@@ -79,3 +95,19 @@ class DriverUse:
 
 
 driver_use = DriverUse()
+
+
+def keep(thing: object) -> None:
+    """Never releases it."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+def keep_all(context: cl.Context) -> None:
+    """Never releases a context and what belongs to it."""
+    import pyopencl as cl
+
+    kinds = cl.Buffer, cl.Image, cl.Kernel, cl.Program, cl.CommandQueue, cl.Event
+    keep(context)
+    for each in gc.get_objects():
+        if issubclass(type(each), kinds) and each.context.int_ptr == context.int_ptr:
+            keep(each)

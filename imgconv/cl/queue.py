@@ -71,7 +71,7 @@ def finish(context: Context) -> None:
 def finish_queue(context: Context, queue: cl.CommandQueue) -> None:
     """Waits for a queue of the context. Raises pyopencl's errors, and DeviceError if it is bounded and takes longer."""
     if context.bounded:
-        _wait_within(context, [cl.enqueue_marker(queue)], queue)
+        wait_within(context, [cl.enqueue_marker(queue)], queue)
     else:
         queue.finish()
     _drop_copies(context)
@@ -80,7 +80,7 @@ def finish_queue(context: Context, queue: cl.CommandQueue) -> None:
 def wait_for_all(context: Context, events: Sequence[Event]) -> None:
     """Waits for events. Raises pyopencl's errors, and DeviceError if it is bounded and takes longer."""
     if context.bounded:
-        _wait_within(context, events, context.queue)
+        wait_within(context, events)
     cl.wait_for_events(list(events))
     _drop_copies(context)
 
@@ -89,7 +89,8 @@ def drain(context: Context, queues: Iterable[cl.CommandQueue] = ()) -> None:
     """Waits for the context's queue and others, even if a command in them failed or the device is given up."""
     for queue in {context.queue, *queues}:
         with suppress(cl.Error, DeviceError):
-            finish_queue(context, queue)
+            wait_within(context, [cl.enqueue_marker(queue)], queue)
+    _drop_copies(context)
 
 
 def enqueue_barrier(context: Context, wait_for: Sequence[Event]) -> Event:
@@ -116,10 +117,13 @@ def wait(context: Context, events: Sequence[Event]) -> None:
         raise refusal(context.info, "waiting for a frame", error) from error
 
 
-def _wait_within(context: Context, events: Sequence[Event], queue: cl.CommandQueue) -> None:
-    """Looks at events until they are over, the more rarely the longer it takes; see Context.patience."""
+def wait_within(context: Context, events: Sequence[Event], queue: cl.CommandQueue | None = None) -> None:
+    """Looks at events until they are over, the more rarely the longer it takes. Raises DeviceError, and pyopencl's.
+
+    After Context.patience the device is given up. queue: that of the events; by default the context's.
+    """
     context.check()
-    queue.flush()
+    (queue or context.queue).flush()
     begun = time.monotonic()
     while not is_over(events):
         waited = time.monotonic() - begun

@@ -19,7 +19,7 @@ from imgconv.arrays import Array
 from imgconv.cl.device import Context, refusal
 from imgconv.cl.image import Buffer, Image
 from imgconv.cl.loader import copy_function
-from imgconv.cl.queue import wait_for_all
+from imgconv.cl.queue import wait_within
 
 Queue = cl.CommandQueue
 Memory = Union[Buffer, Image]
@@ -78,15 +78,13 @@ def pinned_array(context: Context, shape: tuple[int, ...], dtype: npt.DTypeLike)
         return np.empty(shape, dtype)
     try:
         buffer = cl.Buffer(context.handle, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size)
-        bounded = context.bounded
         # It stays mapped as long as a reference to the array exists. rusticl ends the process if the reference goes
         # before the map is made.
         array: Array
         array, event = cl.enqueue_map_buffer(
-            context.queue, buffer, READ_WRITE, 0, shape, np.dtype(dtype), is_blocking=not bounded
+            context.queue, buffer, READ_WRITE, 0, shape, np.dtype(dtype), is_blocking=False
         )
-        if bounded:
-            wait_for_all(context, [event])
+        wait_within(context, [event])
     except cl.Error as error:
         raise refusal(context.info, f"{size} bytes of pinned memory", error, "", shape) from error
     return array
@@ -138,7 +136,7 @@ class SharedPort:
         size = int(np.prod(shape)) * self._dtype.itemsize
         try:
             self.memory = cl.Buffer(context.handle, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size)
-            wait_for_all(context, self.to_host(context, context.queue, True))
+            wait_within(context, self.to_host(context, context.queue, True))
         except cl.Error as error:
             raise refusal(context.info, f"{size} bytes of shared memory", error, "", shape) from error
 

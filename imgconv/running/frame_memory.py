@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.cl.queue import Event, enqueue_barrier, enqueue_marker, is_over, span, wait
+from imgconv.cl.queue import Event, enqueue_barrier, enqueue_marker, is_over, span, wait, wait_within
 from imgconv.cl.transfer import Port, Queue
 from imgconv.pictures.pixels import Pixels
 from imgconv.running.exchange import converted, moved_outputs
@@ -114,6 +114,10 @@ class FrameMemory:
         """Waits for the frame. Raises DeviceError, ResourceError."""
         wait(self.context, [*self.computing, *self.downloads])
         self.context.note_run()
+
+    def wait_within(self) -> None:
+        """Waits for the frame. Raises DeviceError if that takes longer than Context.patience."""
+        wait_within(self.context, [*self.computing, *self.downloads])
 
     def is_over(self) -> bool:
         """Whether `finish` would return at once."""

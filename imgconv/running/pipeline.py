@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from math import inf
 from queue import SimpleQueue
 from threading import Condition, RLock, Thread
 from time import monotonic, sleep
@@ -21,7 +22,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.cl.ending import driver_use
 from imgconv.cl.queue import drain
 from imgconv.cl.transfer import is_memory, new_queue
-from imgconv.errors import Error, InputError
+from imgconv.errors import DeviceError, Error, InputError
 from imgconv.running.exchange import Inputs, check_exact, check_frame, check_outputs
 from imgconv.running.frame_memory import FrameMemory, Ticks
 from imgconv.running.host_tail import HostTail
@@ -43,6 +44,9 @@ LOOK, SETTLED = 1e-3, 1e-2
 class Frame(Future[dict[str, Array]]):
     """The Future of one submitted frame's outputs: Model.submit returns it. It runs at once and cannot be cancelled.
 
+    If no caller waits for it in result() or exception(), and the device takes over 600 s for it (Limits.run_seconds, if
+    it is given), the device is given up and it fails with a DeviceError.
+
         frame = model.submit({"x": array})
         frame.result()["y"]                     # waits; raises what failed on the device
 
@@ -56,6 +60,7 @@ class Frame(Future[dict[str, Array]]):
         self.direct, self.outputs = direct, outputs
         self.ticks: Mapping[str, Ticks] = {}
         self._work: tuple[Pipeline, FrameMemory] | None = (pipeline, memory)
+        self._oldest_since = inf  # as the pipeline's thread saw it
         self.set_running_or_notify_cancel()
 
     def result(self, timeout: float | None = None) -> dict[str, Array]:
@@ -89,12 +94,25 @@ class Frame(Future[dict[str, Array]]):
         work = self._work
         return work is None or work[1].is_over()
 
+    def _finish_unasked(self) -> None:
+        """Finishes it, the oldest one, if the device has finished its work, or is given up since it takes too long."""
+        work, now = self._work, monotonic()
+        if work is None:
+            return
+        context = work[1].context
+        self._oldest_since = min(self._oldest_since, now)
+        if now - self._oldest_since > context.patience:
+            with suppress(DeviceError):
+                context.give_up()
+        if context.given_up.is_set() or work[1].is_over():
+            self._finish()
+
     def _wait(self) -> None:
-        """Waits until the device has finished its work; does not fetch the outputs."""
+        """Waits until the device has finished its work, or is given up; does not fetch the outputs."""
         work = self._work
         if work is not None:
-            with suppress(Error):
-                work[1].finish()
+            with suppress(Exception):
+                work[1].wait_within()
 
     def _take_memory(self) -> FrameMemory:
         """Its memory, which the frame gives up."""
@@ -155,6 +173,7 @@ class Pipeline:
         """
         if depth < 1:
             raise InputError(f"depth {depth}: at least one frame has to be under way")
+        driver_use.check()
         context = self._session.context
         if any(map(is_memory, inputs.values())):
             raise InputError("a submitted frame takes arrays; run() takes OpenCL buffers and images")
@@ -183,6 +202,7 @@ class Pipeline:
 
     def finish_through(self, frame: Frame) -> None:
         """Finishes the frames up to this one; may leave the last step to another thread."""
+        driver_use.check()
         while frame._work is not None:
             try:
                 with self._finishing:
@@ -297,8 +317,8 @@ def _finish_all(watch: _Watch) -> None:
             sleep(max(LOOK, watch.settles_in()))
             # Another thread may be finishing the last of them.
             with suppress(IndexError):
-                if watch.settles_in() <= 0 and watch.frames[0]._is_over():
-                    watch.frames[0]._finish()
+                if watch.settles_in() <= 0:
+                    watch.frames[0]._finish_unasked()
         watch.sleeps = True
         if watch.frames:
             watch.wake()
@@ -316,6 +336,7 @@ def _stop(watch: _Watch, thread: Thread) -> None:
         return
     driver_use.end()
     for frame in tuple(watch.frames):
+        frame._wait()
         frame._finish()
     # Frames that callbacks submitted meanwhile.
     for frame in tuple(watch.frames):

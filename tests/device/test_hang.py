@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
 import numpy
+import pyopencl as cl
 import pytest
 from test_submit import SHAPE, assert_equal, drawn, network
 
 import imgconv
 from imgconv.cl import queue
 from imgconv.cl.device import Context, DeviceInfo
+from imgconv.cl.program import Kernel
+from imgconv.running import frame_memory
+from imgconv.running.device_memory import DeviceMemory
+from imgconv.running.session import Session
 
 BOUNDED = imgconv.Limits(run_seconds=60)
 HASTY = imgconv.Limits(run_seconds=0.2)
 # A kernel that runs as long as its process, in front of the model's own.
-HUNG = """
+HANGING = """
 import os, sys, numpy, imgconv
 from imgconv.cl.program import build, kernel
 from imgconv.cl.image import create_buffer
 from imgconv.cl.queue import enqueue, enqueue_marker, is_over
 SPIN = '''__kernel void spin(__global volatile int *n) {{ while (n[0] == 0) n[1] += 1; }}'''
-model = imgconv.load({path!r}, device={device}, limits=imgconv.Limits(run_seconds=1))
+model = imgconv.load({path!r}, device={device}, limits={limits})
 x = {{"x": numpy.zeros({shape}, "f4")}}
 frames = [model.submit(x) for _ in range({frames})]
 context = model._source.context
@@ -34,6 +41,8 @@ spin = kernel(build(context, SPIN, "spin"), "spin")
 spin.set_args(numbers)
 enqueue(context, spin, (1,), (1,))
 hung = enqueue_marker(context)
+"""
+TRIED = """
 def tried(what):
     try:
         what()
@@ -45,6 +54,13 @@ for what in (lambda: model.run(x), lambda: model.run(x), lambda: model.submit(x)
 again = tried(lambda: imgconv.load({path!r}, device={device}, limits=imgconv.Limits(run_seconds=1)).run(x))
 print("again", again in (None, True), flush=True)
 """
+LEFT = """
+for frame in frames:
+    frame.result()
+object.__setattr__(context, "patience", 1.0)
+frames += [model.submit(x) for _ in range(2)]
+print("left", flush=True)
+"""
 
 
 @pytest.fixture
@@ -53,17 +69,46 @@ def hangs(device: DeviceInfo) -> None:
         pytest.skip("llvmpipe ends loops after 65,535 iterations, and oclgrind runs kernels while they are enqueued")
 
 
+def run_hanging(code: str, device: DeviceInfo, folder: Path, limits: str, frames: int) -> str:
+    """What a process prints whose device hangs, and which then does the rest of the code. It has to end by itself."""
+    path = folder / "network.onnx"
+    imgconv.export_onnx(network(), path)
+    known = {"path": str(path), "device": device.index, "shape": SHAPE, "limits": limits, "frames": frames}
+    command = [sys.executable, "-W", "ignore", "-c", (HANGING + code).format(**known)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
 @pytest.mark.usefixtures("hangs")
 @pytest.mark.parametrize("frames", [0, 2])
 def test_a_device_that_hangs(device: DeviceInfo, tmp_path: Path, frames: int) -> None:
-    """The process ends while the kernel runs."""
-    path = tmp_path / "network.onnx"
-    imgconv.export_onnx(network(), path)
-    code = HUNG.format(path=str(path), device=device.index, shape=SHAPE, frames=frames)
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert result.stdout == "True False\n" * 4 + "again True\n", result.stderr
-    assert result.returncode == 0, result.stderr
+    said = run_hanging(TRIED, device, tmp_path, "imgconv.Limits(run_seconds=1)", frames)
+    assert said == "True False\n" * 4 + "again True\n"
+
+
+@pytest.mark.usefixtures("hangs")
+def test_frames_that_are_left(device: DeviceInfo, tmp_path: Path) -> None:
+    """At the end of a process, waits for them have the default bound, here a second."""
+    assert run_hanging(LEFT, device, tmp_path, "None", 2) == "left\n"
+
+
+def test_a_frame_that_nobody_waits_for(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails by default, and so does all that uses the model later."""
+    model = imgconv.load(network(), device=device)
+    expected = model.run(drawn(0))
+    model.submit(drawn(0)).result()
+    context = model._source.context
+    assert not context.bounded
+    object.__setattr__(context, "patience", 0.2)
+    with monkeypatch.context() as hung:
+        hung.setattr(frame_memory, "is_over", lambda events: False)
+        frames = [model.submit(drawn(0)) for _ in range(2)]
+        assert not wait(frames, timeout=60).not_done
+    for use in (frames[0].result, frames[1].result, lambda: model.run(drawn(0)), lambda: model.submit(drawn(0))):
+        with pytest.raises(imgconv.DeviceError, match="Load the model again"):
+            use()
+    assert_equal(imgconv.load(network(), device=device).run(drawn(0)), expected)
 
 
 def test_results_of_bounded_waits(device: DeviceInfo) -> None:
@@ -87,12 +132,41 @@ def test_a_device_that_was_given_up(device: DeviceInfo, monkeypatch: pytest.Monk
         hung.setattr(queue, "is_over", lambda events: False)
         with pytest.raises(imgconv.DeviceError, match=r"did not finish within 0.2 s \(Limits.run_seconds\)"):
             model.run(drawn(0))
-    for use in (model.run, lambda x: model.submit(x).result()):
+    # A driver may wait for what hangs when it allocates memory.
+    monkeypatch.setattr(DeviceMemory, "new_ports", lambda *given: pytest.fail("it is used"))
+    uses = (
+        lambda: model.run(drawn(0)), lambda: model.submit(drawn(0)).result(), model.mapped,
+        lambda: Session(model.plan, model._source.context),
+    )
+    for use in uses:
         with pytest.raises(imgconv.DeviceError, match="Load the model again"):
-            use(drawn(0))
+            use()
     again = imgconv.load(network(), device=device, limits=BOUNDED)
     assert again._source.context.handle is not model._source.context.handle
     assert_equal(again.run(drawn(0)), expected)
+
+
+def test_what_hangs_is_kept_if_its_release_waits(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One reference more to each buffer, kernel and queue of the context."""
+    monkeypatch.setattr("imgconv.cl.device.WAITING", (device.platform,))
+    model = imgconv.load(network(), device=device, limits=HASTY)
+    model.run(drawn(0))
+    context = model._source.context
+    own = [
+        each for each in gc.get_objects() if type(each) in (cl.Buffer, Kernel, cl.CommandQueue)
+        and each.context.int_ptr == context.handle.int_ptr
+    ]
+
+    def references() -> list[int]:
+        return [sys.getrefcount(each) for each in own]
+
+    before = references()
+    with monkeypatch.context() as hung:
+        hung.setattr(queue, "is_over", lambda events: False)
+        with pytest.raises(imgconv.DeviceError):
+            model.run(drawn(0))
+    assert {type(each) for each in own} == {cl.Buffer, Kernel, cl.CommandQueue}
+    assert all(after > count for after, count in zip(references(), before, strict=True))
 
 
 def test_ctrl_c_ends_a_bounded_wait(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,13 +188,13 @@ def test_ctrl_c_ends_a_bounded_wait(device: DeviceInfo, monkeypatch: pytest.Monk
 def test_first_runs_are_bounded(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without run_seconds, all waits until a run of the model has ended. Later ones are the driver's own."""
     patience: list[float] = []
-    look = queue._wait_within
+    look = queue.wait_within
 
     def recorded(context: Context, *given: Any) -> None:
         patience.append(context.patience)
         look(context, *given)
 
-    monkeypatch.setattr(queue, "_wait_within", recorded)
+    monkeypatch.setattr(queue, "wait_within", recorded)
 
     def bounded(use: Callable[[], object]) -> bool:
         patience.clear()
@@ -135,6 +209,10 @@ def test_first_runs_are_bounded(device: DeviceInfo, monkeypatch: pytest.MonkeyPa
     assert not model._source.context.copies
     assert bounded(lambda: waiting.submit(drawn(0)).result())
     assert not bounded(lambda: waiting.run(drawn(0)))
+    # As for another size of a model.
+    again = Session(model.plan, model._source.context)
+    assert bounded(lambda: again.run(drawn(0)))
+    assert not bounded(lambda: again.run(drawn(0)))
     endless = imgconv.load(network(), device=device, limits=imgconv.Limits(run_seconds=numpy.inf))
     assert not bounded(lambda: endless.run(drawn(0)))
 

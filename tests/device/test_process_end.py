@@ -89,11 +89,18 @@ def test_the_process_ends_with_frames_that_submit_the_next(device: DeviceInfo, t
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_forked_process_is_told(device: DeviceInfo, tmp_path: Path) -> None:
-    """With PoCL every call would wait for ever: the driver's threads are the parent's."""
+    """Every call would wait for ever: for the driver's threads with PoCL, for a lock that another thread holds here."""
     code = """
 import os
 frames = [model.submit(x) for _ in range(2)]
-calls = model.run, model.submit, lambda x: imgconv.load(model.graph)
+calls = model.run, model.submit, lambda x: imgconv.load(model.graph), lambda x: frames[1].result()
+pipeline, held, forked = model._last.pipeline, threading.Event(), threading.Event()
+def hold():
+    with model._lock, pipeline._finishing, pipeline._changed:
+        held.set()
+        forked.wait()
+threading.Thread(target=hold).start()
+held.wait()
 child = os.fork()
 if not child:
     for call in calls:
@@ -102,10 +109,11 @@ if not child:
         except imgconv.DeviceError as error:
             print('spawn' in str(error), flush=True)
     os._exit(0)
+forked.set()
 print(os.waitpid(child, 0)[1], len([frame.result() for frame in frames]), model.run(x)['y'].max(), flush=True)
 """
     result = ended(device, tmp_path, code)
-    assert (result.stdout, result.returncode) == ("True\n" * 3 + "0 2 0.0\n", 0), result.stderr
+    assert (result.stdout, result.returncode) == ("True\n" * 4 + "0 2 0.0\n", 0), result.stderr
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
