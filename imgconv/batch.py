@@ -22,8 +22,8 @@ from PIL import Image
 from imgconv.arrays import Array
 from imgconv.errors import InputError
 from imgconv.graph.nodes import Value
-from imgconv.model import DEPTH, Model, load
-from imgconv.pictures.host import input_array, upright
+from imgconv.model import DEPTH, Model, load, prepares_pictures
+from imgconv.pictures.host import pixels_or_array, upright
 from imgconv.pictures.preparation import PictureInput, Preparation, picture_inputs
 from imgconv.reports.terminal import to_json
 from imgconv.tasks import Description, Placement, Task, find_task, read_description
@@ -36,12 +36,16 @@ Batch = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _Opened:
-    """The model on the device of this process. task: None if the outputs are given as arrays."""
+    """The model on the device of this process.
+
+    task: None if the outputs are given as arrays; on_device: whether the device prepares the pictures.
+    """
 
     model: Model
     target: PictureInput
     task: Task | None
     preparation: Preparation
+    on_device: bool
 
 
 class Predictor:
@@ -106,7 +110,8 @@ class Predictor:
         task = find_task(outputs, size, description)
         described = (task.description if task else description).preparation
         preparation = Preparation(**{"order": "y" if target.channels == 1 else "rgb", **described})
-        return _Opened(model, target, None if self._raw else task, preparation)
+        on_device = prepares_pictures(model, target.name)
+        return _Opened(model, target, None if self._raw else task, preparation, on_device)
 
 
 def _column(value: Value, arrays: Sequence[Array | None]) -> Array:
@@ -139,8 +144,8 @@ def _run(opened: _Opened, pictures: Sequence[Any]) -> Iterator[_Row]:
             waiting.append((str(error), None))
             continue
         size = opened.target.picture_size(image.size)
-        array = input_array(image, opened.target, opened.preparation)
-        frame = opened.model.submit({opened.target.name: array}, DEPTH)
+        made = pixels_or_array(image, opened.target, opened.preparation, opened.on_device)
+        frame = opened.model.submit({opened.target.name: made}, DEPTH)
         waiting.append((frame, Placement.of(image.size, size, opened.preparation)))
     while waiting:
         yield _row(opened, *waiting.popleft())

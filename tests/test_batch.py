@@ -67,6 +67,19 @@ def test_raw_outputs_are_arrays_and_arrays_are_pictures(folder: Path, device: De
     assert wrong["error"][0] == "" and "float64" in wrong["error"][1] and not wrong["y"][1].any()
 
 
+def test_pictures_of_all_sizes_are_resized_as_pillow_does(folder: Path, device: DeviceInfo) -> None:
+    """By the device; the last one is too large for it, so that the host does it."""
+    write_model("relu.onnx", [make_node("Relu", ["x"], ["y"])], {"x": [1, 3, 16, 16]})
+    numbers, sizes = numpy.random.default_rng(3), [(37, 23), (9, 40), (16, 16), (2100, 1400)]
+    pictures = [numbers.integers(0, 256, (height, width, 3), numpy.uint8) for width, height in sizes]
+    found = Predictor("relu.onnx", raw=True, device=device)({"bytes": pictures})["y"]
+    for each, picture in zip(found, pictures, strict=True):
+        for channel in range(3):
+            plane = Image.fromarray(picture[..., channel].astype(numpy.float32))
+            expected = numpy.asarray(plane.resize((16, 16), Image.Resampling.BILINEAR))
+            numpy.testing.assert_allclose(each[0, channel], expected, atol=2e-3)  # float sums of up to 100,000 numbers
+
+
 def test_outputs_whose_size_depends_on_data(folder: Path, device: DeviceInfo) -> None:
     nodes = [make_node("Relu", ["x"], ["r"]), make_node("NonZero", ["r"], ["y"])]
     write_model("places.onnx", nodes, {"x": [1, 3, 4, 4]})

@@ -93,10 +93,7 @@ def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[li
     if not options.pictures and not given.arrays:
         check_sizes(given.missing, given.shapes)
         return [], given.shapes
-    if given.missing:
-        listed = ", ".join(f"{name!r} ({dtype} {shown(sizes)})" for name, (dtype, sizes) in given.missing.items())
-        remedy = " ".join(f"--input {name}=FILE.npy" for name in given.missing)
-        raise InputError(f"inputs without a value: {listed}; give {remedy}")
+    check_complete(options, given)
     cases: list[dict[str, Array]] = []
     shapes = given.shapes
     for path in options.pictures or [""]:
@@ -105,6 +102,17 @@ def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[li
             raise InputError(f"{path!r} has another size than {options.pictures[0]!r}: choose one with --shape")
         cases, shapes = [*cases, arrays], found
     return cases, shapes
+
+
+def check_complete(options: argparse.Namespace, given: GivenInputs) -> None:
+    """Raises InputError with all inputs that have no value."""
+    if not given.missing:
+        return
+    listed = ", ".join(f"{name!r} ({dtype} {shown(sizes)})" for name, (dtype, sizes) in given.missing.items())
+    remedy = " ".join(f"--input {name}=FILE.npy" for name in given.missing)
+    for_picture = [] if options.pictures else picture_inputs(given.missing, given.shapes)
+    also = f", or a PICTURE for {for_picture[0].name!r}" if for_picture else ""
+    raise InputError(f"inputs without a value: {listed}; give {remedy}{also}")
 
 
 def read_case(path: str) -> dict[str, Array]:

@@ -7,36 +7,33 @@ them, the others are read by processes. Each shares memory with this one, in slo
     process:      reads a picture -> input in its slot         tells what the outputs show, reads the next picture ...
     this process:                       submits it to the device, outputs -> the slot
 
-As long as the device waits for pictures, one more is started from time to time. A server process imports this module
-while the model is loaded. It forks the others, each in some milliseconds.
+This process enqueues every launch, so that messages about single pictures are a few bytes: READY says that a slot is
+filled, in one pipe for all processes, and a byte that a slot's outputs are there.
+
+They are started while the model is loaded, see pool.py. As long as the device waits for pictures, one more is used.
 """
 
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
 import statistics
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import islice
-from multiprocessing import forkserver
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from imgconv.commands.flow import Flow
 from imgconv.commands.outcome import Shown
-from imgconv.commands.reading import SLOTS, Message, read
+from imgconv.commands.pool import Pool, Worker, can_fork
+from imgconv.commands.reading import READY, SLOTS, Duty, Message
 from imgconv.commands.runner import Item, Pictures, Runner
-from imgconv.commands.sending import how_it_ended, is_named, sendable, without_interrupts
-from imgconv.commands.slots import SharedMemory, Slot, Slots
+from imgconv.commands.sending import how_it_ended, is_named, sendable
+from imgconv.commands.slots import Slots
 from imgconv.errors import Error
 from imgconv.model import Model
 from imgconv.pictures.pixels import LARGEST, Pixels
@@ -49,15 +46,16 @@ B = TypeVar("B")
 MANY = 400  # pictures, for which processes may be worth their start
 CORES = 4  # at least, because one stays for this process
 TRIED = 40  # pictures that the threads run first
-BUSY = 0.5  # of the time, which the device has to be without processes
+BUSY = 0.8  # of the time: a device that is without work for less than the rest has no use for processes
 WORTH = 0.5  # seconds that the other pictures have to take, so that it is worth to start processes
 # Times the processes that the device needs on average: pictures differ, and threads of a core slow each other down.
 SPARE = 1.5
 WAITS = 0.05  # of the time, which the device may wait for pictures
-PAUSE = 0.2  # seconds between the starts of two more processes
+PAUSE = 0.2  # seconds between two more processes
 TOGETHER = 8  # pictures that a process gets and tells of at once, unless they take longer than a moment
 MOMENT = 0.02  # seconds
 BYTES = 1 << 30  # of shared memory, at most
+TOLD = 64  # slots that are taken from the pipe at once
 
 
 def cores() -> int:
@@ -65,28 +63,22 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def start_server(pictures: int | None, share: int) -> None:
-    """Starts the server, without waiting for it, if processes may be worth it. share: of the cores.
+def early_pool(pictures: int | None, share: int) -> Pool | None:
+    """Begins to start processes if they may be worth it. share: of the cores.
 
     pictures: how many there are; None if that is not known.
     """
-    if pictures is not None and pictures >= MANY and share >= CORES and can_fork():
-        multiprocessing.set_forkserver_preload([__name__])
-        with without_interrupts(), suppress(OSError):  # without a server, threads do the work
-            forkserver.ensure_running()
-
-
-def can_fork() -> bool:
-    """Whether the system has servers that fork."""
-    return "forkserver" in multiprocessing.get_all_start_methods()
+    is_worth = pictures is not None and pictures >= MANY and share >= CORES and can_fork()
+    return Pool(share - 1) if is_worth else None
 
 
 def by_threads_or_processes(
-    runner: Runner, flow: Flow, items: Iterator[Item], total: int | None, with_lines: bool, share: int
+    runner: Runner, flow: Flow, items: Iterator[Item], total: int | None, with_lines: bool, share: int,
+    pool: Pool | None,
 ) -> Iterator[Shown]:
     """What each picture shows, in order. Raises what Flow.through does.
 
-    total: how many pictures there are, about, if that is known; share: of the cores.
+    total: how many pictures there are, about, if that is known; share: of the cores; pool: processes that are there.
     """
 
     def by_threads(some: Iterator[Item]) -> Iterator[Shown]:
@@ -103,22 +95,23 @@ def by_threads_or_processes(
     taken, reading = (time.perf_counter() - start) / max(count - 1, 1), prepare.median + finish.median
     wanted = number_of(taken, reading, flow.seconds, (total or 0) - count, share)
     pictures = runner.apart() if wanted and flow.batch == 1 else None
-    if pictures:
+    if pictures and pool:
         together = max(1, min(TOGETHER, int(MOMENT / max(reading, 1e-6))))
-        reading_processes = Starting(runner.model, pictures, together, with_lines)
-        with ThreadPoolExecutor(1) as starter:
-            starting = starter.submit(Processes.start, reading_processes, wanted, share - 1)
-            yield from by_threads(until(starting, items))
-        processes = starting.result()
+        yield from by_threads(until(pool.is_ready, items))
+        processes = Processes.start(runner.model, pool, duty_of(runner.model, pictures, together, with_lines), 1)
         if processes:
             with processes:
+                while len(processes) < wanted and pool.is_ready() and processes.add():
+                    pass
                 yield from processes.through(items)
+    elif pool:
+        pool.close()
     yield from by_threads(items)
 
 
-def until(end: Future[A], items: Iterator[Item]) -> Iterator[Item]:
-    """The items until this is done."""
-    while not end.done() and (item := next(items, None)):
+def until(is_over: Callable[[], bool], items: Iterator[Item]) -> Iterator[Item]:
+    """The items until this is over."""
+    while not is_over() and (item := next(items, None)):
         yield item
 
 
@@ -154,114 +147,81 @@ def number_of(taken: float, reading: float, computing: float, left: int, share: 
     return min(max(share // 2 - 1, CORES - 1), math.ceil(SPARE * reading / max(computing, 1e-6)))
 
 
-@dataclass(frozen=True)
-class Starting:
-    """What each process is started with. together: how many pictures it gets and tells of at once."""
-
-    model: Model
-    pictures: Pictures
-    together: int
-    with_lines: bool
-
-    @property
-    def slots(self) -> Slots:
-        """How the memory of a process is divided."""
-        given = self.pictures.given.target
-        assert given is not None
-        packed = LARGEST if self.pictures.on_device else 0
-        return Slots(self.model.inputs[given.name], tuple(self.model.outputs.values()), packed)
-
-    def worker(self) -> Worker | None:
-        """A new process; None if the system has no memory for it, or does not start it."""
-        slots = self.slots
-        memory = SharedMemory.make(SLOTS * slots.bytes) if can_fork() else None
-        if memory is None:
-            return None
-        ours, theirs = multiprocessing.Pipe()
-        try:
-            process = multiprocessing.get_context("forkserver").Process(
-                target=read, args=(theirs, self.pictures, slots, memory, self.together, self.with_lines), daemon=True
-            )
-            process.start()
-        except (EOFError, OSError):  # no memory, or the server was ended
-            ours.close()
-            return None
-        finally:
-            theirs.close()
-            memory.close_file()
-        return Worker(process, ours, [slots.slot(memory, number) for number in range(SLOTS)])
-
-
-@dataclass
-class Worker:
-    """A process. given: the pictures that it has not told of, by their numbers; has_read: whether it has read one."""
-
-    process: BaseProcess
-    connection: Connection
-    slots: list[Slot]
-    given: dict[int, Item] = field(default_factory=dict)
-    has_read: bool = False
+def duty_of(model: Model, pictures: Pictures, together: int, with_lines: bool) -> Duty:
+    """What each process is told. together: how many pictures it gets and tells of at once."""
+    given = pictures.given.target
+    assert given is not None
+    packed = LARGEST if pictures.on_device else 0
+    slots = Slots(model.inputs[given.name], tuple(model.outputs.values()), packed)
+    return Duty(pictures, slots, together, with_lines)
 
 
 class Processes:
     """Some processes, the memory that they share with this one, and the device's frames in flight.
 
-        with Processes.start(Starting(model, pictures, 8, with_lines=True), 4, 15) as processes:
+        with Processes.start(model, pool, duty_of(model, pictures, 8, with_lines=True), 4) as processes:
             for shown in processes.through(items):
                 print(shown)
     """
 
-    def __init__(self, starting: Starting, most: int) -> None:
-        """most: how many processes there may be."""
-        self._starting, self._most = starting, most
-        self._model, self._others = starting.model, starting.pictures.given.arrays
-        self._input, self._size = starting.slots.input, starting.pictures.size
-        self._workers: list[Worker] = []
+    def __init__(self, model: Model, pool: Pool, duty: Duty) -> None:
+        self._model, self._pool, self._duty = model, pool, duty
+        self._most = min(pool.most, BYTES // (SLOTS * duty.slots.bytes))  # processes
+        self._others = duty.pictures.given.arrays
+        self._input, self._size = duty.slots.input, duty.pictures.size
+        self._workers: dict[int, Worker] = {}  # by their numbers
         self._selector = DefaultSelector()
+        self._selector.register(pool.ready, EVENT_READ, None)
         self._frames: deque[tuple[Worker, int, Frame]] = deque()
         self._items: Iterator[Item] = iter(())
         self._lost: deque[Item] = deque()
         # What was begun and not told, by positions, in their order; and what is done.
         self._order: deque[int] = deque()
         self._done: dict[int, Shown] = {}
-        # Seconds that the device waited since the last start of a process, and when that was.
+        # Seconds that the device waited since the last process came to it, and when that was.
         self._waited, self._since = 0.0, time.perf_counter()
 
     @staticmethod
-    def start(starting: Starting, count: int, most: int) -> Processes | None:
-        """Starts `count` processes, or fewer if slots are large; None if the system cannot share memory with them."""
-        most = min(most, BYTES // (SLOTS * starting.slots.bytes))
-        made = Processes(starting, most)
-        if most and can_fork():
-            start_server(MANY, CORES)
-            while len(made._workers) < min(count, most) and made._add():
-                pass
-        return made if made._workers else None
+    def start(model: Model, pool: Pool, duty: Duty, count: int) -> Processes | None:
+        """Takes so many processes, or fewer if slots are large; None if the system has no memory for slots."""
+        made = Processes(model, pool, duty)
+        while len(made) < count and made.add():
+            pass
+        return made if len(made) else None
 
-    def _add(self) -> bool:
-        """Starts one process more; whether the system did so."""
-        worker = self._starting.worker()
-        if worker:
-            self._workers.append(worker)
-            self._selector.register(worker.connection, EVENT_READ, worker)
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def add(self) -> bool:
+        """Takes one process more from the pool; whether there is one."""
+        worker = self._pool.take() if len(self) < self._most else None
+        if worker and not worker.begin(self._duty):
+            worker.end()
+            worker = None
         self._waited, self._since = 0.0, time.perf_counter()
-        return worker is not None
+        if worker is None:
+            self._most = len(self)
+            return False
+        self._workers[worker.number] = worker
+        self._selector.register(worker.connection, EVENT_READ, worker)
+        return True
 
     def __enter__(self) -> Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self._workers:
+        for worker in self._workers.values():
             worker.process.terminate()
-        for worker in self._workers:
+        for worker in self._workers.values():
             worker.process.join()
             worker.connection.close()
         self._selector.close()
+        self._pool.close()
 
     def through(self, items: Iterator[Item]) -> Iterator[Shown]:
         """What each picture shows, in order. Raises what prepare, finish and Model.submit raise, and Error."""
         self._items = items
-        self._fill(self._workers)
+        self._fill([*self._workers.values()])
         while self._order:
             self._step()
             while self._order and self._order[0] in self._done:
@@ -271,36 +231,37 @@ class Processes:
         """Hears what processes say; if none has anything to say, waits for the device, or without frames for them."""
         is_idle, start = not self._frames, time.perf_counter()
         ready = self._selector.select(None if is_idle else 0)
-        if is_idle and all(worker.has_read for worker in self._workers):
+        if is_idle and all(worker.has_read for worker in self._workers.values()):
             self._waited += time.perf_counter() - start
             self._grow()
         for key, _ in ready:
-            self._hear(key.data)
+            if key.data is None:
+                self._submit_ready()
+            else:
+                self._hear(key.data)
         if self._frames and not ready:
             self._fetch_oldest()
-        while self._frames and self._frames[0][2].done():
-            self._fetch_oldest()
+        self._fetch_done()
 
     def _grow(self) -> None:
-        """Starts one process more if the device waits for pictures, and there are some for it."""
+        """Takes one process more if the device waits for pictures, and there are some for it."""
         passed = time.perf_counter() - self._since
-        if passed < PAUSE or self._waited < WAITS * passed or len(self._workers) >= self._most:
+        is_late = passed >= PAUSE and self._waited >= WAITS * passed
+        if not (is_late and len(self) < self._most and self._pool.is_ready()):
             return
         item = self._next()
         if item is None:
-            self._most = len(self._workers)
+            self._most = len(self)
             return
         self._lost.append(item)
-        if self._add():
-            self._fill(self._workers[-1:])
-        else:
-            self._most = len(self._workers)
+        if self.add():
+            self._fill([*self._workers.values()][-1:])
 
     def _fill(self, workers: list[Worker]) -> None:
         """Gives processes their first pictures, or more of those that another one has lost."""
         for _ in range(SLOTS):
             for worker in workers:
-                self._give(worker, self._starting.together)
+                self._give(worker, self._duty.together)
 
     def _give(self, worker: Worker, number: int) -> int:
         """Gives a process the next pictures, one if it is sent with its pixels; how many these are."""
@@ -311,7 +272,8 @@ class Processes:
                 break
         if items:
             worker.given |= {item.position: item for item in items}
-            self._send(worker, items)
+            with suppress(OSError):  # it ended, which the next wait tells
+                worker.connection.send(items)
         return len(items)
 
     def _next(self) -> Item | None:
@@ -323,10 +285,6 @@ class Processes:
             self._order.append(item.position)
         return item and sendable(item)
 
-    def _send(self, worker: Worker, task: int | list[Item]) -> None:
-        with suppress(OSError):  # it ended, which the next wait tells
-            worker.connection.send(task)
-
     def _hear(self, worker: Worker) -> None:
         """Takes what a process sent."""
         try:
@@ -336,31 +294,40 @@ class Processes:
             return
         if isinstance(message, Error):
             raise message
-        if isinstance(message, list):
-            for shown in message:
-                self._done[shown.position] = shown
-                del worker.given[shown.position]
-            wanted = len(message)
-            while wanted and (given := self._give(worker, wanted)):
-                wanted -= given
-            return
-        number, used = message
-        worker.has_read, slot = True, worker.slots[number]
-        picture = Pixels(self._input.shape, self._size, [slot.packed[:used]]) if used else slot.input
-        frame = self._model.submit({**self._others, self._input.name: picture}, outputs=slot.outputs)
-        self._frames.append((worker, number, frame))
+        for shown in message:
+            self._done[shown.position] = shown
+            del worker.given[shown.position]
+        wanted = len(message)
+        while wanted and (given := self._give(worker, wanted)):
+            wanted -= given
+
+    def _submit_ready(self) -> None:
+        """Submits the pictures that processes have read."""
+        for number, place, used in READY.iter_unpack(os.read(self._pool.ready.fileno(), READY.size * TOLD)):
+            worker = self._workers.get(number)
+            if worker is None:  # it was lost, and another one reads its pictures
+                continue
+            worker.has_read, slot = True, worker.slots[place]
+            picture = Pixels(self._input.shape, self._size, [slot.packed[:used]]) if used else slot.input
+            frame = self._model.submit({**self._others, self._input.name: picture}, outputs=slot.outputs)
+            self._frames.append((worker, place, frame))
+            self._fetch_done()
+
+    def _fetch_done(self) -> None:
+        while self._frames and self._frames[0][2].done():
+            self._fetch_oldest()
 
     def _fetch_oldest(self) -> None:
         """Waits for the oldest frame, whose outputs are in its slot then, and tells its process."""
-        worker, number, frame = self._frames.popleft()
+        worker, place, frame = self._frames.popleft()
         frame.result()
-        if worker in self._workers:
-            self._send(worker, number)
+        with suppress(OSError):  # it ended, which the next wait tells, or was lost
+            worker.connection.send_bytes(bytes([place]))
 
     def _lose(self, worker: Worker) -> None:
         """A process ended before its time: the others get its pictures. Raises Error if there is no other."""
         worker.process.join()
-        self._workers.remove(worker)
+        del self._workers[worker.number]
         self._selector.unregister(worker.connection)
         worker.connection.close()
         names = ", ".join(item.name for item in worker.given.values())
@@ -369,4 +336,4 @@ class Processes:
             raise Error(f"no process is left that reads pictures: {problem}")
         print(f"imgconv: {problem}; the others get its pictures", file=sys.stderr)
         self._lost.extend(worker.given.values())
-        self._fill(self._workers)
+        self._fill([*self._workers.values()])

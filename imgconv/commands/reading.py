@@ -1,16 +1,21 @@
 """A process that reads pictures into slots of shared memory and tells what their outputs show.
 
-What it is sent: pictures to read, several at once, and the numbers of slots whose outputs are there. What it sends: a
-slot as soon as a picture is in it, and what pictures show, several at once: a message takes the other side as long as
-it takes to enqueue some launches.
+What it is sent: its Duty, then pictures to read, several at once, and the number of each slot whose outputs are there,
+as one byte.
+What it sends: what pictures show, several at once; and READY, in a pipe that all processes share, as soon as a picture
+is in a slot.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
+import struct
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -31,22 +36,37 @@ LESS = 5  # how much less urgent it is than the process that enqueues launches, 
 
 # What it is sent: a slot whose outputs are there, or pictures.
 Task = Union[int, list[Item]]
-# What it sends: a slot and how many bytes of a packed picture it holds (0: the model's input), what pictures show, or
-# what went wrong.
-Message = Union[tuple[int, int], list[Shown], Error]
+# What it sends: what pictures show, or what went wrong.
+Message = Union[list[Shown], Error]
+# A process, one of its slots, and how many bytes of a packed picture that holds (0: the model's input).
+READY = struct.Struct("<HHI")
 
 
-def read(
-    connection: Connection, pictures: Pictures, slots: Slots, memory: SharedMemory, together: int, with_lines: bool
-) -> None:
-    """The life of a process, until the other side ends it. together: how many pictures it tells of at once."""
+@dataclass(frozen=True)
+class Duty:
+    """What a process is told first. together: how many pictures it gets and tells of at once."""
+
+    pictures: Pictures
+    slots: Slots
+    together: int
+    with_lines: bool
+
+
+def read(number: int, connection: Connection, ready: Connection, memory: SharedMemory) -> None:
+    """The life of a process, until the other side ends it. number: its own; ready: where READY goes."""
     if hasattr(os, "nice"):
         os.nice(LESS)
     tasks: SimpleQueue[Task | None] = SimpleQueue()
-    # The other side must never wait until it is heard: it would not read what this one sends.
-    Thread(target=_receive, args=(connection, tasks), daemon=True).start()
-    reader = Reader(connection, tasks, pictures, slots, memory, together, with_lines)
-    with suppress(EOFError, OSError):  # the parent has ended
+
+    def tell(slot: int, used: int) -> None:
+        os.write(ready.fileno(), READY.pack(number, slot, used))  # whole, as less than PIPE_BUF bytes are
+
+    with suppress(EOFError, OSError):  # the parent has ended, or needs no process
+        duty: Duty = connection.recv()
+        memory.map(SLOTS * duty.slots.bytes)
+        reader = Reader(connection, tell, tasks, memory, duty)
+        # The other side must never wait until it is heard: it would not read what this one sends.
+        Thread(target=_receive, args=(connection, tasks), daemon=True).start()
         while True:
             try:
                 reader.step()
@@ -58,7 +78,8 @@ def _receive(connection: Connection, tasks: SimpleQueue[Task | None]) -> None:
     """Takes what is sent as it comes; None is the end."""
     with suppress(EOFError, OSError):
         while True:
-            tasks.put(connection.recv())
+            data = connection.recv_bytes()
+            tasks.put(data[0] if len(data) == 1 else pickle.loads(data))
     tasks.put(None)
 
 
@@ -66,13 +87,14 @@ class Reader:
     """What a process has to do: pictures to read, slots that are free or hold one, and what is not told yet."""
 
     def __init__(
-        self, connection: Connection, tasks: SimpleQueue[Task | None], pictures: Pictures, slots: Slots,
-        memory: SharedMemory, together: int, with_lines: bool,
+        self, connection: Connection, ready: Callable[[int, int], None], tasks: SimpleQueue[Task | None],
+        memory: SharedMemory, duty: Duty,
     ) -> None:
-        self._connection, self._tasks = connection, tasks
-        self._pictures, self._with_lines = pictures, with_lines
-        self._input, self._together = slots.input.name, together
-        self._slots = [slots.slot(memory, number) for number in range(SLOTS)]
+        """ready: called with a slot that holds a picture, and how many bytes that has; 0 for the model's input."""
+        self._connection, self._ready, self._tasks = connection, ready, tasks
+        self._pictures, self._with_lines = duty.pictures, duty.with_lines
+        self._input, self._together = duty.slots.input.name, duty.together
+        self._slots = [duty.slots.slot(memory, number) for number in range(SLOTS)]
         self._free = [*range(SLOTS)]
         self._seen: dict[int, Seen] = {}
         self._unread: deque[Item] = deque()
@@ -122,7 +144,7 @@ class Reader:
             else:
                 numpy.copyto(self._slots[number].input, made)
             self._seen[self._free.pop()] = job.of
-            self._connection.send((number, used))
+            self._ready(number, used)
             return
         self._add(Done(job.of, []))
 

@@ -6,19 +6,19 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument, count
-from imgconv.commands.arguments import add_strict_argument, number, positive, shown
+from imgconv.commands.arguments import add_strict_argument, number, positive
 from imgconv.commands.flow import Flow
-from imgconv.commands.inputs import read_given
+from imgconv.commands.inputs import check_complete, read_given
 from imgconv.commands.journal import Journal
 from imgconv.commands.outcome import Head, Shown, is_folder
-from imgconv.commands.processes import by_threads_or_processes, cores, start_server
+from imgconv.commands.processes import by_threads_or_processes, cores, early_pool
 from imgconv.commands.runner import CommandLine, Item, Runner, failed_outcome, items_of, opened
 from imgconv.commands.spread import devices_of, spread
 from imgconv.errors import InputError
@@ -150,9 +150,7 @@ def read_command_line(options: argparse.Namespace) -> CommandLine:
         raise InputError("--devices hands out pictures: " + ("leave out --device" if options.device else "give some"))
     options.pictures = expanded(options.pictures)
     given = read_given(options)
-    for name, (dtype, dimensions) in given.missing.items():
-        remedy = f"--input {name}=FILE.npy" + ("" if options.pictures else ", or a PICTURE")
-        raise InputError(f"input {name!r}, {dtype} {shown(dimensions)}, has no value: give it, as {remedy}")
+    check_complete(options, given)
     line = CommandLine.of(options, given, describe(options, given.description))
     for path in (options.output, options.save):
         if path and is_folder(path):
@@ -219,10 +217,10 @@ def shown_by_one(
 ) -> Iterator[Head | Shown]:
     """What one device tells, in this process: its Head, and what each picture shows, in their order."""
     share = cores()
-    start_server(total, share)
+    pool = stack.enter_context(early_pool(total, share) or nullcontext())
     runner = Runner.load(line, size, lambda *stage: progress(*stage), total)
     flow = stack.enter_context(Flow(runner.model, runner.batch))
-    told = by_threads_or_processes(runner, flow, items, total, not line.options.json, share)
+    told = by_threads_or_processes(runner, flow, items, total, not line.options.json, share, pool)
     for place, each in enumerate(told):
         if not place:
             yield Head.of(runner.model, flow.seconds, runner.size, runner.task is not None)

@@ -22,7 +22,7 @@ from imgconv.commands.recognizer import Recognizer
 from imgconv.commands.outcome import Outcome, drawn, is_folder, path_for, save_arrays, save_images
 from imgconv.errors import InputError, ModelError
 from imgconv.model import Model, Settings, open_source, prepares_pictures
-from imgconv.pictures.host import input_array, resized
+from imgconv.pictures.host import input_array, pixels_or_array, resized
 from imgconv.pictures.pixels import Pixels
 from imgconv.pictures.preparation import PictureInput, Preparation, Size
 from imgconv.pictures.sources import pictures
@@ -210,9 +210,8 @@ class Pictures:
         size = given.target.picture_size(picture.size)
         tiling = self._tiling(picture.size, size)
         if tiling is None:
-            pixels = Pixels.of(picture, given.target, self._preparation) if self.on_device else None
             placement = Placement.of(picture.size, size, self._preparation)
-            made = pixels or input_array(picture, given.target, self._preparation)
+            made = pixels_or_array(picture, given.target, self._preparation, self.on_device)
             return Job(Seen(item, picture, placement), [self._inputs(made)])
         last = given.target.channels_last
         whole = replace(given.target, dimensions=(1, "", "", given.target.channels or 3) if last else (1, 3, "", ""))

@@ -20,42 +20,49 @@ ALIGNED = 64  # bytes
 class SharedMemory:
     """Memory without a name: processes that are started with it share it, and it ends with the last of them.
 
-    It is not taken from /dev/shm, of which a container may have little. buffer: its bytes.
+    It is not taken from /dev/shm, of which a container may have little. It has no bytes before `allocate` here, and
+    `map` in the other process. buffer: its bytes.
     """
 
-    def __init__(self, file: int, size: int) -> None:
+    buffer: mmap.mmap
+
+    def __init__(self, file: int) -> None:
         """file: the descriptor of the memory."""
-        self._file, self._size = file, size
-        self.buffer = mmap.mmap(file, size)
+        self._file = file
 
     @staticmethod
-    def make(size: int) -> SharedMemory | None:
-        """So many bytes, zeros; None if the system has no such memory, or too little."""
-        if not hasattr(os, "memfd_create"):
-            return None
-        file = os.memfd_create("imgconv")
-        try:
-            os.posix_fallocate(file, 0, size)
-            return SharedMemory(file, size)
-        except OSError:
-            os.close(file)
-            return None
+    def make() -> SharedMemory:
+        """Raises OSError if the system allows no more."""
+        return SharedMemory(os.memfd_create("imgconv"))
 
-    def __reduce__(self) -> tuple[Callable[..., SharedMemory], tuple[Any, int]]:
+    def __reduce__(self) -> tuple[Callable[..., SharedMemory], tuple[Any]]:
         """Only for a process that is being started."""
         from multiprocessing.reduction import DupFd  # Windows has none
 
-        return _opened, (DupFd(self._file), self._size)
+        return _opened, (DupFd(self._file),)
+
+    def allocate(self, size: int) -> bool:
+        """Gives it so many bytes, zeros; False if the system has too little. Once."""
+        try:
+            os.posix_fallocate(self._file, 0, size)
+        except OSError:
+            self.close_file()
+            return False
+        self.map(size)
+        return True
+
+    def map(self, size: int) -> None:
+        """Takes the bytes that `allocate` gave it; no other process will be started with it."""
+        self.buffer = mmap.mmap(self._file, size)
+        self.close_file()
 
     def close_file(self) -> None:
-        """No other process will be started with it."""
+        """No process will be started with it, and it will not be mapped."""
         os.close(self._file)
 
 
-def _opened(duplicate: Any, size: int) -> SharedMemory:
-    memory = SharedMemory(duplicate.detach(), size)
-    memory.close_file()
-    return memory
+def _opened(duplicate: Any) -> SharedMemory:
+    return SharedMemory(duplicate.detach())
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,8 @@ class Slot:
 class Slots:
     """How shared memory is divided. input and outputs: the model's; packed: bytes for a picture in place of the input.
 
-        memory = SharedMemory.make(3 * slots.bytes)
+        memory = SharedMemory.make()
+        memory.allocate(3 * slots.bytes)
         slots.slot(memory, 2).outputs["y"]
     """
 

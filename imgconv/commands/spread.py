@@ -7,6 +7,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -15,7 +16,7 @@ from typing import Union
 from imgconv.cl.device import DeviceInfo, list_devices, select
 from imgconv.commands.flow import Flow
 from imgconv.commands.outcome import Head, Shown
-from imgconv.commands.processes import by_threads_or_processes, cores, start_server
+from imgconv.commands.processes import by_threads_or_processes, cores, early_pool
 from imgconv.commands.runner import CommandLine, Item, Runner
 from imgconv.commands.sending import how_it_ended, is_named, sendable, without_interrupts
 from imgconv.errors import DeviceError, Error
@@ -165,11 +166,12 @@ def _started(line: CommandLine, about: _About, device: DeviceInfo) -> tuple[Conn
 def _work(connection: Connection, line: CommandLine, about: _About) -> None:
     """The life of a process: it loads the model, and tells what each picture shows until there is no more."""
     try:
-        start_server(about.pictures, about.cores)
-        runner = Runner.load(line, about.size, lambda *_: None)
-        with Flow(runner.model, runner.batch) as flow:
+        with ExitStack() as stack:
+            pool = stack.enter_context(early_pool(about.pictures, about.cores) or nullcontext())
+            runner = Runner.load(line, about.size, lambda *_: None)
+            flow = stack.enter_context(Flow(runner.model, runner.batch))
             told = by_threads_or_processes(
-                runner, flow, _asked(connection), about.pictures, not line.options.json, about.cores
+                runner, flow, _asked(connection), about.pictures, not line.options.json, about.cores, pool
             )
             for place, shown in enumerate(told):
                 if not place:

@@ -17,6 +17,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from imgconv.arrays import Array
 from imgconv.errors import InputError
 from imgconv.files.disk import check_regular, written_whole
+from imgconv.pictures.pixels import Pixels
 from imgconv.pictures.preparation import (
     Filter, Order, PictureInput, Preparation, Size, luma_weights, placed, taps,
 )
@@ -126,6 +127,17 @@ def input_array(picture: Image.Image, target: PictureInput, preparation: Prepara
         return array.astype(target.dtype, copy=False)
     limits = numpy.iinfo(target.dtype)
     return numpy.rint(array).clip(limits.min, limits.max).astype(target.dtype)
+
+
+def pixels_or_array(
+    picture: Image.Image, target: PictureInput, preparation: Preparation, on_device: bool
+) -> Pixels | Array:
+    """An RGB picture for this input, for Model.submit: Pixels if the device can prepare it, else the input's array.
+
+    on_device: whether the device can prepare pictures, as imgconv.model.prepares_pictures says.
+    """
+    pixels = Pixels.of(picture, target, preparation) if on_device else None
+    return pixels or input_array(picture, target, preparation)
 
 
 def _framed(picture: Image.Image, size: Size, preparation: Preparation, order: Sequence[int]) -> Array:

@@ -227,6 +227,7 @@ class Interrupt:
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupt())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 runpy.run_module("imgconv", run_name="__main__")
 """
 

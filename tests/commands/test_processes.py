@@ -7,7 +7,8 @@ import multiprocessing
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -20,8 +21,9 @@ from PIL import Image
 
 from imgconv.cl.device import DeviceInfo
 from imgconv.cli import parse
-from imgconv.commands import processes
-from imgconv.commands.processes import Processes, Starting, number_of
+from imgconv.commands import processes, run
+from imgconv.commands.pool import Pool
+from imgconv.commands.processes import Processes, duty_of, number_of
 from imgconv.commands.run import read_command_line
 from imgconv.commands.runner import Runner, items_of
 from imgconv.errors import Error, InputError
@@ -30,12 +32,13 @@ from imgconv.errors import Error, InputError
 OWN = """\
 import sys
 from imgconv import cli
-from imgconv.commands import processes
+from imgconv.commands import processes, spread
 
 processes.TRIED, processes.number_of, start = 3, lambda *_: 1, processes.Processes.start
+spread.early_pool = lambda *_: processes.Pool(1)
 
 def noted(*given):
-    print("starts", given[1], file=sys.stderr)
+    print("starts", given[3], file=sys.stderr)
     return start(*given)
 
 processes.Processes.start = noted
@@ -62,7 +65,7 @@ def write_pictures(number: int) -> list[str]:
         (0.0025, 0.0005, 1900, 4, 3),  # one core stays
         (0.0025, 0.0005, 1900, 2, 0),
         (0.0025, 0.0005, 199, 16, 0),  # done in less than half a second
-        (0.0025, 0.0013, 1900, 16, 0),  # the device is busy
+        (0.0025, 0.0021, 1900, 16, 0),  # the device is busy
         (0.0025, 0.0, 0, 16, 0),
     ],
 )
@@ -77,14 +80,22 @@ def test_processes_show_what_threads_show(imgconv: Command, monkeypatch: pytest.
     names = write_pictures(14)
     Path(names[8]).write_text("no picture")
     started: list[int] = []
-    start = Processes.start
+    through = Processes.through
 
-    def noted(*given: Any) -> Processes | None:
-        started.append(given[1])
-        return start(*given)
+    def noted(self: Processes, items: Iterator[Any]) -> Iterator[Any]:
+        started.append(len(self))
+        return through(self, items)
 
-    monkeypatch.setattr(Processes, "start", noted)
+    def waited(is_over: Callable[[], bool], items: Iterator[Any]) -> Iterator[Any]:
+        while not is_over():
+            time.sleep(0.01)
+        time.sleep(0.5)  # for the second one
+        return iter(())
+
+    monkeypatch.setattr(Processes, "through", noted)
+    monkeypatch.setattr(run, "early_pool", lambda *_: Pool(2))
     monkeypatch.setattr(processes, "TRIED", 3)
+    monkeypatch.setattr(processes, "until", waited)  # else threads may read all while processes start
     for number in (0, 2):
         monkeypatch.setattr(processes, "number_of", lambda *_, number=number: number)
         status, _, err = imgconv("run", "means.onnx", *names, "--jsonl", f"{number}.jsonl", "--output", f"{number}/")
@@ -107,7 +118,8 @@ def started(
     runner = Runner.load(line, (9, 12), lambda *_: None)
     pictures = runner.apart()
     assert pictures
-    made = Processes.start(Starting(runner.model, pictures, together, with_lines=True), number, most or number)
+    duty = duty_of(runner.model, pictures, together, with_lines=True)
+    made = Processes.start(runner.model, Pool(most or number), duty, number)
     assert made
     return made, items_of(line)
 
@@ -132,11 +144,17 @@ def test_more_processes_start_while_the_device_waits(imgconv: Command, monkeypat
     names = write_pictures(300)
     made, items = started(["means.onnx", *names], 1, most=3)
     counts = []
+
+    def unhurried() -> Iterator[Any]:
+        for item in items:
+            time.sleep(0.01 if len(made) < 3 else 0)
+            yield item
+
     with made:
         found = []
-        for shown in made.through(items):
+        for shown in made.through(unhurried()):
             found.append(shown.result["picture"])
-            counts.append(len(multiprocessing.active_children()))
+            counts.append(len(made))
     assert found == names
     assert max(counts) == 3
 
@@ -148,7 +166,7 @@ def test_no_process_more_starts_while_the_device_is_busy(imgconv: Command, monke
     made, items = started(["means.onnx", *names], 1, most=3)
     with made:
         for _ in made.through(items):
-            assert len(multiprocessing.active_children()) == 1
+            assert len(made) == 1
 
 
 def test_pictures_of_all_sorts(imgconv: Command) -> None:
@@ -198,6 +216,7 @@ def test_a_process_that_cannot_start_is_left_out(imgconv: Command, monkeypatch: 
     with made:
         assert len(multiprocessing.active_children()) == 1
         assert [shown.result["picture"] for shown in made.through(items)] == names
+    monkeypatch.setattr(run, "early_pool", lambda *_: Pool(2))
     monkeypatch.setattr(processes, "TRIED", 3)
     monkeypatch.setattr(processes, "number_of", lambda *_: 2)
     status, _, _ = imgconv("run", "means.onnx", *names, "--jsonl", "r.jsonl")
@@ -259,4 +278,23 @@ def test_what_threads_do_alone(imgconv: Command, monkeypatch: pytest.MonkeyPatch
     pictures = runner.apart()
     assert pictures and runner.model
     monkeypatch.setattr(processes, "BYTES", 1000)
-    assert Processes.start(Starting(runner.model, pictures, 2, with_lines=False), 2, 2) is None
+    with Pool(2) as pool:
+        assert Processes.start(runner.model, pool, duty_of(runner.model, pictures, 2, with_lines=False), 2) is None
+
+
+def test_processes_that_are_not_needed_are_ended(imgconv: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are there, and those that are still being started."""
+    pools: list[Pool] = []
+
+    def early(*_: Any) -> Pool:
+        pools.append(Pool(3))
+        return pools[0]
+
+    names = write_pictures(5)
+    monkeypatch.setattr(run, "early_pool", early)
+    assert imgconv("run", "means.onnx", *names)[0] == 0
+    assert pools[0].take() is None
+    end = time.monotonic() + 20
+    while multiprocessing.active_children() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not multiprocessing.active_children()

@@ -128,6 +128,8 @@ def test_all_inputs_without_a_value_are_named(imgconv: Command, device: DeviceIn
     write_picture("a.png", (1, 2, 3), (8, 8))
     status, _, err = imgconv("verify", "state.onnx", "a.png", "--device", device.index)
     assert status == 1 and "--input s=FILE.npy --input t=FILE.npy" in err
+    status, _, err = imgconv("run", "state.onnx", "--device", device.index)
+    assert status == 1 and "give --input x=FILE.npy --input s=FILE.npy --input t=FILE.npy, or a PICTURE for 'x'" in err
     x = numpy.zeros((1, 3, 8, 8), numpy.float32)
     for model in (package.load("state.onnx", device), package.load("state.onnx", device, shapes={"h": 8})):
         with pytest.raises(package.InputError, match="inputs 's' and 't' are missing; the model's inputs are x, s, t"):
