@@ -17,7 +17,7 @@ from imgconv.cl.transfer import Memory, Port, SharedPort, StagedPort, enqueue_do
 from imgconv.cl.transfer import pinned_array
 from imgconv.compiling.plan import Plan, Region, Storage
 from imgconv.errors import ResourceError
-from imgconv.kernels.layout import LANES, HostBuffer, ImageForm, Texels, Texture
+from imgconv.kernels.layout import LANES, HostBuffer, ImageForm, Placement, Texels, Texture
 from imgconv.running.exchange import Exchange, Inputs, image_form
 
 # Arrays of at least so many bytes are copied by several threads, because one core fills new memory at 10 GB/s. To start
@@ -134,11 +134,18 @@ class DeviceMemory:
             return self._texels(storage)
         return self.value(name)
 
-    def change(self, name: str, dtype: str, change: Callable[[Array], Array]) -> None:
-        """Other numbers for the texture that holds a value, if it is of this dtype; buffers stay as they are."""
-        storage = self.plan.placements[name].storage
-        if isinstance(storage, Texture) and storage.dtype == dtype:
-            wait(self.context, [enqueue_upload(self.context, self[storage], change(self._texels(storage)))])
+    def change(self, place: Placement, change: Callable[[Array], Array]) -> None:
+        """Other numbers for a texture, or for the channels of it that a value has."""
+        storage, axis = place.storage, place.layout.packed
+        assert isinstance(storage, Texture)
+        if place.shape == storage.shape or axis is None:
+            made = change(self._texels(storage))
+        else:
+            array = storage.layout.unpack(storage.tiling.gather(self.content(storage)), storage.shape).copy()
+            part = (slice(None),) * axis + (slice(place.channel_offset, place.channel_offset + place.shape[axis]),)
+            array[part] = change(array[part])
+            made = storage.tiling.scatter(storage.layout.pack(array))
+        wait(self.context, [enqueue_upload(self.context, self[storage], made)])
 
     def replace(self, constant: Storage, content: Array) -> None:
         """Other content for a constant, of the same form. Lenders and those it is lent to have it too."""

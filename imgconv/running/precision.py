@@ -28,9 +28,9 @@ In front of a final softmax no layer sums in half from end to end. A network is 
 the softmax gets larger numbers, and passes their rounding on as absolute errors. With sums in half SqueezeNet is off 4
 to 7 times as far on the photograph of a fish as on the worst drawing, past the bound; with short runs it is not.
 
-At load there are no inputs, only drawn ones (drawings.py). Real pictures cost up to 1.5 times as much as the worst of
-these, so on these a plan is accepted at PART_ON_DRAWINGS of the bound. With inputs, and with float16=2, the float plan
-is compiled in any case. Then a plan's error is its difference from that one, and not its own account.
+At load there are only drawn inputs (drawings.py). Photographs cost up to three times as much: halves may cost a third
+of the bound, and a plan is accepted at PART_ON_DRAWINGS of it. With inputs, halves may first cost all of it. Then, and
+with float16=2, the float plan is compiled: a plan's error is its difference from that one, not its own account.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ BOUND = 1e-2
 SPLITS = 32
 # Of the bound, what the choice may cost on drawings: XFeat is 1.05e-2 off on a photograph, 0.8e-2 on the worst drawing.
 PART_ON_DRAWINGS = 2 / 3
-# The parts of the bound that halves may cost on drawings, in turn: text detection is twice as far off on photographs.
-PARTS = (1 / 3, 1 / 6, 0.0)
+# The parts of the bound that halves may cost, in turn. The user's own inputs judge the choice too, drawings do not.
+PARTS, PARTS_ON_INPUTS = (1 / 3, 1 / 6, 0.0), (1.0, 2 / 3, 1 / 2, 1 / 3, 1 / 6, 0.0)
 # If more of the values pass 65504 on the guarding inputs, the model is not made for these.
 OUTLIERS = 0.25
 # What a block of values costs is measured so that other values' rounding comes to an eighth of what may remain.
@@ -118,7 +118,7 @@ def choose_precision(
     accepted = bound if inputs else PART_ON_DRAWINGS * bound
     precision, session = measured.near, measured.half
     errors = half_errors = measured.errors(session)
-    for part in PARTS:
+    for part in PARTS_ON_INPUTS if inputs else PARTS:
         if max(errors) <= accepted:
             break
         precision = precision.and_storage(measured.too_sensitive(session, part * bound), SENSITIVE)
@@ -265,7 +265,7 @@ class _Measured:
     def rounding(self, session: Session) -> Rounding:
         """What rounding costs a plan on the inputs."""
         if session not in self.roundings:
-            self.roundings[session] = rounding_of(session, self.inputs, self.least, self.progress)
+            self.roundings[session] = rounding_of(session, self.prepared.graph, self.inputs, self.progress)
         return self.roundings[session]
 
     def errors(self, session: Session) -> list[float]:
@@ -301,22 +301,22 @@ class _Measured:
 
     def too_sensitive(self, session: Session, most: float) -> frozenset[str]:
         """The values of a half plan that keep float, for the others to cost at most `most`."""
-        rounding, graph = self.rounding(session), self.prepared.graph
-        errors = rounding.errors
-        if not (most and rounding.weights):
-            return frozenset(rounding.weights)
+        rounding = self.rounding(session)
+        errors, groups = rounding.errors, rounding.groups
+        if not (most and groups):
+            return frozenset(name for group in groups.values() for name in group.values)
         hardest, *others = sorted(range(len(errors)), key=lambda number: -errors[number])
         units = int(min(max(BEYOND_ANEW * errors[hardest] / most, LEAST_UNITS), MOST_UNITS))
 
         def block(part: tuple[str, ...]) -> Block:
-            size = sum(graph.values[name].size for name in part)
+            size = sum(groups[name].size for name in part)
             return Block(part, rounding.cost_of(frozenset(part), hardest, units), size)
 
-        blocks = self.split(tuple(rounding.weights), block, "half storage costs")
+        blocks = self.split(tuple(groups), block, "half storage costs")
         for number in others[:1]:
             costs = [rounding.cost_of(frozenset(each.names), number, units) for each in blocks]
             blocks = [replace(b, error=max(b.error, cost)) for b, cost in zip(blocks, costs, strict=True)]
-        return without_room(blocks, most)
+        return frozenset(name for first in without_room(blocks, most) for name in groups[first].values)
 
     def split(
         self, names: tuple[str, ...], measure: Callable[[tuple[str, ...]], Block], what: str, enough: float = 0.0

@@ -8,7 +8,12 @@ move alike, as they are rounded alike: the error of a flat area does not average
 (Vignes 1993, A stochastic arithmetic for reliable scientific computation), with the moves after each launch instead of
 each operation.
 
-If only some values move, the difference is what these cost. So one plan tells what each of its values costs.
+Copies and maxima of halves are halves: nothing is rounded, and nothing moves. A copy of floats into a texture of halves
+rounds, as of a part of a concatenation.
+
+If only some values move, the difference is what these cost. So one plan tells what each of its values costs. Values in
+one texture are half together or not at all, so they are asked for together: a `Group`. Here copies of halves move too:
+they cost as much if what they copy gets float.
 """
 
 from __future__ import annotations
@@ -20,9 +25,12 @@ from functools import cached_property
 import numpy
 
 from imgconv.arrays import Array, Arrays
-from imgconv.compiling.plan import Storage
-from imgconv.graph.nodes import Graph
+from imgconv.compiling.place import part_name
+from imgconv.compiling.plan import Launch, Plan, Storage
+from imgconv.graph.expression import Expression, is_exact_in_half, operations
+from imgconv.graph.nodes import Concatenation, Graph, Load, Node, Reduction
 from imgconv.graph.value_ranges import Bounds
+from imgconv.kernels.layout import Placement, Texture
 from imgconv.running.programs import Progress
 from imgconv.running.session import Session
 
@@ -30,40 +38,87 @@ from imgconv.running.session import Session
 PART_OF_RANGE = 2.0**-14
 # By how many units in the last place numbers move: 4 cost 9 times what rounding costs, 64 are 3 to 6 % of a number.
 LEAST_UNITS, MOST_UNITS = 4, 64
+KEEPS_HALVES = frozenset({"maximum", "minimum", "negative", "absolute"})
+
+
+@dataclass(frozen=True)
+class Group:
+    """Values that are in half together, for they lie in one texture, and the half weights of what computes them.
+
+    size: in numbers. A value in float may have half weights.
+    """
+
+    values: tuple[str, ...]
+    weights: tuple[Storage, ...]
+    size: int
 
 
 @dataclass(frozen=True)
 class Rounding:
     """A half plan on some inputs: the outputs, and the largest magnitude of every value; see `magnitude`.
 
-    scales: of the outputs, see `scales_of`. No other thread may use the session's constants meanwhile.
+    graph: the plan's. scales: of the outputs, see `scales_of`. No other thread may use the session's constants
+    meanwhile.
     """
 
     session: Session
+    graph: Graph
     inputs: Sequence[Arrays]
     outputs: Sequence[dict[str, Array]]
     scales: Mapping[str, float]
     largest: Mapping[str, float]
 
     @cached_property
-    def weights(self) -> dict[str, tuple[Storage, ...]]:
-        """The values that are in half, or computed from weights in half: the textures of these weights, by name."""
-        plan, found = self.session.plan, dict[str, tuple[Storage, ...]]()
-        half = {place for place, array in plan.content.items() if array.dtype == numpy.float16}
+    def groups(self) -> dict[str, Group]:
+        """The groups with anything in half, in the order in which they are first written, by the first value's name."""
+        plan, values, weights = self.session.plan, dict[object, list[str]](), dict[object, list[Storage]]()
+        constants = {place for place, array in plan.content.items() if array.dtype == numpy.float16}
         pending: list[Storage] = []
         for number, launch in enumerate(plan.launches):
-            pending += [place for place in launch.reads if place in half]
-            if number in plan.made:
-                name = plan.made[number]
-                if pending or plan.placements[name].storage.dtype == "float16":
-                    found[name], pending = tuple(dict.fromkeys(pending)), []
-        return found
+            pending += [place for place in launch.reads if place in constants]
+            place = self._written.get(number)
+            if place is not None and (pending or is_half(place.storage)):
+                of_group = weights.setdefault(place.storage if is_half(place.storage) else launch.name, [])
+                of_group += pending
+                pending = []
+        for name, place in plan.placements.items():
+            key = place.storage if is_half(place.storage) else name
+            if key in weights and name in self.graph.values:
+                values.setdefault(key, []).append(name)
+        return {
+            values[key][0]: Group(
+                tuple(values[key]), tuple(dict.fromkeys(found)),
+                max(self.graph.values[name].size for name in values[key]),
+            )
+            for key, found in weights.items() if key in values
+        }
+
+    @cached_property
+    def group_of(self) -> dict[Storage, str]:
+        """The group of each texture of halves."""
+        places = self.session.plan.placements
+        return {places[name].storage: name for name in self.groups if is_half(places[name].storage)}
+
+    @cached_property
+    def _written(self) -> dict[int, Placement]:
+        """The values, and the parts of concatenations, that are complete after a launch, by the launch's number."""
+        places, last = places_of(self.session.plan, self.graph), dict[str, int]()
+        for number, launch in enumerate(self.session.plan.launches):
+            if launch.name in places and launch.writes == places[launch.name].storage:
+                last[launch.name] = number
+        return {number: places[name] for name, number in last.items()}
+
+    @cached_property
+    def rounding_launches(self) -> frozenset[int]:
+        """The launches that round what they write, by number."""
+        launches = self.session.plan.launches
+        return frozenset(number for number in self._written if not copies_halves(launches[number], self.graph))
 
     @cached_property
     def moved(self) -> list[dict[str, Array]]:
-        """The outputs for each of the inputs if all values and weights in half move by LEAST_UNITS."""
-        every = frozenset(self.weights)
-        return [self.outputs_if(every, number, LEAST_UNITS) for number in range(len(self.inputs))]
+        """The outputs for each of the inputs if all that is rounded, and the half weights, move by LEAST_UNITS."""
+        every, rounded = frozenset(self.groups), self.rounding_launches
+        return [self.outputs_if(every, number, LEAST_UNITS, rounded) for number in range(len(self.inputs))]
 
     @cached_property
     def errors(self) -> list[float]:
@@ -71,14 +126,14 @@ class Rounding:
         pairs = zip(self.moved, self.outputs, strict=True)
         return [relative_error(moved, made, self.scales) / moves(LEAST_UNITS) for moved, made in pairs]
 
-    def cost_of(self, names: frozenset[str], number: int, units: int) -> float:
-        """The part of `errors` on an input that is due to these values and their weights, as the root of its square.
+    def cost_of(self, groups: frozenset[str], number: int, units: int) -> float:
+        """The part of `errors` on an input that is due to these groups, as the root of its square.
 
         By the mean of squares over each output, which depends less on chance than the largest difference does. units:
         by how many numbers move. The other values are rounded anew: their cost, divided by 2 * units, may come to it.
         """
         expected, moved, worst = self.outputs[number], self.moved[number], 0.0
-        made = self.outputs_if(names, number, units)
+        made = self.outputs_if(groups, number, units)
         for name, reference in expected.items():
             whole = mean_square(moved[name], reference) ** 0.5
             part = mean_square(made[name], reference) ** 0.5 / moves(units)
@@ -86,20 +141,64 @@ class Rounding:
             worst = max(worst, error * part / whole if whole else 0.0)
         return worst
 
-    def outputs_if(self, names: frozenset[str], number: int, units: int) -> dict[str, Array]:
-        """The outputs for an input if these values and their weights move. Raises what Session.run raises."""
+    def outputs_if(
+        self, groups: frozenset[str], number: int, units: int, launches: frozenset[int] | None = None
+    ) -> dict[str, Array]:
+        """The outputs for an input if these groups move. launches: only what these write (default: all).
+
+        Raises what Session.run raises.
+        """
         random, memory, content = numpy.random.default_rng(number), self.session.memory, self.session.plan.content
-        places = dict.fromkeys(place for name in self.weights if name in names for place in self.weights[name])
+        places = dict.fromkeys(place for name in self.groups if name in groups for place in self.groups[name].weights)
+        moving = {
+            launch: place for launch, place in self._written.items()
+            if self.group_of.get(place.storage) in groups and (launches is None or launch in launches)
+        }
         try:
             for place in places:
                 memory.replace(place, moved_halves(content[place], random, units))
-            for name in self.session.steps(self.inputs[number]):
-                if name in names:
-                    memory.change(name, "float16", lambda array: moved_halves(array, random, units))
+            for done in self.session.numbered_steps(self.inputs[number]):
+                if done in moving:
+                    memory.change(moving[done], lambda array: moved_halves(array, random, units))
         finally:
             for place in places:
                 memory.replace(place, content[place])
         return self.session.outputs()
+
+
+def places_of(plan: Plan, graph: Graph) -> dict[str, Placement]:
+    """The placements of the plan, and those of the parts of concatenations that are copied."""
+    found = dict(plan.placements)
+    for node in graph.nodes:
+        if isinstance(node.operation, Concatenation):
+            whole, offset = found[node.output.name], 0
+            for operand in node.operands:
+                part = Placement(whole.storage, operand.view.shape, whole.channel_offset + offset)
+                found[part_name(node, offset)] = part
+                offset += operand.view.shape[1]
+    return found
+
+
+def is_half(storage: Storage) -> bool:
+    return isinstance(storage, Texture) and storage.dtype == "float16"
+
+
+def keeps_halves(expression: Expression) -> bool:
+    """Whether the result, of halves, is one of them, or the negative of one."""
+    return KEEPS_HALVES.issuperset(operations(expression)) and is_exact_in_half(expression)
+
+
+def copies_halves(launch: Launch, graph: Graph) -> bool:
+    """Whether all that a launch writes are halves that it reads: it moves them, or takes the larger of some."""
+    def keeps(node: Node | None) -> bool:
+        if node is None or not keeps_halves(node.epilogue):
+            return False
+        if isinstance(node.operation, Reduction):
+            return node.operation.kind in ("max", "min") and keeps_halves(node.operation.body)
+        return isinstance(node.operation, Load)
+
+    nodes = [graph.producers.get(name) for name in launch.values]
+    return all(map(is_half, launch.reads)) and (launch.kind == "copy" or bool(nodes) and all(map(keeps, nodes)))
 
 
 def moves(units: int) -> float:
@@ -115,11 +214,11 @@ def mean_square(got: Array, expected: Array) -> float:
 
 
 def rounding_of(
-    session: Session, inputs: Sequence[Arrays], least: Mapping[str, float], progress: Progress | None = None
+    session: Session, graph: Graph, inputs: Sequence[Arrays], progress: Progress | None = None
 ) -> Rounding:
-    """The Rounding of a plan on some inputs. least: the least scale of each output. Raises what Session.run raises."""
+    """The Rounding of a graph's plan on some inputs. Raises what Session.run raises."""
     outputs, largest = look(session, inputs, progress)
-    return Rounding(session, inputs, outputs, scales_of(outputs, least), largest)
+    return Rounding(session, graph, inputs, outputs, scales_of(outputs, least_scales(graph)), largest)
 
 
 def look(

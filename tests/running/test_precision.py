@@ -181,6 +181,19 @@ def test_each_sum_is_as_narrow_as_it_can_be(device: DeviceInfo, context: Context
         assert relative_error(session.run(x), run_oracle(summing_model(), x)) > 1e-2
 
 
+def test_the_user_s_own_inputs_leave_no_margin(device: DeviceInfo, context: Context) -> None:
+    """They judge the choice, so the error comes near the bound. On drawings it stays far below it."""
+    y = Tensor.input("x", (1, 8, 40, 40))
+    for _ in range(8):
+        y = (y.conv2d(constant(8, 8, 3, 3), padding=1) * 0.2).relu()
+    prepared = Prepared(run_passes(build_graph({"y": y})), Config(float16=1), target_of(device))
+    inputs = [{"x": RANDOM.uniform(0, 1, (1, 8, 40, 40)).astype(numpy.float32)}]
+    bound = 0.8 * choose_precision(prepared, context, None, inputs, bound=1.0).half_error
+    on_inputs, drawn = (choose_precision(prepared, context, None, each, bound) for each in (inputs, ()))
+    assert bound / 2 < on_inputs.error <= bound
+    assert on_inputs.precision.storage < drawn.precision.storage
+
+
 def test_one_layer_does_not_widen_the_sums_of_others(device: DeviceInfo, context: Context) -> None:
     """In a deep network each layer alone costs what storage costs, and all of them cost hardly more."""
     if not device.fp16_arithmetic:
