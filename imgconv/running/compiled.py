@@ -19,10 +19,8 @@ from imgconv.compiling.packings import Packings, SharedPackings
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
 from imgconv.graph.nodes import Graph, Value
-from imgconv.host.program import OnDevice
 from imgconv.limits import Limits, spending
 from imgconv.running.description import read_description
-from imgconv.running.device_segments import DeviceSegment
 from imgconv.running.early_builds import workers_started
 from imgconv.running.host_tail import HostTail, strict_error
 from imgconv.running.target import target_of
@@ -31,6 +29,9 @@ from imgconv.stored.precision_file import PrecisionFile, choice_key, read_choice
 from imgconv.stored.tuning import Database, Tuned
 
 if TYPE_CHECKING:
+    from imgconv.graph.onnx_nodes import HostGraph
+    from imgconv.host.program import OnDevice
+    from imgconv.host.registry import Function
     from imgconv.onnx_import import Model as OnnxModel
     from imgconv.pictures.device import PictureStage
     from imgconv.running.exchange import Inputs, Outputs
@@ -114,7 +115,12 @@ def segments_on(
         with spending(limits):
             return Session(prepare_for(info, graph, plain, tuning).plan(plain), context, None, lenders)
 
-    return lambda body: DeviceSegment(body, compile)
+    def segment(body: HostGraph) -> Function:
+        from imgconv.running.device_segments import DeviceSegment
+
+        return DeviceSegment(body, compile)
+
+    return segment
 
 
 def plans_to_save(

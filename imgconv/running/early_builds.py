@@ -17,15 +17,19 @@ from imgconv.config import Config
 from imgconv.files.kept import digest
 from imgconv.graph.nodes import Convolution, Graph, Product
 
-HEAVY = Convolution, Product
+
+
+def kernels_foreseen(graph: Graph) -> int:
+    """About as many kernels as a graph of convolutions needs: depthwise ones often share a launch with the next one."""
+    operations = [node.operation for node in graph.nodes]
+    return sum(isinstance(o, Product) or (isinstance(o, Convolution) and o.groups == 1) for o in operations)
 
 
 @contextmanager
 def workers_started(graph: Graph, config: Config, context: Context) -> Iterator[None]:
     """Keeps the device's workers for the plans that are made inside; starts them, if no load left a note."""
     with context.builders as builders:
-        # Half of the convolutions and products of a network have a kernel that another one has too.
-        count = workers_for(context, sum(isinstance(node.operation, HEAVY) for node in graph.nodes) // 2)
+        count = workers_for(context, kernels_foreseen(graph))
         key = _key(graph, config, context) if count else ""
         is_noted = not key or PROGRAMS.read(key) is not None
         if not is_noted:

@@ -14,11 +14,10 @@ from imgconv.cl.transfer import is_memory
 from imgconv.compiling.plan import Plan
 from imgconv.errors import InputError, UnsupportedError
 from imgconv.graph.nodes import Tail, Value
-from imgconv.host import Program, Timing
-from imgconv.host.detections import with_detections
-from imgconv.host.program import OnDevice
 
 if TYPE_CHECKING:
+    from imgconv.host import Program, Timing
+    from imgconv.host.program import OnDevice
     from imgconv.running.exchange import Inputs, Outputs
 
 T = TypeVar("T")
@@ -43,6 +42,9 @@ class HostTail:
         """
         if tail is None:
             return None
+        from imgconv.host import Program
+        from imgconv.host.detections import with_detections
+
         direct = tuple(v for v in inputs if v.name in tail.graph.inputs and v.name not in made)
         return HostTail(tail, Program.of(with_detections(tail.graph), on_device=on_device), direct)
 
@@ -81,6 +83,7 @@ class HostTail:
         for name, value in zip(self.tail.graph.outputs, found, strict=True):
             mine = (outputs or {}).get(name)
             results[name] = _own(value, kept) if mine is None else _filled(name, mine, value)
+            kept.add(id(results[name]))
         return {name: results[name] for name in self.names if name in results}  # a state of a stream is not there
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from imgconv.cl.device import Context
 from imgconv.cl.program import (
-    Functions, Kernel, Part, Program, binary, build_all, kept_program, programs_at_once, workers_for,
+    Functions, Kernel, Part, Program, binary, building, kept_program, programs_at_once, workers_for,
 )
 from imgconv.cl.program_cache import Listing, read_listing, write_listing
 from imgconv.compiling.plan import Plan
@@ -20,24 +21,42 @@ class Programs:
     """Program and name of every distinct kernel text of a plan; several texts make one program."""
 
     def __init__(
-        self, plan: Plan, context: Context, progress: Progress | None = None, lenders: Sequence[Programs] = (),
-        binaries: Sequence[bytes] = (), alone: bool = False,
+        self, plan: Plan, context: Context, lenders: Sequence[Programs] = (), alone: bool = False
     ) -> None:
-        """Compiles every kernel that no lender has. Raises BuildError.
+        """Takes the kernels that lenders have; `building` makes the others.
 
-        progress: called with (kernels built, kernels in all, the next kernel). binaries: the result of `binaries` for
-        this plan, device and driver, instead of compiling; lenders are not used then. alone: make no use of programs
-        that also have kernels of other plans.
+        alone: make no use of programs that also have kernels of other plans.
         """
-        offered = {} if binaries else {text: kernel for each in lenders for text, kernel in each._kernels.items()}
+        offered = {text: kernel for each in lenders for text, kernel in each._kernels.items()}
         self._origins = {launch.source.text: launch.source.path for launch in plan.launches}
         self._context = context
         self._functions = Functions(context)
         self._programs: list[Program] = []
         self._kernels: dict[str, tuple[Program, str]] = {t: offered[t] for t in self._origins if t in offered}
-        self._is_listed = not (binaries or alone) and self._take_listed()
+        self._is_listed = not alone and self._take_listed()
         self.are_lent = bool(self._kernels)
-        self._build(progress or (lambda done, total, what: None), binaries)
+
+    @contextmanager
+    def building(self, progress: Progress | None = None, binaries: Sequence[bytes] = ()) -> Iterator[None]:
+        """Compiles what is missing, beside what is done inside; it is all there at the end. Raises BuildError.
+
+        progress: called with (kernels built, kernels in all, the next kernel). binaries: the result of `binaries` for
+        this plan, device and driver, instead of compiling, if there are no lenders.
+        """
+        progress = progress or (lambda done, total, what: None)
+        texts = self._origins
+        numbers = {text: number for number, text in enumerate(texts)}
+        waiting = [text for text in texts if text not in self._kernels]
+        batches = programs_of(waiting, len(binaries) or programs_at_once(self._context, len(waiting)))
+        parts = self._parts(batches, numbers, binaries)
+        progress(0, len(waiting), "compiling kernels")
+        with building(self._context, parts, workers_for(self._context, len(waiting))) as built:
+            yield
+            for batch, program in zip(batches, built):
+                self._programs.append(program)
+                self._kernels |= {text: (program, kernel_name(numbers[text])) for text in batch}
+                progress(len(self._kernels), len(texts), "compiling kernels")
+        progress(len(waiting), len(waiting), "ready")
 
     def new_kernel(self, text: str) -> Kernel:
         """A new kernel object of a kernel text, with its own arguments. Raises DeviceError."""
@@ -66,20 +85,13 @@ class Programs:
                 self._kernels |= {text: (program, name) for text, name in missing.items()}
         return len(self._kernels) == len(texts)
 
-    def _build(self, progress: Progress, binaries: Sequence[bytes]) -> None:
-        common, texts = COMMON.read_text(encoding="utf-8"), self._origins
-        numbers = {text: number for number, text in enumerate(texts)}
-        waiting = [text for text in texts if text not in self._kernels]
-        batches = programs_of(waiting, len(binaries) or programs_at_once(self._context, len(waiting)))
-        parts = []
+    def _parts(
+        self, batches: Sequence[Sequence[str]], numbers: Mapping[str, int], binaries: Sequence[bytes]
+    ) -> list[Part]:
+        """The sources of programs that have these kernels, by their numbers."""
+        common, parts = COMMON.read_text(encoding="utf-8"), []
         for number, batch in enumerate(batches):
             source = program_text(common, {text: numbers[text] for text in batch})
-            paths = ", ".join(sorted({texts[text] for text in batch}))
+            paths = ", ".join(sorted({self._origins[text] for text in batch}))
             parts.append(Part(source, paths, binaries[number] if number < len(binaries) else None))
-        progress(0, len(waiting), "compiling kernels")
-        built = build_all(self._context, parts, workers_for(self._context, len(waiting)))
-        for batch, program in zip(batches, built):
-            self._programs.append(program)
-            self._kernels |= {text: (program, kernel_name(numbers[text])) for text in batch}
-            progress(len(self._kernels), len(texts), "compiling kernels")
-        progress(len(waiting), len(waiting), "ready")
+        return parts

@@ -37,11 +37,13 @@ class Session:
         whose memory and kernels are shared, see DeviceMemory. binaries, alone: see Programs.
         """
         self.plan, self.context = plan, context
+        context.check()
         context.has_run.clear()
         with driver_use:
-            self.memory: DeviceMemory = DeviceMemory(plan, context, [each.memory for each in lenders])
-            lent = [each.programs for each in lenders]
-            self.programs: Programs = Programs(plan, context, progress, lent, binaries, alone)
+            lent = [] if binaries else [each.programs for each in lenders]
+            self.programs: Programs = Programs(plan, context, lent, alone or bool(binaries))
+            with self.programs.building(progress, binaries):
+                self.memory: DeviceMemory = DeviceMemory(plan, context, [each.memory for each in lenders])
             self._launching = Launching(self.memory, self.programs)
             self.sequence = self._launching.sequence
             self._measuring = Measuring(self.memory, self.sequence)
@@ -71,7 +73,10 @@ class Session:
 
     def _run(self, exchange: Exchange) -> None:
         self._moved = exchange.moved
-        if self._runs_in_place and not self.context.bounded and are_apart(exchange):
+        bounded = self.context.bounded
+        if bounded:
+            self.context.check()
+        if self._runs_in_place and not bounded and are_apart(exchange):
             self._in_place.run(exchange)
             return
         context, memory = self.context, self.memory
@@ -100,6 +105,7 @@ class Session:
 
         shared: use buffers that host and device share, if they share memory. Raises ResourceError.
         """
+        self.context.check()  # drivers wait for what hangs when they allocate, or load a program
         with driver_use, self.context.lock:
             ports = self.memory.new_ports(shared)
             return self._launching.new_sequence({place: port.memory for place, port in ports.items()}), ports
@@ -117,12 +123,17 @@ class Session:
 
         After the last step `outputs` gives the outputs. Raises InputError naming the input that does not fit.
         """
+        for number in self.numbered_steps(inputs):
+            if number in self.plan.made:
+                yield self.plan.made[number]
+
+    def numbered_steps(self, inputs: Inputs) -> Iterator[int]:
+        """`steps` with a pause after each launch; yields its number."""
         self._moved = moved_outputs(self.plan, inputs)
         self.memory.upload_inputs(inputs)
         for number, launch in enumerate(self.sequence.launches):
             enqueue(self.context, *launch)
-            if number in self.plan.made:
-                yield self.plan.made[number]
+            yield number
         finish(self.context)
 
     def value(self, name: str) -> Array:

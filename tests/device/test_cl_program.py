@@ -83,7 +83,7 @@ def test_threads_take_turns_at_a_compiler_that_needs_it(context: Context, monkey
     source = "__kernel void turn(__global float *x) {{ x[0] = {}.0f; }}"
     parts = [program.Part(source.format(n), "turn") for n in range(4)]
     with ThreadPoolExecutor(2) as pool:
-        made = list(pool.map(lambda some: list(program.build_all(context, some)), (parts[:2], parts[2:])))
+        made = list(pool.map(lambda some: program.build_all(context, some), (parts[:2], parts[2:])))
     assert [len(some) for some in made] == [2, 2]
     assert (most[0] == 1) == (context.info.platform in program.ONE_AT_A_TIME)
 

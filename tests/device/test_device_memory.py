@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from threading import Event
 from typing import Any
 
 import numpy
@@ -12,10 +13,10 @@ import pytest
 from support import make_model
 
 import imgconv
-from imgconv.cl import transfer
+from imgconv.cl import program, transfer
 from imgconv.cl.device import DeviceInfo
 from imgconv.kernels.layout import Placement, Texture
-from imgconv.running import launching
+from imgconv.running import launching, session
 from imgconv.running.device_memory import COPYING_THREADS, LARGE_BYTES
 from imgconv.tensor import Tensor, build_graph, convolution
 
@@ -291,3 +292,24 @@ def test_large_arrays_are_copied_whole(device: DeviceInfo) -> None:
     assert array.nbytes > LARGE_BYTES and array.size % COPYING_THREADS
     model = imgconv.load(graph, dataclasses.replace(device, shares_memory=False))
     numpy.testing.assert_array_equal(model.run({"x": array})["y"], 2 * array)
+
+
+def test_memory_is_filled_while_kernels_are_built(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, filled, build, make = Event(), Event(), program._build_part, session.DeviceMemory
+
+    def building(*arguments: Any) -> Any:
+        started.set()
+        assert filled.wait(20), "the memory waits for the kernels"
+        return build(*arguments)
+
+    def filling(*arguments: Any) -> Any:
+        assert started.wait(20), "the kernels wait for the memory"
+        memory = make(*arguments)
+        filled.set()
+        return memory
+
+    monkeypatch.setattr(program, "_build_part", building)
+    monkeypatch.setattr(session, "DeviceMemory", filling)
+    x = Tensor.input("x", (2,))
+    made = imgconv.load(build_graph({"y": x * 3.0}, [x], "network"), device=device)
+    assert made(numpy.ones(2, numpy.float32)).tolist() == [3.0, 3.0]
