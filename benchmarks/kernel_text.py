@@ -143,6 +143,8 @@ def _condition(
         _, done = active[-1]
         holds = not done and (kind == "else" or _holds(rest, macros, defined))
         active[-1] = [holds, done or holds]
+    elif not all(part for part, _ in active):
+        active.append([False, True])  # what it asks may have no meaning here
     else:
         inside = rest.strip() in defined
         holds = _holds(rest, macros, defined) if kind == "if" else inside == (kind == "ifdef")

@@ -169,7 +169,7 @@ inline VECTOR add_products(VECTOR sum, QUAD texel, VECTOR weight_x, VECTOR weigh
   }
 
 // Global size: (column blocks * PHASES_X, pass blocks * PARTS, N * row blocks * PHASES_Y).
-WORK_GROUP __kernel void NAME(PARAMETERS) {
+WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
   const INDEX item_x = get_global_id(0), item_z = get_global_id(2);
   const INDEX pass_block = get_global_id(1) / PARTS, part = get_local_id(1) % PARTS;
 #if GUARD == 1
@@ -236,7 +236,9 @@ WORK_GROUP __kernel void NAME(PARAMETERS) {
       fetch_texels(fetched_texels, input, item, group_x, group_y, first_chunk);
     }
 #else
-    const INDEX weight_block = (phase_y * PHASES_X + phase_x) * QUAD_BLOCKS + quad_block;
+    // Work items without outputs read the last block's weights: no read is outside of their image.
+    const INDEX own_block = GUARD < 2 ? quad_block : min(quad_block, (INDEX)(QUAD_BLOCKS - 1));
+    const INDEX weight_block = (phase_y * PHASES_X + phase_x) * QUAD_BLOCKS + own_block;
     int first_weights[WEIGHTS_OF_STEP];
 #pragma unroll
     for (int n = 0; n < WEIGHTS_OF_STEP; n++) first_weights[n] = FIRST_WEIGHT(weight_block, n);

@@ -45,7 +45,7 @@ inline void read_tile(
 }
 
 // Global size: (column blocks, quads, N * row blocks).
-WORK_GROUP __kernel void NAME(PARAMETERS) {
+WORK_GROUP NOT_VECTORIZED __kernel void NAME(PARAMETERS) {
   const INDEX item_x = get_global_id(0), item_y = get_global_id(1), item_z = get_global_id(2);
 #if GUARD
   if (item_x >= COLUMN_BLOCKS || item_y >= QUAD_BLOCKS || item_z >= BATCH * ROW_BLOCKS) return;

@@ -40,7 +40,7 @@ inline float4 add_products(float4 sum, float4 left, float4 right_x, float4 right
 
 #if STAGED
 // Global size: (quad tiles * work group, 1, batch * row tiles).
-WORK_GROUP __kernel void NAME(
+WORK_GROUP NOT_VECTORIZED __kernel void NAME(
     OUTPUT_IMAGE output, A_IMAGE a, B_IMAGE b EPILOGUE_PARAMETERS) {
   const int part = get_local_id(0) / PART_ITEMS, item = get_local_id(0) % PART_ITEMS;
   const int tile_quad = get_group_id(0) * TILE_QUADS, tile_row = get_group_id(2) % ROW_TILES * TILE_ROWS;
@@ -108,7 +108,7 @@ WORK_GROUP __kernel void NAME(
 }
 #else
 // Global size: (quad blocks, PARTS, batch * row blocks), rounded up to whole work groups.
-WORK_GROUP __kernel void NAME(
+WORK_GROUP NOT_VECTORIZED __kernel void NAME(
     OUTPUT_IMAGE output, A_IMAGE a, B_IMAGE b EPILOGUE_PARAMETERS) {
   const INDEX first_quad = get_global_id(0) * BLOCK_QUADS, part = get_local_id(1);
   const INDEX batch = get_global_id(2) / ROW_BLOCKS, first_row = get_global_id(2) % ROW_BLOCKS * BLOCK_ROWS;

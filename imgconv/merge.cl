@@ -39,7 +39,7 @@ inline uint2 pair_of(int row, int place ROW_PARAMETERS) {
 }
 
 // Global size: (blocks of a row, rows), rounded up to whole work groups.
-WORK_GROUP __kernel void NAME(OUTPUT_IMAGE output ROW_PARAMETERS EPILOGUE_PARAMETERS) {
+WORK_GROUP NOT_VECTORIZED __kernel void NAME(OUTPUT_IMAGE output ROW_PARAMETERS EPILOGUE_PARAMETERS) {
   const INDEX block = get_global_id(0), row = get_global_id(1);
   const int first = block * 4 * BLOCK_QUADS;
   if (first >= 4 * OUTPUT_QUADS) return;

@@ -100,7 +100,7 @@ inline uint2 pair_at(uint rank, int row, int item, __local uint *digits ROW_PARA
 #endif
 
 // Global size: (groups of a row * ITEMS, rows). Local size: (ITEMS, 1).
-WORK_GROUP __kernel void NAME(OUTPUT_IMAGE output ROW_PARAMETERS EPILOGUE_PARAMETERS) {
+WORK_GROUP NOT_VECTORIZED __kernel void NAME(OUTPUT_IMAGE output ROW_PARAMETERS EPILOGUE_PARAMETERS) {
   const INDEX item = get_local_id(0), row = get_global_id(1);
   const int first = get_group_id(0) * PLACES;
   __local uint digits[DIGITS];

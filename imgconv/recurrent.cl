@@ -103,7 +103,8 @@ inline float4 kept(float4 state, int quad) {
 }
 
 // Global size: (ITEMS, BATCH, directions). Local size: (ITEMS, 1, 1).
-WORK_GROUP __kernel void NAME(OUTPUT_IMAGE output, WEIGHTS_IMAGE weights STEP_PARAMETERS EPILOGUE_PARAMETERS) {
+WORK_GROUP NOT_VECTORIZED __kernel void NAME(
+    OUTPUT_IMAGE output, WEIGHTS_IMAGE weights STEP_PARAMETERS EPILOGUE_PARAMETERS) {
   const int item = get_local_id(0), batch = get_global_id(1), direction = get_global_id(2);
   __local float4 states[STATES * OUTPUT_QUADS], sums[SUM_QUADS];
 #if INNER

@@ -139,7 +139,7 @@
   }
 
 // Groups: (blocks of WORK_GROUP_QUADS quad blocks, column tiles, N * row tiles).
-WORK_GROUP __kernel void NAME(
+WORK_GROUP NOT_VECTORIZED __kernel void NAME(
     OUTPUT_IMAGE output, INPUT_IMAGE input, WINDOWS_IMAGE windows,
     WEIGHTS_IMAGE weights EPILOGUE_PARAMETERS) {
   __local float4 shared[(SHARED + sizeof(float4) - 1) / sizeof(float4)];

@@ -125,7 +125,7 @@ inline float4 kept(float4 texel, int quad, int quads, int lanes) {
 }
 
 // Global size: (ITEMS, N). Local size: (ITEMS, 1).
-WORK_GROUP __kernel void NAME(
+WORK_GROUP NOT_VECTORIZED __kernel void NAME(
     OUTPUT_IMAGE output, INPUT_IMAGE input, FIRST_IMAGE first, SECOND_IMAGE second EPILOGUE_PARAMETERS) {
   __local float4 squeezed[INPUT_QUADS], hidden[HIDDEN_QUADS], shared[SHARED];
   const INDEX item = get_local_id(0), image = get_global_id(1);

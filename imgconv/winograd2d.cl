@@ -75,7 +75,7 @@ inline void to_taps(float4 *t, float4 d0, float4 d1, float4 d2, float4 d3) {
   STORE(y, 1, 4.0f * (s[y][1] - s[y][2] - s[y][3]))
 
 // Global size: (tile columns, quads, N * tile rows), rounded up to whole work groups.
-WORK_GROUP __kernel void NAME(OUTPUT_IMAGE output, INPUT_IMAGE input EPILOGUE_PARAMETERS) {
+WORK_GROUP NOT_VECTORIZED __kernel void NAME(OUTPUT_IMAGE output, INPUT_IMAGE input EPILOGUE_PARAMETERS) {
   const INDEX tile_column = get_global_id(0), quad = get_global_id(1) * BLOCK_QUADS, row = get_global_id(2);
 #if GUARD
   if (tile_column >= TILE_COLUMNS || quad >= QUADS || row >= BATCH * TILE_ROWS) return;

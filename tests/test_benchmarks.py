@@ -14,8 +14,8 @@ import numpy
 import pytest
 from benchmark_graphs import CPU, GPU, small_graph, weights
 
-from benchmarks import adreno, candidates, choice, engines, exported, growth, half_sums, kernel, measure, memory, model
-from benchmarks import networks, peers, survey
+from benchmarks import adreno, candidates, choice, engines, exported, growth, half_storage, half_sums, kernel, measure
+from benchmarks import memory, model, networks, peers, survey
 from imgconv.compiling.lower import lower
 from imgconv.config import Config
 from imgconv.errors import InputError
@@ -52,6 +52,20 @@ def test_pictures_are_of_the_range_that_the_network_is_made_for(tmp_path: Path) 
     _, (shown, noise) = half_sums.unmeasured(networks.Network("bytes", graph, tmp_path / "a.onnx"), run_passes(graph))
     assert shown["x"].shape == noise["x"].shape == (1, 8, 9, 3)
     assert all(100 < each["x"].max() <= 255 and each["x"].min() >= 0 for each in (shown, noise))
+
+
+def test_what_can_be_half_at_all() -> None:
+    """Between 2000 and 2048 halves are 1 apart: a value moved there cannot be half, all others can."""
+    x = Tensor.input("x", (1, 4, 12, 12))
+    middle = x.conv2d(weights(4, 4, 3, 3), padding=1).tanh()
+    graph = run_passes(build_graph({"y": (middle + 2000.0).max_pool(3, 1, 1) - 2000.0, "z": middle}))
+    inputs = [{"x": numpy.random.default_rng(seed).uniform(0, 1, x.shape).astype(numpy.float32)} for seed in range(3)]
+    case = half_storage.Stored(graph, inputs, list(graph.values.keys() - graph.constants.keys()))
+    for name, array in evaluate_graph(graph, inputs[0]).items():
+        assert case.run((), inputs[0])[name] == pytest.approx(array, rel=1e-3)
+    assert max(case.errors(case.names, range(3))) > 0.1
+    kept, best = set(case.names) - set(case.best(1e-2)), case.best(1e-2)
+    assert max(case.errors(best, range(3))) <= 1e-2 and 0 < len(kept) < len(case.names) and "x" in best
 
 
 def test_sums_are_written_as_json(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 
 from imgconv.arrays import Array
@@ -20,6 +21,28 @@ from imgconv.kernels.source import KernelSource
 from imgconv.kernels.step import Packed, Step
 from imgconv.kernels.target import Target
 from imgconv.kernels.windows import windows_kernel
+
+
+class Content(Mapping[Storage, Array]):
+    """The arrays to upload, by storage. Each is made at its first use: drivers compile the kernels meanwhile."""
+
+    def __init__(self, makers: Mapping[Storage, Callable[[], Array]]) -> None:
+        self._makers = makers
+        self._made: dict[Storage, Array] = {}
+
+    def __getitem__(self, storage: Storage) -> Array:
+        if storage not in self._made:
+            self._made[storage] = self._makers[storage]()
+        return self._made[storage]
+
+    def __contains__(self, storage: object) -> bool:
+        return storage in self._makers
+
+    def __iter__(self) -> Iterator[Storage]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
 
 
 @dataclass
@@ -56,22 +79,21 @@ class LaunchEmitter:
         return launches
 
     def packed(self, name: str, weights: Packed) -> Storage:
-        """The storage of packed weights. `content` packs them when the plan is complete."""
+        """The storage of packed weights. What `content` gives packs them at their first use."""
         if weights.key not in self.storages:
             storage = weights.storage(name, self.target.texture_limits)
             self.storages[weights.key], self.waiting[storage] = storage, weights
         return self.storages[weights.key]
 
-    def content(self, launches: Iterable[Launch]) -> dict[Storage, Array]:
+    def content(self, launches: Iterable[Launch]) -> Content:
         """The arrays to upload, by storage: the packed weights and constants that the launches read."""
-        made: dict[Storage, Array] = {}
+        makers: dict[Storage, Callable[[], Array]] = {}
         for storage in dict.fromkeys(storage for launch in launches for storage in launch.reads):
             if storage in self.waiting:
-                made[storage] = self.waiting[storage].content(storage)
+                makers[storage] = partial(self.waiting[storage].content, storage)
             elif isinstance(storage, Texture) and storage in self.placed.known:
-                texels = storage.layout.pack(self.placed.known[storage].astype(storage.dtype))
-                made[storage] = storage.tiling.scatter(texels)
-        return made
+                makers[storage] = partial(_texels, storage, self.placed.known[storage])
+        return Content(makers)
 
     def where(self, place: Placement) -> Placement:
         """A placement after folding."""
@@ -127,3 +149,8 @@ class LaunchEmitter:
             parts = sum(place.bytes for place in values if place.storage == storage)
             moved += min(storage.bytes, parts or storage.bytes)
         return moved + Placement(source.arguments[0].storage, step.nodes[-1].output.shape).bytes
+
+
+def _texels(texture: Texture, array: Array) -> Array:
+    """A constant as its texture holds it."""
+    return texture.tiling.scatter(texture.layout.pack(array.astype(texture.dtype)))

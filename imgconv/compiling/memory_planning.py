@@ -19,6 +19,8 @@ from imgconv.kernels.layout import LANES, Alignment, ImageForm, ImageLimits, Tex
 FOLDS = (2, 3, 4)
 # The numbers of the first and the last launch that need a texture.
 Life = tuple[int, int]
+# The tilings that each texture may have, and the images that it needs then.
+Ways = Mapping[Texture, Sequence[tuple[Tiling, ImageForm]]]
 
 
 def lifetimes(
@@ -64,9 +66,10 @@ def assign_slots(
     textures are slower to read.
     """
     alive = lifetimes(launches, lasting)
+    ways = {t: [(way, replace(t, tiling=way).form) for way in _foldings(t, limits)] for t in alive}
     found = []
     for order in _orders(alive):
-        images = _fill_images(order, alive, limits)
+        images = _fill_images(order, alive, ways)
         found.append((sum(i.form.bytes for i in images), sum(i.folded_bytes for i in images), images))
     *_, images = min(found, key=lambda each: each[:2])
     slots = {t: (number, tiling) for number, image in enumerate(images) for t, tiling in image.textures.items()}
@@ -102,10 +105,11 @@ class _SharedImage:
         """The form that the image needs to hold another texture of form `needed`. None if they cannot share."""
         if (self.form.layers, self.form.dtype) != (needed.layers, needed.dtype):
             return None
-        form = self.form.around(needed)
-        if (self.bordered and form != self.form) or (tiling.bordered and form != needed):
+        if any(first <= life[1] and life[0] <= last for first, last in self.lives):
             return None
-        return None if any(first <= life[1] and life[0] <= last for first, last in self.lives) else form
+        form = self.form.around(needed)
+        fixed = (self.bordered and form != self.form) or (tiling.bordered and form != needed)
+        return None if fixed else form
 
     def add(self, texture: Texture, life: Life, tiling: Tiling, form: ImageForm) -> None:
         self.form = form
@@ -114,15 +118,14 @@ class _SharedImage:
         self.lives.append(life)
 
 
-def _fill_images(order: Sequence[Texture], alive: Mapping[Texture, Life], limits: ImageLimits) -> list[_SharedImage]:
+def _fill_images(order: Sequence[Texture], alive: Mapping[Texture, Life], ways: Ways) -> list[_SharedImage]:
     """Assigns textures to images, one after another in the given order."""
     images: list[_SharedImage] = []
     for texture in order:
         life = alive[texture]
         image, form, tiling = _SharedImage(texture.form, texture.tiling.bordered), texture.form, texture.tiling
         least = (texture.bytes, False, 0)
-        for way in _foldings(texture, limits):
-            needed = replace(texture, tiling=way).form
+        for way, needed in ways[texture]:
             for other in images:
                 grown = other.grown(life, way, needed)
                 if grown is None:

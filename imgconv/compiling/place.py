@@ -255,12 +255,17 @@ class _Placer(Textures):
         whole, offset = self.placement(node.output), 0
         for operand in node.operands:
             if self.inside.get(operand.value) != (node.output.name, offset):
-                part = Value(f"{node.output.name}[{offset}:]", operand.view.shape, node.output.dtype)
+                part = Value(part_name(node, offset), operand.view.shape, node.output.dtype)
                 output = Placement(whole.storage, part.shape, whole.channel_offset + offset)
                 copy = Node(part, Load(), (operand,), origin=node.origin)
                 reason = f"{operand.value} cannot be written into {node.output.name} where it is made"
                 self.generate(copy, output, self.operand_places(copy, output), "copy", f"copy {operand}", reason)
             offset += operand.view.shape[1]
+
+
+def part_name(node: Node, offset: int) -> str:
+    """What the launch is called that copies the part of a concatenation that begins at a channel."""
+    return f"{node.output.name}[{offset}:]"
 
 
 def _input_storage(graph: Graph, value: Value, limits: ImageLimits | None) -> Storage:

@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Union
 
 import numpy
@@ -239,6 +239,13 @@ class Apply:
         return isinstance(other, Apply) and _equal(self, other, set())
 
     @cached_property
+    def _inside(self) -> tuple[Expression, ...]:
+        """Its parts without itself, which would be a cycle of references."""
+        found: dict[Expression, None] = {}
+        _collect(self.arguments, found)
+        return tuple(found)
+
+    @cached_property
     def _text(self) -> str:
         arguments = (a._text if isinstance(a, Apply) else str(a) for a in self.arguments)
         text = f"{self.operation}({', '.join(arguments)})"
@@ -255,9 +262,8 @@ def _equal(a: Expression, b: Expression, found: set[tuple[int, int]]) -> bool:
         return True
     if not (isinstance(a, Apply) and isinstance(b, Apply)):
         return a == b
-    if hash(a) != hash(b) or a.operation != b.operation or len(a.arguments) != len(b.arguments):
-        return False
-    if not all(_equal(x, y, found) for x, y in zip(a.arguments, b.arguments, strict=True)):
+    alike = hash(a) == hash(b) and a.operation == b.operation and len(a.arguments) == len(b.arguments)
+    if not (alike and all(_equal(x, y, found) for x, y in zip(a.arguments, b.arguments, strict=True))):
         return False
     found.add((id(a), id(b)))
     return True
@@ -275,8 +281,7 @@ def apply(operation: str, *arguments: Expression | float) -> Expression:
             values = [numpy.float64(e.value) for e in expressions if isinstance(e, Literal)]
             return Literal(float(OPERATIONS[operation].numpy(*values)))
     if operation == "multiply" and Literal(1.0) in expressions:
-        a, b = expressions
-        return b if a == Literal(1.0) else a
+        return expressions[1] if expressions[0] == Literal(1.0) else expressions[0]
     return Apply(operation, expressions)
 
 
@@ -301,19 +306,17 @@ def _rebuilt(expression: Expression, known: dict[Expression, Expression]) -> Exp
     return found
 
 
-@lru_cache(4096)
 def parts(expression: Expression) -> tuple[Expression, ...]:
     """Every subexpression, innermost first, shared ones once."""
-    found: dict[Expression, None] = {}
+    return (*expression._inside, expression) if isinstance(expression, Apply) else (expression,)
 
-    def walk(e: Expression) -> None:
-        if e not in found:
-            for a in e.arguments if isinstance(e, Apply) else ():
-                walk(a)
-            found[e] = None
 
-    walk(expression)
-    return tuple(found)
+def _collect(expressions: Sequence[Expression], found: dict[Expression, None]) -> None:
+    """Adds the parts of expressions that are not found yet, innermost first."""
+    for expression in expressions:
+        if expression not in found:
+            _collect(expression.arguments if isinstance(expression, Apply) else (), found)
+            found[expression] = None
 
 
 def users(expression: Expression, part: Expression) -> tuple[Apply, ...]:
@@ -419,13 +422,12 @@ def _without_saturation(expression: Expression) -> Expression:
 
 def render(
     expression: Expression, arguments: Mapping[int, str], native: bool, prefix: str = "t", half: bool = False,
-    kind: str = "float4",
+    kind: str = "float4", exact: bool = False,
 ) -> tuple[list[str], str]:
     """OpenCL C statements, one for each operation, and the text of the result.
 
-    arguments: the text of each argument, by its number. native: use the native functions (NATIVE_EXPLOG).
-    prefix: the start of the names of the variables. half: the result is stored in half. kind: the type of arguments and
-    result. half4 is only for expressions that `is_exact_in_half`.
+    arguments: the text of each, by its number. native: use the native functions (NATIVE_EXPLOG). half: the result is
+    stored in half; exact: without native functions even so. kind: of arguments and result; see `is_exact_in_half`.
     """
     statements: list[str] = []
     names: dict[Expression, str] = {}
@@ -438,7 +440,8 @@ def render(
             return arguments[e.number]
         if e not in names:
             operation = OPERATIONS[e.operation]
-            form = (half and operation.to_half) or (native and operation.native) or operation.opencl
+            for_half = operation.to_half if half and not (exact and "native_" in str(operation.to_half)) else None
+            form = for_half or (native and operation.native) or operation.opencl
             parts = [text(a) for a in e.arguments]
             names[e] = f"{prefix}{len(names)}"
             statements.append(f"const {kind} {names[e]} = {form.format(*parts)};")

@@ -260,14 +260,19 @@ def kept_size(problem: Problem, chosen: Specialisation) -> tuple[int, int]:
 def staged_texels(problem: Problem, chosen: Specialisation) -> int:
     """Texels of local memory that one input quad takes, with its weights."""
     assert chosen.local_size is not None
+    return staged_by(chosen.local_size, problem, chosen)
+
+
+def staged_by(local_size: tuple[int, int, int], problem: Problem, chosen: Specialisation) -> int:
+    """`staged_texels` with a work group of another size."""
     single = by_taps(problem, chosen)
     taps, strides = (1, (1, 1)) if single else (taps_of(problem, chosen), problem.strides)
     # One more for each row of quad blocks, as conv.cl has for all input quads together.
-    texels = chosen.local_size[1] * (chosen.block_quads * taps * LANES + 1)
+    texels = local_size[1] * (chosen.block_quads * taps * LANES + 1)
     rows, columns = (
         (group * block - 1) * stride + (0 if single else (window - 1) * dilation) + 1
         for group, block, stride, window, dilation in zip(
-            (chosen.local_size[2], chosen.local_size[0]), (chosen.block_rows, chosen.block_columns), strides,
+            (local_size[2], local_size[0]), (chosen.block_rows, chosen.block_columns), strides,
             problem.window, problem.dilations, strict=True,
         )
     )

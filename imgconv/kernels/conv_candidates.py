@@ -10,7 +10,7 @@ from math import ceil, prod
 
 from imgconv.kernels.conv import Keep, Problem, Specialisation, kept_size, work_items
 from imgconv.kernels.conv_costs import predicted_cost
-from imgconv.kernels.conv_staging import WINOGRAD_TILES, staged_candidates
+from imgconv.kernels.conv_staging import WINOGRAD_TILES, groups_of, staged_candidates
 from imgconv.kernels.costs import LARGE_GPU
 from imgconv.kernels.gpu_time import WAVE
 from imgconv.kernels.layout import LANES
@@ -162,8 +162,8 @@ def _work_group(
     problem: Problem, chosen: Specialisation, items: int = WAVE, tallest: int = 16
 ) -> tuple[int, int, int]:
     """The size of a work group of so many items. Work items that share a sum lie along y."""
-    blocks = work_items(problem, replace(chosen, parts=1))
-    width, height, depth = least_idle(blocks, chosen.parts, items, tallest)
+    columns, quads, rows = work_items(problem, chosen)
+    width, height, depth = least_idle((columns, quads // chosen.parts, rows), chosen.parts, items, tallest)
     return width, height * chosen.parts, depth
 
 
@@ -179,6 +179,4 @@ def least_idle(blocks: tuple[int, int, int], parts: int, items: int, tallest: in
         started = prod(round_up(n, size) for n, size in zip(blocks, group, strict=True))
         return started, abs(group[1] * parts - 8), -group[0]
 
-    sizes = (1, 2, 4, 8, 16)
-    heights = [n for n in (*sizes, 32, 64, 128) if n <= tallest]
-    return min((group for group in itertools.product(sizes, heights, sizes) if prod(group) * parts == items), key=rank)
+    return min(groups_of(items // parts, 16, tallest), key=rank)

@@ -324,8 +324,8 @@ def _registers(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -
 def _registers_ahead(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> float:
     """Registers of a work item with the reads that Mesa's compiler moves ahead of the multiply-adds that need them.
 
-    These are all reads of a window whose rows are unrolled too, or the weights of two of its columns. If a full wave
-    has fewer registers, waves become narrow, or the items of a group that wait for each other spill.
+    These are all reads of a window whose rows are unrolled too, or the weights of two of its columns, and a texel. If a
+    full wave has fewer registers, waves become narrow, or the items of a group that wait for each other spill.
     """
     if problem.depthwise:
         return _registers(problem, chosen, costs) + costs.registers_besides
@@ -336,7 +336,7 @@ def _registers_ahead(problem: Problem, chosen: Specialisation, costs: SmallGpuCo
     if problem.sums == "half":
         return _registers(problem, chosen, costs) + costs.registers_in_half
     partial = sums / 2 if problem.sums == "runs" else 0
-    following = weights if taps > 1 and _is_unrolled(problem, chosen, costs) else 2
+    following = weights + 1 if taps > 1 and _is_unrolled(problem, chosen, costs) else 2
     return _held_texels(problem, chosen, costs) + partial + following + costs.registers_of_waiting
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from math import prod
 
-from imgconv.kernels.conv import Keep, Problem, Specialisation, staged_texels, work_items
+from imgconv.kernels.conv import Keep, Problem, Specialisation, staged_by, work_items
 from imgconv.kernels.source import round_up
 
 # Blocks of work groups that stage weights and input in local memory, by what they keep of the input there.
@@ -50,7 +51,7 @@ def _staging_group(problem: Problem, chosen: Specialisation) -> tuple[int, int, 
         return prod(round_up(n, size) for n, size in zip(blocks, group, strict=True))
 
     def rank(group: tuple[int, int, int]) -> tuple[int, ...]:
-        staged = staged_texels(problem, replace(chosen, local_size=group))
+        staged = staged_by(group, problem, chosen)
         if chosen.keep == "texel":
             # Local memory serves items that read the same address at once. In a wave two items wide, these are reads
             # of texels and of weights. Weights come from a buffer, faster than texels. A tenth more items, or half a
@@ -59,7 +60,15 @@ def _staging_group(problem: Problem, chosen: Specialisation) -> tuple[int, int, 
         # In narrower groups, several rows read the same bank of local memory.
         return started(group), group[0] < 4, staged // 8, abs(group[0] - 8)
 
-    sizes = (1, 2, 4, 8, 16, 32) if chosen.keep == "texel" else (1, 2, 4, 8, 16)
-    groups = [group for group in itertools.product(sizes, sizes, sizes) if prod(group) == 128]
+    longest = 32 if chosen.keep == "texel" else 16
+    groups = groups_of(128, longest, longest)
     fewest = min(map(started, groups))
     return min(groups, key=rank)
+
+
+@cache
+def groups_of(items: int, longest: int, tallest: int) -> list[tuple[int, int, int]]:
+    """The work groups of so many items: sides of powers of two, x and z at most `longest`, y at most `tallest`."""
+    sizes = [2**n for n in range(8)]
+    sides, heights = ([size for size in sizes if size <= most] for most in (longest, tallest))
+    return [group for group in itertools.product(sides, heights, sides) if prod(group) == items]

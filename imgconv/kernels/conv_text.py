@@ -17,6 +17,10 @@ from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texture, Tiling
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
 
+# Texels of sums and of input in half with which Mesa's code spills if weights are read early: 42 do, 28 do not. An
+# Adreno has 48 registers for four halves, and weights need some.
+HELD_IN_HALF = 36
+
 
 def factor_texel(factors: Operand, place: Placement) -> tuple[Index, Index] | None:
     """Texel x and y of the factors (N, C, 1, 1) at (image, quad); None if they do not lie four to a texel."""
@@ -172,7 +176,11 @@ def _weight_access(
         load = f"convert_half4(weights[{where}])" if problem.half else f"weights[{where}]"
         return {"WEIGHTS": f"__global const float{size} *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
     declaration = f"{image_type(weights)} weights"
-    read = read_text("weights", weights, helpers, inside=chosen.parts == 1, half=problem.half)
+    # No read is outside, and Mesa's Adreno code converts and moves fewer coordinates without the sampler. But then it
+    # reads all weights of a step ahead, and large blocks in half that share sums run out of registers.
+    held = chosen.block_columns * chosen.block_rows * (chosen.block_quads + 1)
+    inside = chosen.parts == 1 or problem.sums != "half" or held < HELD_IN_HALF
+    read = read_text("weights", weights, helpers, inside, problem.half)
     if chosen.vector_quads > 1:
         quads = ", ".join(read.replace("x, y)", f"step, (first) * {chosen.vector_quads} + {n})") for n in range(4))
         text = f"(float16)({quads})"
@@ -200,14 +208,17 @@ def _factor_access(
 
 
 def _reads_inside(problem: Problem, chosen: Specialisation) -> bool:
-    """Whether no work item reads outside of the input: nothing is padded, and the last block ends with the output."""
+    """Whether no work item reads outside of the input: nothing is padded, and blocks and groups end with the output."""
     fits = []
     for axis, block in ((0, chosen.block_rows), (1, chosen.block_columns)):
         last = (problem.phase_size[axis] - 1) * problem.strides[axis]
         last += (problem.window[axis] - 1) * problem.dilations[axis] - problem.pads[axis]
         whole = problem.phase_size[axis] % block == 0
         fits.append(whole and problem.pads[axis] <= 0 and last < problem.input_size[axis])
-    return all(fits) and problem.phases == (1, 1) and not chosen.waits
+    # Work items without outputs return, unless others wait for them.
+    sizes = zip(work_items(problem, chosen), chosen.local_size or (1, 1, 1), strict=True)
+    idle = chosen.waits and any(items % group for items, group in sizes)
+    return all(fits) and problem.phases == (1, 1) and not idle
 
 
 def _reads_before(problem: Problem) -> bool:

@@ -50,7 +50,7 @@ def build_epilogue(
     """
     if node.epilogue == IDENTITY:
         return Epilogue("", "(sum)", "", (), half=half)
-    emitter = Emitter(native, prefix=f"{prefix}e_", half=output.storage.dtype == "float16")
+    emitter = Emitter.storing(native, output.storage, f"{prefix}e_")
     quads = output.layout.quads(output.shape)
     width, height = output.layout.grid(output.shape)
     x = variable("column", width // quads) * quads + variable("quad", quads)

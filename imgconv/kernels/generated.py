@@ -75,7 +75,7 @@ def generate(
     compute_units: of the device, to decide whether a work group shares a texel. gpu: whether to set the local size;
     else the driver chooses it.
     """
-    emitter = Emitter(native, half=output.storage.dtype == "float16")
+    emitter = Emitter.storing(native, output.storage)
     window = window_of(node) if isinstance(node.operation, Reduction) else ()
     folded = _packed_axis(node, output, placements) if window else None
     steps = [ceil(n / LANES) if a == folded else n for a, n in enumerate(window)]

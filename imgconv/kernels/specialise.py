@@ -57,6 +57,13 @@ def template_names(file: str) -> frozenset[str]:
     return frozenset(_DEFAULT.findall(template_text(file))) - {"NAME"}
 
 
+@lru_cache
+def _own_names(file: str) -> tuple[list[str], list[str]]:
+    """The names of a template's functions, and the macros that it defines."""
+    text = template_text(file)
+    return _FUNCTION.findall(text), _DEFINITION.findall(text)
+
+
 def specialise(file: str, constants: Mapping[str, str | int], functions: str = "") -> str:
     """The text of a kernel: helper functions, a #define for each constant, the template, and an #undef for each name.
 
@@ -72,7 +79,7 @@ def specialise(file: str, constants: Mapping[str, str | int], functions: str = "
         raise ValueError(f"{file} needs {', '.join(missing)}")
     defined = "".join(f"#define {definition}\n" for definition in given.values())
     own = hashlib.sha256((functions + defined + text).encode()).hexdigest()[:12]
-    named = dict.fromkeys(_FUNCTION.findall(text))
+    named, definitions = map(dict.fromkeys, _own_names(file))
     defined += "".join(f"#define {name} {name}_{own}\n" for name in named)
-    ended = dict.fromkeys([*given, *named, *_DEFINITION.findall(text)])
+    ended = dict.fromkeys([*given, *named, *definitions])
     return functions + defined + text + "".join(f"#undef {name}\n" for name in ended if name != "NAME")

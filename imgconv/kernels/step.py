@@ -126,7 +126,7 @@ class Packed(Protocol):
         ...
 
     def content(self, storage: Texture | HostBuffer) -> Array:
-        """The array to upload to the storage. Called once, when the plan is complete."""
+        """The array to upload to the storage. Called once, after the plan is complete."""
         ...
 
 

@@ -49,7 +49,7 @@ def windows_kernel(
     if sharing is None:
         return None
     assert isinstance(node.operation, Reduction)
-    emitter = Emitter(native, half=output.storage.dtype == "float16")
+    emitter = Emitter.storing(native, output.storage)
     shape, window = output.shape, window_of(node)
     blocks = tuple(ceil(n / sharing.block) if a == sharing.axis else n for a, n in enumerate(shape))
     grid, x, y = grid_of(output.layout, blocks, kind == "gpu")

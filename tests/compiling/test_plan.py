@@ -317,8 +317,10 @@ def test_weights_are_packed_once_and_choices_made_once(monkeypatch: pytest.Monke
     again, folds = LaunchEmitter.again, []
     monkeypatch.setattr(conv_weights, "pack_weights", counting)
     monkeypatch.setattr(LaunchEmitter, "again", folding)
-    lower(three_layers(), Config(), target(), chooser=Taking(convolution=choosing))
+    content = lower(three_layers(), Config(), target(), chooser=Taking(convolution=choosing)).content
     assert folds and folds[0] > 0, "nothing folds: another network is needed"
+    assert not packed, "packing waits for the first use"
+    assert [*map(id, content.values())] == [*map(id, content.values())]
     assert len(packed) == len(asked) == 3
 
 

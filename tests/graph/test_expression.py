@@ -1,10 +1,9 @@
-"""Elementwise expressions: their meaning, their text, and literals that lose nothing."""
+"""Elementwise expressions: their meaning and their text."""
 
 from __future__ import annotations
 
 import math
 import re
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from imgconv.graph.expression import (
     LONGEST_TEXT, OPERATIONS, Apply, Argument, Expression, Literal, apply, argument_numbers, evaluate,
-    is_exact_in_half, literal_text, operations, parts, render, replace_part, substitute, users,
+    is_exact_in_half, operations, parts, render, replace_part, substitute, users,
 )
 
 A, B, C = Argument(0), Argument(1), Argument(2)
@@ -175,61 +174,13 @@ def test_native_text_is_used_only_where_asked_for() -> None:
     assert render(apply("sqrt", A), {0: "a"}, True) == render(apply("sqrt", A), {0: "a"}, False)
 
 
-# Literals
-
-def parsed(text: str) -> float:
-    """The value that a C compiler gives an OpenCL float literal."""
-    text = text.strip("()")
-    special = {"NAN": math.nan, "INFINITY": math.inf, "-INFINITY": -math.inf}
-    if text in special:
-        return special[text]
-    assert re.fullmatch(r"-?(\d+\.\d*|\d+(?=e)|\d+\.)(e[+-]?\d+)?f", text), f"{text} is no float literal of C"
-    return float(numpy.float32(text[:-1]))
-
-
-def bits(value: float) -> bytes:
-    with numpy.errstate(over="ignore"):
-        return bytes(numpy.float32(value).tobytes())
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        0.0, -0.0, 1.0, -1.0, 0.1, 1 / 3, 1e-7, -1e-7, 1e38, 3.4028235e38, -3.4028235e38, 1.17549435e-38, 1e-40,
-        1.4e-45, -1.4e-45, 16777217.0, 1e10, 1e16, 123456789.0, 0.30000001192092896, math.pi, math.inf, -math.inf, 1e39,
-    ],
-)
-def test_a_literal_reads_back_to_the_nearest_float(value: float) -> None:
-    assert bits(parsed(literal_text(value))) == bits(value)
-
-
-@given(st.floats(width=32, allow_nan=False))
-@settings(max_examples=500, deadline=None)
-def test_any_float_reads_back_exactly(value: float) -> None:
-    assert bits(parsed(literal_text(value))) == struct.pack("<f", value)
-
-
-@given(st.floats(allow_nan=False, allow_infinity=False, min_value=-1e38, max_value=1e38))
-@settings(max_examples=300, deadline=None)
-def test_any_double_reads_back_to_the_nearest_float(value: float) -> None:
-    assert bits(parsed(literal_text(value))) == bits(value)
-
-
-def test_zero_and_minus_zero_are_two() -> None:
-    """Shared, 1 / 0 and 1 / -0 would be one number."""
-    assert Literal(0.0) != Literal(-0.0) and Literal(math.nan) == Literal(math.nan)
-    both = apply("add", apply("divide", A, 0.0), apply("absolute", apply("divide", A, -0.0)))
-    assert evaluate(both, [numpy.ones(1)]).tolist() == [math.inf]
-    assert sum("/" in statement for statement in render(both, {0: "a"}, False)[0]) == 2
-
-
-def test_nan_and_infinities_have_names() -> None:
-    assert literal_text(math.nan) == "NAN"
-    assert literal_text(math.inf) == "INFINITY" and literal_text(-math.inf) == "(-INFINITY)"
-
-
-def test_negative_literals_can_stand_after_a_minus() -> None:
-    assert literal_text(-2.0) == "(-2.0f)"
+def test_half_is_exact_if_it_is_asked_for_and_fast_all_the_same() -> None:
+    both = apply("maximum", apply("sigmoid", A), B)
+    fast_text, exact_text = (
+        " ".join(render(both, {0: "a", 1: "b"}, False, half=True, exact=exact)[0]) for exact in (False, True)
+    )
+    assert "native_exp" in fast_text and "native" not in exact_text
+    assert "fmax" in fast_text and "fmax" in exact_text
 
 
 # Building
