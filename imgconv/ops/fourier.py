@@ -87,7 +87,8 @@ def _matrix(rows: int, columns: int, length: int, inverse: bool, one_sided: bool
     """
     steps = numpy.outer(numpy.arange(rows), numpy.arange(columns)) % length
     angle = (2 if inverse else -2) * numpy.pi * steps / length
-    cosine, sine = numpy.cos(angle), numpy.sin(angle)
+    # What is 0 is 1e-16 in numpy. A real signal's parts that are 0 shall be 0: their signs may be asked for.
+    cosine, sine = numpy.cos(angle).round(15), numpy.sin(angle).round(15)
     matrix = numpy.stack([numpy.stack([cosine, sine], -1), numpy.stack([-sine, cosine], -1)], 1)
     if inverse:
         row = numpy.arange(rows)

@@ -1,7 +1,7 @@
 """Resize and Upsample: per axis, each output is a weighted sum of a few positions (ONNX's Resize text, opset 10 to 19).
 
-Coordinates are computed in float32, as in other runtimes. So a coordinate halfway between two positions is rounded to
-the same one.
+Coordinates are computed in float32, as in other runtimes, and one near halfway between two positions counts as halfway.
+So the same one of them is taken.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ Coordinates = Literal[
 ]
 NearestMode = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
 _Single = numpy.float32
+# So near to halfway is halfway: 20 elements resized to 6 by half pixels have one at 14.5, in float32 14.499999.
+# onnxruntime's distance.
+TIE = 1e-6
 WORK = 16  # numbers that the host handles for each output position of an axis
 # Functions of coordinates return Any: numpy gives arithmetic on arrays of any dtype no type.
 
@@ -206,10 +209,11 @@ def _taps(axis: Axis, coordinate: Array, method: Method) -> tuple[Any, Any]:
 def _nearest(coordinate: Array, nearest_mode: NearestMode | Literal["by_scale"], reduces: bool) -> Any:
     if nearest_mode == "by_scale":
         nearest_mode = "ceil" if reduces else "floor"
-    if nearest_mode == "round_prefer_floor":
-        return numpy.ceil(coordinate - _Single(0.5)).astype(int)
-    if nearest_mode == "round_prefer_ceil":
-        return numpy.floor(coordinate + _Single(0.5)).astype(int)
+    if nearest_mode.startswith("round"):
+        below = numpy.floor(coordinate)
+        above_half = coordinate - below - _Single(0.5)
+        is_tie = numpy.abs(above_half) <= TIE
+        return (below + numpy.where(is_tie, nearest_mode == "round_prefer_ceil", above_half > 0)).astype(int)
     return (numpy.ceil if nearest_mode == "ceil" else numpy.floor)(coordinate).astype(int)
 
 

@@ -43,6 +43,8 @@ RESIZES = [
         {"axes": axes, "mode": "linear", "keep_aspect_ratio_policy": p}
         for p in ("stretch", "not_larger", "not_smaller") for axes in ([2, 3], [3, 2])]),
     *several("Resize", (18,), [((1, 2, 6, 4), None, floats(2, 0.5))], [{"axes": [-1, -2], "mode": "nearest"}]),
+    *several("Resize", (13,), [((1, 1, 1, 20), None, None, ints(1, 1, 1, 6)), ((1, 1, 1, 20), None, None,
+        ints(1, 1, 1, 26))], [{"mode": "nearest", "nearest_mode": f"round_prefer_{n}"} for n in ("floor", "ceil")]),
     *several("Resize", (13,), [((6, 4), None, floats(2, 0.5))], [{"mode": m} for m in ("nearest", "linear", "cubic")]),
     *several("Resize", (13,), [((1, 2, 3, 4, 3), None, floats(1, 1, 2, 0.5, 1.5)),
         ((1, 2, 3, 4, 3), None, None, ints(1, 2, 2, 5, 3))], [
