@@ -61,7 +61,11 @@ def _corners(boxes: Array, centred: bool) -> Array:
     first, second = boxes[..., :2], boxes[..., 2:]
     if centred:
         return numpy.concatenate([first - second / 2, first + second / 2], -1)
-    return numpy.concatenate([numpy.minimum(first, second), numpy.maximum(first, second)], -1)
+    made = numpy.empty_like(boxes)
+    for axis in (0, 1):  # numpy is slow if the last axis has two elements
+        numpy.minimum(boxes[..., axis], boxes[..., axis + 2], out=made[..., axis])
+        numpy.maximum(boxes[..., axis], boxes[..., axis + 2], out=made[..., axis + 2])
+    return made
 
 
 def _of_one_group(corners: Array, order: Array, limit: numpy.floating, most: int) -> Array:

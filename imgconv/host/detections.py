@@ -30,6 +30,7 @@ from imgconv.host.segments import DOMAIN, constants_of
 from imgconv.suppression import best_first
 
 BEST_OF_CLASSES = "BestOfClasses"
+SORTED_WHOLE = 50_000  # scores: to sort so many takes less than to leave out the worst of each class first
 # An op type with attributes, or ("TopK", 1) for its second output, and patterns of its inputs; or the name of a value.
 Pattern = Union[str, tuple[Any, ...]]
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -63,7 +64,7 @@ def best_of_classes(call: Call, scores: Array, boxes: Array) -> Any:
         return tuple(call.attribute("otherwise")(scores, boxes))
     chosen = scores > call.attribute("threshold")
     many = classes[numpy.count_nonzero(chosen, 0)[classes] > most]
-    if many.size:
+    if many.size and numpy.count_nonzero(chosen) > SORTED_WHOLE:
         # Of a class with too many, those that are worse than the last one that is wanted go before anything is sorted.
         candidates = numpy.where(chosen[:, many].T, scores[:, many].T, -numpy.inf)
         last = candidates.shape[1] - most
@@ -71,8 +72,9 @@ def best_of_classes(call: Call, scores: Array, boxes: Array) -> Any:
     row, column = numpy.divmod(numpy.flatnonzero(chosen[:, classes]), len(classes))
     values = scores[row, classes[column]]
     order = best_first(values, column)
-    ordered = column[order]
-    order = order[numpy.arange(len(order)) - numpy.searchsorted(ordered, ordered) < most]
+    counts = numpy.bincount(column, minlength=len(classes))
+    before = numpy.cumsum(counts) - counts  # the classes are one after the other
+    order = order[numpy.arange(len(order)) - before[column[order]] < most]
     labels = numpy.asarray(call.attribute("labels"), numpy.int64)
     return boxes[row[order]], values[order], labels[column[order]]
 

@@ -67,7 +67,9 @@ def scatter_elements(call: Call, x: Array, index: Array, updates: Array) -> Any:
     """x with the updates at the index along one axis and at the index's own position along the others."""
     axis = call.attribute("axis", 0) % x.ndim
     row = index[tuple(slice(None) if a == axis else slice(1) for a in range(index.ndim))]
-    if all(n == m or a == axis for a, (n, m) in enumerate(zip(index.shape, x.shape))) and (index == row).all():
+    is_expanded = not any(step for a, step in enumerate(index.strides) if a != axis)
+    covers = all(n == m or a == axis for a, (n, m) in enumerate(zip(index.shape, x.shape)))
+    if covers and (is_expanded or (index == row).all()):
         # Whole slices are written: the index was expanded from a list.
         slices = (*[slice(None)] * axis, from_front(call, row.reshape(-1), x.shape[axis]))
         return _scattered(call, x, slices, updates)

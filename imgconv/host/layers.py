@@ -107,7 +107,7 @@ def roi_align(call: Call, x: Array, rois: Array, batch: Array) -> Any:
         image = pictures[picture, y : y + rows.shape[2], x_ : x_ + columns.shape[2]]
         by_row = (rows[number, :, : len(image)] @ image.reshape(len(image), -1)).reshape(bins[0], *image.shape[1:])
         made[number] = columns[number, :, : image.shape[1]] @ by_row
-    return numpy.ascontiguousarray(numpy.moveaxis(made, -1, 1))
+    return numpy.moveaxis(made, -1, 1)
 
 
 def _samples(call: Call, low: Array, distance: Array, size: int, count: Array) -> Array:

@@ -50,7 +50,7 @@ def _cast(call: Call, x: Array, dtype: Any) -> Array:
     if x.dtype.kind == "f" and dtype.kind in "iu" and dtype.itemsize < 8:
         # numpy's result past the range of a narrow integer depends on the machine; by way of int64 it wraps around.
         return x.astype(numpy.int64).astype(dtype)
-    return x.astype(dtype)
+    return x.astype(dtype, copy=False)
 
 
 @host("Shape")
@@ -195,6 +195,8 @@ def constant_of_shape(call: Call, sizes: Array) -> Any:
     value = numpy.asarray(call.attribute("value", numpy.zeros(1, numpy.float32)))
     wanted = tuple(int(n) for n in sizes)
     call.allow(wanted, value.dtype)
+    if not any(value.tobytes()):
+        return numpy.zeros(wanted, value.dtype)  # from the system, which gives empty memory
     return numpy.full(wanted, value.reshape(()), value.dtype)
 
 

@@ -65,6 +65,15 @@ def test_results_are_new_arrays(device: DeviceInfo) -> None:
     assert_close(loaded.run(inputs), kept, 0)
 
 
+def test_outputs_share_no_memory(device: DeviceInfo) -> None:
+    """A Cast to the tensor's own type gives the tensor itself."""
+    nodes = [node("NonZero", "x", "at"), node("Neg", "at", "y"), node("Cast", "y", "z", to=onnx.TensorProto.INT64)]
+    inputs = {"x": numpy.eye(2, 3, dtype=numpy.float32)}
+    made = imgconv.load(make_model(nodes, inputs, ["y", "z"], 17), device=device).run(inputs)
+    assert not numpy.shares_memory(made["y"], made["z"])
+    assert made["y"].tolist() == made["z"].tolist() == [[0, -1], [0, -1]]
+
+
 def test_outputs_of_the_caller(device: DeviceInfo) -> None:
     model, inputs = CASES["non_zero"]()
     loaded = imgconv.load(model, device)

@@ -14,6 +14,7 @@ import pytest
 from imgconv import host
 from imgconv.arrays import Array
 from imgconv.graph.onnx_nodes import HostGraph
+from imgconv.host import detections
 from imgconv.host.detections import BEST_OF_CLASSES, with_detections
 from imgconv.onnx_import import import_onnx
 from tests.support import make_model, run_oracle
@@ -87,8 +88,10 @@ def drawn_boxes() -> Array:
     return RANDOM.uniform(0, 99, (BOXES, 4)).astype(numpy.float32)
 
 
+@pytest.mark.parametrize("whole", [0, detections.SORTED_WHOLE], ids=["left out first", "sorted whole"])
 @pytest.mark.parametrize("least", [0.0, 0.45, 0.9, 1.0], ids=["most are over", "many", "few", "none"])
-def test_all_classes_are_selected_at_once(least: float) -> None:
+def test_all_classes_are_selected_at_once(least: float, whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detections, "SORTED_WHOLE", whole)
     for step in (0.05, 0.001):  # many scores are equal, or few
         scores = numpy.round(RANDOM.uniform(0, 1, (BOXES, CLASSES)) / step) * step
         scores = numpy.where(scores > least, scores, 0).astype(numpy.float32)

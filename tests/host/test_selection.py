@@ -9,6 +9,7 @@ import onnx
 import onnx.helper
 import onnxruntime
 import pytest
+from support import one_thread
 
 from imgconv import host
 from imgconv.arrays import Array
@@ -31,7 +32,8 @@ def run_onnxruntime(op_type: str, inputs: dict[str, Array], outputs: int = 1, **
     node = onnx.helper.make_node(op_type, list(inputs), names, **attributes)
     graph = onnx.helper.make_graph([node], "g", declared, [onnx.ValueInfoProto(name=n) for n in names])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=8)
-    return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, inputs)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), one_thread(), ["CPUExecutionProvider"])
+    return session.run(None, inputs)
 
 
 def check(op_type: str, inputs: dict[str, Array], outputs: int = 1, **attributes: Any) -> None:
