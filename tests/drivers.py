@@ -10,24 +10,34 @@ compares the outcome with `mended`; docs/drivers.md has the table for people.
 from __future__ import annotations
 
 import gc
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy
+import onnx.helper
 import pyopencl as cl
 
+import imgconv
 from imgconv.arrays import Array
 from imgconv.cl import image, recording
-from imgconv.cl.device import Context, DeviceInfo, list_devices, open_device
+from imgconv.cl.device import UNKNOWN_COMPUTE_UNITS, Context, DeviceInfo, list_devices, open_device
 from imgconv.cl.program import build, kernel
 from imgconv.cl.queue import enqueue, finish
+from imgconv.errors import BuildError, DeviceError
 from imgconv.kernels.specialise import FOLDER
+from imgconv.running import programs
+from tests import driver_times
+from tests.support import make_model
 
 ROOT = Path(__file__).parents[1]
 SECONDS = 300  # that a probe may take; one that takes longer hangs
@@ -42,13 +52,13 @@ COUNT = "kernel void count(global int *o, int n) { int i = 0; while (i < n) i++;
 class Workaround:
     """A driver's fault and what imgconv does about it.
 
-    platform: of the driver. where: the file and the name in it. mended: the first version without the fault, if one is
-    known; since: the first with it. probe: whether an opened device has the fault. always: whether a driver that has it
+    platforms: of the drivers. where: the file and the name in it. mended: the first version without the fault, if one
+    is known; since: the first with it. probe: whether an opened device has the fault. always: whether a driver that has
     shows it at each probe, and in seconds.
     """
 
     name: str
-    platform: str
+    platforms: tuple[str, ...]
     where: str
     reason: str
     probe: Callable[[Context], bool]
@@ -57,7 +67,7 @@ class Workaround:
     since: str = ""
 
     def is_expected(self, info: DeviceInfo) -> bool:
-        """Whether a device of the platform is said to have the fault."""
+        """Whether a device of these platforms is said to have the fault."""
         found = version(info.driver_version)
         return version(self.since) <= found and (not self.mended or found < version(self.mended))
 
@@ -151,6 +161,23 @@ def loops_end(context: Context) -> bool:
     launch.set_args(counted, numpy.int32(100_000))
     enqueue(context, launch, (1,), (1,))
     return bool(image.download_buffer(context, counted, (1,), numpy.int32)[0] != 100_000)
+
+
+def searches_end(context: Context) -> bool:
+    """In a loop, another one whose only condition is on what it reads from memory runs in the first round only."""
+    source = """kernel void k(global const uint *counts, global uint *found) {
+  for (int round = 0; round < 4; round++) {
+    uint at = 0, rank = 200 + round;
+    for (; rank >= counts[at]; at++) rank -= counts[at];
+    found[round] = at;
+  }
+}"""
+    counts = image.create_buffer(context, numpy.ones(256, numpy.uint32))
+    found = image.create_buffer(context, numpy.zeros(4, numpy.uint32))
+    launch = kernel(build(context, source, "k"), "k")
+    launch.set_args(counts, found)
+    enqueue(context, launch, (1,), (1,))
+    return image.download_buffer(context, found, (4,), numpy.uint32).tolist() != [200, 201, 202, 203]
 
 
 def read_by(context: Context, source: str) -> Array:
@@ -250,34 +277,113 @@ def images_ignore_parts(context: Context) -> bool:
     return not numpy.array_equal(image.download_buffer(context, made, (1024, 4), numpy.float32), texels[1])
 
 
+def functions_are_not_linked(context: Context) -> bool:
+    """A program of a function that is inline and not static does not build if the compiler does not optimise."""
+    source = """inline float twice(float x) { return 2 * x; }
+kernel void k(global float *x) { x[0] = twice(x[0]); }"""
+    try:
+        launch = kernel(build(context, source, "k", ["-cl-opt-disable"]), "k")
+        launch.set_args(image.create_buffer(context, numpy.zeros(1, numpy.float32)))
+        enqueue(context, launch, (1,))
+        finish(context)
+    except (BuildError, DeviceError):
+        return True
+    return False
+
+
+def units_are_unknown(context: Context) -> bool:
+    """The device says 9999 compute units, as Mesa's driver for Adreno does; llvmpipe says the host's."""
+    return bool(context.handle.devices[0].max_compute_units == UNKNOWN_COMPUTE_UNITS)
+
+
+def static_functions_are_wrong(context: Context) -> bool:
+    """A step of a GRU is wrong if the kernel's functions are static and not always inlined."""
+    shapes = {"x": (1, 1, 4), "h": (1, 1, 4), "w": (1, 12, 4), "r": (1, 12, 4)}
+    random = numpy.random.default_rng(0)
+    x, h, w, r = (random.uniform(-1, 1, shape).astype(numpy.float32) for shape in shapes.values())
+    layer = onnx.helper.make_node("GRU", ["x", "w", "r", "", "", "h"], ["", "y"], hidden_size=4)
+    model = make_model([layer], {"x": x, "h": h}, ["y"], 14, {"w": w, "r": r})
+    text = programs.program_text
+
+    def of_static(*given: Any) -> str:
+        return text(*given).replace("inline inline __attribute__((always_inline))", "inline static inline")
+
+    with patch.object(programs, "program_text", of_static):
+        found = imgconv.load(model, device=context.info).run({"x": x, "h": h})["y"]
+    update, reset, new = (x[0] @ part.T for part in w.reshape(3, 4, 4))
+    update_of, reset_of, new_of = r.reshape(3, 4, 4)
+    update, reset = (1 / (1 + numpy.exp(-a - h[0] @ b.T)) for a, b in ((update, update_of), (reset, reset_of)))
+    expected = (1 - update) * numpy.tanh(new + (reset * h[0]) @ new_of.T) + update * h[0]
+    return bool(abs(found[0] - expected).max() > 1e-5)
+
+
+def wheel_names_no_library(context: Context) -> bool:
+    """The .icd files of Intel's wheel name no library that is there. No if the driver is of no wheel."""
+    try:
+        files = [Path(str(each.locate())) for each in metadata.files("intel-opencl-rt") or () if each.suffix == ".icd"]
+    except metadata.PackageNotFoundError:
+        return False
+    return bool(files) and not any(Path(each.read_text().strip()).exists() for each in files)
+
+
 WORKAROUNDS = (
-    Workaround("replays leak", INTEL, "cl/recording.py, LEAKING_PLATFORM",
+    Workaround("replays leak", (INTEL,), "cl/recording.py, LEAKING_PLATFORM",
                "2 KB of memory are lost for each launch that a command buffer replays", replays_leak),
-    Workaround("builds collide", INTEL, "cl/build_processes.py, ONE_AT_A_TIME",
+    Workaround("builds collide", (INTEL, OCLGRIND), "cl/build_processes.py, ONE_AT_A_TIME",
                "two threads that build at once crash or hang", builds_collide, always=False),
-    Workaround("contexts keep programs", INTEL, "cl/device.py, _handles; cl/program.py, PROGRAMS_KEPT",
+    Workaround("contexts keep programs", (INTEL,), "cl/device.py, _handles; cl/program.py, PROGRAMS_KEPT",
                "a program keeps memory after its context is released, 10 KB for order.cl", contexts_keep_programs,
                always=False),
-    Workaround("copies to parts of buffers", POCL, "cl/image.py, copy_through_host",
+    Workaround("copies to parts of buffers", (POCL,), "cl/image.py, copy_through_host",
                "a copy between an image and a part of a buffer crashes", parts_of_buffers_copy, mended="7.0"),
-    Workaround("unequal rounds", POCL, "conv.cl, UNEVEN",
+    Workaround("unequal rounds", (POCL,), "conv.cl, UNEVEN",
                "in a kernel with a barrier, a loop whose number of rounds differs by work item loses rounds if it has "
                "a loop inside", rounds_are_lost),
-    Workaround("layers of plain images", MESA, "cl/image.py, _is_array",
+    Workaround("layers of plain images", (MESA,), "cl/image.py, _is_array",
                "CL_IMAGE_ARRAY_SIZE of an image that is no array is 1", plain_images_have_layers),
-    Workaround("long loops", MESA, "kernels/order.py, MOST_OF_AN_ITEM",
+    Workaround("long loops", (MESA,), "kernels/order.py, MOST_OF_AN_ITEM",
                "loops end after 65,535 iterations", loops_end, mended="25.0"),
-    Workaround("local memory counts twice", MESA, "../native/src/programs.cpp, local_memory_fits_",
+    Workaround("searches end", (MESA,), "order.cl, FIND_DIGITS",
+               "in a loop, another one whose only condition is on what it reads from memory runs in the first round "
+               "only", searches_end, mended="25.0"),
+    Workaround("local memory counts twice", (MESA,), "../native/src/programs.cpp, local_memory_fits_",
                "CL_KERNEL_LOCAL_MEM_SIZE is twice what a kernel takes", local_memory_counts_twice, mended="25.0"),
-    Workaround("functions with images", MESA, "cl/common.cl, inline",
+    Workaround("compute units", (MESA,), "cl/device.py, COMPUTE_UNITS_OF_ADRENO",
+               "Mesa's driver for Adreno says 9999 compute units", units_are_unknown, always=False),
+    Workaround("functions with images", (MESA,), "cl/common.cl, inline",
                "llvmpipe crashes if a function that it does not inline has an image", functions_lose_images,
                since="25.0"),
-    Workaround("images in parts of buffers", MESA, "cl/device.py, WITHOUT_IMAGES_IN_PARTS; ../native/src/device.cpp",
+    Workaround("images in parts of buffers", (MESA,), "cl/device.py, WITHOUT_IMAGES_IN_PARTS; ../native/src/device.cpp",
                "an image in a part of a buffer starts where the whole buffer starts", images_ignore_parts,
                since="25.0"),
-    Workaround("offsets of reads", NVIDIA, "kernels/access.py, coordinate",
+    Workaround("offsets of reads", (NVIDIA,), "kernels/access.py, coordinate",
                "reads at a constant less a variable give zero", offsets_read_zero, always=False),
-    Workaround("names share local memory", OCLGRIND, "../tests/conftest.py, kernels_in_a_program",
+    Workaround("static functions", (POCL,), "cl/common.cl, inline",
+               "static functions that it calls make states of GRUs wrong", static_functions_are_wrong),
+    Workaround("files of the wheel", (INTEL,), "cl/drivers.py, unregistered_drivers",
+               "its .icd file names a path that was never filled in", wheel_names_no_library, always=False),
+    Workaround("functions are not linked", (NVIDIA,), "cl/common.cl, inline",
+               "with -cl-opt-disable, functions that are inline but not static are not linked",
+               functions_are_not_linked),
+    Workaround("builds take turns", (INTEL, NVIDIA), "cl/build_processes.py; cl/program.py, IN_PROCESSES",
+               "a process compiles one program at a time", driver_times.builds_take_turns, always=False),
+    Workaround("vectors are tried", (INTEL,), "cl/common.cl, NOT_VECTORIZED",
+               "the compiler tries in vain to put work items into the lanes of vectors", driver_times.vectors_are_tried,
+               always=False),
+    Workaround("opening takes turns", (NVIDIA,), "cl/build_processes.py, Builders; cl/device.py, _looked_at",
+               "processes open the device one after the other", driver_times.opening_takes_turns, always=False),
+    Workaround("programs cost no more", (NVIDIA,), "cl/program.py, ONE_BY_ONE",
+               "programs of one kernel each take no longer than one of all", driver_times.programs_cost_no_more,
+               always=False),
+    Workaround("changed arguments", (NVIDIA,), "cl/program.py, OWN_FUNCTIONS",
+               "a launch takes longer if the last one of its function had other arguments",
+               driver_times.changed_arguments_cost, always=False),
+    Workaround("setup of launches", (NVIDIA,), "cl/busy.py", "the time of a launch counts its setup",
+               driver_times.launches_count_setup, always=False),
+    Workaround("waits for copies", (INTEL,), "running/frame_memory.py, FrameMemory.start",
+               "while a host waits for a copy, one core less computes", driver_times.waits_for_copies_take_a_core,
+               always=False),
+    Workaround("names share local memory", (OCLGRIND,), "../tests/conftest.py, kernels_in_a_program",
                "the local memory of k10 is counted as that of k1 too", names_share_local_memory),
 )
 
@@ -285,13 +391,15 @@ WORKAROUNDS = (
 def outcome(workaround: Workaround, info: DeviceInfo) -> tuple[bool, str]:
     """(Whether a device needs a workaround, what the probe's process said), from a process of its own."""
     command = [sys.executable, "-m", "tests.drivers", workaround.name, str(info.index)]
-    try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        return True, f"does not end in {SECONDS} s"
-    said = done.stdout.strip().splitlines()[-1:] or ["nothing"]
-    if done.returncode == 0 and said[0] in ("needed", "not needed"):
-        return said[0] == "needed", said[0]
+    with tempfile.TemporaryDirectory() as cache:  # what a probe builds is nobody else's
+        known = os.environ | {"XDG_CACHE_HOME": cache}
+        try:
+            done = subprocess.run(command, cwd=ROOT, env=known, capture_output=True, text=True, timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            return True, f"does not end in {SECONDS} s"
+    *told, verdict = done.stdout.strip().splitlines() or ["nothing"]
+    if done.returncode == 0 and verdict in ("needed", "not needed"):
+        return verdict == "needed", ", ".join([verdict, *told])
     if done.returncode > 0:
         raise RuntimeError(f"the probe {workaround.name!r} failed on {info.name}:\n{done.stderr[-2000:]}")
     return True, f"the process ends with {done.returncode}"
@@ -304,7 +412,7 @@ def main(arguments: list[str]) -> int:
         print("needed" if workaround.probe(open_device(devices[int(arguments[1])])) else "not needed")
         return 0
     for info in devices:
-        for each in (each for each in WORKAROUNDS if each.platform == info.platform):
+        for each in (each for each in WORKAROUNDS if info.platform in each.platforms):
             print(f"{info.platform} {info.driver_version}, {each.name}: {outcome(each, info)[1]}", flush=True)
     return 0
 
