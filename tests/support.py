@@ -40,14 +40,20 @@ def run_model(model: Any, inputs: Mapping[str, Any], engine: str | DeviceInfo = 
     return made if tail is None else tail.finish(made, tail.inputs_of(inputs))
 
 
+def one_thread() -> onnxruntime.SessionOptions:
+    """Others would wait in busy loops, beside the tests of other processes."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return options
+
+
 def run_oracle(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> Arrays:
     """The outputs of a model, computed by onnxruntime on the CPU in one thread, without rewriting the graph.
 
     Skips the test, with the reason, where an old onnxruntime cannot.
     """
-    options = onnxruntime.SessionOptions()
+    options = one_thread()
     options.log_severity_level = 4
-    options.intra_op_num_threads = 1  # others would wait in busy loops
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

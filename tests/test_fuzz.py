@@ -80,6 +80,20 @@ def test_a_damaged_file_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None
     assert left.count(1) >= 3
 
 
+def test_every_failure_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first of each sort is made smaller."""
+    failures = ["Wrong at a.py:f: one", "Wrong at a.py:f: two", "", "the process ends with -9"]
+    monkeypatch.setattr(tool, "results", lambda kind, seeds: ((n, "", how, 1) for n, how in enumerate(failures)))
+    monkeypatch.setattr(tool, "smaller", lambda kind, seed, failed: [seed])
+    monkeypatch.setattr("sys.argv", ["fuzz", "graphs"])
+    assert tool.main() == 1
+    *told, _ = capsys.readouterr().out.partition("graphs:")[0].split("\n")
+    assert told == [
+        "seed 0: Wrong at a.py:f: one without steps [0]", "seed 1: Wrong at a.py:f: two",
+        "seed 3: the process ends with -9 without steps [3]",
+    ]
+
+
 def test_graphs_know_every_operator() -> None:
     known = {name for opset in OPSETS for name in by_operator(opset)}
     assert set(ops.supported()) - known == {"ai.onnx.ml.ZipMap"}  # it makes no tensor
@@ -102,6 +116,24 @@ def test_who_is_wrong(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return
     said = compared.judged(model, {"x": x}, off if wrong == "oracle" else right, found, False)
     assert said == (compared.ORACLES_FAULT if wrong == "oracle" else "1 ways agree")
+
+
+def test_the_sign_of_a_transforms_zero_is_not_judged() -> None:
+    """onnxruntime has 1e-7 there. The name is that which graphs.py gives; without it the zero counts."""
+    x = numpy.sin(numpy.arange(12, dtype=numpy.float32)).reshape(1, 12, 1)
+    constants = {"step": numpy.array(1), "size": numpy.array(12)}
+    for name in ("STFT-17_1", "another"):
+        nodes = [
+            compared.NODE("STFT", ["x", "step", "", "size"], ["t"], name=name), compared.NODE("Sign", ["t"], ["y"]),
+        ]
+        model = make_model(nodes, {"x": x}, ["y"], 17, constants)
+        spectrum = numpy.fft.rfft(x.ravel().astype(float))
+        exact = numpy.sign(numpy.stack([spectrum.real, spectrum.imag], -1).reshape(1, 1, 7, 2))
+        right = compared.oracle(model, {"x": x})
+        assert right is not None and (right["y"] != exact).any()
+        assert bool(compared.different({"y": exact}, right, [], 1e-5))
+        moved = [compared.moved_result(model, {"x": x}, compared.EPSILON, n) for n in range(6)]
+        assert bool(compared.different({"y": exact}, right, [m for m in moved if m], 1e-5)) == (name == "another")
 
 
 COUNTS = {

@@ -84,14 +84,16 @@ class Lender:
         self._kernels: OrderedDict[str, tuple[Program, str]] = OrderedDict()
 
     def programs(self, plan: Plan, context: Context, *others: Any) -> Programs:
-        """The programs of the plan, without the kernels that are here already. others: as Session gives them."""
-        made = Programs(plan, context, None, [self])
+        """Programs for the plan, which lack the kernels that are not here yet. others: as Session gives them."""
+        return Programs(plan, context, [self])
+
+    def keep(self, made: Programs) -> None:
+        """Keeps the kernels of a session."""
         for text, kernel in made._kernels.items():
             self._kernels[text] = kernel
             self._kernels.move_to_end(text)
         while len(self._kernels) > self.KEPT:
             self._kernels.popitem(last=False)
-        return made
 
 
 LENDERS: dict[Context, Lender] = {}
@@ -102,7 +104,9 @@ def session_of(plan: Plan, context: Context) -> Session:
     lender = LENDERS.setdefault(context, Lender())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "Programs", lender.programs)
-        return Session(plan, context)
+        made = Session(plan, context)
+    lender.keep(made.programs)
+    return made
 
 
 def run_tensors(

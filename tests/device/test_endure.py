@@ -14,13 +14,17 @@ def passed(device: DeviceInfo, name: str, scale: float) -> tuple[bool, str]:
     return good, said
 
 
-SCALES = {"runs": 0.01, "frames": 0.02, "threads": 0.005, "loads": 0.004, "exits": 0.1}
+SCALES = {"runs": 0.01, "frames": 0.02, "threads": 0.005, "loads": 0.004}
 
 
 @pytest.mark.parametrize(("name", "scale"), SCALES.items())
 def test_a_few_turns(device: DeviceInfo, name: str, scale: float) -> None:
     good, said = passed(device, name, scale)
     assert good, said
+
+
+def test_processes_end_with_frames_in_flight(device: DeviceInfo) -> None:
+    endure.processes(endure.Setting(device.index, 2), endure.EXIT, at_once=2)
 
 
 def test_what_frames_lose_is_seen(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import onnx.helper
 import onnxruntime
 import pyopencl
 import pytest
-from support import make_input
+from support import make_input, one_thread
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
@@ -24,7 +24,7 @@ FRAMES = 100
 
 def test_a_hundred_frames(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = build("conv_gru", size=32, width=0.5)
-    oracle = onnxruntime.InferenceSession(imgconv.export_onnx(graph).SerializeToString())
+    oracle = onnxruntime.InferenceSession(imgconv.export_onnx(graph).SerializeToString(), one_thread())
     copying = dataclasses.replace(device, shares_memory=False)
     stream = imgconv.load(graph, device=copying).stream({"state_out": "state_in"})
     assert [v.name for v in stream.plan.inputs] == ["frame"]

@@ -83,7 +83,7 @@ def test_convolution_by_factors_from_a_table(context: Context) -> None:
     assert any("factors" in a.name for launch in plan.launches for a in launch.source.arguments), str(plan)
 
 
-@pytest.mark.parametrize(("shape", "axis"), [((7,), 0), ((2, 3000, 2), 1), ((1, 3, 5, 4), 2), ((1, 2, 3, 5000), 3)])
+@pytest.mark.parametrize(("shape", "axis"), [((7,), 0), ((2, 3000, 1), 1), ((1, 3, 5, 2), 2), ((1, 2, 1, 5000), 3)])
 @pytest.mark.parametrize("way", WAYS)
 def test_long_tables_are_no_constants_of_a_program(
     context: Context, shape: tuple[int, ...], axis: int, way: str

@@ -173,15 +173,16 @@ def main() -> int:
         with suppress(KeyboardInterrupt):
             work(options.kind, range(start, stop), skipped)
         return 0
-    begun, counts, found = time.monotonic(), Counter[str](), dict[str, int]()
+    begun, counts, found = time.monotonic(), Counter[str](), set[str]()
     stop = options.seed + (options.count or (10**9 if options.minutes else 100))
     with suppress(KeyboardInterrupt):  # what was found so far is told
         for seed, said, failed, _ in results(options.kind, range(options.seed, stop)):
             counts[said or "FAILED"] += 1
             sort = failed.partition(":")[0]
-            if failed and sort not in found:
-                found[sort] = seed
-                print(f"seed {seed}: {failed} without steps {smaller(options.kind, seed, failed)}", flush=True)
+            if failed:
+                left_out = "" if sort in found else f" without steps {smaller(options.kind, seed, failed)}"
+                found.add(sort)
+                print(f"seed {seed}: {failed}{left_out}", flush=True)
             if options.minutes and time.monotonic() - begun > 60 * options.minutes:
                 break
     print(f"{options.kind}: {counts.total()} cases from seed {options.seed}, {time.monotonic() - begun:.0f} s, "
