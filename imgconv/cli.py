@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import sys
+import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,19 @@ from imgconv.version import VERSION
 
 COMMANDS = (run, inspect, profile, bench, verify, tune, compile, devices, completion)
 INTERRUPTED = 130
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Fills each paragraph of a description; an indented line stays one of its own."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join("\n".join(_filled(paragraph, width)) for paragraph in text.split("\n\n"))
+
+
+def _filled(paragraph: str, width: int) -> Iterator[str]:
+    for part in re.split(r"\n(?= )", paragraph):
+        first, rest = ("  ", "    ") if part.startswith(" ") else ("", "")
+        yield textwrap.fill(" ".join(part.split()), width, initial_indent=first, subsequent_indent=rest)
 
 
 class Parser(argparse.ArgumentParser):
@@ -52,8 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
     for module in COMMANDS:
         name = module.__name__.rpartition(".")[2]
         line = (module.__doc__ or "").splitlines()[0].partition(": ")[2]
-        described = argparse.RawDescriptionHelpFormatter
-        command = commands.add_parser(name, help=line, description=module.DESCRIPTION, formatter_class=described)
+        command = commands.add_parser(name, help=line, description=module.DESCRIPTION, formatter_class=HelpFormatter)
         module.add_arguments(command)
         command.set_defaults(execute=module.execute, parser=parser, known=sorted(command._option_string_actions))
     return parser

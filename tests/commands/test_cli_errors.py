@@ -19,6 +19,7 @@ import pytest
 from onnx.helper import make_node
 
 from imgconv.cl.device import DeviceInfo
+from imgconv.cli import COMMANDS
 from imgconv.commands import devices as devices_command
 from imgconv.commands import run as run_command
 from imgconv.errors import DeviceError
@@ -255,6 +256,15 @@ def test_help_and_version(imgconv: Command) -> None:
     for command in ("run", "inspect", "devices"):
         assert command in imgconv("--help")[1]
         assert imgconv(command, "--help")[0] == 0
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_fits_the_terminal(imgconv: Command, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for command in COMMANDS:
+        lines = imgconv(command.__name__.rpartition(".")[2], "--help")[1].splitlines()
+        assert max(map(len, lines)) < columns
+    assert "\n  classify: scores\n" in imgconv("run", "--help")[1]  # a list stays one
 
 
 def test_module_is_the_command() -> None:
