@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from imgconv.cl.build_processes import Builders
 from imgconv.cl.drivers import drivers_visible
-from imgconv.cl.ending import WAITING, driver_use, keep, keep_all
+from imgconv.cl.ending import WAITING, driver_use, keep
 from imgconv.cl.loader import device_number, new_context
 from imgconv.errors import DeviceError, ResourceError
 
@@ -147,7 +147,7 @@ class Context:
         _forget(self.info)
         keep(self.copies)  # to drop one waits for its copy
         if self.info.platform in WAITING:
-            keep_all(self.handle)
+            driver_use.keep_all(self.info.platform)
         self.check()
 
 

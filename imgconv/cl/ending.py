@@ -13,19 +13,16 @@ import ctypes
 import gc
 import os
 from threading import Condition, Lock, get_ident
-from typing import TYPE_CHECKING
+from typing import Any
 
 from imgconv.errors import DeviceError
-
-if TYPE_CHECKING:
-    import pyopencl as cl
 
 FORKED = (
     "this process was forked after its parent had used OpenCL, which does not work in such a process: start processes "
     "with multiprocessing's \"spawn\" or \"forkserver\", or fork before the first use of imgconv"
 )
-# Whose driver (580) waits for a kernel that hangs when anything of its context is released, at the end of the process
-# too. Intel's waits if the queue is not released.
+# Whose driver (580) waits for a kernel that hangs when memory, a program or a context is released, another context's
+# too, and at the end of the process. Intel's waits if the queue is not released.
 WAITING = ("NVIDIA CUDA",)
 
 
@@ -46,6 +43,7 @@ class DriverUse:
         self._inside: dict[int, int] = {}
         self._ended_by: int | None = None
         self._registered = False
+        self._kept: set[str] = set()
         self.forked = False
 
     def check(self) -> None:
@@ -92,6 +90,13 @@ class DriverUse:
         with self._lock:
             self._ended_by = thread
             self._left.wait_for(lambda: not self._inside.keys() - {thread})
+        for platform in self._kept:
+            _keep_all(platform)
+
+    def keep_all(self, platform: str) -> None:
+        """Never releases what there is of the platform's driver now, and at the end of the interpreter."""
+        self._kept.add(platform)
+        _keep_all(platform)
 
 
 driver_use = DriverUse()
@@ -102,12 +107,16 @@ def keep(thing: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
-def keep_all(context: cl.Context) -> None:
-    """Never releases a context and what belongs to it."""
+def _keep_all(platform: str) -> None:
     import pyopencl as cl
 
-    kinds = cl.Buffer, cl.Image, cl.Kernel, cl.Program, cl.CommandQueue, cl.Event
-    keep(context)
+    kinds = cl.Context, cl.Buffer, cl.Image, cl.Kernel, cl.Program, cl.CommandQueue, cl.Event
     for each in gc.get_objects():
-        if issubclass(type(each), kinds) and each.context.int_ptr == context.int_ptr:
+        # A mapped array does not tell its context.
+        if issubclass(type(each), cl.MemoryMap) or (issubclass(type(each), kinds) and _platform(each) == platform):
             keep(each)
+
+
+def _platform(thing: Any) -> str:
+    context = getattr(thing, "context", thing)
+    return str(context.devices[0].platform.name).strip("\0 ")

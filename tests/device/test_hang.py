@@ -18,6 +18,8 @@ from test_submit import SHAPE, assert_equal, drawn, network
 import imgconv
 from imgconv.cl import queue
 from imgconv.cl.device import Context, DeviceInfo
+from imgconv.cl.ending import DriverUse
+from imgconv.cl.image import create_buffer
 from imgconv.cl.program import Kernel
 from imgconv.running import frame_memory
 from imgconv.running.device_memory import DeviceMemory
@@ -147,26 +149,40 @@ def test_a_device_that_was_given_up(device: DeviceInfo, monkeypatch: pytest.Monk
 
 
 def test_what_hangs_is_kept_if_its_release_waits(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One reference more to each buffer, kernel and queue of the context."""
+    """One reference more to each thing of the driver; to those made later, at the end."""
     monkeypatch.setattr("imgconv.cl.device.WAITING", (device.platform,))
+    use = DriverUse()
+    monkeypatch.setattr("imgconv.cl.device.driver_use", use)
     model = imgconv.load(network(), device=device, limits=HASTY)
     model.run(drawn(0))
     context = model._source.context
-    own = [
-        each for each in gc.get_objects() if type(each) in (cl.Buffer, Kernel, cl.CommandQueue)
-        and each.context.int_ptr == context.handle.int_ptr
-    ]
-
-    def references() -> list[int]:
-        return [sys.getrefcount(each) for each in own]
-
-    before = references()
+    buffer = create_buffer(context, numpy.zeros(64, numpy.uint8))
+    mapped, _ = cl.enqueue_map_buffer(context.queue, buffer, cl.map_flags.READ, 0, (64,), numpy.uint8)
+    own = [mapped.base, *things_of(context)]
+    assert {type(each) for each in own} == {cl.MemoryMap, cl.Buffer, Kernel, cl.CommandQueue}
+    before = references(own)
     with monkeypatch.context() as hung:
         hung.setattr(queue, "is_over", lambda events: False)
         with pytest.raises(imgconv.DeviceError):
             model.run(drawn(0))
-    assert {type(each) for each in own} == {cl.Buffer, Kernel, cl.CommandQueue}
-    assert all(after > count for after, count in zip(references(), before, strict=True))
+    assert all(after > count for after, count in zip(references(own), before, strict=True))
+    again = imgconv.load(network(), device=device, limits=BOUNDED)
+    again.run(drawn(0))
+    own = [again._source.context.handle, *things_of(again._source.context)]
+    before = references(own)
+    use.end()
+    assert all(after > count for after, count in zip(references(own), before, strict=True))
+
+
+def things_of(context: Context) -> list[Any]:
+    kinds = cl.Buffer, Kernel, cl.CommandQueue
+    return [
+        each for each in gc.get_objects() if type(each) in kinds and each.context.int_ptr == context.handle.int_ptr
+    ]
+
+
+def references(things: list[Any]) -> list[int]:
+    return [sys.getrefcount(each) for each in things]
 
 
 def test_ctrl_c_ends_a_bounded_wait(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
