@@ -68,7 +68,10 @@ def best_of_classes(call: Call, scores: Array, boxes: Array) -> Any:
         # Of a class with too many, those that are worse than the last one that is wanted go before anything is sorted.
         candidates = numpy.where(chosen[:, many].T, scores[:, many].T, -numpy.inf)
         last = candidates.shape[1] - most
-        chosen[:, many] &= (candidates >= numpy.partition(candidates, last, 1)[:, last : last + 1]).T
+        worst = numpy.partition(candidates, last, 1)[:, last : last + 1]
+        better, equal = candidates > worst, candidates == worst  # of equal ones the first
+        room = most - numpy.count_nonzero(better, 1)
+        chosen[:, many] = (better | equal & (numpy.cumsum(equal, 1) <= room[:, None])).T
     row, column = numpy.divmod(numpy.flatnonzero(chosen[:, classes]), len(classes))
     values = scores[row, classes[column]]
     order = best_first(values, column)
