@@ -39,8 +39,20 @@ FAULTS = (
     ),
     Fault(
         "cl/device.py", "what belongs to a device that was given up is released",
-        "            keep_all(self.handle)\n",
+        "            driver_use.keep_all(self.info.platform)\n",
         "            pass\n",
+        (f"{HANG} -k kept",),
+    ),
+    Fault(
+        "cl/ending.py", "mapped arrays of a device that was given up are released",
+        "issubclass(type(each), cl.MemoryMap) or ",
+        "",
+        (f"{HANG} -k kept",),
+    ),
+    Fault(
+        "cl/ending.py", "what was made after a device was given up is released at the end",
+        "        for platform in self._kept:\n",
+        "        for platform in ():\n",
         (f"{HANG} -k kept",),
     ),
     Fault(
