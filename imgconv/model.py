@@ -305,6 +305,14 @@ def prepares_pictures(model: Model, name: str) -> bool:
     return takes_pixels(model.plan, model._last.tail, name)
 
 
+def pinned(model: Model, array: Array) -> Array:
+    """The same memory, from which the model's device copies Pixels that stay there. array: of bytes, a whole mmap."""
+    from imgconv.cl import transfer
+
+    with driver_use, model._source.context.lock:
+        return transfer.pinned(model._source.context, array)
+
+
 def _described(model: Model) -> str:
     """<imgconv.Model squeezenet.onnx on [0] ...: data_0: float32[1, 3, 224, 224] -> ..., 31 launches>."""
     about = f"<imgconv.Model {model._source.name} on {model.device.name}"

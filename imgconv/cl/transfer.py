@@ -90,6 +90,31 @@ def pinned_array(context: Context, shape: tuple[int, ...], dtype: npt.DTypeLike)
     return array
 
 
+def pinned(context: Context, array: Array) -> Array:
+    """The same memory as an array from which the device copies without the host's help, if it has memory of its own.
+
+    array: contiguous; from the start of a page on. If the driver refuses, it is the array itself.
+    """
+    if context.info.shares_memory or not array.nbytes:
+        return array
+    try:
+        buffer = cl.Buffer(context.handle, cl.mem_flags.READ_ONLY | cl.mem_flags.USE_HOST_PTR, hostbuf=array)
+    except cl.Error:
+        return array
+    return np.asarray(_Pinned(array, buffer))
+
+
+class _Pinned:
+    """What an array of `pinned` refers to. A buffer pins the memory that it was made with, as long as it exists.
+
+    The buffer itself is not used: copies take the address of the array.
+    """
+
+    def __init__(self, array: Array, buffer: Buffer) -> None:
+        self.__array_interface__ = array.__array_interface__
+        self._buffer = buffer  # refers to the array
+
+
 class StagedPort:
     """Memory of the device, and an array in pinned memory of the host; the device copies between them."""
 
@@ -102,14 +127,14 @@ class StagedPort:
         self._read = _bound_copy(context, "clEnqueueReadBuffer", memory, self.array)
 
     def to_device(
-        self, context: Context, queue: cl.CommandQueue, awaited: bool, used: int | None = None
+        self, context: Context, queue: cl.CommandQueue, awaited: bool, instead: Array | None = None
     ) -> list[cl.Event]:
         """Enqueues the copy of the array to the device. Its event, if `awaited`. Raises DeviceError.
 
-        used: copy the first `used` bytes of an array of bytes.
+        instead: an array to copy in its place, no larger; the caller keeps it, as it is, until the copy is over.
         """
-        array = self.array if used is None else self.array[:used]
-        if self._write is not None and queue is context.queue and not awaited and self._write(array.nbytes) == 0:
+        array = self.array if instead is None else instead
+        if self._write is not None and queue is context.queue and not awaited and self._write(array) == 0:
             return []
         return [enqueue_upload(context, self.memory, array, queue)]
 
@@ -117,7 +142,7 @@ class StagedPort:
         self, context: Context, queue: cl.CommandQueue, awaited: bool, wait_for: Events = None
     ) -> list[cl.Event]:
         """Enqueues the copy to the array. Its event, if `awaited`. Raises DeviceError."""
-        if self._read is not None and queue is context.queue and not awaited and self._read(self.array.nbytes) == 0:
+        if self._read is not None and queue is context.queue and not awaited and self._read(self.array) == 0:
             return []
         return [enqueue_download(context, self.array, self.memory, queue, wait_for)]
 
@@ -141,7 +166,7 @@ class SharedPort:
             raise refusal(context.info, f"{size} bytes of shared memory", error, "", shape) from error
 
     def to_device(
-        self, context: Context, queue: cl.CommandQueue, awaited: bool, used: int | None = None
+        self, context: Context, queue: cl.CommandQueue, awaited: bool, instead: Array | None = None
     ) -> list[cl.Event]:
         """Enqueues the unmap: the buffer goes to the device, and the array must not be used. Raises DeviceError."""
         memory_map = self.array.base
@@ -167,8 +192,8 @@ class SharedPort:
 Port = Union[StagedPort, SharedPort]
 
 
-def _bound_copy(context: Context, name: str, memory: Memory, array: Array) -> Callable[[int], int] | None:
-    """A copy of so many bytes between a buffer and an array on the context's queue: the driver's function.
+def _bound_copy(context: Context, name: str, memory: Memory, array: Array) -> Callable[[Array], int] | None:
+    """A copy between a buffer and the array, or another one, on the context's queue: the driver's function.
 
     It makes no event, and returns the driver's status. None for an image, or without that function.
     """
@@ -176,8 +201,7 @@ def _bound_copy(context: Context, name: str, memory: Memory, array: Array) -> Ca
     if function is None or not isinstance(memory, cl.Buffer) or not array.nbytes:
         return None
     first = partial(function, ctypes.c_void_p(context.queue.int_ptr), ctypes.c_void_p(memory.int_ptr), 0, 0)
-    pointer = ctypes.c_void_p(array.ctypes.data)
-    return lambda size: int(first(size, pointer, 0, None, None))
+    return lambda given: int(first(given.nbytes, ctypes.c_void_p(given.ctypes.data), 0, None, None))
 
 
 def _enqueue(

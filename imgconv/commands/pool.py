@@ -21,6 +21,7 @@ from imgconv.commands.reading import SLOTS, Duty, read
 from imgconv.commands.runner import Item
 from imgconv.commands.sending import without_interrupts
 from imgconv.commands.slots import SharedMemory, Slot
+from imgconv.model import Model, pinned
 
 
 @dataclass
@@ -35,11 +36,12 @@ class Worker:
     given: dict[int, Item] = field(default_factory=dict)
     has_read: bool = False
 
-    def begin(self, duty: Duty) -> bool:
-        """Tells it what to do, and allocates its slots; False if the system has no memory for them."""
+    def begin(self, duty: Duty, model: Model) -> bool:
+        """Tells it what to do, and allocates slots for the model; False if the system has no memory for them."""
         if not self.memory.allocate(SLOTS * duty.slots.bytes):
             return False
-        self.slots = [duty.slots.slot(self.memory, number) for number in range(SLOTS)]
+        memory = pinned(model, self.memory.bytes)
+        self.slots = [duty.slots.slot(memory, number) for number in range(SLOTS)]
         with suppress(OSError):  # it ended, which the next wait tells
             self.connection.send(duty)
         return True

@@ -52,8 +52,8 @@ WORTH = 0.5  # seconds that the other pictures have to take, so that it is worth
 SPARE = 1.5
 WAITS = 0.05  # of the time, which the device may wait for pictures
 PAUSE = 0.2  # seconds between two more processes
-TOGETHER = 8  # pictures that a process gets and tells of at once, unless they take longer than a moment
-MOMENT = 0.02  # seconds
+TOGETHER = 16  # pictures that a process gets and tells of at once, unless they take longer than a moment
+MOMENT = 0.04  # seconds
 BYTES = 1 << 30  # of shared memory, at most
 TOLD = 64  # slots that are taken from the pipe at once
 
@@ -195,7 +195,7 @@ class Processes:
     def add(self) -> bool:
         """Takes one process more from the pool; whether there is one."""
         worker = self._pool.take() if len(self) < self._most else None
-        if worker and not worker.begin(self._duty):
+        if worker and not worker.begin(self._duty, self._model):
             worker.end()
             worker = None
         self._waited, self._since = 0.0, time.perf_counter()
@@ -308,7 +308,7 @@ class Processes:
             if worker is None:  # it was lost, and another one reads its pictures
                 continue
             worker.has_read, slot = True, worker.slots[place]
-            picture = Pixels(self._input.shape, self._size, [slot.packed[:used]]) if used else slot.input
+            picture = Pixels(self._input.shape, self._size, [slot.packed[:used]], stays=True) if used else slot.input
             frame = self._model.submit({**self._others, self._input.name: picture}, outputs=slot.outputs)
             self._frames.append((worker, place, frame))
             self._fetch_done()

@@ -94,7 +94,7 @@ class Reader:
         self._connection, self._ready, self._tasks = connection, ready, tasks
         self._pictures, self._with_lines = duty.pictures, duty.with_lines
         self._input, self._together = duty.slots.input.name, duty.together
-        self._slots = [duty.slots.slot(memory, number) for number in range(SLOTS)]
+        self._slots = [duty.slots.slot(memory.bytes, number) for number in range(SLOTS)]
         self._free = [*range(SLOTS)]
         self._seen: dict[int, Seen] = {}
         self._unread: deque[Item] = deque()

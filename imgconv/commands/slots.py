@@ -21,10 +21,10 @@ class SharedMemory:
     """Memory without a name: processes that are started with it share it, and it ends with the last of them.
 
     It is not taken from /dev/shm, of which a container may have little. It has no bytes before `allocate` here, and
-    `map` in the other process. buffer: its bytes.
+    `map` in the other process. bytes: an array of them.
     """
 
-    buffer: mmap.mmap
+    bytes: Array
 
     def __init__(self, file: int) -> None:
         """file: the descriptor of the memory."""
@@ -53,7 +53,7 @@ class SharedMemory:
 
     def map(self, size: int) -> None:
         """Takes the bytes that `allocate` gave it; no other process will be started with it."""
-        self.buffer = mmap.mmap(self._file, size)
+        self.bytes = numpy.frombuffer(mmap.mmap(self._file, size), numpy.uint8)
         self.close_file()
 
     def close_file(self) -> None:
@@ -83,7 +83,7 @@ class Slots:
 
         memory = SharedMemory.make()
         memory.allocate(3 * slots.bytes)
-        slots.slot(memory, 2).outputs["y"]
+        slots.slot(memory.bytes, 2).outputs["y"]
     """
 
     input: Value
@@ -99,14 +99,14 @@ class Slots:
     def _first(self) -> int:
         return max(_aligned(self.input), -(-self.packed // ALIGNED) * ALIGNED)
 
-    def slot(self, memory: SharedMemory, number: int) -> Slot:
-        """A slot of the memory."""
+    def slot(self, memory: Array, number: int) -> Slot:
+        """A slot of the memory, an array of bytes."""
         start, outputs = number * self.bytes, {}
-        packed = numpy.ndarray((self._first,), numpy.uint8, memory.buffer, start)
-        given = numpy.ndarray(self.input.shape, self.input.dtype, memory.buffer, start)
+        packed = numpy.ndarray((self._first,), numpy.uint8, memory, start)
+        given = numpy.ndarray(self.input.shape, self.input.dtype, memory, start)
         start += self._first
         for value in self.outputs:
-            outputs[value.name] = numpy.ndarray(value.shape, value.dtype, memory.buffer, start)
+            outputs[value.name] = numpy.ndarray(value.shape, value.dtype, memory, start)
             start += _aligned(value)
         return Slot(packed, given, outputs)
 

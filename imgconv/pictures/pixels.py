@@ -30,7 +30,8 @@ TABLES = 64  # pairs of sizes whose tables are kept
 class Pixels:
     """A picture that a device makes a model's input of. Model.submit takes it in place of the input's array.
 
-    shape: of the input; size: its width and height. parts: bytes, one after another what cl/picture.cl reads.
+    shape: of the input; size: its width and height. parts: bytes, one after another what cl/picture.cl reads. stays:
+    whether they are one array, best of `imgconv.model.pinned`, that stays as it is until the frame is done.
 
         pixels = Pixels.of(picture, target, Preparation("crop"))
         model.submit({target.name: pixels}).result()
@@ -39,6 +40,7 @@ class Pixels:
     shape: tuple[int, ...]
     size: Size
     parts: Sequence[bytes | memoryview | Array]
+    stays: bool = False
 
     @staticmethod
     def of(picture: Image.Image, target: PictureInput, preparation: Preparation) -> Pixels | None:

@@ -75,7 +75,7 @@ class PicturePort:
             memory = create_buffer(context, self.bytes, "a picture")
             self._port = StagedPort(context, memory, (self.bytes,), numpy.uint8)
         self._bound = launches.bound(self._port.memory, result, pixels.size)
-        self._used = 0
+        self._source: Array | None = None
 
     @property
     def shares(self) -> bool:
@@ -83,13 +83,18 @@ class PicturePort:
         return self._port.shares
 
     def fill(self, pixels: Pixels) -> None:
-        """Copies a picture to the host's side."""
+        """Copies a picture to the host's side, unless the device can take it from where it is."""
+        if pixels.stays and not self.shares:
+            (source,) = pixels.parts
+            assert isinstance(source, numpy.ndarray)
+            self._source = source
+            return
         pixels.write(self._port.array)
-        self._used = pixels.bytes
+        self._source = None if self.shares else self._port.array[: pixels.bytes]
 
     def to_device(self, context: Context, queue: Queue, awaited: bool) -> list[Event]:
         """Enqueues the copy to the device. Its event, if `awaited`. Raises DeviceError."""
-        return self._port.to_device(context, queue, awaited, self._used)
+        return self._port.to_device(context, queue, awaited, self._source)
 
     def to_host(self, context: Context, queue: Queue, awaited: bool, computed: list[Event] | None) -> list[Event]:
         """Gives the memory back to the host. Raises DeviceError."""

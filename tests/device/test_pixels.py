@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from itertools import cycle
+from mmap import mmap
 from typing import Any
 
 import numpy
@@ -15,6 +16,7 @@ import imgconv
 from imgconv.cl.device import DeviceInfo
 from imgconv.errors import InputError
 from imgconv.graph.nodes import Graph
+from imgconv.model import pinned
 from imgconv.pictures import pixels as module
 from imgconv.pictures.pixels import Pixels
 from imgconv.pictures.preparation import PictureInput
@@ -81,21 +83,28 @@ def test_every_way_to_resize_in_one_plan(device: DeviceInfo, how: Preparation, l
 
 @pytest.mark.parametrize("way", ["shared", "copied", "queues"])
 def test_each_way_to_the_device(device: DeviceInfo, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In memory that is shared, copied on the one queue, and with queues of its own; arrays and pictures in turn."""
+    """In memory that is shared, copied on the one queue, and with queues of its own; arrays and pictures in turn.
+
+    A picture in memory that stays is copied from there; the next one takes its place as soon as its frame is done.
+    """
     monkeypatch.setattr(pipeline, "SMALL_FRAME", 0)
     if way == "queues":
         monkeypatch.setattr(pipeline, "BEHIND", -1.0)
-    model = imgconv.load(passing(17, 21), dataclasses.replace(device, shares_memory=way == "shared"))
+    model = imgconv.load(passing(17, 21), replace(device, shares_memory=way == "shared"))
     target, how = target_of((17, 21), 3, False), Preparation("letterbox")
+    memory = pinned(model, numpy.frombuffer(mmap(-1, 1 << 22), numpy.uint8))
     for number in range(9):
         # Some are larger than the memory that was made for those before.
         array = draw("rgb", (30 + number, 40 - number) if number < 5 else (500, 200 * number))
         pixels = Pixels.of(Image.fromarray(array), target, how)
         assert pixels
         plain = numpy.full((1, 3, 21, 17), number, numpy.float32)
-        first, second = model.submit({"x": pixels}), model.submit({"x": plain})
+        pixels.write(memory)
+        staying = replace(pixels, parts=[memory[: pixels.bytes]], stays=True)
+        first, second, third = (model.submit({"x": each}) for each in (pixels, plain, staying))
         assert off(first.result()["y"], array, (17, 21), how, False) <= FLOAT
         numpy.testing.assert_array_equal(second.result()["y"], plain)
+        assert off(third.result()["y"], array, (17, 21), how, False) <= FLOAT
 
 
 def test_a_picture_that_is_too_large_is_left_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
