@@ -11,12 +11,13 @@ Tensor.constant(numpy.float32([1, 2])).exp(), and (1, 8, 4, 4) for a Tensor of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Union
 
 import numpy
 from numpy.typing import ArrayLike
 
+from imgconv.arrays import Array
 from imgconv.graph import expression
 from imgconv.graph import view
 from imgconv.graph.builder import build_graph
@@ -114,21 +115,33 @@ class Tensor(Lazy):
 
     # Movement and resizing
 
-    def resample(self, axis: int, positions: ArrayLike, weights: ArrayLike) -> Tensor:
-        """Along one axis, output o is the sum over taps t of weights[o][t] * self[positions[o][t]].
+    def resample(self, taps: Mapping[int, tuple[ArrayLike, ArrayLike]]) -> Tensor:
+        """Along some axes, each output is a weighted sum of a few positions. taps: (positions, weights) by axis.
 
-        [1, 2, 4].resample(0, [[0, 1], [1, 2]], [[0.5, 0.5], [0.5, 0.5]]) is [1.5, 3].
+        Output o along an axis is the sum over taps t of weights[o][t] * self[positions[o][t]], both (outputs, taps).
+        [1, 2, 4].resample({0: ([[0, 1], [1, 2]], [[0.5, 0.5], [0.5, 0.5]])}) is [1.5, 3].
         """
-        used = numpy.flatnonzero(numpy.any(numpy.asarray(weights) != 0, axis=0))
-        where_, factors = numpy.asarray(positions)[:, used], numpy.asarray(weights, numpy.float32)[:, used]
-        if where_.shape[1] == 1 and numpy.all(factors == 1):
-            return self.take(axis, where_[:, 0].tolist())
-        seen = view.samples(self.shape, axis, where_.tolist())
+        made, summed = self, dict[int, tuple[Array, Array]]()
+        for axis, (positions, weights) in taps.items():
+            used = numpy.flatnonzero(numpy.any(numpy.asarray(weights) != 0, axis=0))
+            where_, factors = numpy.asarray(positions)[:, used], numpy.asarray(weights, numpy.float32)[:, used]
+            if where_.shape[1] == 1 and numpy.all(factors == 1):
+                made = made.take(axis, where_[:, 0].tolist())
+            else:
+                summed[axis] = where_, factors
+        return made._weighted(summed) if summed else made
+
+    def _weighted(self, taps: Mapping[int, tuple[Array, Array]]) -> Tensor:
+        """`resample` in one sum over the taps of all axes."""
+        seen = view.samples(self.shape, {axis: where_.tolist() for axis, (where_, _) in taps.items()})
         axes = view.axis_variables(seen.shape)
-        weighing = View(seen.shape, factors.shape, (axes[axis], axes[-1]))
-        body = expression.apply("multiply", Argument(0), Argument(1))
-        reads = (Read(self, seen), Read(Tensor.constant(factors), weighing))
-        return self.record(seen.shape[:-1], self.dtype, Reduction("sum", body), reads)
+        reads = [Read(self, seen)]
+        body: Expression = Argument(0)
+        for number, (axis, (_, factors)) in enumerate(taps.items()):
+            weighing = View(seen.shape, factors.shape, (axes[axis], axes[self.rank + number]))
+            reads.append(Read(Tensor.constant(factors), weighing))
+            body = expression.apply("multiply", body, Argument(number + 1))
+        return self.record(seen.shape[: self.rank], self.dtype, Reduction("sum", body), tuple(reads))
 
     def upsample(self, factor: int) -> Tensor:
         """Nearest-neighbour enlargement of the last two axes: (1, 8, 4, 4).upsample(2) is (1, 8, 8, 8)."""

@@ -9,7 +9,7 @@ Reshape, transpose, expand, slice, pad, flip, take, sliding windows and their co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -170,16 +170,16 @@ def take(source: Shape, axis: int, positions: Sequence[int]) -> View:
     return View(shape, source, tuple(axes))
 
 
-def samples(source: Shape, axis: int, positions: Sequence[Sequence[int]]) -> View:
-    """Shape (..., outputs, ..., taps): output o along `axis` reads ``positions[o][t]`` at tap t."""
-    taps = len(positions[0])
-    shape = (*source[:axis], len(positions), *source[axis + 1 :], taps)
-    axes = list(axis_variables(shape))
-    tap = axes.pop()
-    if all(p == row[0] + t for row in positions for t, p in enumerate(row)):
-        axes[axis] = axes[axis].lookup([row[0] for row in positions]) + tap
-    else:
-        axes[axis] = (axes[axis] * taps + tap).lookup([p for row in positions for p in row])
+def samples(source: Shape, positions: Mapping[int, Sequence[Sequence[int]]]) -> View:
+    """Shape (..., outputs, ..., taps of each axis): output o along an axis reads ``positions[axis][o][t]`` at tap t."""
+    outputs = tuple(len(positions[axis]) if axis in positions else size for axis, size in enumerate(source))
+    shape = outputs + tuple(len(rows[0]) for rows in positions.values())
+    axes, taps = list(axis_variables(shape)[: len(source)]), axis_variables(shape)[len(source) :]
+    for (axis, rows), tap in zip(positions.items(), taps, strict=True):
+        if all(p == row[0] + t for row in rows for t, p in enumerate(row)):
+            axes[axis] = axes[axis].lookup([row[0] for row in rows]) + tap
+        else:
+            axes[axis] = (axes[axis] * len(rows[0]) + tap).lookup([p for row in rows for p in row])
     return View(shape, source, tuple(axes))
 
 

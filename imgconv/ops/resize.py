@@ -6,15 +6,16 @@ So the same one of them is taken.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal, get_args
 
 import numpy
 
 from imgconv.arrays import Array
 from imgconv.ops.registry import Call, operator
-from imgconv.tensor import Tensor, where
+from imgconv.tensor import TABLE, Tensor, where
 
 Mode = Literal["nearest", "linear", "cubic"]
 Coordinates = Literal[
@@ -26,6 +27,7 @@ _Single = numpy.float32
 # So near to halfway is halfway: 20 elements resized to 6 by half pixels have one at 14.5, in float32 14.499999.
 # onnxruntime's distance.
 TIE = 1e-6
+TOGETHER = 4  # taps of an output that are summed at once, at most: those of a bilinear resize
 WORK = 16  # numbers that the host handles for each output position of an axis
 # Functions of coordinates return Any: numpy gives arithmetic on arrays of any dtype no type.
 
@@ -148,18 +150,33 @@ def _region(roi: Array | None, i: int, count: int) -> tuple[float, float]:
 def _resize(call: Call, x: Tensor, axes: Sequence[Axis], method: Method, extrapolation: float = 0.0) -> Tensor:
     if method.mode != "nearest":
         call.needs_floats(x)
-    outside = numpy.zeros((1,) * x.rank, bool)
+    outside, taps = numpy.zeros((1,) * x.rank, bool), dict[int, tuple[Any, Any]]()
     for axis in axes:
         call.listed(WORK * axis.after, f"tables for axis {axis.number}")
         crops = method.coordinates == "tf_crop_and_resize"
         if axis.scale == 1 and axis.before == axis.after and not crops:
             continue
         where_ = _original(axis, method.coordinates)
-        x = x.resample(axis.number, *_taps(axis, where_, method))
+        taps[axis.number] = _taps(axis, where_, method)
         if crops:
             beyond = (where_ < 0) | (where_ > axis.before - 1)
             outside = outside | beyond.reshape([-1 if a == axis.number else 1 for a in range(x.rank)])
+    x = _resampled(x, taps)
     return where(Tensor.constant(outside), extrapolation, x) if outside.any() else x
+
+
+def _resampled(x: Tensor, taps: Mapping[int, tuple[Any, Any]]) -> Tensor:
+    """Axis after axis; those of few taps together, which costs a few more reads, and saves a launch and a tensor.
+
+    Each axis has a table of its positions in the kernel's text.
+    """
+    counts = {axis: max(1, int(numpy.any(weights != 0, axis=0).sum())) for axis, (_, weights) in taps.items()}
+    entries = sum(count * len(taps[axis][0]) for axis, count in counts.items())
+    if prod(counts.values()) <= TOGETHER and entries <= 2 * TABLE:
+        return x.resample(taps)
+    for axis, each in taps.items():
+        x = x.resample({axis: each})
+    return x
 
 
 def _original(axis: Axis, coordinates: Coordinates) -> Any:

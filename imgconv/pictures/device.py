@@ -207,9 +207,9 @@ def _scaled(pixels: Tensor, channels: Sequence[int], size: Size, box: Box, how: 
     """
     height, width, count = pixels.shape
     flat = pixels.reshape(height, width * count)
-    rows = flat.resample(0, *taps(height, size[1], box[1], box[3], how))
+    rows = flat.resample({0: taps(height, size[1], box[1], box[3], how)})
     planes = rows.reshape(size[1], width, count).transpose(2, 0, 1).take(0, channels)
     across = planes.reshape(1, len(channels), size[1], width)
-    made = across.resample(3, *taps(width, size[0], box[0], box[2], how))
+    made = across.resample({3: taps(width, size[0], box[0], box[2], how)})
     # Only a cubic filter overshoots.
     return made.clip(0, 255) if how == "bicubic" and (made is not across or rows is not flat) else made

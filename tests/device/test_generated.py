@@ -204,6 +204,8 @@ def test_drawn_gathers(context: Context, problems: list[GatherProblem], seed: in
 RESIZED = [
     ResampleProblem((1, 5, 4, 3), ((2, 8), (3, 6))),
     ResampleProblem((1, 5, 4, 3), ((2, 7), (3, 2))),
+    ResampleProblem((1, 5, 4, 3), ((2, 7), (3, 6)), together=True),
+    ResampleProblem((2, 3, 4, 3), ((1, 5), (3, 7)), together=True),
     ResampleProblem((1, 5, 4, 3), ((2, 8), (3, 9)), False),
     ResampleProblem((1, 5, 4, 3), ((2, 3), (3, 5)), False),
     ResampleProblem((2, 3, 5), ((2, 9),)),

@@ -82,3 +82,16 @@ def test_near_ties_are_rounded_in_float(device: DeviceInfo, float16: int) -> Non
     found, expected = run(model, device, float16), run_oracle(model, inputs())
     for name in cases:
         numpy.testing.assert_array_equal(found[name], expected[name], name)
+
+
+@pytest.mark.parametrize(("mode", "size", "launches"), [("linear", 8, 1), ("cubic", 8, 2), ("linear", 2000, 2)])
+def test_a_bilinear_resize_is_one_launch(device: DeviceInfo, mode: str, size: int, launches: int) -> None:
+    """Of four taps, unless the tables of their positions are long."""
+    array = numpy.random.default_rng(0).standard_normal((1, 1, 8, size)).astype(numpy.float32)
+    scales = numpy.array([1, 1, 2, 2.5], numpy.float32)
+    node = onnx.helper.make_node("Resize", ["x", "", "scales"], ["y"], mode=mode)
+    proto = make_model([node], {"x": array}, ["y"], 13, {"scales": scales})
+    model = imgconv.load(proto, device=device, float16=0)
+    assert len(model.plan.launches) == launches
+    # Sums of 4 taps an axis, whose weights are at most 1.4 together, of numbers below 5.
+    numpy.testing.assert_allclose(model.run({"x": array})["y"], run_oracle(proto, {"x": array})["y"], atol=2e-5)

@@ -34,7 +34,7 @@ BOUNDED: dict[str, Callable[[Tensor], Tensor]] = {
     "join": lambda x: concatenate([x.slice(1, 0, 2).tanh(), x.slice(1, 2, 4).clip(0, 9)], 1),
     "either": lambda x: where(x.apply("isnan", dtype="bool"), x.tanh(), x.sigmoid()),
     "constant": lambda x: x.tanh() * Tensor.constant(numpy.float32([[[-100.0]]])),
-    "resized": lambda x: x.tanh().resample(3, [[0, 1], [2, 3], [4, 5]], [[0.5, 0.5]] * 3),
+    "resized": lambda x: x.tanh().resample({3: ([[0, 1], [2, 3], [4, 5]], [[0.5, 0.5]] * 3)}),
 }
 UNBOUNDED: dict[str, Callable[[Tensor], Tensor]] = {
     "input": lambda x: x, "relu": lambda x: x.relu(), "hardswish": lambda x: x.hardswish(), "silu": lambda x: x.silu(),
@@ -69,7 +69,7 @@ def test_an_order_gives_positions() -> None:
 
 def test_a_gather_reads_its_fill() -> None:
     def shifted(x: Tensor, fill: float) -> Tensor:
-        seen = samples(SHAPE, 3, [list(range(6))] * 6)
+        seen = samples(SHAPE, {3: [list(range(6))] * 6})
         return gather(x.tanh(), seen, [x], fill)
 
     assert small(lambda x: shifted(x, 100)) and not small(lambda x: shifted(x, 101))

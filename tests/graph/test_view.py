@@ -99,11 +99,13 @@ def takes(draw: st.DrawFn, source: Any) -> tuple[View, Any]:
 
 @st.composite
 def sampled(draw: st.DrawFn, source: Any) -> tuple[View, Any]:
-    axis, taps = draw(st.integers(0, source.ndim - 1)), draw(st.integers(1, 3))
-    row = st.lists(st.integers(0, source.shape[axis] - 1), min_size=taps, max_size=taps)
-    positions = draw(st.lists(row, min_size=1, max_size=4))
-    expected = numpy.moveaxis(numpy.take(source, positions, axis), axis + 1, -1)
-    return view.samples(source.shape, axis, positions), expected
+    expected, positions = source, dict[int, list[list[int]]]()
+    for axis in draw(st.lists(st.integers(0, source.ndim - 1), min_size=1, max_size=2, unique=True)):
+        taps = draw(st.integers(1, 3))
+        row = st.lists(st.integers(0, source.shape[axis] - 1), min_size=taps, max_size=taps)
+        positions[axis] = draw(st.lists(row, min_size=1, max_size=4))
+        expected = numpy.moveaxis(numpy.take(expected, positions[axis], axis), axis + 1, -1)
+    return view.samples(source.shape, positions), expected
 
 
 @st.composite
@@ -301,7 +303,7 @@ def test_text_shows_source_index_and_bounds() -> None:
 
 def test_taps_in_a_row_are_a_start_and_a_tap() -> None:
     """A table of one entry for each output, and none for starts in equal steps; any other taps are looked up each."""
-    seen = view.samples((2, 9), 1, [[0, 1, 2], [2, 3, 4], [3, 4, 5], [6, 7, 8]])
+    seen = view.samples((2, 9), {1: [[0, 1, 2], [2, 3, 4], [3, 4, 5], [6, 7, 8]]})
     assert str(seen.index[1]) == "i2 + table4[i1]" and seen.index[1].high == 8
-    assert str(view.samples((9,), 0, [[0, 1], [2, 3], [4, 5]]).index[0]) == "i0*2 + i1"
-    assert str(view.samples((9,), 0, [[0, 1], [2, 2], [4, 5]]).index[0]).startswith("table6")
+    assert str(view.samples((9,), {0: [[0, 1], [2, 3], [4, 5]]}).index[0]) == "i0*2 + i1"
+    assert str(view.samples((9,), {0: [[0, 1], [2, 2], [4, 5]]}).index[0]).startswith("table6")

@@ -212,6 +212,6 @@ def test_concatenations() -> None:
 
 def test_resampling() -> None:
     x = Tensor.input("x", (1, 2, 3, 4))
-    made = x.resample(2, [[0, 1], [1, 2], [2, 2], [0, 2]], [[0.5, 0.5], [0.25, 0.75], [1, 0], [0.5, 0.5]])
+    made = x.resample({2: ([[0, 1], [1, 2], [2, 2], [0, 2]], [[0.5, 0.5], [0.25, 0.75], [1, 0], [0.5, 0.5]])})
     graph = build_graph({"y": made.upsample(2)})
     check(graph, inputs_of(graph))
