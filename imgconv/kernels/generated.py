@@ -39,6 +39,7 @@ GROUP, LARGEST_GROUP, NEIGHBOURS = 128, 256, 4
 UNROLLED = 16  # the most iterations of a loop that the compiler is asked to unroll
 BLOCK = 64  # the fewest terms of a sum that are added up before they join the rest, so that rounding stays small
 QUADS_OF_AN_ITEM = 4  # that one work item computes, if this makes addresses and tests constant
+CPU_VECTOR = 4  # work items that every CPU driver computes together
 WAVE = 128  # work items: Adreno's wave, and a multiple of other GPUs' waves
 
 
@@ -80,7 +81,10 @@ def generate(
     folded = _packed_axis(node, output, placements) if window else None
     steps = [ceil(n / LANES) if a == folded else n for a, n in enumerate(window)]
     group = group_for(output.layout.grid(output.shape), steps, compute_units, gpu) if window else None
-    grid, x, y = grid_of(output.layout, output.shape, gpu and group is None)
+    rows_first = not gpu and _should_follow_rows(node, output, placements)
+    grid, x, y = grid_of(output.layout, output.shape, (gpu or rows_first) and group is None)
+    if rows_first and len(grid) == 3:
+        grid = grid[1], grid[0], grid[2]
     quads = [x]
     if gpu and not window and len(grid) == 3 and grid[0].size <= QUADS_OF_AN_ITEM and _reads_buffer(node, placements):
         quads = [x.substitute({grid[0]: constant(number)}) for number in range(grid[0].size)]
@@ -105,6 +109,16 @@ def generate(
 def _reads_buffer(node: Node, placements: Mapping[str, Placement]) -> bool:
     """Whether the node reads a buffer: single elements, each with a test, for which GPUs branch."""
     return any(isinstance(placements[operand.value].storage, HostBuffer) for operand in node.all_operands)
+
+
+def _should_follow_rows(node: Node, output: Placement, placements: Mapping[str, Placement]) -> bool:
+    """Whether neighbouring work items of a CPU should compute neighbours of a row, not the quads of one position.
+
+    CPU drivers compute them in the lanes of a vector. What neighbours of a row read or write in a buffer of NCHW is
+    adjacent, what quads do is planes apart. If quads divide a vector, its addresses are simple enough as they are.
+    """
+    buffers = isinstance(output.storage, HostBuffer) or _reads_buffer(node, placements)
+    return buffers and CPU_VECTOR % output.layout.quads(output.shape) != 0
 
 
 def grid_of(layout: Layout, shape: Shape, split: bool) -> tuple[tuple[Variable, ...], Index, Index]:
