@@ -39,7 +39,7 @@ GROUP, LARGEST_GROUP, NEIGHBOURS = 128, 256, 4
 UNROLLED = 16  # the most iterations of a loop that the compiler is asked to unroll
 BLOCK = 64  # the fewest terms of a sum that are added up before they join the rest, so that rounding stays small
 QUADS_OF_AN_ITEM = 4  # that one work item computes, if this makes addresses and tests constant
-CPU_VECTOR = 4  # work items that every CPU driver computes together
+LONG_WALK = 64  # steps of a work item that make a sum long
 WAVE = 128  # work items: Adreno's wave, and a multiple of other GPUs' waves
 
 
@@ -81,7 +81,8 @@ def generate(
     folded = _packed_axis(node, output, placements) if window else None
     steps = [ceil(n / LANES) if a == folded else n for a, n in enumerate(window)]
     group = group_for(output.layout.grid(output.shape), steps, compute_units, gpu) if window else None
-    rows_first = not gpu and _should_follow_rows(node, output, placements)
+    # What neighbours of a row read or write in a buffer of NCHW is adjacent; what quads do is planes apart.
+    rows_first = not gpu and (isinstance(output.storage, HostBuffer) or _reads_buffer(node, placements))
     grid, x, y = grid_of(output.layout, output.shape, (gpu or rows_first) and group is None)
     if rows_first and len(grid) == 3:
         grid = grid[1], grid[0], grid[2]
@@ -103,22 +104,13 @@ def generate(
         for number, operand in enumerate(node.epilogue_operands, 1):
             arguments[number] = emitter.load(operand, placements[operand.value], axes)
         emitter.store(output, list(position), emitter.compute(node.epilogue, arguments))
-    return on_grid(emitter, output, grid, group, gpu)
+    # Texels are vectors already. But lanes hide that in a long sum each addition waits for the one before.
+    return on_grid(emitter, output, grid, group, gpu, prod(steps) > LONG_WALK)
 
 
 def _reads_buffer(node: Node, placements: Mapping[str, Placement]) -> bool:
     """Whether the node reads a buffer: single elements, each with a test, for which GPUs branch."""
     return any(isinstance(placements[operand.value].storage, HostBuffer) for operand in node.all_operands)
-
-
-def _should_follow_rows(node: Node, output: Placement, placements: Mapping[str, Placement]) -> bool:
-    """Whether neighbouring work items of a CPU should compute neighbours of a row, not the quads of one position.
-
-    CPU drivers compute them in the lanes of a vector. What neighbours of a row read or write in a buffer of NCHW is
-    adjacent, what quads do is planes apart. If quads divide a vector, its addresses are simple enough as they are.
-    """
-    buffers = isinstance(output.storage, HostBuffer) or _reads_buffer(node, placements)
-    return buffers and CPU_VECTOR % output.layout.quads(output.shape) != 0
 
 
 def grid_of(layout: Layout, shape: Shape, split: bool) -> tuple[tuple[Variable, ...], Index, Index]:
@@ -348,9 +340,13 @@ def meet(kind: ReductionKind, items: int, texels: int = 1, total: str = "sum") -
 
 
 def on_grid(
-    emitter: Emitter, output: Placement, grid: tuple[Variable, ...], group: Group | None, gpu: bool
+    emitter: Emitter, output: Placement, grid: tuple[Variable, ...], group: Group | None, gpu: bool,
+    vectorized: bool = False,
 ) -> KernelSource:
-    """The kernel of the emitted statements: for each point of a grid a work item, or with `group` several."""
+    """The kernel of the emitted statements: for each point of a grid a work item, or with `group` several.
+
+    vectorized: see `assemble`.
+    """
     size: tuple[int, ...] = tuple(v.size for v in grid)
     local: tuple[int, ...] | None = None
     head = [f"const int {v.name} = get_global_id({d});" for d, v in enumerate(grid)]
@@ -366,7 +362,7 @@ def on_grid(
         size = tuple(map(round_up, size, local))
         if size != tuple(v.size for v in grid):
             head.append(f"if ({' || '.join(f'{v.name} >= {v.size}' for v in grid)}) return;")
-    return assemble(emitter, output, head, size, local, group is not None)
+    return assemble(emitter, output, head, size, local, group is not None, vectorized)
 
 
 def bounded_id(dimension: int, count: int, size: int) -> str:
@@ -377,11 +373,14 @@ def bounded_id(dimension: int, count: int, size: int) -> str:
 
 def assemble(
     emitter: Emitter, output: Placement, head: Sequence[str], size: tuple[int, ...], local: tuple[int, ...] | None,
-    meets: bool,
+    meets: bool, vectorized: bool = False,
 ) -> KernelSource:
-    """The kernel of the `head` lines and the emitted statements. meets: whether the group's items share data."""
+    """The kernel of the `head` lines and the emitted statements. meets: whether the group's items share data.
+
+    vectorized: whether a CPU driver may put neighbouring work items into the lanes of vectors.
+    """
     arguments = (KernelArgument("output", output.storage, written=True), *emitter.arguments)
-    attribute = group_attribute(local) + " " if meets else ""
+    attribute = (group_attribute(local) + " " if meets else "") + ("" if vectorized else "NOT_VECTORIZED ")
     parameters = ",\n    ".join(a.declaration for a in arguments)
     body = "\n".join(f"  {line}" for line in [*head, *emitter.lines] if line)
     text = (
