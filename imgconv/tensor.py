@@ -25,7 +25,8 @@ from imgconv.graph.expression import Argument, Expression
 from imgconv.graph.index import Lookup, variable
 from imgconv.graph.lazy import Lazy, Number, Read, elementwise, origin, whole
 from imgconv.graph.nodes import (
-    IDENTITY, Concatenation, Convolution, Gather, Order, Recurrence, Reduction, ReductionKind, array_value, neutral,
+    IDENTITY, Concatenation, Convolution, Gather, Order, Recurrence, Reduction, ReductionKind, Suppression, array_value,
+    neutral,
 )
 from imgconv.graph.view import View, axis_variables
 
@@ -327,6 +328,16 @@ def order(x: Tensor, count: int, largest: bool = True) -> Tensor:
     return x.record((*x.shape[:-1], count), "int64", Order(largest), (whole(x),))
 
 
+def suppression(boxes: Tensor, count: Tensor, overlap: float, most: int) -> Tensor:
+    """The positions of the boxes that stay if boxes overlap, (most,) int64, and -1 behind the last of them.
+
+    boxes: (N, 4), left, top, right, bottom, the best first; the first `count` (a scalar) take part. See
+    `imgconv.graph.nodes.Suppression`. Of [0, 0, 9, 9], [0, 0, 9, 8] and [9, 9, 12, 12] with an overlap of 0.5 and at
+    most 3, [0, 2, -1] stay.
+    """
+    return boxes.record((most,), "int64", Suppression(overlap), (whole(boxes), whole(count.reshape(1))))
+
+
 def recurrence(
     x: Tensor, weights: Tensor, initial: Sequence[Tensor], others: Sequence[Tensor], states: Sequence[Expression],
     inner: Expression | None = None, reverse: Sequence[bool] = (False,),
@@ -408,5 +419,5 @@ def _convolution_3d(
 __all__ = [
     "EXACT", "Number", "Tensor", "TensorLike", "array_value", "build_graph", "concatenate", "convolution",
     "elementwise", "gather", "less", "neutral", "order", "origin", "recurrence",
-    "where",
+    "suppression", "where",
 ]

@@ -11,6 +11,7 @@ from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.errors import DeviceError
 from imgconv.graph.nodes import Graph
+from imgconv.host.bounded import with_bounded_rows
 from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
@@ -36,6 +37,8 @@ class Prepared:
 
 def prepare(graph: Graph, config: Config, target: Target, chooser: Chooser = CostModel()) -> Prepared:
     """Runs the passes on a graph. Raises DeviceError if `config` asks for half and the device has none."""
+    if not config.float16:
+        graph = with_bounded_rows(graph)
     return Prepared(run_passes(graph), config, limited(target, config), chooser)
 
 

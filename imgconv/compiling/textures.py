@@ -13,7 +13,7 @@ from imgconv.config import Config, Precision, Sums
 from imgconv.graph.expression import Apply, operations, parts
 from imgconv.graph.index import constant
 from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Order, Product
-from imgconv.graph.nodes import Recurrence, Reduction, Value
+from imgconv.graph.nodes import Recurrence, Reduction, Suppression, Value
 from imgconv.graph.value_ranges import convolutions_of_small
 from imgconv.kernels.conv import SMALL
 from imgconv.kernels.layout import (
@@ -75,7 +75,7 @@ def choose_layouts(graph: Graph) -> dict[str, Layout]:
         name = node.output.name
         if all(isinstance(n.operation, (Load, Reduction, Gather)) for n in (node, *graph.consumers[name])):
             chosen[name] = widened(chosen[name], node.output.shape)
-        elif isinstance(node.operation, Order):
+        elif isinstance(node.operation, (Order, Suppression)):
             chosen[name] = matrix_layout(len(node.output.shape))
         elif isinstance(node.operation, Recurrence):
             chosen[name] = RECURRENT_LAYOUT
@@ -99,7 +99,9 @@ def values_behind_indices(graph: Graph) -> frozenset[str]:
     found: set[str] = set()
     for node in reversed(graph.nodes):
         if isinstance(node.operation, Gather):
-            found |= {o.value for o in node.operands[1:]}
+            found |= {o.value for o in node.operands[0 if node.output.name in found else 1 :]}
+        elif isinstance(node.operation, Suppression):
+            found |= node.reads  # boxes of different classes lie far apart, where half has no whole numbers
         elif node.output.name in found and isinstance(node.operation, (Load, Product)):
             found |= node.reads
     return frozenset(found)

@@ -15,9 +15,10 @@ from imgconv.arrays import Array, Arrays
 from imgconv.graph import expression
 from imgconv.graph.nodes import (
     Concatenation, Convolution, Gather, Graph, Load, Node, Operation, Order, Product, Recurrence, Reduction,
-    ReductionKind, neutral,
+    ReductionKind, Suppression, neutral,
 )
 from imgconv.graph.view import Shape, View
+from imgconv.suppression import suppress
 
 _REDUCE: Mapping[str, Callable[..., Array]] = {
     "sum": numpy.sum, "max": numpy.max, "min": numpy.min, "product": numpy.prod
@@ -106,6 +107,10 @@ def _operate(node: Node, loaded: Sequence[Array]) -> Array:
         return numpy.concatenate(loaded, axis=operation.axis)
     if isinstance(operation, Order):
         return _order(loaded[0], operation.largest)[..., : node.output.shape[-1]]
+    if isinstance(operation, Suppression):
+        boxes, most = loaded[0][: int(loaded[1].item())], node.output.shape[0]
+        stay = suppress(boxes, -numpy.arange(len(boxes), dtype=numpy.float64), operation.overlap, most)
+        return numpy.pad(stay, (0, most - len(stay)), constant_values=-1)
     if isinstance(operation, Recurrence):
         return _recur(operation, loaded, node.output.shape)
     assert isinstance(operation, Convolution)

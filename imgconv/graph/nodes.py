@@ -3,9 +3,9 @@
     output[i] = epilogue(reduce over r of body(load(view(i, r)) ...), load(view(i)) ...)
 
 A node reads its `operands` through views. Its `operation` combines them: a load, a reduction, a convolution, a matrix
-product, a concatenation, a gather, an order or a recurrence. Its `epilogue` is an elementwise expression. There,
-argument 0 is the operation's result and argument k is the k-th of the `epilogue_operands`. Graphs are frozen; a pass
-returns a new one.
+product, a concatenation, a gather, an order, a suppression or a recurrence. Its `epilogue` is an elementwise
+expression. There, argument 0 is the operation's result and argument k is the k-th of the `epilogue_operands`. Graphs
+are frozen; a pass returns a new one.
 """
 
 from __future__ import annotations
@@ -155,6 +155,21 @@ class Order:
 
 
 @dataclass(frozen=True)
+class Suppression:
+    """The positions of the boxes that stay if boxes overlap, in order, and -1 behind the last of them.
+
+    operands: boxes (N, 4), left, top, right, bottom, the best first, and how many of them take part, (1). A box
+    stays if its intersection over union with each better one that stays is at most `overlap`. The output has the shape
+    (K), and no more than K stay. A box without an area touches none.
+    """
+
+    overlap: float
+
+    def __str__(self) -> str:
+        return f"suppression over {self.overlap:g}"
+
+
+@dataclass(frozen=True)
 class Recurrence:
     """States of which each follows from those before it, step by step, as in RNN, GRU and LSTM.
 
@@ -181,7 +196,7 @@ class Recurrence:
         return f"recurrence {self.ways} of {', '.join(map(str, self.states))}{inner}"
 
 
-Operation = Union[Load, Reduction, Convolution, Product, Concatenation, Gather, Order, Recurrence]
+Operation = Union[Load, Reduction, Convolution, Product, Concatenation, Gather, Order, Suppression, Recurrence]
 IDENTITY = Argument(0)
 
 
@@ -345,6 +360,8 @@ def _check_shapes(node: Node) -> None:
         ok = ok and all(v == shape for v in indices)
     elif isinstance(operation, Order):
         ok = len(views) == 1 and views[0][:-1] == shape[:-1] and shape[-1] <= views[0][-1]
+    elif isinstance(operation, Suppression):
+        ok = len(views) == 2 and views[0][1:] == (4,) and views[1] == (1,) and len(shape) == 1
     elif isinstance(operation, Recurrence):
         ok = _fits(operation, shape, views)
     else:

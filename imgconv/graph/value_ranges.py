@@ -16,6 +16,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.graph.expression import OPERATIONS, Apply, Argument, Expression, Literal, parts
 from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Order, Reduction
+from imgconv.graph.nodes import Suppression
 
 Range = tuple[float, float]  # the least and the largest value that is not NaN
 
@@ -92,6 +93,8 @@ def _of_operation(node: Node, of: Callable[[Operand], Range]) -> Range:
         return _union([of(operand) for operand in node.operands])
     if isinstance(operation, Order):
         return 0, max(0, node.operands[0].view.shape[-1] - 1)
+    if isinstance(operation, Suppression):
+        return -1, max(0, node.operands[0].view.shape[0] - 1)
     if not isinstance(operation, Reduction):
         return ANY
     count = prod(node.operands[0].view.shape[len(node.output.shape) :])

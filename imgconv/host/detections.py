@@ -83,7 +83,7 @@ def best_of_classes(call: Call, scores: Array, boxes: Array) -> Any:
 
 
 @dataclass(frozen=True)
-class _Matching:
+class Matching:
     """Finds patterns in a graph."""
 
     makers: Mapping[str, tuple[HostNode, int]]
@@ -142,7 +142,7 @@ def _same_attribute(a: Any, b: Any) -> bool:
 def _with_classes(graph: HostGraph) -> HostGraph:
     """One node in place of those of all classes; see the top of this file."""
     makers = {name: (node, n) for node in graph.nodes for n, name in enumerate(node.outputs) if name}
-    matching = _Matching(makers, constants_of(graph))
+    matching = Matching(makers, constants_of(graph))
     joined: dict[str, tuple[HostNode, list[dict[str, Any]]]] = {}
     for node in graph.nodes:
         matched = matching.classes(node)
@@ -157,7 +157,7 @@ def _with_classes(graph: HostGraph) -> HostGraph:
     concats = [joined[part][0] for part in PARTS]
     outputs = tuple(node.outputs[0] for node in concats)
     replaced = {id(node) for node in concats}
-    body = _needed(replace(graph, inputs=(scores, boxes), outputs=outputs), outputs)
+    body = needed(replace(graph, inputs=(scores, boxes), outputs=outputs), outputs)
     if body.captured:
         return graph
     made = HostNode(
@@ -165,7 +165,7 @@ def _with_classes(graph: HostGraph) -> HostGraph:
     )
     first = next(number for number, node in enumerate(graph.nodes) if id(node) in replaced)
     nodes = [*graph.nodes[:first], made, *(node for node in graph.nodes[first:] if id(node) not in replaced)]
-    return _needed(replace(graph, nodes=tuple(nodes)), graph.outputs)
+    return needed(replace(graph, nodes=tuple(nodes)), graph.outputs)
 
 
 def _agreed(parts: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[str, str, dict[str, Any]] | None:
@@ -195,15 +195,15 @@ def _agreed(parts: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[str, str, dic
     }
 
 
-def _needed(graph: HostGraph, outputs: Iterable[str]) -> HostGraph:
+def needed(graph: HostGraph, outputs: Iterable[str]) -> HostGraph:
     """The graph without the nodes and constants that no output needs, and without those that make its inputs."""
-    needed, kept = {*outputs}, []
+    wanted, kept = {*outputs}, []
     for node in reversed(graph.nodes):
         made = {name for name in node.outputs if name}
-        if not needed.isdisjoint(made - {*graph.inputs}):
-            needed.update(node.reads)
+        if not wanted.isdisjoint(made - {*graph.inputs}):
+            wanted.update(node.reads)
             kept.append(node)
-    constants = {name: array for name, array in graph.constants.items() if name in needed}
+    constants = {name: array for name, array in graph.constants.items() if name in wanted}
     return replace(graph, nodes=tuple(reversed(kept)), constants=constants)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from imgconv.kernels import conv_template, matmul, merge, order, recurrent, separable_template, squeeze_excite
-from imgconv.kernels import winograd2d
+from imgconv.kernels import suppress, winograd2d
 from imgconv.kernels.step import AnyTemplate, Problem
 
 TEMPLATES: tuple[AnyTemplate, ...] = (
     separable_template.TEMPLATE, squeeze_excite.TEMPLATE, winograd2d.TEMPLATE, conv_template.TEMPLATE, matmul.TEMPLATE,
-    merge.TEMPLATE, order.TEMPLATE, recurrent.TEMPLATE,
+    merge.TEMPLATE, order.TEMPLATE, suppress.TEMPLATE, recurrent.TEMPLATE,
 )
 
 

@@ -12,7 +12,7 @@ from imgconv.graph import view as views
 from imgconv.graph.expression import Argument, Expression, Literal, apply
 from imgconv.graph.index import Division, Index, Lookup, Variable
 from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Order
-from imgconv.graph.nodes import Product, Recurrence, Reduction
+from imgconv.graph.nodes import Product, Recurrence, Reduction, Suppression
 from imgconv.onnx_export.recurrences import recurrence
 from imgconv.onnx_export.views import axes_of, cut, grid_arrays, only_padding, reduced_axes, through, windows
 from imgconv.onnx_export.writer import OnnxTensor, Writer, common, computed
@@ -75,6 +75,8 @@ class Nodes:
             return self.writer.emit("Concat", parts, dtype, node.output.shape, axis=operation.axis)
         if isinstance(operation, Order):
             return self.order(operation, node)
+        if isinstance(operation, Suppression):
+            return self.suppression(operation, node)
         if isinstance(operation, Recurrence):
             given = [self.writer.cast(self.load(o, len(o.view.shape)), "float32") for o in operands]
             return recurrence(self.writer, operation, given, node.output.shape)
@@ -170,6 +172,25 @@ class Nodes:
         values = self.writer.unused(f"{made.name}.values")
         self.writer.nodes[-1].output[:] = [values, made.name]
         return made
+
+    def suppression(self, operation: Suppression, node: Node) -> OnnxTensor:
+        """The places that NonMaxSuppression finds, for scores that fall, and -1 behind them."""
+        boxes, count = self.load(node.operands[0], 2), self.load(node.operands[1], 1)
+        (size, _), (most,) = node.operands[0].view.shape, node.output.shape
+        boxes = self.writer.reshape(self.writer.cast(boxes, "float32"), (1, size, 4))
+        numbers = self.writer.constant(numpy.arange(size, dtype=numpy.float32).reshape(1, 1, size))
+        falling = apply("where", apply("less", _A, _B), apply("subtract", float(size), _A), -1.0)
+        scores = self.writer.compute(falling, [numbers, self.writer.cast(count, "float32")])
+        inputs = [boxes, scores, self.writer.integers(most), *(
+            self.writer.constant(numpy.array([limit], numpy.float32)) for limit in (operation.overlap, 0.0)
+        )]
+        chosen = self.writer.emit("NonMaxSuppression", inputs, "int64", (most, 3))
+        column = self.writer.emit("Gather", [chosen, self.writer.constant(numpy.array(2))], "int64", (most,), axis=1)
+        rest = self.writer.constant(numpy.full(most, -1))
+        padded = self.writer.emit("Concat", [column, rest], "int64", (2 * most,), axis=0)
+        return self.writer.emit(
+            "Slice", [padded, self.writer.integers(0), self.writer.integers(most)], "int64", (most,)
+        )
 
     def choose(self, node: Node) -> OnnxTensor:
         """A Gather from the flattened table at row-major positions, and a Where for each test that selects the fill."""

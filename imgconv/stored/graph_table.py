@@ -14,7 +14,7 @@ from imgconv.graph.expression import OPERATIONS, Apply, Argument, Expression, Li
 from imgconv.graph.index import Atom, Division, Index, Lookup, Modulo, Variable
 from imgconv.graph.nodes import (
     Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Operation, Order, Product, Recurrence, Reduction,
-    ReductionKind, Value,
+    ReductionKind, Suppression, Value,
 )
 from imgconv.graph.view import Bound, View
 from imgconv.limits import budget
@@ -22,7 +22,7 @@ from imgconv.stored.blobs import BlobWriter, ReadBlob, read_array
 
 KINDS: dict[type, str] = {
     Load: "load", Reduction: "reduction", Convolution: "convolution", Product: "product",
-    Concatenation: "concatenation", Gather: "gather", Order: "order",
+    Concatenation: "concatenation", Gather: "gather", Order: "order", Suppression: "suppression",
     Recurrence: "recurrence",
 }
 VARIABLE = re.compile("i[0-9]{1,3}")
@@ -82,6 +82,8 @@ class _Writer:
             values["axis"] = operation.axis
         elif isinstance(operation, Order):
             values["largest"] = operation.largest
+        elif isinstance(operation, Suppression):
+            values["overlap"] = operation.overlap
         elif isinstance(operation, Recurrence):
             inner = [] if operation.inner is None else [self.expression(operation.inner)]
             values |= {"states": list(map(self.expression, operation.states)), "inner": inner}
@@ -204,6 +206,8 @@ class _Reader:
             return Convolution(*pairs, table.groups, table.transposed)
         if table.kind == "order":
             return Order(table.largest)
+        if table.kind == "suppression":
+            return Suppression(table.overlap)
         if table.kind == "recurrence":
             states, inner = ([_at(self._expressions, n) for n in part] for part in (table.states, table.inner))
             return Recurrence(tuple(states), inner[0] if inner else None, tuple(map(bool, table.reverse)))
