@@ -11,7 +11,6 @@ from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.errors import DeviceError
 from imgconv.graph.nodes import Graph
-from imgconv.host.bounded import with_bounded_rows
 from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
@@ -36,8 +35,13 @@ class Prepared:
 
 
 def prepare(graph: Graph, config: Config, target: Target, chooser: Chooser = CostModel()) -> Prepared:
-    """Runs the passes on a graph. Raises DeviceError if `config` asks for half and the device has none."""
-    if not config.float16:
+    """Runs the passes on a graph, after the device has taken suppression from its tail if it can.
+
+    Raises DeviceError if `config` asks for half and the device has none.
+    """
+    if graph.tail and not config.float16:
+        from imgconv.host.bounded import with_bounded_rows  # with all operators, which other models do not need
+
         graph = with_bounded_rows(graph)
     return Prepared(run_passes(graph), config, limited(target, config), chooser)
 

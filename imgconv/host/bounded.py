@@ -450,7 +450,7 @@ def _joined(
     built = build_graph(made, list(given.values()))
     inner = [*built.constants, *(node.output.name for node in built.nodes if node.output.name not in made)]
     built = renamed(built, {name: graph.unused(f"suppression/{name}") for name in inner})
-    outputs = tuple(name for name in rest.outputs if name in rest.outputs and name not in made)
+    outputs = tuple(name for name in rest.outputs if name not in made)
     read = {*outputs, *(name for node in (*nodes, *rest.nodes) for name in node.reads)}
     inputs = tuple(name for name in (*rest.inputs, *made) if name in read)
     left = HostGraph(inputs, outputs, (*nodes, *rest.nodes), rest.constants)
