@@ -5,7 +5,7 @@
 //
 // One work group walks along the boxes, ITEMS at a time. An item drops its box if one that stays covers it. Of those
 // that are left, the first stays, and each item compares its box with that one; then the next. Boxes that stay lie in
-// local memory. The walk ends with the boxes, or when MOST stay.
+// local memory. The walk ends with the boxes, or when MOST stay. Then the group writes all BLOCK_QUADS quads.
 
 #include "kernels/output.cl"
 
@@ -13,16 +13,16 @@
 #define SIZE 1000                       // boxes
 #endif
 #ifndef MOST
-#define MOST 64                         // places of the output
+#define MOST 4                          // places of the output: at most 4 * BLOCK_QUADS
 #endif
 #ifndef ITEMS
 #define ITEMS 64                        // work items of the group
 #endif
 #ifndef OVERLAP
-#define OVERLAP 0.5f                    // the intersection over union up to which both of two boxes stay
+#define OVERLAP (0.5f)                  // the intersection over union up to which both of two boxes stay
 #endif
 #ifndef HALF_STEP
-#define HALF_STEP 0x1p-25f              // half of what lies between OVERLAP and the next larger float
+#define HALF_STEP (0x1p-25f)            // half of what lies between OVERLAP and the next larger float
 #endif
 #ifndef ROW_PARAMETERS
 #define ROW_PARAMETERS , read_only image2d_t boxes, read_only image2d_t candidates  // ", declaration" of what is read
@@ -56,11 +56,11 @@ inline bool is_covered(float4 box, float4 other) {
 
 // Global and local size: ITEMS.
 WORK_GROUP NOT_VECTORIZED __kernel void NAME(OUTPUT_IMAGE output ROW_PARAMETERS EPILOGUE_PARAMETERS) {
-  const int item = get_local_id(0);
+  const INDEX item = get_local_id(0);
   const int count = min((int)(READ_COUNT(0, 0).x), SIZE);
   __local float4 chosen[MOST];
-  __local int places[4 * OUTPUT_QUADS];
-  for (int n = item; n < 4 * OUTPUT_QUADS; n += ITEMS) places[n] = -1;
+  __local int places[4 * BLOCK_QUADS];
+  for (int n = item; n < 4 * BLOCK_QUADS; n += ITEMS) places[n] = -1;
   int staying = 0;
 
 #if ITEMS > 1
@@ -107,7 +107,7 @@ WORK_GROUP NOT_VECTORIZED __kernel void NAME(OUTPUT_IMAGE output ROW_PARAMETERS 
 #endif
 
   WAIT
-  for (int quad = item; quad < OUTPUT_QUADS; quad += ITEMS) {
+  for (int quad = item; quad < BLOCK_QUADS; quad += ITEMS) {
     EPILOGUE_LOADS(quad)
     const float4 found = convert_float4(vload4(quad, places));
     write_texel(output, EPILOGUE(found, 0, 0, quad), 0, 0, quad);

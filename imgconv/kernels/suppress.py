@@ -9,9 +9,9 @@ from math import ceil
 import numpy
 
 from imgconv.graph.nodes import Graph, Node, Suppression
-from imgconv.kernels.access import KernelArgument
+from imgconv.kernels.access import SHORT_LIMIT, KernelArgument
 from imgconv.kernels.epilogue import build_epilogue, output_constants
-from imgconv.kernels.layout import Texture
+from imgconv.kernels.layout import LANES, Texture
 from imgconv.kernels.order import row_function
 from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.kernels.specialise import specialise
@@ -84,9 +84,10 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     counts, read_count = row_function(node.operands[1], step.places, native, "c_")
     read = [*boxes.arguments, *counts.arguments]
     items, overlap = chosen.suppress_items, numpy.float32(node.operation.overlap)
-    local = (items, 1, 1)
+    local, largest = (items, 1, 1), max(problem.size, output.storage.tiling.width)
     constants: dict[str, str | int] = {
-        "INDEX": "int", "SIZE": problem.size, "MOST": problem.most, "ITEMS": items, "BLOCK_QUADS": 1,
+        "INDEX": "short" if largest <= SHORT_LIMIT else "int", "SIZE": problem.size, "MOST": problem.most,
+        "ITEMS": items, "BLOCK_QUADS": ceil(problem.most / LANES),
         "OVERLAP": f"{float(overlap).hex()}f", "HALF_STEP": f"{(float(numpy.spacing(overlap)) / 2).hex()}f",
         "ROW_PARAMETERS": "".join(f", {a.declaration}" for a in read),
         "READ_BOX(row, quad)": read_box, "READ_COUNT(row, quad)": read_count, "WORK_GROUP": group_attribute(local),

@@ -184,11 +184,12 @@ enum OperationKind : uint8_t {
   OperationKind_gather = 5,
   OperationKind_order = 6,
   OperationKind_recurrence = 7,
+  OperationKind_suppression = 8,
   OperationKind_MIN = OperationKind_load,
-  OperationKind_MAX = OperationKind_recurrence
+  OperationKind_MAX = OperationKind_suppression
 };
 
-inline const OperationKind (&EnumValuesOperationKind())[8] {
+inline const OperationKind (&EnumValuesOperationKind())[9] {
   static const OperationKind values[] = {
     OperationKind_load,
     OperationKind_reduction,
@@ -197,13 +198,14 @@ inline const OperationKind (&EnumValuesOperationKind())[8] {
     OperationKind_concatenation,
     OperationKind_gather,
     OperationKind_order,
-    OperationKind_recurrence
+    OperationKind_recurrence,
+    OperationKind_suppression
   };
   return values;
 }
 
 inline const char * const *EnumNamesOperationKind() {
-  static const char * const names[9] = {
+  static const char * const names[10] = {
     "load",
     "reduction",
     "convolution",
@@ -212,13 +214,14 @@ inline const char * const *EnumNamesOperationKind() {
     "gather",
     "order",
     "recurrence",
+    "suppression",
     nullptr
   };
   return names;
 }
 
 inline const char *EnumNameOperationKind(OperationKind e) {
-  if (flatbuffers::IsOutRange(e, OperationKind_load, OperationKind_recurrence)) return "";
+  if (flatbuffers::IsOutRange(e, OperationKind_load, OperationKind_suppression)) return "";
   const size_t index = static_cast<size_t>(e);
   return EnumNamesOperationKind()[index];
 }
@@ -1342,7 +1345,8 @@ struct Operation FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_LARGEST = 22,
     VT_STATES = 24,
     VT_INNER = 26,
-    VT_REVERSE = 28
+    VT_REVERSE = 28,
+    VT_OVERLAP = 30
   };
   imgconv::stored::OperationKind kind() const {
     return static_cast<imgconv::stored::OperationKind>(GetField<uint8_t>(VT_KIND, 0));
@@ -1383,6 +1387,9 @@ struct Operation FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::Vector<uint8_t> *reverse() const {
     return GetPointer<const flatbuffers::Vector<uint8_t> *>(VT_REVERSE);
   }
+  double overlap() const {
+    return GetField<double>(VT_OVERLAP, 0.0);
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint8_t>(verifier, VT_KIND, 1) &&
@@ -1405,6 +1412,7 @@ struct Operation FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            verifier.VerifyVector(inner()) &&
            VerifyOffset(verifier, VT_REVERSE) &&
            verifier.VerifyVector(reverse()) &&
+           VerifyField<double>(verifier, VT_OVERLAP, 8) &&
            verifier.EndTable();
   }
 };
@@ -1452,6 +1460,9 @@ struct OperationBuilder {
   void add_reverse(flatbuffers::Offset<flatbuffers::Vector<uint8_t>> reverse) {
     fbb_.AddOffset(Operation::VT_REVERSE, reverse);
   }
+  void add_overlap(double overlap) {
+    fbb_.AddElement<double>(Operation::VT_OVERLAP, overlap, 0.0);
+  }
   explicit OperationBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -1477,8 +1488,10 @@ inline flatbuffers::Offset<Operation> CreateOperation(
     bool largest = false,
     flatbuffers::Offset<flatbuffers::Vector<uint32_t>> states = 0,
     flatbuffers::Offset<flatbuffers::Vector<uint32_t>> inner = 0,
-    flatbuffers::Offset<flatbuffers::Vector<uint8_t>> reverse = 0) {
+    flatbuffers::Offset<flatbuffers::Vector<uint8_t>> reverse = 0,
+    double overlap = 0.0) {
   OperationBuilder builder_(_fbb);
+  builder_.add_overlap(overlap);
   builder_.add_reverse(reverse);
   builder_.add_inner(inner);
   builder_.add_states(states);
@@ -1509,7 +1522,8 @@ inline flatbuffers::Offset<Operation> CreateOperationDirect(
     bool largest = false,
     const std::vector<uint32_t> *states = nullptr,
     const std::vector<uint32_t> *inner = nullptr,
-    const std::vector<uint8_t> *reverse = nullptr) {
+    const std::vector<uint8_t> *reverse = nullptr,
+    double overlap = 0.0) {
   auto reduction__ = reduction ? _fbb.CreateString(reduction) : 0;
   auto strides__ = strides ? _fbb.CreateVector<int32_t>(*strides) : 0;
   auto dilations__ = dilations ? _fbb.CreateVector<int32_t>(*dilations) : 0;
@@ -1531,7 +1545,8 @@ inline flatbuffers::Offset<Operation> CreateOperationDirect(
       largest,
       states__,
       inner__,
-      reverse__);
+      reverse__,
+      overlap);
 }
 
 struct Node FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
