@@ -120,7 +120,10 @@ def test_a_device_without_byte_images_keeps_floats(context: Context) -> None:
 @pytest.mark.parametrize("mode", [0, 1, 2])
 @pytest.mark.parametrize("channels", [30, 2000])
 def test_sums_of_integers_with_byte_weights_are_exact(channels: int, mode: int, place: str, context: Context) -> None:
-    """What rises far and falls back to a few units shows every rounding on the way, whatever half is asked for."""
+    """What rises far and falls back to a few units shows every rounding on the way, whatever half is asked for.
+
+    By numpy in int64: onnxruntime adds pairs of products in 16 bits on CPUs without VNNI.
+    """
     wanted = keeping(context, place)
     if mode == 2 and not wanted.target.half_arithmetic:
         pytest.skip("this device does not compute in half")
@@ -136,4 +139,5 @@ def test_sums_of_integers_with_byte_weights_are_exact(channels: int, mode: int, 
     model = make_model(nodes, feeds, ["y"], 13, constants)
     plan, found = run_graph(import_onnx(model), feeds, context, Config(float16=mode), wanted)
     assert {s.dtype for s in weights_of(plan)} == {"int8"}
-    assert_close(found, run_oracle(model, feeds), 0)
+    sums = constants["w"].reshape(4, -1).astype(int) @ feeds["x"].reshape(-1).astype(int)
+    numpy.testing.assert_array_equal(found["y"].reshape(-1), numpy.clip(sums, -128, 127))

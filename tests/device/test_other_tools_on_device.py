@@ -24,8 +24,10 @@ def test_optimised(network: str, device: DeviceInfo, tmp_path: Path) -> None:
 def test_quantised(network: str, device: DeviceInfo, tmp_path: Path) -> None:
     model, feeds = NETWORKS[network]()
     onnx.save(model, tmp_path / "model.onnx")
+    # Weights of 7 bits: with 8, onnxruntime's own sums saturate on CPUs without VNNI.
     quantization.quantize_static(
-        tmp_path / "model.onnx", tmp_path / "quantised.onnx", Reader(feeds), quantization.QuantFormat.QOperator
+        tmp_path / "model.onnx", tmp_path / "quantised.onnx", Reader(feeds), quantization.QuantFormat.QOperator,
+        reduce_range=True,
     )
     quantised = onnx.load(tmp_path / "quantised.onnx")
     assert_equal(run_model(quantised, feeds, device)["y"], run_oracle(quantised, feeds)["y"], 1e-6)

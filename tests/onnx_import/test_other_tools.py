@@ -45,10 +45,11 @@ def test_what_the_static_quantizer_writes(
 ) -> None:
     model, feeds = NETWORKS[network]()
     onnx.save(model, tmp_path / "model.onnx")
+    # Weights of 7 bits: with 8 signed ones, onnxruntime's own sums saturate on CPUs without VNNI.
     quantization.quantize_static(
         tmp_path / "model.onnx", tmp_path / "quantised.onnx", Reader(feeds), quantization.QuantFormat[form],
         per_channel=types[0] == "QUInt8", activation_type=quantization.QuantType[types[0]],
-        weight_type=quantization.QuantType[types[1]],
+        weight_type=quantization.QuantType[types[1]], reduce_range=True,
     )
     quantised = onnx.load(tmp_path / "quantised.onnx")
     quantised = written(quantised, level, tmp_path, ["NchwcTransformer"]) if level else quantised
@@ -60,7 +61,7 @@ def test_what_the_static_quantizer_writes(
 def test_what_the_dynamic_quantizer_writes(network: str, level: str, tmp_path: Path) -> None:
     model, feeds = NETWORKS[network]()
     onnx.save(model, tmp_path / "model.onnx")
-    quantization.quantize_dynamic(tmp_path / "model.onnx", tmp_path / "quantised.onnx")
+    quantization.quantize_dynamic(tmp_path / "model.onnx", tmp_path / "quantised.onnx", reduce_range=True)
     quantised = onnx.load(tmp_path / "quantised.onnx")
     quantised = written(quantised, level, tmp_path, ["NchwcTransformer"]) if level else quantised
     assert_equal(run_model(quantised, feeds)["y"], run_oracle(quantised, feeds)["y"], 1e-6)

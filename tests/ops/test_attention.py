@@ -79,7 +79,9 @@ def quantised() -> Iterator[Case]:
     x = random.integers(0, 256, (BATCH, LENGTH, 5)).astype(numpy.uint8)
     bias, scale = real(3 * HIDDEN), Constant(numpy.float32(0.02))
     for dtype in ("int8", "uint8"):
-        w = Constant(random.integers(-100 if dtype == "int8" else 0, 120, (5, 3 * HIDDEN)).astype(dtype))
+        # Signed ones of 7 bits: onnxruntime adds two products in 16 bits on CPUs without VNNI.
+        low, high = (-64, 64) if dtype == "int8" else (0, 120)
+        w = Constant(random.integers(low, high, (5, 3 * HIDDEN)).astype(dtype))
         zeros = Constant(numpy.array(120, "u1")), Constant(numpy.array(3, dtype))
         columns = Constant(random.uniform(0.01, 0.02, 3 * HIDDEN).astype("f4"))
         yield microsoft("QAttention", (x, w, bias, scale, scale, None, *zeros))

@@ -10,7 +10,7 @@ import numpy
 import pytest
 from operators import Case, Constant, check, model_of
 from support import ENGINES, assert_close, assert_refused, run_model
-from test_quantization import draw, real, scales, single
+from test_quantization import draw, real, scales, single, weights
 
 from imgconv.errors import DataError, ModelError, UnsupportedError
 
@@ -22,6 +22,11 @@ def microsoft(op_type: str, inputs: Sequence[Any], tolerance: float = 2e-6, **at
 def tensor(dtype: str, *shape: int, scale: float = 0.0371, zero: int = 5) -> tuple[Any, Constant, Constant]:
     """Random integers, their scale and zero point."""
     return draw(dtype, *shape), single(scale), single(zero, dtype=dtype)
+
+
+def matrix(dtype: str, *shape: int, scale: float, zero: int) -> tuple[Any, Constant, Constant]:
+    """Weights, their scale and zero point."""
+    return weights(dtype, *shape), single(scale), single(zero, dtype=dtype)
 
 
 def binary() -> Iterator[Case]:
@@ -87,7 +92,7 @@ def pooling() -> Iterator[Case]:
 
 def convolutions() -> Iterator[Case]:
     for x_type, w_type in (("uint8", "int8"), ("uint8", "uint8"), ("int8", "int8")):
-        weight = Constant(draw(w_type, 4, 3, 3, 2)), scales(4), single(0, 4, dtype=w_type)
+        weight = Constant(weights(w_type, 4, 3, 3, 2)), scales(4), single(0, 4, dtype=w_type)
         ends = single(0.9), single(9, dtype=x_type), Constant(draw("int32", 4, low=-999, high=999))
         yield microsoft("QLinearConv", (*tensor(x_type, 2, 3, 6, 7), *weight, *ends), strides=[2, 1])
         yield microsoft("QLinearConv", (*tensor(x_type, 2, 6, 7, 3), *weight, *ends[:2]), channels_last=1,
@@ -96,19 +101,20 @@ def convolutions() -> Iterator[Case]:
 
 def products() -> Iterator[Case]:
     for a_type, b_type in (("uint8", "uint8"), ("uint8", "int8"), ("int8", "int8")):
-        a, b = tensor(a_type, 3, 5), tensor(b_type, 5, 4, scale=0.02, zero=2)
+        a, b = tensor(a_type, 3, 5), matrix(b_type, 5, 4, scale=0.02, zero=2)
         columns = b[0], scales(4), single(2, 4, dtype=b_type)
         bias, end = Constant(draw("int32", 4, low=-999, high=999)), (single(0.1), single(9, dtype=a_type))
-        for weights in (b, columns):
-            yield microsoft("QGemm", (*a, *weights, bias, *end))
-            yield microsoft("QGemm", (*a, *weights, None, *end), alpha=0.5)
-            yield microsoft("QGemm", (*a, *weights, bias))
-            ends = weights[1], a[2], weights[2]
+        for right in (b, columns):
+            yield microsoft("QGemm", (*a, *right, bias, *end))
+            yield microsoft("QGemm", (*a, *right, None, *end), alpha=0.5)
+            yield microsoft("QGemm", (*a, *right, bias))
+            ends = right[1], a[2], right[2]
             yield microsoft("MatMulIntegerToFloat", (a[0], b[0], a[1], *ends, real(4)))
-        turned = draw(a_type, 5, 3), *a[1:], draw(b_type, 4, 5), *columns[1:]
+        turned = draw(a_type, 5, 3), *a[1:], weights(b_type, 4, 5), *columns[1:]
         yield microsoft("QGemm", (*turned, bias, *end), transA=1, transB=1)
         yield microsoft("MatMulIntegerToFloat", (draw(a_type, 2, 3, 5), b[0], a[1], b[1]))
-        yield microsoft("MatMulIntegerToFloat", (draw(a_type, 2, 3, 5), draw(b_type, 2, 5, 4), a[1], b[1], a[2], b[2]))
+        several = draw(a_type, 2, 3, 5), weights(b_type, 2, 5, 4)
+        yield microsoft("MatMulIntegerToFloat", (*several, a[1], b[1], a[2], b[2]))
         yield microsoft("DynamicQuantizeMatMul", (real(3, 5), *b, real(4)))
         yield microsoft("DynamicQuantizeMatMul", (real(2, 3, 5), *columns))
         yield microsoft("DynamicQuantizeMatMul", (abs(real(3, 5)) + 1, *b[:2]))
@@ -119,15 +125,15 @@ def packed() -> Iterator[Case]:
     """MatMulNBits."""
     for bits, inner, block in ((4, 32, 16), (4, 50, 32), (2, 64, 16), (8, 40, 16)):
         blocks = -(-inner // block)
-        weights, by = Constant(draw("uint8", 6, blocks, block * bits // 8)), scales(6, blocks)
+        blob, by = Constant(draw("uint8", 6, blocks, block * bits // 8)), scales(6, blocks)
         settings = {"K": inner, "N": 6, "bits": bits, "block_size": block}
         zeros = Constant(draw("uint8", 6, -(-blocks * bits // 8)))
         for shape in ((inner,), (3, inner), (2, 3, inner))[bits != 4 :]:
-            yield microsoft("MatMulNBits", (real(*shape), weights, by), **settings)
-        yield microsoft("MatMulNBits", (real(3, inner), weights, by, zeros), **settings)
-        yield microsoft("MatMulNBits", (real(3, inner), weights, by, zeros, None, real(6)), **settings)
+            yield microsoft("MatMulNBits", (real(*shape), blob, by), **settings)
+        yield microsoft("MatMulNBits", (real(3, inner), blob, by, zeros), **settings)
+        yield microsoft("MatMulNBits", (real(3, inner), blob, by, zeros, None, real(6)), **settings)
         if bits == 4:
-            yield microsoft("MatMulNBits", (real(3, inner), weights, by, Constant(real(6, blocks))), **settings)
+            yield microsoft("MatMulNBits", (real(3, inner), blob, by, Constant(real(6, blocks))), **settings)
 
 
 def recurrent() -> Iterator[Case]:
@@ -135,23 +141,23 @@ def recurrent() -> Iterator[Case]:
     hidden, size, steps = 4, 5, 3
     for dtype in ("int8", "uint8"):
         for direction, count in (("forward", 1), ("reverse", 1), ("bidirectional", 2)):
-            weights = Constant(draw(dtype, count, size, 4 * hidden)), Constant(draw(dtype, count, hidden, 4 * hidden))
+            given = [Constant(weights(dtype, count, n, 4 * hidden)) for n in (size, hidden)]
             zero = single(3 if dtype == "int8" else 120, count, dtype=dtype)
             scale = Constant(scales(count).array / 10)  # no gate is saturated
             ends = scale, zero, scale, zero
             bias, state = Constant(real(count, 8 * hidden)), real(count, 1, hidden)
             settings = {"hidden_size": hidden, "direction": direction}
             middle = None, None, None, None, None
-            inputs = real(steps, 1, size), *weights, *middle, *ends
+            inputs = real(steps, 1, size), *given, *middle, *ends
             yield replace(microsoft("DynamicQuantizeLSTM", inputs, **settings), outputs=3)
             middle = bias, None, state, state * 0.5, Constant(real(count, 3 * hidden))
-            inputs = real(steps, 1, size), *weights, *middle, *ends
+            inputs = real(steps, 1, size), *given, *middle, *ends
             yield replace(microsoft("DynamicQuantizeLSTM", inputs, **settings), outputs=3)
         columns = Constant(scales(1, 4 * hidden).array / 10), single(0, 1, 4 * hidden, dtype="int8")
         if dtype == "int8":
-            weights = Constant(draw(dtype, 1, size, 4 * hidden)), Constant(draw(dtype, 1, hidden, 4 * hidden))
+            given = [Constant(weights(dtype, 1, n, 4 * hidden)) for n in (size, hidden)]
             middle = None, Constant(numpy.array([2], "i4")), None, None, None
-            yield microsoft("DynamicQuantizeLSTM", (real(steps, 1, size), *weights, *middle, *columns, *columns),
+            yield microsoft("DynamicQuantizeLSTM", (real(steps, 1, size), *given, *middle, *columns, *columns),
                             hidden_size=hidden, clip=2.0, activations=["Sigmoid", "Tanh", "Softsign"])
 
 
