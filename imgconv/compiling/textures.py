@@ -13,7 +13,7 @@ from imgconv.config import Config, Precision, Sums
 from imgconv.graph.expression import Apply, operations, parts
 from imgconv.graph.index import constant
 from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Order, Product
-from imgconv.graph.nodes import Recurrence, Reduction, Suppression, Value
+from imgconv.graph.nodes import Recurrence, Reduction, Suppression, Value, indices_of
 from imgconv.graph.value_ranges import convolutions_of_small
 from imgconv.kernels.conv import SMALL
 from imgconv.kernels.layout import (
@@ -99,7 +99,7 @@ def values_behind_indices(graph: Graph) -> frozenset[str]:
     found: set[str] = set()
     for node in reversed(graph.nodes):
         if isinstance(node.operation, Gather):
-            found |= {o.value for o in node.operands[0 if node.output.name in found else 1 :]}
+            found |= {o.value for o in (node.operands if node.output.name in found else indices_of(node))}
         elif isinstance(node.operation, Suppression):
             found |= node.reads  # boxes of different classes lie far apart, where half has no whole numbers
         elif node.output.name in found and isinstance(node.operation, (Load, Product)):

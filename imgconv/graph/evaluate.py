@@ -15,7 +15,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.graph import expression
 from imgconv.graph.nodes import (
     Concatenation, Convolution, Gather, Graph, Load, Node, Operation, Order, Product, Recurrence, Reduction,
-    ReductionKind, Suppression, neutral,
+    ReductionKind, Suppression, Value, indices_of, neutral,
 )
 from imgconv.graph.view import Shape, View
 from imgconv.suppression import suppress
@@ -49,7 +49,7 @@ def evaluate_node(node: Node, arrays: Arrays) -> Array:
 def elements_read(operation: Operation, views: Sequence[View], shape: Shape) -> int:
     """How many elements `evaluate_node` reads, at least one for each output: what its time is proportional to."""
     if isinstance(operation, Gather):
-        return prod(shape) * len(views)
+        return prod(views[-1].shape) * len(views)
     if isinstance(operation, Product):
         return prod(shape) * views[0].shape[-1]
     if isinstance(operation, Convolution):
@@ -73,8 +73,9 @@ def _wide(array: Array) -> Array:
 
 
 def _gather(node: Node, arrays: Arrays) -> Array:
-    table, *indices = node.operands
-    shape = node.output.shape
+    assert isinstance(node.operation, Gather)
+    table, indices = node.operands[0], indices_of(node)
+    shape, rest = indices[0].view.shape, node.operands[1 + len(indices) :]
     position = list(numpy.meshgrid(*(numpy.arange(n) for n in shape), indexing="ij", sparse=True))
     inside = numpy.ones((1,) * len(shape), bool)
     for operand, size in zip(indices, table.view.shape[len(shape) :], strict=True):
@@ -84,7 +85,11 @@ def _gather(node: Node, arrays: Arrays) -> Array:
         position.append(numpy.where(valid, chosen, 0).astype(numpy.int64))
     wide = _wide(arrays[table.value])
     read = table.view.evaluate_at(wide, position, shape, table.fill)
-    return numpy.where(inside, read, numpy.asarray(table.fill).astype(wide.dtype))
+    chosen = numpy.where(inside, read, numpy.asarray(table.fill).astype(wide.dtype))
+    if node.operation.reduction is None:
+        return chosen
+    others = [o.view.evaluate(_wide(arrays[o.value]), o.fill) for o in rest]
+    return _reduced(node.operation.reduction, [chosen, *others], node.output)
 
 
 def _operate(node: Node, loaded: Sequence[Array]) -> Array:
@@ -92,15 +97,7 @@ def _operate(node: Node, loaded: Sequence[Array]) -> Array:
     if isinstance(operation, Load):
         return loaded[0]
     if isinstance(operation, Reduction):
-        body = numpy.asarray(expression.evaluate(operation.body, loaded))
-        axes = tuple(range(len(node.output.shape), body.ndim))
-        if operation.kind == "argmax":
-            return numpy.asarray(numpy.argmax(body.reshape(*node.output.shape, -1), axis=-1))
-        if not body.size and operation.kind in ("max", "min"):
-            return numpy.full(node.output.shape, _end_of_range(operation.kind, node.output.dtype))
-        if not body.size:
-            return numpy.full(node.output.shape, neutral(operation.kind, node.output.dtype))
-        return _REDUCE[operation.kind](body, axis=axes)
+        return _reduced(operation, loaded, node.output)
     if isinstance(operation, Product):
         return numpy.asarray(numpy.matmul(loaded[0], loaded[1]))
     if isinstance(operation, Concatenation):
@@ -118,6 +115,18 @@ def _operate(node: Node, loaded: Sequence[Array]) -> Array:
         return numpy.zeros(node.output.shape)
     x = loaded[0] * loaded[2] if len(loaded) > 2 else loaded[0]
     return _convolve(operation, x, loaded[1], node.output.shape[2:])
+
+
+def _reduced(operation: Reduction, loaded: Sequence[Array], output: Value) -> Array:
+    body = numpy.asarray(expression.evaluate(operation.body, loaded))
+    axes = tuple(range(len(output.shape), body.ndim))
+    if operation.kind == "argmax":
+        return numpy.asarray(numpy.argmax(body.reshape(*output.shape, -1), axis=-1))
+    if not body.size and operation.kind in ("max", "min"):
+        return numpy.full(output.shape, _end_of_range(operation.kind, output.dtype))
+    if not body.size:
+        return numpy.full(output.shape, neutral(operation.kind, output.dtype))
+    return _REDUCE[operation.kind](body, axis=axes)
 
 
 def _order(x: Array, largest: bool) -> Array:

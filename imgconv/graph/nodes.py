@@ -129,15 +129,20 @@ class Concatenation:
 
 @dataclass(frozen=True)
 class Gather:
-    """The elements of operand 0, the table, at the indices that the other operands hold.
+    """The elements of operand 0, the table, at the indices that the next operands hold.
 
     operands: table, index_1 .. index_k. The table's view has the shape output.shape + (K_1, .., K_k). The view of each
     index has the output's shape. The result at i is the table's view at (i, index_1[i], .., index_k[i]). Indices are
     rounded to the nearest integer. If one is NaN or not in 0 .. K-1, the result is the table's fill value.
+
+    reduction: of these elements, argument 0 of its body, and of further operands. All views then have the shape
+    output.shape + window in place of output.shape.
     """
 
+    reduction: Reduction | None = None
+
     def __str__(self) -> str:
-        return "gather"
+        return "gather" if self.reduction is None else f"gather, {self.reduction}"
 
 
 @dataclass(frozen=True)
@@ -355,9 +360,12 @@ def _check_shapes(node: Node) -> None:
         ok = all(v[:a] + v[a + 1 :] == shape[:a] + shape[a + 1 :] for v in views)
         ok = ok and sum(v[a] for v in views) == shape[a]
     elif isinstance(operation, Gather):
-        table, *indices = views
-        ok = bool(indices) and table[: len(shape)] == shape and len(table) == len(shape) + len(indices)
-        ok = ok and all(v == shape for v in indices)
+        table, *rest = views
+        lead = rest[-1] if rest else ()
+        count = len(rest) if operation.reduction is None else len(table) - len(lead)
+        ok = 0 < count <= len(rest) and len(table) == len(lead) + count and all(v == lead for v in rest)
+        ok = ok and table[: len(lead)] == lead and lead[: len(shape)] == shape
+        ok = ok and (lead == shape or operation.reduction is not None)
     elif isinstance(operation, Order):
         ok = len(views) == 1 and views[0][:-1] == shape[:-1] and shape[-1] <= views[0][-1]
     elif isinstance(operation, Suppression):
@@ -385,6 +393,12 @@ def _fits(operation: Recurrence, shape: Shape, views: list[Shape]) -> bool:
     return counts and views[:2] == wanted and all(v == (batch, directions, hidden) for v in views[2:]) and all(
         number <= known for each in steps_read for number in argument_numbers(each)
     )
+
+
+def indices_of(node: Node) -> tuple[Operand, ...]:
+    """The operands of a Gather that hold indices."""
+    table, first = node.operands[:2]
+    return node.operands[1 : 1 + len(table.view.shape) - len(first.view.shape)]
 
 
 class Editing:

@@ -88,6 +88,8 @@ def _of_operation(node: Node, of: Callable[[Operand], Range]) -> Range:
     operation = node.operation
     if isinstance(operation, (Load, Gather)):
         table = node.operands[0]
+        if isinstance(operation, Gather) and operation.reduction is not None:
+            return ANY
         return _union([of(table), (table.fill, table.fill)]) if isinstance(operation, Gather) else of(table)
     if isinstance(operation, Concatenation):
         return _union([of(operand) for operand in node.operands])

@@ -254,26 +254,33 @@ class Emitter:
 
     def load(self, operand: Operand, placement: Placement, axes: Mapping[Variable, Index]) -> str:
         """The name of a float4 with the operand at the four lanes. axes: the view's variables as kernel expressions."""
-        position = [e.substitute(axes) for e in operand.view.index]
-        bounds = [Bound(b.index.substitute(axes), b.low, b.high) for b in operand.view.bounds]
+        return self._lanes(operand, placement, *_position(operand, placement, axes))
+
+    def _lanes(
+        self, operand: Operand, placement: Placement, position: list[Index], bounds: list[Bound],
+        tests: Sequence[str] = (),
+    ) -> str:
+        """The name of a float4 with the elements at the four lanes: the fill value if a bound or a test fails."""
         if isinstance(placement.storage, HostBuffer):
-            # A buffer has no padding: lanes past the last channel must not be read.
-            bounds += [Bound(e, 0, n) for e, n in zip(position, placement.storage.shape, strict=True)]
-            return self._gather(operand, placement, position, bounds)
+            return self._gather(operand, placement, position, bounds, tests)
         bounds = [b for b in bounds if not b.always]
         if operand.fill == 0:
             bounds = [b for b in (_without_border(b, position, placement) for b in bounds) if not b.always]
         x, y, lane = placement.address(position)
         depends = any(LANE in e.variables() for e in (x, y, *(b.index for b in bounds)))
         if depends or (LANE in lane.variables() and lane != variable_index(LANE)):
-            return self._gather(operand, placement, position, bounds)
+            return self._gather(operand, placement, position, bounds, tests)
         texel = self.texel(placement.storage, x, y)
         if LANE not in lane.variables():
             texel = self.name("float4", f"(float4)({self._component(texel, lane)})")
-        if bounds:
-            fill = literal_text(operand.fill)
-            texel = self.name("float4", f"{self.condition(bounds)} ? {texel} : (float4)({fill})")
+        conditions = self._conditions(bounds, tests)
+        if conditions:
+            texel = self.name("float4", f"{conditions} ? {texel} : (float4)({literal_text(operand.fill)})")
         return texel
+
+    def _conditions(self, bounds: Sequence[Bound], tests: Sequence[str]) -> str:
+        """The text of a condition: whether every test and every bound holds; "" if there are none."""
+        return " && ".join([*tests, *([self.condition(bounds)] if bounds else [])])
 
     def texel(self, storage: Texture, x: Index, y: Index) -> str:
         """The name of a float4 that holds a texel of the grid."""
@@ -290,36 +297,44 @@ class Emitter:
         return self.name("float4", f"rint({read} * 255.0f)" if storage.dtype == "uint8" else read)
 
     def choose(
-        self, operand: Operand, placement: Placement, axes: Mapping[Variable, Index], indices: Mapping[Variable, str]
+        self, operand: Operand, placement: Placement, axes: Mapping[Variable, Index], indices: Mapping[Variable, str],
+        uniform: bool,
     ) -> str:
         """The name of a float4 with the operand at each lane's own indices. Fill if an index is out of range.
 
         axes: the view's other variables. indices: for each index variable, the float4 with its value in each lane.
+        uniform: whether the lanes have equal indices, so that one texel may hold what all four choose.
         """
+        if uniform:
+            at, tests = self._chosen(indices, 0)
+            return self._lanes(operand, placement, *_position(operand, placement, axes, at), tests)
         parts = []
         for number in range(LANES):
-            at, tests = {LANE: constant(number)}, []
-            for variable, name in indices.items():
-                value = f"{self.name('float4', f'rint({name})')}.{COMPONENTS[number]}"
-                tests.append(f"{value} >= 0.0f && {value} < {variable.size}.0f")
-                chosen = self.name("int", f"{tests[-1]} ? {value} : 0")
-                at[variable] = variable_index(Variable(chosen, variable.size))
-            position = [e.substitute(axes).substitute(at) for e in operand.view.index]
-            bounds = [Bound(b.index.substitute(axes).substitute(at), b.low, b.high) for b in operand.view.bounds]
-            if isinstance(placement.storage, HostBuffer):
-                bounds += [Bound(e, 0, n) for e, n in zip(position, placement.storage.shape, strict=True)]
-            parts.append(self._lane(operand, placement, position, bounds, tests))
+            at, tests = self._chosen(indices, number)
+            here = _position(operand, placement, axes, {**at, LANE: constant(number)})
+            parts.append(self._lane(operand, placement, *here, tests))
         return self.name("float4", f"(float4)({', '.join(parts)})")
 
+    def _chosen(self, indices: Mapping[Variable, str], lane: int) -> tuple[dict[Variable, Index], list[str]]:
+        """For each index variable, the index of a lane, 0 if it is out of range; and the tests that it is not."""
+        at, tests = dict[Variable, Index](), []
+        for variable, name in indices.items():
+            value = f"{self.name('float4', f'rint({name})')}.{COMPONENTS[lane]}"
+            tests.append(f"{value} >= 0.0f && {value} < {variable.size}.0f")
+            chosen = self.name("int", f"{tests[-1]} ? {value} : 0")
+            at[variable] = variable_index(Variable(chosen, variable.size))
+        return at, tests
+
     def _gather(
-        self, operand: Operand, placement: Placement, position: list[Index], bounds: list[Bound]
+        self, operand: Operand, placement: Placement, position: list[Index], bounds: list[Bound],
+        tests: Sequence[str] = (),
     ) -> str:
         parts = []
         for number in range(LANES):
             at = {LANE: constant(number)}
             here = [e.substitute(at) for e in position]
             limits = [Bound(b.index.substitute(at), b.low, b.high) for b in bounds]
-            parts.append(self._lane(operand, placement, here, limits))
+            parts.append(self._lane(operand, placement, here, limits, tests))
         if len(set(parts)) == 1:
             return self.name("float4", f"(float4)({parts[0]})")
         return self.name("float4", f"(float4)({', '.join(parts)})")
@@ -334,8 +349,8 @@ class Emitter:
         if any(b.never for b in limits):
             return fill
         element = self._element(placement, position)
-        conditions = [*tests, *([self.condition(limits)] if limits else [])]
-        return f"({' && '.join(conditions)} ? {element} : {fill})" if conditions else element
+        conditions = self._conditions(limits, tests)
+        return f"({conditions} ? {element} : {fill})" if conditions else element
 
     def _element(self, placement: Placement, position: list[Index]) -> str:
         storage = placement.storage
@@ -416,6 +431,21 @@ class Emitter:
             half = storage.dtype == "float16"
             store = f"vstore_half({part}, {where}, output);" if half else f"output[{where}] = {part};"
             self.lines.append(guard + store)
+
+
+def _position(
+    operand: Operand, placement: Placement, axes: Mapping[Variable, Index], at: Mapping[Variable, Index] | None = None
+) -> tuple[list[Index], list[Bound]]:
+    """Where an operand reads, and the bounds of it, with the view's variables replaced by `axes`, then by `at`."""
+    def replaced(index: Index) -> Index:
+        return index.substitute(axes) if at is None else index.substitute(axes).substitute(at)
+
+    position = [replaced(e) for e in operand.view.index]
+    bounds = [Bound(replaced(b.index), b.low, b.high) for b in operand.view.bounds]
+    if isinstance(placement.storage, HostBuffer):
+        # A buffer has no padding: lanes past the last channel must not be read.
+        bounds += [Bound(e, 0, n) for e, n in zip(position, placement.storage.shape, strict=True)]
+    return position, bounds
 
 
 def _without_border(bound: Bound, position: list[Index], placement: Placement) -> Bound:

@@ -23,7 +23,7 @@ from math import ceil, isqrt, prod
 
 from imgconv.graph.expression import literal_text
 from imgconv.graph.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
-from imgconv.graph.nodes import Gather, Node, Reduction, ReductionKind
+from imgconv.graph.nodes import Gather, Node, Reduction, ReductionKind, indices_of
 from imgconv.graph.view import Shape
 from imgconv.kernels.access import LANE, Emitter, KernelArgument
 from imgconv.kernels.layout import LANES, HostBuffer, Layout, Placement, Texture
@@ -77,7 +77,8 @@ def generate(
     else the driver chooses it.
     """
     emitter = Emitter.storing(native, output.storage)
-    window = window_of(node) if isinstance(node.operation, Reduction) else ()
+    reduction = node.operation.reduction if isinstance(node.operation, Gather) else node.operation
+    window = window_of(node) if isinstance(reduction, Reduction) else ()
     folded = _packed_axis(node, output, placements) if window else None
     steps = [ceil(n / LANES) if a == folded else n for a, n in enumerate(window)]
     group = group_for(output.layout.grid(output.shape), steps, compute_units, gpu) if window else None
@@ -94,8 +95,8 @@ def generate(
         lane = constant(0) if folded is not None else variable_index(LANE)
         position = output.layout.position(output.shape, x, y, lane)
         axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(output.shape)}
-        if isinstance(node.operation, Reduction):
-            result = _reduce(emitter, node, node.operation, placements, axes, steps, folded, group)
+        if isinstance(reduction, Reduction):
+            result = _reduce(emitter, node, reduction, placements, axes, steps, folded, group)
         elif isinstance(node.operation, Gather):
             result = _choose(emitter, node, placements, axes)
         else:
@@ -131,18 +132,32 @@ def _choose(
     emitter: Emitter, node: Node, placements: Mapping[str, Placement], axes: Mapping[Variable, Index]
 ) -> str:
     """Emits the loads of a gather. Returns the name of the float4."""
-    table, *operands = node.operands
-    rank = len(node.output.shape)
+    table, operands = node.operands[0], indices_of(node)
+    rank = len(operands[0].view.shape)
     indices = {
         Variable(f"i{rank + number}", table.view.shape[rank + number]): emitter.load(o, placements[o.value], axes)
         for number, o in enumerate(operands)
     }
-    return emitter.choose(table, placements[table.value], axes, indices)
+    read = [e for o in operands for e in (*o.view.index, *(bound.index for bound in o.view.bounds))]
+    uniform = not any(LANE in e.substitute(axes).variables() for e in read)
+    return emitter.choose(table, placements[table.value], axes, indices, uniform)
+
+
+def _loaded(
+    emitter: Emitter, node: Node, placements: Mapping[str, Placement], axes: Mapping[Variable, Index]
+) -> dict[int, str]:
+    """Emits the loads of a reduction's arguments. Returns the name of each, by its number in the body."""
+    operands, arguments = node.operands, dict[int, str]()
+    if isinstance(node.operation, Gather):
+        operands, arguments = operands[1 + len(indices_of(node)) :], {0: _choose(emitter, node, placements, axes)}
+    for operand in operands:
+        arguments[len(arguments)] = emitter.load(operand, placements[operand.value], axes)
+    return arguments
 
 
 def window_of(node: Node) -> Shape:
     """The shape that a reduction runs over."""
-    return node.operands[0].view.shape[len(node.output.shape) :]
+    return node.operands[-1].view.shape[len(node.output.shape) :]
 
 
 def group_for(grid: Shape, steps: Sequence[int], compute_units: int, gpu: bool) -> Group | None:
@@ -187,7 +202,7 @@ def _packed_axis(
     node: Node, output: Placement, placements: Mapping[str, Placement]
 ) -> int | None:
     """The window axis along the operands' lanes. None if there is none or the output has several channels."""
-    if output.layout.channels(output.shape) > 1:
+    if output.layout.channels(output.shape) > 1 or isinstance(node.operation, Gather):
         return None
     window, rank = window_of(node), len(node.output.shape)
     found = set()
@@ -220,10 +235,7 @@ def _reduce(
     if folded is not None:
         places[Variable(f"i{rank + folded}", window[folded])] = walk[folded] * LANES + variable_index(LANE)
     emitter.forget()
-    arguments = {
-        number: emitter.load(operand, placements[operand.value], {**axes, **places})
-        for number, operand in enumerate(node.operands)
-    }
+    arguments = _loaded(emitter, node, placements, {**axes, **places})
     value = emitter.compute(reduction.body, arguments)
     if folded is not None and window[folded] % LANES:
         left = emitter.index(walk[folded] * -LANES + window[folded])

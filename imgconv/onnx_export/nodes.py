@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf, prod
 
@@ -12,7 +12,8 @@ from imgconv.graph import view as views
 from imgconv.graph.expression import Argument, Expression, Literal, apply
 from imgconv.graph.index import Division, Index, Lookup, Variable
 from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Order
-from imgconv.graph.nodes import Product, Recurrence, Reduction, Suppression
+from imgconv.graph.nodes import Product, Recurrence, Reduction, Suppression, indices_of
+from imgconv.graph.view import Shape
 from imgconv.onnx_export.recurrences import recurrence
 from imgconv.onnx_export.views import axes_of, cut, grid_arrays, only_padding, reduced_axes, through, windows
 from imgconv.onnx_export.writer import OnnxTensor, Writer, common, computed
@@ -61,7 +62,7 @@ class Nodes:
         if isinstance(operation, Load):
             return self.load(operands[0], 0, moved_only)
         if isinstance(operation, Gather):
-            return self.choose(node)
+            return self.choose(operation, node)
         if isinstance(operation, Reduction) and operation.kind == "argmax":
             return self.argmax(operation, node)
         if isinstance(operation, Reduction):
@@ -148,19 +149,25 @@ class Nodes:
             # The window is whole axes of the source: reduce the source itself along them.
             axes, whole, kept = source_axes, view.source, 1
             operands = tuple(replace(o, view=views.identity(whole)) for o in operands)
-        body = self.writer.compute(operation.body, [self.load(o, 0) for o in operands])
-        body = self.writer.expand(self.writer.cast(body, "int64") if body.dtype == "bool" else body, whole)
+        body = self.body(operation, [self.load(o, 0) for o in operands], whole)
         result = tuple(1 if a in axes else n for a, n in enumerate(whole)) if kept else shape
         inputs = [body, self.writer.integers(*axes)]
         made = self.writer.emit(REDUCTIONS[operation.kind], inputs, body.dtype, result, keepdims=kept)
         return self.writer.reshape(made, shape)
 
+    def body(self, operation: Reduction, loaded: list[OnnxTensor], seen: Shape) -> OnnxTensor:
+        """What a reduction runs over, in the shape of its views."""
+        body = self.writer.compute(operation.body, loaded)
+        return self.writer.expand(self.writer.cast(body, "int64") if body.dtype == "bool" else body, seen)
+
     def argmax(self, operation: Reduction, node: Node) -> OnnxTensor:
         """ArgMax along the window, reshaped to one axis."""
-        shape, seen = node.output.shape, node.operands[0].view.shape
-        body = self.writer.compute(operation.body, [self.load(o, 0) for o in node.operands])
-        body = self.writer.expand(self.writer.cast(body, "int64") if body.dtype == "bool" else body, seen)
-        flat = self.writer.reshape(body, (*shape, prod(seen[len(shape) :])))
+        seen = node.operands[0].view.shape
+        return self.position(self.body(operation, [self.load(o, 0) for o in node.operands], seen), node.output.shape)
+
+    def position(self, body: OnnxTensor, shape: Shape) -> OnnxTensor:
+        """ArgMax over all axes behind those of a shape."""
+        flat = self.writer.reshape(body, (*shape, prod(body.shape[len(shape) :])))
         return self.writer.emit("ArgMax", [flat], "int64", shape, axis=len(shape), keepdims=0)
 
     def order(self, operation: Order, node: Node) -> OnnxTensor:
@@ -192,10 +199,22 @@ class Nodes:
             "Slice", [padded, self.writer.integers(0), self.writer.integers(most)], "int64", (most,)
         )
 
-    def choose(self, node: Node) -> OnnxTensor:
+    def choose(self, operation: Gather, node: Node) -> OnnxTensor:
+        """What a gather chooses, and the reduction of it if it has one."""
+        indices, reduction, shape = indices_of(node), operation.reduction, node.output.shape
+        chosen = self.chosen(node.operands[0], indices)
+        if reduction is None:
+            return chosen
+        rest = [self.load(o, 0) for o in node.operands[1 + len(indices) :]]
+        body = self.body(reduction, [chosen, *rest], chosen.shape)
+        if reduction.kind == "argmax":
+            return self.position(body, shape)
+        axes = self.writer.integers(*range(len(shape), len(chosen.shape)))
+        return self.writer.emit(REDUCTIONS[reduction.kind], [body, axes], body.dtype, shape, keepdims=0)
+
+    def chosen(self, table: Operand, indices: Sequence[Operand]) -> OnnxTensor:
         """A Gather from the flattened table at row-major positions, and a Where for each test that selects the fill."""
-        table, *indices = node.operands
-        view, rank = table.view, len(node.output.shape)
+        view, rank = table.view, len(indices[0].view.shape)
         counted = grid_arrays(view.shape[:rank], range(rank))
         grids = {name: self.writer.constant(grid) for name, grid in counted.items()}
         tests = []
@@ -224,7 +243,7 @@ class Nodes:
         read = self.writer.emit("Gather", [flattened, position], source.dtype, position.shape, axis=0)
         for test in tests:
             read = self.writer.compute(apply("where", _A, _B, table.fill), [test, read])
-        return self.writer.expand(read, node.output.shape)
+        return self.writer.expand(read, indices[0].view.shape)
 
     def whole_number(self, index: Index, values: Mapping[str, OnnxTensor]) -> OnnxTensor:
         """The value of an index expression, given tensors for its variables."""

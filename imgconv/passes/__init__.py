@@ -15,6 +15,7 @@ from imgconv.passes.elementwise import merge_elementwise
 from imgconv.passes.epilogues import fuse_epilogues
 from imgconv.passes.exact_integers import guard_integers
 from imgconv.passes.factors import multiply_inputs
+from imgconv.passes.gathers import join_gathers
 from imgconv.passes.ghosts import join_ghosts
 from imgconv.passes.literals import literal_constants
 from imgconv.passes.materialise import materialise_operands
@@ -55,6 +56,7 @@ PIPELINE: tuple[Pass, ...] = (
     join_parallel,
     merge_elementwise,
     split_elementwise,
+    join_gathers,
     fuse_epilogues,
     fold_scales,
     multiply_inputs,

@@ -76,8 +76,9 @@ class _Writer:
 
     def operation(self, operation: Operation) -> dict[str, Any]:
         values: dict[str, Any] = {"kind": KINDS[type(operation)]}
-        if isinstance(operation, Reduction):
-            values |= {"reduction": operation.kind, "body": self.expression(operation.body)}
+        reduction = operation.reduction if isinstance(operation, Gather) else operation
+        if isinstance(reduction, Reduction):
+            values |= {"reduction": reduction.kind, "body": self.expression(reduction.body)}
         elif isinstance(operation, Concatenation):
             values["axis"] = operation.axis
         elif isinstance(operation, Order):
@@ -194,9 +195,9 @@ class _Reader:
 
     def operation(self, table: Any) -> Operation:
         if table.kind == "reduction":
-            if table.reduction not in get_args(ReductionKind):
-                raise ValueError(f"a reduction {table.reduction!r}")
-            return Reduction(table.reduction, _at(self._expressions, table.body))
+            return self.reduction(table)
+        if table.kind == "gather":
+            return Gather(self.reduction(table) if table.reduction else None)
         if table.kind == "concatenation":
             return Concatenation(table.axis)
         if table.kind == "convolution":
@@ -211,7 +212,12 @@ class _Reader:
         if table.kind == "recurrence":
             states, inner = ([_at(self._expressions, n) for n in part] for part in (table.states, table.inner))
             return Recurrence(tuple(states), inner[0] if inner else None, tuple(map(bool, table.reverse)))
-        return Product() if table.kind == "product" else Gather() if table.kind == "gather" else Load()
+        return Product() if table.kind == "product" else Load()
+
+    def reduction(self, table: Any) -> Reduction:
+        if table.reduction not in get_args(ReductionKind):
+            raise ValueError(f"a reduction {table.reduction!r}")
+        return Reduction(table.reduction, _at(self._expressions, table.body))
 
     def operands(self, tables: Sequence[Any]) -> tuple[Operand, ...]:
         return tuple(Operand(each.value, self.view(each.view), each.fill) for each in tables)

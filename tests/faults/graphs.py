@@ -135,4 +135,22 @@ FAULTS = (
         "TIE = 0",
         RESIZE,
     ),
+    Fault(
+        "passes/gathers.py", "a gather that a reduction takes in loses its fill value",
+        "replace(made, fill=operand.fill)",
+        "made",
+        ("passes/test_gathers.py",),
+    ),
+    Fault(
+        "passes/gathers.py", "a reduction that reads elements several times chooses them each time",
+        " or prod(seen.view.shape) != gather.output.size:",
+        ":",
+        ("passes/test_gathers.py",),
+    ),
+    Fault(
+        "kernels/generated.py", "lanes of one texel are taken to have equal indices, though they are not",
+        "uniform = not any(LANE in e.substitute(axes).variables() for e in read)",
+        "uniform = True",
+        ("ops/test_operators.py -k Gather", "device/test_tables.py", "device/test_operators_on_device.py"),
+    ),
 )

@@ -1,0 +1,71 @@
+"""Join a gather with the reduction that alone reads what it chooses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from imgconv.graph.expression import Argument, substitute
+from imgconv.graph.nodes import IDENTITY, Editing, Gather, Graph, Node, Operand, Reduction
+from imgconv.graph.view import View, axis_variables
+from imgconv.passes.concatenations import MOST_OPERANDS
+from imgconv.passes.views import read_through
+
+
+def join_gathers(graph: Graph) -> Graph:
+    """Let a reduction choose its elements itself, instead of reading what a gather has chosen and written.
+
+    It must read each of them once, as the sum over the taps of an interpolation does (GridSample, RoiAlign).
+
+    Given:   g: [1, 8, 6, 6, 2] = gather(x[0, i1, i5, 0], at[..]);  y: [1, 8, 6, 6] = sum of multiply($0, $1)(g, w)
+    Result:  y: [1, 8, 6, 6] = gather, sum of multiply($0, $1)(x[0, i1, i5, 0], at[..], w)
+    """
+    editing = Editing(graph)
+    for node in graph.nodes:
+        if isinstance(node.operation, Gather):
+            for reader in editing.consumers[node.output.name]:
+                joined = _joined(editing, node, reader)
+                if joined is not None:
+                    editing.merge(node.output.name, {reader.output.name: joined})
+    return editing.graph()
+
+
+def _joined(graph: Editing, gather: Node, reader: Node) -> Node | None:
+    """The reader that chooses elements itself; None if that is not possible or repeats work."""
+    name, reduction = gather.output.name, reader.operation
+    assert isinstance(gather.operation, Gather)
+    if gather.operation.reduction is not None or gather.epilogue != IDENTITY or name in graph.outputs:
+        return None
+    if not isinstance(reduction, Reduction) or graph.consumers[name] != (reader,):
+        return None
+    reads = [number for number, operand in enumerate(reader.all_operands) if operand.value == name]
+    if len(reads) != 1 or reads[0] >= len(reader.operands):
+        return None
+    seen = reader.operands[reads[0]]
+    rest = [operand for operand in reader.operands if operand is not seen]
+    if seen.view.bounds or prod(seen.view.shape) != gather.output.size:
+        return None
+    if len(gather.operands) + len(rest) + len(reader.epilogue_operands) > MOST_OPERANDS:
+        return None
+    table, *indices = (_through(seen, operand) for operand in gather.operands)
+    if table is None or any(index is None for index in indices):
+        return None
+    numbers = {reads[0]: Argument(0)}
+    numbers |= {reader.operands.index(operand): Argument(n) for n, operand in enumerate(rest, 1)}
+    body = substitute(reduction.body, numbers)
+    return replace(
+        reader, operation=Gather(replace(reduction, body=body)),
+        operands=(table, *(index for index in indices if index is not None), *rest),
+        origin=tuple(dict.fromkeys((*gather.origin, *reader.origin))),
+    )
+
+
+def _through(seen: Operand, operand: Operand) -> Operand | None:
+    """What a gather's operand is at the positions that `seen` reads. The axes of a table that indices choose stay."""
+    outer, rank = seen.view, len(seen.view.source)
+    chosen = operand.view.shape[rank:]
+    shape = (*outer.shape, *chosen)
+    index = (*outer.index, *axis_variables(shape)[len(outer.shape) :])
+    made = read_through(Operand(seen.value, View(shape, (*outer.source, *chosen), index)), operand)
+    # A gather reads the fill value of its table where an index is outside, whether the table's view has bounds or not.
+    return None if made is None else replace(made, fill=operand.fill)
