@@ -153,4 +153,16 @@ FAULTS = (
         "uniform = True",
         ("ops/test_operators.py -k Gather", "device/test_tables.py", "device/test_operators_on_device.py"),
     ),
+    Fault(
+        "host/row_rules.py", "rows that no level has are written over those of another",
+        "replace(x, tensor=where(mask, updates.tensor, x.tensor))",
+        "replace(x, tensor=updates.tensor)",
+        ("device/test_bounded_rows.py",),
+    ),
+    Fault(
+        "host/row_rules.py", "rows of a class are taken to exist if the region of another row does",
+        "space=first.space.repeated(count)",
+        "space=first.space.part(concatenate([first.space.mask] * count, 0))",
+        ("device/test_bounded_rows.py",),
+    ),
 )
