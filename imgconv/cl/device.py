@@ -81,6 +81,8 @@ class DeviceInfo:
     """The start of a buffer that is part of another is a multiple of so many bytes."""
     shares_memory: bool = False
     """Its memory is the host's: CL_DEVICE_HOST_UNIFIED_MEMORY."""
+    vector_floats: int = 16
+    """Floats in a register of vectors, if it is a CPU: CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT."""
 
     @property
     def key(self) -> str:
@@ -392,6 +394,7 @@ def _describe(index: int, device: cl.Device) -> DeviceInfo:
         byte_images="byte" in formats,
         buffer_alignment=device.mem_base_addr_align // 8,
         shares_memory=bool(device.host_unified_memory),
+        vector_floats=max(4, device.native_vector_width_float),
         **_image_alignment(device, extensions),
     )
 

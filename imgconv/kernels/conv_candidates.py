@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, prod
 
@@ -19,7 +19,24 @@ from imgconv.kernels.target import TargetKind
 
 # The most bytes of input that a work item keeps in private memory. CPU drivers hold it in a core's cache.
 PRIVATE_BYTES = 1 << 17
-MOST_SUMS_ON_CPU = 21  # vectors of sums of a work item: with more, compilers keep them in memory
+AVX512, AVX2 = 16, 8  # floats in a register; NEON has 4 in each of 32
+
+
+@dataclass(frozen=True)
+class Registers:
+    """The most vector registers that sums may take in a work item: with more, compilers keep sums in memory.
+
+    sums: those of a convolution, beside the weights and texels of a step. depthwise: those of a depthwise one, or in
+    half. tiles: the sums and the taps of Winograd's tiles.
+    """
+
+    sums: int
+    depthwise: int
+    tiles: int
+
+
+# Of 32 registers, and of the 16 that AVX2 has: with those of 32, an EPYC with AVX2 took 24 ms for SqueezeNet, now 7.
+OF_32, OF_16 = Registers(21, 64, 24), Registers(8, 8, 16)
 # The most columns of a window, and of the texels that a work item keeps of a row, over which a loop is unrolled.
 # Intel's compiler took 13 s for a window of 320 that moves by 160.
 MOST_UNROLLED = 128, 256
@@ -41,9 +58,14 @@ PARTS_ON_SMALL_GPU, SHARED_WAVES, NARROW_ITEMS = (1, 2, 4, 8, 16), 128, 2048
 BLOCKS_IN_HALF = ((7, 2, 2), (8, 2, 1), (13, 1, 2))
 
 
-def candidates(problem: Problem, kind: TargetKind, compute_units: int = LARGE_GPU) -> list[Specialisation]:
-    """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'. compute_units: of a GPU."""
-    made = _on_cpu(problem) if kind == "cpu" else _on_gpu(problem)
+def candidates(
+    problem: Problem, kind: TargetKind, compute_units: int = LARGE_GPU, vector_floats: int = AVX512
+) -> list[Specialisation]:
+    """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'.
+
+    compute_units: of a GPU. vector_floats: in a register of a CPU.
+    """
+    made = _on_cpu(problem, vector_floats) if kind == "cpu" else _on_gpu(problem)
     if kind == "gpu" and compute_units < LARGE_GPU:
         made = _on_small_gpu(problem)
     return [c for c in dict.fromkeys(made) if c.allowed(problem)]
@@ -55,15 +77,21 @@ def default_specialisation(problem: Problem, kind: TargetKind, compute_units: in
     return min(made, key=lambda c: predicted_cost(problem, c, kind, compute_units))
 
 
-def _on_cpu(problem: Problem) -> Iterator[Specialisation]:
+def _on_cpu(problem: Problem, vector_floats: int) -> Iterator[Specialisation]:
     """Candidates for CPUs: vectors of up to 16 floats, weights in a buffer, few reads of each input texel."""
+    def registers(quads: int) -> int:
+        """That a vector of so many quads takes."""
+        return ceil(quads * LANES / vector_floats)
+
+    most = OF_16 if vector_floats == AVX2 else OF_32
     rows, columns = problem.phase_size
     lengths = sorted({min(columns, n) for n in (4, 5, 6, 7, 8)})
     half = _half_quads(problem)
     if problem.depthwise or problem.half:
         quads = (1,) if problem.depthwise else (1, 2)
         for length, height, each in itertools.product(lengths, {1, min(2, rows), min(4, rows)}, quads):
-            yield Specialisation(length, height, each, "window", "buffer", half_quads=half)
+            if length * height * each * registers(1) <= most.depthwise:
+                yield Specialisation(length, height, each, "window", "buffer", half_quads=half)
         return
     blocks = [(4, 4), (8, 4), (12, 4), (16, 4)] if problem.group_output_quads > 2 else [(1, 1), (2, 1)]
     blocks = [(each, vector) for each, vector in blocks if each < problem.group_output_quads + 4]
@@ -72,13 +100,15 @@ def _on_cpu(problem: Problem) -> Iterator[Specialisation]:
     shapes = [
         Specialisation(length, height, each, "line", "buffer", vector_quads=vector)
         for length, height, (each, vector) in itertools.product(lengths, heights, blocks)
-        if length * height * each // vector <= MOST_SUMS_ON_CPU
+        if length * height * each // vector * registers(vector) <= most.sums
     ]
     # Also blocks wider than the row: Winograd's tile is worth the wasted columns.
     shapes += [
         Specialisation(length, height, each, "line", "buffer", vector_quads=vector, winograd=tile)
         for tile, length, height, (each, vector) in itertools.product(WINOGRAD_TILES, (4, 8), (1, 2, 4), blocks[:1])
-        if problem.window[1] == 3 and columns > 1 and (length // tile * 2 + length) * min(rows, height) <= 24
+        if problem.window[1] == 3 and columns > 1 and (
+            (length // tile * 2 + length) * min(rows, height) * registers(blocks[0][1]) <= most.tiles
+        )
     ]
     if problem.window[1] > MOST_UNROLLED[0]:
         yield from (replace(made, keep="texel") for made in shapes)

@@ -143,7 +143,9 @@ def is_direct(placing: Placing, operand: Operand, in_order: bool = True) -> bool
 
 TEMPLATE = Template(
     "convolution", "conv.cl", Problem, Specialisation,
-    candidates=lambda problem, target: candidates(problem, target.kind, target.compute_units),
+    candidates=lambda problem, target: candidates(
+        problem, target.kind, target.compute_units, target.vector_floats
+    ),
     cost=lambda problem, chosen, target: predicted_cost(problem, chosen, target.kind, target.compute_units),
     nodes=nodes, place=place, kernel=kernel,
     allowed=lambda problem, chosen: chosen.allowed(problem),

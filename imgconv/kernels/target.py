@@ -21,7 +21,8 @@ class Target:
     work items of a work group. images_in_buffers: the alignment of images in a buffer; None if the device has none.
     linear: the alignment of linear textures in a buffer, if textures are linear; None if they are images. CPU drivers
     emulate image reads by calls of functions, which take several times as long as reads of memory. loop_rounds:
-    after so many rounds of all its loops the driver ends a work item's loops; None if it does not.
+    after so many rounds of all its loops the driver ends a work item's loops; None if it does not. vector_floats: in a
+    register of a CPU; plans of other CPUs run too, but their sums may not fit into its registers.
     """
 
     limits: ImageLimits
@@ -36,6 +37,7 @@ class Target:
     max_work_group: int = 256
     linear: Alignment | None = None
     loop_rounds: int | None = None
+    vector_floats: int = 16
 
     @property
     def texture_limits(self) -> ImageLimits | None:

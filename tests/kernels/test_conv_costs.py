@@ -94,6 +94,23 @@ def test_loops_over_wide_windows_are_not_unrolled() -> None:
     assert {chosen.keep for chosen in candidates(beside, "cpu")} == {"line", "input"}
 
 
+@pytest.mark.parametrize("vector_floats, most", [(4, 21), (8, 8), (16, 21)])
+@pytest.mark.parametrize("problem", [
+    Problem(1, 64, (56, 56), 64, (56, 56), (3, 3), (1, 1), (1, 1), (1, 1), 1),
+    Problem(1, 128, (1, 300), 256, (1, 300), (1, 1), (1, 1), (1, 1), (0, 0), 1),
+    Problem(1, 96, (40, 1), 24, (40, 1), (1, 1), (1, 1), (1, 1), (0, 0), 1),
+    Problem(1, 8, (5, 3), 8, (5, 3), (3, 3), (1, 1), (1, 1), (1, 1), 1),
+])
+def test_sums_fit_into_the_registers_of_a_cpu(problem: Problem, vector_floats: int, most: int) -> None:
+    """AVX2 has 16 registers of 8 floats, AVX-512 32 of 16, NEON 32 of 4."""
+    made = candidates(problem, "cpu", vector_floats=vector_floats)
+    taken = [
+        c.block_columns * c.block_rows * c.block_quads // c.vector_quads * -(-4 * c.vector_quads // vector_floats)
+        for c in made if not c.winograd
+    ]
+    assert taken and max(taken) <= most
+
+
 @pytest.mark.parametrize("problem, block", [
     # With its factors, (7, 2, 2) in parts runs out of half registers.
     (Problem(1, 672, (14, 14), 112, (14, 14), (1, 1), (1, 1), (1, 1), (0, 0), 1, sums="half", gated=True), (7, 1, 2)),
