@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy
 
-from benchmarks.measure import dump
+from benchmarks.measure import dump, onnxruntime_session
 
 Arrays = Mapping[str, Any]
 Run = Callable[[Arrays], dict[str, Any]]
@@ -53,11 +53,7 @@ def load_imgconv(request: Request) -> Run:
 
 
 def load_onnxruntime(request: Request) -> Run:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(request.path, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(request.path)
     return lambda inputs: dict(zip(request.outputs, session.run(list(request.outputs), dict(inputs)), strict=True))
 
 

@@ -39,7 +39,7 @@ import imgconv
 from benchmarks.half_sums import PICTURE
 from benchmarks.measure import (
     FLOAT_TOLERANCE, Column, add_repeat_arguments, digits, environment, environment_line, make_table, milliseconds,
-    publish, relative_error, run_main, run_oracle, steps,
+    onnxruntime_session, publish, relative_error, run_main, run_oracle, steps,
 )
 from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import select
@@ -166,7 +166,7 @@ def known(file: Path, options: argparse.Namespace) -> Iterator[Row]:
     if error > FLOAT_TOLERANCE:
         row = judged_by_float64(row, graph, inputs, made, expected)
         yield row
-    session = session_of(file, optimised=True)
+    session = onnxruntime_session(file)
     pairs = after_warm_up(
         lambda: (timed(lambda: models[0].run(inputs)), timed(lambda: session.run(None, inputs))), options.repeat
     )
@@ -218,21 +218,11 @@ def difference(got: Mapping[str, Array], expected: Mapping[str, Array]) -> float
 # Sizes and inputs
 
 
-def session_of(file: Path, optimised: bool) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    levels = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-
-
 def oracle_of(file: Path, row: Row) -> tuple[dict[str, Array], dict[str, Array] | None, Row]:
     """Inputs that onnxruntime takes, its outputs, and the row; no outputs, and why, if it takes none."""
     why = "no inputs that it takes"
     try:
-        declared = session_of(file, optimised=False).get_inputs()
+        declared = onnxruntime_session(file, optimised=False).get_inputs()
         for inputs in candidates(declared):
             try:
                 return inputs, run_oracle(file, inputs), row
