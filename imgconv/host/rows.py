@@ -46,11 +46,13 @@ class Space:
 
     def repeated(self, count: int) -> Space:
         """The space that has `count` rows, one after the other, for each row of this one."""
+        if count == 1:
+            return self
         if count not in self._repeated:
             rows = self.mask.size
             mask = self.mask.reshape(rows, 1).expand(rows, count).reshape(rows * count)
             self._repeated[count] = self.part(mask, self.is_prefix)
-        return self if count == 1 else self._repeated[count]
+        return self._repeated[count]
 
 
 @dataclass(frozen=True, eq=False)
