@@ -103,6 +103,7 @@ DeviceInfo describe(const Opencl &cl, cl_platform_id platform, cl_device_id id) 
   info.global_memory_bytes = device_number<cl_ulong>(cl, id, CL_DEVICE_GLOBAL_MEM_SIZE);
   info.max_allocation_bytes = device_number<cl_ulong>(cl, id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
   info.shares_memory = device_number<cl_bool>(cl, id, CL_DEVICE_HOST_UNIFIED_MEMORY);
+  info.vector_floats = std::max<uint64_t>(4, device_number<cl_uint>(cl, id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT));
   std::istringstream names(text(cl.clGetDeviceInfo, id, CL_DEVICE_EXTENSIONS));
   for (std::string name; names >> name;) info.extensions.push_back(name);
   std::sort(info.extensions.begin(), info.extensions.end());
@@ -149,6 +150,7 @@ std::string fields(const DeviceInfo &info, bool is_default) {
   IMGCONV_FIELD(global_memory_bytes) IMGCONV_FIELD(max_allocation_bytes) IMGCONV_FIELD(float_images)
   IMGCONV_FIELD(half_images) IMGCONV_FIELD(extensions) IMGCONV_FIELD(byte_images) IMGCONV_FIELD(image_row_alignment)
   IMGCONV_FIELD(image_base_alignment) IMGCONV_FIELD(buffer_alignment) IMGCONV_FIELD(shares_memory)
+  IMGCONV_FIELD(vector_floats)
 #undef IMGCONV_FIELD
   return made + "\"fp16_arithmetic\": " + json(info.has("cl_khr_fp16")) +
          ", \"command_buffer\": " + json(info.has("cl_khr_command_buffer")) + ", \"default\": " + json(is_default);

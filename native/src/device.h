@@ -23,6 +23,7 @@ struct DeviceInfo {
   std::vector<std::string> extensions;  // sorted
   uint64_t image_row_alignment = 0, image_base_alignment = 0;  // 0: no images in buffers
   uint64_t buffer_alignment = 128;  // in bytes, of the start of a buffer in a buffer
+  uint64_t vector_floats = 16;  // in a register of vectors, if it is a CPU
   cl_platform_id platform_id = nullptr;
   cl_device_id device_id = nullptr;
 
