@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from imgconv.config import Sums
 from imgconv.graph.nodes import Convolution
 from imgconv.kernels.layout import LANES
+from imgconv.kernels.source import round_up
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,9 @@ class Problem:
 
     Sizes are those of one image of the batch. If the convolution is transposed, the window is that of one phase.
 
-    groups: merged so that each begins at a whole quad. phases: the stride of a transposed convolution, else 1. sums:
-    how products are summed. integers: whether the weights or the input are integers, whose sums stay exact.
+    groups: merged so that each begins at a whole quad; the last one may have fewer channels, but no fewer input quads.
+    phases: the stride of a transposed convolution, else 1. sums: how products are summed. integers: whether the weights
+    or the input are integers, whose sums stay exact.
     small: whether every value of the input is known to be at most SMALL. gated: whether the input's channels are
     multiplied by factors. Both are left out of repr, because measurements are filed under that text.
     """
@@ -47,17 +49,26 @@ class Problem:
         return self.sums != "float"
 
     @property
+    def group_channels(self) -> int:
+        """Input channels of a group. Of several groups each has whole quads, if only zeros are in the last one's."""
+        if self.depthwise:
+            return 1
+        return self.channels if self.groups == 1 else round_up(ceil(self.channels / self.groups), LANES)
+
+    @property
     def group_input_quads(self) -> int:
-        return 1 if self.depthwise else ceil(self.channels // self.groups / LANES)
+        return ceil(self.group_channels / LANES)
 
     @property
     def input_lanes(self) -> int:
         """Channels of an input quad that are summed: 4, or fewer if the group has a single quad."""
-        return min(LANES, self.channels // self.groups) if self.group_input_quads == 1 else LANES
+        return min(LANES, self.group_channels) if self.group_input_quads == 1 else LANES
 
     @property
     def group_output_quads(self) -> int:
-        return self.output_quads if self.depthwise else ceil(self.filters // self.groups / LANES)
+        if self.depthwise:
+            return self.output_quads
+        return ceil(self.group_channels * self.filters // self.channels / LANES)
 
     @property
     def output_quads(self) -> int:
@@ -71,7 +82,7 @@ class Problem:
     @property
     def multiply_adds(self) -> int:
         """Multiply-adds of the convolution as the model states it."""
-        per_output = self.window[0] * self.window[1] * (1 if self.depthwise else self.channels // self.groups)
+        per_output = self.window[0] * self.window[1] * self.group_channels
         phase = self.phase_size
         positions = phase[0] * phase[1] * self.phases[0] * self.phases[1]
         return self.batch * self.filters * positions * per_output
@@ -189,7 +200,7 @@ def problem_of(operation: Convolution, x: tuple[int, ...], w: tuple[int, ...], o
     """The problem of a Graph's convolution, from the shapes of its input, weights and output."""
     filters = output[1]
     depthwise = operation.groups == x[1] == filters and not operation.transposed
-    groups = operation.groups if depthwise else operation.groups // _merged(operation.groups, x[1], filters)
+    groups = operation.groups if depthwise else _merged_groups(operation.groups, x[1], filters)
     made = Problem(
         x[0], x[1], (x[2], x[3]), filters, (output[2], output[3]), (w[2], w[3]), operation.strides,
         operation.dilations, operation.pads, groups, depthwise,
@@ -204,12 +215,15 @@ def problem_of(operation: Convolution, x: tuple[int, ...], w: tuple[int, ...], o
     )
 
 
-def _merged(groups: int, channels: int, filters: int) -> int:
-    """How many groups become one, with zero weights between them, so that each group begins at a whole quad."""
+def _merged_groups(groups: int, channels: int, filters: int) -> int:
+    """How many groups there are if some become one, with zero weights between them, to begin at whole quads.
+
+    The last may have fewer: of 10 groups with a channel each, it has 2, and the others 4.
+    """
     each_in, each_out = channels // groups, filters // groups
-    need = [LANES // gcd(LANES, each) for each in (each_in, each_out)]
-    merge = max(need)
-    return merge if groups % merge == 0 and groups > 1 else groups
+    merge = max(LANES // gcd(LANES, each) for each in (each_in, each_out))
+    made = ceil(groups / merge)
+    return made if made * merge * each_in <= round_up(channels, LANES) else 1
 
 
 def taps_of(problem: Problem, chosen: Specialisation) -> int:

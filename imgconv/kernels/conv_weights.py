@@ -73,9 +73,11 @@ def _pack_phase(problem: Problem, block_quads: int, weights: Array, groups: int)
         padded = _extended(weights.reshape(problem.filters, -1), (problem.output_quads * LANES, rows * columns))
         packed = padded.reshape(problem.output_quads, 1, LANES, -1).transpose(0, 3, 1, 2)
         return packed
-    # Merged groups: (group, output, input), with zeros between different groups of the model.
-    merge, (each_out, each_in) = groups // problem.groups, (weights.shape[0] // groups, weights.shape[1])
-    merged = own = weights.reshape(problem.groups, merge, each_out, each_in, rows, columns)
+    # Merged groups: (group, output, input), with zeros between different groups of the model, and behind the last.
+    each_out, each_in = weights.shape[0] // groups, weights.shape[1]
+    merge = problem.group_channels // each_in
+    own = _extended(weights, (problem.groups * merge * each_out, each_in, rows, columns))
+    merged = own = own.reshape(problem.groups, merge, each_out, each_in, rows, columns)
     if merge > 1:
         merged = numpy.zeros((problem.groups, merge, each_out, merge, each_in, rows, columns), weights.dtype)
         for part in range(merge):

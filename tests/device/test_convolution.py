@@ -86,6 +86,9 @@ GROUPS = [
     C(channels=10, filters=5, groups=5, window=(1, 1)),
     C(channels=24, filters=8, groups=4, window=(1, 1)),
     C(channels=8, filters=16, groups=8, strides=(2, 2)),
+    C(channels=10, filters=40, groups=10, pads=(1, 1, 1, 1)),
+    C(channels=11, filters=22, groups=11, size=(5, 9)),
+    C(channels=14, filters=7, groups=7, window=(1, 1), batch=2),
 ]
 DEPTHWISE = [
     C(channels=8, filters=8, groups=8, pads=(1, 1, 1, 1)),
@@ -103,6 +106,7 @@ TRANSPOSED = [
     C(transposed=True, strides=(2, 3), dilations=(3, 2), window=(3, 3), output_padding=(1, 2), batch=2),
     C(transposed=True, strides=(2, 2), window=(4, 4), pads=(1, 1, 1, 1), channels=8, filters=8, groups=2),
     C(transposed=True, strides=(2, 2), channels=6, filters=6, groups=6, pads=(1, 1, 1, 1)),
+    C(transposed=True, strides=(2, 2), channels=11, filters=22, groups=11, window=(4, 4), pads=(1, 1, 1, 1)),
     C(transposed=True, strides=(1, 2), channels=6, filters=9, groups=3, window=(1, 3), batch=2),
     C(transposed=True, strides=(3, 2), window=(1, 1), size=(2, 3)),
 ]
