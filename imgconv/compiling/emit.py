@@ -12,6 +12,7 @@ from imgconv.compiling.place import Placed
 from imgconv.compiling.plan import Launch, Storage
 from imgconv.config import Config
 from imgconv.errors import ResourceError
+from imgconv.graph.expression import Forms
 from imgconv.kernels import generated
 from imgconv.kernels.layout import Placement, Texture
 from imgconv.kernels.moments_text import Making, moments_kernel
@@ -58,6 +59,11 @@ class LaunchEmitter:
     folded: Mapping[Texture, Texture] = field(default_factory=dict)
     storages: dict[Hashable, Storage] = field(default_factory=dict)
     waiting: dict[Storage, Packed] = field(default_factory=dict)
+
+    @property
+    def forms(self) -> Forms:
+        """The forms of functions that the kernels take. What is rounded to half may lose a NaN."""
+        return "native" if self.config.native_explog else "of numbers" if self.config.float16 else "exact"
 
     def emit(self, steps: Iterable[Step]) -> Iterator[tuple[Step, Launch]]:
         """The launch of each step. If a step's kernel is impossible, the launches of its `instead` steps."""
@@ -108,15 +114,15 @@ class LaunchEmitter:
             assert step.problem is not None and step.choice is not None
             placed = replace(step, output=output, places=places)
             return step.template.kernel(placed, step.problem, step.choice.specialisation, self)
-        native, units, kind = self.config.native_explog, self.target.compute_units, self.target.kind
+        forms, units, kind = self.forms, self.target.compute_units, self.target.kind
         if isinstance(step.details, Rows):
-            source = rows_kernel(step.details, output, places, native, units, kind)
+            source = rows_kernel(step.details, output, places, forms, units, kind)
             return None if source is None or len(source.arguments) > self.target.max_read_images else source
         if isinstance(step.details, Making):
-            return moments_kernel(step.details, output, places, native, self.target)
+            return moments_kernel(step.details, output, places, forms, self.target)
         (node,) = step.nodes
-        source = windows_kernel(node, output, places, native, units, kind)
-        return source or generated.generate(node, output, places, native, units, kind == "gpu")
+        source = windows_kernel(node, output, places, forms, units, kind)
+        return source or generated.generate(node, output, places, forms, units, kind == "gpu")
 
     def _launch(self, step: Step, source: KernelSource) -> Launch:
         self._check(step, source)

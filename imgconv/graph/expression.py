@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Union
+from typing import Literal as OneOf, Union
 
 import numpy
 
@@ -24,6 +24,9 @@ Expression = Union["Literal", "Argument", "Apply"]
 
 # The most characters of an operation's text. If it is longer, its arguments are shown as "...".
 LONGEST_TEXT = 10_000
+# The forms of functions that kernels take: for all floats, as ONNX says; those for arguments without NaN; the device's
+# native ones, if there are.
+Forms = OneOf["exact", "of numbers", "native"]
 # The types of an ONNX operator. NUMBER is int64 if every argument is an integer, else float32.
 NUMBER, FLOAT, WHOLE, TRUTH = "number", "float32", "int64", "bool"
 
@@ -48,7 +51,7 @@ class Operation:
     """A scalar function in numpy, as OpenCL C for float4, and in ONNX.
 
     native: the OpenCL C with NATIVE_EXPLOG. to_half: the OpenCL C for a result that is stored in half. Its error is
-    below the rounding to half.
+    below the rounding to half. of_numbers: the OpenCL C if no argument is NaN.
     """
 
     numpy: Callable[..., Array]
@@ -56,6 +59,7 @@ class Operation:
     onnx: Onnx
     native: str | None = None
     to_half: str | None = None
+    of_numbers: str | None = None
 
 
 def _erf(x: Array) -> Array:
@@ -110,10 +114,10 @@ OPERATIONS: Mapping[str, Operation] = {
     "divide": Operation(_divide, "({0} / {1})", Onnx("Div"), "({0} * native_recip({1}))"),
     # fmax and fmin take one instruction instead of four, but they drop a NaN. sign turns a NaN into 0.
     "maximum": Operation(
-        numpy.maximum, "select({0}, {1}, ({0} <= {1}) | isnan({1}))", Onnx("Max"), "fmax({0}, {1})", "fmax({0}, {1})"
+        numpy.maximum, "select({0}, {1}, ({0} <= {1}) | isnan({1}))", Onnx("Max"), of_numbers="fmax({0}, {1})"
     ),
     "minimum": Operation(
-        numpy.minimum, "select({0}, {1}, ({0} >= {1}) | isnan({1}))", Onnx("Min"), "fmin({0}, {1})", "fmin({0}, {1})"
+        numpy.minimum, "select({0}, {1}, ({0} >= {1}) | isnan({1}))", Onnx("Min"), of_numbers="fmin({0}, {1})"
     ),
     "power": Operation(numpy.power, "pow({0}, {1})", _floats("Pow")),
     "modulo": Operation(
@@ -421,13 +425,13 @@ def _without_saturation(expression: Expression) -> Expression:
 
 
 def render(
-    expression: Expression, arguments: Mapping[int, str], native: bool, prefix: str = "t", half: bool = False,
+    expression: Expression, arguments: Mapping[int, str], forms: Forms, prefix: str = "t", half: bool = False,
     kind: str = "float4", exact: bool = False,
 ) -> tuple[list[str], str]:
     """OpenCL C statements, one for each operation, and the text of the result.
 
-    arguments: the text of each, by its number. native: use the native functions (NATIVE_EXPLOG). half: the result is
-    stored in half; exact: without native functions even so. kind: of arguments and result; see `is_exact_in_half`.
+    arguments: the text of each, by its number. forms: their forms. half: the result is stored in half; exact:
+    without native functions even so. kind: of arguments and result; see `is_exact_in_half`.
     """
     statements: list[str] = []
     names: dict[Expression, str] = {}
@@ -441,7 +445,9 @@ def render(
         if e not in names:
             operation = OPERATIONS[e.operation]
             for_half = operation.to_half if half and not (exact and "native_" in str(operation.to_half)) else None
-            form = for_half or (native and operation.native) or operation.opencl
+            native = operation.native if forms == "native" else None
+            of_numbers = None if forms == "exact" else operation.of_numbers
+            form = for_half or native or of_numbers or operation.opencl
             parts = [text(a) for a in e.arguments]
             names[e] = f"{prefix}{len(names)}"
             statements.append(f"const {kind} {names[e]} = {form.format(*parts)};")

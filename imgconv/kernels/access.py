@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from imgconv.graph.expression import Expression, literal_text, render
+from imgconv.graph.expression import Expression, Forms, literal_text, render
 from imgconv.graph.index import Index, Lookup, Variable, constant, variable_index
 from imgconv.graph.nodes import Operand
 from imgconv.graph.view import Bound, needed
@@ -188,12 +188,12 @@ def _signature(tiling: Tiling) -> str:
 class Emitter:
     """The statements of one function body, with its helper functions, tables and arguments.
 
-    native: whether to use the device's native exp, log and division. prefix: of the names of variables and arguments.
+    forms: the forms of functions that it takes. prefix: of the names of variables and arguments.
     half: whether the result is stored in half. exact: whether it takes no native functions even then. lines: the
     statements. largest: the largest magnitude of an index.
     """
 
-    native: bool
+    forms: Forms
     prefix: str = ""
     half: bool = False
     exact: bool = False
@@ -204,14 +204,14 @@ class Emitter:
     _count: int = 0
 
     @classmethod
-    def storing(cls, native: bool, storage: Texture | HostBuffer, prefix: str = "") -> Emitter:
+    def storing(cls, forms: Forms, storage: Texture | HostBuffer, prefix: str = "") -> Emitter:
         """An Emitter for what is stored there.
 
         Linear textures are CPUs'. Intel's native_exp is 1.5e-4 too large on average: within half's rounding of 2.4e-4,
         but always to one side, so that the errors of a layer add up.
         """
         linear = isinstance(storage, Texture) and storage.tiling.linear
-        return cls(native, prefix, storage.dtype == "float16", linear)
+        return cls(forms, prefix, storage.dtype == "float16", linear)
 
     # Arguments
 
@@ -387,7 +387,7 @@ class Emitter:
         """The text of an elementwise expression of named operands. kind: their type, float4 or half4."""
         self._count += 1
         statements, result = render(
-            expression, arguments, self.native, f"{self.prefix}t{self._count}_", self.half, kind, self.exact
+            expression, arguments, self.forms, f"{self.prefix}t{self._count}_", self.half, kind, self.exact
         )
         self.lines.extend(statements)
         return result

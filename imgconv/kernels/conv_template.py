@@ -99,8 +99,8 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
         node = replace(node, epilogue=scaled(node.epilogue))
     packed = PackedWeights(weights, problem, chosen.block_quads, chosen.winograd, chosen.weights_in_buffer, dtype)
     storage = emitting.packed(f"{node.output.name}.weights", packed)
-    native = emitting.config.native_explog
-    return convolution_kernel(node, problem, chosen, step.output, step.places, storage, native, exact)
+    forms = emitting.forms
+    return convolution_kernel(node, problem, chosen, step.output, step.places, storage, forms, exact)
 
 
 def reads_directly(view: View, place: Placement, in_order: bool = True) -> bool:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping
 from math import ceil
 
+from imgconv.graph.expression import Forms
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Convolution, Node, Operand
 from imgconv.kernels.access import LANE, SHORT_LIMIT, KernelArgument, image_type, index_text, read_text
@@ -36,19 +37,19 @@ def factor_texel(factors: Operand, place: Placement) -> tuple[Index, Index] | No
 
 def convolution_kernel(
     node: Node, problem: Problem, chosen: Specialisation, output: Placement, placements: Mapping[str, Placement],
-    weights: Texture | HostBuffer, native: bool, exact: bool = False,
+    weights: Texture | HostBuffer, forms: Forms, exact: bool = False,
 ) -> KernelSource:
     """The kernel of a convolution: conv.cl, or depthwise.cl if the convolution is depthwise.
 
-    output, placements: where the node's output and operands lie. weights: packed for the chosen block. native: whether
-    the epilogue uses the device's native exp and log. exact: weights of bytes are read as integers; without it they are
+    output, placements: where the node's output and operands lie. weights: packed for the chosen block. forms: the
+    forms of the epilogue's. exact: weights of bytes are read as integers; without it they are
     read as parts of 127, and the node's epilogue is `scaled` for that.
     """
     x = placements[node.operands[0].value]
     starts = chosen.parts == chosen.vector_quads == 1 and not (chosen.winograd or problem.integers)
     half = problem.sums == "half" and chosen.parts == 1 and problem.filters % LANES == 0
     half = half and isinstance(output.storage, Texture) and output.storage.tiling.is_one_image
-    epilogue = build_epilogue(node, output, placements, native, starts=starts, half=half)
+    epilogue = build_epilogue(node, output, placements, forms, starts=starts, half=half)
     helpers: list[str] = []
     constants = output_constants(output, problem.filters, epilogue, helpers) | {
         "START": epilogue.start, "START_LOADS(quad)": epilogue.start_loads,

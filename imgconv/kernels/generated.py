@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, isqrt, prod
 
-from imgconv.graph.expression import literal_text
+from imgconv.graph.expression import Forms, literal_text
 from imgconv.graph.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
 from imgconv.graph.nodes import Gather, Node, Reduction, ReductionKind, indices_of
 from imgconv.graph.view import Shape
@@ -68,15 +68,15 @@ class Group:
 
 
 def generate(
-    node: Node, output: Placement, placements: Mapping[str, Placement], native: bool, compute_units: int, gpu: bool
+    node: Node, output: Placement, placements: Mapping[str, Placement], forms: Forms, compute_units: int, gpu: bool
 ) -> KernelSource:
     """The kernel of a node with a Load, a Reduction or a Gather.
 
-    output: where the result is written. placements: of each operand, by name. native: use the native functions.
+    output: where the result is written. placements: of each operand, by name. forms: their forms.
     compute_units: of the device, to decide whether a work group shares a texel. gpu: whether to set the local size;
     else the driver chooses it.
     """
-    emitter = Emitter.storing(native, output.storage)
+    emitter = Emitter.storing(forms, output.storage)
     reduction = node.operation.reduction if isinstance(node.operation, Gather) else node.operation
     window = window_of(node) if isinstance(reduction, Reduction) else ()
     folded = _packed_axis(node, output, placements) if window else None

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy
 
 from imgconv.arrays import Array
+from imgconv.graph.expression import Forms
 from imgconv.graph.index import Index, Variable, constant, unflatten, variable, variable_index
 from imgconv.graph.nodes import Convolution, Graph, Node, Operand, Product
 from imgconv.graph.view import View, axis_variables, identity, transpose
@@ -291,7 +292,7 @@ def _ends_with_tensor(operand: Operand, placement: Placement) -> bool:
 
 def product_kernel(
     node: Node, problem: Problem, chosen: Specialisation, output: Placement, placements: Mapping[str, Placement],
-    padded_inner: bool, native: bool, group_sizes: bool,
+    padded_inner: bool, forms: Forms, group_sizes: bool,
 ) -> KernelSource:
     """The kernel of a product: matmul.cl. padded_inner: whether K is a multiple of four or B has zero rows past K."""
     a, b = (placements[o.value] for o in node.operands)
@@ -299,7 +300,7 @@ def product_kernel(
     where_b = texel_of(_turned(right), b, "a") if problem.turned else texel_of(right, b, "b")
     assert where_a is not None and where_b is not None, node
     assert isinstance(a.storage, Texture) and isinstance(b.storage, Texture) and isinstance(output.storage, Texture)
-    epilogue = build_epilogue(node, output, placements, native)
+    epilogue = build_epilogue(node, output, placements, forms)
     helpers: list[str] = []
     inside = (False, False)
     largest = max(
@@ -423,7 +424,7 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     """The kernel of a Step. Its details: whether A's lanes past K meet zeros in B."""
     assert isinstance(step.details, bool)
     return product_kernel(
-        step.nodes[0], problem, chosen, step.output, step.places, step.details, emitting.config.native_explog,
+        step.nodes[0], problem, chosen, step.output, step.places, step.details, emitting.forms,
         emitting.target.kind == "gpu",
     )
 

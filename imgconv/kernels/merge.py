@@ -111,10 +111,10 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     """The kernel of a Step."""
     (node,), output = step.nodes, step.output
     assert isinstance(node.operation, Order) and isinstance(output.storage, Texture)
-    native, helpers = emitting.config.native_explog, list[str]()
-    epilogue = build_epilogue(node, output, step.places, native)
-    positions, read_positions = order.row_function(node.operands[0], step.places, native, "p_")
-    rows, read_row = order.row_function(node.operands[1], step.places, native, "r_")
+    forms, helpers = emitting.forms, list[str]()
+    epilogue = build_epilogue(node, output, step.places, forms)
+    positions, read_positions = order.row_function(node.operands[0], step.places, forms, "p_")
+    rows, read_row = order.row_function(node.operands[1], step.places, forms, "r_")
     read = [*positions.arguments, *rows.arguments]
     items = chosen.merge_items
     largest = max(problem.rows, problem.size, GROUP + problem.count, output.storage.tiling.width)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, isqrt, prod
 
-from imgconv.graph.expression import Apply, Argument, Expression, Literal, apply, substitute
+from imgconv.graph.expression import Apply, Argument, Expression, Forms, Literal, apply, substitute
 from imgconv.graph.nodes import Graph, Load, Node, Reduction
 from imgconv.graph.view import Shape
 from imgconv.kernels.costs import LARGE_GPU
@@ -126,7 +126,7 @@ def find_parts(
     moments: Moments, output: Placement, placements: Mapping[str, Placement], target: Target, name: str
 ) -> Parts | None:
     """How the device's work groups share the rows. None if one launch is as fast, or if the kernels are impossible."""
-    maker = moments_maker(moments, output, placements, False, target)
+    maker = moments_maker(moments, output, placements, "exact", target)
     if maker is None:
         return None
     if maker.walk <= LONGEST_WALK[target.kind] and not (maker.steps >= LONG and maker.count < target.compute_units):
@@ -143,7 +143,7 @@ def find_parts(
 
 
 def moments_maker(
-    moments: Moments, output: Placement, placements: Mapping[str, Placement], native: bool, target: Target,
+    moments: Moments, output: Placement, placements: Mapping[str, Placement], forms: Forms, target: Target,
     stores: bool = True,
 ) -> RowsMaker | None:
     """What makes statements for the rows; None if a texel holds neither four rows nor four positions of one row.
@@ -154,6 +154,6 @@ def moments_maker(
     lanes = lanes_of(rows, layouts_of(placements))
     if lanes is None:
         return None
-    maker = RowsMaker(rows, lanes, output, placements, native, target.kind, target.compute_units, lanes_last=True)
+    maker = RowsMaker(rows, lanes, output, placements, forms, target.kind, target.compute_units, lanes_last=True)
     maker.most_kept = 0
     return maker if not stores or maker.stores_texels() else None

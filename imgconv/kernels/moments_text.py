@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
+from imgconv.graph.expression import Forms
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Node, Operand, Reduction
 from imgconv.graph.view import identity
@@ -41,12 +42,12 @@ class Making:
 
 
 def moments_kernel(
-    making: Making, output: Placement, placements: Mapping[str, Placement], native: bool, target: Target
+    making: Making, output: Placement, placements: Mapping[str, Placement], forms: Forms, target: Target
 ) -> KernelSource:
     """The kernel of one of the two launches. placements: of the parts' value too, if it applies them."""
     parts = making.parts
     outside = {name: each for name, each in placements.items() if name != parts.name}
-    maker = moments_maker(parts.moments, output, outside, native, target, making.apply)
+    maker = moments_maker(parts.moments, output, outside, forms, target, making.apply)
     assert maker is not None
     if making.apply:
         maker.emitter.half = output.storage.dtype == "float16"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 
+from imgconv.graph.expression import Forms
 from imgconv.graph.index import Index, Variable, unflatten, variable, variable_index
 from imgconv.graph.nodes import Graph, Node, Operand, Order
 from imgconv.kernels.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
@@ -111,9 +112,9 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     """The kernel of a Step."""
     (node,), output = step.nodes, step.output
     assert isinstance(node.operation, Order) and isinstance(output.storage, Texture)
-    native, helpers = emitting.config.native_explog, list[str]()
-    epilogue = build_epilogue(node, output, step.places, native)
-    rows, call = row_function(node.operands[0], step.places, native, "r_")
+    forms, helpers = emitting.forms, list[str]()
+    epilogue = build_epilogue(node, output, step.places, forms)
+    rows, call = row_function(node.operands[0], step.places, forms, "r_")
     local = (chosen.order_items, 1, 1)
     largest = max(problem.rows, problem.size, output.storage.tiling.width)
     constants: dict[str, str | int] = {
@@ -131,13 +132,13 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
 
 
 def row_function(
-    operand: Operand, places: Mapping[str, Placement], native: bool, prefix: str
+    operand: Operand, places: Mapping[str, Placement], forms: Forms, prefix: str
 ) -> tuple[Emitter, str]:
     """The function that reads a quad of a row: its arguments and definition, and the text of a call.
 
     prefix: of its arguments' names.
     """
-    emitter = Emitter(native, prefix=prefix)
+    emitter = Emitter(forms, prefix=prefix)
     *lead, size = operand.view.shape
     position = [*unflatten(variable("row", prod(lead)), tuple(lead))]
     position.append(variable("quad", ceil(size / LANES)) * LANES + variable_index(LANE))

@@ -10,7 +10,7 @@ from math import ceil
 import numpy
 
 from imgconv.errors import ResourceError
-from imgconv.graph.expression import Expression, argument_numbers, operations
+from imgconv.graph.expression import Expression, Forms, argument_numbers, operations
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Graph, Node, Operand, Recurrence
 from imgconv.graph.view import identity
@@ -158,9 +158,9 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     (node,), output = step.nodes, step.output
     weights = step.places[node.operands[1].value].storage
     assert isinstance(output.storage, Texture) and isinstance(weights, Texture)
-    native, helpers = emitting.config.native_explog, list[str]()
-    epilogue = build_epilogue(node, output, step.places, native)
-    functions = _Functions(node, step.places, native)
+    helpers = list[str]()
+    epilogue = build_epilogue(node, output, step.places, emitting.forms)
+    functions = _Functions(node, step.places, emitting.forms)
     local = (chosen.recurrent_items, 1, 1)
     rows = weights.shape[1]
     largest = max(problem.gates * problem.quads, problem.directions * rows, output.storage.tiling.width)
@@ -188,9 +188,9 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
 class _Functions:
     """The functions of a Recurrence's expressions: their text, macros that call them, and the images that they read."""
 
-    def __init__(self, node: Node, places: Mapping[str, Placement], native: bool) -> None:
+    def __init__(self, node: Node, places: Mapping[str, Placement], forms: Forms) -> None:
         assert isinstance(node.operation, Recurrence)
-        self.operation, self.node, self.places, self.native = node.operation, node, places, native
+        self.operation, self.node, self.places, self.forms = node.operation, node, places, forms
         self.arguments: list[KernelArgument] = []
         self.helpers: list[str] = []
         inner = self.operation.inner
@@ -234,7 +234,7 @@ class _Functions:
 
     def _emitter(self) -> Emitter:
         """The statements of one function; all functions have the same arguments."""
-        return Emitter(self.native, prefix="g_", helpers=self.helpers, arguments=self.arguments)
+        return Emitter(self.forms, prefix="g_", helpers=self.helpers, arguments=self.arguments)
 
     def _axes(self, operand: Operand, gate: int | None = None) -> dict[Variable, Index]:
         """The view's variables at a quad: of an operand with an axis of steps and one of gates, or with neither."""

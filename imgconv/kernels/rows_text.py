@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from math import ceil, prod
 from typing import Literal
 
-from imgconv.graph.expression import literal_text
+from imgconv.graph.expression import Forms, literal_text
 from imgconv.graph.index import Index, Variable, constant, unflatten, variable, variable_index
 from imgconv.graph.nodes import Node, Operand, Reduction
 from imgconv.graph.view import Shape
@@ -37,7 +37,7 @@ BLOCK = 64  # terms of a sum that are added up before they join the rest: the ro
 
 
 def rows_kernel(
-    rows: Rows, output: Placement, placements: Mapping[str, Placement], native: bool, compute_units: int,
+    rows: Rows, output: Placement, placements: Mapping[str, Placement], forms: Forms, compute_units: int,
     kind: TargetKind,
 ) -> KernelSource | None:
     """One kernel for all nodes; None if it is impossible, or if a launch for each node is faster.
@@ -51,7 +51,7 @@ def rows_kernel(
     lanes = lanes_of(rows, layouts_of(placements))
     if lanes is None:
         return None
-    maker = RowsMaker(rows, lanes, output, placements, native, kind, compute_units)
+    maker = RowsMaker(rows, lanes, output, placements, forms, kind, compute_units)
     if not maker.stores_texels():
         return None
     if maker.walk > LONGEST_WALK[kind] and (kind == "cpu" or maker.count < compute_units):
@@ -108,12 +108,12 @@ class RowsMaker:
     """
 
     def __init__(
-        self, rows: Rows, lanes: Variable, output: Placement, placements: Mapping[str, Placement], native: bool,
+        self, rows: Rows, lanes: Variable, output: Placement, placements: Mapping[str, Placement], forms: Forms,
         kind: TargetKind, compute_units: int, lanes_last: bool = False,
     ) -> None:
         self.rows, self.output, self.placements, self.kind = rows, output, placements, kind
         self.compute_units = compute_units
-        self.emitter = Emitter(native)
+        self.emitter = Emitter(forms)
         self.folded = lanes.name.startswith("r")  # the lanes are positions of one row, not rows
         self.lanes = lanes
         row_shape, step_shape = self._quads("o", rows.shape), self._quads("r", rows.window)

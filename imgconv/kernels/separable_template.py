@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from imgconv.config import Sums
+from imgconv.graph.expression import Forms
 from imgconv.graph.nodes import Convolution, Graph, Node
 from imgconv.kernels import conv
 from imgconv.kernels.access import SHORT_LIMIT, KernelArgument, image_type, read_text
@@ -73,14 +74,14 @@ def _problem_of(node: Node) -> conv.Problem:
 
 def separable_kernel(
     depthwise: Node, pointwise: Node, problem: Problem, chosen: Specialisation, output: Placement,
-    placements: Mapping[str, Placement], windows: Texture, weights: Texture, native: bool,
+    placements: Mapping[str, Placement], windows: Texture, weights: Texture, forms: Forms,
 ) -> KernelSource:
     """The kernel of a pair: separable.cl. windows, weights: the packed weights of the depthwise and the 1x1."""
     first, second = problem.depthwise, problem.pointwise
     x = placements[depthwise.operands[0].value]
     between = placements[depthwise.output.name]
     assert isinstance(x.storage, Texture) and isinstance(output.storage, Texture)
-    before, after = _epilogues(depthwise, pointwise, problem, chosen, between, output, placements, native)
+    before, after = _epilogues(depthwise, pointwise, problem, chosen, between, output, placements, forms)
     helpers: list[str] = []
     half = problem.pointwise.half
     sums = itertools.product(range(chosen.block_columns), range(chosen.block_quads))
@@ -120,18 +121,18 @@ def separable_kernel(
 
 def _epilogues(
     depthwise: Node, pointwise: Node, problem: Problem, chosen: Specialisation, between: Placement, output: Placement,
-    placements: Mapping[str, Placement], native: bool,
+    placements: Mapping[str, Placement], forms: Forms,
 ) -> tuple[Epilogue, Epilogue]:
     """The epilogues of both convolutions. Only sums that are half from end to end start with a bias, as those of
     depthwise.cl and conv.cl do, and have epilogues in half, if no lanes need to be cleared."""
     half = problem.sums == "half"
     alone, image = chosen.parts == 1, isinstance(output.storage, Texture) and output.storage.tiling.is_one_image
     before = build_epilogue(
-        depthwise, between, placements, native, "depthwise_", half, half and problem.depthwise.filters % LANES == 0
+        depthwise, between, placements, forms, "depthwise_", half, half and problem.depthwise.filters % LANES == 0
     )
     whole = image and problem.pointwise.filters % LANES == 0
     after = build_epilogue(
-        pointwise, output, placements, native, starts=half and alone, half=half and alone and whole
+        pointwise, output, placements, forms, starts=half and alone, half=half and alone and whole
     )
     return before, after
 
@@ -219,7 +220,7 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     weights = packed(pointwise, step.details.pointwise, problem.pointwise, chosen.block_quads)
     return separable_kernel(
         depthwise, pointwise, problem, chosen, step.output, step.places, windows, weights,
-        emitting.config.native_explog,
+        emitting.forms,
     )
 
 

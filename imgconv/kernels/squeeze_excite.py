@@ -15,6 +15,7 @@ from math import ceil, inf, prod
 import numpy
 
 from imgconv.arrays import Array
+from imgconv.graph.expression import Forms
 from imgconv.graph.index import Index, Variable, constant, flatten, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, Operand, Product, Reduction, plain
 from imgconv.graph.view import axis_variables, identity
@@ -372,12 +373,12 @@ def _matrix(placing: Placing, node: Node) -> Matrix:
 def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
     """The kernel of a Step: squeeze_excite.cl."""
     *pools, first, second = step.nodes
-    native, helpers = emitting.config.native_explog, list[str]()
+    forms, helpers = emitting.forms, list[str]()
     read = first.operands[0]
     x = pools[0].operands[0] if pools else Operand(read.value, identity(read.view.source))
     source, output = step.places[x.value].storage, step.output
-    squeezed = _epilogue(pools[0], step, native, "pool_") if pools else Epilogue("", "(sum)", "", ())
-    hidden, after = _epilogue(first, step, native, "hidden_"), build_epilogue(second, output, step.places, native)
+    squeezed = _epilogue(pools[0], step, forms, "pool_") if pools else Epilogue("", "(sum)", "", ())
+    hidden, after = _epilogue(first, step, forms, "hidden_"), build_epilogue(second, output, step.places, forms)
     assert isinstance(step.details, Details) and isinstance(source, Texture)
     matrices = [
         emitting.packed(f"{node.output.name}.matrix", matrix)
@@ -403,9 +404,9 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     return KernelSource(text, "squeeze_excite.cl", arguments, (chosen.items, problem.batch), (chosen.items, 1))
 
 
-def _epilogue(node: Node, step: Step, native: bool, prefix: str) -> Epilogue:
+def _epilogue(node: Node, step: Step, forms: Forms, prefix: str) -> Epilogue:
     """The epilogue of a node whose result stays in local memory."""
-    return build_epilogue(node, step.places[node.output.name], step.places, native, prefix)
+    return build_epilogue(node, step.places[node.output.name], step.places, forms, prefix)
 
 
 def _sizes(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from imgconv.arrays import Array
 from imgconv.config import Config, Sums
-from imgconv.graph.expression import operations
+from imgconv.graph.expression import Forms, operations
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Load, Node, Operand, Value
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, StorageDtype, Texture
 from imgconv.kernels.source import KernelSource
@@ -185,6 +185,11 @@ class Emitting(Protocol):
 
     config: Config
     target: Target
+
+    @property
+    def forms(self) -> Forms:
+        """The forms of functions that the kernels take."""
+        ...
 
     def packed(self, name: str, weights: Packed) -> Texture | HostBuffer:
         """The storage of packed weights. It gets this name, unless weights with the same key already have one."""

@@ -78,10 +78,10 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     """The kernel of a Step."""
     (node,), output = step.nodes, step.output
     assert isinstance(node.operation, Suppression) and isinstance(output.storage, Texture)
-    native, helpers = emitting.config.native_explog, list[str]()
-    epilogue = build_epilogue(node, output, step.places, native)
-    boxes, read_box = row_function(node.operands[0], step.places, native, "b_")
-    counts, read_count = row_function(node.operands[1], step.places, native, "c_")
+    forms, helpers = emitting.forms, list[str]()
+    epilogue = build_epilogue(node, output, step.places, forms)
+    boxes, read_box = row_function(node.operands[0], step.places, forms, "b_")
+    counts, read_count = row_function(node.operands[1], step.places, forms, "c_")
     read = [*boxes.arguments, *counts.arguments]
     items, overlap = chosen.suppress_items, numpy.float32(node.operation.overlap)
     local, largest = (items, 1, 1), max(problem.size, output.storage.tiling.width)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 
-from imgconv.graph.expression import literal_text
+from imgconv.graph.expression import Forms, literal_text
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Node, Reduction
 from imgconv.kernels.access import LANE, Emitter
@@ -41,7 +41,7 @@ class Sharing:
 
 
 def windows_kernel(
-    node: Node, output: Placement, placements: Mapping[str, Placement], native: bool, compute_units: int,
+    node: Node, output: Placement, placements: Mapping[str, Placement], forms: Forms, compute_units: int,
     kind: TargetKind,
 ) -> KernelSource | None:
     """The kernel of a reduction over overlapping windows. None if sharing reads does not pay."""
@@ -49,7 +49,7 @@ def windows_kernel(
     if sharing is None:
         return None
     assert isinstance(node.operation, Reduction)
-    emitter = Emitter.storing(native, output.storage)
+    emitter = Emitter.storing(forms, output.storage)
     shape, window = output.shape, window_of(node)
     blocks = tuple(ceil(n / sharing.block) if a == sharing.axis else n for a, n in enumerate(shape))
     grid, x, y = grid_of(output.layout, blocks, kind == "gpu")

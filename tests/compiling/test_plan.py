@@ -15,12 +15,13 @@ from graphs import Network, Taking, check_plan, const, image, networks, numbers,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import by_name, kinds, planned, rows
+from snapshots import DEVICES
 
-from imgconv.compiling.compiler import compile_graph
+from imgconv.compiling.compiler import compile_graph, prepare
 from imgconv.compiling.emit import LaunchEmitter
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
-from imgconv.config import Config
+from imgconv.config import Config, Precision
 from imgconv.errors import ResourceError
 from imgconv.graph.nodes import Graph
 from imgconv.kernels import conv_weights
@@ -30,6 +31,7 @@ from imgconv.kernels.conv_template import TEMPLATE
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Texture
 from imgconv.passes import run_passes
 from imgconv.tensor import Tensor, build_graph, concatenate, convolution
+from models import build
 
 # Gathers
 
@@ -332,6 +334,16 @@ def test_a_tensor_that_no_image_holds_is_named() -> None:
         planned(on=target(limit=8, layers=2), y=y)
     assert raised.value.tensor == "x" and raised.value.shape == (1, 8, 20, 20)
     assert "'x'" in str(raised.value) and "2 layers" in str(raised.value)
+
+
+def test_kernels_of_a_plan_in_half_serve_one_that_keeps_some_values_in_float() -> None:
+    """Where textures are images: reads and writes of them are the same for half and float."""
+    prepared = prepare(build("squeezenet"), Config(float16=1), DEVICES["small gpu"])
+    half = prepared.plan()
+    wide = frozenset(name for launch in half.launches[2:8] for name in launch.values)
+    mixed = prepared.plan(Config(float16=1, precision=Precision(wide)))
+    assert {mixed.placements[name].storage.dtype for name in wide} == {"float32"}
+    assert {launch.source.text for launch in mixed.launches} <= {launch.source.text for launch in half.launches}
 
 
 def test_weights_that_no_image_holds_are_named() -> None:
