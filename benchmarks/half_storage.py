@@ -116,7 +116,7 @@ class Stored:
             Block((name,), max(self.errors([name], hardest)), self.graph.values[name].size) for name in self.names
         ]
         for part in PARTS:
-            kept = without_room(blocks, part * bound)
+            kept = {name for block in without_room(blocks, part * bound) for name in block.names}
             half = [name for name in self.names if name not in kept]
             if max(self.errors(half, pictures)) <= bound:
                 return half

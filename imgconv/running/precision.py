@@ -3,8 +3,9 @@
 Rounding to half has a relative error of 2^-11 at each value. Most networks do not amplify it. A few do, above all in
 their first layers of few channels, whose errors pass through all later layers. And half ends at 65504. So:
 
-1. The plan that stores everything in half runs on drawn pictures. If by its own account (rounding.py) rounding costs
-   no more than the bound, and nothing comes near 65504, it is the choice, and nothing else is compiled.
+1. The plan that stores everything in half runs on drawn pictures: on two, and if these leave a doubt on more. If by
+   its own account (rounding.py) rounding costs no more than the bound, and nothing comes near 65504, it is the choice,
+   and nothing else is compiled.
 2. If a value comes near 65504, the float plan tells which ones do. These keep float.
 3. If rounding costs too much, the half plan runs again and again, each time with a few of its values moved by some
    units in their last place: first in blocks, and the most sensitive block is halved repeatedly. Those that cost most,
@@ -62,8 +63,13 @@ SPLITS = 32
 PART_ON_DRAWINGS = 2 / 3
 # The parts of the bound that halves may cost, in turn. The user's own inputs judge the choice too, drawings do not.
 PARTS, PARTS_ON_INPUTS = (1 / 3, 1 / 6, 0.0), (1.0, 2 / 3, 1 / 2, 1 / 3, 1 / 6, 0.0)
+# Two drawings, noise and discs, say enough if the error on them is so many times smaller than what is accepted: on one
+# drawing of a kind a network is off up to four times as far as on another.
+PAIR, BETWEEN_DRAWINGS = 2, 4
 # If more of the values pass 65504 on the guarding inputs, the model is not made for these.
 OUTLIERS = 0.25
+# If the blocks of several values that keep float have a smaller part of all numbers than this, they are not halved.
+LITTLE = 0.01
 # What a block of values costs is measured so that other values' rounding comes to an eighth of what may remain.
 BEYOND_ANEW = 4
 # Of what storage in half leaves of the bound, the part that sums in half may use: other pictures may cost more.
@@ -114,8 +120,8 @@ def choose_precision(
     guards = () if inputs else guarding_inputs(graph)
     compared = bool(inputs) or float16 == 2
     drawn = tuple(inputs) or drawn_inputs(graph)
-    measured = _Measured(prepared, context, progress, drawn, guards, splits, compared)
     accepted = bound if inputs else PART_ON_DRAWINGS * bound
+    measured = _Measured(prepared, context, progress, drawn, guards, splits, compared, accepted / BETWEEN_DRAWINGS)
     precision, session = measured.near, measured.half
     errors = half_errors = measured.errors(session)
     for part in PARTS_ON_INPUTS if inputs else PARTS:
@@ -190,22 +196,23 @@ def by_worth(blocks: Sequence[Block]) -> list[Block]:
     return sorted(blocks, key=lambda block: -(block.error**2) / max(block.size, 1))
 
 
-def without_room(blocks: Sequence[Block], most: float) -> frozenset[str]:
-    """The values of the blocks that keep float, for the others to cost at most `most` together.
+def without_room(blocks: Sequence[Block], most: float) -> list[Block]:
+    """The blocks that keep float, for the others to cost at most `most` together.
 
     A block that costs more than is left is passed over; smaller ones behind it may still be in half.
     """
     half: list[Block] = []
     for block in reversed(by_worth(blocks)):
         half += [block] if together([*half, block]) <= most else []
-    return frozenset(name for block in blocks if block not in half for name in block.names)
+    return [block for block in blocks if block not in half]
 
 
 @dataclass(frozen=True)
 class _Measured:
     """A graph on a device: plans of it, and their results for the inputs, each measured at its first use.
 
-    compared: whether a plan's errors are its differences from the float plan, not what its own Rounding says.
+    compared: whether a plan's errors are its differences from the float plan, not what its own Rounding says. clear: an
+    error on a pair of drawings that is so small says enough: no others are needed.
     """
 
     prepared: Prepared
@@ -215,6 +222,7 @@ class _Measured:
     guards: tuple[Arrays, ...]
     splits: int
     compared: bool
+    clear: float
     roundings: dict[Session, Rounding] = field(default_factory=dict)
 
     def plan(self, float16: Float16, precision: Precision) -> Plan:
@@ -265,7 +273,11 @@ class _Measured:
     def rounding(self, session: Session) -> Rounding:
         """What rounding costs a plan on the inputs."""
         if session not in self.roundings:
-            self.roundings[session] = rounding_of(session, self.prepared.graph, self.inputs, self.progress)
+            found = rounding_of(session, self.prepared.graph, self.inputs[:PAIR], self.progress)
+            more = self.inputs[PAIR:]
+            if more and (self.compared or not max(found.errors) <= self.clear):
+                found = found.with_more(more, self.progress)
+            self.roundings[session] = found
         return self.roundings[session]
 
     def errors(self, session: Session) -> list[float]:
@@ -312,23 +324,31 @@ class _Measured:
             size = sum(groups[name].size for name in part)
             return Block(part, rounding.cost_of(frozenset(part), hardest, units), size)
 
-        blocks = self.split(tuple(groups), block, "half storage costs")
+        little = LITTLE * sum(group.size for group in groups.values())
+
+        def is_split(blocks: Sequence[Block]) -> bool:
+            return sum(block.size for block in without_room(blocks, most) if len(block.names) > 1) <= little
+
+        blocks = self.split(tuple(groups), block, "half storage costs", is_split)
         for number in others[:1]:
             costs = [rounding.cost_of(frozenset(each.names), number, units) for each in blocks]
             blocks = [replace(b, error=max(b.error, cost)) for b, cost in zip(blocks, costs, strict=True)]
-        return frozenset(name for first in without_room(blocks, most) for name in groups[first].values)
+        return frozenset(
+            name for block in without_room(blocks, most) for first in block.names for name in groups[first].values
+        )
 
     def split(
-        self, names: tuple[str, ...], measure: Callable[[tuple[str, ...]], Block], what: str, enough: float = 0.0
+        self, names: tuple[str, ...], measure: Callable[[tuple[str, ...]], Block], what: str,
+        is_split: Callable[[Sequence[Block]], bool],
     ) -> list[Block]:
         """The values in blocks, the most sensitive first: the most sensitive one is halved and measured repeatedly.
 
-        This ends when all blocks of more than one value together cost at most `enough`.
+        is_split: whether no block has to be halved any more.
         """
         blocks = [Block(names, float("inf"))]
         for number in range(self.splits):
             several = [block for block in blocks if len(block.names) > 1]
-            if together(several) <= enough:
+            if not several or number and is_split(blocks):
                 break
             largest = several[0]
             if self.progress:
@@ -447,4 +467,9 @@ class _Sums:
             made = self.measured.new_session(2, precision, lenders).run(inputs)
             return Block(part, relative_error(made, expected))
 
-        return self.measured.split(names, block, f"sums in {sums} cost", min(each.room for each in self.judged) / 2)
+        enough = min(each.room for each in self.judged) / 2
+
+        def is_split(blocks: Sequence[Block]) -> bool:
+            return together([block for block in blocks if len(block.names) > 1]) <= enough
+
+        return self.measured.split(names, block, f"sums in {sums} cost", is_split)

@@ -19,8 +19,8 @@ they cost as much if what they copy gets float.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 
 import numpy
 
@@ -38,6 +38,7 @@ from imgconv.running.session import Session
 PART_OF_RANGE = 2.0**-14
 # By how many units in the last place numbers move: 4 cost 9 times what rounding costs, 64 are 3 to 6 % of a number.
 LEAST_UNITS, MOST_UNITS = 4, 64
+HALVES = 1 << 16  # bit patterns
 KEEPS_HALVES = frozenset({"maximum", "minimum", "negative", "absolute"})
 
 
@@ -57,16 +58,29 @@ class Group:
 class Rounding:
     """A half plan on some inputs: the outputs, and the largest magnitude of every value; see `magnitude`.
 
-    graph: the plan's. scales: of the outputs, see `scales_of`. No other thread may use the session's constants
-    meanwhile.
+    graph: the plan's. moves: the outputs on an input if all that is rounded, and the half weights, move by LEAST_UNITS,
+    by the input's number; made at their first use. No other thread may use the session's constants meanwhile.
     """
 
     session: Session
     graph: Graph
     inputs: Sequence[Arrays]
     outputs: Sequence[dict[str, Array]]
-    scales: Mapping[str, float]
     largest: Mapping[str, float]
+    moves: dict[int, dict[str, Array]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def scales(self) -> dict[str, float]:
+        """The scale of every output; see `scales_of`."""
+        return scales_of(self.outputs, least_scales(self.graph))
+
+    def with_more(self, inputs: Sequence[Arrays], progress: Progress | None = None) -> Rounding:
+        """The plan on these inputs too. Raises what Session.run raises."""
+        outputs, found = look(self.session, inputs, progress)
+        largest = {name: float(numpy.maximum(value, self.largest[name])) for name, value in found.items()}
+        return replace(
+            self, inputs=(*self.inputs, *inputs), outputs=(*self.outputs, *outputs), largest=largest
+        )
 
     @cached_property
     def groups(self) -> dict[str, Group]:
@@ -114,17 +128,20 @@ class Rounding:
         launches = self.session.plan.launches
         return frozenset(number for number in self._written if not copies_halves(launches[number], self.graph))
 
-    @cached_property
-    def moved(self) -> list[dict[str, Array]]:
-        """The outputs for each of the inputs if all that is rounded, and the half weights, move by LEAST_UNITS."""
-        every, rounded = frozenset(self.groups), self.rounding_launches
-        return [self.outputs_if(every, number, LEAST_UNITS, rounded) for number in range(len(self.inputs))]
+    def moved(self, number: int) -> dict[str, Array]:
+        """The outputs for an input if all that is rounded, and the half weights, move by LEAST_UNITS."""
+        if number not in self.moves:
+            every = frozenset(self.groups)
+            self.moves[number] = self.outputs_if(every, number, LEAST_UNITS, self.rounding_launches)
+        return self.moves[number]
 
     @cached_property
     def errors(self) -> list[float]:
         """What all rounding costs, as a relative error of the outputs, for each of the inputs."""
-        pairs = zip(self.moved, self.outputs, strict=True)
-        return [relative_error(moved, made, self.scales) / moves(LEAST_UNITS) for moved, made in pairs]
+        return [
+            relative_error(self.moved(number), made, self.scales) / distance(LEAST_UNITS)
+            for number, made in enumerate(self.outputs)
+        ]
 
     def cost_of(self, groups: frozenset[str], number: int, units: int) -> float:
         """The part of `errors` on an input that is due to these groups, as the root of its square.
@@ -132,11 +149,11 @@ class Rounding:
         By the mean of squares over each output, which depends less on chance than the largest difference does. units:
         by how many numbers move. The other values are rounded anew: their cost, divided by 2 * units, may come to it.
         """
-        expected, moved, worst = self.outputs[number], self.moved[number], 0.0
+        expected, moved, worst = self.outputs[number], self.moved(number), 0.0
         made = self.outputs_if(groups, number, units)
         for name, reference in expected.items():
             whole = mean_square(moved[name], reference) ** 0.5
-            part = mean_square(made[name], reference) ** 0.5 / moves(units)
+            part = mean_square(made[name], reference) ** 0.5 / distance(units)
             error = relative_error({name: moved[name]}, {name: reference}, self.scales)
             worst = max(worst, error * part / whole if whole else 0.0)
         return worst
@@ -201,7 +218,7 @@ def copies_halves(launch: Launch, graph: Graph) -> bool:
     return all(map(is_half, launch.reads)) and (launch.kind == "copy" or bool(nodes) and all(map(keeps, nodes)))
 
 
-def moves(units: int) -> float:
+def distance(units: int) -> float:
     """How far numbers move that move by up to `units`, beside how far rounding is off: roots of mean squares."""
     return float(2 * (units * (units + 1)) ** 0.5)
 
@@ -217,8 +234,7 @@ def rounding_of(
     session: Session, graph: Graph, inputs: Sequence[Arrays], progress: Progress | None = None
 ) -> Rounding:
     """The Rounding of a graph's plan on some inputs. Raises what Session.run raises."""
-    outputs, largest = look(session, inputs, progress)
-    return Rounding(session, graph, inputs, outputs, scales_of(outputs, least_scales(graph)), largest)
+    return Rounding(session, graph, inputs, *look(session, inputs, progress))
 
 
 def look(
@@ -237,12 +253,24 @@ def look(
 
 def moved_halves(array: Array, random: numpy.random.Generator, units: int) -> Array:
     """The halves, each moved by up to `units` in its last place, up or down. Zeros, infinities and signs stay."""
-    bits = numpy.arange(1 << 16, dtype=numpy.uint16)
-    size = (bits & 0x7FFF).astype(numpy.int32)
-    steps = random.integers(-units, units + 1, bits.shape, numpy.int32)
-    moved = (bits & 0x8000) | numpy.clip(size + steps, 0, 0x7BFF).astype(numpy.uint16)
+    bits, size, first = _bits(), _bits() & 0x7FFF, int(random.integers(HALVES))
+    steps = _steps(units)[first : first + HALVES]
+    moved = (bits & 0x8000) | numpy.clip(size.view(numpy.int16) + steps, 0, 0x7BFF).view(numpy.uint16)
     moved = numpy.where((size > 0) & (size <= 0x7BFF), moved, bits)
-    return moved[array.view(numpy.uint16)].view(numpy.float16)
+    return numpy.take(moved, array.view(numpy.uint16)).view(numpy.float16)
+
+
+@lru_cache
+def _bits() -> Array:
+    """The bits of every half."""
+    return numpy.arange(HALVES, dtype=numpy.uint16)
+
+
+@lru_cache
+def _steps(units: int) -> Array:
+    """Random numbers of -units .. units, for every half, and once more: to draw them takes longer than to use them."""
+    drawn = numpy.random.default_rng(units).integers(-units, units + 1, HALVES, numpy.int16)
+    return numpy.concatenate([drawn, drawn])
 
 
 def magnitude(array: Array) -> float:

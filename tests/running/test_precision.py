@@ -15,6 +15,7 @@ from planted import LAYERS, cancelling_model, offset_model, overflow_model, pict
 from support import run_oracle
 
 import imgconv
+from imgconv.arrays import Array
 from imgconv.cl import build_processes, program
 from imgconv.cl.device import Context, DeviceInfo
 from imgconv.cl.program import Program
@@ -33,7 +34,7 @@ from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.running import precision as choosing
 from imgconv.running.precision import Block, by_worth, choose_precision, fewest, without_room
-from imgconv.running.rounding import relative_error
+from imgconv.running.rounding import Rounding, relative_error
 from imgconv.running.session import Session
 from imgconv.running.target import target_of
 from imgconv.stored.precision_file import (
@@ -276,8 +277,25 @@ def test_a_block_without_room_does_not_keep_others_in_float() -> None:
     large, small = Block(("large",), 0.2, 1000), [Block((str(number),), 0.05, 1) for number in range(6)]
     assert by_worth([large, *small])[-1] is large
     kept = without_room([large, *small], 0.1)
-    assert "large" in kept and len(kept) == 3
-    assert without_room(small, 0.05 * 6**0.5 + 1e-9) == frozenset() and len(without_room(small, 0.0)) == 6
+    assert large in kept and len(kept) == 3
+    assert without_room(small, 0.05 * 6**0.5 + 1e-9) == [] and len(without_room(small, 0.0)) == 6
+
+
+def test_two_drawings_are_enough_if_they_leave_no_doubt(
+    device: DeviceInfo, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, outputs_if = set[int](), Rounding.outputs_if
+
+    def counted(rounding: Rounding, groups: frozenset[str], number: int, *others: Any) -> dict[str, Array]:
+        seen.add(number)
+        return outputs_if(rounding, groups, number, *others)
+
+    monkeypatch.setattr(Rounding, "outputs_if", counted)
+    clear = run_passes(build_graph({"y": Tensor.input("x", (1, 3, 16, 16)).conv2d(constant(4, 3, 1, 1))}))
+    for graph, drawings in ((clear, 2), (graph_of(offset_model()), 6)):
+        seen.clear()
+        choose_precision(Prepared(graph, Config(float16=1), target_of(device)), context)
+        assert len(seen) == drawings
 
 
 # Plans that follow a choice

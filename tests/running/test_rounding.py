@@ -16,8 +16,8 @@ from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Concatenation, Convolution, Graph
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
-from imgconv.running.rounding import PART_OF_RANGE, least_scales, magnitude, mean_square, moved_halves, moves
-from imgconv.running.rounding import relative_error, rounding_of, scales_of
+from imgconv.running.rounding import PART_OF_RANGE, least_scales, magnitude, mean_square, moved_halves
+from imgconv.running.rounding import distance, relative_error, rounding_of, scales_of
 from imgconv.running.session import Session
 from imgconv.running.target import target_of
 from imgconv.tensor import Tensor, build_graph, concatenate
@@ -47,6 +47,17 @@ def test_the_estimate_is_near_the_error(device: DeviceInfo, context: Context, de
     assert error / 2 < found.errors[0] < 2 * error
     assert relative_error(session.run(x), evaluate_graph(graph, x)) == error, "the weights were not put back"
     assert found.largest["x"] == pytest.approx(1, rel=1e-2)
+
+
+def test_inputs_that_come_later_count_as_much(device: DeviceInfo, context: Context) -> None:
+    graph = network(3, 8)
+    inputs = [{"x": RANDOM.uniform(0, scale, (1, 3, 24, 20)).astype(numpy.float32)} for scale in (1, 3, 2)]
+    session = Session(lower(graph, Config(float16=1), target_of(device)), context)
+    at_once, first = rounding_of(session, graph, inputs), rounding_of(session, graph, inputs[:1])
+    assert len(first.errors) == 1
+    later = first.with_more(inputs[1:])
+    assert later.errors == at_once.errors and later.largest == at_once.largest and later.scales == at_once.scales
+    assert later.largest["x"] == pytest.approx(3, rel=1e-2)
 
 
 def test_what_each_value_costs(device: DeviceInfo, context: Context) -> None:
@@ -110,7 +121,7 @@ def test_each_number_that_is_rounded_moves_once(
     found = rounding_of(session, graph, [x])
     rounded = frozenset(found.groups) - {"x"}  # x holds halves already
     made = found.outputs_if(rounded, 0, 16, found.rounding_launches)
-    estimate = mean_square(made["y"], found.outputs[0]["y"]) ** 0.5 / moves(16)
+    estimate = mean_square(made["y"], found.outputs[0]["y"]) ** 0.5 / distance(16)
     assert estimate == pytest.approx(error, rel=0.2)
 
 
@@ -159,7 +170,7 @@ def test_moved_halves(units: int) -> None:
     assert made[-3] <= 65504 and made[-1] >= 0
     # 1,024 different numbers: four standard deviations of their mean square are an eighth of it, of their mean an 8th.
     _, first = numpy.unique(halves[:-5], return_index=True)
-    assert (steps[first] ** 2).mean() == pytest.approx(moves(units) ** 2 / 12, rel=0.13)
+    assert (steps[first] ** 2).mean() == pytest.approx(distance(units) ** 2 / 12, rel=0.13)
     assert steps[first].mean() == pytest.approx(0, abs=units / 8)
 
 
