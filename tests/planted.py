@@ -38,6 +38,28 @@ def offset_model(offset: float = 1000.0) -> onnx.ModelProto:
     return make_model(nodes, {"x": numpy.zeros(SHAPE, numpy.float32)}, ["y"], 13, constants)
 
 
+def quantised_model() -> onnx.ModelProto:
+    """Two 3x3 convolutions of levels of 8 bits, as quantizers write them."""
+    random, nodes, read, channels = numpy.random.default_rng(5), [], "x", 3
+    constants = {"scale": numpy.float32(1 / 255), "zero": numpy.uint8(0)}
+    for name in ("first", "y"):
+        constants[f"w_{name}"] = random.uniform(-0.2, 0.3, (5, channels, 3, 3)).astype(numpy.float32)
+        nodes += [
+            make_node("QuantizeLinear", [read, "scale", "zero"], [f"levels_{name}"]),
+            make_node("DequantizeLinear", [f"levels_{name}", "scale", "zero"], [f"read_{name}"]),
+            make_node("Conv", [f"read_{name}", f"w_{name}"], [name], pads=[1, 1, 1, 1]),
+        ]
+        read, channels = name, 5
+    return make_model(nodes, {"x": numpy.zeros(SHAPE, numpy.float32)}, ["y"], 13, constants)
+
+
+def step_model() -> onnx.ModelProto:
+    """A 1x1 convolution to about 30 steps. If one changes, that is 3 % of the output."""
+    weights = numpy.random.default_rng(6).uniform(5, 15, (4, 3, 1, 1)).astype(numpy.float32)
+    nodes = [make_node("Conv", ["x", "w"], ["first"]), make_node("Floor", ["first"], ["y"])]
+    return make_model(nodes, {"x": numpy.zeros((1, 3, 128, 128), numpy.float32)}, ["y"], 13, {"w": weights})
+
+
 def cancelling_model() -> onnx.ModelProto:
     """Three 1x1 convolutions; the second takes u from u * (1 + 2**-10), which half stores but cannot multiply."""
     weights = numpy.zeros((4, 4, 1, 1), numpy.float32)

@@ -11,7 +11,9 @@ from typing import Any
 import numpy
 import onnx
 import pytest
-from planted import LAYERS, cancelling_model, offset_model, overflow_model, picture, summing_model
+from planted import (
+    LAYERS, cancelling_model, offset_model, overflow_model, picture, quantised_model, step_model, summing_model,
+)
 from support import run_oracle
 
 import imgconv
@@ -33,6 +35,7 @@ from imgconv.kernels.target import Target
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.running import precision as choosing
+from imgconv.running.drawings import drawn_inputs
 from imgconv.running.precision import Block, by_worth, choose_precision, fewest, without_room
 from imgconv.running.rounding import Rounding, relative_error
 from imgconv.running.session import Session
@@ -291,11 +294,59 @@ def test_two_drawings_are_enough_if_they_leave_no_doubt(
         return outputs_if(rounding, groups, number, *others)
 
     monkeypatch.setattr(Rounding, "outputs_if", counted)
-    clear = run_passes(build_graph({"y": Tensor.input("x", (1, 3, 16, 16)).conv2d(constant(4, 3, 1, 1))}))
-    for graph, drawings in ((clear, 2), (graph_of(offset_model()), 6)):
+    clear, small = (
+        run_passes(build_graph({"y": Tensor.input("x", (1, 3, side, side)).conv2d(constant(4, 3, 1, 1))}))
+        for side in (128, 127)
+    )
+    for graph, drawings in ((clear, 2), (small, 6), (graph_of(offset_model()), 6)):
         seen.clear()
         choose_precision(Prepared(graph, Config(float16=1), target_of(device)), context)
         assert len(seen) == drawings
+
+
+def test_a_quantised_network_keeps_float(device: DeviceInfo) -> None:
+    """A level that changes is off by a whole level. So the half load gives the bits of the float load."""
+    model = quantised_model()
+    half, wide = (imgconv.load(model, device, float16=float16) for float16 in (1, 0))
+    assert {*half.config.precision.reasons.values()} == {choosing.OF_LEVELS}
+    assert {*stored(half.plan).values()} == {"float32"}
+    x = picture()
+    made = half.run({"x": x})["y"]
+    assert (made == wide.run({"x": x})["y"]).all()
+    expected = run_oracle(model, {"x": x})["y"]
+    assert made == pytest.approx(expected, abs=1e-5 * float(numpy.abs(expected).max()))  # float32, 27 terms
+
+
+def test_what_a_step_reads_is_compared_with_float(device: DeviceInfo, context: Context) -> None:
+    """Longer moves change more steps, but none by more than one: their account of rounding is too small."""
+    prepared = Prepared(graph_of(step_model()), Config(float16=1), target_of(device))
+    assert not choosing.is_quantised(prepared.graph)
+    session = choose_precision(prepared, context).session
+    assert session is not None
+    wide = Session(prepared.plan(Config()), context)
+    for inputs in drawn_inputs(prepared.graph):
+        error = relative_error(session.run(inputs), wide.run(inputs))
+        assert error <= choosing.PART_ON_DRAWINGS * choosing.BOUND
+
+
+def test_a_second_question_measures_only_what_is_new(
+    device: DeviceInfo, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Less may remain in half: the blocks that are known are not measured again."""
+    asked, cost_of = list[tuple[frozenset[str], int]](), Rounding.cost_of
+
+    def counted(rounding: Rounding, groups: frozenset[str], number: int, units: int) -> float:
+        asked.append((groups, number))
+        return cost_of(rounding, groups, number, units)
+
+    monkeypatch.setattr(Rounding, "cost_of", counted)
+    prepared = Prepared(graph_of(overflow_model(1.0)), Config(float16=1), target_of(device))
+    drawn = drawn_inputs(prepared.graph)
+    measured = choosing._Measured(prepared, context, None, drawn, (), choosing.SPLITS, False, 0.0)
+    most = max(measured.errors(measured.half))
+    costs = choosing._Costs(measured, measured.half)
+    first, second = (costs.too_sensitive(part * most, most) for part in (0.9, 0.3))
+    assert first < second and len(asked) == len(set(asked))
 
 
 # Plans that follow a choice
