@@ -31,10 +31,10 @@ from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.source import programs_of
-from imgconv.kernels.target import Target
+from imgconv.kernels.target import HALF_MAX, Target
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
-from imgconv.running import precision as choosing
+from imgconv.running import precision as choosing, rounding
 from imgconv.running.drawings import drawn_inputs
 from imgconv.running.precision import Block, by_worth, choose_precision, fewest, without_room
 from imgconv.running.rounding import Rounding, relative_error
@@ -88,6 +88,20 @@ def test_a_value_that_comes_near_keeps_float(device: DeviceInfo, context: Contex
         choice = choose_precision(prepared, context, None, [{"x": picture()}])
         assert choice.precision.storage == kept and choice.largest["big"] < 65504
         assert choice.precision.reasons.keys() == kept
+
+
+def test_a_device_that_stores_65504_for_more(
+    device: DeviceInfo, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NVIDIA's images do. Here only inputs of 0 .. 255 come near: the half plan alone must not tell that none do."""
+    magnitude = rounding.magnitude
+
+    def clamped(array: Array) -> float:
+        return float(numpy.fmin(magnitude(array), HALF_MAX)) if array.dtype == numpy.float16 else magnitude(array)
+
+    monkeypatch.setattr(rounding, "magnitude", clamped)
+    prepared = Prepared(graph_of(overflow_model(1e3)), Config(float16=1), target_of(device))
+    assert choose_precision(prepared, context).precision.storage == {"big"}
 
 
 def test_what_loses_digits_keeps_float(device: DeviceInfo, context: Context) -> None:
