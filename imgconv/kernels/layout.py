@@ -206,13 +206,19 @@ class Tiling:
         if self.tiles == 1 and texels.size == prod(shape):
             return numpy.ascontiguousarray(texels).reshape(shape)
         image = numpy.zeros(shape, texels.dtype)
-        image[self._where()] = texels
+        for (x, y), (image_x, image_y, layer), (columns, rows) in self.moves():
+            image[layer, image_y : image_y + rows, image_x : image_x + columns] = texels[y : y + rows, x : x + columns]
         return image
 
     def gather(self, image: Array) -> Array:
         """The grid's texels from the image's content. The inverse of `scatter`."""
         width, height = self.image_size
-        return image.reshape(self.layers, height, width, LANES)[self._where()]
+        content = image.reshape(self.layers, height, width, LANES)
+        texels = numpy.empty((self.height, self.width, LANES), image.dtype)
+        for (x, y), (image_x, image_y, layer), (columns, rows) in self.moves():
+            tile = content[layer, image_y : image_y + rows, image_x : image_x + columns]
+            texels[y : y + rows, x : x + columns] = tile
+        return texels
 
     def folded(self, parts: int, stacked_along: TexelAxis) -> Tiling:
         """The grid in at most `parts` equal tiles: of fewer rows, side by side ("x"), or of fewer columns ("y")."""
@@ -228,13 +234,6 @@ class Tiling:
                 image_x, image_y, layer = (e.constant for e in self.locate(constant(x), constant(y)))
                 size = (min(self.tile_width, self.width - x), min(self.tile_height, self.height - y))
                 yield (x, y), (image_x, image_y, layer), size
-
-    def _where(self) -> tuple[Array, Array, Array]:
-        """The index of each of the grid's texels in the image's content: layer, image y and image x."""
-        values = {"x": numpy.arange(self.width)[None, :], "y": numpy.arange(self.height)[:, None]}
-        shape = (self.height, self.width)
-        image_x, image_y, layer = (numpy.broadcast_to(e.evaluate(values), shape) for e in self.texel)
-        return layer, image_y, image_x
 
 
 def choose_tiling(width: int, height: int, limits: ImageLimits | None, tensor: str, shape: Shape) -> Tiling:

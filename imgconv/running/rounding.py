@@ -19,6 +19,7 @@ they cost as much if what they copy gets float.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
@@ -39,6 +40,7 @@ PART_OF_RANGE = 2.0**-14
 # By how many units in the last place numbers move: 4 cost 9 times what rounding costs, 64 are 3 to 6 % of a number.
 LEAST_UNITS, MOST_UNITS = 4, 64
 HALVES = 1 << 16  # bit patterns
+LOOKED_UP = 1 << 18  # numbers at a time
 KEEPS_HALVES = frozenset({"maximum", "minimum", "negative", "absolute"})
 
 
@@ -257,7 +259,20 @@ def moved_halves(array: Array, random: numpy.random.Generator, units: int) -> Ar
     steps = _steps(units)[first : first + HALVES]
     moved = (bits & 0x8000) | numpy.clip(size.view(numpy.int16) + steps, 0, 0x7BFF).view(numpy.uint16)
     moved = numpy.where((size > 0) & (size <= 0x7BFF), moved, bits)
-    return numpy.take(moved, array.view(numpy.uint16)).view(numpy.float16)
+    return _looked_up(moved, array.view(numpy.uint16)).view(numpy.float16)
+
+
+def _looked_up(table: Array, numbers: Array) -> Array:
+    """numpy.take(table, numbers), on all cores: numpy makes 64-bit indices first, which should stay in the cache."""
+    found, flat = numpy.empty(numbers.size, table.dtype), numpy.ravel(numbers)
+
+    def part(start: int) -> None:
+        some = slice(start, start + LOOKED_UP)
+        numpy.take(table, flat[some], out=found[some], mode="clip")  # the mode that needs no copy
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(part, range(0, flat.size, LOOKED_UP)))
+    return found.reshape(numbers.shape)
 
 
 @lru_cache
