@@ -208,7 +208,13 @@ def _enqueue(
     context: Context, memory: Memory, destination: Any, source: Any, queue: cl.CommandQueue | None, wait_for: Events,
     what: str,
 ) -> cl.Event:
-    whole = {"origin": (0, 0, 0), "region": _region(memory)} if isinstance(memory, cl.Image) else {}
+    whole = {}
+    if isinstance(memory, cl.Image):
+        whole = {"origin": (0, 0, 0), "region": _region(memory)}
+        array = source if destination is memory else destination
+        texels = int(np.prod(_region(memory)))
+        if array.nbytes != texels * memory.element_size:  # pyopencl does not look, and the driver reads on
+            raise ValueError(f"{what} of {texels} texels of {memory.element_size} bytes: the array has {array.nbytes}")
     context.check()
     try:
         copy: cl.Event = cl.enqueue_copy(

@@ -141,10 +141,14 @@ class DeviceMemory:
         if place.shape == storage.shape or axis is None:
             made = change(self._texels(storage))
         else:
-            array = storage.layout.unpack(storage.tiling.gather(self.content(storage)), storage.shape).copy()
+            tiling, made = storage.tiling, self._texels(storage)
+            width, height = tiling.image_size
+            # The memory may be that of a larger texture, which this one shares it with.
+            own = made.reshape(-1, *made.shape[-3:])[: tiling.layers, :height, :width]
+            array = storage.layout.unpack(tiling.gather(own), storage.shape).copy()
             part = (slice(None),) * axis + (slice(place.channel_offset, place.channel_offset + place.shape[axis]),)
             array[part] = change(array[part])
-            made = storage.tiling.scatter(storage.layout.pack(array))
+            own[...] = tiling.scatter(storage.layout.pack(array))
         wait(self.context, [enqueue_upload(self.context, self[storage], made)])
 
     def replace(self, constant: Storage, content: Array) -> None:

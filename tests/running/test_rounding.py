@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy
+import pyopencl as cl
 import pytest
 from planted import offset_model, overflow_model, picture
 
@@ -123,6 +125,26 @@ def test_each_number_that_is_rounded_moves_once(
     made = found.outputs_if(rounded, 0, 16, found.rounding_launches)
     estimate = mean_square(made["y"], found.outputs[0]["y"]) ** 0.5 / distance(16)
     assert estimate == pytest.approx(error, rel=0.2)
+
+
+def test_a_part_moves_in_an_image_that_is_larger_than_its_texture(device: DeviceInfo, context: Context) -> None:
+    """A small concatenation takes the image of a large value that nobody reads any more. The rest of it stays."""
+    x = Tensor.input("x", (1, 3, 24, 20))
+    large = x.conv2d(weights(24, 3, 3), padding=1).relu().conv2d(weights(24, 24, 3), padding=1).relu()
+    parts = [large.max_pool(4, 4).conv2d(weights(8, 24, 1)).relu() for _ in range(2)]
+    graph = run_passes(build_graph({"y": concatenate(parts, 1).conv2d(weights(4, 16, 1))}))
+    images = replace(target_of(device), linear=None, images_in_buffers=None)
+    session = Session(lower(graph, Config(float16=1), images), context)
+    inputs = {"x": RANDOM.uniform(0, 1, (1, 3, 24, 20)).astype(numpy.float32)}
+    expected, seen = session.run(inputs)["y"], 0
+    places = rounding_of(session, graph, [inputs])._written
+    for number in session.numbered_steps(inputs):
+        place = places.get(number)
+        if place is not None and place.shape != place.storage.shape:
+            memory = session.memory[place.storage]
+            seen += isinstance(memory, cl.Image) and (memory.width, memory.height) != place.storage.tiling.image_size
+            session.memory.change(place, lambda array: array)
+    assert seen and (session.outputs()["y"] == expected).all()
 
 
 def test_values_in_one_texture_are_one_group(device: DeviceInfo, context: Context) -> None:
