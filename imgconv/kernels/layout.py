@@ -214,6 +214,9 @@ class Tiling:
         """The grid's texels from the image's content. The inverse of `scatter`."""
         width, height = self.image_size
         content = image.reshape(self.layers, height, width, LANES)
+        if self.tiles == 1 and content.shape[1:3] == (self.height, self.width):
+            grid: Array = content[0]
+            return grid
         texels = numpy.empty((self.height, self.width, LANES), image.dtype)
         for (x, y), (image_x, image_y, layer), (columns, rows) in self.moves():
             tile = content[layer, image_y : image_y + rows, image_x : image_x + columns]

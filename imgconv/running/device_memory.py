@@ -124,14 +124,14 @@ class DeviceMemory:
         array: Array = storage.layout.unpack(texels, storage.shape)
         if axis is None:
             return array
-        return array.take(range(place.channel_offset, place.channel_offset + place.shape[axis]), axis)
+        return array[_channels_of(place, axis)]
 
     def numbers(self, name: str) -> Array:
         """The numbers of `value` in any order, with zeros between them: as they lie in memory, if that is quicker."""
         place = self.plan.placements[name]
         storage = place.storage
-        if isinstance(storage, Texture) and isinstance(self[storage], Buffer) and place.shape == storage.shape:
-            return self._texels(storage)
+        if isinstance(storage, Texture) and storage.tiling.tiles == 1 and place.shape == storage.shape:
+            return self.content(storage)
         return self.value(name)
 
     def change(self, place: Placement, change: Callable[[Array], Array]) -> None:
@@ -146,7 +146,7 @@ class DeviceMemory:
             # The memory may be that of a larger texture, which this one shares it with.
             own = made.reshape(-1, *made.shape[-3:])[: tiling.layers, :height, :width]
             array = storage.layout.unpack(tiling.gather(own), storage.shape).copy()
-            part = (slice(None),) * axis + (slice(place.channel_offset, place.channel_offset + place.shape[axis]),)
+            part = _channels_of(place, axis)
             array[part] = change(array[part])
             own[...] = tiling.scatter(storage.layout.pack(array))
         wait(self.context, [enqueue_upload(self.context, self[storage], made)])
@@ -270,6 +270,11 @@ class DeviceMemory:
             return create_buffer(self.context, form.bytes, tensor)
         layers = form.layers if form.layers > 1 else 0
         return create_image(self.context, form.width, form.height, layers, form.dtype, tensor)
+
+
+def _channels_of(place: Placement, axis: int) -> tuple[slice, ...]:
+    """The part of its texture's array that a value has, packed along an axis."""
+    return (slice(None),) * axis + (slice(place.channel_offset, place.channel_offset + place.shape[axis]),)
 
 
 def _holds(memory: Memory, textures: Sequence[Texture]) -> bool:

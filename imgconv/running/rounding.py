@@ -61,7 +61,8 @@ class Rounding:
     """A half plan on some inputs: the outputs, and the largest magnitude of every value; see `magnitude`.
 
     graph: the plan's. moves: the outputs on an input if all that is rounded, and the half weights, move by LEAST_UNITS,
-    by the input's number; made at their first use. No other thread may use the session's constants meanwhile.
+    by the input's number; made at their first use, as is `costs`. No other thread may use the session's constants
+    meanwhile.
     """
 
     session: Session
@@ -70,6 +71,7 @@ class Rounding:
     outputs: Sequence[dict[str, Array]]
     largest: Mapping[str, float]
     moves: dict[int, dict[str, Array]] = field(default_factory=dict, repr=False)
+    costs: dict[int, dict[str, float]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def scales(self) -> dict[str, float]:
@@ -151,14 +153,22 @@ class Rounding:
         By the mean of squares over each output, which depends less on chance than the largest difference does. units:
         by how many numbers move. The other values are rounded anew: their cost, divided by 2 * units, may come to it.
         """
-        expected, moved, worst = self.outputs[number], self.moved(number), 0.0
-        made = self.outputs_if(groups, number, units)
-        for name, reference in expected.items():
-            whole = mean_square(moved[name], reference) ** 0.5
-            part = mean_square(made[name], reference) ** 0.5 / distance(units)
-            error = relative_error({name: moved[name]}, {name: reference}, self.scales)
-            worst = max(worst, error * part / whole if whole else 0.0)
-        return worst
+        made, expected = self.outputs_if(groups, number, units), self.outputs[number]
+        parts = (
+            cost * mean_square(made[name], expected[name]) ** 0.5 for name, cost in self._costs(number).items() if cost
+        )
+        return max(parts, default=0.0) / distance(units)
+
+    def _costs(self, number: int) -> dict[str, float]:
+        """The relative error of each output of `moved`, divided by the root of the mean of the differences' squares."""
+        if number not in self.costs:
+            moved, found = self.moved(number), dict[str, float]()
+            for name, expected in self.outputs[number].items():
+                whole = mean_square(moved[name], expected) ** 0.5
+                error = relative_error({name: moved[name]}, {name: expected}, self.scales)
+                found[name] = error / whole if whole else 0.0
+            self.costs[number] = found
+        return self.costs[number]
 
     def outputs_if(
         self, groups: frozenset[str], number: int, units: int, launches: frozenset[int] | None = None
@@ -227,9 +237,22 @@ def distance(units: int) -> float:
 
 def mean_square(got: Array, expected: Array) -> float:
     """The mean square of the differences at which both are finite; 0 if there are none."""
-    difference = got.astype(numpy.float64) - expected.astype(numpy.float64)
-    finite = difference[numpy.isfinite(difference)]
-    return float(numpy.mean(finite**2)) if finite.size else 0.0
+    difference = differences(got, expected)
+    largest = magnitude(difference)
+    if not numpy.isfinite(largest):
+        difference = difference[numpy.isfinite(difference)]
+        largest = magnitude(difference)
+    if not largest:
+        return 0.0
+    parts = numpy.ravel(difference) / largest  # their squares do not pass the range of a float
+    return float(numpy.vdot(parts, parts)) / parts.size * largest**2
+
+
+def differences(got: Array, expected: Array) -> Array:
+    """got - expected: of floats as floats, of other numbers as float64, which holds what they differ by."""
+    floats = got.dtype == expected.dtype == numpy.float32
+    with numpy.errstate(invalid="ignore", over="ignore"):  # infinite numbers
+        return numpy.subtract(got, expected, dtype=numpy.float32 if floats else numpy.float64)
 
 
 def rounding_of(
@@ -293,7 +316,7 @@ def magnitude(array: Array) -> float:
     if array.dtype != numpy.float16:
         return float(numpy.max(numpy.abs(array), initial=0.0))
     # As integers: numpy has no fast comparison of halves. All NaN are above all numbers.
-    bits = numpy.max(numpy.ascontiguousarray(array).view(numpy.uint16) & 0x7FFF, initial=0)
+    bits = numpy.max(array.view(numpy.uint16) & 0x7FFF, initial=0)
     return float(numpy.uint16(bits).view(numpy.float16))
 
 
@@ -331,11 +354,15 @@ def relative_error(got: Arrays, expected: Arrays, scales: Mapping[str, float] | 
     """
     worst = 0.0
     for name, reference in expected.items():
-        wide, other = reference.astype(numpy.float64), got[name].astype(numpy.float64)
-        finite = numpy.isfinite(wide)
-        if not numpy.all(numpy.isfinite(other[finite])):
+        made, reference = got[name], reference if reference.dtype.kind == "f" else reference.astype(numpy.float64)
+        largest = magnitude(reference)
+        if not numpy.isfinite(largest):
+            finite = numpy.isfinite(reference)
+            made, reference = made[finite], reference[finite]
+            largest = magnitude(reference)
+        difference = magnitude(differences(made, reference))
+        if not numpy.isfinite(difference):
             return float("inf")
-        largest = max(magnitude(wide[finite]), scales[name] if scales is not None else 0.0)
-        difference = float(numpy.max(numpy.abs(wide[finite] - other[finite]), initial=0.0))
+        largest = max(largest, scales[name] if scales is not None else 0.0)
         worst = max(worst, difference / largest if largest else difference)
     return worst
