@@ -66,12 +66,12 @@ def stored(plan: Plan) -> Mapping[str, str]:
 
 
 def test_overflow_keeps_float(device: DeviceInfo, context: Context) -> None:
-    """float16=1 alone is finite and near onnxruntime, where half for everything is not finite."""
+    """float16=1 alone is near onnxruntime, where half for everything is infinite, or clamped as by NVIDIA's images."""
     model, x = overflow_model(), picture()
     expected = run_oracle(model, {"x": x})
     graph = graph_of(model)
     plain = Session(lower(graph, Config(float16=1), target_of(device)), context).run({"x": x})
-    assert not numpy.isfinite(plain["y"]).all()
+    assert relative_error(plain, expected) > 0.1
     chosen = imgconv.load(model, device, float16=1)
     kept = chosen.config.precision.storage
     assert "big" in kept and "first" not in kept
