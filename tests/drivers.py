@@ -291,6 +291,19 @@ kernel void k(global float *x) { x[0] = twice(x[0]); }"""
     return False
 
 
+def halves_are_cut_off(context: Context) -> bool:
+    """write_imagef to an image of halves does not store the nearest ones."""
+    source = """kernel void k(write_only image2d_t made, global const float4 *given) {
+  write_imagef(made, (int2)(get_global_id(0), 0), given[get_global_id(0)]);
+}"""
+    numbers = numpy.random.default_rng(0).uniform(1, 2, (1, 16, 4)).astype(numpy.float32)
+    made, given = image.create_image(context, 16, 1, 0, numpy.float16), image.create_buffer(context, numbers)
+    launch = kernel(build(context, source, "k"), "k")
+    launch.set_args(made, given)
+    enqueue(context, launch, (16,))
+    return not numpy.array_equal(image.download(context, made), numbers.astype(numpy.float16))
+
+
 def units_are_unknown(context: Context) -> bool:
     """The device says 9999 compute units, as Mesa's driver for Adreno does; llvmpipe says the host's."""
     return bool(context.handle.devices[0].max_compute_units == UNKNOWN_COMPUTE_UNITS)
@@ -365,6 +378,8 @@ WORKAROUNDS = (
     Workaround("functions are not linked", (NVIDIA,), "cl/common.cl, inline",
                "with -cl-opt-disable, functions that are inline but not static are not linked",
                functions_are_not_linked),
+    Workaround("halves are cut off", (NVIDIA,), "cl/common.cl, ROUND_TO_HALF",
+               "a float that is written to an image of halves is rounded toward zero", halves_are_cut_off),
     Workaround("builds take turns", (INTEL, NVIDIA), "cl/build_processes.py; cl/program.py, IN_PROCESSES",
                "a process compiles one program at a time", driver_times.builds_take_turns, always=False),
     Workaround("vectors are tried", (INTEL,), "cl/common.cl, NOT_VECTORIZED",

@@ -297,7 +297,7 @@ class _Measured:
             return None
         found = _with_guards(self.rounding(self.plain).largest, look(self.plain, self.guards, self.progress)[1])
         stored = self.plain.plan.placements
-        # NVIDIA's images make 65504 of what other devices make infinite.
+        # OpenCL lets images make 65504 of what is more.
         near = any(not found[name] * MARGIN < HALF_MAX for name in found if stored[name].storage.dtype == "float16")
         return None if near else found
 

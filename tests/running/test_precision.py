@@ -66,7 +66,7 @@ def stored(plan: Plan) -> Mapping[str, str]:
 
 
 def test_overflow_keeps_float(device: DeviceInfo, context: Context) -> None:
-    """float16=1 alone is near onnxruntime, where half for everything is infinite, or clamped as by NVIDIA's images."""
+    """float16=1 alone is near onnxruntime, where half for everything is infinite, or clamped."""
     model, x = overflow_model(), picture()
     expected = run_oracle(model, {"x": x})
     graph = graph_of(model)
@@ -93,7 +93,7 @@ def test_a_value_that_comes_near_keeps_float(device: DeviceInfo, context: Contex
 def test_a_device_that_stores_65504_for_more(
     device: DeviceInfo, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As NVIDIA's images do. Here only inputs of 0 .. 255 come near: the half plan alone must not tell that none do."""
+    """OpenCL lets images do so. Here only inputs of 0 .. 255 come near: the half plan must not tell that none do."""
     magnitude = rounding.magnitude
 
     def clamped(array: Array) -> float:
