@@ -23,18 +23,13 @@
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #endif
 
-// What write_imagef is given for an image of halves. OpenCL leaves open how it rounds. NVIDIA's driver rounds toward
-// zero, and errors to one side add up in later layers.
-#ifdef __NV_CL_C_VERSION
-inline float4 round_to_half(float4 texel) {
+// write_imagef for an image of halves, if the device's images do not store the nearest ones, see Target.rounds_to_half.
+inline float4 nearest_half(float4 texel) {
   ushort4 bits;
   vstore_half4_rte(texel, 0, (__private half *)&bits);
   return vload_half4(0, (__private half *)&bits);
 }
-#define ROUND_TO_HALF(texel) round_to_half(texel)
-#else
-#define ROUND_TO_HALF(texel) (texel)
-#endif
+#define WRITE_HALVES(image, position, texel) write_imagef(image, position, nearest_half(texel))
 
 __constant sampler_t TEXEL = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CLK_FILTER_NEAREST;
 

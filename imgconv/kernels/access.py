@@ -123,8 +123,8 @@ def write_function(texture: Texture) -> tuple[str, str]:
         name, at = f"write_linear_{texture.dtype}_{tiling.width}x{tiling.height}", f"y * {tiling.width} + x"
         body = f"vstore_half4(value, {at}, image)" if texture.dtype == "float16" else f"image[{at}] = value"
     else:
-        name = f"write_tiled_{texture.dtype}_{_signature(tiling)}"
-        body = f"write_imagef(image, {coordinates(tiling)}, {_stored('value', texture)})"
+        name = f"write_tiled_{_signature(tiling)}"
+        body = f"write_imagef(image, {coordinates(tiling)}, value)"
     return name, (
         f"#ifndef HAVE_{name}\n#define HAVE_{name}\n"
         f"inline void {name}({image_type(texture, True)} image, int x, int y, float4 value) {{\n"
@@ -164,16 +164,10 @@ def write_text(image: str, texture: Texture, helpers: list[str], half: bool = Fa
     half: the texel is a half4; the texture must be one image.
     """
     if texture.tiling.is_one_image:
-        function, texel = ("write_imageh", "texel") if half else ("write_imagef", _stored("texel", texture))
-        return f"{function}({image}, (int2)(x, y), {texel})"
+        return f"write_image{'h' if half else 'f'}({image}, (int2)(x, y), texel)"
     name, definition = write_function(texture)
     helpers.append(definition)
     return f"{name}({image}, x, y, texel)"
-
-
-def _stored(texel: str, texture: Texture) -> str:
-    """The text of a float4 as write_imagef stores it to the nearest numbers."""
-    return f"ROUND_TO_HALF({texel})" if texture.dtype == "float16" else texel
 
 
 def coordinate(index: Index, text: str) -> str:
@@ -414,7 +408,7 @@ class Emitter:
         x, y, _ = placement.address([e.substitute({LANE: constant(0)}) for e in position])
         target = f"{self.index(x)}, {self.index(y)}"
         if storage.tiling.is_one_image:
-            self.lines.append(f"write_imagef(output, (int2)({target}), {_stored(value, storage)});")
+            self.lines.append(f"write_imagef(output, (int2)({target}), {value});")
         else:
             function, definition = write_function(storage)
             self.helpers.append(definition)

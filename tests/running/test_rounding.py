@@ -16,9 +16,10 @@ from imgconv.compiling.lower import lower
 from imgconv.config import Config, Precision
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Concatenation, Convolution, Graph
+from imgconv.kernels.layout import ImageLimits
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
-from imgconv.running.rounding import PART_OF_RANGE, least_scales, magnitude, mean_square, moved_halves
+from imgconv.running.rounding import PART_OF_RANGE, is_half, least_scales, magnitude, mean_square, moved_halves
 from imgconv.running.rounding import distance, relative_error, rounding_of, scales_of
 from imgconv.running.session import Session
 from imgconv.running.target import target_of
@@ -167,6 +168,24 @@ def test_what_is_stored_in_half_is_off_by_its_rounding_alone(device: DeviceInfo,
     off = model.run({"x": array})["s"].astype(numpy.float64) / exact - 1
     assert numpy.abs(off).max() < 1.02 * 2**-11
     assert abs(off.mean()) < 5 * 2**-11 / 3**0.5 / off.size**0.5, "five standard deviations of the mean"
+
+
+def test_kernels_round_for_images_that_do_not(device: DeviceInfo, context: Context) -> None:
+    """In every kernel that writes halves, and in no other, with tiles too. Both plans store the nearest halves."""
+    target = replace(target_of(device), linear=None, images_in_buffers=None)
+    for limits in (target.limits, ImageLimits(16, 16, 64)):
+        made = []
+        for rounds in (True, False):
+            config = Config(float16=1, precision=Precision(frozenset({"wide"})))
+            x = Tensor.input("x", (1, 8, 40, 40))
+            graph = build_graph({"y": x.exp().max_pool(3, 1, 1), "wide": (x + 0.1).max_pool(3, 2, 1)})
+            plan = lower(graph, config, replace(target, limits=limits, rounds_to_half=rounds))
+            for launch in plan.launches:
+                half = all(is_half(a.storage) for a in launch.source.arguments if a.written)
+                assert ("WRITE_HALVES(" in launch.source.text) == (half and not rounds)
+            array = numpy.random.default_rng(3).uniform(-5, 5, x.shape).astype(numpy.float16).astype(numpy.float32)
+            made.append(Session(plan, context).run({"x": array}))
+        assert all((made[0][name] == made[1][name]).all() for name in made[0])
 
 
 def test_digits_that_are_lost_are_found(device: DeviceInfo, context: Context) -> None:
