@@ -24,6 +24,7 @@ class Target:
     after so many rounds of all its loops the driver ends a work item's loops; None if it does not. vector_floats: in a
     register of a CPU; plans of other CPUs run too, but their sums may not fit into its registers. rounds_to_half:
     whether write_imagef stores the nearest halves. OpenCL lets it round toward zero: then errors are all to one side.
+    Compiled files do not keep it: plans of other devices run too, with halves that are cut off.
     """
 
     limits: ImageLimits
