@@ -134,10 +134,14 @@ class LaunchEmitter:
         )
 
     def _rounding(self, source: KernelSource) -> KernelSource:
-        """The kernel, which rounds what it stores in half by itself if the device's images do not do it rightly."""
+        """The kernel, which rounds to the nearest half itself if the device's images do not.
+
+        A kernel that writes floats as well stays as it is.
+        """
         written = [a.storage for a in source.arguments if a.written]
         if self.target.rounds_to_half or not all(isinstance(s, Texture) and s.dtype == "float16" for s in written):
             return source
+        # A program may have the function that writes tiles of floats too.
         text = source.text.replace("write_imagef(", "WRITE_HALVES(").replace("write_tiled_", "write_halves_tiled_")
         return replace(source, text=text)
 
