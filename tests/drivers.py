@@ -378,7 +378,7 @@ WORKAROUNDS = (
     Workaround("functions are not linked", (NVIDIA,), "cl/common.cl, inline",
                "with -cl-opt-disable, functions that are inline but not static are not linked",
                functions_are_not_linked),
-    Workaround("halves are cut off", (NVIDIA,), "running/target.py, ROUNDING_TOWARD_ZERO",
+    Workaround("halves are cut off", (NVIDIA,), "cl/common.cl, stored_in",
                "a float that is written to an image of halves is rounded toward zero", halves_are_cut_off),
     Workaround("builds take turns", (INTEL, NVIDIA), "cl/build_processes.py; cl/program.py, IN_PROCESSES",
                "a process compiles one program at a time", driver_times.builds_take_turns, always=False),

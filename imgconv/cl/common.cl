@@ -23,13 +23,17 @@
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #endif
 
-// write_imagef for an image of halves, if the device's images do not store the nearest ones, see Target.rounds_to_half.
-inline float4 nearest_half(float4 texel) {
+// OpenCL leaves open how write_imagef rounds to halves. NVIDIA's images (580) round toward zero, so that all errors are to
+// one side, and store 65504 for what is more. So texels for images of halves are the nearest halves already.
+#ifdef __NV_CL_C_VERSION
+inline float4 stored_in(int channel_type, float4 texel) {
   ushort4 bits;
   vstore_half4_rte(texel, 0, (__private half *)&bits);
-  return vload_half4(0, (__private half *)&bits);
+  return channel_type == CLK_HALF_FLOAT ? vload_half4(0, (__private half *)&bits) : texel;
 }
-#define WRITE_HALVES(image, position, texel) write_imagef(image, position, nearest_half(texel))
+#define write_imagef(image, position, texel) \
+  write_imagef(image, position, stored_in(get_image_channel_data_type(image), texel))
+#endif
 
 __constant sampler_t TEXEL = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CLK_FILTER_NEAREST;
 

@@ -129,21 +129,9 @@ class LaunchEmitter:
         own = step.problem.multiply_adds if step.problem else 0
         multiply_adds = own if step.multiply_adds is None else step.multiply_adds
         return Launch(
-            step.name, step.kind, self._rounding(source), step.description, step.origin, multiply_adds, step.reason,
+            step.name, step.kind, source, step.description, step.origin, multiply_adds, step.reason,
             step.operation, self._moved_bytes(step, source), step.values, step.choice, step.declined,
         )
-
-    def _rounding(self, source: KernelSource) -> KernelSource:
-        """The kernel, which rounds to the nearest half itself if the device's images do not.
-
-        A kernel that writes floats as well stays as it is.
-        """
-        written = [a.storage for a in source.arguments if a.written]
-        if self.target.rounds_to_half or not all(isinstance(s, Texture) and s.dtype == "float16" for s in written):
-            return source
-        # A program may have the function that writes tiles of floats too.
-        text = source.text.replace("write_imagef(", "WRITE_HALVES(").replace("write_tiled_", "write_halves_tiled_")
-        return replace(source, text=text)
 
     def _check(self, step: Step, source: KernelSource) -> None:
         shape = step.nodes[-1].output.shape

@@ -22,9 +22,7 @@ class Target:
     linear: the alignment of linear textures in a buffer, if textures are linear; None if they are images. CPU drivers
     emulate image reads by calls of functions, which take several times as long as reads of memory. loop_rounds:
     after so many rounds of all its loops the driver ends a work item's loops; None if it does not. vector_floats: in a
-    register of a CPU; plans of other CPUs run too, but their sums may not fit into its registers. rounds_to_half:
-    whether write_imagef stores the nearest halves. OpenCL lets it round toward zero: then errors are all to one side.
-    Compiled files do not keep it: plans of other devices run too, with halves that are cut off.
+    register of a CPU; plans of other CPUs run too, but their sums may not fit into its registers.
     """
 
     limits: ImageLimits
@@ -40,7 +38,6 @@ class Target:
     linear: Alignment | None = None
     loop_rounds: int | None = None
     vector_floats: int = 16
-    rounds_to_half: bool = True
 
     @property
     def texture_limits(self) -> ImageLimits | None:

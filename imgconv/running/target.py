@@ -9,8 +9,6 @@ from imgconv.kernels.target import Target, TargetKind
 
 # Mesa's llvmpipe: LP_MAX_TGSI_LOOP_ITERATIONS. Results are wrong after that, and no error is reported.
 LLVMPIPE_ROUNDS = 65_535
-# Platforms whose images of halves take numbers toward zero, and 65504 for more.
-ROUNDING_TOWARD_ZERO = ("NVIDIA CUDA",)
 
 
 def target_of(info: DeviceInfo) -> Target:
@@ -24,5 +22,5 @@ def target_of(info: DeviceInfo) -> Target:
         limits, kind, info.compute_units, info.half_images, info.max_read_images, info.fp16_arithmetic,
         info.byte_images, info.local_memory_bytes, Alignment(row, base, info.max_allocation_bytes) if row else None,
         info.max_work_group_size, linear, LLVMPIPE_ROUNDS if "llvmpipe" in info.name else None,
-        info.vector_floats, info.platform not in ROUNDING_TOWARD_ZERO,
+        info.vector_floats,
     )
