@@ -180,6 +180,15 @@ def copy_region(
         )
 
 
+def copy_texels(
+    context: Context, destination: cl.Image | cl.Buffer, source: cl.Image | cl.Buffer, origin: Texels, region: Texels
+) -> None:
+    """Enqueues a copy of the texels of an image's region to the start of a buffer, row by row, or back."""
+    with _driver_errors(context, f"a copy of {'x'.join(map(str, region))} texels", "", region):
+        extent: dict[str, Any] = {"offset": 0, "origin": origin, "region": region}
+        cl.enqueue_copy(context.queue, destination, source, **extent)
+
+
 def copy_through_host(context: Context, destination: cl.Image | cl.Buffer, source: cl.Image | cl.Buffer) -> None:
     """Copies all texels between an image and a buffer of them, row by row; waits.
 

@@ -25,7 +25,8 @@ from imgconv.kernels.target import HALF_MAX
 from imgconv.running.exchange import check_inputs
 from imgconv.running.host_tail import HostTail
 from imgconv.running.programs import Progress
-from imgconv.running.rounding import magnitude, relative_error
+from imgconv.running.numbers import magnitude
+from imgconv.running.rounding import relative_error
 from imgconv.running.session import Session
 
 # Rounding has a relative error of 5e-4 in half and 6e-8 in float, at each layer. A network of fifty layers that

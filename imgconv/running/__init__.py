@@ -10,6 +10,7 @@ stream.py          states between frames
 compiled.py        a model's plans for the shapes that come
 target.py          an opened device as the compiler sees it; description.py: one that is not at hand;
                    targets.py: compiled files for such devices, by a machine without any
-precision.py       which values keep float, found by running: rounding.py by the half plan alone, drawings.py its inputs
+precision.py       which values keep float, found by running: rounding.py by the half plan alone, on the inputs of
+                   drawings.py; numbers.py is what it does on the device
 tuner.py           which specialisation is fastest, found by running; timing.py
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import overload
 
@@ -17,7 +17,7 @@ from imgconv.cl.transfer import Memory, Port, SharedPort, StagedPort, enqueue_do
 from imgconv.cl.transfer import pinned_array
 from imgconv.compiling.plan import Plan, Region, Storage
 from imgconv.errors import ResourceError
-from imgconv.kernels.layout import LANES, HostBuffer, ImageForm, Placement, Texels, Texture
+from imgconv.kernels.layout import LANES, HostBuffer, ImageForm, Placement, Texture
 from imgconv.running.exchange import Exchange, Inputs, image_form
 
 # Arrays of at least so many bytes are copied by several threads, because one core fills new memory at 10 GB/s. To start
@@ -112,7 +112,10 @@ class DeviceMemory:
         """The content of a buffer, or the texels of a texture."""
         if isinstance(storage, HostBuffer):
             return download_buffer(self.context, self[storage], storage.shape, storage.dtype)
-        return self._texels(storage, (*storage.tiling.image_size, storage.tiling.layers))
+        memory, tiling = self[storage], storage.tiling
+        if isinstance(memory, Buffer):
+            return download_buffer(self.context, memory, (1, tiling.height, tiling.width, LANES), storage.dtype)
+        return download(self.context, memory, (*tiling.image_size, tiling.layers))
 
     def value(self, name: str) -> Array:
         """The array of a value that is in memory now, float32 or float16 as it is stored."""
@@ -126,31 +129,6 @@ class DeviceMemory:
             return array
         return array[_channels_of(place, axis)]
 
-    def numbers(self, name: str) -> Array:
-        """The numbers of `value` in any order, with zeros between them: as they lie in memory, if that is quicker."""
-        place = self.plan.placements[name]
-        storage = place.storage
-        if isinstance(storage, Texture) and storage.tiling.tiles == 1 and place.shape == storage.shape:
-            return self.content(storage)
-        return self.value(name)
-
-    def change(self, place: Placement, change: Callable[[Array], Array]) -> None:
-        """Other numbers for a texture, or for the channels of it that a value has."""
-        storage, axis = place.storage, place.layout.packed
-        assert isinstance(storage, Texture)
-        if place.shape == storage.shape or axis is None:
-            made = change(self._texels(storage))
-        else:
-            tiling, made = storage.tiling, self._texels(storage)
-            width, height = tiling.image_size
-            # The memory may be that of a larger texture, which this one shares it with.
-            own = made.reshape(-1, *made.shape[-3:])[: tiling.layers, :height, :width]
-            array = storage.layout.unpack(tiling.gather(own), storage.shape).copy()
-            part = _channels_of(place, axis)
-            array[part] = change(array[part])
-            own[...] = tiling.scatter(storage.layout.pack(array))
-        wait(self.context, [enqueue_upload(self.context, self[storage], made)])
-
     def replace(self, constant: Storage, content: Array) -> None:
         """Other content for a constant, of the same form. Lenders and those it is lent to have it too."""
         wait(self.context, [enqueue_upload(self.context, self[constant], numpy.ascontiguousarray(content))])
@@ -163,13 +141,6 @@ class DeviceMemory:
                 clear_buffer(self.context, memory, texture.name)
             else:
                 fill(self.context, memory, (0.0, 0.0, 0.0, 0.0))
-
-    def _texels(self, texture: Texture, region: Texels | None = None) -> Array:
-        """The texels of a texture: of `region` if it is an image, by default of all that its memory holds."""
-        memory, tiling = self[texture], texture.tiling
-        if isinstance(memory, Buffer):
-            return download_buffer(self.context, memory, (1, tiling.height, tiling.width, LANES), texture.dtype)
-        return download(self.context, memory, region)
 
     def _pinned_for(self, place: Storage) -> Array:
         """Pinned memory of the host for an input or an output; the device copies while the host goes on."""

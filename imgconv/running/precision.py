@@ -55,6 +55,7 @@ from imgconv.graph.expression import operations
 from imgconv.graph.nodes import Convolution, Graph, Product, Reduction
 from imgconv.kernels.target import HALF_MAX
 from imgconv.running.drawings import MARGIN, drawn_inputs, guarding_inputs, other_inputs
+from imgconv.running.numbers import building_numbers
 from imgconv.running.programs import Progress
 from imgconv.running.rounding import LEAST_UNITS, MOST_UNITS, Group, Rounding, least_scales, look, relative_error
 from imgconv.running.rounding import rounding_of, scales_of
@@ -341,7 +342,8 @@ class _Measured:
     @cached_property
     def plain(self) -> Session:
         """The plan that stores everything in half."""
-        return self.new_session(1, Precision())
+        with building_numbers(self.context):
+            return self.new_session(1, Precision())
 
     @cached_property
     def half(self) -> Session:

@@ -19,9 +19,8 @@ they cost as much if what they copy gets float.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy
 
@@ -32,6 +31,7 @@ from imgconv.graph.expression import Expression, is_exact_in_half, operations
 from imgconv.graph.nodes import Concatenation, Graph, Load, Node, Reduction
 from imgconv.graph.value_ranges import Bounds
 from imgconv.kernels.layout import Placement, Texture
+from imgconv.running.numbers import HALVES, Numbers, magnitude, moved_halves
 from imgconv.running.programs import Progress
 from imgconv.running.session import Session
 
@@ -39,8 +39,6 @@ from imgconv.running.session import Session
 PART_OF_RANGE = 2.0**-14
 # By how many units in the last place numbers move: 4 cost 9 times what rounding costs, 64 are 3 to 6 % of a number.
 LEAST_UNITS, MOST_UNITS = 4, 64
-HALVES = 1 << 16  # bit patterns
-LOOKED_UP = 1 << 18  # numbers at a time
 KEEPS_HALVES = frozenset({"maximum", "minimum", "negative", "absolute"})
 
 
@@ -85,6 +83,10 @@ class Rounding:
         return replace(
             self, inputs=(*self.inputs, *inputs), outputs=(*self.outputs, *outputs), largest=largest
         )
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        return Numbers(self.session)
 
     @cached_property
     def groups(self) -> dict[str, Group]:
@@ -185,10 +187,10 @@ class Rounding:
         }
         try:
             for place in places:
-                memory.replace(place, moved_halves(content[place], random, units))
+                memory.replace(place, moved_halves(content[place], units, int(random.integers(HALVES))))
             for done in self.session.numbered_steps(self.inputs[number]):
                 if done in moving:
-                    memory.change(moving[done], lambda array: moved_halves(array, random, units))
+                    self.numbers.move(moving[done], units, int(random.integers(HALVES)))
         finally:
             for place in places:
                 memory.replace(place, content[place])
@@ -267,57 +269,15 @@ def look(
 ) -> tuple[list[dict[str, Array]], dict[str, float]]:
     """The outputs for each of the inputs, and the largest magnitude of every value on them; see `magnitude`."""
     outputs, largest = [], dict.fromkeys(session.plan.made.values(), 0.0)
+    numbers = Numbers(session)
     for number, arrays in enumerate(inputs):
         if progress:
             progress(number, len(inputs), "measuring how large values are")
         for name in session.steps(arrays):
-            largest[name] = float(numpy.maximum(magnitude(session.memory.numbers(name)), largest[name]))
+            numbers.measure(name)
+        largest = {name: float(numpy.maximum(value, largest[name])) for name, value in numbers.largest().items()}
         outputs.append(session.outputs())
     return outputs, largest
-
-
-def moved_halves(array: Array, random: numpy.random.Generator, units: int) -> Array:
-    """The halves, each moved by up to `units` in its last place, up or down. Zeros, infinities and signs stay."""
-    bits, size, first = _bits(), _bits() & 0x7FFF, int(random.integers(HALVES))
-    steps = _steps(units)[first : first + HALVES]
-    moved = (bits & 0x8000) | numpy.clip(size.view(numpy.int16) + steps, 0, 0x7BFF).view(numpy.uint16)
-    moved = numpy.where((size > 0) & (size <= 0x7BFF), moved, bits)
-    return _looked_up(moved, array.view(numpy.uint16)).view(numpy.float16)
-
-
-def _looked_up(table: Array, numbers: Array) -> Array:
-    """numpy.take(table, numbers), on all cores: numpy makes 64-bit indices first, which should stay in the cache."""
-    found, flat = numpy.empty(numbers.size, table.dtype), numpy.ravel(numbers)
-
-    def part(start: int) -> None:
-        some = slice(start, start + LOOKED_UP)
-        numpy.take(table, flat[some], out=found[some], mode="clip")  # the mode that needs no copy
-
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(part, range(0, flat.size, LOOKED_UP)))
-    return found.reshape(numbers.shape)
-
-
-@lru_cache
-def _bits() -> Array:
-    """The bits of every half."""
-    return numpy.arange(HALVES, dtype=numpy.uint16)
-
-
-@lru_cache
-def _steps(units: int) -> Array:
-    """Random numbers of -units .. units, for every half, and once more: to draw them takes longer than to use them."""
-    drawn = numpy.random.default_rng(units).integers(-units, units + 1, HALVES, numpy.int16)
-    return numpy.concatenate([drawn, drawn])
-
-
-def magnitude(array: Array) -> float:
-    """The largest absolute value; NaN if an element is NaN."""
-    if array.dtype != numpy.float16:
-        return float(numpy.max(numpy.abs(array), initial=0.0))
-    # As integers: numpy has no fast comparison of halves. All NaN are above all numbers.
-    bits = numpy.max(array.view(numpy.uint16) & 0x7FFF, initial=0)
-    return float(numpy.uint16(bits).view(numpy.float16))
 
 
 def least_scales(graph: Graph) -> dict[str, float]:

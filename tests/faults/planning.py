@@ -141,4 +141,14 @@ FAULTS = (
         "largest = self.largest",
         ("running/test_rounding.py -k later",),
     ),
+    Fault(
+        "cl/numbers.cl", "all values of a texture are moved and measured, not one",
+        "return quad >= first && quad < first + count;", "return true;",
+        ("running/test_rounding.py -k 'part_moves or numbers_on'",),
+    ),
+    Fault(
+        "running/numbers.py", "the tiles of a wide texture all begin with its first quad",
+        "x % quads", "0",
+        ("running/test_rounding.py -k numbers_on",),
+    ),
 )

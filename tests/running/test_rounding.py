@@ -11,15 +11,18 @@ import pytest
 from planted import offset_model, overflow_model, picture
 
 import imgconv
+from imgconv.arrays import Array
 from imgconv.cl.device import Context, DeviceInfo
+from imgconv.cl.image import download
 from imgconv.compiling.lower import lower
 from imgconv.config import Config, Precision
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Concatenation, Convolution, Graph
-from imgconv.kernels.layout import ImageLimits
+from imgconv.kernels.layout import ImageLimits, Placement
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
-from imgconv.running.rounding import PART_OF_RANGE, least_scales, magnitude, mean_square, moved_halves
+from imgconv.running.numbers import HALVES, Numbers, magnitude, moved_halves
+from imgconv.running.rounding import PART_OF_RANGE, is_half, least_scales, mean_square
 from imgconv.running.rounding import distance, relative_error, rounding_of, scales_of
 from imgconv.running.session import Session
 from imgconv.running.target import target_of
@@ -129,7 +132,7 @@ def test_each_number_that_is_rounded_moves_once(
 
 
 def test_a_part_moves_in_an_image_that_is_larger_than_its_texture(device: DeviceInfo, context: Context) -> None:
-    """A small concatenation takes the image of a large value that nobody reads any more. The rest of it stays."""
+    """A small concatenation takes the image of a large value that nobody reads any more."""
     x = Tensor.input("x", (1, 3, 24, 20))
     large = x.conv2d(weights(24, 3, 3), padding=1).relu().conv2d(weights(24, 24, 3), padding=1).relu()
     parts = [large.max_pool(4, 4).conv2d(weights(8, 24, 1)).relu() for _ in range(2)]
@@ -137,15 +140,58 @@ def test_a_part_moves_in_an_image_that_is_larger_than_its_texture(device: Device
     images = replace(target_of(device), linear=None, images_in_buffers=None)
     session = Session(lower(graph, Config(float16=1), images), context)
     inputs = {"x": RANDOM.uniform(0, 1, (1, 3, 24, 20)).astype(numpy.float32)}
-    expected, seen = session.run(inputs)["y"], 0
-    places = rounding_of(session, graph, [inputs])._written
+    seen, places, numbers = 0, rounding_of(session, graph, [inputs])._written, Numbers(session)
     for number in session.numbered_steps(inputs):
         place = places.get(number)
         if place is not None and place.shape != place.storage.shape:
             memory = session.memory[place.storage]
             seen += isinstance(memory, cl.Image) and (memory.width, memory.height) != place.storage.tiling.image_size
-            session.memory.change(place, lambda array: array)
-    assert seen and (session.outputs()["y"] == expected).all()
+            check_moves(session, numbers, place)
+    assert seen
+
+
+@pytest.mark.parametrize("limits", [None, ImageLimits(15, 16, 64)])
+def test_numbers_on_the_device(device: DeviceInfo, context: Context, limits: ImageLimits | None) -> None:
+    """The same as numpy's: in the device's own textures, and in tiles of images. Negative, infinite and no numbers."""
+    x = Tensor.input("x", (1, 3, 24, 20))
+    parts = [x.conv2d(weights(count, 3, 3), padding=1) for count in (8, 6)]
+    large = concatenate(parts, 1) * 3e4
+    graph = run_passes(build_graph({"y": concatenate([large, large - large], 1).max_pool(3, 1, 1)}))
+    target = target_of(device)
+    target = replace(target, limits=limits, linear=None, images_in_buffers=None) if limits else target
+    inputs = {"x": RANDOM.uniform(0, 1, (1, 3, 24, 20)).astype(numpy.float32)}
+    for float16 in (0, 1):
+        session = Session(lower(graph, Config(float16), target), context)
+        numbers, expected = Numbers(session), {}
+        written = rounding_of(session, graph, [inputs])._written if float16 else {}
+        for number in session.numbered_steps(inputs):
+            if number in session.plan.made:
+                name = session.plan.made[number]
+                numbers.measure(name)
+                expected[name] = magnitude(session.value(name))
+            if number in written and is_half(written[number].storage):
+                check_moves(session, numbers, written[number])
+        assert len(expected) > 3 and numbers.largest() == pytest.approx(expected, rel=0, abs=0, nan_ok=True)
+        assert not any(numbers.largest().values())
+
+
+def check_moves(session: Session, numbers: Numbers, place: Placement) -> None:
+    """The part of a texture that lies at a place moves as numpy moves it; the rest of its memory stays."""
+    def texture() -> Array:
+        texels = place.storage.tiling.gather(session.memory.content(place.storage))
+        return place.layout.unpack(texels, place.storage.shape).view(numpy.uint16)
+
+    def whole() -> Array:
+        memory = session.memory[place.storage]
+        return (download(session.context, memory) if isinstance(memory, cl.Image) else texture()).view(numpy.uint16)
+
+    expected, before = texture().copy(), whole()
+    part = expected[:, place.channel_offset : place.channel_offset + place.shape[1]]
+    part[...] = moved_halves(part.view(numpy.float16), 64, 1234).view(numpy.uint16)
+    differing = (expected != texture()).sum()
+    numbers.move(place, 64, 1234)
+    assert (texture() == expected).all() and differing
+    assert (whole() != before).sum() == differing, "something else in the image changed"
 
 
 def test_values_in_one_texture_are_one_group(device: DeviceInfo, context: Context) -> None:
@@ -206,7 +252,7 @@ def test_overflow_is_seen(device: DeviceInfo, context: Context) -> None:
 def test_moved_halves(units: int) -> None:
     """Each by up to so many units, as often up as down; the mean square of the moves is what `moves` says."""
     halves = numpy.concatenate([RANDOM.uniform(1, 2, 60000), [0, -0.0, 65504, numpy.inf, 1e-7]]).astype(numpy.float16)
-    made = moved_halves(halves, RANDOM, units)
+    made = moved_halves(halves, units, int(RANDOM.integers(HALVES)))
     steps = made.view(numpy.uint16).astype(int) - halves.view(numpy.uint16)
     assert abs(steps).max() == units and (made[-5:-3] == halves[-5:-3]).all() and made[-2] == halves[-2]
     assert made[-3] <= 65504 and made[-1] >= 0
@@ -219,7 +265,7 @@ def test_moved_halves(units: int) -> None:
 def test_equal_halves_move_alike() -> None:
     """As they are rounded alike: in a flat area errors do not average out."""
     halves = RANDOM.integers(1, 50, 5000).astype(numpy.float16)
-    made = moved_halves(halves, RANDOM, 4)
+    made = moved_halves(halves, 4, int(RANDOM.integers(HALVES)))
     assert (made != halves).any()
     assert len(set(zip(halves.tolist(), made.tolist(), strict=True))) == len(set(halves.tolist()))
 

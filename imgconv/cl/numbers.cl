@@ -1,0 +1,57 @@
+// What running/numbers.py does to the numbers of a value that lies in a texture: it finds their largest magnitude, and
+// puts other halves in their place.
+//
+//     texels    a tile of the texture, row after row, in a buffer
+//               x                     0         1         2         3         4    ...  width - 1
+//               quad of channels    start   start + 1     0         1         2          (start + x) % quads
+//                                              |_________________|
+//     the value has `count` quads from `first` on; the others are those of other values in the same texture
+//
+// The bits of a float without its sign are in the order of magnitudes, as integers; those of NaN are above all.
+
+#define SIGN_OF_HALF 0x8000
+#define LARGEST_HALF 0x7BFF  // 65504; above it are infinity and NaN
+
+// Whether the n-th texel is the value's.
+inline bool is_of_value(int n, int width, int start, int quads, int first, int count) {
+  const int quad = (start + n % width) % quads;
+  return quad >= first && quad < first + count;
+}
+
+// Raises a number to the largest component. It only grows: if it is as large when it is read, it is later.
+inline void raise(volatile __global uint *largest, uint4 found) {
+  const uint most = max(max(found.x, found.y), max(found.z, found.w));
+  if (most > *largest) atomic_max(largest, most);
+}
+
+// largest[at]: the bits of the largest magnitude, if they are more.
+__kernel void largest_float(
+    __global const uint4 *texels, int size, int width, int start, int quads, int first, int count,
+    volatile __global uint *largest, int at) {
+  uint4 found = 0;
+  for (int n = get_global_id(0); n < size; n += get_global_size(0))
+    if (is_of_value(n, width, start, quads, first, count)) found = max(found, texels[n] & 0x7FFFFFFF);
+  raise(largest + at, found);
+}
+
+__kernel void largest_half(
+    __global const ushort4 *texels, int size, int width, int start, int quads, int first, int count,
+    volatile __global uint *largest, int at) {
+  uint4 found = 0;
+  for (int n = get_global_id(0); n < size; n += get_global_size(0))
+    if (is_of_value(n, width, start, quads, first, count)) found = max(found, convert_uint4(texels[n]) & 0x7FFF);
+  raise(largest + at, found);
+}
+
+// Moves each half by steps[begin + its bits] units in the last place. Zeros, infinities, NaN and signs stay.
+__kernel void move(
+    __global ushort4 *texels, int size, int width, int start, int quads, int first, int count,
+    __global const short *steps, int begin) {
+  for (int n = get_global_id(0); n < size; n += get_global_size(0)) {
+    if (!is_of_value(n, width, start, quads, first, count)) continue;
+    const int4 bits = convert_int4(texels[n]), magnitude = bits & ~SIGN_OF_HALF, from = bits + begin;
+    const int4 by = (int4)(steps[from.x], steps[from.y], steps[from.z], steps[from.w]);
+    const int4 moved = clamp(magnitude + by, 0, LARGEST_HALF) | (bits & SIGN_OF_HALF);
+    texels[n] = convert_ushort4(select(moved, bits, (magnitude == 0) | (magnitude > LARGEST_HALF)));
+  }
+}
