@@ -141,6 +141,7 @@ COUNTS = {
 }
 
 
+@pytest.mark.models
 @pytest.mark.parametrize(("kind", "count"), COUNTS.items())
 def test_a_few_cases(kind: str, count: int) -> None:
     for seed in range(count):

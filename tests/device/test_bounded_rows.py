@@ -93,7 +93,7 @@ def test_batched(count: int, overlap: float, device: DeviceInfo) -> None:
 
 def test_an_overlap_that_is_the_limit_when_it_is_rounded(device: DeviceInfo) -> None:
     """9 / 20 is larger than the float next to 0.45, and becomes it. onnxruntime compares floats."""
-    for shared in range(1, 20):
+    for shared in (3, 5, 9, 14):
         boxes = numpy.float32([[0, 0, 20, 1], [0, 0, shared, 1]])
         inputs = {"boxes": boxes, "scores": numpy.float32([1, 0.9]), "labels": numpy.ones(2, numpy.float32)}
         model = batched(inputs, shared / 20)

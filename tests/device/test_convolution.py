@@ -135,7 +135,7 @@ EVERY = [problem for name, problems in GRID.items() for problem in problems if n
 @pytest.mark.parametrize("name", GRID)
 @pytest.mark.parametrize("float16", [0, 1])
 def test_grid(context: Context, name: str, float16: int) -> None:
-    check(GRID[name], context, Config(float16))
+    check(GRID[name][:: 1 + float16], context, Config(float16))  # half stores otherwise, and computes alike
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -148,7 +148,7 @@ def test_half_arithmetic(context: Context, seed: int, sums: str) -> None:
         with pytest.raises(DeviceError, match="does not compute in half"):
             check(EVERY[:1], context, config, chosen)
         return
-    plan = check(EVERY[seed::6], context, replace(config, max_image=8 if seed else None), chosen)
+    plan = check(EVERY[seed::10], context, replace(config, max_image=8 if seed else None), chosen)
     in_runs = [bool(re.search("HALF_QUADS [1-9]", launch.source.text)) for launch in plan.launches]
     in_half = ["HALF_SUMS 1" in launch.source.text for launch in plan.launches]
     assert any(in_half) == (sums == "half") and any(in_runs) == (sums == "runs")
@@ -210,9 +210,9 @@ def test_grid_tiled_on_a_gpus_plan(context: Context, name: str) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_specialisations(context: Context, seed: int) -> None:
-    """Each problem of the grid with a specialisation out of those that it allows, tiled for every other seed."""
+    """Some problems of the grid with a specialisation out of those that each allows, tiled for every other seed."""
     chosen = choosing(target(context), convolution=Choose(convolution_specialisations, seed))
-    check(EVERY[seed::4], context, Config(float16=seed, max_image=8 if seed else None), chosen)
+    check(EVERY[seed::6], context, Config(float16=seed, max_image=8 if seed else None), chosen)
 
 
 BLOCKS = [

@@ -16,9 +16,8 @@ from models import MODELS, build
 
 NAMES = sorted(MODELS)
 TOLERANCE = {0: 1e-3, 1: 3e-2}  # of the largest value, by float16
-# Always tested, with small pictures, in one precision each: every plan has some fifty kernels, which take a CPU driver
-# seconds to build.
-REDUCED = (("squeezenet", 1), ("supercombo", 0))
+# Always tested, with small pictures: other plans have some fifty kernels, which take a CPU driver seconds to build.
+REDUCED = (("squeezenet", 1),)
 
 
 @functools.cache
@@ -58,6 +57,7 @@ def test_a_network_of_full_size_agrees_with_onnxruntime(name: str, device: Devic
     check(name, device, float16, full=True)
 
 
+@pytest.mark.models
 def test_a_batch_and_a_width(device: DeviceInfo) -> None:
     """Factors of squeeze-and-excite by picture, pools and products by row."""
     graph = build("mobilenet_v3_small", width=0.5, size=65, batch=3, classes=7)

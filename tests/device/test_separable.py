@@ -200,6 +200,7 @@ def test_the_rule() -> None:
 
 # Networks
 
+@pytest.mark.models
 def test_networks_agree_with_the_two_launch_form(context: Context) -> None:
     """MobileNetV2, all of whose 17 pairs are one launch each; half storage differs by its own roundings."""
     graph = run_passes(build("mobilenet_v2", size=64, width=0.5))

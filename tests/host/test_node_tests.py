@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 import onnx
 import onnx.numpy_helper
+import pytest
 from onnx.backend.test.loader import load_model_tests
 
 from imgconv import host
@@ -67,6 +68,7 @@ def failure_of(test: Any) -> str:
     return ""
 
 
+@pytest.mark.models
 def test_nodes() -> None:
     """One test, as ONNX takes seconds to make its own: they would be made in each process that collects the tests."""
     tests = [test for kind in ("node", "simple") for test in load_model_tests(kind=kind) if is_run(test)]

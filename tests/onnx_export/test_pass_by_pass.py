@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -89,8 +90,15 @@ def test_a_broken_pass_is_named(broken: Pass, place: int) -> None:
 
 # Whole models
 
+# Two thirds of the time of all, and of no operator that the others lack.
+SLOW = ("yolo", "supercombo", "efficientnet_b0", "resnet50")
 
-@pytest.mark.parametrize("name", MODELS)
+
+def marked(name: str) -> Any:
+    return pytest.param(name, marks=pytest.mark.models) if name in SLOW else name
+
+
+@pytest.mark.parametrize("name", [marked(name) for name in MODELS])
 def test_models_pass_by_pass(name: str) -> None:
     """Narrow and at a reduced size, so that this is quick; batch 2, so that nothing relies on one."""
     graph = MODELS[name](width=0.25, size=64, batch=2)
