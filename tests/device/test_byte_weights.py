@@ -52,6 +52,8 @@ def draw(dtype: str, *shape: int) -> Any:
 
 def keeping(context: Context, place: str, **changes: Any) -> Wanted:
     """The device, with the weights of every convolution in one place: a buffer or an image."""
+    if place == "image" and not (changes or context.info.byte_images):
+        pytest.skip("this device has no images of bytes; test_a_device_without_byte_images_keeps_floats is for it")
 
     def choose(problem: conv.Problem, kind: str, units: int) -> conv.Specialisation:
         made = [c for c in conv_candidates.candidates(problem, kind) if c.weights_in_buffer == (place == "buffer")]

@@ -47,9 +47,10 @@ def check(context: Context, on: Target, config: Config = Config(), batch: int = 
 
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])
 def test_nothing_is_copied(kind: str, context: Context) -> None:
-    found = check(context, target(context, kind), batch=2)
+    wanted = target(context, kind)
+    found = check(context, wanted, batch=2)
     assert "movement" not in found and "elementwise" not in found
-    assert found.count("squeeze-and-excitation") == (2 if kind == "gpu" else 0)
+    assert found.count("squeeze-and-excitation") == (2 if wanted.kind == "gpu" else 0)
 
 
 def test_in_tiles_and_in_half(context: Context) -> None:
