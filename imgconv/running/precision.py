@@ -6,7 +6,7 @@ their first layers of few channels, whose errors pass through all later layers. 
 1. The plan that stores everything in half runs on drawn pictures: on two, and if these leave a doubt on more. If by
    its own account (rounding.py) rounding costs no more than the bound, and nothing comes near 65504, it is the choice,
    and nothing else is compiled.
-2. If a value comes near 65504, the float plan tells which ones do. These keep float.
+2. If a value comes near 65504, a plan in float tells which ones do. These keep float.
 3. If rounding costs too much, the half plan runs again and again, each time with a few of its values moved by some
    units in their last place: first in blocks, and the most sensitive block is halved repeatedly. Those that cost most,
    beside their size, keep float, until the others cost a third of the bound. The plan that keeps these is
@@ -50,6 +50,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import Context
 from imgconv.compiling.compiler import Prepared
 from imgconv.compiling.plan import Plan
+from imgconv.compiling.widened import widened
 from imgconv.config import Float16, Precision, Sums
 from imgconv.graph.expression import operations
 from imgconv.graph.nodes import Convolution, Graph, Product, Reduction
@@ -268,12 +269,21 @@ class _Measured:
 
     @cached_property
     def in_float(self) -> tuple[list[dict[str, Array]], dict[str, float]]:
-        """The outputs of the float plan for each of the inputs, and `largest` by its runs.
+        """The outputs in float for each of the inputs, and `largest` by these runs.
 
-        If plans are not compared, only for a pair of the inputs.
+        If plans are not compared, only for a pair of the inputs, and by the half plan's kernels if they can. Its
+        weights are halves: one that is infinite says nothing of float.
         """
-        exact, found = look(self.session, self.inputs if self.compared else self.inputs[:PAIR], self.progress)
-        guards = look(self.session, self.guards, self.progress)[1]
+        wide = None if self.compared else widened(self.plain.plan)
+        if wide is not None:
+            exact, found = self._looked_at(Session(wide, self.context, self.progress, [self.plain]))
+            if all(map(numpy.isfinite, found.values())):
+                return exact, found
+        return self._looked_at(self.session)
+
+    def _looked_at(self, session: Session) -> tuple[list[dict[str, Array]], dict[str, float]]:
+        exact, found = look(session, self.inputs if self.compared else self.inputs[:PAIR], self.progress)
+        guards = look(session, self.guards, self.progress)[1]
         return exact, found if _out_of_range(guards) else _with_guards(found, guards)
 
     @cached_property
