@@ -7,13 +7,20 @@
 //                                              |_________________|
 //     the value has `count` quads from `first` on; the others are those of other values in the same texture
 //
+// A work item takes `run` texels that lie one after another, then the next ones behind those of all work items. On a GPU
+// that is one, so that neighbours read neighbours; on a CPU many, for its caches and vectors.
+//
 // The bits of a float without its sign are in the order of magnitudes, as integers; those of NaN are above all.
 
+#define EACH_TEXEL(n)                                                                        \
+  for (int from = get_global_id(0) * run; from < size; from += get_global_size(0) * run) \
+    for (int n = from; n < min(from + run, size); ++n)
 #define SIGN_OF_HALF 0x8000
 #define LARGEST_HALF 0x7BFF  // 65504; above it are infinity and NaN
 
-// Whether the n-th texel is the value's.
+// Whether the n-th texel is the value's. Most values have a texture of their own, and divisions are slow.
 inline bool is_of_value(int n, int width, int start, int quads, int first, int count) {
+  if (count == quads) return true;
   const int quad = (start + n % width) % quads;
   return quad >= first && quad < first + count;
 }
@@ -26,31 +33,31 @@ inline void raise(volatile __global uint *largest, uint4 found) {
 
 // largest[at]: the bits of the largest magnitude, if they are more.
 __kernel void largest_float(
-    __global const uint4 *texels, int size, int width, int start, int quads, int first, int count,
+    __global const uint4 *texels, int size, int run, int width, int start, int quads, int first, int count,
     volatile __global uint *largest, int at) {
   uint4 found = 0;
-  for (int n = get_global_id(0); n < size; n += get_global_size(0))
+  EACH_TEXEL(n)
     if (is_of_value(n, width, start, quads, first, count)) found = max(found, texels[n] & 0x7FFFFFFF);
   raise(largest + at, found);
 }
 
 __kernel void largest_half(
-    __global const ushort4 *texels, int size, int width, int start, int quads, int first, int count,
+    __global const ushort4 *texels, int size, int run, int width, int start, int quads, int first, int count,
     volatile __global uint *largest, int at) {
   uint4 found = 0;
-  for (int n = get_global_id(0); n < size; n += get_global_size(0))
+  EACH_TEXEL(n)
     if (is_of_value(n, width, start, quads, first, count)) found = max(found, convert_uint4(texels[n]) & 0x7FFF);
   raise(largest + at, found);
 }
 
 // Moves each half by steps[begin + its bits] units in the last place. Zeros, infinities, NaN and signs stay.
 __kernel void move(
-    __global ushort4 *texels, int size, int width, int start, int quads, int first, int count,
+    __global ushort4 *texels, int size, int run, int width, int start, int quads, int first, int count,
     __global const short *steps, int begin) {
-  for (int n = get_global_id(0); n < size; n += get_global_size(0)) {
+  EACH_TEXEL(n) {
     if (!is_of_value(n, width, start, quads, first, count)) continue;
-    const int4 bits = convert_int4(texels[n]), magnitude = bits & ~SIGN_OF_HALF, from = bits + begin;
-    const int4 by = (int4)(steps[from.x], steps[from.y], steps[from.z], steps[from.w]);
+    const int4 bits = convert_int4(texels[n]), magnitude = bits & ~SIGN_OF_HALF, step = bits + begin;
+    const int4 by = (int4)(steps[step.x], steps[step.y], steps[step.z], steps[step.w]);
     const int4 moved = clamp(magnitude + by, 0, LARGEST_HALF) | (bits & SIGN_OF_HALF);
     texels[n] = convert_ushort4(select(moved, bits, (magnitude == 0) | (magnitude > LARGEST_HALF)));
   }

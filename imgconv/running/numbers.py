@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import cached_property, lru_cache
+from math import ceil
 from pathlib import Path
 
 import numpy
@@ -24,6 +25,7 @@ from imgconv.running.session import Session
 
 FILE = Path(device.__file__).with_name("numbers.cl")
 ITEMS = 1 << 14  # at most: each takes several texels of a large texture
+RUN = {"cpu": 1 << 12}  # texels one after another; on other devices 1
 HALVES = 1 << 16  # bit patterns
 BITS = numpy.dtype(numpy.uint32)
 
@@ -53,7 +55,7 @@ class Numbers:
 
     def largest(self) -> dict[str, float]:
         """The largest magnitude of each value that was measured since the last call, NaN if a number is NaN. Waits."""
-        bits = download_buffer(self._context, self._largest, (len(self._indices),), BITS)
+        bits = download_buffer(self._context, self._largest, (max(len(self._indices), 1),), BITS)
         clear_buffer(self._context, self._largest)
         halves = bits.astype(numpy.uint16).view(numpy.float16)
         found, places = dict(self._on_host), self._session.plan.placements
@@ -83,22 +85,24 @@ class Numbers:
         memory, quads = self._session.memory[storage], storage.layout.quads(storage.shape)
         if kind not in self._kernels:
             self._kernels[kind] = kernel(self._program, kind)
+        run = RUN.get(self._context.info.kind, 1)
         launch, part = self._kernels[kind], (place.channel_offset // LANES, place.layout.quads(place.shape))
         for (x, _), origin, (width, height) in storage.tiling.moves():
             size, texels = width * height, memory if storage.tiling.linear else self._scratch
             if not storage.tiling.linear:
                 copy_texels(self._context, self._scratch, memory, origin, (width, height, 1))
-            integers = numpy.array([size, width, x % quads, quads, *part, number], numpy.int32)
+            integers = numpy.array([size, run, width, x % quads, quads, *part, number], numpy.int32)
             launch.set_args(texels, *integers[:-1], more, integers[-1])
-            enqueue(self._context, launch, (min(size, ITEMS),))
+            enqueue(self._context, launch, (min(ceil(size / run), ITEMS),))
             yield origin, (width, height, 1)
 
     @cached_property
     def _scratch(self) -> Buffer:
-        """Memory for the largest texture's texels."""
-        storages = {place.storage for place in self._session.plan.placements.values()}
-        most = max(storage.bytes for storage in storages if isinstance(storage, Texture))
-        return create_buffer(self._context, most, "numbers")
+        """Memory for the texels of the largest tile."""
+        storages = (place.storage for place in self._session.plan.placements.values())
+        tiles = ((each.tiling, each.dtype) for each in storages if isinstance(each, Texture))
+        most = max(tiling.tile_width * tiling.tile_height * numpy.dtype(dtype).itemsize for tiling, dtype in tiles)
+        return create_buffer(self._context, LANES * most, "numbers")
 
     @cached_property
     def _largest(self) -> Buffer:

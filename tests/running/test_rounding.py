@@ -151,8 +151,14 @@ def test_a_part_moves_in_an_image_that_is_larger_than_its_texture(device: Device
 
 
 @pytest.mark.parametrize("limits", [None, ImageLimits(15, 16, 64)])
-def test_numbers_on_the_device(device: DeviceInfo, context: Context, limits: ImageLimits | None) -> None:
+@pytest.mark.parametrize("run", [None, 3])
+def test_numbers_on_the_device(
+    device: DeviceInfo, context: Context, limits: ImageLimits | None, run: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same as numpy's: in the device's own textures, and in tiles of images. Negative, infinite and no numbers."""
+    if run:
+        monkeypatch.setattr("imgconv.running.numbers.RUN", {device.kind: run})
+        monkeypatch.setattr("imgconv.running.numbers.ITEMS", 7)
     x = Tensor.input("x", (1, 3, 24, 20))
     parts = [x.conv2d(weights(count, 3, 3), padding=1) for count in (8, 6)]
     large = concatenate(parts, 1) * 3e4
