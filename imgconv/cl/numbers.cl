@@ -7,8 +7,8 @@
 //                                              |_________________|
 //     the value has `count` quads from `first` on; the others are those of other values in the same texture
 //
-// A work item takes `run` texels that lie one after another, then the next ones behind those of all work items. On a GPU
-// that is one, so that neighbours read neighbours; on a CPU many, for its caches and vectors.
+// A work item takes `run` texels that lie one after another, then the next ones behind those of all work items. On a
+// GPU that is one, so that neighbours read neighbours; on a CPU many, for its caches and vectors.
 //
 // The bits of a float without its sign are in the order of magnitudes, as integers; those of NaN are above all.
 
