@@ -75,7 +75,7 @@ def attention() -> Graph:
 
 
 NETWORKS = {**MODELS, "attention": attention}
-LARGE = ("yolo", "supercombo", "resnet50")  # a third of the time of all
+LARGE = ("yolo", "supercombo", "resnet50")  # two fifths of the time of all
 
 
 def quick() -> list[Case]:

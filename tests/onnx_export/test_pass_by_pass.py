@@ -90,7 +90,7 @@ def test_a_broken_pass_is_named(broken: Pass, place: int) -> None:
 
 # Whole models
 
-# Two thirds of the time of all, and of no operator that the others lack.
+# The largest: they run with -m models.
 SLOW = ("yolo", "supercombo", "efficientnet_b0", "resnet50")
 
 
