@@ -9,9 +9,11 @@ import platform
 import re
 import sys
 import uuid
+import zlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import numpy
 import pytest
 
 from imgconv.cl import program
@@ -82,6 +84,14 @@ def device(request: pytest.FixtureRequest) -> DeviceInfo:
 def context(device: DeviceInfo) -> Context:
     """Each OpenCL device of this machine in turn, opened once for the whole session."""
     return opened(device)
+
+
+@pytest.fixture(autouse=True)
+def random_numbers_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that runs alone draws from its module's RANDOM what it draws after others."""
+    if isinstance(getattr(request.module, "RANDOM", None), numpy.random.Generator):
+        seed = zlib.crc32(request.node.name.encode())
+        monkeypatch.setattr(request.module, "RANDOM", numpy.random.default_rng(seed))
 
 
 @pytest.fixture(autouse=True)

@@ -98,14 +98,14 @@ def of_parts() -> Tensor:
 
 def of_copies() -> Tensor:
     """A concatenation whose parts are copied, as in a feature pyramid: at most one texture can be written in place."""
-    x = Tensor.input("x", (1, 8, 12, 10))
+    x = Tensor.input("x", (1, 8, 24, 20))
     parts = [x.conv2d(weights(8, 8, 3), padding=1).relu().upsample(2) for _ in range(3)]
     return concatenate(parts, 1).conv2d(weights(8, 24, 1))
 
 
 def of_maxima() -> Tensor:
-    """Maxima of maxima, of which none is rounded."""
-    made = Tensor.input("x", (1, 8, 24, 20)).conv2d(weights(8, 8, 3), padding=1)
+    """Maxima of maxima, of which none is rounded. Few of the numbers that are rounded become one."""
+    made = Tensor.input("x", (1, 8, 64, 48)).conv2d(weights(8, 8, 3), padding=1)
     for _ in range(4):
         made = made.max_pool(3, 1, 1)
     return made.conv2d(weights(8, 8, 1))
@@ -117,7 +117,10 @@ def of_maxima() -> Tensor:
 def test_each_number_that_is_rounded_moves_once(
     device: DeviceInfo, context: Context, make: Callable[[], Tensor], wide: bool
 ) -> None:
-    """The roots of mean squares of what is estimated and of the error. wide: the convolutions' results stay float."""
+    """The roots of mean squares of what is estimated and of the error. wide: the convolutions' results stay float.
+
+    Of 60 drawn networks of each kind their ratio has a standard deviation of at most 0.024, and this allows five.
+    """
     graph = run_passes(build_graph({"y": make()}))
     kept = [n.output.name for n in graph.nodes if isinstance(n.operation, Convolution) and wide]
     config = Config(float16=1, precision=Precision(frozenset(kept)))
@@ -128,7 +131,7 @@ def test_each_number_that_is_rounded_moves_once(
     rounded = frozenset(found.groups) - {"x"}  # x holds halves already
     made = found.outputs_if(rounded, 0, 16, found.rounding_launches)
     estimate = mean_square(made["y"], found.outputs[0]["y"]) ** 0.5 / distance(16)
-    assert estimate == pytest.approx(error, rel=0.2)
+    assert estimate == pytest.approx(error, rel=0.12)
 
 
 def test_a_part_moves_in_an_image_that_is_larger_than_its_texture(device: DeviceInfo, context: Context) -> None:
