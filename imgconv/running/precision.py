@@ -201,9 +201,10 @@ def ends_in_softmax(graph: Graph) -> bool:
     for node in reversed(graph.nodes):
         if isinstance(node.operation, (Convolution, Product)) or node.output.name in inner:
             inner.update(node.reads)
+    exponentials = {node.output.name for node in graph.nodes if "exp" in operations(node.epilogue)}
     return any(
-        isinstance(node.operation, Reduction) and node.operation.kind == "sum"
-        and "exp" in operations(node.operation.body) and node.output.name not in inner
+        isinstance(node.operation, Reduction) and node.operation.kind == "sum" and node.output.name not in inner
+        and ("exp" in operations(node.operation.body) or not exponentials.isdisjoint(node.reads))
         for node in graph.nodes
     )
 

@@ -36,7 +36,7 @@ from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.running import precision as choosing, rounding
 from imgconv.running.drawings import drawn_inputs
-from imgconv.running.precision import Block, by_worth, choose_precision, fewest, without_room
+from imgconv.running.precision import Block, by_worth, choose_precision, ends_in_softmax, fewest, without_room
 from imgconv.running.rounding import Rounding, relative_error
 from imgconv.running.session import Session
 from imgconv.running.target import target_of
@@ -241,6 +241,15 @@ def test_no_sum_is_in_half_in_front_of_a_softmax(device: DeviceInfo, context: Co
     prepared = Prepared(run_passes(build_graph({"y": y})), Config(float16=2), target_of(device))
     runs = choose_precision(prepared, context, bound=0.1).precision.runs
     assert runs == ({"first", "last"} if ends_so else set())
+
+
+@pytest.mark.parametrize("classes", [8, 7000])
+def test_a_softmax_at_the_end_is_seen(classes: int) -> None:
+    """Of many classes the exponentials are computed once, apart from their sum."""
+    logits = Tensor.input("x", (1, 8, 1, 40)).conv2d(constant(classes, 8, 1, 1))
+    assert ends_in_softmax(run_passes(build_graph({"y": logits.softmax(1)})))
+    assert not ends_in_softmax(run_passes(build_graph({"y": logits.softmax(1).conv2d(constant(3, classes, 1, 1))})))
+    assert not ends_in_softmax(run_passes(build_graph({"y": logits.sigmoid()})))
 
 
 def test_sums_are_judged_on_inputs_that_were_not_measured(device: DeviceInfo, context: Context) -> None:
