@@ -60,10 +60,11 @@ class LaunchEmitter:
     storages: dict[Hashable, Storage] = field(default_factory=dict)
     waiting: dict[Storage, Packed] = field(default_factory=dict)
 
-    @property
-    def forms(self) -> Forms:
-        """The forms of functions that the kernels take. What is rounded to half may lose a NaN."""
-        return "native" if self.config.native_explog else "of numbers" if self.config.float16 else "exact"
+    def forms_of(self, output: Placement) -> Forms:
+        """The forms of functions that a kernel takes which writes there. What is rounded to half may lose a NaN."""
+        if self.config.native_explog or not self.config.float16:
+            return "native" if self.config.native_explog else "exact"
+        return "in place of halves" if output.storage.name in self.placed.in_place_of_halves else "of numbers"
 
     def emit(self, steps: Iterable[Step]) -> Iterator[tuple[Step, Launch]]:
         """The launch of each step. If a step's kernel is impossible, the launches of its `instead` steps."""
@@ -114,7 +115,7 @@ class LaunchEmitter:
             assert step.problem is not None and step.choice is not None
             placed = replace(step, output=output, places=places)
             return step.template.kernel(placed, step.problem, step.choice.specialisation, self)
-        forms, units, kind = self.forms, self.target.compute_units, self.target.kind
+        forms, units, kind = self.forms_of(output), self.target.compute_units, self.target.kind
         if isinstance(step.details, Rows):
             source = rows_kernel(step.details, output, places, forms, units, kind)
             return None if source is None or len(source.arguments) > self.target.max_read_images else source

@@ -31,7 +31,7 @@ class Placed:
 
     placements: of each stored value. input_buffers, output_buffers: by name. known: the arrays of textures that hold
     constants. constant_outputs: the arrays of outputs that depend on no input. states: textures that keep their content
-    from run to run.
+    from run to run. in_place_of_halves: float values that would be halves but for the settings' precision.
     """
 
     steps: tuple[Step, ...]
@@ -41,6 +41,7 @@ class Placed:
     known: Mapping[Texture, Array]
     constant_outputs: Arrays
     states: tuple[Texture, ...]
+    in_place_of_halves: frozenset[str]
 
 
 def place(graph: Graph, config: Config, target: Target, states: Mapping[str, str]) -> Placed:
@@ -51,7 +52,7 @@ def place(graph: Graph, config: Config, target: Target, states: Mapping[str, str
     lasting = placer.place_outputs()
     return Placed(
         tuple(placer.steps), placer.placements, placer.input_buffers, placer.output_buffers,
-        placer.known, placer.constant_outputs, lasting,
+        placer.known, placer.constant_outputs, lasting, placer.in_place_of_halves(),
     )
 
 

@@ -204,15 +204,31 @@ class Textures:
 
     def dtype(self, value: Value) -> StorageDtype:
         """A value's element type: half only if configured, and unless there is a reason against it."""
-        if why_float(self.graph, value, self.config.precision, self.choosing) or self.keeps_float(value.name):
-            return "float32"
-        return self.storage_dtype
+        return self._dtype(value, self.config.precision)
 
-    def keeps_float(self, name: str) -> bool:
+    def _dtype(self, value: Value, precision: Precision) -> StorageDtype:
+        is_float = why_float(self.graph, value, precision, self.choosing) or self.keeps_float(value.name, precision)
+        return "float32" if is_float else self.storage_dtype
+
+    def keeps_float(self, name: str, precision: Precision) -> bool:
         """Whether a value is stored in float, because it must be, or because a part that is written into it must be."""
-        if name in self.config.precision.storage or name in self.choosing:
+        if name in precision.storage or name in self.choosing:
             return True
-        return any(self.keeps_float(part) for part, (owner, _) in self.inside.items() if owner == name)
+        return any(self.keeps_float(part, precision) for part, (owner, _) in self.inside.items() if owner == name)
+
+    def in_place_of_halves(self) -> frozenset[str]:
+        """The values in textures of float of which only the settings' precision makes no halves.
+
+        None if all textures are float: the plan gives what a float plan gives.
+        """
+        places = {name: place.storage for name, place in self.placements.items() if name in self.graph.values}
+        if all(storage.dtype != "float16" for storage in places.values()):
+            return frozenset()
+        return frozenset(
+            name for name, storage in places.items()
+            if isinstance(storage, Texture) and storage.name == name and storage.dtype == "float32"
+            and self._dtype(self.graph.values[name], Precision()) == "float16"
+        )
 
     def sums_of(self, name: str) -> Sums:
         """How the node that computes a value may sum products: in half only if the value is stored in half too."""
@@ -251,7 +267,7 @@ class Textures:
         """
         if self.storage_dtype == "float32" or array.dtype.kind != "f" or array.size <= SMALL_WEIGHTS:
             return "float32"
-        kept = any(self.keeps_float(node.output.name) for node in readers)
+        kept = any(self.keeps_float(node.output.name, self.config.precision) for node in readers)
         return "float32" if kept or numpy.any(numpy.abs(array) > HALF_MAX) else self.storage_dtype
 
     def constant_of(self, operand: Operand) -> Array:

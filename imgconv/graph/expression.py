@@ -24,9 +24,15 @@ Expression = Union["Literal", "Argument", "Apply"]
 
 # The most characters of an operation's text. If it is longer, its arguments are shown as "...".
 LONGEST_TEXT = 10_000
-# The forms of functions that kernels take: for all floats, as ONNX says; those for arguments without NaN; the device's
-# native ones, if there are.
-Forms = OneOf["exact", "of numbers", "native"]
+# The forms of functions that kernels take: for all floats, as ONNX says; for arguments without NaN; the same for what
+# FLOAT16 keeps in float; the device's native ones, if there are.
+Forms = OneOf["exact", "of numbers", "in place of halves", "native"]
+# The digits that a result needs: a float's; most of them, so that it may be some units in the last place off; a half's.
+Digits = OneOf["all", "most", "half"]
+# The operations whose forms for half have most digits on GPUs, at every argument: Vulkan lets exp2 be 3 + 2 |x| units
+# in the last place off, a division 2.5 (Precision and Operation of SPIR-V Instructions), and native_exp is an exp2. So
+# a plan that keeps some values in float shares their kernels with the one that keeps none.
+MOST_DIGITS = frozenset({"exp", "erf", "sigmoid"})
 # The types of an ONNX operator. NUMBER is int64 if every argument is an integer, else float32.
 NUMBER, FLOAT, WHOLE, TRUTH = "number", "float32", "int64", "bool"
 
@@ -50,8 +56,8 @@ class Onnx:
 class Operation:
     """A scalar function in numpy, as OpenCL C for float4, and in ONNX.
 
-    native: the OpenCL C with NATIVE_EXPLOG. to_half: the OpenCL C for a result that is stored in half. Its error is
-    below the rounding to half. of_numbers: the OpenCL C if no argument is NaN.
+    native: the OpenCL C with NATIVE_EXPLOG. to_half: the OpenCL C for a result that is stored in half, on GPUs. Its
+    error is below the rounding to half. of_numbers: the OpenCL C if no argument is NaN.
     """
 
     numpy: Callable[..., Array]
@@ -425,13 +431,13 @@ def _without_saturation(expression: Expression) -> Expression:
 
 
 def render(
-    expression: Expression, arguments: Mapping[int, str], forms: Forms, prefix: str = "t", half: bool = False,
-    kind: str = "float4", exact: bool = False,
+    expression: Expression, arguments: Mapping[int, str], forms: Forms, prefix: str = "t", digits: Digits = "all",
+    kind: str = "float4",
 ) -> tuple[list[str], str]:
     """OpenCL C statements, one for each operation, and the text of the result.
 
-    arguments: the text of each, by its number. forms: their forms. half: the result is stored in half; exact:
-    without native functions even so. kind: of arguments and result; see `is_exact_in_half`.
+    arguments: the text of each, by its number. forms: of functions. digits: those that the result needs. kind: of
+    arguments and result; see `is_exact_in_half`.
     """
     statements: list[str] = []
     names: dict[Expression, str] = {}
@@ -444,7 +450,8 @@ def render(
             return arguments[e.number]
         if e not in names:
             operation = OPERATIONS[e.operation]
-            for_half = operation.to_half if half and not (exact and "native_" in str(operation.to_half)) else None
+            is_fast = digits == "half" or digits == "most" and e.operation in MOST_DIGITS
+            for_half = operation.to_half if is_fast else None
             native = operation.native if forms == "native" else None
             of_numbers = None if forms == "exact" else operation.of_numbers
             form = for_half or native or of_numbers or operation.opencl

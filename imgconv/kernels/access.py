@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from imgconv.graph.expression import Expression, Forms, literal_text, render
+from imgconv.graph.expression import Digits, Expression, Forms, literal_text, render
 from imgconv.graph.index import Index, Lookup, Variable, constant, variable_index
 from imgconv.graph.nodes import Operand
 from imgconv.graph.view import Bound, needed
@@ -184,19 +184,28 @@ def _signature(tiling: Tiling) -> str:
     return f"{t.width}x{t.height}_by_{t.tile_width}x{t.tile_height}_{t.per_layer}{t.stacked_along}"
 
 
+def digits_of(forms: Forms, storage: Texture | HostBuffer) -> Digits:
+    """The digits that a result needs which is stored there.
+
+    Linear textures are CPUs'. Intel's native_exp is 1.5e-4 too large on average: within half's rounding of 2.4e-4, but
+    always to one side, so that the errors of a layer add up.
+    """
+    if isinstance(storage, Texture) and storage.tiling.linear:
+        return "all"
+    return "half" if storage.dtype == "float16" else "most" if forms == "in place of halves" else "all"
+
+
 @dataclass
 class Emitter:
     """The statements of one function body, with its helper functions, tables and arguments.
 
-    forms: the forms of functions that it takes. prefix: of the names of variables and arguments.
-    half: whether the result is stored in half. exact: whether it takes no native functions even then. lines: the
-    statements. largest: the largest magnitude of an index.
+    forms: the forms of functions that it takes. prefix: of the names of variables and arguments. digits: those that the
+    result needs. lines: the statements. largest: the largest magnitude of an index.
     """
 
     forms: Forms
     prefix: str = ""
-    half: bool = False
-    exact: bool = False
+    digits: Digits = "all"
     lines: list[str] = field(default_factory=list)
     helpers: list[str] = field(default_factory=list)
     arguments: list[KernelArgument] = field(default_factory=list)
@@ -205,13 +214,8 @@ class Emitter:
 
     @classmethod
     def storing(cls, forms: Forms, storage: Texture | HostBuffer, prefix: str = "") -> Emitter:
-        """An Emitter for what is stored there.
-
-        Linear textures are CPUs'. Intel's native_exp is 1.5e-4 too large on average: within half's rounding of 2.4e-4,
-        but always to one side, so that the errors of a layer add up.
-        """
-        linear = isinstance(storage, Texture) and storage.tiling.linear
-        return cls(forms, prefix, storage.dtype == "float16", linear)
+        """An Emitter for what is stored there."""
+        return cls(forms, prefix, digits_of(forms, storage))
 
     # Arguments
 
@@ -387,7 +391,7 @@ class Emitter:
         """The text of an elementwise expression of named operands. kind: their type, float4 or half4."""
         self._count += 1
         statements, result = render(
-            expression, arguments, self.forms, f"{self.prefix}t{self._count}_", self.half, kind, self.exact
+            expression, arguments, self.forms, f"{self.prefix}t{self._count}_", self.digits, kind
         )
         self.lines.extend(statements)
         return result

@@ -99,7 +99,7 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
         node = replace(node, epilogue=scaled(node.epilogue))
     packed = PackedWeights(weights, problem, chosen.block_quads, chosen.winograd, chosen.weights_in_buffer, dtype)
     storage = emitting.packed(f"{node.output.name}.weights", packed)
-    forms = emitting.forms
+    forms = emitting.forms_of(step.output)
     return convolution_kernel(node, problem, chosen, step.output, step.places, storage, forms, exact)
 
 

@@ -424,7 +424,7 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     """The kernel of a Step. Its details: whether A's lanes past K meet zeros in B."""
     assert isinstance(step.details, bool)
     return product_kernel(
-        step.nodes[0], problem, chosen, step.output, step.places, step.details, emitting.forms,
+        step.nodes[0], problem, chosen, step.output, step.places, step.details, emitting.forms_of(step.output),
         emitting.target.kind == "gpu",
     )
 

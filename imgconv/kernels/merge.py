@@ -111,7 +111,7 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     """The kernel of a Step."""
     (node,), output = step.nodes, step.output
     assert isinstance(node.operation, Order) and isinstance(output.storage, Texture)
-    forms, helpers = emitting.forms, list[str]()
+    forms, helpers = emitting.forms_of(step.output), list[str]()
     epilogue = build_epilogue(node, output, step.places, forms)
     positions, read_positions = order.row_function(node.operands[0], step.places, forms, "p_")
     rows, read_row = order.row_function(node.operands[1], step.places, forms, "r_")

@@ -10,7 +10,7 @@ from imgconv.graph.expression import Forms
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Node, Operand, Reduction
 from imgconv.graph.view import identity
-from imgconv.kernels.access import LANE
+from imgconv.kernels.access import LANE, digits_of
 from imgconv.kernels.generated import BLOCK, assemble
 from imgconv.kernels.layout import LANES, Placement
 from imgconv.kernels.moments import TEXELS_OF_A_PART, Parts, moments_maker
@@ -50,7 +50,7 @@ def moments_kernel(
     maker = moments_maker(parts.moments, output, outside, forms, target, making.apply)
     assert maker is not None
     if making.apply:
-        maker.emitter.half = output.storage.dtype == "float16"
+        maker.emitter.digits = digits_of(forms, output.storage)
     maker.emitter.helpers.append(JOIN)
     maker.emitter.lines += [f"float4 {name} = (float4)(0.0f);" for name in NAMES]
     if making.apply:

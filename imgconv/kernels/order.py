@@ -112,7 +112,7 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     """The kernel of a Step."""
     (node,), output = step.nodes, step.output
     assert isinstance(node.operation, Order) and isinstance(output.storage, Texture)
-    forms, helpers = emitting.forms, list[str]()
+    forms, helpers = emitting.forms_of(step.output), list[str]()
     epilogue = build_epilogue(node, output, step.places, forms)
     rows, call = row_function(node.operands[0], step.places, forms, "r_")
     local = (chosen.order_items, 1, 1)

@@ -159,8 +159,8 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     weights = step.places[node.operands[1].value].storage
     assert isinstance(output.storage, Texture) and isinstance(weights, Texture)
     helpers = list[str]()
-    epilogue = build_epilogue(node, output, step.places, emitting.forms)
-    functions = _Functions(node, step.places, emitting.forms)
+    epilogue = build_epilogue(node, output, step.places, emitting.forms_of(step.output))
+    functions = _Functions(node, step.places, emitting.forms_of(step.output))
     local = (chosen.recurrent_items, 1, 1)
     rows = weights.shape[1]
     largest = max(problem.gates * problem.quads, problem.directions * rows, output.storage.tiling.width)

@@ -16,7 +16,7 @@ from imgconv.graph.expression import Forms, literal_text
 from imgconv.graph.index import Index, Variable, constant, unflatten, variable, variable_index
 from imgconv.graph.nodes import Node, Operand, Reduction
 from imgconv.graph.view import Shape
-from imgconv.kernels.access import LANE, Emitter
+from imgconv.kernels.access import LANE, Emitter, digits_of
 from imgconv.kernels.costs import LARGE_GPU
 from imgconv.kernels.generated import (
     COMBINE, GROUP, ITEMS_OF_A_GPU, NEUTRAL, assemble, bounded_id, combine_lanes, meet,
@@ -164,7 +164,7 @@ class RowsMaker:
         emitter, last = self.emitter, self.rows.last
         for node in self.rows.reductions:
             self._reduce(node)
-        emitter.half = self.output.storage.dtype == "float16"
+        emitter.digits = digits_of(emitter.forms, self.output.storage)
         if self.group > 1 and self.count % self._rows_of_group():
             emitter.lines.append(f"if (get_global_id(1) >= {self.count}) return;")
         if isinstance(last.operation, Reduction):

@@ -220,7 +220,7 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     weights = packed(pointwise, step.details.pointwise, problem.pointwise, chosen.block_quads)
     return separable_kernel(
         depthwise, pointwise, problem, chosen, step.output, step.places, windows, weights,
-        emitting.forms,
+        emitting.forms_of(step.output),
     )
 
 

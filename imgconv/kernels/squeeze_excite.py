@@ -15,7 +15,6 @@ from math import ceil, inf, prod
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.graph.expression import Forms
 from imgconv.graph.index import Index, Variable, constant, flatten, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, Operand, Product, Reduction, plain
 from imgconv.graph.view import axis_variables, identity
@@ -373,12 +372,13 @@ def _matrix(placing: Placing, node: Node) -> Matrix:
 def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
     """The kernel of a Step: squeeze_excite.cl."""
     *pools, first, second = step.nodes
-    forms, helpers = emitting.forms, list[str]()
+    helpers: list[str] = []
     read = first.operands[0]
     x = pools[0].operands[0] if pools else Operand(read.value, identity(read.view.source))
     source, output = step.places[x.value].storage, step.output
-    squeezed = _epilogue(pools[0], step, forms, "pool_") if pools else Epilogue("", "(sum)", "", ())
-    hidden, after = _epilogue(first, step, forms, "hidden_"), build_epilogue(second, output, step.places, forms)
+    squeezed = _epilogue(pools[0], step, emitting, "pool_") if pools else Epilogue("", "(sum)", "", ())
+    hidden = _epilogue(first, step, emitting, "hidden_")
+    after = build_epilogue(second, output, step.places, emitting.forms_of(output))
     assert isinstance(step.details, Details) and isinstance(source, Texture)
     matrices = [
         emitting.packed(f"{node.output.name}.matrix", matrix)
@@ -404,9 +404,10 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     return KernelSource(text, "squeeze_excite.cl", arguments, (chosen.items, problem.batch), (chosen.items, 1))
 
 
-def _epilogue(node: Node, step: Step, forms: Forms, prefix: str) -> Epilogue:
+def _epilogue(node: Node, step: Step, emitting: Emitting, prefix: str) -> Epilogue:
     """The epilogue of a node whose result stays in local memory."""
-    return build_epilogue(node, step.places[node.output.name], step.places, forms, prefix)
+    place = step.places[node.output.name]
+    return build_epilogue(node, place, step.places, emitting.forms_of(place), prefix)
 
 
 def _sizes(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:

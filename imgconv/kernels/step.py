@@ -186,9 +186,8 @@ class Emitting(Protocol):
     config: Config
     target: Target
 
-    @property
-    def forms(self) -> Forms:
-        """The forms of functions that the kernels take."""
+    def forms_of(self, output: Placement) -> Forms:
+        """The forms of functions that a kernel takes which writes there."""
         ...
 
     def packed(self, name: str, weights: Packed) -> Texture | HostBuffer:

@@ -225,7 +225,7 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     (node,) = step.nodes
     source, output = step.places[node.operands[0].value], step.output
     assert isinstance(source.storage, Texture) and isinstance(output.storage, Texture)
-    epilogue = build_epilogue(node, output, step.places, emitting.forms)
+    epilogue = build_epilogue(node, output, step.places, emitting.forms_of(step.output))
     helpers: list[str] = []
     size = [round_up(n, each) for n, each in zip(problem.work_items, chosen.local_size, strict=True)]
     constants: dict[str, str | int] = {

@@ -50,8 +50,17 @@ FAULTS = (
         ("compiling/test_textures.py", "compiling/test_plan.py", "device/test_separable.py"),
     ),
     Fault(
+        "compiling/emit.py", "what a plan in half keeps in float is computed by other kernels than halves",
+        '"in place of halves" if', '"of numbers" if', ("compiling/test_plan.py",),
+    ),
+    Fault(
+        "graph/expression.py", "exp(x) - 1 of what stays float has too few digits near zero",
+        'MOST_DIGITS = frozenset({"exp", "erf", "sigmoid"})',
+        'MOST_DIGITS = frozenset({"exp", "expm1", "erf", "sigmoid"})', ("graph/test_expression.py",),
+    ),
+    Fault(
         "compiling/textures.py", "a value that must stay float is written into a concatenation in half",
-        "any(self.keeps_float(part) for part, (owner, _) in self.inside.items() if owner == name)",
+        "any(self.keeps_float(part, precision) for part, (owner, _) in self.inside.items() if owner == name)",
         "False",
         ("compiling/test_textures.py", "compiling/test_plan.py", "running/test_precision.py"),
     ),

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imgconv.graph.expression import (
-    LONGEST_TEXT, OPERATIONS, Apply, Argument, Expression, Forms, Literal, apply, argument_numbers, evaluate,
-    is_exact_in_half, operations, parts, render, replace_part, substitute, users,
+    LONGEST_TEXT, OPERATIONS, Apply, Argument, Digits, Expression, Forms, Literal, apply, argument_numbers, arity,
+    evaluate, is_exact_in_half, operations, parts, render, replace_part, substitute, users,
 )
 
 A, B, C = Argument(0), Argument(1), Argument(2)
@@ -146,20 +146,20 @@ def test_opencl_text_means_what_python_means(name: str, forms: Forms) -> None:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_texts_use_every_operand_and_no_other(name: str) -> None:
-    arity = len(MEANING[name][1])
+    count = len(MEANING[name][1])
     for text in (OPERATIONS[name].opencl, OPERATIONS[name].native, OPERATIONS[name].of_numbers):
         if text is not None:
-            assert set(map(int, re.findall(r"\{(\d)\}", text))) == set(range(arity)), (name, text)
+            assert set(map(int, re.findall(r"\{(\d)\}", text))) == set(range(count)), (name, text)
             assert text.count("(") == text.count(")")
             assert not re.search(r"\d\.\d*(?![\df])", text), f"{name}: a double literal"
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_numpy_functions_take_as_many_operands(name: str) -> None:
-    arity = len(MEANING[name][1])
-    OPERATIONS[name].numpy(*[numpy.full(1, 0.5) if name != "acosh" else numpy.ones(1)] * arity)
+    count = len(MEANING[name][1])
+    OPERATIONS[name].numpy(*[numpy.full(1, 0.5) if name != "acosh" else numpy.ones(1)] * count)
     with pytest.raises((TypeError, ValueError)):
-        OPERATIONS[name].numpy(*[numpy.ones(1)] * (arity + 2))
+        OPERATIONS[name].numpy(*[numpy.ones(1)] * (count + 2))
 
 
 def test_native_text_is_used_only_where_asked_for() -> None:
@@ -174,13 +174,18 @@ def test_native_text_is_used_only_where_asked_for() -> None:
     assert render(apply("sqrt", A), {0: "a"}, "native") == render(apply("sqrt", A), {0: "a"}, "exact")
 
 
-def test_half_is_exact_if_it_is_asked_for_and_fast_all_the_same() -> None:
-    both = apply("maximum", apply("sigmoid", A), B)
-    fast_text, exact_text = (
-        " ".join(render(both, {0: "a", 1: "b"}, "of numbers", half=True, exact=exact)[0]) for exact in (False, True)
-    )
-    assert "native_exp" in fast_text and "native" not in exact_text
-    assert "fmax" in fast_text and "fmax" in exact_text
+def test_digits_that_a_result_does_not_need_are_not_computed() -> None:
+    """Near zero, exp(x) - 1 has few digits: enough for a half, too few for a float."""
+    def text(digits: Digits, operation: str) -> str:
+        both = apply("maximum", apply(operation, A), B)
+        return " ".join(render(both, {0: "a", 1: "b"}, "of numbers", digits=digits)[0])
+
+    unary = [name for name in OPERATIONS if arity(name) == 1]
+    fast = {"exp", "expm1", "erf", "sigmoid"}
+    assert {name for name in unary if "native" in text("half", name)} == fast
+    assert {name for name in unary if "native" in text("most", name)} == fast - {"expm1"}
+    assert not any("native" in text("all", name) for name in unary)
+    assert all("fmax" in text(digits, "exp") for digits in ("all", "most", "half"))
 
 
 # Building
@@ -343,12 +348,12 @@ def test_a_clamp_of_an_argument_to_one_ends_with_its_lower_bound(low_first: bool
     """Mesa's Adreno compiler makes fmin(fmax(x, 0), 1) a flag of the instruction that computes x, even in a loop."""
     raised = apply("maximum", A, 0.0) if low_first else apply("maximum", 0.0, A)
     clamped = apply("minimum", raised, 1.0) if low_first else apply("minimum", 1.0, raised)
-    assert render(apply("multiply", clamped, B), {0: "x", 1: "y"}, "of numbers", half=True)[0][:2] == [
+    assert render(apply("multiply", clamped, B), {0: "x", 1: "y"}, "of numbers", digits="half")[0][:2] == [
         "const float4 t0 = fmin(x, (float4)(1.0f));", "const float4 t1 = fmax(t0, (float4)(0.0f));",
     ]
     # What the expression itself computes is no sum of a loop, and may be saturated: one instruction fewer.
     shifted = apply("minimum", apply("maximum", apply("add", A, 0.5), 0.0), 1.0)
-    assert render(shifted, {0: "x"}, "of numbers", half=True)[0][1:] == [
+    assert render(shifted, {0: "x"}, "of numbers", digits="half")[0][1:] == [
         "const float4 t1 = fmax(t0, (float4)(0.0f));", "const float4 t2 = fmin(t1, (float4)(1.0f));",
     ]
 
@@ -382,7 +387,7 @@ def test_what_is_not_exact_in_half(expression: Expression) -> None:
 
 
 def test_statements_of_halfs() -> None:
-    assert render(CLAMPED, {0: "a", 1: "b"}, "of numbers", half=True, kind="half4")[0] == [
+    assert render(CLAMPED, {0: "a", 1: "b"}, "of numbers", digits="half", kind="half4")[0] == [
         "const half4 t0 = (a + b);", "const half4 t1 = fmax(t0, (half4)(0.0f));",
         "const half4 t2 = fmin(t1, (half4)(6.0f));",
     ]
