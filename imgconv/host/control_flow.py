@@ -19,28 +19,32 @@ def if_(call: Call, condition: Array) -> Any:
 
 @host("Loop")
 def loop(call: Call, limit: Array | None = None, go_on: Array | None = None, *carried: Any) -> Any:
-    """Repeats the body at most `limit` times, as long as the condition holds; see ONNX's Loop."""
+    """Repeats the body at most `limit` times, as long as the condition holds; see ONNX's Loop, and loops.py."""
     body, states, stacks = call.attribute("body"), list(carried), list[list[Array]]()
+    first, common = call.attribute("first", list), None
     trips = None if limit is None else int(limit.item())
     holds = go_on is None or bool(go_on.item())
     for number in count():
         if not holds or (trips is not None and number >= trips):
             break
-        condition, *made = body(numpy.array(number, numpy.int64), numpy.array(True), *states)
+        if common is None:
+            common = first()
+        condition, *made = body(numpy.array(number, numpy.int64), numpy.array(True), *states, *common)
         states, stacks = made[: len(carried)], [*stacks, made[len(carried) :]]
         holds = go_on is None or bool(condition.item())
     if not stacks:
-        stacked = _nothing(call, body, states)
+        stacked = _nothing(call, states)
     else:
         stacked = [numpy.stack(elements) for elements in zip(*stacks, strict=True)]
     return (*states, *stacked)
 
 
-def _nothing(call: Call, body: Any, states: list[Any]) -> list[Array]:
+def _nothing(call: Call, states: list[Any]) -> list[Array]:
     """The stacked outputs of a loop that runs zero times: no elements of the shapes that the body would give."""
     if call.outputs <= len(states):
         return []
-    elements = body(numpy.array(0, numpy.int64), numpy.array(True), *states)[1 + len(states) :]
+    body, common = call.attribute("body"), call.attribute("first", list)()
+    elements = body(numpy.array(0, numpy.int64), numpy.array(True), *states, *common)[1 + len(states) :]
     return [numpy.empty((0, *element.shape), element.dtype) for element in elements]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy
@@ -103,19 +104,28 @@ def squeeze(call: Call, x: Array, axes: Array | None = None) -> Any:
 @host("Unsqueeze")
 def unsqueeze(call: Call, x: Array, axes: Array | None = None) -> Any:
     """With new axes of length 1."""
-    return numpy.expand_dims(x, tuple(axes_of(call, axes) or ()))
+    chosen = axes_of(call, axes) or []
+    rank = x.ndim + len(chosen)
+    new = {axis % rank for axis in chosen if -rank <= axis < rank}
+    if len(new) != len(chosen):
+        raise call.wrong(f"axes {chosen} of a tensor of rank {rank}")
+    sizes = iter(x.shape)
+    return x.reshape([1 if axis in new else next(sizes) for axis in range(rank)])
 
 
 def axes_of(call: Call, axes: Array | None) -> list[int] | None:
     """The axes of an input, or of the attribute that old opsets have; None if there is neither."""
     given = call.attribute("axes") if axes is None else axes
-    return None if given is None else [int(a) for a in numpy.ravel(given)]
+    return None if given is None else _listed(given)
 
 
 @host("Expand")
 def expand(call: Call, x: Array, sizes: Array) -> Any:
     """The tensor broadcast to a shape, in which a 1 keeps the tensor's size."""
-    wanted = numpy.broadcast_shapes(x.shape, tuple(int(n) for n in sizes))
+    asked = tuple(_listed(sizes))
+    if asked == x.shape:
+        return x
+    wanted = numpy.broadcast_shapes(x.shape, asked)
     call.allow(wanted, x.dtype)
     return numpy.broadcast_to(x, wanted)
 
@@ -142,9 +152,11 @@ def split(call: Call, x: Array, sizes: Array | None = None) -> Any:
         parts = call.attribute("num_outputs", call.outputs)
         each = -(-x.shape[axis] // parts)
         given = [each] * (parts - 1) + [x.shape[axis] - each * (parts - 1)]
-    if sum(map(int, given)) != x.shape[axis]:
-        raise call.wrong(f"parts of {[int(n) for n in given]} of {x.shape[axis]}")
-    return tuple(numpy.split(x, numpy.cumsum(given)[:-1], axis))
+    listed, before = _listed(given), (slice(None),) * (axis % x.ndim)
+    if sum(listed) != x.shape[axis]:
+        raise call.wrong(f"parts of {listed} of {x.shape[axis]}")
+    spans = (slice(end - size, end) for size, end in zip(listed, accumulate(listed)))
+    return tuple(x[before + (span,)] for span in spans)
 
 
 @host("Slice")
@@ -166,7 +178,7 @@ def slice_(
 
 
 def _listed(numbers: Array | Sequence[int] | None) -> list[int]:
-    return [int(n) for n in numpy.ravel([] if numbers is None else numbers)]
+    return [] if numbers is None else list(numpy.asarray(numbers).reshape(-1).tolist())
 
 
 @host("Pad")

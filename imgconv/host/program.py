@@ -13,12 +13,11 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.errors import Error
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
-from imgconv.host.registry import LIMIT, Call, Function, find
+from imgconv.host.registry import LIMIT, RANDOM, Call, Function, find
 from imgconv.host.segments import is_segment
 
 Slots = tuple[int, ...]
 OnDevice = Callable[[HostGraph], Function]
-RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
 
 
 @dataclass(frozen=True)
@@ -56,9 +55,8 @@ class Step:
                 for name, (body, slots) in self.bodies.items()
             }
             call = replace(call, attributes={**call.attributes, **bound})
-        given = [None if slot < 0 else values[slot] for slot in self.inputs]
         try:
-            made = self.function(call, *given)
+            made = self.function(call, *[values[slot] for slot in self.inputs])
         except Error:
             raise
         except MemoryError as error:
@@ -67,7 +65,8 @@ class Step:
             raise call.wrong(" ".join(str(error).split())) from error
         for slot, value in zip(self.outputs, made if isinstance(made, tuple) else (made,)):
             if slot >= 0:
-                values[slot] = self.checked(value)
+                is_fine = isinstance(value, numpy.ndarray) and value.nbytes <= call.limit
+                values[slot] = value if is_fine else self.checked(value)
         for slot in self.dead:
             values[slot] = None
 
@@ -83,7 +82,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """A prepared graph: its steps, and a list of slots that holds the constants."""
+    """A prepared graph: its steps, and a list of slots that holds the constants. The last slot, -1, holds None."""
 
     steps: tuple[Step, ...]
     template: tuple[Any, ...]
@@ -151,7 +150,7 @@ class _Preparing:
         outputs = tuple(self.slots[name] for name in graph.outputs)
         of = partial(map, self.slots.__getitem__)
         return Program(
-            self.with_dead(steps, outputs), tuple(self.values), tuple(of(graph.inputs)), tuple(of(captured)), outputs
+            self.with_dead(steps, outputs), (*self.values, None), tuple(of(graph.inputs)), tuple(of(captured)), outputs
         )
 
     def slot(self, name: str) -> int:
@@ -191,7 +190,8 @@ class _Preparing:
         if bodies or node.op_type in RANDOM or not self.known.issuperset(slot for slot in inputs if slot >= 0):
             return made
         with numpy.errstate(all="ignore"):
-            made.run(self.values)
+            made.run(values := [*self.values, None])
+        self.values = values[:-1]
         folded = [slot for slot in outputs if slot >= 0]
         for array in (self.values[slot] for slot in folded):
             if isinstance(array, numpy.ndarray):

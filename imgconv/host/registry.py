@@ -15,6 +15,8 @@ from imgconv.errors import ConfigError, ModelError, ResourceError
 from imgconv.tensor import Tensor
 
 LIMIT = 1 << 30  # bytes of the largest tensor on the host
+# The operators of which no two nodes give the same.
+RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,8 @@ def is_segment(node: HostNode) -> bool:
 
 def with_segments(graph: HostGraph, around: Arrays | None = None) -> HostGraph:
     """The graph, and the bodies of its nodes, with segments. around: the constants of the graphs around it."""
-    known = {**(around or {}), **constants_of(graph)}
+    own = graph.own
+    known = {name: array for name, array in (around or {}).items() if name not in own} | constants_of(graph)
     nodes = [
         replace(node, attributes={**node.attributes, **{n: with_segments(b, known) for n, b in node.bodies.items()}})
         for node in graph.nodes

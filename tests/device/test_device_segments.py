@@ -25,7 +25,8 @@ TOLERANCE = 1e-5  # sums of up to 128 products in float, of values up to 10
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[DeviceSegment]:
-    """The segments that are made in a test."""
+    """The segments that are made in a test. The device computes them, even if they are little work."""
+    monkeypatch.setattr("imgconv.running.device_segments.WORTH_A_LAUNCH", 0)
     found: list[DeviceSegment] = []
     initialise = DeviceSegment.__init__
 
@@ -181,3 +182,18 @@ def test_what_inspect_says(device: DeviceInfo, tmp_path: Path, capsys: pytest.Ca
     assert "nodes on the host, 1 of them segments that go to the device again" in " ".join(shown.split())
     text = str(import_onnx(path))
     assert "  y = Segment(copies)\n    conv_2 = Conv(copies, second)\n    pooled = GlobalAveragePool(conv_2)\n" in text
+
+
+def test_little_work_stays_on_the_host(
+    device: DeviceInfo, made: list[DeviceSegment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two products of 48 x 128 and 48 x 96, and so on: 9 regions are little work, if all layers are products."""
+    nodes = [node("MatMul", "rows w", "hidden"), node("Relu", "hidden", "active"), node("Gemm", "active v", "y")]
+    constants = {"w": numpy.ones((8, 512), numpy.float32), "v": numpy.ones((512, 4), numpy.float32)}
+    model = behind_rows(nodes, constants, "y")
+    work = 8 * 512 + 512 * 4
+    for least, sessions in ((6 * work, 1), (6 * work + 1, 0)):
+        monkeypatch.setattr("imgconv.running.device_segments.WORTH_A_LAUNCH", least)
+        made.clear()
+        assert_close(imgconv.load(model, device).run({"x": rows_over(6)}), run_oracle(model, {"x": rows_over(6)}), 1e-5)
+        assert [len(segment._sessions) for segment in made] == [sessions]
