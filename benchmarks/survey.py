@@ -183,7 +183,12 @@ def known(file: Path, options: argparse.Namespace) -> Iterator[Row]:
 
 
 def error_of_half(in_float: Sequence[Arrays], in_half: Sequence[Arrays], least: Mapping[str, float]) -> float:
-    """The worst error of the outputs in half, on some inputs. least: the least scale of each output."""
+    """The worst error of the outputs in half, on some inputs. least: the least scale of each output.
+
+    inf if an output has another shape, as of a decoder that stops at another round.
+    """
+    if any(half[name].shape != exact[name].shape for half, exact in zip(in_half, in_float) for name in exact):
+        return float("inf")
     floats = [{name: array for name, array in each.items() if array.dtype.kind == "f"} for each in in_float]
     scales = scales_of(floats, {name: least.get(name, 0.0) for name in floats[0]})
     worst = max(beside_scales(half, exact, scales) for half, exact in zip(in_half, floats, strict=True))

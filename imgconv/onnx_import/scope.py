@@ -17,7 +17,7 @@ import onnx.numpy_helper
 
 from imgconv import ops
 from imgconv.arrays import Array
-from imgconv.errors import ModelError, PassedError, UnsupportedError
+from imgconv.errors import ModelError, UnsupportedError
 from imgconv.limits import budget
 from imgconv.onnx_import.external import with_external_data
 from imgconv.onnx_import.file import said
@@ -38,6 +38,10 @@ WRONG = (
     ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError,
 )
 TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
+
+
+class UnrolledError(UnsupportedError):
+    """A loop has too many rounds to be unrolled. The host runs it as it is, if it has functions for its nodes."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +248,7 @@ class Scope:
                 raise ModelError(f"gives {len(given)} inputs to a body that has {len(inputs)}", node=node)
             self.source.unrolled += max(len(steps), 1)
             if self.source.unrolled > UNROLLED_NODES:
-                raise PassedError(f"unrolled, the loops are more than {UNROLLED_NODES} nodes", node=node)
+                raise UnrolledError(f"unrolled, the loops are more than {UNROLLED_NODES} nodes", node=node)
             inner = Scope(self.source, self.opsets, self)
             inner.refuse_unsupported(steps)
             if not stored:

@@ -24,7 +24,7 @@ from imgconv.host.loops import with_first_rounds
 from imgconv.host.segments import with_segments
 from imgconv.limits import budget
 from imgconv.onnx_import.schema import ELEMENT_TYPES, domain_of, dtype_name, function_versions, schema_of
-from imgconv.onnx_import.scope import TYPE_ATTRIBUTES, Scope, Step, needed_steps, reads
+from imgconv.onnx_import.scope import TYPE_ATTRIBUTES, Scope, Step, UnrolledError, needed_steps, reads
 from imgconv.onnx_import.texts import TEXT, text_nodes, texts_made, with_text
 from imgconv.tensor import Tensor
 
@@ -82,7 +82,7 @@ class Splitter:
                 shapes = isinstance(error, ContentError) and node.op_type not in SELECTIONS
                 if shapes or isinstance(error, PassedError) or not _may_start(node):
                     raise
-                if not isinstance(error, DataError):
+                if not isinstance(error, (DataError, UnrolledError)):
                     self.inexact = self.inexact or error
                 reason = error.message
             else:
