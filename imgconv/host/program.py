@@ -56,22 +56,26 @@ class Step:
             }
             call = replace(call, attributes={**call.attributes, **bound})
         try:
-            made = self.function(call, *[values[slot] for slot in self.inputs])
+            made = self.function(call, *map(values.__getitem__, self.inputs))
         except Error:
             raise
         except MemoryError as error:
             raise call.too_large((), call.limit) from error
         except (ValueError, ArithmeticError, IndexError, TypeError, KeyError) as error:
             raise call.wrong(" ".join(str(error).split())) from error
-        for slot, value in zip(self.outputs, made if isinstance(made, tuple) else (made,)):
-            if slot >= 0:
-                is_fine = isinstance(value, numpy.ndarray) and value.nbytes <= call.limit
-                values[slot] = value if is_fine else self.checked(value)
+        if isinstance(made, tuple):
+            for slot, value in zip(self.outputs, made):
+                if slot >= 0:
+                    values[slot] = self.checked(value)
+        elif self.outputs[0] >= 0:
+            values[self.outputs[0]] = self.checked(made)
         for slot in self.dead:
             values[slot] = None
 
     def checked(self, value: Any) -> Any:
         """An output as an array; a sequence or an absent optional value as it is. Raises ResourceError."""
+        if isinstance(value, numpy.ndarray) and value.nbytes <= self.call.limit:
+            return value
         if value is None or isinstance(value, list):
             return value
         array = numpy.asarray(value, object if isinstance(value, str) else None)  # one string of an array of them

@@ -49,7 +49,7 @@ class DeviceSegment:
 
     def __call__(self, call: Call, *inputs: Array) -> Any:
         """The outputs. The host computes them if they are little work, or an input is not of floats or empty."""
-        of_floats = all(x.size and x.dtype in ("float32", "float16") for x in inputs)
+        of_floats = all(x.size and x.dtype.kind == "f" and x.dtype.itemsize <= 4 for x in inputs)
         if of_floats and not self.on_host and not self._is_little(inputs):
             try:
                 return self._on_device(inputs)
