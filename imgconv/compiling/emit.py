@@ -64,7 +64,9 @@ class LaunchEmitter:
         """The forms of functions that a kernel takes which writes there. What is rounded to half may lose a NaN."""
         if self.config.native_explog or not self.config.float16:
             return "native" if self.config.native_explog else "exact"
-        return "in place of halves" if output.storage.name in self.placed.in_place_of_halves else "of numbers"
+        # Native functions of CPUs have few digits: see digits_of.
+        in_place = self.target.kind == "gpu" and output.storage.name in self.placed.in_place_of_halves
+        return "in place of halves" if in_place else "of numbers"
 
     def emit(self, steps: Iterable[Step]) -> Iterator[tuple[Step, Launch]]:
         """The launch of each step. If a step's kernel is impossible, the launches of its `instead` steps."""
