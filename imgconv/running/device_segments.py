@@ -24,8 +24,8 @@ Shapes = tuple[tuple[int, ...], ...]
 Compile = Callable[[Graph, Sequence["Session"]], "Session"]
 
 SESSIONS = 8  # of each segment; as many plans does a model keep
-# With fewer multiply-adds numpy computes a segment of products in less time (0.1 to 0.3 ms) than the copies, a launch
-# and the wait for it take (0.2 to 0.7 ms on CPU drivers). The loops of decoders ask for such ones, of one row.
+# With fewer multiply-adds numpy takes less time for a segment of products (0.02 to 0.05 ms a product of so many) than
+# the copies, a launch and the wait for it (0.7 ms, profiled on Intel's). Loops of decoders ask for such, of one row.
 WORTH_A_LAUNCH = 1 << 19
 
 
@@ -63,7 +63,8 @@ class DeviceSegment:
         if not self._matrices:
             return False
         first = self.body.nodes[0]
-        inner = self._matrices[0].shape[-1 if first.attributes.get("transB", 0) else -2]
+        shape = self._matrices[0].shape
+        inner = shape[-1 if first.attributes.get("transB", 0) or len(shape) == 1 else -2]
         rows = inputs[self.body.inputs.index(first.inputs[0])].size // inner
         return bool(rows * sum(matrix.size for matrix in self._matrices) < WORTH_A_LAUNCH)
 

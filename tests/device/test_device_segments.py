@@ -187,7 +187,7 @@ def test_what_inspect_says(device: DeviceInfo, tmp_path: Path, capsys: pytest.Ca
 def test_little_work_stays_on_the_host(
     device: DeviceInfo, made: list[DeviceSegment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two products of 48 x 128 and 48 x 96, and so on: 9 regions are little work, if all layers are products."""
+    """Two products of six rows: as many multiply-adds as are worth a launch, and one fewer."""
     nodes = [node("MatMul", "rows w", "hidden"), node("Relu", "hidden", "active"), node("Gemm", "active v", "y")]
     constants = {"w": numpy.ones((8, 512), numpy.float32), "v": numpy.ones((512, 4), numpy.float32)}
     model = behind_rows(nodes, constants, "y")
@@ -197,3 +197,17 @@ def test_little_work_stays_on_the_host(
         made.clear()
         assert_close(imgconv.load(model, device).run({"x": rows_over(6)}), run_oracle(model, {"x": rows_over(6)}), 1e-5)
         assert [len(segment._sessions) for segment in made] == [sessions]
+
+
+@pytest.mark.parametrize("least", [0, 1 << 19])
+def test_a_product_with_a_vector(
+    device: DeviceInfo, made: list[DeviceSegment], monkeypatch: pytest.MonkeyPatch, least: int
+) -> None:
+    """It has one axis, and begins a segment as a matrix does."""
+    nodes = [node("Tile", "rows repeats", "long"), node("MatMul", "long v", "y")]
+    vector = numpy.random.default_rng(2).uniform(-1, 1, 4096).astype(numpy.float32)
+    model = behind_rows(nodes, {"repeats": numpy.array([1, 512]), "v": vector}, "y")
+    monkeypatch.setattr("imgconv.running.device_segments.WORTH_A_LAUNCH", least)
+    found = imgconv.load(model, device).run({"x": rows_over(6)})
+    assert_close(found, run_oracle(model, {"x": rows_over(6)}), 1e-4)  # sums of 4096 products in float
+    assert len(made) == 1
