@@ -62,8 +62,10 @@ class LaunchEmitter:
 
     def forms_of(self, output: Placement) -> Forms:
         """The forms of functions that a kernel takes which writes there. What is rounded to half may lose a NaN."""
-        if self.config.native_explog or not self.config.float16:
-            return "native" if self.config.native_explog else "exact"
+        if self.config.native_explog:
+            return "native"
+        if not self.config.float16:
+            return "exact"
         # Native functions of CPUs have few digits: see digits_of.
         in_place = self.target.kind == "gpu" and output.storage.name in self.placed.in_place_of_halves
         return "in place of halves" if in_place else "of numbers"
