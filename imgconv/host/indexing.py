@@ -17,7 +17,10 @@ _COMBINE: dict[str, Callable[..., None]] = {
 
 def from_front(call: Call, index: Array, size: int) -> Array:
     """The indices with negative ones counted from the end. Raises ModelError if one is out of range."""
-    least, most = (int(index.min()), int(index.max())) if index.size else (0, -1)
+    if index.size == 1:
+        least = most = index.item()
+    else:
+        least, most = (int(index.min()), int(index.max())) if index.size else (0, -1)
     if least < -size or most >= size:
         raise call.wrong(f"an index of {least} .. {most} is outside of an axis of {size}")
     counted: Array = numpy.where(index < 0, index + size, index) if least < 0 else index

@@ -48,10 +48,12 @@ def cast_like(call: Call, x: Array, like: Array) -> Any:
 
 
 def _cast(call: Call, x: Array, dtype: Any) -> Array:
+    if x.dtype == dtype:
+        return x
     if x.dtype.kind == "f" and dtype.kind in "iu" and dtype.itemsize < 8:
         # numpy's result past the range of a narrow integer depends on the machine; by way of int64 it wraps around.
         return x.astype(numpy.int64).astype(dtype)
-    return x.astype(dtype, copy=False)
+    return x.astype(dtype)
 
 
 @host("Shape")
@@ -69,8 +71,8 @@ def size(call: Call, x: Array) -> Any:
 @host("Reshape")
 def reshape(call: Call, x: Array, sizes: Array) -> Any:
     """The same elements in another shape: 0 keeps a size unless allowzero is set, -1 is what remains."""
-    wanted = [int(n) for n in sizes]
-    if not call.flag("allowzero"):
+    wanted = sizes.tolist()
+    if 0 in wanted and not call.flag("allowzero"):
         wanted = [x.shape[a] if n == 0 else n for a, n in enumerate(wanted)]
     if -1 in wanted and not x.size:
         rest = numpy.prod([n for n in wanted if n != -1])
@@ -109,8 +111,10 @@ def unsqueeze(call: Call, x: Array, axes: Array | None = None) -> Any:
     new = {axis % rank for axis in chosen if -rank <= axis < rank}
     if len(new) != len(chosen):
         raise call.wrong(f"axes {chosen} of a tensor of rank {rank}")
-    sizes = iter(x.shape)
-    return x.reshape([1 if axis in new else next(sizes) for axis in range(rank)])
+    sizes = list(x.shape)
+    for axis in sorted(new):
+        sizes.insert(axis, 1)
+    return x.reshape(sizes)
 
 
 def axes_of(call: Call, axes: Array | None) -> list[int] | None:
@@ -133,8 +137,11 @@ def expand(call: Call, x: Array, sizes: Array) -> Any:
 @host("Tile")
 def tile(call: Call, x: Array, repeats: Array) -> Any:
     """The tensor repeated along each axis."""
-    call.allow((n * int(r) for n, r in zip(x.shape, repeats)), x.dtype)
-    return numpy.tile(x, tuple(int(r) for r in repeats))
+    times = repeats.tolist()
+    if all(n == 1 for n in times):
+        return x
+    call.allow((n * r for n, r in zip(x.shape, times)), x.dtype)
+    return numpy.tile(x, times)
 
 
 @host("Concat")
@@ -178,7 +185,9 @@ def slice_(
 
 
 def _listed(numbers: Array | Sequence[int] | None) -> list[int]:
-    return [] if numbers is None else list(numpy.asarray(numbers).reshape(-1).tolist())
+    if numbers is None:
+        return []
+    return list(numbers.reshape(-1).tolist() if isinstance(numbers, numpy.ndarray) else numbers)
 
 
 @host("Pad")
@@ -218,11 +227,12 @@ def range_(call: Call, start: Array, limit: Array, delta: Array) -> Any:
     first, last, step = (n.item() for n in (start, limit, delta))
     if not step:
         raise call.wrong("a delta of 0")
-    count = max(int(numpy.ceil((last - first) / step)), 0) if start.dtype.kind == "f" else max(
-        -((first - last) // step), 0
-    )
+    of_floats = start.dtype.kind == "f"
+    count = max(int(numpy.ceil((last - first) / step)) if of_floats else -((first - last) // step), 0)
     call.allow((count,), start.dtype)
-    return (first + numpy.arange(count) * step).astype(start.dtype)
+    if of_floats:
+        return (first + numpy.arange(count) * step).astype(start.dtype)
+    return numpy.arange(first, first + count * step, step).astype(start.dtype)
 
 
 @host("ReverseSequence")

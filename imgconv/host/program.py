@@ -54,28 +54,24 @@ class Step:
                 name: partial(body.run_body, [values[slot] for slot in slots])
                 for name, (body, slots) in self.bodies.items()
             }
-            call = replace(call, attributes={**call.attributes, **bound})
+            call = call.having(bound)
         try:
-            made = self.function(call, *map(values.__getitem__, self.inputs))
+            made = self.function(call, *[values[slot] for slot in self.inputs])
         except Error:
             raise
         except MemoryError as error:
             raise call.too_large((), call.limit) from error
         except (ValueError, ArithmeticError, IndexError, TypeError, KeyError) as error:
             raise call.wrong(" ".join(str(error).split())) from error
-        if isinstance(made, tuple):
-            for slot, value in zip(self.outputs, made):
-                if slot >= 0:
-                    values[slot] = self.checked(value)
-        elif self.outputs[0] >= 0:
-            values[self.outputs[0]] = self.checked(made)
+        for slot, value in zip(self.outputs, made) if isinstance(made, tuple) else ((self.outputs[0], made),):
+            if slot >= 0:
+                is_small = type(value) is numpy.ndarray and value.nbytes <= call.limit
+                values[slot] = value if is_small else self.checked(value)
         for slot in self.dead:
             values[slot] = None
 
     def checked(self, value: Any) -> Any:
         """An output as an array; a sequence or an absent optional value as it is. Raises ResourceError."""
-        if isinstance(value, numpy.ndarray) and value.nbytes <= self.call.limit:
-            return value
         if value is None or isinstance(value, list):
             return value
         array = numpy.asarray(value, object if isinstance(value, str) else None)  # one string of an array of them
@@ -171,7 +167,10 @@ class _Preparing:
         self.known.add(slot)
 
     def step(self, node: HostNode) -> Step | None:
-        """The step of a node; None if it is computed here, of constants, or an equal node has a step."""
+        """The step of a node; None if it is computed here, of constants, or nothing is to be computed."""
+        if (node.op_type, node.domain) == ("Identity", "") and all((*node.inputs, *node.outputs)):
+            self.slots[node.outputs[0]] = self.slots[node.inputs[0]]
+            return None
         inputs = tuple(self.slots[name] if name else -1 for name in node.inputs)
         bodies = {
             name: (Program.of(body, self.limit, self.on_device), tuple(self.slots[each] for each in body.captured))
@@ -185,12 +184,15 @@ class _Preparing:
         if key:
             self.made[key] = outputs
         wanted = max((number for number, slot in enumerate(outputs, 1) if slot >= 0), default=1)
-        attributes = {name: value for name, value in node.attributes.items() if name not in bodies}
+        # What reads nothing from outside is the same in every run.
+        alone = {name: partial(body.run_body, ()) for name, (body, slots) in bodies.items() if not slots}
+        attributes = {name: value for name, value in node.attributes.items() if name not in bodies} | alone
         call = Call(node.name, node.op_type, node.version, attributes, wanted, self.limit)
         function = find(node.op_type, node.domain)
         if self.on_device and is_segment(node):
             function = self.on_device(next(iter(node.bodies.values())))
-        made = Step(call, function, inputs, outputs, bodies)
+        bound = {name: bodies[name] for name in bodies.keys() - alone.keys()}
+        made = Step(call, function, inputs, outputs, bound)
         if bodies or node.op_type in RANDOM or not self.known.issuperset(slot for slot in inputs if slot >= 0):
             return made
         with numpy.errstate(all="ignore"):

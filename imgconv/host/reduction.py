@@ -48,14 +48,16 @@ def reduce(call: Call, x: Array, axes: Array | None = None) -> Any:
 def _extreme(call: Call, x: Array, how: dict[str, Any]) -> Any:
     """The largest or smallest element; of no elements the other end of the type's range."""
     largest = call.op_type == "ReduceMax"
+    if x.size:
+        return (x.max if largest else x.min)(**how)
     if x.dtype == bool:
-        return (numpy.any if largest else numpy.all)(x, **how)
+        return (x.any if largest else x.all)(**how)
     if x.dtype.kind == "f":
         first = -numpy.inf if largest else numpy.inf
     else:
         limits = numpy.iinfo(x.dtype)
         first = limits.min if largest else limits.max
-    return (numpy.max if largest else numpy.min)(x, initial=first, **how)
+    return (x.max if largest else x.min)(initial=first, **how)
 
 
 @host("ArgMax", "ArgMin")
@@ -86,7 +88,7 @@ def softmax(call: Call, x: Array) -> Any:
     new = call.version >= 13
     axis = call.attribute("axis", -1 if new else 1) % max(x.ndim, 1)
     over = (axis,) if new else tuple(range(axis, x.ndim))
-    shifted = x - numpy.max(x, axis=over, keepdims=True, initial=-numpy.inf)
+    shifted = x - x.max(axis=over, keepdims=True, initial=-numpy.inf)
     powers = numpy.exp(shifted)
-    total = numpy.sum(powers, axis=over, keepdims=True)
+    total = powers.sum(axis=over, keepdims=True)
     return shifted - numpy.log(total) if call.op_type == "LogSoftmax" else powers / total

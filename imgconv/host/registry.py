@@ -38,13 +38,18 @@ class Call:
         """An attribute's value, or `default`, which is ONNX's, if the node does not have it."""
         return self.attributes.get(name, default)
 
+    def having(self, attributes: Mapping[str, Any]) -> Call:
+        """The call with further attributes."""
+        every = {**self.attributes, **attributes}
+        return Call(self.node, self.op_type, self.version, every, self.outputs, self.limit)
+
     def flag(self, name: str, default: bool = False) -> bool:
         """An attribute that is 0 or 1."""
         return bool(self.attributes.get(name, default))
 
     def allow(self, shape: Any, dtype: Any = "float32") -> None:
         """Raises ResourceError if a tensor of this shape is larger than the limit, before it is made."""
-        sizes = tuple(int(n) for n in shape)
+        sizes = tuple(map(int, shape))
         count = prod(sizes) * numpy.dtype(dtype).itemsize
         if count > self.limit:
             raise self.too_large(sizes, count)

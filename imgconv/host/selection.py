@@ -66,10 +66,8 @@ def one_hot(call: Call, indices: Array, depth: Array, values: Array) -> Any:
     axis, size = call.attribute("axis", -1), int(depth.item())
     call.allow((*indices.shape, size), values.dtype)
     whole = indices.astype(numpy.int64)
-    spread = numpy.expand_dims(numpy.where(whole < 0, whole + size, whole), axis)
-    shape = [1] * spread.ndim
-    shape[axis] = size
-    return numpy.where(spread == numpy.arange(size).reshape(shape), values[1], values[0])
+    hot = numpy.where(whole < 0, whole + size, whole)[..., None] == numpy.arange(size)
+    return numpy.where(hot if axis == -1 else numpy.moveaxis(hot, -1, axis), values[1], values[0])
 
 
 @host("EyeLike")

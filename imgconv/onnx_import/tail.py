@@ -20,6 +20,7 @@ from imgconv.errors import ContentError, DataError, ModelError, PassedError, Uns
 from imgconv.graph.moved import WIDE
 from imgconv.graph.nodes import Tail, Value
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
+from imgconv.host.detours import without_detours
 from imgconv.host.loops import with_first_rounds
 from imgconv.host.segments import with_segments
 from imgconv.limits import budget
@@ -129,7 +130,8 @@ class Splitter:
             for value in declared
         )
         made = direct | {name: self._known(name) for name in crossing if name not in self.inputs}
-        return made, Tail(with_segments(with_first_rounds(graph)), values, first.step.name, first.reason)
+        graph = with_segments(with_first_rounds(without_detours(graph)))
+        return made, Tail(graph, values, first.step.name, first.reason)
 
     def _known(self, name: str) -> Tensor:
         found = self.scope.find(name)
