@@ -135,6 +135,7 @@ class Session:
             enqueue(self.context, *launch)
             yield number
         finish(self.context)
+        self.context.note_run()
 
     def value(self, name: str) -> Array:
         """The array of the value that the last step completed, float32 or float16 as it is stored."""

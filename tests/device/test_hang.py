@@ -17,7 +17,7 @@ from test_submit import SHAPE, assert_equal, drawn, network
 
 import imgconv
 from imgconv.cl import queue
-from imgconv.cl.device import Context, DeviceInfo
+from imgconv.cl.device import Context, DeviceInfo, open_device
 from imgconv.cl.ending import DriverUse
 from imgconv.cl.image import create_buffer
 from imgconv.cl.program import Kernel
@@ -231,6 +231,10 @@ def test_first_runs_are_bounded(device: DeviceInfo, monkeypatch: pytest.MonkeyPa
     assert not bounded(lambda: again.run(drawn(0)))
     endless = imgconv.load(network(), device=device, limits=imgconv.Limits(run_seconds=numpy.inf))
     assert not bounded(lambda: endless.run(drawn(0)))
+    # A measurement at load takes hundreds of steps, in which the first ones show that the kernels end.
+    session = Session(model.plan, open_device(device))
+    assert bounded(lambda: list(session.steps(drawn(0))))
+    assert not bounded(lambda: list(session.steps(drawn(0))))
 
 
 def test_the_bound_is_a_number_above_zero() -> None:

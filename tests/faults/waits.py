@@ -26,6 +26,12 @@ FAULTS = (
         (f"{HANG} -k first",),
     ),
     Fault(
+        "running/session.py", "the steps of a whole run are no run",
+        "        finish(self.context)\n        self.context.note_run()\n",
+        "        finish(self.context)\n",
+        (f"{HANG} -k first",),
+    ),
+    Fault(
         "running/frame_memory.py", "a frame that ends is no run",
         "        self.context.note_run()\n",
         "",
