@@ -90,51 +90,53 @@ def _orders(alive: Mapping[Texture, Life]) -> Iterator[list[Texture]]:
 
 @dataclass
 class _SharedImage:
-    """An image to which textures are assigned. lives: their lifetimes. bordered: whether its size is fixed."""
+    """An image to which textures are assigned. bordered: whether its size is fixed.
+
+    taken: a bit for each launch during which one of them is alive. Masks, because this is asked thousands of times.
+    """
 
     form: ImageForm
     bordered: bool
     textures: dict[Texture, Tiling] = field(default_factory=dict)
-    lives: list[Life] = field(default_factory=list)
+    taken: int = 0
 
     @property
     def folded_bytes(self) -> int:
         return sum(texture.bytes for texture, tiling in self.textures.items() if texture.tiling != tiling)
 
-    def grown(self, life: Life, tiling: Tiling, needed: ImageForm) -> ImageForm | None:
+    def grown(self, alive: int, tiling: Tiling, needed: ImageForm) -> ImageForm | None:
         """The form that the image needs to hold another texture of form `needed`. None if they cannot share."""
-        if (self.form.layers, self.form.dtype) != (needed.layers, needed.dtype):
-            return None
-        if any(first <= life[1] and life[0] <= last for first, last in self.lives):
+        if self.taken & alive or self.form.layers != needed.layers or self.form.dtype != needed.dtype:
             return None
         form = self.form.around(needed)
         fixed = (self.bordered and form != self.form) or (tiling.bordered and form != needed)
         return None if fixed else form
 
-    def add(self, texture: Texture, life: Life, tiling: Tiling, form: ImageForm) -> None:
+    def add(self, texture: Texture, alive: int, tiling: Tiling, form: ImageForm) -> None:
         self.form = form
         self.bordered |= tiling.bordered
         self.textures[texture] = tiling
-        self.lives.append(life)
+        self.taken |= alive
 
 
 def _fill_images(order: Sequence[Texture], alive: Mapping[Texture, Life], ways: Ways) -> list[_SharedImage]:
     """Assigns textures to images, one after another in the given order."""
     images: list[_SharedImage] = []
     for texture in order:
-        life = alive[texture]
+        first, last = alive[texture]
+        launches = (1 << last + 1) - (1 << first)
         image, form, tiling = _SharedImage(texture.form, texture.tiling.bordered), texture.form, texture.tiling
         least = (texture.bytes, False, 0)
         for way, needed in ways[texture]:
             for other in images:
-                grown = other.grown(life, way, needed)
+                grown = other.grown(launches, way, needed)
                 if grown is None:
                     continue
                 cost = (grown.bytes - other.form.bytes, way != texture.tiling, grown.bytes)
                 if cost < least:
                     least, image, form, tiling = cost, other, grown, way
-        image.add(texture, life, tiling, form)
-        if len(image.lives) == 1:
+        image.add(texture, launches, tiling, form)
+        if len(image.textures) == 1:
             images.append(image)
     return images
 

@@ -276,7 +276,7 @@ class ImageForm:
     dtype: StorageDtype
     linear: bool = False
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         return self.width * self.height * self.layers * LANES * numpy.dtype(self.dtype).itemsize
 
@@ -290,6 +290,8 @@ class ImageForm:
 
     def around(self, other: ImageForm) -> ImageForm:
         """The smallest form that holds both, with this form's layers and element type."""
+        if other.width <= self.width and other.height <= self.height:
+            return self
         return replace(self, width=max(self.width, other.width), height=max(self.height, other.height))
 
 
