@@ -8,7 +8,7 @@ their first layers of few channels, whose errors pass through all later layers. 
    and nothing else is compiled.
 2. If a value comes near 65504, a plan in float tells which ones do. These keep float.
 3. If rounding costs too much, the half plan runs again and again, each time with a few of its values moved by some
-   units in their last place: first in blocks, and the most sensitive block is halved repeatedly. Those that cost most,
+   units in their last place: first in blocks, and the most sensitive block is split repeatedly. Those that cost most,
    beside their size, keep float, until the others cost a third of the bound. The plan that keeps these is
    measured as the first one was. If it still costs too much, more values keep float: a sixth of the bound, then none.
 4. With float16=2 convolutions sum in half too. If that costs too much, all sum in short runs. If these cost too much as
@@ -43,6 +43,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy
 
@@ -63,8 +64,10 @@ from imgconv.running.rounding import rounding_of, scales_of
 from imgconv.running.session import Session
 
 BOUND = 1e-2
-# At load: 64 runs take less time than to compile another plan. `imgconv tune` splits to single values.
-SPLITS = 32
+# At load: 80 runs take about as long as to compile another plan. `imgconv tune` splits to single values.
+SPLITS = 20
+# Into four: one sensitive value among many is found in as many runs as by halves, and many among few in two thirds.
+PARTS_OF_BLOCK = 4
 # Of the bound, what the choice may cost on drawings: XFeat is 1.05e-2 off on a photograph, 0.8e-2 on the worst drawing.
 PART_ON_DRAWINGS = 2 / 3
 # The parts of the bound that halves may cost, in turn. The user's own inputs judge the choice too, drawings do not.
@@ -78,7 +81,7 @@ ENOUGH_NUMBERS = 2 * 3 * 128 * 128
 STEPS = frozenset({"round", "floor", "ceil", "truncate", "sign"})
 # If more of the values pass 65504 on the guarding inputs, the model is not made for these.
 OUTLIERS = 0.25
-# If the blocks of several values that keep float have a smaller part of all numbers than this, they are not halved.
+# If the blocks of several values that keep float have a smaller part of all numbers than this, they are not split.
 LITTLE = 0.01
 # What a block of values costs is measured so that other values' rounding comes to an eighth of what may remain.
 BEYOND_ANEW = 4
@@ -124,8 +127,8 @@ def choose_precision(
 ) -> PrecisionChoice:
     """The PrecisionChoice by which the settings' float16 changes the outputs by at most `bound` on the inputs.
 
-    inputs: arrays by input name (default: drawn pictures). splits: how often a block of values is halved, at two runs
-    each, to find the sensitive ones, in each of the three searches. Raises what Session raises.
+    inputs: arrays by input name (default: drawn pictures). splits: how often a block of values is split, at a run for
+    each part, to find the sensitive ones, in each of the three searches. Raises what Session raises.
     """
     graph, float16 = prepared.graph, prepared.config.float16
     guards = () if inputs else guarding_inputs(graph)
@@ -365,9 +368,9 @@ class _Measured:
         self, blocks: list[Block], measure: Callable[[tuple[str, ...]], Block], what: str,
         is_split: Callable[[Sequence[Block]], bool],
     ) -> list[Block]:
-        """The blocks, the most sensitive first: the most sensitive of several values is halved and measured repeatedly.
+        """The blocks, the most sensitive first: the most sensitive of several values is split and measured repeatedly.
 
-        is_split: whether no block has to be halved any more.
+        is_split: whether no block has to be split any more.
         """
         for number in range(self.splits):
             several = [block for block in blocks if len(block.names) > 1]
@@ -376,8 +379,9 @@ class _Measured:
             largest = several[0]
             if self.progress:
                 self.progress(number, self.splits, f"measuring what {what}")
-            middle = len(largest.names) // 2
-            parts = largest.names[:middle], largest.names[middle:]
+            names, count = largest.names, min(PARTS_OF_BLOCK, len(largest.names))
+            ends = [len(names) * part // count for part in range(count + 1)]
+            parts = [names[start:end] for start, end in pairwise(ends)]
             blocks = [block for block in blocks if block is not largest]
             blocks = sorted([*blocks, *map(measure, parts)], key=lambda block: -block.error)
         return blocks

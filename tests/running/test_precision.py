@@ -372,6 +372,22 @@ def test_a_second_question_measures_only_what_is_new(
     assert first < second and len(asked) == len(set(asked))
 
 
+def test_a_sensitive_value_is_found_in_few_runs(context: Context, device: DeviceInfo) -> None:
+    """One of 23: blocks of four parts, each of which is measured once."""
+    names, asked = tuple(f"value {n}" for n in range(23)), list[tuple[str, ...]]()
+
+    def measure(part: tuple[str, ...]) -> choosing.Block:
+        asked.append(part)
+        return choosing.Block(part, float("value 13" in part))
+
+    prepared = Prepared(graph_of(overflow_model(1.0)), Config(float16=1), target_of(device))
+    measured = choosing._Measured(prepared, context, None, (), (), choosing.SPLITS, False, 0.0)
+    whole = [choosing.Block(names, float("inf"))]
+    blocks = measured.split(whole, measure, "", lambda blocks: blocks[0].names == ("value 13",))
+    assert sorted(name for block in blocks for name in block.names) == sorted(names)
+    assert blocks[0].names == ("value 13",) and len(asked) == len(set(asked)) == 10
+
+
 # Plans that follow a choice
 
 
