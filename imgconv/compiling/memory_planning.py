@@ -54,9 +54,12 @@ def most_alive(launches: Sequence[Launch], lasting: frozenset[Texture] = frozens
 
 
 def assign_slots(
-    launches: Sequence[Launch], lasting: frozenset[Texture], limits: ImageLimits
+    launches: Sequence[Launch], lasting: frozenset[Texture], limits: ImageLimits, in_place: frozenset[str] = frozenset()
 ) -> dict[Texture, tuple[int, Tiling]]:
     """The number of each texture's image, and its tiling there. lasting: textures to leave out.
+
+    in_place: the names of float textures that another plan has in half. Tilings are those of that plan, so that kernels
+    are too.
 
     Textures can share an image if they have the same layers and element type, and if one is last read before the other
     is first written. A bordered texture shares only with textures of equal size.
@@ -66,7 +69,19 @@ def assign_slots(
     textures are slower to read.
     """
     alive = lifetimes(launches, lasting)
-    ways = {t: [(way, replace(t, tiling=way).form) for way in _foldings(t, limits)] for t in alive}
+    ways = {t: list(_foldings(t, limits)) for t in alive}
+    if in_place:
+        halves = {t: replace(t, dtype="float16") if t.name in in_place else t for t in alive}
+        found = _assigned({halves[t]: life for t, life in alive.items()}, {halves[t]: ways[t] for t in alive})
+        ways = {t: [found[halves[t]][1]] for t in alive}
+    return _assigned(alive, ways)
+
+
+def _assigned(
+    alive: Mapping[Texture, Life], tilings: Mapping[Texture, Sequence[Tiling]]
+) -> dict[Texture, tuple[int, Tiling]]:
+    """See `assign_slots`. tilings: those that each texture may have, the one for an image of its own first."""
+    ways = {t: [(way, replace(t, tiling=way).form) for way in tilings[t]] for t in alive}
     found = []
     for order in _orders(alive):
         images = _fill_images(order, alive, ways)
@@ -125,8 +140,8 @@ def _fill_images(order: Sequence[Texture], alive: Mapping[Texture, Life], ways: 
     for texture in order:
         first, last = alive[texture]
         launches = (1 << last + 1) - (1 << first)
-        image, form, tiling = _SharedImage(texture.form, texture.tiling.bordered), texture.form, texture.tiling
-        least = (texture.bytes, False, 0)
+        tiling, form = ways[texture][0]
+        image, least = _SharedImage(form, tiling.bordered), (form.bytes, False, 0)
         for way, needed in ways[texture]:
             for other in images:
                 grown = other.grown(launches, way, needed)

@@ -334,8 +334,8 @@ def _pooling(placing: Placing, pool: Node) -> Step:
 
 
 def _between(placing: Placing, node: Node) -> Placement:
-    """A result that stays in local memory. Its epilogue is built as if it were a texture."""
-    name, shape = node.output.name, node.output.shape
+    """A result that stays in local memory, in float. Its epilogue is built as if it were a texture of no value."""
+    name, shape = f"{node.output.name}.local", node.output.shape
     layout = (matrix_layout if isinstance(node.operation, Product) else image_layout)(len(shape))
     tiling = choose_tiling(*layout.grid(shape), placing.target.texture_limits, name, shape)
     return Placement(Texture(name, shape, layout, "float32", tiling), shape)
