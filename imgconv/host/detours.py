@@ -25,7 +25,7 @@ def without_detours(graph: HostGraph) -> HostGraph:
         replace(node, attributes={**node.attributes, **{n: without_detours(b) for n, b in node.bodies.items()}})
         for node in graph.nodes
     ]
-    known = constants_of(graph)
+    known, taken = constants_of(graph), {*graph.own, *graph.captured}
     makers = {name: node for node in nodes for name in node.outputs if name}
     reads = Counter([*graph.outputs, *(name for node in nodes for name in node.reads)])
     constants, passed = dict(graph.constants), set[str]()
@@ -34,12 +34,13 @@ def without_detours(graph: HostGraph) -> HostGraph:
         if detour:
             wide, same, zero = detour
             passed.update((*wide.outputs, *same.outputs))
-            inputs = wide.inputs[:1]
-            if zero.dtype.kind == "f":
+            op_type, inputs = "Identity", wide.inputs[:1]
+            if zero.dtype.kind not in "iu":
                 name = f"{node.outputs[0]}.zero"
+                while name in taken:
+                    name += "_"
                 constants[name] = zero.reshape(())
-                inputs += (name,)
-            op_type = "Add" if inputs[1:] else "Identity"
+                op_type, inputs = "Add", (*inputs, name)
             nodes[number] = HostNode(node.name, op_type, inputs, node.outputs, {}, same.version)
     kept = tuple(node for node in nodes if passed.isdisjoint(node.outputs))
     return replace(graph, nodes=kept, constants=constants)

@@ -65,6 +65,7 @@ class Step:
             raise call.wrong(" ".join(str(error).split())) from error
         for slot, value in zip(self.outputs, made) if isinstance(made, tuple) else ((self.outputs[0], made),):
             if slot >= 0:
+                # Most values need no call.
                 is_small = type(value) is numpy.ndarray and value.nbytes <= call.limit
                 values[slot] = value if is_small else self.checked(value)
         for slot in self.dead:

@@ -64,7 +64,7 @@ from imgconv.running.rounding import rounding_of, scales_of
 from imgconv.running.session import Session
 
 BOUND = 1e-2
-# At load: 80 runs take about as long as to compile another plan. `imgconv tune` splits to single values.
+# At load: 80 runs of a small network take less time than to compile another plan. `imgconv tune` splits further.
 SPLITS = 20
 # Into four: one sensitive value among many is found in as many runs as by halves, and many among few in two thirds.
 PARTS_OF_BLOCK = 4

@@ -82,3 +82,13 @@ def test_results(form: Form, sum_of: str, device: DeviceInfo) -> None:
     for name, array in expected.items():
         assert made[name].dtype == array.dtype
         numpy.testing.assert_array_equal(made[name], array)
+
+
+def test_a_zero_takes_no_name_of_another_value() -> None:
+    nodes = (
+        HostNode("", "Unsqueeze", ("x", "first"), ("wide",), {}, 17), HostNode("", "Add", ("wide", "zero"), ("same",)),
+        HostNode("", "Squeeze", ("same", "first"), ("y",), {}, 17), HostNode("", "Mul", ("y", "y.zero"), ("z",)),
+    )
+    constants = {"zero": numpy.array([0], numpy.float32), "first": numpy.array([0])}
+    total, product = without_detours(HostGraph(("x",), ("z",), nodes, constants)).nodes
+    assert total.inputs == ("x", "y.zero_") and product.inputs == ("y", "y.zero"), "y.zero is from outside"
