@@ -94,16 +94,16 @@ def build_all(context: Context, parts: Sequence[Part], workers: int = 0) -> list
         return list(built)
 
 
-# NVIDIA's driver (580, H200) takes 0.2 to 0.4 s for a kernel of these, 0.1 to 0.3 for one of conv.cl, and 0.06 to 0.15
-# for a generated one.
-SLOW_FILES, QUICK_FILES = ("separable.cl", "squeeze_excite.cl"), ("generated",)
+# Slowest first. NVIDIA's driver (580, H200) takes 0.2 to 0.4 s for a kernel of the first two, 0.15 to 0.3 for one of
+# conv.cl and others, 0.1 to 0.2 for one of depthwise.cl, and 0.06 to 0.15 for a generated one.
+SLOW_FILES, QUICK_FILES = ("separable.cl", "squeeze_excite.cl"), ("depthwise.cl", "generated")
 
 
 def _rank(part: Part) -> int:
     """Programs of a lower rank are built first: if a long one is the last, all wait for it."""
     if any(file in part.name for file in SLOW_FILES):
         return 0
-    return 2 if part.name in QUICK_FILES else 1
+    return 2 + QUICK_FILES.index(part.name) if part.name in QUICK_FILES else 1
 
 
 # Drivers that build one program at a time in each process, and how many kernels are worth the start of another. With 2

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy
@@ -93,6 +94,35 @@ def test_a_worker_knows_nothing_of_the_folder_it_starts_in(
     worker = Worker(Address(context.handle.devices[0]))
     assert worker.is_ready()
     worker.close()
+
+
+def test_a_closed_worker_is_not_ready(worker: Worker) -> None:
+    worker.close()
+    assert not worker.is_ready()
+
+
+def test_few_workers_open_the_device_at_once(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, now, most = Lock(), 0, 0
+    is_ready = Worker.is_ready
+
+    def counted(worker: Worker) -> bool:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        try:
+            return is_ready(worker)
+        finally:
+            with lock:
+                now -= 1
+
+    monkeypatch.setattr(Worker, "is_ready", counted)
+    monkeypatch.setattr(build_processes, "OPEN_AT_ONCE", 2)
+    builders = open_device(context.info).builders
+    with builders:
+        builders.start(5)
+        ready = [builders._idle.get(timeout=20) for _ in range(5 + build_processes.builds_here(context.info.platform))]
+    assert sum(worker is not None for worker in ready) == 5 and most == 2
 
 
 def test_workers_run_only_inside(context: Context) -> None:
