@@ -7,6 +7,7 @@ from functools import lru_cache
 from math import ceil, gcd, prod
 
 from imgconv.kernels import conv_candidates, conv_costs
+from imgconv.kernels.conv_candidates import MOST_UNROLLED
 from imgconv.kernels.costs import LARGE, LARGE_GPU, LargeGpuCosts, SmallGpuCosts, costs_of
 from imgconv.kernels.gpu_time import WAVE, Gpu, LaunchWork, gpu_with
 from imgconv.kernels.layout import LANES
@@ -26,9 +27,10 @@ PARTS = (1, 2, 4, 8, 12, 16, 24, 32)
 def candidates(problem: Problem, kind: TargetKind, local_memory_bytes: int) -> list[Specialisation]:
     """The specialisations worth measuring for a problem, with work groups of 96 to 256 work items.
 
-    kind: 'cpu' or 'gpu'. None for a CPU, which has no local memory of its own.
+    kind: 'cpu' or 'gpu'. None for a CPU, which has no local memory of its own, and none for a window that compilers
+    would unroll for seconds.
     """
-    if kind == "cpu":
+    if kind == "cpu" or prod(problem.depthwise.window) > MOST_UNROLLED[kind][0]:
         return []
     (rows, columns), quads = problem.pointwise.output_size, problem.pointwise.output_quads
     found = []

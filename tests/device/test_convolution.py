@@ -361,6 +361,11 @@ def test_shared_sums_of_runs_take_one_quad_at_a_time() -> None:
     assert {c.half_quads for c in made if c.parts == 1} == {8}
 
 
+@pytest.mark.parametrize("groups", [1, 8])
+def test_windows_that_are_not_unrolled(context: Context, groups: int) -> None:
+    check([C(channels=8, filters=8, window=(1, 256), size=(1, 600), groups=groups)], context)
+
+
 @pytest.mark.parametrize("block", [BLOCKS[1], BLOCKS[3], BLOCKS[4], BLOCKS[7], BLOCKS[8]], ids=str)
 def test_values_of_each_channel(context: Context, block: Specialisation) -> None:
     """A bias and a factor of each channel, for output quads that the block divides and that it does not."""

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from imgconv.kernels import separable, separable_costs
 from imgconv.kernels.conv import Problem, Specialisation
 from imgconv.kernels.conv_candidates import candidates, default_specialisation
 from imgconv.kernels.conv_costs import predicted_cost, slots_of_item
-from imgconv.kernels.costs import SMALL
+from imgconv.kernels.costs import LARGE_GPU, SMALL
+from imgconv.kernels.target import TargetKind
 
 WIDE = Problem(1, 64, (56, 56), 64, (56, 56), (3, 3), (1, 1), (1, 1), (1, 1), 1, sums="half")
 STRIDED = replace(WIDE, filters=128, output_size=(28, 28), strides=(2, 2))
@@ -87,11 +89,33 @@ def test_items_that_read_ahead_spill() -> None:
 def test_loops_over_wide_windows_are_not_unrolled() -> None:
     """A short-time Fourier transform: compilers take long for hundreds of copies of a loop's body."""
     problem = Problem(1, 1, (1, 1600), 322, (1, 9), (1, 320), (1, 160), (1, 1), (0, 0), 1)
-    assert {chosen.keep for chosen in candidates(problem, "cpu")} == {"texel"}
+    assert keeps(problem, "cpu") == {"texel"}
     apart = replace(problem, window=(1, 100), output_size=(1, 10))
-    assert {chosen.keep for chosen in candidates(apart, "cpu")} == {"line"}
+    assert keeps(apart, "cpu") == {"texel"}, "eight windows of 100 that lie 160 apart"
     beside = replace(apart, strides=(1, 10), output_size=(1, 151))
-    assert {chosen.keep for chosen in candidates(beside, "cpu")} == {"line", "input"}
+    assert keeps(beside, "cpu") == {"line", "input"}
+
+
+@pytest.mark.parametrize("groups", [1, 8])
+def test_wide_windows_are_not_unrolled_for_any_device(groups: int) -> None:
+    """A wavelet transform, with one filter for each channel and with eight."""
+    wide = Problem(1, 8, (1, 600), 8, (1, 345), (1, 256), (1, 1), (1, 1), (0, 0), groups)
+    narrow = replace(wide, window=(1, 7), output_size=(1, 594))
+    for kind, units in (("cpu", 2), ("gpu", 2), ("gpu", 132)):
+        assert keeps(wide, kind, units) == {"texel"}
+    assert "line" in keeps(narrow, "gpu")
+
+
+@pytest.mark.parametrize("width, is_fused", [(7, True), (256, False)])
+def test_a_wide_depthwise_window_has_a_launch_of_its_own(width: int, is_fused: bool) -> None:
+    size = 1, 601 - width
+    depthwise = Problem(1, 8, (1, 600), 8, size, (1, width), (1, 1), (1, 1), (0, 0), 8)
+    pair = separable.Problem(depthwise, Problem(1, 8, size, 512, size, (1, 1), (1, 1), (1, 1), (0, 0), 1))
+    assert bool(separable_costs.candidates(pair, "gpu", 1 << 15)) == is_fused
+
+
+def keeps(problem: Problem, kind: TargetKind, compute_units: int = LARGE_GPU) -> set[str]:
+    return {chosen.keep for chosen in candidates(problem, kind, compute_units)}
 
 
 @pytest.mark.parametrize("vector_floats, most", [(4, 21), (8, 8), (16, 21)])
