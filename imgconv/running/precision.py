@@ -41,6 +41,8 @@ with float16=2, the float plan is compiled: a plan's error is its difference fro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -131,11 +133,9 @@ def choose_precision(
     each part, to find the sensitive ones, in each of the three searches. Raises what Session raises.
     """
     graph, float16 = prepared.graph, prepared.config.float16
-    guards = () if inputs else guarding_inputs(graph)
     compared = bool(inputs) or float16 == 2 or bool(steps_of(graph))
-    drawn = tuple(inputs) or drawn_inputs(graph)
     accepted = bound if inputs else PART_ON_DRAWINGS * bound
-    measured = _Measured(prepared, context, progress, drawn, guards, splits, compared, accepted / BETWEEN_DRAWINGS)
+    measured = _Measured(prepared, context, progress, tuple(inputs), splits, compared, accepted / BETWEEN_DRAWINGS)
     if not inputs and float16 == 1 and is_quantised(graph):
         kept = Precision().and_storage(frozenset(graph.values), OF_LEVELS)
         return PrecisionChoice(kept, 0.0, float("nan"), {}, measured.new_session(1, kept))
@@ -249,19 +249,34 @@ def without_room(blocks: Sequence[Block], most: float) -> list[Block]:
 class _Measured:
     """A graph on a device: plans of it, and their results for the inputs, each measured at its first use.
 
-    compared: whether a plan's errors are its differences from the float plan, not what its own Rounding says. clear: an
-    error on a pair of drawings that is so small says enough: no others are needed, if these are not small as well.
+    given: the user's inputs; if there are none, drawings are measured on. compared: whether a plan's errors are its
+    differences from the float plan, not what its own Rounding says. clear: an error on a pair of drawings that is so
+    small says enough: no others are needed, if these are not small as well.
     """
 
     prepared: Prepared
     context: Context
     progress: Progress | None
-    inputs: tuple[Arrays, ...]
-    guards: tuple[Arrays, ...]
+    given: tuple[Arrays, ...]
     splits: int
     compared: bool
     clear: float
     roundings: dict[Session, Rounding] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> tuple[Arrays, ...]:
+        """What is measured on."""
+        return self._pictures[0]
+
+    @property
+    def guards(self) -> tuple[Arrays, ...]:
+        """What tells values that may come near 65504, but no errors."""
+        return self._pictures[1]
+
+    @cached_property
+    def _pictures(self) -> tuple[tuple[Arrays, ...], tuple[Arrays, ...]]:
+        graph = self.prepared.graph
+        return (self.given, ()) if self.given else (drawn_inputs(graph), guarding_inputs(graph))
 
     def plan(self, float16: Float16, precision: Precision) -> Plan:
         return self.prepared.plan(replace(self.prepared.config, float16=float16, precision=precision))
@@ -341,8 +356,11 @@ class _Measured:
 
     def new_session(self, float16: Float16, precision: Precision, lenders: Sequence[Session] = ()) -> Session:
         """Another plan on the device. lenders: sessions of which it takes kernels that it has in common with them."""
+        return self._session_of(self.plan(float16, precision), lenders)
+
+    def _session_of(self, plan: Plan, lenders: Sequence[Session] = ()) -> Session:
         known = [self.__dict__[name] for name in ("session", "plain") if name in self.__dict__]
-        return Session(self.plan(float16, precision), self.context, self.progress, [*known, *lenders])
+        return Session(plan, self.context, self.progress, [*known, *lenders])
 
     @cached_property
     def near(self) -> Precision:
@@ -355,9 +373,13 @@ class _Measured:
 
     @cached_property
     def plain(self) -> Session:
-        """The plan that stores everything in half."""
-        with building_numbers(self.context):
-            return self.new_session(1, Precision())
+        """The plan that stores everything in half. Pictures are drawn while its programs are built."""
+        plan = self.plan(1, Precision())
+        with building_numbers(self.context), ThreadPoolExecutor(1) as beside:
+            drawn = beside.submit(copy_context().run, lambda: self._pictures)
+            made = self._session_of(plan)
+            drawn.result()
+        return made
 
     @cached_property
     def half(self) -> Session:

@@ -365,7 +365,7 @@ def test_a_second_question_measures_only_what_is_new(
     monkeypatch.setattr(Rounding, "cost_of", counted)
     prepared = Prepared(graph_of(overflow_model(1.0)), Config(float16=1), target_of(device))
     drawn = drawn_inputs(prepared.graph)
-    measured = choosing._Measured(prepared, context, None, drawn, (), choosing.SPLITS, False, 0.0)
+    measured = choosing._Measured(prepared, context, None, drawn, choosing.SPLITS, False, 0.0)
     most = max(measured.errors(measured.half))
     costs = choosing._Costs(measured, measured.half)
     first, second = (costs.too_sensitive(part * most, most) for part in (0.9, 0.3))
@@ -381,7 +381,7 @@ def test_a_sensitive_value_is_found_in_few_runs(context: Context, device: Device
         return choosing.Block(part, float("value 13" in part))
 
     prepared = Prepared(graph_of(overflow_model(1.0)), Config(float16=1), target_of(device))
-    measured = choosing._Measured(prepared, context, None, (), (), choosing.SPLITS, False, 0.0)
+    measured = choosing._Measured(prepared, context, None, (), choosing.SPLITS, False, 0.0)
     whole = [choosing.Block(names, float("inf"))]
     blocks = measured.split(whole, measure, "", lambda blocks: blocks[0].names == ("value 13",))
     assert sorted(name for block in blocks for name in block.names) == sorted(names)
