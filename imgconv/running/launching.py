@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from imgconv.cl.device import Context
@@ -40,6 +40,13 @@ class LaunchSequence:
             self.recording.replay()
         else:
             enqueue_all(self.context, self._bound)
+
+    def enqueue_each(self) -> Iterator[int]:
+        """Enqueues the launches one by one; yields each one's number. Raises DeviceError, ResourceError."""
+        self.launched = True
+        for number, launch in enumerate(self._bound):
+            enqueue_all(self.context, (launch,))
+            yield number
 
 
 class Launching:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import ceil
 from pathlib import Path
@@ -28,6 +29,18 @@ ITEMS = 1 << 14  # at most: each takes several texels of a large texture
 RUN = {"cpu": 1 << 12}  # texels one after another; on other devices 1
 HALVES = 1 << 16  # bit patterns
 BITS = numpy.dtype(numpy.uint32)
+# Arguments of the kernels.
+TEXELS, TILE, MORE, NUMBER = range(4)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What cl/numbers.cl is told about a tile, its work items, and its origin and region in the image, in texels."""
+
+    about: Buffer
+    items: tuple[int]
+    origin: Texels
+    region: Texels
 
 
 class Numbers:
@@ -39,6 +52,7 @@ class Numbers:
         with building_numbers(session.context) as built:
             (self._program,) = built
         self._kernels: dict[str, Kernel] = {}
+        self._tiles: dict[Placement, list[Tile]] = {}
         self._indices = {name: number for number, name in enumerate(session.plan.made.values())}
         self._on_host: dict[str, float] = {}
         self._steps: dict[int, Buffer] = {}
@@ -72,29 +86,37 @@ class Numbers:
             self._steps[units] = create_buffer(self._context, random_steps(units))
         storage = place.storage
         assert isinstance(storage, Texture)
-        for origin, region in self._launched("move", place, self._steps[units], begin):
+        for tile in self._launched("move", place, self._steps[units], begin):
             if not storage.tiling.linear:
-                copy_texels(self._context, self._session.memory[storage], self._scratch, origin, region)
+                copy_texels(self._context, self._session.memory[storage], self._scratch, tile.origin, tile.region)
 
-    def _launched(
-        self, kind: str, place: Placement, more: Buffer, number: int
-    ) -> Iterator[tuple[Texels, Texels]]:
-        """Launches a kernel on each tile. Gives the tile's origin and its region in the image, in texels."""
+    def _launched(self, kind: str, place: Placement, more: Buffer, number: int) -> Iterator[Tile]:
+        """Launches a kernel on each tile. Gives the tile, whose texels are in the scratch memory if it is no buffer."""
         storage = place.storage
         assert isinstance(storage, Texture)
-        memory, quads = self._session.memory[storage], storage.layout.quads(storage.shape)
         if kind not in self._kernels:
             self._kernels[kind] = kernel(self._program, kind)
-        run = RUN.get(self._context.info.kind, 1)
-        launch, part = self._kernels[kind], (place.channel_offset // LANES, place.layout.quads(place.shape))
+        if place not in self._tiles:
+            self._tiles[place] = list(self._tiles_of(place, storage))
+        launch, memory, is_buffer = self._kernels[kind], self._session.memory[storage], storage.tiling.linear
+        launch.set_arg(TEXELS, memory if is_buffer else self._scratch)
+        launch.set_arg(MORE, more)
+        launch.set_arg(NUMBER, numpy.int32(number))
+        for tile in self._tiles[place]:
+            if not is_buffer:
+                copy_texels(self._context, self._scratch, memory, tile.origin, tile.region)
+            launch.set_arg(TILE, tile.about)
+            enqueue(self._context, launch, tile.items)
+            yield tile
+
+    def _tiles_of(self, place: Placement, storage: Texture) -> Iterator[Tile]:
+        quads, run = storage.layout.quads(storage.shape), RUN.get(self._context.info.kind, 1)
+        part = place.channel_offset // LANES, place.layout.quads(place.shape)
         for (x, _), origin, (width, height) in storage.tiling.moves():
-            size, texels = width * height, memory if storage.tiling.linear else self._scratch
-            if not storage.tiling.linear:
-                copy_texels(self._context, self._scratch, memory, origin, (width, height, 1))
-            integers = numpy.array([size, run, width, x % quads, quads, *part, number], numpy.int32)
-            launch.set_args(texels, *integers[:-1], more, integers[-1])
-            enqueue(self._context, launch, (min(ceil(size / run), ITEMS),))
-            yield origin, (width, height, 1)
+            size = width * height
+            about = numpy.array([size, run, width, x % quads, quads, *part], numpy.int32)
+            items = min(ceil(size / run), ITEMS)
+            yield Tile(create_buffer(self._context, about), (items,), origin, (width, height, 1))
 
     @cached_property
     def _scratch(self) -> Buffer:
@@ -128,12 +150,17 @@ def moved_halves(array: Array, units: int, begin: int) -> Array:
 
     begin: which of 2^16 ways. Equal halves move alike.
     """
-    bits = numpy.arange(HALVES, dtype=numpy.uint16)
+    bits = array.view(numpy.uint16)
+    if bits.size <= HALVES:
+        return _moved_bits(bits, units, begin).view(numpy.float16)
+    return _moved_bits(numpy.arange(HALVES, dtype=numpy.uint16), units, begin)[bits].view(numpy.float16)
+
+
+def _moved_bits(bits: Array, units: int, begin: int) -> Array:
     size = bits & 0x7FFF
-    steps = random_steps(units)[begin : begin + HALVES]
+    steps = random_steps(units)[begin : begin + HALVES][bits]
     moved = (bits & 0x8000) | numpy.clip(size.view(numpy.int16) + steps, 0, 0x7BFF).view(numpy.uint16)
-    moved = numpy.where((size > 0) & (size <= 0x7BFF), moved, bits)
-    return moved[array.view(numpy.uint16)].view(numpy.float16)
+    return numpy.where((size > 0) & (size <= 0x7BFF), moved, bits)
 
 
 @lru_cache

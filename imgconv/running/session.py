@@ -9,7 +9,7 @@ from typing import Any
 from imgconv.arrays import Array
 from imgconv.cl.device import Context
 from imgconv.cl.ending import driver_use
-from imgconv.cl.queue import Launch, drain, enqueue, finish
+from imgconv.cl.queue import Launch, drain, finish
 from imgconv.cl.transfer import Port, enqueue_copy
 from imgconv.compiling.plan import Plan, Storage
 from imgconv.running.device_memory import DeviceMemory
@@ -131,9 +131,7 @@ class Session:
         """`steps` with a pause after each launch; yields its number."""
         self._moved = moved_outputs(self.plan, inputs)
         self.memory.upload_inputs(inputs)
-        for number, launch in enumerate(self.sequence.launches):
-            enqueue(self.context, *launch)
-            yield number
+        yield from self.sequence.enqueue_each()
         finish(self.context)
         self.context.note_run()
 

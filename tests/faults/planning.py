@@ -160,7 +160,7 @@ FAULTS = (
     ),
     Fault(
         "cl/numbers.cl", "all values of a texture are moved and measured, not one",
-        "return quad >= first && quad < first + count;", "return true;",
+        "return quad >= tile.first && quad < tile.first + tile.count;", "return true;",
         ("running/test_rounding.py -k 'part_moves or numbers_on'",),
     ),
     Fault(
