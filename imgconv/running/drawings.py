@@ -20,7 +20,8 @@ with a tenth of the noise over it: pictures have flat areas with edges at all sc
 letterboxed picture is padded: nothing averages the rounding of a whole area, and YOLOX is off there most.
 
 Few numbers show little: on one line of text of 48 x 224 a network is off four times as far as on another. So there are
-up to six drawings, three of each kind, but only two of a picture of half a megapixel.
+up to six drawings, three of each kind, but only two of a picture of half a megapixel. Of a larger one, for which a run
+takes long, there is one: its left half is noise, its right half discs.
 """
 
 from __future__ import annotations
@@ -51,24 +52,38 @@ LETTERS, LEAST_LETTER = "ABCDEFGHKLMNPRSTabcdeghiklnoprstu0123456789", 10.0
 
 
 def drawn_inputs(graph: Graph) -> tuple[Arrays, ...]:
-    """Two to six drawings for every input, noise and discs in turn, in the range that it is made for."""
-    positions = max((prod(v.shape) // (3 if is_picture(v) else 1) for v in graph.inputs), default=0)
-    pairs = max(1, min(MOST_DRAWINGS, ENOUGH // max(positions, 1)) // 2)
-    return _drawings(graph, {value.name: picture_range(graph, value) or UNIT for value in graph.inputs}, pairs)
+    """One to six drawings for every input, noise and discs in turn, in the range that it is made for."""
+    return _drawings(graph, {value.name: picture_range(graph, value) or UNIT for value in graph.inputs}, MOST_DRAWINGS)
 
 
 def guarding_inputs(graph: Graph) -> tuple[Arrays, ...]:
-    """Two drawings of 0 .. 255 for the pictures whose range the graph does not tell; nothing if there is none."""
+    """One or two drawings of 0 .. 255 for the pictures whose range the graph does not tell; none if there are none."""
     ranges = {value.name: picture_range(graph, value) for value in graph.inputs}
-    return _drawings(graph, {n: each or BYTES for n, each in ranges.items()}) if None in ranges.values() else ()
+    return _drawings(graph, {n: each or BYTES for n, each in ranges.items()}, 2) if None in ranges.values() else ()
 
 
-def _drawings(graph: Graph, ranges: Mapping[str, tuple[float, float]], pairs: int = 1) -> tuple[Arrays, ...]:
-    """Drawings of odd seeds are noise, the others discs."""
-    return tuple(
+def _drawings(graph: Graph, ranges: Mapping[str, tuple[float, float]], most: int) -> tuple[Arrays, ...]:
+    """At most so many drawings. Those of odd seeds are noise, the others discs; or one that is both."""
+    positions = max((prod(v.shape) // (3 if is_picture(v) else 1) for v in graph.inputs), default=0)
+    pairs = max(1, min(most, ENOUGH // max(positions, 1)) // 2)
+    drawn = tuple(
         {value.name: draw(value, *ranges[value.name], seed, seed % 2 == 0) for value in graph.inputs}
         for seed in range(1, 2 * pairs + 1)
     )
+    if positions <= ENOUGH:
+        return drawn
+    noise, discs = drawn
+    return ({value.name: _side_by_side(value, noise[value.name], discs[value.name]) for value in graph.inputs},)
+
+
+def _side_by_side(value: Value, left: Array, right: Array) -> Array:
+    """The left half of a picture and the right half of another one; other arrays are the first one."""
+    if not is_picture(value):
+        return left
+    columns = 3 if value.shape[1] in CHANNELS else 2
+    middle = value.shape[columns] // 2
+    first, second = (slice(None),) * columns + (slice(middle),), (slice(None),) * columns + (slice(middle, None),)
+    return numpy.concatenate([left[first], right[second]], columns)
 
 
 def picture_range(graph: Graph, value: Value) -> tuple[float, float] | None:

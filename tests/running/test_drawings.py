@@ -81,12 +81,23 @@ def test_an_input_without_elements_is_drawn() -> None:
     assert [drawn["x"].shape for drawn in drawn_inputs(build_graph({"y": x.sum([2])}))] == [x.shape] * 6
 
 
-@pytest.mark.parametrize(
-    "shape, count",
-    [((1, 3, 48, 224), 6), ((1, 3, 416, 416), 2), ((1, 320, 320, 3), 4), ((1, 3, 900, 900), 2), ((1, 90), 6)],
-)
+@pytest.mark.parametrize("shape, count", [
+    ((1, 3, 48, 224), 6), ((1, 3, 416, 416), 2), ((1, 320, 320, 3), 4), ((1, 3, 700, 700), 2), ((1, 3, 710, 710), 1),
+    ((1, 90), 6),
+])
 def test_small_inputs_are_drawn_more_often(shape: tuple[int, ...], count: int) -> None:
     assert len(drawn_inputs(build_graph({"y": Tensor.input("x", shape) + 1}))) == count
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 600, 901), (1, 600, 901, 3)])
+def test_a_large_picture_is_half_noise_and_half_discs(shape: tuple[int, ...]) -> None:
+    (drawn,) = drawn_inputs(build_graph({"y": Tensor.input("x", shape) + 1}))
+    noise, discs = (draw(Value("x", shape, "float32"), 0.0, 1.0, seed, seed == 2) for seed in (1, 2))
+    columns = shape.index(901)
+    halves = (numpy.split(array, [450], columns) for array in (drawn["x"], noise, discs))
+    (left, right), (noise_left, _), (_, discs_right) = halves
+    numpy.testing.assert_array_equal(left, noise_left)
+    numpy.testing.assert_array_equal(right, discs_right)
 
 
 def test_other_inputs_have_the_range_of_the_measured_ones() -> None:
