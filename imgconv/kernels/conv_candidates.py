@@ -37,9 +37,9 @@ class Registers:
 
 # Of 32 registers, and of the 16 that AVX2 has: with those of 32, an EPYC with AVX2 took 24 ms for SqueezeNet, now 7.
 OF_32, OF_16 = Registers(21, 64, 24), Registers(8, 8, 16)
-# The most columns of a window, and of the texels that a work item keeps of a row, over which a loop is unrolled. For a
-# window of 320 that moves by 160 Intel's compiler (2026.22) took 13 s; for a depthwise one of 256 it took 3 s, and
-# NVIDIA's (580) 7 s.
+# By the kind of device: the most columns of a window, and of the texels that a work item keeps of a row, over which a
+# loop is unrolled. For a window of 320 that moves by 160 Intel's compiler (2026.22) took 13 s; for a depthwise one of
+# 256 it took 3 s, and NVIDIA's (580) 7 s.
 MOST_UNROLLED = {"cpu": (128, 256), "gpu": (64, 64)}
 # Blocks for GPUs: columns, rows and output quads.
 BLOCKS_ON_GPU = (
