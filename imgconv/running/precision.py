@@ -3,7 +3,7 @@
 Rounding to half has a relative error of 2^-11 at each value. Most networks do not amplify it. A few do, above all in
 their first layers of few channels, whose errors pass through all later layers. And half ends at 65504. So:
 
-1. The plan that stores everything in half runs on drawn pictures: on two, and if these leave a doubt on more. If by
+1. The plan that stores everything in half runs on drawings: two, or a large one; more if these leave a doubt. If by
    its own account (rounding.py) rounding costs no more than the bound, and nothing comes near 65504, it is the choice,
    and nothing else is compiled.
 2. If a value comes near 65504, a plan in float tells which ones do. These keep float.
