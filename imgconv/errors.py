@@ -13,7 +13,7 @@
     ├── MissingPackageError  a package that only some tasks need is not installed: .package
     └── DeviceError          no driver, no such device, or the driver refused
         ├── ResourceError    a texture or memory cannot be allocated: .tensor, .shape, .limit
-        └── BuildError       the driver cannot compile a kernel: .source, .log
+        └── BuildError       the driver cannot compile a kernel: .source, .launch, .status, .log
 
 A message says in one line what is wrong, in which place, and what to do about it. Only those of DeviceError and
 BuildError may have several lines: the list of devices, or a driver's log.
@@ -168,17 +168,23 @@ class ResourceError(DeviceError):
 class BuildError(DeviceError):
     """The driver cannot compile a kernel.
 
-    ``source`` names the kernel's source (the path of its .cl file), ``log`` is what the driver said, and ``excerpt``
-    holds the numbered source lines near each error (empty if the log names no line). It names a fault in imgconv or
-    in the driver, not in the model: report it with the log.
+    ``source`` names the kernel's source (the path of its .cl file), ``launch`` the launch of the plan that needs it
+    (empty if the program has several kernels), ``status`` is OpenCL's (0 if it is not known), ``log`` what the driver
+    said, and ``excerpt`` holds the numbered source lines near each error (empty if the log names no line). It names a
+    fault in imgconv or in the driver, not in the model: report it with the log.
     """
 
-    def __init__(self, source: str, log: str, excerpt: str = "") -> None:
+    def __init__(self, source: str, log: str, excerpt: str = "", launch: str = "", status: int = 0) -> None:
         self.source = source
         self.log = log
         self.excerpt = excerpt
-        super().__init__(source, log, excerpt)
+        self.launch = launch
+        self.status = status
+        super().__init__(source, log, excerpt, launch, status)
 
     def __str__(self) -> str:
+        where = f"{self.source}, launch {self.launch}" if self.launch else self.source
+        status = f", status {self.status}" if self.status else ""
+        log = f"its log:\n{self.log}" if self.log.strip() else "its log is empty"
         lines = f"\n\nnear the error, line numbers as in the log:\n{self.excerpt}" if self.excerpt else ""
-        return f"{one_line(self.source)}: the driver cannot build this kernel source; its log:\n{self.log}{lines}"
+        return f"{one_line(where)}: the driver cannot build this kernel source{status}; {log}{lines}"

@@ -36,7 +36,7 @@ SAMPLES = (
     errors.ShapeError("the size of axis 2 is not known"),
     errors.MissingPackageError("onnx", "onnx", "reading an ONNX file"),
     errors.ResourceError("too wide", tensor="mask", shape=(1, 5, 99999), limit="16384 texels"),
-    errors.BuildError("conv.cl", "3:1: error: no", ">    3 | x"),
+    errors.BuildError("conv.cl", "3:1: error: no", ">    3 | x", "'y' (nodes Conv_3)", -11),
 )
 
 
@@ -69,6 +69,10 @@ def test_build_error_carries_source_log_and_lines() -> None:
     assert (error.source, error.log, error.excerpt) == ("conv.cl", "3:1: error: no", ">    3 | x")
     for part in ("conv.cl", "3:1: error: no", ">    3 | x"):
         assert part in str(error)
+    alone = errors.BuildError("conv.cl", " ", launch="'y' (nodes Conv_3)", status=-6)
+    assert str(alone) == (
+        "conv.cl, launch 'y' (nodes Conv_3): the driver cannot build this kernel source, status -6; its log is empty"
+    )
 
 
 def test_names_cannot_break_the_line() -> None:

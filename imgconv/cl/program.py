@@ -9,7 +9,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from threading import Lock
 from weakref import ReferenceType, ref
@@ -53,16 +53,21 @@ def build(context: Context, source: str, name: str, options: Sequence[str] = ())
     driver's log and the source lines near each error.
     """
     with _without_warnings(), context.builders:
-        return _build(context, source, name, options, 0)
+        return _build(context, Part(source, name), options, 0)
 
 
 @dataclass(frozen=True)
 class Part:
-    """One of several programs: its source, its name as in ``build``, and, if known, its ``binary``."""
+    """One of several programs: its source, its name as in ``build``, and, if known, its ``binary``.
+
+    kernels: the names of the kernels that it must have. launch: of its only kernel, for BuildError.
+    """
 
     source: str
     name: str
     binary: bytes | None = None
+    kernels: tuple[str, ...] = ()
+    launch: str = ""
 
 
 @contextmanager
@@ -148,16 +153,19 @@ def _build_part(context: Context, workers: int, part: Part) -> Program:
     key = program_key(context.info, part.source, environment_options())
     if found := _lately_built(context, key):
         return found
-    ready = None if part.binary is None else build_binary(context, part.binary, part.name)
-    return _remembered(context, key, ready or _build(context, part.source, part.name, (), workers))
+    ready = None if part.binary is None else build_binary(context, part.binary, part.name, (), part.kernels)
+    return _remembered(context, key, ready or _build(context, part, (), workers))
 
 
-def kept_program(context: Context, key: str, name: str) -> Program | None:
-    """A program that was built before, by its `Program.key`; None if it is not kept, or if the driver refuses it."""
+def kept_program(context: Context, key: str, name: str, kernels: Sequence[str]) -> Program | None:
+    """A program that was built before, by its `Program.key`.
+
+    None if it is not kept, if the driver refuses it, or if it lacks one of the kernels.
+    """
     if found := _lately_built(context, key):
         return found
     content = read_binary(key)
-    made = None if content is None else build_binary(context, content, name)
+    made = None if content is None else build_binary(context, content, name, (), kernels)
     return None if made is None else _remembered(context, key, replace(made, key=key))
 
 
@@ -177,33 +185,34 @@ def _remembered(context: Context, key: str, made: Program) -> Program:
     return made
 
 
-def _build(context: Context, source: str, name: str, options: Sequence[str], workers: int) -> Program:
+def _build(context: Context, part: Part, options: Sequence[str], workers: int) -> Program:
     options_of_all = [*options, *environment_options()]
-    key = program_key(context.info, source, options_of_all)
+    key = program_key(context.info, part.source, options_of_all)
     kept = read_binary(key)
-    made = None if kept is None else build_binary(context, kept, name, options)
+    made = None if kept is None else build_binary(context, kept, part.name, options, part.kernels)
     if made:
         return replace(made, key=key)
     context.builders.start(workers)
     with context.builders.next() as worker:
-        content = None if worker is None else worker.build(source, [NO_WARNINGS, *options_of_all])
-        made = compile_text(context, source, name, options) if content is None else None
+        content = None if worker is None else worker.build(part.source, [NO_WARNINGS, *options_of_all])
+        made = compile_text(context, part, options) if content is None else None
     if content is not None:
-        made = build_binary(context, content, name, options)
-    made = made or compile_text(context, source, name, options)
-    with suppress(cl.Error):
-        write_binary(key, binary(made))
+        made = build_binary(context, content, part.name, options, part.kernels)
+    made = made or compile_text(context, part, options)
+    if content := binary(made):
+        write_binary(key, content)
     return replace(made, key=key)
 
 
-def compile_text(context: Context, source: str, name: str, options: Sequence[str] = ()) -> Program:
+def compile_text(context: Context, part: Part, options: Sequence[str] = ()) -> Program:
     """The program, compiled by the driver in this process. Raises BuildError as ``build`` does."""
+    made = cl.Program(context.handle, part.source)
     try:
         with _turn(context):
-            return Program(name, cl.Program(context.handle, source).build(options=[NO_WARNINGS, *options]))
+            return Program(part.name, made.build(options=[NO_WARNINGS, *options]))
     except cl.Error as error:
-        log = _build_log(str(error))
-        raise BuildError(name, log, source_near_errors(source, log)) from error
+        log = _build_log(context, made)
+        raise BuildError(part.name, log, source_near_errors(part.source, log), part.launch, error.code) from error
 
 
 @contextmanager
@@ -215,19 +224,26 @@ def _without_warnings() -> Iterator[None]:
 
 
 def binary(program: Program) -> bytes:
-    """The driver's own form of the program, for `build_binary` on the same device and driver."""
-    return bytes(program.handle.get_info(cl.program_info.BINARIES)[0])  # type: ignore[index]
+    """The driver's own form of the program, for `build_binary` on the same device and driver. Empty if it has none."""
+    try:
+        return bytes(program.handle.get_info(cl.program_info.BINARIES)[0])  # type: ignore[index]
+    except cl.Error:
+        return b""
 
 
-def build_binary(context: Context, content: bytes, name: str, options: Sequence[str] = ()) -> Program | None:
-    """The program whose `binary` this is. options: those of its build.
+def build_binary(
+    context: Context, content: bytes, name: str, options: Sequence[str] = (), kernels: Sequence[str] = ()
+) -> Program | None:
+    """The program whose `binary` this is. options: those of its build. kernels: that it must have, by name.
 
-    None if the driver refuses it.
+    None if the driver refuses it, or if the result lacks one of the kernels, or has none at all.
     """
     try:
         with _turn(context):
             made = cl.Program(context.handle, [context.handle.devices[0]], [content])
-            return Program(name, made.build(options=[NO_WARNINGS, *options]))
+            built = made.build(options=[NO_WARNINGS, *options])
+        found = str(built.get_info(cl.program_info.KERNEL_NAMES)).split(";")
+        return Program(name, built) if any(found) and set(kernels) <= set(found) else None
     except cl.Error:
         return None
 
@@ -298,6 +314,9 @@ def source_near_errors(source: str, log: str) -> str:
     return "\n".join(f"{'>' if number in errors else ' '}{number:5} | {lines[number - 1]}" for number in sorted(wanted))
 
 
-def _build_log(message: str) -> str:
-    # pyopencl has the log only inside its message, after a heading that names the device.
-    return message.partition("Build on ")[2].partition(":\n\n")[2].strip() or message
+def _build_log(context: Context, failed: cl.Program) -> str:
+    try:
+        log = failed.get_build_info(context.handle.devices[0], cl.program_build_info.LOG)  # type: ignore[no-untyped-call]
+        return str(log).strip()
+    except cl.Error:
+        return ""

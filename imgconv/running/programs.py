@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from imgconv.cl.device import Context
@@ -10,7 +11,8 @@ from imgconv.cl.program import (
     Functions, Kernel, Part, Program, binary, building, kept_program, programs_at_once, workers_for,
 )
 from imgconv.cl.program_cache import Listing, read_listing, write_listing
-from imgconv.compiling.plan import Plan
+from imgconv.compiling.plan import Launch, Plan
+from imgconv.errors import BuildError
 from imgconv.kernels.source import COMMON, kernel_name, program_text, programs_of
 
 Progress = Callable[[int, int, str], None]
@@ -28,13 +30,17 @@ class Programs:
         alone: make no use of programs that also have kernels of other plans.
         """
         offered = {text: kernel for each in lenders for text, kernel in each._kernels.items()}
-        self._origins = {launch.source.text: launch.source.path for launch in plan.launches}
+        self._launches: dict[str, Launch] = {}  # the first of each kernel text
+        for launch in plan.launches:
+            self._launches.setdefault(launch.source.text, launch)
+        self._numbers = {text: number for number, text in enumerate(self._launches)}
         self._context = context
         self._functions = Functions(context)
         self._programs: list[Program] = []
-        self._kernels: dict[str, tuple[Program, str]] = {t: offered[t] for t in self._origins if t in offered}
+        self._kernels: dict[str, tuple[Program, str]] = {t: offered[t] for t in self._launches if t in offered}
         self._is_listed = not alone and self._take_listed()
         self.are_lent = bool(self._kernels)
+        self._one_by_one = False
 
     @contextmanager
     def building(self, progress: Progress | None = None, binaries: Sequence[bytes] = ()) -> Iterator[None]:
@@ -44,54 +50,81 @@ class Programs:
         this plan, device and driver, instead of compiling, if there are no lenders.
         """
         progress = progress or (lambda done, total, what: None)
-        texts = self._origins
-        numbers = {text: number for number, text in enumerate(texts)}
-        waiting = [text for text in texts if text not in self._kernels]
+        waiting = [text for text in self._launches if text not in self._kernels]
         batches = programs_of(waiting, len(binaries) or programs_at_once(self._context, len(waiting)))
-        parts = self._parts(batches, numbers, binaries)
+        workers = workers_for(self._context, len(waiting))
         progress(0, len(waiting), "compiling kernels")
-        with building(self._context, parts, workers_for(self._context, len(waiting))) as built:
+        with building(self._context, self._parts(batches, binaries), workers) as built:
             yield
-            for batch, program in zip(batches, built):
-                self._programs.append(program)
-                self._kernels |= {text: (program, kernel_name(numbers[text])) for text in batch}
-                progress(len(self._kernels), len(texts), "compiling kernels")
+            try:
+                self._take(batches, built, progress)
+            except BuildError:
+                if len(batches) == len(waiting):
+                    raise
+                self._one_by_one = True
+        if self._one_by_one:
+            # A driver may refuse a program of several kernels though it builds each of them alone.
+            batches = programs_of(waiting, len(waiting))
+            with building(self._context, self._parts(batches), workers) as built:
+                self._take(batches, built, progress)
         progress(len(waiting), len(waiting), "ready")
+
+    def _take(self, batches: Sequence[Sequence[str]], built: Iterator[Program], progress: Progress) -> None:
+        """Takes the kernels of each program, as soon as it is built."""
+        programs = []
+        for batch, program in zip(batches, built):
+            programs.append(program)
+            self._kernels |= {text: (program, kernel_name(self._numbers[text])) for text in batch}
+            progress(len(self._kernels), len(self._launches), "compiling kernels")
+        self._programs = programs
 
     def new_kernel(self, text: str) -> Kernel:
         """A new kernel object of a kernel text, with its own arguments. Raises DeviceError."""
         return self._functions.take(*self._kernels[text])
 
     def binaries(self) -> tuple[bytes, ...]:
-        """The driver's programs, in the order of their builds."""
-        return tuple(map(binary, self._programs))
+        """The driver's programs, in the order of their builds. Warns and returns none if the driver has no binaries."""
+        made = tuple(map(binary, self._programs))
+        if all(made):
+            return made
+        name = self._context.info.name
+        message = f"{name} gives no binaries of its programs: what is saved has none, and compiles at its first load"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        return ()
 
     def keep_listing(self) -> None:
         """Lets the next process find these programs, if they are not those that it would build for the plan alone."""
         listing: Listing = {}
-        for number, text in enumerate(self._origins):
+        for text, number in self._numbers.items():
             program, name = self._kernels[text]
             listing.setdefault(program.key, {})[number] = name
-        if self.are_lent and not self._is_listed and "" not in listing:
-            write_listing(self._context.info, tuple(self._origins), listing)
+        if (self.are_lent or self._one_by_one) and not self._is_listed and "" not in listing:
+            write_listing(self._context.info, tuple(self._numbers), listing)
 
     def _take_listed(self) -> bool:
         """Takes the kernels that the listing of an earlier process names; whether these were all that no lender has."""
-        texts = tuple(self._origins)
+        texts = tuple(self._numbers)
         for key, names in read_listing(self._context.info, texts).items():
             missing = {texts[number]: name for number, name in names.items() if texts[number] not in self._kernels}
-            program = kept_program(self._context, key, KEPT) if missing else None
+            program = kept_program(self._context, key, KEPT, tuple(missing.values())) if missing else None
             if program:
                 self._kernels |= {text: (program, name) for text, name in missing.items()}
         return len(self._kernels) == len(texts)
 
-    def _parts(
-        self, batches: Sequence[Sequence[str]], numbers: Mapping[str, int], binaries: Sequence[bytes]
-    ) -> list[Part]:
+    def _parts(self, batches: Sequence[Sequence[str]], binaries: Sequence[bytes] = ()) -> list[Part]:
         """The sources of programs that have these kernels, by their numbers."""
         common, parts = COMMON.read_text(encoding="utf-8"), []
         for number, batch in enumerate(batches):
-            source = program_text(common, {text: numbers[text] for text in batch})
-            paths = ", ".join(sorted({self._origins[text] for text in batch}))
-            parts.append(Part(source, paths, binaries[number] if number < len(binaries) else None))
+            numbers = {text: self._numbers[text] for text in batch}
+            launches = [self._launches[text] for text in batch]
+            paths = ", ".join(sorted({launch.source.path for launch in launches}))
+            parts.append(Part(
+                program_text(common, numbers), paths, binaries[number] if number < len(binaries) else None,
+                tuple(map(kernel_name, numbers.values())), _called(launches[0]) if len(launches) == 1 else "",
+            ))
         return parts
+
+
+def _called(launch: Launch) -> str:
+    """A launch and its ONNX nodes, for messages."""
+    return f"{launch.name!r} (nodes {', '.join(launch.origin)})" if launch.origin else repr(launch.name)

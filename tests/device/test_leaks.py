@@ -75,7 +75,7 @@ def test_loads_share_programs(device: DeviceInfo, monkeypatch: pytest.MonkeyPatc
     expected = imgconv.load(graph, device=device).run(inputs)["y"]
     built: list[str] = []
     build = program._build
-    monkeypatch.setattr(program, "_build", lambda *arguments: (built.append(arguments[1]), build(*arguments))[1])
+    monkeypatch.setattr(program, "_build", lambda *arguments: (built.append(arguments[1].source), build(*arguments))[1])
     numpy.testing.assert_array_equal(imgconv.load(graph, device=device).run(inputs)["y"], expected)
     assert built == []
     monkeypatch.setattr(program, "_built", type(program._built)())

@@ -216,7 +216,7 @@ def compiled(context: Context, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     original = program.compile_text
     monkeypatch.setattr(
         program, "compile_text",
-        lambda context, source, *rest: (found.append(source), original(context, source, *rest))[1],
+        lambda context, part, *rest: (found.append(part.source), original(context, part, *rest))[1],
     )
     return found
 
