@@ -11,7 +11,7 @@ from benchmarks.kernel_text import KernelText, read_kernel
 from benchmarks.machine_code import Work, item_work, machine_loops
 from benchmarks.measure import Column, digits, milliseconds
 from imgconv.compiling.plan import Launch, Plan
-from imgconv.kernels.gpu_time import BOUNDS, Gpu, LaunchTime, LaunchWork, time_of
+from imgconv.kernels.device_model.gpu_time import BOUNDS, Gpu, LaunchTime, LaunchWork, time_of
 
 
 @dataclass(frozen=True)

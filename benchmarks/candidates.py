@@ -16,7 +16,8 @@ from benchmarks.networks import open_network
 from imgconv.compiling.compiler import Prepared, prepare
 from imgconv.config import Config
 from imgconv.graph.nodes import Node
-from imgconv.kernels import conv, matmul
+from imgconv.kernels.conv import problem as conv
+from imgconv.kernels.matmul import template as matmul
 from imgconv.kernels.step import Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import template_of

@@ -48,7 +48,7 @@ from imgconv.commands.tune import MOST
 from imgconv.compiling.compiler import limited
 from imgconv.config import Config, read_config
 from imgconv.graph.evaluate import evaluate_graph
-from imgconv.kernels.gpu_time import A630
+from imgconv.kernels.device_model.gpu_time import A630
 from imgconv.running.target import target_of
 from imgconv.running.tuner import Trial, built, side_by_side
 

@@ -3,10 +3,10 @@
     python -m benchmarks.fit [FILE.csv ...] [--folds N] [--json FILE]
 
 The files are those of `python -m benchmarks.choice --csv` and `python -m benchmarks.slots`, by default all of
-benchmarks/measured/. For each class of imgconv/kernels/costs.py, and for each template that was measured, the fitted
-numbers are those of the least squares of log(predicted / measured), with each problem of the same weight and outliers
-of less. A number that the measurements do not depend on stays as it is; so do those of separable.cl, whose candidates
-no benchmark measures. Nothing is written: to change the numbers, edit costs.py.
+benchmarks/measured/. For each class of imgconv/kernels/device_model/costs.py, and for each template that was measured,
+the fitted numbers are those of the least squares of log(predicted / measured), with each problem of the same weight
+and outliers of less. A number that the measurements do not depend on stays as it is; so do those of separable.cl,
+whose candidates no benchmark measures. Nothing is written: to change the numbers, edit costs.py.
 
     within 10 %  share of problems of which the candidate of the least predicted cost takes at most 1.1 times as long as
                  the fastest measured one
@@ -39,8 +39,11 @@ from benchmarks.measure import run_main
 from benchmarks.measurements import TEMPLATES, Measurement, read_measurements
 from imgconv.commands.arguments import positive
 from imgconv.errors import Error
-from imgconv.kernels import conv, conv_costs, matmul
-from imgconv.kernels.costs import CPU, LARGE, SMALL, CpuCosts, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
+from imgconv.kernels.conv import costs as conv_costs, problem as conv
+from imgconv.kernels.device_model.costs import (
+    CPU, LARGE, SMALL, CpuCosts, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of,
+)
+from imgconv.kernels.matmul import template as matmul
 
 FOLDER = Path(__file__).parent / "measured"
 WITHIN = 1.10

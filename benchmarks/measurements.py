@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal, Union, cast, get_origin, get_type_hints
 
 from imgconv.errors import InputError
-from imgconv.kernels import conv, matmul
+from imgconv.kernels.conv import problem as conv
+from imgconv.kernels.matmul import template as matmul
 from imgconv.kernels.target import TargetKind
 
 # The measurements to which the cost models are fitted.

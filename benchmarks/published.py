@@ -1,4 +1,4 @@
-"""Published times on a Snapdragon 845 beside what the model of imgconv.kernels.gpu_time predicts for the same kernels.
+"""Published times on a Snapdragon 845, and predictions of imgconv.kernels.device_model.gpu_time for the same kernels.
 
 The kernels of TFLite, Paddle-Lite, MNN and MACE were compiled for an Adreno 630 with the compiler that
 benchmarks.adreno uses, with the options of their host code: one problem of each kind, bias only. The counts of that
@@ -14,7 +14,7 @@ from math import ceil
 from typing import Any, Literal
 
 from benchmarks.measure import Column, digits, milliseconds
-from imgconv.kernels.gpu_time import WAVE, Gpu, LaunchTime, LaunchWork, time_of
+from imgconv.kernels.device_model.gpu_time import WAVE, Gpu, LaunchTime, LaunchWork, time_of
 from imgconv.kernels.layout import LANES
 
 Kind = Literal["1x1", "3x3", "depthwise"]

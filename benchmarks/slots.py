@@ -30,8 +30,9 @@ from benchmarks.networks import DEFAULT
 from imgconv.commands.arguments import positive
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config, read_config
-from imgconv.kernels import conv, matmul
-from imgconv.kernels.gpu_time import GPUS
+from imgconv.kernels.conv import problem as conv
+from imgconv.kernels.device_model.gpu_time import GPUS
+from imgconv.kernels.matmul import template as matmul
 from imgconv.kernels.step import Specialisation
 from imgconv.kernels.target import Target
 from imgconv.running.tuner import prepare_copies

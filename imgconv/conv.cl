@@ -18,29 +18,29 @@
 //
 // What it is made of, each with its constants:
 //
-//     kernels/output.cl    the output and the epilogue       kernels/weights.cl   weights, vectors, sums
-//     kernels/window.cl    the input and its window          kernels/winograd.cl  Winograd's filtering
-//     kernels/operands.cl  texels that are read and kept     kernels/staging.cl   copies in local memory
-//     kernels/store.cl     blocks of outputs                 kernels/parts.cl     sums that work items share
+//     kernels/lib/output.cl    the output and the epilogue       kernels/conv/weights.cl   weights, vectors, sums
+//     kernels/lib/window.cl    the input and its window          kernels/conv/winograd.cl  Winograd's filtering
+//     kernels/lib/operands.cl  texels that are read and kept     kernels/conv/staging.cl   copies in local memory
+//     kernels/lib/store.cl     blocks of outputs                 kernels/conv/parts.cl     sums that work items share
 //
 // One coordinate of a read of weights, or of rows of texels, stays the same at every step, and is made before them.
-// Sums are float, or half in runs of HALF_QUADS input quads, or half (HALF_SUMS): see kernels/sums.cl.
+// Sums are float, or half in runs of HALF_QUADS input quads, or half (HALF_SUMS): see kernels/lib/sums.cl.
 //
 // A transposed convolution with stride S is S*S ordinary ones, one for each phase of the output position modulo S, each
 // with its own weights: output column = PHASES_X * column + phase. The work items of all phases are one launch.
 //
-// Each name below is defined by the engine (imgconv/kernels/conv_text.py); the defaults make this file compile alone:
+// Each name below is defined by the engine (kernels/conv/text.py); the defaults make this file compile alone:
 // a 3x3 convolution, 64 to 64 channels, 56x56.
 
 #include "cl/common.cl"
-#include "kernels/output.cl"
-#include "kernels/window.cl"
-#include "kernels/operands.cl"
-#include "kernels/store.cl"
-#include "kernels/weights.cl"
-#include "kernels/winograd.cl"
-#include "kernels/staging.cl"
-#include "kernels/parts.cl"
+#include "kernels/lib/output.cl"
+#include "kernels/lib/window.cl"
+#include "kernels/lib/operands.cl"
+#include "kernels/lib/store.cl"
+#include "kernels/conv/weights.cl"
+#include "kernels/conv/winograd.cl"
+#include "kernels/conv/staging.cl"
+#include "kernels/conv/parts.cl"
 
 #ifndef INPUT_LANES
 #define INPUT_LANES 4                   // channels of each input quad: fewer than 4 only if there is one quad

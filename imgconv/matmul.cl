@@ -6,17 +6,17 @@
 //
 // A work item makes BLOCK_ROWS rows of BLOCK_QUADS quads of the output, from the k quads  part, part + PARTS, ...
 // Where the output is too small to fill the device (M = 1 above all), PARTS items of a work group share the sum and add
-// their parts in local memory. If STAGED, the items of a work group share what they read, too: kernels/tiles.cl.
+// their parts in local memory. If STAGED, the items of a work group share what they read, too: kernels/matmul/tiles.cl.
 //
 // Where a texel of A and B lies is given by A_X, A_Y, B_X and B_Y, so that transposed, sliced, broadcast and batched
 // operands need no copy as long as four of k (of n) share a texel.
 //
-// Each name below is defined by the engine (imgconv/kernels/matmul.py); the defaults make this file compile alone: a
+// Each name below is defined by the engine (kernels/matmul/template.py); the defaults make this file compile alone: a
 // vector of 1024 times a matrix of 1024 x 64.
 
 #include "cl/common.cl"
-#include "kernels/output.cl"
-#include "kernels/tiles.cl"
+#include "kernels/lib/output.cl"
+#include "kernels/matmul/tiles.cl"
 
 #define ROW_BLOCKS ((ROWS + BLOCK_ROWS - 1) / BLOCK_ROWS)
 

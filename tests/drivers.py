@@ -354,7 +354,7 @@ WORKAROUNDS = (
                "a loop inside", rounds_are_lost),
     Workaround("layers of plain images", (MESA,), "cl/image.py, _is_array",
                "CL_IMAGE_ARRAY_SIZE of an image that is no array is 1", plain_images_have_layers),
-    Workaround("long loops", (MESA,), "kernels/order.py, MOST_OF_AN_ITEM",
+    Workaround("long loops", (MESA,), "kernels/order/template.py, MOST_OF_AN_ITEM",
                "loops end after 65,535 iterations", loops_end, mended="25.0"),
     Workaround("searches end", (MESA,), "order.cl, FIND_DIGITS",
                "in a loop, another one whose only condition is on what it reads from memory runs in the first round "
@@ -369,7 +369,7 @@ WORKAROUNDS = (
     Workaround("images in parts of buffers", (MESA,), "cl/device.py, WITHOUT_IMAGES_IN_PARTS; ../native/src/device.cpp",
                "an image in a part of a buffer starts where the whole buffer starts", images_ignore_parts,
                since="25.0"),
-    Workaround("offsets of reads", (NVIDIA,), "kernels/access.py, coordinate",
+    Workaround("offsets of reads", (NVIDIA,), "kernels/codegen/access.py, coordinate",
                "reads at a constant less a variable give zero", offsets_read_zero, always=False),
     Workaround("static functions", (POCL,), "cl/common.cl, inline",
                "static functions that it calls make states of GRUs wrong", static_functions_are_wrong),

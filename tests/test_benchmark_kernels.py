@@ -22,9 +22,9 @@ from benchmarks.machine_code import Work, item_work, machine_loops
 from imgconv.compiling.lower import lower
 from imgconv.config import Config
 from imgconv.errors import Error
-from imgconv.kernels import conv_candidates, conv_costs
-from imgconv.kernels.conv import Problem, Specialisation
-from imgconv.kernels.gpu_time import A630
+from imgconv.kernels.conv import candidates as conv_candidates, costs as conv_costs
+from imgconv.kernels.conv.problem import Problem, Specialisation
+from imgconv.kernels.device_model.gpu_time import A630
 from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
 from imgconv.tensor import Tensor, build_graph, convolution

@@ -21,8 +21,8 @@ from imgconv.config import Config
 from imgconv.errors import InputError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Convolution
-from imgconv.kernels import conv_candidates
-from imgconv.kernels.conv import Problem
+from imgconv.kernels.conv import candidates as conv_candidates
+from imgconv.kernels.conv.problem import Problem
 from imgconv.passes import run_passes
 from imgconv.reports.peaks import Peaks
 from imgconv.running import timing

@@ -19,12 +19,13 @@ from benchmarks.measurements import TEMPLATES, Measurement, add_measurements, re
 from benchmarks.predicted_choice import predicted_rows
 from imgconv.config import Config
 from imgconv.errors import InputError
-from imgconv.kernels import conv_candidates, conv_costs, matmul
-from imgconv.kernels.conv import Problem, work_items
-from imgconv.kernels.costs import CPU as CPU_COSTS
-from imgconv.kernels.costs import LARGE, SMALL, CpuCosts, DeviceCosts, LargeGpuCosts, costs_of
-from imgconv.kernels.gpu_time import A630
+from imgconv.kernels.conv import candidates as conv_candidates, costs as conv_costs
+from imgconv.kernels.conv.problem import Problem, work_items
+from imgconv.kernels.device_model.costs import CPU as CPU_COSTS
+from imgconv.kernels.device_model.costs import LARGE, SMALL, CpuCosts, DeviceCosts, LargeGpuCosts, costs_of
+from imgconv.kernels.device_model.gpu_time import A630
 from imgconv.kernels.layout import ImageLimits
+from imgconv.kernels.matmul import template as matmul
 from imgconv.kernels.target import Target
 
 LIMITS = ImageLimits(16384, 16384, 2048)

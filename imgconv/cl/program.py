@@ -108,7 +108,8 @@ def _rank(part: Part) -> int:
     """Programs of a lower rank are built first: if a long one is the last, all wait for it."""
     if any(file in part.name for file in SLOW_FILES):
         return 0
-    return 2 + QUICK_FILES.index(part.name) if part.name in QUICK_FILES else 1
+    quick = [number for number, file in enumerate(QUICK_FILES) if part.name.endswith(file)]
+    return 2 + quick[0] if quick else 1
 
 
 # Drivers that build one program at a time in each process, and how many kernels are worth the start of another. With 2

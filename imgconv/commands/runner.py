@@ -18,8 +18,8 @@ from imgconv.arrays import Array, Arrays, Shapes
 from imgconv.commands.batching import faster_batch, takes
 from imgconv.commands.flow import Done, Job, Run
 from imgconv.commands.inputs import GivenInputs, read_preparation
-from imgconv.commands.recognizer import Recognizer
 from imgconv.commands.outcome import Outcome, drawn, is_folder, path_for, save_arrays, save_images
+from imgconv.commands.recognizer import Recognizer
 from imgconv.errors import InputError, ModelError
 from imgconv.model import Model, Settings, open_source, prepares_pictures
 from imgconv.pictures.host import input_array, pixels_or_array, resized

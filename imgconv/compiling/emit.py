@@ -13,15 +13,15 @@ from imgconv.compiling.plan import Launch, Storage
 from imgconv.config import Config
 from imgconv.errors import ResourceError
 from imgconv.graph.expression import Forms
-from imgconv.kernels import generated
+from imgconv.kernels.codegen import generated
+from imgconv.kernels.codegen.moments_text import Making, moments_kernel
+from imgconv.kernels.codegen.rows import Rows
+from imgconv.kernels.codegen.rows_text import rows_kernel
+from imgconv.kernels.codegen.windows import windows_kernel
 from imgconv.kernels.layout import Placement, Texture
-from imgconv.kernels.moments_text import Making, moments_kernel
-from imgconv.kernels.rows import Rows
-from imgconv.kernels.rows_text import rows_kernel
 from imgconv.kernels.source import KernelSource
 from imgconv.kernels.step import Packed, Step
 from imgconv.kernels.target import Target
-from imgconv.kernels.windows import windows_kernel
 
 
 class Content(Mapping[Storage, Array]):

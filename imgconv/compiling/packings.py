@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from imgconv.compiling.choose import Chooser, Request
-from imgconv.kernels.conv import Problem, Specialisation
+from imgconv.kernels.conv.problem import Problem, Specialisation
 from imgconv.kernels.step import Choice
 
 # A specialisation that reads known packings may cost NEARLY times the best one, or LAUNCH more than it. LAUNCH is about

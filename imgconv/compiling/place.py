@@ -14,10 +14,10 @@ from imgconv.compiling.textures import Textures, default_layout, host_buffer
 from imgconv.config import Config
 from imgconv.graph.nodes import IDENTITY, Concatenation, Gather, Graph, Load, Node, Operand, Reduction, Value, plain
 from imgconv.graph.view import reshape
+from imgconv.kernels.codegen.moments import PARTS_LAYOUT, Parts, find_parts, moments_of
+from imgconv.kernels.codegen.moments_text import Making
+from imgconv.kernels.codegen.rows import Rows, find_rows
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture, byte_texture
-from imgconv.kernels.moments import PARTS_LAYOUT, Parts, find_parts, moments_of
-from imgconv.kernels.moments_text import Making
-from imgconv.kernels.rows import Rows, find_rows
 from imgconv.kernels.step import AnyTemplate, LaunchKind, Step, describe, operation_of
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import TEMPLATES

@@ -11,10 +11,12 @@ from imgconv.arrays import Array, Arrays
 from imgconv.config import Sums
 from imgconv.graph.moved import WIDE
 from imgconv.graph.nodes import Graph, Value
-from imgconv.kernels import conv, separable, winograd2d
+from imgconv.kernels.conv import problem as conv
 from imgconv.kernels.layout import HostBuffer, ImageForm, Placement, Texture
+from imgconv.kernels.separable import problem as separable
 from imgconv.kernels.source import KernelSource
 from imgconv.kernels.step import Choice, LaunchKind
+from imgconv.kernels.winograd import template as winograd2d
 
 Storage = Texture | HostBuffer
 

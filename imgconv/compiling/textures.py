@@ -15,7 +15,7 @@ from imgconv.graph.index import constant
 from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Order, Product
 from imgconv.graph.nodes import Recurrence, Reduction, Suppression, Value, indices_of
 from imgconv.graph.value_ranges import convolutions_of_small
-from imgconv.kernels.conv import SMALL
+from imgconv.kernels.conv.problem import SMALL
 from imgconv.kernels.layout import (
     HostBuffer, Layout, Placement, StorageDtype, Texture, choose_tiling, image_layout, matrix_layout,
 )

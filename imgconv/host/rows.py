@@ -20,8 +20,8 @@ from imgconv import ops
 from imgconv.arrays import Array
 from imgconv.graph.onnx_nodes import HostNode
 from imgconv.host import registry
-from imgconv.tensor import Tensor
 from imgconv.ops.indexing import take_along
+from imgconv.tensor import Tensor
 
 
 class StaysError(Exception):

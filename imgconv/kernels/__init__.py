@@ -1,16 +1,15 @@
 """From a node to a kernel's text, arguments and sizes. A device is a set of numbers here; nothing calls OpenCL.
 
 layout.py       the texel and lane of each element; tiles for grids above the image limit
-access.py       loads and stores as OpenCL text
-epilogue.py     the elementwise expression that is fused into a store
 specialise.py   a kernel's text from a .cl template and its constants
 source.py       KernelSource: this text, with its arguments and sizes
 target.py       a device as numbers
 step.py         the interface of a template; templates.py has the table of templates
-conv*.py        the template of conv.cl and depthwise.cl; matmul.py of matmul.cl; separable.py of separable.cl;
-                squeeze_excite.py of squeeze_excite.cl
-costs.py        the parameters of the cost models
-generated.py    every other operation; rows*.py, moments*.py and windows.py are its forms for reductions
+codegen/        loads, stores and epilogues of all kernels, and the kernels that are generated
+lib/            the OpenCL pieces that several templates include
+device_model/   what a launch takes on each kind of device
+conv/ matmul/ separable/ winograd/ squeeze_excite/ order/ recurrent/ suppression/
+                the hand-written kernels, a family each: the .cl template and its twin
 
-The .cl templates are in the parent folder. The .cl files here are the pieces that they include.
+conv.cl and matmul.cl themselves are in the parent folder.
 """

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from imgconv.kernels.access import KernelArgument
+from imgconv.kernels.codegen.access import KernelArgument
 from imgconv.kernels.specialise import COMMON_FILE, FOLDER
 
 COMMON = FOLDER / COMMON_FILE

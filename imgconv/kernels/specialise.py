@@ -1,6 +1,6 @@
 """Specialises a kernel template: a .cl file that declares each constant as ``#ifndef NAME / #define NAME default``.
 
-A template includes other .cl files of the package by their path: ``#include "kernels/output.cl"``. Each file is
+A template includes other .cl files of the package by their path: ``#include "kernels/lib/output.cl"``. Each file is
 inserted once, at its first include. ``cl/common.cl`` is left out, because a program has it once, before all kernels.
 
 A program has many templates, so their definitions must not collide. Each function gets a unique name, and all macros

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from imgconv.kernels import conv_template, matmul, merge, order, recurrent, separable_template, squeeze_excite
-from imgconv.kernels import suppress, winograd2d
+from imgconv.kernels.conv import template as conv_template
+from imgconv.kernels.matmul import template as matmul
+from imgconv.kernels.order import merge, template as order
+from imgconv.kernels.recurrent import template as recurrent
+from imgconv.kernels.separable import template as separable_template
+from imgconv.kernels.squeeze_excite import template as squeeze_excite
 from imgconv.kernels.step import AnyTemplate, Problem
+from imgconv.kernels.suppression import template as suppress
+from imgconv.kernels.winograd import template as winograd2d
 
 TEMPLATES: tuple[AnyTemplate, ...] = (
     separable_template.TEMPLATE, squeeze_excite.TEMPLATE, winograd2d.TEMPLATE, conv_template.TEMPLATE, matmul.TEMPLATE,

@@ -8,7 +8,7 @@ from math import prod
 from imgconv.graph.expression import Argument
 from imgconv.graph.nodes import Graph, Node, Operand, Reduction, Value
 from imgconv.graph.view import identity, transpose
-from imgconv.kernels.moments import long_moments
+from imgconv.kernels.codegen.moments import long_moments
 
 LONG = 1 << 15
 MOST_OUTPUTS = 1 << 10
@@ -17,7 +17,7 @@ MOST_OUTPUTS = 1 << 10
 def split_reductions(graph: Graph) -> Graph:
     """Split a reduction over LONG positions or more: first all window axes but the longest, then the longest.
 
-    The mean and the variance of a normalisation stay: imgconv/kernels/moments.py has two launches for all of it.
+    The mean and the variance of a normalisation stay: kernels/codegen/moments.py has two launches for all of it.
 
     Given:   s: [1, 8, 1, 1] = sum of multiply($0, $0)(x[0, i1, i4, i5])        window 720x720
     Result:  s.rows: [1, 8, 1, 1, 720] = sum of multiply($0, $0)(x[0, i1, i4, i5])

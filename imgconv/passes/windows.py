@@ -12,7 +12,7 @@ from imgconv.kernels.layout import LANES
 
 KINDS = ("max", "min")  # rounding the result of the first step does not change their results
 LAUNCH = 200_000  # the cost of a launch in texel reads
-BLOCK = 8  # neighbouring outputs that share their reads: imgconv/kernels/windows.py
+BLOCK = 8  # neighbouring outputs that share their reads: imgconv/kernels/codegen/windows.py
 
 
 @dataclass(frozen=True)

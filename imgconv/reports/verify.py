@@ -24,8 +24,8 @@ from imgconv.graph.nodes import Graph
 from imgconv.kernels.target import HALF_MAX
 from imgconv.running.exchange import check_inputs
 from imgconv.running.host_tail import HostTail
-from imgconv.running.programs import Progress
 from imgconv.running.numbers import magnitude
+from imgconv.running.programs import Progress
 from imgconv.running.rounding import relative_error
 from imgconv.running.session import Session
 

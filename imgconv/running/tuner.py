@@ -23,8 +23,8 @@ from imgconv.graph.nodes import Graph, Node, Operand, Value
 from imgconv.kernels.step import Choice, Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import template_of
-from imgconv.running.rounding import relative_error
 from imgconv.running.programs import Progress
+from imgconv.running.rounding import relative_error
 from imgconv.running.session import Session
 from imgconv.stored.tuning import Database, Measured, key
 

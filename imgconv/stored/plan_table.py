@@ -14,7 +14,7 @@ from imgconv.arrays import Array
 from imgconv.compiling.plan import Launch, Plan, Region, Storage
 from imgconv.graph.moved import moved_elements
 from imgconv.graph.nodes import Graph
-from imgconv.kernels.access import KernelArgument
+from imgconv.kernels.codegen.access import KernelArgument
 from imgconv.kernels.layout import HostBuffer, Layout, Placement, Texture, Tiling
 from imgconv.kernels.source import COMMON, KernelSource, programs_of
 from imgconv.kernels.step import Choice

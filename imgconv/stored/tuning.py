@@ -18,7 +18,7 @@ from typing import Any
 from imgconv.compiling.choose import Chooser, CostModel, Request
 from imgconv.config import Config
 from imgconv.errors import ConfigError
-from imgconv.kernels.costs import LARGE_GPU
+from imgconv.kernels.device_model.costs import LARGE_GPU
 from imgconv.kernels.step import Choice, Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import TEMPLATES, template_of

@@ -11,8 +11,8 @@ from imgconv.errors import InputError
 from imgconv.pictures.preparation import Size
 from imgconv.tasks import anchors, classification, dense, detection, maps, text
 from imgconv.tasks.coco import KEYPOINTS, NAMES
-from imgconv.tasks.description import Description
 from imgconv.tasks.dense import NANODET_STRIDES
+from imgconv.tasks.description import Description
 from imgconv.tasks.detection import STRIDES, count_cells
 from imgconv.tasks.values import Answers, Placement
 

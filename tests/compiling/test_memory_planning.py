@@ -14,7 +14,7 @@ from imgconv.compiling.lower import lower
 from imgconv.compiling.memory_planning import assign_regions, assign_slots, lifetimes, most_alive
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.config import Config
-from imgconv.kernels.access import KernelArgument
+from imgconv.kernels.codegen.access import KernelArgument
 from imgconv.kernels.layout import Alignment, HostBuffer, ImageLimits, Texture, choose_tiling, image_layout
 from imgconv.kernels.source import KernelSource
 from imgconv.kernels.target import Target

@@ -24,10 +24,10 @@ from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
 from imgconv.errors import ResourceError
 from imgconv.graph.nodes import Graph
-from imgconv.kernels import conv_weights
-from imgconv.kernels.conv import Specialisation
-from imgconv.kernels.conv_candidates import default_specialisation
-from imgconv.kernels.conv_template import TEMPLATE
+from imgconv.kernels.conv import weights as conv_weights
+from imgconv.kernels.conv.candidates import default_specialisation
+from imgconv.kernels.conv.problem import Specialisation
+from imgconv.kernels.conv.template import TEMPLATE
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Texture
 from imgconv.passes import run_passes
 from imgconv.tensor import Tensor, build_graph, concatenate, convolution

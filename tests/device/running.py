@@ -22,7 +22,7 @@ from imgconv.compiling.compiler import Prepared, limited
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.config import Config
 from imgconv.graph.nodes import Graph
-from imgconv.kernels import conv
+from imgconv.kernels.conv import problem as conv
 from imgconv.kernels.target import Target
 from imgconv.passes import PIPELINE, run_passes
 from imgconv.passes.elementwise import merge_elementwise

@@ -15,7 +15,7 @@ from support import assert_close, make_model, run_oracle
 
 from imgconv.cl.device import Context
 from imgconv.config import Config
-from imgconv.kernels import conv, conv_candidates, conv_costs
+from imgconv.kernels.conv import candidates as conv_candidates, costs as conv_costs, problem as conv
 from imgconv.kernels.layout import HostBuffer, Texture
 from imgconv.onnx_import import import_onnx
 

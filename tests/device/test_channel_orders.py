@@ -12,8 +12,8 @@ from shuffled import shuffled, shuffled_in_numpy
 from imgconv.cl.device import Context
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
-from imgconv.kernels.conv import Problem, Specialisation
-from imgconv.kernels.conv_candidates import candidates
+from imgconv.kernels.conv.candidates import candidates
+from imgconv.kernels.conv.problem import Problem, Specialisation
 from imgconv.kernels.layout import ImageLimits
 
 HALF = 21  # channels: half of them are neither whole texels nor even

@@ -18,9 +18,9 @@ from imgconv.cl import image, program, queue
 from imgconv.cl.device import Context
 from imgconv.config import Config, Precision
 from imgconv.errors import DeviceError
-from imgconv.kernels.conv import Problem, Specialisation, sums_of, together_of
-from imgconv.kernels.conv_candidates import candidates
-from imgconv.kernels.conv_costs import predicted_cost
+from imgconv.kernels.conv.candidates import candidates
+from imgconv.kernels.conv.costs import predicted_cost
+from imgconv.kernels.conv.problem import Problem, Specialisation, sums_of, together_of
 from imgconv.kernels.layout import Texture
 from imgconv.kernels.specialise import template_text
 from imgconv.tensor import Tensor
@@ -291,7 +291,7 @@ def test_numbers_of_shared_sums_are_divided_exactly(context: Context) -> None:
     problem = Problem(1, 64, (32, 32), 64, (32, 32), (1, 1), (1, 1), (1, 1), (0, 0), 1)
     assert largest.allowed(problem) and not replace(largest, block_rows=17).allowed(problem)
     count = sums_of(largest)
-    (quotient,) = re.findall(r"^#define QUOTIENT.*$", template_text("kernels/parts.cl"), re.MULTILINE)
+    (quotient,) = re.findall(r"^#define QUOTIENT.*$", template_text("kernels/conv/parts.cl"), re.MULTILINE)
     source = f"""{quotient}
 kernel void divide(global int *made) {{
   const int number = get_global_id(0), by = get_global_id(1) + 1;

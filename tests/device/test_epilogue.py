@@ -25,7 +25,7 @@ from imgconv.compiling.compiler import limited
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
-from imgconv.kernels.conv import Specialisation
+from imgconv.kernels.conv.problem import Specialisation
 from imgconv.kernels.layout import LANES, Texture
 from imgconv.passes import run_passes
 from imgconv.running.session import Session
@@ -157,7 +157,8 @@ def test_epilogues_in_half(context: Context) -> None:
     }
     for name, (output, expected, in_half) in cases.items():
         plan = lower(run_passes(build_graph({"z": output})), Config(2), target(context, "gpu"))
-        (text,) = [s.text for s in (launch.source for launch in plan.launches) if s.path in ("conv.cl", "depthwise.cl")]
+        sources = [launch.source for launch in plan.launches]
+        (text,) = [each.text for each in sources if each.path in ("conv.cl", "kernels/conv/depthwise.cl")]
         assert ("#define HALF_EPILOGUE 1\n" in text) == in_half, name
         given = {"x": array, "y": add, "other": more}
         found = Session(plan, context).run({each.name: given[each.name] for each in plan.inputs})["z"]

@@ -30,8 +30,8 @@ HASTY = imgconv.Limits(run_seconds=0.2)
 # A kernel that runs as long as its process, in front of the model's own.
 HANGING = """
 import os, sys, numpy, imgconv
-from imgconv.cl.program import build, kernel
 from imgconv.cl.image import create_buffer
+from imgconv.cl.program import build, kernel
 from imgconv.cl.queue import enqueue, enqueue_marker, is_over
 SPIN = '''__kernel void spin(__global volatile int *n) {{ while (n[0] == 0) n[1] += 1; }}'''
 model = imgconv.load({path!r}, device={device}, limits={limits})

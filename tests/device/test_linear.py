@@ -18,7 +18,7 @@ from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
-from imgconv.kernels import conv, conv_candidates
+from imgconv.kernels.conv import candidates as conv_candidates, problem as conv
 from imgconv.kernels.layout import Alignment
 from imgconv.kernels.target import Target
 from imgconv.running.session import Session

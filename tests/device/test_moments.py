@@ -19,7 +19,7 @@ import imgconv
 from imgconv.cl.device import Context, DeviceInfo
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
-from imgconv.kernels import moments
+from imgconv.kernels.codegen import moments
 from imgconv.tensor import Tensor
 
 # Channels in the lanes and in the row; lanes past the end; batches; groups of channels; rows that no part divides.

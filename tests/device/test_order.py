@@ -11,8 +11,8 @@ from running import Choose, check, choosing, device_settings, run_tensors, targe
 
 from imgconv.cl.device import Context
 from imgconv.config import Config
-from imgconv.kernels import merge
-from imgconv.kernels import order as kernel
+from imgconv.kernels.order import merge
+from imgconv.kernels.order import template as kernel
 from imgconv.tensor import Tensor, order
 
 P = OrderProblem

@@ -13,8 +13,8 @@ from running import Choose, check, choosing, device_settings, run_tensors, targe
 
 from imgconv.cl.device import Context
 from imgconv.config import Config
-from imgconv.kernels import conv_candidates
-from imgconv.kernels.matmul import Problem, as_convolution
+from imgconv.kernels.conv import candidates as conv_candidates
+from imgconv.kernels.matmul.template import Problem, as_convolution
 from imgconv.tensor import Tensor, concatenate
 
 P = ProductProblem

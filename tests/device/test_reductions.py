@@ -16,7 +16,7 @@ from running import check, check_way, device_settings, run_tensors, target
 from imgconv.cl.device import Context
 from imgconv.cl.program import build, kernel
 from imgconv.config import Config
-from imgconv.kernels.generated import ITEMS_OF_A_GPU, ITEMS_OF_A_UNIT, Group, group_for
+from imgconv.kernels.codegen.generated import ITEMS_OF_A_GPU, ITEMS_OF_A_UNIT, Group, group_for
 from imgconv.kernels.source import COMMON
 from imgconv.tensor import Tensor
 

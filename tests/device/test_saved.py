@@ -21,10 +21,10 @@ from support import damaged
 
 import imgconv
 from imgconv.cl import program
-from imgconv.running.description import read_description
 from imgconv.cl.device import DeviceInfo
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
+from imgconv.running.description import read_description
 from imgconv.running.launching import LAUNCHES_COMPARED
 from imgconv.running.target import target_of
 from imgconv.stored import compiled_file

@@ -19,8 +19,8 @@ from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.kernels.layout import ImageLimits, Texture
-from imgconv.kernels.separable import Problem, Specialisation
-from imgconv.kernels.separable_costs import candidates, default_specialisation, predicted_cost
+from imgconv.kernels.separable.costs import candidates, default_specialisation, predicted_cost
+from imgconv.kernels.separable.problem import Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
 from imgconv.tensor import Tensor, build_graph, concatenate
@@ -61,7 +61,7 @@ def likely(problem: Problem) -> Specialisation:
 
 def together(plan: Plan) -> int:
     """The launches of separable.cl."""
-    return sum(launch.source.path == "separable.cl" for launch in plan.launches)
+    return sum(launch.source.path == "kernels/separable/separable.cl" for launch in plan.launches)
 
 
 @pytest.mark.parametrize("float16", [0, 1])
@@ -131,7 +131,7 @@ def test_parts_of_concatenations(context: Context) -> None:
         "written": concatenate([x.apply("negative"), pair(second)], 1).apply("exp"),
     }
     plan, found = run_tensors(outputs, {"x": array}, context, wanted=gpu(context, likely))
-    (launch,) = (launch for launch in plan.launches if launch.source.path == "separable.cl")
+    (launch,) = (launch for launch in plan.launches if launch.source.path == "kernels/separable/separable.cl")
     assert "#define INPUT_OFFSET 2\n" in launch.source.text and "#define OUTPUT_OFFSET 2\n" in launch.source.text
     _, expected = run_tensors(outputs, {"x": array}, context, wanted=gpu(context, lambda problem: None))
     for name, wanted in expected.items():

@@ -19,8 +19,8 @@ from imgconv.compiling.compiler import Prepared
 from imgconv.compiling.lower import lower
 from imgconv.config import Config, Precision, Sums
 from imgconv.kernels.layout import ImageLimits
-from imgconv.kernels.separable import Problem, Specialisation
-from imgconv.kernels.separable_costs import candidates, cost_of_two, default_specialisation, predicted_cost
+from imgconv.kernels.separable.costs import candidates, cost_of_two, default_specialisation, predicted_cost
+from imgconv.kernels.separable.problem import Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.onnx_export import export_onnx
 from imgconv.passes import run_passes
@@ -60,7 +60,7 @@ def test_sums(context: Context, seed: int, sums: str) -> None:
     choose = Choose(separable_specialisations, seed)
     wanted = choosing(target(context, "gpu", compute_units=PHONE), separable=choose)
     plan = check(problems, context, replace(config, max_image=8 if seed else None), wanted)
-    pairs = [launch for launch in plan.launches if launch.source.path == "separable.cl"]
+    pairs = [launch for launch in plan.launches if launch.source.path == "kernels/separable/separable.cl"]
     assert len(pairs) == len(problems) and {launch.sums for launch in pairs} == {sums}
     for launch in pairs:
         assert ("#define HALF_SUMS 1\n" in launch.source.text) == (sums == "half")

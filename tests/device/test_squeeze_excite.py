@@ -21,7 +21,7 @@ from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.kernels.layout import ImageLimits, Texture
-from imgconv.kernels.squeeze_excite import TEMPLATE, Problem, Specialisation
+from imgconv.kernels.squeeze_excite.template import TEMPLATE, Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
@@ -48,7 +48,7 @@ def gpu(context: Context, items: int | None = 32) -> Target | Wanted:
 
 def together(plan: Plan) -> int:
     """The launches of squeeze_excite.cl."""
-    return sum(launch.source.path == "squeeze_excite.cl" for launch in plan.launches)
+    return sum(launch.source.path == "kernels/squeeze_excite/squeeze_excite.cl" for launch in plan.launches)
 
 
 @pytest.mark.parametrize("float16", [0, 1])
@@ -215,7 +215,7 @@ def test_parts_of_concatenations(context: Context) -> None:
         "written": concatenate([first, gate], 1).conv2d(constant(4, 16, 1, 1)),
     }
     plan, found = run_tensors(outputs, {"x": array}, context, wanted=gpu(context))
-    (launch,) = (launch for launch in plan.launches if launch.source.path == "squeeze_excite.cl")
+    (launch,) = (launch for launch in plan.launches if launch.source.path == "kernels/squeeze_excite/squeeze_excite.cl")
     assert "+ quad + 2" in launch.source.text or "#define OUTPUT_OFFSET 2\n" in launch.source.text
     for name, expected in evaluate_graph(build_graph(outputs), {"x": array}).items():
         numpy.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)

@@ -24,7 +24,7 @@ from imgconv.config import Config
 from imgconv.errors import Error
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
-from imgconv.kernels import separable
+from imgconv.kernels.separable import problem as separable
 from imgconv.running import tuner
 from imgconv.running.target import target_of
 from imgconv.stored.tuning import Database, Measured, Tuned, key

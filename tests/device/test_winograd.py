@@ -13,9 +13,9 @@ from running import GPU_UNITS, check, choosing, run_graph, run_tensors, target, 
 from imgconv.cl.device import Context
 from imgconv.config import Config
 from imgconv.graph.nodes import Graph
-from imgconv.kernels.conv import Problem, Specialisation
-from imgconv.kernels.conv_candidates import candidates
-from imgconv.kernels.conv_costs import predicted_cost
+from imgconv.kernels.conv.candidates import candidates
+from imgconv.kernels.conv.costs import predicted_cost
+from imgconv.kernels.conv.problem import Problem, Specialisation
 from imgconv.tensor import Tensor, build_graph, convolution
 
 C = ConvolutionProblem

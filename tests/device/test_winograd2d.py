@@ -19,10 +19,11 @@ from imgconv.cl.device import Context
 from imgconv.compiling.compiler import prepare
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
-from imgconv.kernels import conv, winograd2d
+from imgconv.kernels.conv import problem as conv
 from imgconv.kernels.layout import ImageLimits, Texture
 from imgconv.kernels.target import Target
-from imgconv.kernels.winograd2d import Problem, candidates, cost, without
+from imgconv.kernels.winograd import template as winograd2d
+from imgconv.kernels.winograd.template import Problem, candidates, cost, without
 from imgconv.running.tuner import problems_of
 from imgconv.tensor import Tensor, build_graph, concatenate, convolution
 
@@ -55,7 +56,7 @@ def tiled(on: Target, number: int = 0) -> Wanted:
 
 def launches_of(plan: Plan) -> int:
     """The launches of winograd2d.cl."""
-    return sum(launch.source.path == "winograd2d.cl" for launch in plan.launches)
+    return sum(launch.source.path == "kernels/winograd/winograd2d.cl" for launch in plan.launches)
 
 
 def drawn(problem: ConvolutionProblem, low: int, high: int, seed: int = 0) -> tuple[Any, Any]:
@@ -88,7 +89,8 @@ def test_small_whole_numbers_are_exact(context: Context, config: Config, number:
     assert launches_of(plan) == 2 * len(problems)
     if limit:
         assert any(isinstance(t, Texture) and t.tiling.tiles > 1 for t in plan.textures)
-        texts = [launch.source.text for launch in plan.launches if launch.source.path == "winograd2d.cl"]
+        sources = [launch.source for launch in plan.launches]
+        texts = [each.text for each in sources if each.path == "kernels/winograd/winograd2d.cl"]
         assert any("#define FOLDS 1\n" not in text for text in texts)
     for n, (problem, (x, w)) in enumerate(zip(problems, arrays, strict=True)):
         expected = problem.compute(x.astype(numpy.float64), w.astype(numpy.float64))
@@ -149,7 +151,7 @@ def test_parts_of_concatenations(context: Context, config: Config) -> None:
         "written": concatenate([x.apply("negative"), output_of(problem, second, weights)], 1).apply("absolute"),
     }
     plan, made = run_tensors(outputs, {"x": array}, context, config, tiled(phone(context)))
-    texts = [launch.source.text for launch in plan.launches if launch.source.path == "winograd2d.cl"]
+    texts = [launch.source.text for launch in plan.launches if launch.source.path == "kernels/winograd/winograd2d.cl"]
     assert "#define INPUT_OFFSET 2\n" in texts[0] and "#define OUTPUT_OFFSET 2\n" in texts[1]
     exact = problem.compute(-array.astype(numpy.float64), weights.astype(numpy.float64))
     numpy.testing.assert_array_equal(made["written"], numpy.abs(numpy.concatenate([-array, exact], 1)))

@@ -19,7 +19,7 @@ from imgconv.config import Config
 from imgconv.errors import ResourceError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
-from imgconv.kernels import conv, conv_candidates
+from imgconv.kernels.conv import candidates as conv_candidates, problem as conv
 from imgconv.kernels.layout import Texture
 from imgconv.passes import run_passes
 from imgconv.running import device_memory as device_memory

@@ -82,7 +82,7 @@ FAULTS = (
         ("passes/test_windows.py", ALL_PASSES),
     ),
     Fault(
-        "kernels/rows.py", "rows are made together although one is read with padding",
+        "kernels/codegen/rows.py", "rows are made together although one is read with padding",
         "            if operand.view.bounds:\n                return False\n",
         "",
         ("device/test_rows.py", "device/test_neighbours.py"),
@@ -148,7 +148,7 @@ FAULTS = (
         ("passes/test_gathers.py",),
     ),
     Fault(
-        "kernels/generated.py", "lanes of one texel are taken to have equal indices, though they are not",
+        "kernels/codegen/generated.py", "lanes of one texel are taken to have equal indices, though they are not",
         "uniform = not any(LANE in e.substitute(axes).variables() for e in read)",
         "uniform = True",
         ("ops/test_operators.py -k Gather", "device/test_tables.py", "device/test_operators_on_device.py"),

@@ -54,7 +54,7 @@ FAULTS = (
         "    if in_place:\n", "    if False:\n", ("compiling/test_plan.py",),
     ),
     Fault(
-        "kernels/squeeze_excite.py", "what stays in local memory takes other functions if it keeps float",
+        "kernels/squeeze_excite/template.py", "what stays in local memory takes other functions if it keeps float",
         'f"{node.output.name}.local"', "node.output.name", ("compiling/test_plan.py",),
     ),
     Fault(
@@ -92,13 +92,13 @@ FAULTS = (
         ("compiling/test_textures.py",),
     ),
     Fault(
-        "kernels/conv.py", "Winograd's F(4, 3) is taken for values of any size",
+        "kernels/conv/problem.py", "Winograd's F(4, 3) is taken for values of any size",
         "SMALL = 256.0",
         "SMALL = 65536.0",
         ("device/test_winograd.py", "graph/test_value_ranges.py"),
     ),
     Fault(
-        "kernels/conv.py", "a block of quads of one group reads the input of that group for the next one's too",
+        "kernels/conv/problem.py", "a block of quads of one group reads the input of that group for the next one's too",
         "problem.groups == 1 or problem.group_output_quads % blocks == 0",
         "True",
         ("device/test_convolution.py",),
@@ -110,7 +110,7 @@ FAULTS = (
         ("device/test_submit.py", "device/test_stream.py"),
     ),
     Fault(
-        "kernels/conv.py", "the last of merged groups is taken to be as large as the others on average",
+        "kernels/conv/problem.py", "the last of merged groups is taken to be as large as the others on average",
         "else round_up(ceil(self.channels / self.groups), LANES)",
         "else ceil(self.channels / self.groups)",
         ("device/test_convolution.py -k groups",),
@@ -170,7 +170,7 @@ FAULTS = (
         ("running/test_drawings.py -k half_noise",),
     ),
     Fault(
-        "kernels/conv_candidates.py", "GPUs unroll windows of any width",
+        "kernels/conv/candidates.py", "GPUs unroll windows of any width",
         '"gpu": (64, 64)', '"gpu": (6400, 6400)',
         ("kernels/test_conv_costs.py -k wide",),
     ),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imgconv.graph.index import Index, Lookup, Variable, constant, flatten, unflatten, variable
-from imgconv.kernels.access import index_text
+from imgconv.kernels.codegen.access import index_text
 
 SIZES = (3, 4, 5)
 VARIABLES = [variable(name, size) for name, size in zip("abc", SIZES)]

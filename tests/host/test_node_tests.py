@@ -13,8 +13,8 @@ from onnx.backend.test.loader import load_model_tests
 
 from imgconv import host
 from imgconv.onnx_import.file import opset_of
-from imgconv.onnx_import.scope import Scope, Source
 from imgconv.onnx_import.schema import ELEMENT_TYPES, dtype_name
+from imgconv.onnx_import.scope import Scope, Source
 from imgconv.onnx_import.tail import host_graph
 
 # Of types that numpy has not; and the same again, put together from other operators.

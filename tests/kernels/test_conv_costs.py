@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from imgconv.kernels import separable, separable_costs
-from imgconv.kernels.conv import Problem, Specialisation
-from imgconv.kernels.conv_candidates import candidates, default_specialisation
-from imgconv.kernels.conv_costs import predicted_cost, slots_of_item
-from imgconv.kernels.costs import LARGE_GPU, SMALL
+from imgconv.kernels.conv.candidates import candidates, default_specialisation
+from imgconv.kernels.conv.costs import predicted_cost, slots_of_item
+from imgconv.kernels.conv.problem import Problem, Specialisation
+from imgconv.kernels.device_model.costs import LARGE_GPU, SMALL
+from imgconv.kernels.separable import costs as separable_costs, problem as separable
 from imgconv.kernels.target import TargetKind
 
 WIDE = Problem(1, 64, (56, 56), 64, (56, 56), (3, 3), (1, 1), (1, 1), (1, 1), 1, sums="half")

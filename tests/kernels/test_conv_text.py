@@ -9,7 +9,7 @@ from graphs import Taking, const, image, target
 
 from imgconv.compiling.lower import lower
 from imgconv.config import Config, Float16
-from imgconv.kernels.conv import Specialisation
+from imgconv.kernels.conv.problem import Specialisation
 from imgconv.passes import run_passes
 from imgconv.tensor import build_graph
 

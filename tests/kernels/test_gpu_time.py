@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from imgconv.kernels.gpu_time import A630, GPUS, Gpu, LaunchTime, LaunchWork, gpu_with, time_of
+from imgconv.kernels.device_model.gpu_time import A630, GPUS, Gpu, LaunchTime, LaunchWork, gpu_with, time_of
 
 # Half twice as fast as float; narrow waves at half of float's rate.
 GPU = Gpu(

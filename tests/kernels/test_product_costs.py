@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from imgconv.kernels.matmul import Problem, Specialisation, candidates, default_specialisation, predicted_cost
+from imgconv.kernels.matmul.template import Problem, Specialisation, candidates, default_specialisation, predicted_cost
 
 
 # `python -m benchmarks.choice --predicted` of such products; its best candidate, and those within 10 % of it.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from imgconv.errors import ResourceError
 from imgconv.graph.index import variable
-from imgconv.kernels.access import coordinates, image_type, read_text, write_text
+from imgconv.kernels.codegen.access import coordinates, image_type, read_text, write_text
 from imgconv.kernels.layout import ImageLimits, Texture, Tiling, choose_tiling, matrix_layout
 
 SMALL = ImageLimits(32, 32, 64)

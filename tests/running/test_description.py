@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from imgconv.running.description import FOLDER, known_devices, read_description
 from imgconv.compiling.compiler import prepare
 from imgconv.config import Config
 from imgconv.errors import InputError
+from imgconv.running.description import FOLDER, known_devices, read_description
 from imgconv.running.target import target_of
 from imgconv.tensor import Tensor, build_graph
 

@@ -24,7 +24,8 @@ from imgconv.compiling.choose import Request
 from imgconv.compiling.compiler import Prepared
 from imgconv.config import Config
 from imgconv.errors import ConfigError, ModelError
-from imgconv.kernels import conv, conv_candidates, matmul
+from imgconv.kernels.conv import candidates as conv_candidates, problem as conv
+from imgconv.kernels.matmul import template as matmul
 from imgconv.kernels.step import Choice
 from imgconv.kernels.templates import template_of
 from imgconv.onnx_import import import_onnx

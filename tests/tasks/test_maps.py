@@ -9,8 +9,8 @@ import pytest
 
 from imgconv.errors import InputError
 from imgconv.preprocess import Preparation
-from imgconv.tasks.maps import has_channels_last
 from imgconv.tasks import Depth, Description, Picture, Placement, Pose, Segmentation, find_task
+from imgconv.tasks.maps import has_channels_last
 
 SIZE = (32, 24)
 SAME = Placement.of(SIZE, SIZE, Preparation())

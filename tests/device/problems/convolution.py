@@ -10,7 +10,7 @@ import numpy
 from hypothesis import strategies as st
 from problems import Array, Instance, Pair, Shape, half_rounding, numbers, rounding, runs_rounding, source
 
-from imgconv.kernels import conv as convolution_kernel, conv_candidates
+from imgconv.kernels.conv import candidates as conv_candidates, problem as convolution_kernel
 from imgconv.kernels.target import TargetKind
 from imgconv.tensor import Tensor, convolution
 

@@ -10,7 +10,7 @@ import numpy
 from hypothesis import strategies as st
 from problems import Array, Instance, Shape, numbers
 
-from imgconv.kernels import order as order_kernel
+from imgconv.kernels.order import template as order_kernel
 from imgconv.tensor import Tensor, order
 
 Content = Literal["any", "ties", "equal", "special"]

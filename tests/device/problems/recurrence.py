@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from problems import Array, Instance, numbers, source
 
 from imgconv.graph.expression import Argument, Expression, apply
-from imgconv.kernels import recurrent as kernel
+from imgconv.kernels.recurrent import template as kernel
 from imgconv.tensor import Tensor, recurrence
 
 Kind = Literal["plain", "gated", "reset", "stopped"]

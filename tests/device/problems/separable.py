@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from problems import ROUNDING, Array, Instance, Pair, half_rounding, numbers, rounding, runs_rounding, source
 from problems.convolution import ConvolutionProblem, Sizes
 
-from imgconv.kernels import separable as separable_kernel
-from imgconv.kernels.separable_costs import candidates
+from imgconv.kernels.separable import problem as separable_kernel
+from imgconv.kernels.separable.costs import candidates
 from imgconv.tensor import Tensor, convolution
 
 

@@ -1,0 +1,125 @@
+"""The epilogue: the elementwise expression that follows a kernel's sum, as one OpenCL function.
+
+The function takes the sum and the position of the output texel (column, row and quad). It reads its other operands
+through their views, with the same loads as the generated kernels. Operands that depend only on the quad are loaded once
+for all positions of a work item, before the calls. A sum can start with the bias, which saves an addition.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from math import ceil
+
+from imgconv.graph.expression import (
+    Argument, Expression, Forms, argument_numbers, is_exact_in_half, replace_part, users,
+)
+from imgconv.graph.index import Index, Variable, variable, variable_index
+from imgconv.graph.nodes import IDENTITY, Node, Operand
+from imgconv.kernels.codegen.access import LANE, Emitter, KernelArgument, image_type, write_text
+from imgconv.kernels.layout import LANES, Placement, Texture
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What a template needs: function definitions, the call, the text of the parameters, and the arguments.
+
+    loads: statements to run once for each `quad`, before the calls. start: the initial value of a sum. start_loads:
+    statements to run before `start`. half: the function takes a half4 and returns one, else a float4.
+    """
+
+    functions: str
+    call: str
+    parameters: str
+    arguments: tuple[KernelArgument, ...]
+    loads: str = ";"
+    start: str = "0.0f"
+    start_loads: str = ";"
+    half: bool = False
+
+
+def build_epilogue(
+    node: Node, output: Placement, placements: Mapping[str, Placement], forms: Forms, prefix: str = "",
+    starts: bool = False, half: bool = False,
+) -> Epilogue:
+    """The epilogue of a node whose kernel defines EPILOGUE(sum, column, row, quad).
+
+    prefix: of the arguments' names, if a kernel has two epilogues. starts: whether a sum may start with the bias. half:
+    whether the sums are half; then the epilogue is too, if this gives the same.
+    """
+    if node.epilogue == IDENTITY:
+        return Epilogue("", "(sum)", "", (), half=half)
+    emitter = Emitter.storing(forms, output.storage, f"{prefix}e_")
+    quads = output.layout.quads(output.shape)
+    width, height = output.layout.grid(output.shape)
+    x = variable("column", width // quads) * quads + variable("quad", quads)
+    position = output.layout.position(output.shape, x, variable("row", height), variable_index(LANE))
+    axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(output.shape)}
+    operands = {0: "sum"}
+    of_start, of_quad = Emitter(forms, prefix=f"{prefix}s_"), Emitter(forms, prefix=f"{prefix}q_")
+    numbered = dict(enumerate(node.epilogue_operands, 1))
+    constant_of_quad = {n for n, operand in numbered.items() if _variables(operand, axes) <= {"quad", LANE.name}}
+    bias, expression = _split_bias(node.epilogue, constant_of_quad if starts else set())
+    read, start, loaded = argument_numbers(expression), "0.0f", []
+    stored = (placements[operand.value].storage.dtype for number, operand in numbered.items() if number in read)
+    half = half and is_exact_in_half(expression) and all(dtype == "float16" for dtype in stored)
+    kind = "half4" if half else "float4"
+    for number, operand in numbered.items():
+        if number == bias:
+            start = of_start.load(operand, placements[operand.value], axes)
+        if number in read:
+            from_quad = number in constant_of_quad
+            operands[number] = (of_quad if from_quad else emitter).load(operand, placements[operand.value], axes)
+            loaded += [operands[number]] if from_quad else []
+    if half:  # exact, for the operands are halfs; and compilers make it a read of halfs
+        operands |= {n: emitter.name(kind, f"convert_half4_rtz({operands[n]})") for n in sorted(read - {0})}
+    result = emitter.compute(expression, operands, kind)
+    parameters = "".join(f", {a.declaration}" for a in emitter.arguments)
+    body = "".join(f"  {line}\n" for line in emitter.lines)
+    given = "".join(f", const float4 {name}" for name in dict.fromkeys(loaded))
+    rest = f"(const {kind} sum, const int column, const int row, const int quad{parameters}{given})"
+    rest += f" {{\n{body}  return {result};\n}}\n"
+    name = "epilogue_" + hashlib.sha256(rest.encode()).hexdigest()[:12]
+    functions = "".join(dict.fromkeys(of_start.helpers + of_quad.helpers + emitter.helpers))
+    functions += f"#ifndef HAVE_{name}\n#define HAVE_{name}\ninline {kind} {name}{rest}#endif\n"
+    names = "".join(f", {n}" for n in (*(a.name for a in emitter.arguments), *dict.fromkeys(loaded)))
+    parameters += "".join(f", {a.declaration}" for a in (*of_quad.arguments, *of_start.arguments))
+    arguments = (*emitter.arguments, *of_quad.arguments, *of_start.arguments)
+    return Epilogue(
+        functions, f"{name}(sum, column, row, quad{names})", parameters, arguments, " ".join(of_quad.lines) or ";",
+        start, " ".join(of_start.lines) or ";", half,
+    )
+
+
+def output_constants(output: Placement, channels: int, epilogue: Epilogue, helpers: list[str]) -> dict[str, str | int]:
+    """The constants of kernels/lib/output.cl but for NAME, INDEX, WORK_GROUP and BLOCK_QUADS. channels: of the output.
+
+    helpers: gets the functions that a store in tiles needs.
+    """
+    assert isinstance(output.storage, Texture)
+    return {
+        "OUTPUT_IMAGE": image_type(output.storage, True),
+        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage, helpers, epilogue.half),
+        "HALF_EPILOGUE": int(epilogue.half),
+        "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "OUTPUT_OFFSET": output.channel_offset // LANES,
+        "OUTPUT_QUADS": ceil(channels / LANES), "LAST_LANES": (channels - 1) % LANES + 1,
+        "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_LOADS(quad)": epilogue.loads,
+        "EPILOGUE_PARAMETERS": epilogue.parameters,
+    }
+
+
+def _variables(operand: Operand, axes: Mapping[Variable, Index]) -> set[str]:
+    """The variables of the texel's position on which an operand's element depends."""
+    indices = (*operand.view.index, *(bound.index for bound in operand.view.bounds))
+    return {v.name for index in indices for v in index.substitute(axes).variables()}
+
+
+def _split_bias(epilogue: Expression, candidates: Set[int]) -> tuple[int | None, Expression]:
+    """The operand that is added to the sum first, and the rest of the epilogue. None if there is no such operand."""
+    found = users(epilogue, IDENTITY)
+    if len(found) == 1 and found[0].operation == "add":
+        numbers = [a.number for a in found[0].arguments if isinstance(a, Argument) and a.number in candidates]
+        if len(numbers) == 1:
+            return numbers[0], replace_part(epilogue, found[0], IDENTITY)
+    return None, epilogue

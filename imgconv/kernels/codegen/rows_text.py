@@ -1,0 +1,294 @@
+"""The kernel of rows: reductions over the same rows, and the elementwise work that reads their results.
+
+A work group walks its row once for each reduction, combines its items' parts in local memory and walks the row again to
+write. If rows are short, or there are many of them, one work item has a row of its own. If an item's part is short, the
+item reads it once and keeps it in registers. A variance is the sum of squared differences from the mean, so that
+nothing cancels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import ceil, prod
+from typing import Literal
+
+from imgconv.graph.expression import Forms, literal_text
+from imgconv.graph.index import Index, Variable, constant, unflatten, variable, variable_index
+from imgconv.graph.nodes import Node, Operand, Reduction
+from imgconv.graph.view import Shape
+from imgconv.kernels.codegen.access import LANE, Emitter, digits_of
+from imgconv.kernels.codegen.generated import (
+    COMBINE, GROUP, ITEMS_OF_A_GPU, NEUTRAL, assemble, bounded_id, combine_lanes, meet,
+)
+from imgconv.kernels.codegen.rows import Rows, named_axes
+from imgconv.kernels.device_model.costs import LARGE_GPU
+from imgconv.kernels.layout import LANES, HostBuffer, Layout, Placement
+from imgconv.kernels.source import KernelSource, round_up
+from imgconv.kernels.target import TargetKind
+
+# Texels of its row that a work item keeps: in registers, on CPUs in the cache. Mesa's Adreno compiler unrolls no more.
+MOST_KEPT, MOST_KEPT_ON_SMALL_GPU = {"gpu": 16, "cpu": 64}, 4
+SMALLEST_GROUP, LARGEST_GROUP = 32, 256
+ROWS_OF_A_GROUP = {"gpu": 64, "cpu": 8}  # if each item has a row of its own
+# The most steps of an item. A longer part has left a CPU's cache before it is walked again; on a GPU it leaves compute
+# units without a row.
+LONGEST_WALK = {"gpu": 32, "cpu": 8192}
+BLOCK = 64  # terms of a sum that are added up before they join the rest: the rounding of long sums stays small
+
+
+def rows_kernel(
+    rows: Rows, output: Placement, placements: Mapping[str, Placement], forms: Forms, compute_units: int,
+    kind: TargetKind,
+) -> KernelSource | None:
+    """One kernel for all nodes; None if it is impossible, or if a launch for each node is faster.
+
+    It is possible if a texel holds four rows side by side, or four positions of one row. It is slower if the rows are
+    few and long.
+
+    output: where the last node's result is written. placements: where each operand lies that no node of the rows makes.
+    kind, compute_units: those of the device.
+    """
+    lanes = lanes_of(rows, layouts_of(placements))
+    if lanes is None:
+        return None
+    maker = RowsMaker(rows, lanes, output, placements, forms, kind, compute_units)
+    if not maker.stores_texels():
+        return None
+    if maker.walk > LONGEST_WALK[kind] and (kind == "cpu" or maker.count < compute_units):
+        return None
+    return maker.make()
+
+
+def layouts_of(placements: Mapping[str, Placement]) -> dict[str, Layout]:
+    """The layouts of the values that lie in textures."""
+    return {name: each.layout for name, each in placements.items() if not isinstance(each.storage, HostBuffer)}
+
+
+def lanes_of(rows: Rows, layouts: Mapping[str, Layout]) -> Variable | None:
+    """The variable that runs along a texel's lanes in what the first reduction reads; None if there is none.
+
+    If a texel holds a single channel, it is a variable of size 1. layouts: of the values that lie in textures.
+    """
+    first = rows.reductions[0]
+    for operand in first.operands:
+        layout = layouts.get(operand.value)
+        if layout is None or layout.packed is None:
+            continue
+        if layout.channels(operand.view.source) == 1:
+            return Variable("lane of one", 1)
+        channel = operand.view.index[layout.packed].substitute(rows.axes[first.output.name])
+        for atom, coefficient in channel.terms:
+            rest = channel - Index(((atom, 1),), 0)
+            if isinstance(atom, Variable) and coefficient == 1 and rest % LANES == constant(0):
+                return atom
+    return None
+
+
+def _group_size(steps: int, rows: int, kind: TargetKind, compute_units: int) -> int:
+    """Work items that share a row: one if rows are short, and on CPUs, because a barrier costs a loop there.
+
+    On a large GPU the items of a wave read neighbours in a row. On a small GPU as many items share a row as keep the
+    device busy.
+    """
+    if kind == "cpu" or steps <= MOST_KEPT[kind] // 2:
+        return 1
+    group = SMALLEST_GROUP if compute_units >= LARGE_GPU else 1
+    while group < LARGEST_GROUP and steps > group * MOST_KEPT[kind] // 2:
+        if compute_units < LARGE_GPU and rows * group >= ITEMS_OF_A_GPU:
+            break
+        group *= 2
+    return group
+
+
+class RowsMaker:
+    """The text of one kernel.
+
+    count: rows, or quads of them; steps: texels of a row; group: items that share a row; walk: steps of an item.
+    lanes_last: whether the axis along the lanes, if it is in the row, runs fastest, so that steps read neighbours.
+    """
+
+    def __init__(
+        self, rows: Rows, lanes: Variable, output: Placement, placements: Mapping[str, Placement], forms: Forms,
+        kind: TargetKind, compute_units: int, lanes_last: bool = False,
+    ) -> None:
+        self.rows, self.output, self.placements, self.kind = rows, output, placements, kind
+        self.compute_units = compute_units
+        self.emitter = Emitter(forms)
+        self.folded = lanes.name.startswith("r")  # the lanes are positions of one row, not rows
+        self.lanes = lanes
+        row_shape, step_shape = self._quads("o", rows.shape), self._quads("r", rows.window)
+        self.count, self.steps = prod(row_shape), prod(step_shape)
+        self.group = _group_size(self.steps, self.count, kind, compute_units)
+        self.walk = ceil(self.steps / self.group)
+        small = kind == "gpu" and compute_units < LARGE_GPU
+        self.most_kept = MOST_KEPT_ON_SMALL_GPU if small else MOST_KEPT[kind]
+        self.place = self._places("o", rows.shape, unflatten(variable("row", self.count), row_shape))
+        order = sorted(range(len(step_shape)), key=lambda a: lanes_last and lanes.name == f"r{a}")
+        walked = unflatten(variable("step", self.steps), tuple(step_shape[a] for a in order))
+        step = tuple(walked[order.index(a)] for a in range(len(order)))
+        self.place |= self._places("r", rows.window, step)
+        self.axes = {
+            name: {v: e.substitute(self.place) for v, e in axes.items()} for name, axes in rows.axes.items()
+        }
+        self.results: dict[str, str] = {}
+        self.kept: dict[object, str] = {}
+
+    def _quads(self, letter: Literal["o", "r"], shape: Shape) -> Shape:
+        return tuple(
+            ceil(n / LANES) if self.lanes.name == f"{letter}{a}" else n for a, n in enumerate(shape)
+        )
+
+    def _places(self, letter: Literal["o", "r"], shape: Shape, position: tuple[Index, ...]) -> dict[Variable, Index]:
+        found = {Variable(f"{letter}{a}", n): position[a] for a, n in enumerate(shape)}
+        if self.lanes in found:
+            found[self.lanes] = found[self.lanes] * LANES + variable_index(LANE)
+        return found
+
+    def position(self) -> list[Index]:
+        """The position in the last node's result that a row and step write."""
+        last = self.rows.last.output
+        return [self.axes[last.name][Variable(f"i{a}", n)] for a, n in enumerate(last.shape)]
+
+    def stores_texels(self) -> bool:
+        """Whether the lanes that a step makes are one texel, or one element, of the output."""
+        packed, position = self.output.layout.packed, self.position()
+        if any(LANE in e.variables() for a, e in enumerate(position) if a != packed):
+            return False
+        if packed is None or self.output.layout.channels(self.output.shape) == 1:
+            return True  # all lanes hold the one number
+        first = position[packed].substitute({LANE: constant(0)})
+        return position[packed] - first == variable_index(LANE) and first % LANES == constant(0)
+
+    def make(self) -> KernelSource:
+        """The kernel."""
+        emitter, last = self.emitter, self.rows.last
+        for node in self.rows.reductions:
+            self._reduce(node)
+        emitter.digits = digits_of(emitter.forms, self.output.storage)
+        if self.group > 1 and self.count % self._rows_of_group():
+            emitter.lines.append(f"if (get_global_id(1) >= {self.count}) return;")
+        if isinstance(last.operation, Reduction):
+            emitter.lines.append("if (item != 0) return;" if self.group > 1 else "")
+            emitter.store(self.output, self.position(), self.results[last.output.name])
+        else:
+            axes = self.axes[last.output.name]
+            self.read_ahead(last.all_operands, axes)
+            self._open()
+            with emitter.scope():
+                emitter.store(self.output, self.position(), self.value(last, axes))
+            self._close()
+        return self._source()
+
+    def _source(self) -> KernelSource:
+        """What was emitted, with the rows divided among work groups."""
+        group = self.group
+        if group > 1:
+            beside = self._rows_of_group()
+            size, local = (group, round_up(self.count, beside)), (group, beside)
+            head = ["const int item = get_local_id(0), texel = get_local_id(1);"]
+            head.append(f"const int row = {bounded_id(1, self.count, size[1])};")
+            head.append(f"__local float4 parts[{group * beside}];")
+        else:
+            beside = min(ROWS_OF_A_GROUP[self.kind], self.count)
+            size, local = (round_up(self.count, beside), 1), (beside, 1)
+            head = ["const int row = get_global_id(0);"]
+            head += [f"if (row >= {self.count}) return;"] if size[0] != self.count else []
+        head += [f"float4 {name}[{self.walk}];" for name in self.kept.values()]
+        return assemble(self.emitter, self.output, head, size, local, group > 1)
+
+    def _rows_of_group(self) -> int:
+        """Rows of a work group if items share rows: more than one if every compute unit still has several groups."""
+        return max(1, min(self.count // (4 * self.compute_units), GROUP // self.group))
+
+    # Loops
+
+    def _open(self) -> None:
+        """Opens the loop over an item's steps: k counts them."""
+        shared = self.group > 1
+        # Intel's CPU compiler takes 20 seconds for a softmax whose loops are unrolled by 4.
+        few = "#pragma unroll 4" if self.kind == "gpu" else ""
+        self.emitter.lines += [
+            "#pragma unroll" if self.walk <= self.most_kept else few,
+            f"for (int k = 0; k < {self.walk}; k++) {{",
+            f"const int step = k{f' * {self.group} + item' if shared else ''};",
+            f"if (step < {self.steps}) {{" if self.walk * self.group != self.steps else "{",
+        ]
+
+    def _close(self, after: str = "") -> None:
+        """Closes the loop. after: what is done at the end of each step, steps past the row's end included."""
+        self.emitter.lines += ["}", after, "}"]
+
+    def _reduce(self, node: Node) -> None:
+        """Emits one reduction over the row, and its result for the row."""
+        emitter, operation, name = self.emitter, node.operation, node.output.name
+        assert isinstance(operation, Reduction)
+        kind, total = operation.kind, f"total{len(self.results)}"
+        neutral = literal_text(NEUTRAL[kind])
+        self.read_ahead(node.operands, self.axes[name])
+        emitter.lines.append(f"float4 {total} = (float4)({neutral});")
+        blocks = kind == "sum" and self.walk > 2 * BLOCK
+        part = f"{total}_part" if blocks else total
+        if blocks:
+            emitter.lines.append(f"float4 {part} = (float4)(0.0f);")
+        self._open()
+        with emitter.scope():
+            arguments = {n: self.read(o, self.axes[name]) for n, o in enumerate(node.operands)}
+            value = emitter.compute(operation.body, arguments)
+            past = self.rows.window[int(self.lanes.name[1:])] if self.folded else 0
+            if past % LANES:
+                first = self.place[self.lanes].substitute({LANE: constant(0)})
+                value = f"fill_lanes({value}, {emitter.index(-first + past)}, {neutral})"
+            emitter.lines.append(f"{part} = {COMBINE[kind].format(part, value)};")
+        joined = f"if (k % {BLOCK} == {BLOCK - 1}) {{ {total} += {part}; {part} = (float4)(0.0f); }}"
+        self._close(joined if blocks else "")
+        if blocks:
+            emitter.lines.append(f"{total} += {part};")
+        if self.group > 1:
+            emitter.lines += [*meet(kind, self.group, self._rows_of_group(), total), "barrier(CLK_LOCAL_MEM_FENCE);"]
+        result = combine_lanes(emitter, kind, total) if self.folded else total
+        arguments = {0: result}
+        for number, operand in enumerate(node.epilogue_operands, 1):
+            arguments[number] = self.read(operand, self.axes[name])
+        self.results[name] = emitter.name("float4", emitter.compute(node.epilogue, arguments))
+
+    # Values
+
+    def read(self, operand: Operand, axes: Mapping[Variable, Index]) -> str:
+        """The name of a float4 with the operand at the four lanes."""
+        member = self.rows.members.get(operand.value)
+        if member is None:
+            return self._load(operand, axes)
+        if isinstance(member.operation, Reduction):
+            return self.results[operand.value]
+        position = [e.substitute(axes) for e in operand.view.index]
+        return self.emitter.name("float4", self.value(member, named_axes(member.output.shape, position)))
+
+    def value(self, node: Node, axes: Mapping[Variable, Index]) -> str:
+        """The text of an elementwise node's result."""
+        arguments = {number: self.read(operand, axes) for number, operand in enumerate(node.all_operands)}
+        return self.emitter.compute(node.epilogue, arguments)
+
+    def _load(self, operand: Operand, axes: Mapping[Variable, Index]) -> str:
+        """The text that reads a texture. It is read once for each step if the reductions can keep it."""
+        bounds = tuple((b.index.substitute(axes), b.low, b.high) for b in operand.view.bounds)
+        key = (operand.value, tuple(e.substitute(axes) for e in operand.view.index), bounds, operand.fill)
+        if key in self.kept:
+            return f"{self.kept[key]}[k]"
+        text = self.emitter.load(operand, self.placements[operand.value], axes)
+        room = (len(self.kept) + 1) * self.walk <= self.most_kept
+        if room and len(self.results) < len(self.rows.reductions) and walks(operand, axes):
+            self.kept[key] = f"kept{len(self.kept)}"
+            self.emitter.lines.append(f"{self.kept[key]}[k] = {text};")
+        return text
+
+    def read_ahead(self, operands: Iterable[Operand], axes: Mapping[Variable, Index]) -> None:
+        """Reads, before a loop, what is the same in all of its steps."""
+        for operand in operands:
+            if operand.value not in self.rows.members and not walks(operand, axes):
+                self.read(operand, axes)
+
+
+def walks(operand: Operand, axes: Mapping[Variable, Index]) -> bool:
+    """Whether what is read depends on the step."""
+    read = (*operand.view.index, *(b.index for b in operand.view.bounds))
+    return any(v.name == "step" for e in read for v in e.substitute(axes).variables())

@@ -1,0 +1,1 @@
+"""The template of conv.cl and depthwise.cl."""

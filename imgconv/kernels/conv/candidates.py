@@ -1,0 +1,224 @@
+"""The specialisations of conv.cl that are worth measuring for a problem."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil, prod
+
+from imgconv.kernels.conv.costs import predicted_cost
+from imgconv.kernels.conv.problem import Keep, Problem, Specialisation, kept_size, work_items
+from imgconv.kernels.conv.staging import WINOGRAD_TILES, groups_of, staged_candidates
+from imgconv.kernels.device_model.costs import LARGE_GPU
+from imgconv.kernels.device_model.gpu_time import WAVE
+from imgconv.kernels.layout import LANES
+from imgconv.kernels.source import round_up
+from imgconv.kernels.target import TargetKind
+
+# The most bytes of input that a work item keeps in private memory. CPU drivers hold it in a core's cache.
+PRIVATE_BYTES = 1 << 17
+AVX512, AVX2 = 16, 8  # floats in a register; NEON has 4 in each of 32
+
+
+@dataclass(frozen=True)
+class Registers:
+    """The most vector registers that sums may take in a work item: with more, compilers keep sums in memory.
+
+    sums: those of a convolution, beside the weights and texels of a step. depthwise: those of a depthwise one, or in
+    half. tiles: the sums and the taps of Winograd's tiles.
+    """
+
+    sums: int
+    depthwise: int
+    tiles: int
+
+
+# Of 32 registers, and of the 16 that AVX2 has: with those of 32, an EPYC with AVX2 took 24 ms for SqueezeNet, now 7.
+OF_32, OF_16 = Registers(21, 64, 24), Registers(8, 8, 16)
+# By the kind of device: the most columns of a window, and of the texels that a work item keeps of a row, over which a
+# loop is unrolled. For a window of 320 that moves by 160 Intel's compiler (2026.22) took 13 s; for a depthwise one of
+# 256 it took 3 s, and NVIDIA's (580) 7 s.
+MOST_UNROLLED = {"cpu": (128, 256), "gpu": (64, 64)}
+# Blocks for GPUs: columns, rows and output quads.
+BLOCKS_ON_GPU = (
+    (1, 1, 1), (2, 1, 1), (4, 1, 1), (2, 1, 2), (4, 1, 2), (2, 2, 2), (4, 2, 1), (7, 1, 1), (4, 2, 2), (7, 1, 2),
+    (8, 1, 2), (4, 1, 4), (2, 2, 4), (7, 2, 1), (4, 4, 1), (4, 2, 4), (8, 2, 2), (4, 1, 3), (7, 1, 3), (4, 2, 3),
+    (8, 1, 3),
+)
+# Blocks for a phone's GPU. It runs out of registers with more than 24 sums. Small ones fill it, if the map is small.
+BLOCKS_ON_SMALL_GPU = (
+    *(block for block in BLOCKS_ON_GPU if prod(block) <= 24),
+    (1, 1, 2), (1, 1, 3), (1, 1, 4), (3, 1, 1), (3, 1, 2), (5, 1, 2), (2, 2, 3), (3, 2, 2), (13, 1, 1),
+)
+# Work items that share a sum on a phone's GPU, the most waves of a launch for which they pay, and the most work items
+# for which waves of half the size do.
+PARTS_ON_SMALL_GPU, SHARED_WAVES, NARROW_ITEMS = (1, 2, 4, 8, 16), 128, 2048
+# Further ones for sums in half, of which a work item can hold more.
+BLOCKS_IN_HALF = ((7, 2, 2), (8, 2, 1), (13, 1, 2))
+
+
+def candidates(
+    problem: Problem, kind: TargetKind, compute_units: int = LARGE_GPU, vector_floats: int = AVX512
+) -> list[Specialisation]:
+    """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'.
+
+    compute_units: of a GPU. vector_floats: in a register of a CPU.
+    """
+    made = _on_cpu(problem, vector_floats) if kind == "cpu" else _on_gpu(problem)
+    if kind == "gpu" and compute_units < LARGE_GPU:
+        made = _on_small_gpu(problem)
+    return [c for c in dict.fromkeys(_unrolled_in_time(problem, made, kind)) if c.allowed(problem)]
+
+
+def _unrolled_in_time(
+    problem: Problem, made: Iterable[Specialisation], kind: TargetKind
+) -> Iterator[Specialisation]:
+    """The specialisations; those whose loops compilers would unroll for seconds read each texel when they need it."""
+    width, columns = MOST_UNROLLED[kind]
+    for each in made:
+        if problem.window[1] <= width and kept_size(problem, each)[1] <= columns:
+            yield each
+        elif each.keep != "input":
+            yield replace(each, keep="texel")
+
+
+def default_specialisation(problem: Problem, kind: TargetKind, compute_units: int) -> Specialisation:
+    """The candidate with the lowest predicted cost."""
+    made = candidates(problem, kind, compute_units)
+    return min(made, key=lambda c: predicted_cost(problem, c, kind, compute_units))
+
+
+def _on_cpu(problem: Problem, vector_floats: int) -> Iterator[Specialisation]:
+    """Candidates for CPUs: vectors of up to 16 floats, weights in a buffer, few reads of each input texel."""
+    def registers(quads: int) -> int:
+        """That a vector of so many quads takes."""
+        return ceil(quads * LANES / vector_floats)
+
+    most = OF_16 if vector_floats == AVX2 else OF_32
+    rows, columns = problem.phase_size
+    lengths = sorted({min(columns, n) for n in (4, 5, 6, 7, 8)})
+    half = _half_quads(problem)
+    if problem.depthwise or problem.half:
+        quads = (1,) if problem.depthwise else (1, 2)
+        for length, height, each in itertools.product(lengths, {1, min(2, rows), min(4, rows)}, quads):
+            if length * height * each * registers(1) <= most.depthwise:
+                yield Specialisation(length, height, each, "window", "buffer", half_quads=half)
+        return
+    blocks = [(4, 4), (8, 4), (12, 4), (16, 4)] if problem.group_output_quads > 2 else [(1, 1), (2, 1)]
+    blocks = [(each, vector) for each, vector in blocks if each < problem.group_output_quads + 4]
+    blocks += [(1, 1)] if problem.groups > 1 else []
+    heights = {min(rows, n) for n in ((1, 2) if columns > 1 else (1, 2, 4, 8))}
+    shapes = [
+        Specialisation(length, height, each, "line", "buffer", vector_quads=vector)
+        for length, height, (each, vector) in itertools.product(lengths, heights, blocks)
+        if length * height * each // vector * registers(vector) <= most.sums
+    ]
+    # Also blocks wider than the row: Winograd's tile is worth the wasted columns.
+    shapes += [
+        Specialisation(length, height, each, "line", "buffer", vector_quads=vector, winograd=tile)
+        for tile, length, height, (each, vector) in itertools.product(WINOGRAD_TILES, (4, 8), (1, 2, 4), blocks[:1])
+        if problem.window[1] == 3 and columns > 1 and (
+            (length // tile * 2 + length) * min(rows, height) * registers(blocks[0][1]) <= most.tiles
+        )
+    ]
+    for made in shapes:
+        total = ceil(problem.group_output_quads / made.block_quads)
+        yield made
+        if problem.window == (1, 1) and columns > 1:
+            continue  # A texel that is used once for each pass is read again as fast as from private memory.
+        for passes in {ceil(total / n) for n in (1, 2, 4, 8)}:
+            # One work item a group: a driver may put the private memory of a whole group on one thread's stack.
+            whole = replace(made, keep="input", passes=passes, local_size=(1, 1, 1))
+            rows, columns = kept_size(problem, whole)
+            if problem.group_input_quads * rows * columns * 16 <= PRIVATE_BYTES:
+                yield whole
+
+
+def _on_gpu(problem: Problem) -> Iterator[Specialisation]:
+    """Candidates for GPUs: blocks of up to 32 sums, small blocks whose sums work items share, groups of whole waves."""
+    # A whole window of all channels gains nothing over its lines, and NVIDIA's compiler takes 0.9 s for it, not 0.35.
+    kept: tuple[Keep, ...] = ("texel",) if problem.window == (1, 1) else ("texel", "line")
+    kept = (*kept, "window") if problem.depthwise else kept
+    for made in _in_blocks(problem, BLOCKS_ON_GPU, kept):
+        yield replace(made, local_size=_work_group(problem, made), weights="buffer")
+        yield from _alone_and_shared(problem, made)
+    if not problem.depthwise and problem.phase_size[1] > 1:
+        yield from staged_candidates(problem)
+
+
+def _on_small_gpu(problem: Problem) -> Iterator[Specialisation]:
+    """Candidates for a phone's GPU: weights in images, sums shared until the launch has many waves, narrow waves for
+    launches of few."""
+    kept: tuple[Keep, ...] = ("line",) if problem.depthwise else ("texel",)
+    for made in _in_blocks(problem, BLOCKS_ON_SMALL_GPU, kept):
+        items = prod(work_items(problem, made))
+        for parts in PARTS_ON_SMALL_GPU if not problem.depthwise else (1,):
+            if parts > 1 and (items * parts > SHARED_WAVES * WAVE or parts > problem.group_input_quads):
+                break
+            # Compilers unroll the few remaining steps of a sum. In half they also move all reads to the front.
+            shared = replace(made, parts=parts, half_quads=min(1, made.half_quads)) if parts > 1 else made
+            for size in (WAVE, WAVE // 2) if items * parts <= NARROW_ITEMS else (WAVE,):
+                yield replace(shared, local_size=_work_group(problem, shared, size, tallest=WAVE))
+
+
+def _in_blocks(
+    problem: Problem, shapes: Sequence[tuple[int, int, int]], kept: Sequence[Keep]
+) -> Iterator[Specialisation]:
+    """Specialisations with blocks of these columns, rows and quads, without a work group yet."""
+    rows, columns = problem.phase_size
+    half = _half_quads(problem)
+    # An output of one column, as of a matrix product, is cut into blocks of rows.
+    sizes = (*shapes, *BLOCKS_IN_HALF) if problem.sums == "half" else shapes
+    shapes = [(1, length * height, quads) if columns == 1 else (length, height, quads)
+              for length, height, quads in sizes]
+    blocks = [
+        (min(columns, length), min(rows, height), 1 if problem.depthwise else min(quads, problem.group_output_quads))
+        for length, height, quads in shapes
+    ]
+    for (length, height, each), keep in itertools.product(dict.fromkeys(blocks), kept):
+        yield Specialisation(length, height, each, keep, half_quads=half, float_coordinates=True)
+
+
+def _alone_and_shared(problem: Problem, made: Specialisation) -> Iterator[Specialisation]:
+    """The specialisation with a work group, alone and with each sum shared by 4 or 16 work items."""
+    yield replace(made, local_size=_work_group(problem, made))
+    # Only small blocks: work items that wait for each other all need their registers at the same time.
+    for parts in (4, 16) if made.block_columns * made.block_rows * made.block_quads <= 8 else ():
+        # Compilers unroll the few remaining steps of a sum. In half they also move all reads to the front.
+        shared = replace(made, parts=parts, half_quads=min(1, made.half_quads))
+        yield replace(shared, local_size=_work_group(problem, shared))
+
+
+def _half_quads(problem: Problem) -> int:
+    """The number of input quads of a run in half: at most 32 terms, and a divisor of all input quads."""
+    if problem.sums != "runs":
+        return 0
+    taps = 1 if problem.depthwise else problem.window[0] * problem.window[1] * LANES
+    most = max(1, 32 // taps)
+    return max(n for n in range(1, most + 1) if problem.group_input_quads % n == 0)
+
+
+def _work_group(
+    problem: Problem, chosen: Specialisation, items: int = WAVE, tallest: int = 16
+) -> tuple[int, int, int]:
+    """The size of a work group of so many items. Work items that share a sum lie along y."""
+    columns, quads, rows = work_items(problem, chosen)
+    width, height, depth = least_idle((columns, quads // chosen.parts, rows), chosen.parts, items, tallest)
+    return width, height * chosen.parts, depth
+
+
+@lru_cache(1024)
+def least_idle(blocks: tuple[int, int, int], parts: int, items: int, tallest: int) -> tuple[int, int, int]:
+    """The work group of so many items with the fewest idle ones. Its y, at most `tallest`, does not include `parts`.
+
+    Among equals, one of about eight quad blocks, which read the same texels, and of the longest rows. (An A630 reaches
+    468 GFLOPS in float with waves of 128, and 346 with smaller ones; tinygrad#16229.)
+    """
+
+    def rank(group: tuple[int, int, int]) -> tuple[int, int, int]:
+        started = prod(round_up(n, size) for n, size in zip(blocks, group, strict=True))
+        return started, abs(group[1] * parts - 8), -group[0]
+
+    return min(groups_of(items // parts, 16, tallest), key=rank)

@@ -1,0 +1,74 @@
+"""The specialisations of conv.cl whose work groups stage weights and input in local memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from math import prod
+
+from imgconv.kernels.conv.problem import Keep, Problem, Specialisation, staged_by, work_items
+from imgconv.kernels.source import round_up
+
+# Blocks of work groups that stage weights and input in local memory, by what they keep of the input there.
+STAGED_BLOCKS = {
+    "texel": ((4, 1, 1), (4, 1, 2), (8, 1, 1), (4, 2, 1), (4, 4, 1), (8, 2, 1)),
+    "line": ((4, 1, 1), (4, 1, 2), (4, 2, 1), (4, 2, 2), (4, 1, 4), (8, 1, 4)),
+}
+WINOGRAD_TILES = (2, 4)
+# A dilation from which on work groups may stage one position of a window at once.
+FAR_APART = 4
+
+
+def staged_candidates(problem: Problem) -> Iterator[Specialisation]:
+    """Candidates whose work groups stage weights and input in local memory."""
+    keep: Keep = "texel" if problem.window[1] == 1 else "line"
+    tiles = (0, *WINOGRAD_TILES) if problem.window[1] == 3 else (0,)
+    for block, tile in itertools.product(STAGED_BLOCKS[keep], tiles):
+        yield _staging(problem, block, keep, tile)
+    # Windows of which neighbouring outputs share few texels.
+    if keep == "line" and (max(problem.dilations) >= FAR_APART or problem.strides == problem.window):
+        for block in STAGED_BLOCKS["texel"]:
+            yield _staging(problem, block, "texel")
+
+
+def _staging(problem: Problem, block: tuple[int, int, int], keep: Keep, winograd: int = 0) -> Specialisation:
+    """The candidate with a block and its work group."""
+    length, height, each = block
+    made = Specialisation(
+        length, min(problem.phase_size[0], height), min(each, problem.group_output_quads), keep, "local",
+        float_coordinates=True, winograd=winograd,
+    )
+    return replace(made, local_size=_staging_group(problem, made))
+
+
+def _staging_group(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]:
+    """A work group of 128 items with few idle ones, which stages few texels for each input quad."""
+    blocks = work_items(problem, chosen)
+
+    def started(group: tuple[int, int, int]) -> int:
+        return prod(round_up(n, size) for n, size in zip(blocks, group, strict=True))
+
+    def rank(group: tuple[int, int, int]) -> tuple[int, ...]:
+        staged = staged_by(group, problem, chosen)
+        if chosen.keep == "texel":
+            # Local memory serves items that read the same address at once. In a wave two items wide, these are reads
+            # of texels and of weights. Weights come from a buffer, faster than texels. A tenth more items, or half a
+            # texel more for each item, matter less.
+            return 10 * started(group) // fewest, staged // 64, abs(group[0] - 2), -group[1]
+        # In narrower groups, several rows read the same bank of local memory.
+        return started(group), group[0] < 4, staged // 8, abs(group[0] - 8)
+
+    longest = 32 if chosen.keep == "texel" else 16
+    groups = groups_of(128, longest, longest)
+    fewest = min(map(started, groups))
+    return min(groups, key=rank)
+
+
+@cache
+def groups_of(items: int, longest: int, tallest: int) -> list[tuple[int, int, int]]:
+    """The work groups of so many items: sides of powers of two, x and z at most `longest`, y at most `tallest`."""
+    sizes = [2**n for n in range(8)]
+    sides, heights = ([size for size in sizes if size <= most] for most in (longest, tallest))
+    return [group for group in itertools.product(sides, heights, sides) if prod(group) == items]

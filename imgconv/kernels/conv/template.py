@@ -1,0 +1,152 @@
+"""conv.cl as a template: the nodes that it computes, how it reads their operands, and its choices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.config import Sums
+from imgconv.errors import UnsupportedError
+from imgconv.graph.expression import Argument, Expression, apply, argument_numbers, substitute
+from imgconv.graph.index import Variable, constant, variable, variable_index
+from imgconv.graph.nodes import Convolution, Graph, Node, Operand
+from imgconv.graph.view import View
+from imgconv.kernels.codegen.access import LANE
+from imgconv.kernels.conv.candidates import candidates
+from imgconv.kernels.conv.costs import predicted_cost
+from imgconv.kernels.conv.problem import BYTE_SCALE, Problem, Specialisation, problem_of
+from imgconv.kernels.conv.text import convolution_kernel, factor_texel
+from imgconv.kernels.conv.weights import PackedWeights, Weights
+from imgconv.kernels.layout import LANES, Placement, Texture, image_layout
+from imgconv.kernels.source import KernelSource
+from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_of
+from imgconv.kernels.target import HALF_MAX
+
+
+@dataclass(frozen=True, eq=False)
+class Details:
+    """weights: before they are packed. exact: the sums are of integers and must be exact."""
+
+    weights: Weights
+    exact: bool
+
+
+def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
+    """Every convolution."""
+    yield from ((node,) for node in graph.nodes if isinstance(node.operation, Convolution))
+
+
+def place(placing: Placing, given: tuple[Node, ...]) -> Step:
+    """The Step of a convolution. Operands that conv.cl cannot read are copied.
+
+    Raises UnsupportedError if the weights depend on an input.
+    """
+    (node,) = given
+    operation = node.operation
+    assert isinstance(operation, Convolution)
+    x, w, *factors = node.operands
+    if w.value not in placing.graph.constants:
+        raise UnsupportedError(
+            "the convolution's weights depend on an input; imgconv packs weights when it loads a model, so give "
+            "them as an initializer", node=", ".join(node.origin) or node.output.name,
+        )
+    problem = problem_of(operation, x.view.shape, w.view.shape, node.output.shape)
+    if not is_direct(placing, x, in_order=problem.groups > 1 and not problem.depthwise):
+        x = placing.copy(x, image_layout(4), "a convolution reads whole textures of images")
+    for number, factor in enumerate(factors):
+        if factor_texel(factor, placing.placements[factor.value]) is None:
+            factors[number] = placing.copy(factor, image_layout(4), "a convolution reads four factors to a texel")
+    return step_of(placing, replace(node, operands=(x, w, *factors)), problem, operation, placing.constant_of(w))
+
+
+def step_of(placing: Placing, node: Node, problem: Problem, operation: Convolution, array: Array) -> Step:
+    """The Step of a node whose operands are placed as conv.cl reads them. array: the weights."""
+    x, w, *factors = node.operands
+    output = placing.placement(node.output)
+    # Sums of integers must stay exact.
+    read = placing.graph.producers[node.output.name].operands[0].value
+    exact = not placing.graph.values[read].dtype.startswith("float")
+    sums: Sums = "float" if exact else sums_of(placing, node.output.name, array)
+    weights = Weights(w, array, operation, placing.weights_dtype(array, (node,)))
+    places = {o.value: placing.placements[o.value] for o in (x, *factors)}
+    places |= placing.operand_places(replace(node, operands=(x, *factors)), output)
+    return Step(
+        (node,), output, places, "compute", describe(node), operation_of(node), values=(node.output.name,),
+        template=TEMPLATE, details=Details(weights, exact), problem=replace(
+            problem, sums=sums, integers=exact or array.dtype == numpy.int8, gated=bool(factors),
+            small=node.output.name in placing.of_small,
+        ),
+    )
+
+
+def sums_of(placing: Placing, name: str, weights: Array) -> Sums:
+    """How the convolution that computes a value sums products: in float if its weights pass the largest half."""
+    return "float" if numpy.any(numpy.abs(weights) > HALF_MAX) else placing.sums_of(name)
+
+
+def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+    """The kernel of a Step: conv.cl, with packed weights."""
+    assert isinstance(step.details, Details)
+    (node,), weights, exact = step.nodes, step.details.weights, step.details.exact
+    bytes_ = weights.array.dtype == numpy.int8 and (chosen.weights_in_buffer or emitting.target.byte_images)
+    dtype = "int8" if bytes_ else weights.dtype
+    # A byte b of an image is read as b / 127. For exact sums the kernel scales each weight, else the epilogue does.
+    if bytes_ and not chosen.weights_in_buffer and not exact:
+        node = replace(node, epilogue=scaled(node.epilogue))
+    packed = PackedWeights(weights, problem, chosen.block_quads, chosen.winograd, chosen.weights_in_buffer, dtype)
+    storage = emitting.packed(f"{node.output.name}.weights", packed)
+    forms = emitting.forms_of(step.output)
+    return convolution_kernel(node, problem, chosen, step.output, step.places, storage, forms, exact)
+
+
+def reads_directly(view: View, place: Placement, in_order: bool = True) -> bool:
+    """Whether conv.cl can read (N, C, H, W) through the view: x = column*pitch + offset + quad, y = image*H + row.
+
+    in_order: whether quads must follow each other. If not, any function of the quad may stand for offset + quad.
+    """
+    if view.bounds or not isinstance(place.storage, Texture):
+        return False
+    n, c, h, w = view.shape
+    quads = ceil(c / LANES)
+    image, row, column, quad = (variable(*v) for v in (("image", n), ("row", h), ("column", w), ("quad", quads)))
+    position = (image, quad * LANES + variable_index(LANE), row, column)
+    axes = {Variable(f"i{axis}", size): position[axis] for axis, size in enumerate(view.shape)}
+    x, y, lane = place.address([e.substitute(axes) for e in view.index])
+    pitch = place.layout.quads(place.storage.shape)
+    if lane != variable_index(LANE) and not (c == 1 and lane == constant(0)):
+        return False
+    read = x - column * pitch
+    if y != image * h + row or read.variables() - quad.variables():
+        return False
+    if not in_order and c % LANES == 0:
+        return True
+    # A slice of channels starts at a quad of a wider tensor. Only reads past the last channel meet its neighbours.
+    offset = read - quad
+    return offset.is_constant and (c % LANES == 0 or offset.constant + quads == pitch)
+
+
+def scaled(epilogue: Expression) -> Expression:
+    """The epilogue of a sum whose weights come from an image of bytes: a byte b is read as b / 127."""
+    arguments: dict[int, Expression] = {n: Argument(n) for n in argument_numbers(epilogue)}
+    return substitute(epilogue, arguments | {0: apply("multiply", Argument(0), BYTE_SCALE)})
+
+
+def is_direct(placing: Placing, operand: Operand, in_order: bool = True) -> bool:
+    """Whether conv.cl can read an operand without a copy. in_order: see `reads_directly`."""
+    place = placing.placements.get(operand.value)
+    return place is not None and reads_directly(operand.view, place, in_order)
+
+
+TEMPLATE = Template(
+    "convolution", "conv.cl", Problem, Specialisation,
+    candidates=lambda problem, target: candidates(
+        problem, target.kind, target.compute_units, target.vector_floats
+    ),
+    cost=lambda problem, chosen, target: predicted_cost(problem, chosen, target.kind, target.compute_units),
+    nodes=nodes, place=place, kernel=kernel,
+    allowed=lambda problem, chosen: chosen.allowed(problem),
+)

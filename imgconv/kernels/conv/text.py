@@ -1,0 +1,259 @@
+"""The kernel of a convolution: what fills the constants of conv.cl and depthwise.cl."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from math import ceil
+
+from imgconv.graph.expression import Forms
+from imgconv.graph.index import Index, Variable, constant, variable, variable_index
+from imgconv.graph.nodes import Convolution, Node, Operand
+from imgconv.kernels.codegen.access import LANE, SHORT_LIMIT, KernelArgument, image_type, index_text, read_text
+from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
+from imgconv.kernels.conv.problem import (
+    BYTE_SCALE, KEEP, Problem, Specialisation, by_taps, read_step, staged_quads, together_of, work_items,
+)
+from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texture, Tiling
+from imgconv.kernels.source import KernelSource, group_attribute, round_up
+from imgconv.kernels.specialise import specialise
+
+# Texels of sums and of input in half with which Mesa's code spills if weights are read early: 42 do, 28 do not. An
+# Adreno has 48 registers for four halves, and weights need some.
+HELD_IN_HALF = 36
+
+
+def factor_texel(factors: Operand, place: Placement) -> tuple[Index, Index] | None:
+    """Texel x and y of the factors (N, C, 1, 1) at (image, quad); None if they do not lie four to a texel."""
+    if factors.view.bounds or not isinstance(place.storage, Texture):
+        return None
+    n, c = factors.view.shape[:2]
+    channel = variable("quad", ceil(c / LANES)) * LANES + variable_index(LANE)
+    axes = {Variable("i0", n): variable("image", n), Variable("i1", c): channel}
+    x, y, lane = place.address([e.substitute(axes) for e in factors.view.index])
+    lanes = lane == variable_index(LANE) or (c == 1 and lane == constant(0))
+    return (x, y) if lanes and not any(LANE in e.variables() for e in (x, y)) else None
+
+
+def convolution_kernel(
+    node: Node, problem: Problem, chosen: Specialisation, output: Placement, placements: Mapping[str, Placement],
+    weights: Texture | HostBuffer, forms: Forms, exact: bool = False,
+) -> KernelSource:
+    """The kernel of a convolution: conv.cl, or depthwise.cl if the convolution is depthwise.
+
+    output, placements: where the node's output and operands lie. weights: packed for the chosen block. forms: the
+    forms of the epilogue's. exact: weights of bytes are read as integers; without it they are
+    read as parts of 127, and the node's epilogue is `scaled` for that.
+    """
+    x = placements[node.operands[0].value]
+    starts = chosen.parts == chosen.vector_quads == 1 and not (chosen.winograd or problem.integers)
+    half = problem.sums == "half" and chosen.parts == 1 and problem.filters % LANES == 0
+    half = half and isinstance(output.storage, Texture) and output.storage.tiling.is_one_image
+    epilogue = build_epilogue(node, output, placements, forms, starts=starts, half=half)
+    helpers: list[str] = []
+    constants = output_constants(output, problem.filters, epilogue, helpers) | {
+        "START": epilogue.start, "START_LOADS(quad)": epilogue.start_loads,
+    }
+    constants |= _geometry(problem, chosen) | _each_position(chosen)
+    constants |= _input_access(node, x, problem, chosen, helpers)
+    constants |= _weight_access(weights, problem, chosen, exact, helpers)
+    constants |= _factor_access(node, placements, problem.half, helpers)
+    assert isinstance(x.storage, Texture) and isinstance(output.storage, Texture)
+    constants["INDEX"] = _index_type(problem, chosen, x.storage.tiling, output.storage.tiling)
+    blocks, local = work_items(problem, chosen), chosen.local_size
+    width, height, depth = local or (1, chosen.parts, 1)
+    size = (round_up(blocks[0], width), round_up(blocks[1], height), round_up(blocks[2], depth))
+    constants |= {"WORK_GROUP": group_attribute(local), "GUARD": int(size != blocks) * (2 if chosen.waits else 1)}
+    if not problem.depthwise:
+        constants |= _dense(problem, chosen) | {
+            "WORK_GROUP_WIDTH": width, "WORK_GROUP_HEIGHT": height // chosen.parts, "WORK_GROUP_DEPTH": depth,
+        }
+    factors = [KernelArgument("factors", placements[o.value].storage) for o in node.operands[2:]]
+    arguments = (
+        KernelArgument("output", output.storage, written=True), KernelArgument("input", x.storage),
+        KernelArgument("weights", weights), *factors, *epilogue.arguments,
+    )
+    file = "kernels/conv/depthwise.cl" if problem.depthwise else "conv.cl"
+    return KernelSource(
+        specialise(file, constants, "".join(helpers) + epilogue.functions), file, arguments, size, local
+    )
+
+
+def _geometry(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
+    """Sizes of the tensors, the window and the block."""
+    return {
+        "BATCH": problem.batch, "INPUT_HEIGHT": problem.input_size[0],
+        "OUTPUT_WIDTH": problem.output_size[1], "OUTPUT_HEIGHT": problem.output_size[0],
+        "WINDOW_WIDTH": problem.window[1], "WINDOW_HEIGHT": problem.window[0],
+        "STRIDE_X": problem.strides[1], "STRIDE_Y": problem.strides[0],
+        "DILATION_X": problem.dilations[1], "DILATION_Y": problem.dilations[0],
+        "PAD_X": problem.pads[1], "PAD_Y": problem.pads[0],
+        "PHASES_X": problem.phases[1], "PHASES_Y": problem.phases[0],
+        "BLOCK_COLUMNS": chosen.block_columns, "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads,
+        "COLUMN_STEP": read_step(problem, chosen, 1), "ROW_STEP": read_step(problem, chosen, 0),
+        "KEEP": KEEP.index(chosen.keep), "HALF_QUADS": chosen.half_quads,
+        "HALF_SUMS": int(problem.sums == "half"),
+    }
+
+
+def _dense(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
+    """The constants that conv.cl has and depthwise.cl has not."""
+    return {
+        "INPUT_QUADS": problem.group_input_quads, "INPUT_LANES": problem.input_lanes,
+        "GROUP_QUADS": problem.group_output_quads,
+        "PHASE_SHIFT_X": problem.phase_shift[1], "PHASE_SHIFT_Y": problem.phase_shift[0],
+        "EACH_QUAD(act)": " ".join(f"act({o})" for o in range(chosen.block_quads)),
+        "WINOGRAD": chosen.winograd, "PASSES": chosen.passes, "PARTS": chosen.parts,
+        "TOGETHER": together_of(problem, chosen), "EACH_MEETING(act, put)": _each_meeting(problem, chosen),
+        "VECTOR_QUADS": chosen.vector_quads, "STAGED_QUADS": staged_quads(problem, chosen),
+        "BY_TAPS": int(by_taps(problem, chosen)), "INPUT_WIDTH": problem.input_size[1],
+    }
+
+
+def _each_meeting(problem: Problem, chosen: Specialisation) -> str:
+    """The text that acts on the first of each TOGETHER sums of a block, and puts the parts of these."""
+    sums = list(itertools.product(*map(range, (chosen.block_rows, chosen.block_columns, chosen.block_quads))))
+    together = together_of(problem, chosen)
+    return " ".join(
+        f"act({first}, " + " ".join(
+            f"put({n}, {row}, {column}, {o})" for n, (row, column, o) in enumerate(sums[first : first + together])
+        ) + ")" for first in range(0, len(sums), together)
+    )
+
+
+def _each_position(chosen: Specialisation) -> dict[str, str | int]:
+    """The text that acts on each position of a block."""
+    positions = itertools.product(range(chosen.block_rows), range(chosen.block_columns))
+    return {"EACH_POSITION(act, o)": " ".join(f"act({row}, {column}, o)" for row, column in positions)}
+
+
+def _input_access(
+    node: Node, x: Placement, problem: Problem, chosen: Specialisation, helpers: list[str]
+) -> dict[str, str | int]:
+    assert isinstance(x.storage, Texture)
+    inside, tiling = _reads_inside(problem, chosen), x.storage.tiling
+    centre = chosen.float_coordinates and tiling.is_one_image and not inside
+    past, before = _reads_past(problem, chosen), _reads_before(problem)
+    return input_constants(node, x, helpers) | coordinate_constants(centre) | {
+        "READ_INPUT(x, y)": read_text("input", x.storage, helpers, inside, problem.half, centre, past, before),
+    }
+
+
+def coordinate_constants(centre: bool) -> dict[str, str | int]:
+    """The constants of kernels/lib/coordinate.cl. centre: whether coordinates are floats at the centres of texels."""
+    return {"COORDINATE": "float" if centre else "int", "TEXEL_CENTRE": "0.5f" if centre else 0}
+
+
+def input_constants(node: Node, place: Placement, helpers: list[str]) -> dict[str, str | int]:
+    """What kernels/lib/input.cl says of where the input lies, if the node's is one that `reads_directly`."""
+    assert isinstance(place.storage, Texture)
+    shape = node.operands[0].view.shape
+    channels = 1 if isinstance(node.operation, Convolution) else len(shape) - 1  # of a product: what is summed over
+    quad = Variable("quad", SHORT_LIMIT)  # like a read of an image, it has no bounds
+    axes = {Variable(f"i{axis}", size): constant(0) for axis, size in enumerate(shape)}
+    axes[Variable(f"i{channels}", shape[channels])] = variable_index(quad) * LANES
+    read = place.address([e.substitute(axes) for e in node.operands[0].view.index])[0]
+    first = read.substitute({quad: constant(0)}).constant
+    follow = read - first == variable_index(quad)
+    return {
+        "INPUT_IMAGE": image_type(place.storage), "INPUT_PITCH": place.layout.quads(place.storage.shape),
+        "INPUT_OFFSET": first, "INPUT_QUAD(quad)": "(quad)" if follow else index_text(read - first, helpers),
+    }
+
+
+def _weight_access(
+    weights: Texture | HostBuffer, problem: Problem, chosen: Specialisation, exact: bool, helpers: list[str]
+) -> dict[str, str | int]:
+    name = "READ_WEIGHT(first, step)"
+    if isinstance(weights, HostBuffer):
+        size = LANES * chosen.vector_quads
+        where = "(first) + (step)" if problem.depthwise else "(first) + (step) * WEIGHTS_OF_STEP"
+        if weights.dtype == "float16":
+            load = f"vload4({where}, weights)" if problem.half else f"vload_half{size}({where}, weights)"
+            return {"WEIGHTS": "__global const half *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
+        if weights.dtype == "int8":
+            load = f"convert_{'half' if problem.half else 'float'}{size}(vload{size}({where}, weights))"
+            return {"WEIGHTS": "__global const char *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
+        load = f"convert_half4(weights[{where}])" if problem.half else f"weights[{where}]"
+        return {"WEIGHTS": f"__global const float{size} *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
+    declaration = f"{image_type(weights)} weights"
+    # No read is outside, and Mesa's Adreno code converts and moves fewer coordinates without the sampler. But then it
+    # reads all weights of a step ahead, and large blocks in half that share sums run out of registers.
+    held = chosen.block_columns * chosen.block_rows * (chosen.block_quads + 1)
+    inside = chosen.parts == 1 or problem.sums != "half" or held < HELD_IN_HALF
+    read = read_text("weights", weights, helpers, inside, problem.half)
+    if chosen.vector_quads > 1:
+        quads = ", ".join(read.replace("x, y)", f"step, (first) * {chosen.vector_quads} + {n})") for n in range(4))
+        text = f"(float16)({quads})"
+    else:
+        text = read.replace("x, y)", "step, first)")
+    # The product with 127 is an integer within a rounding.
+    whole = weights.dtype == "int8" and exact
+    return {"WEIGHTS": declaration, "WEIGHTS_IN_IMAGE": 1, name: f"rint({BYTE_SCALE}f * {text})" if whole else text}
+
+
+def _factor_access(
+    node: Node, placements: Mapping[str, Placement], half: bool, helpers: list[str]
+) -> dict[str, str | int]:
+    name = "READ_FACTORS(image, quad)"
+    if len(node.operands) < 3:
+        return {"FACTORS": 0, "FACTORS_IMAGE": "read_only image2d_t", name: "((QUAD)(1.0f))"}
+    place = placements[node.operands[2].value]
+    texel = factor_texel(node.operands[2], place)
+    assert texel is not None and isinstance(place.storage, Texture), node
+    read = read_text("factors", place.storage, helpers, half=half, past=(False, False))
+    x, y = (index_text(e, helpers) for e in texel)
+    return {
+        "FACTORS": 1, "FACTORS_IMAGE": image_type(place.storage), name: read.replace("x, y)", f"{x}, {y})"),
+    }
+
+
+def _reads_inside(problem: Problem, chosen: Specialisation) -> bool:
+    """Whether no work item reads outside of the input: nothing is padded, and blocks and groups end with the output."""
+    fits = []
+    for axis, block in ((0, chosen.block_rows), (1, chosen.block_columns)):
+        last = (problem.phase_size[axis] - 1) * problem.strides[axis]
+        last += (problem.window[axis] - 1) * problem.dilations[axis] - problem.pads[axis]
+        whole = problem.phase_size[axis] % block == 0
+        fits.append(whole and problem.pads[axis] <= 0 and last < problem.input_size[axis])
+    # Work items without outputs return, unless others wait for them.
+    sizes = zip(work_items(problem, chosen), chosen.local_size or (1, 1, 1), strict=True)
+    idle = chosen.waits and any(items % group for items, group in sizes)
+    return all(fits) and problem.phases == (1, 1) and not idle
+
+
+def _reads_before(problem: Problem) -> bool:
+    """Whether an output needs zeros before the first column, or above the first row, of the input."""
+    return max(problem.pads) > 0 or problem.phases != (1, 1)
+
+
+def _reads_past(problem: Problem, chosen: Specialisation) -> tuple[bool, bool]:
+    """Whether an output needs zeros past the last column, and below the last row, of the input's texture."""
+    past = []
+    for axis in (1, 0):
+        # The outputs of one of Winograd's tiles are made of all that it reads.
+        outputs = round_up(problem.phase_size[axis], max(1, chosen.winograd if axis else 1))
+        last = (outputs - 1) * problem.strides[axis] - problem.pads[axis]
+        last += (problem.phases[axis] - 1 + problem.phase_shift[axis]) // problem.phases[axis]
+        past.append(last + (problem.window[axis] - 1) * problem.dilations[axis] >= problem.input_size[axis])
+    # In a batch conv.cl tests the rows itself.
+    return past[0], past[1] and problem.batch == 1
+
+
+def _index_type(problem: Problem, chosen: Specialisation, input_tiling: Tiling, output_tiling: Tiling) -> str:
+    """The type INDEX: short if it holds every position that the kernel keeps in one, else int."""
+    # Items that only fill up a work group have positions too.
+    groups = chosen.local_size or (1, 1, 1)
+    reach = max(
+        problem.window[axis] * problem.dilations[axis] + group * block * problem.strides[axis]
+        for axis, group, block in ((1, groups[0], chosen.block_columns), (0, groups[2], chosen.block_rows))
+    )
+    largest = max(
+        input_tiling.width + reach * LANES, input_tiling.height + reach, output_tiling.width, output_tiling.height,
+        output_tiling.height * problem.phases[0] + chosen.block_rows, problem.channels, problem.filters,
+        problem.phases[0] * problem.phases[1] * ceil(problem.output_quads / chosen.block_quads) * chosen.parts,
+        problem.group_input_quads + chosen.parts * max(1, chosen.half_quads),
+    )
+    return "short" if largest <= SHORT_LIMIT else "int"
+
+

@@ -1,0 +1,58 @@
+// Weights of conv.cl, packed for blocks of output quads, and the vectors that they are multiplied in.
+//
+// Weights of a quad block, in an image, and in a buffer in the order of reading, [step][n]:
+//
+//                 step 0    step 1   ...                     step = (quad * WINDOW_HEIGHT + ky) * TAPS + kx
+//     n = 0     [4 outputs] [rgba]                           n = input lane * BLOCK_QUADS + output quad
+//     n = 1     [rgba]      [rgba]
+//
+// A block's sums are BLOCK_ROWS rows of SUMS columns of BLOCK_VECTORS vectors. A tap is a column of the window; with
+// Winograd's filtering (winograd.cl) it is a column of the transformed one, and each of a tile's taps has a sum.
+
+#pragma once
+#include "kernels/lib/store.cl"
+
+#ifndef INPUT_QUADS
+#define INPUT_QUADS 16                  // input quads that one output depends on (those of one group)
+#endif
+#ifndef VECTOR_QUADS
+#define VECTOR_QUADS 1                  // output quads that one vector holds: 1 or 4
+#endif
+#ifndef WINOGRAD
+#define WINOGRAD 0                      // outputs of a tile, 2 or 4; 0: the window's columns are multiplied one by one
+#endif
+
+// VECTOR: weights, and sums of a run of input quads. TOTAL: the sums over all of them.
+#define BLOCK_VECTORS (BLOCK_QUADS / VECTOR_QUADS)
+#if VECTOR_QUADS == 4
+#define VECTOR float16
+#define TOTAL float16
+#else
+#define VECTOR QUAD
+#define TOTAL QUAD_SUM
+#endif
+
+// TAP_COLUMNS: the sums of a row that a tap adds to. OUTPUT_AT: where a column's output is among the sums at the end.
+#if WINOGRAD
+#define TAPS (WINOGRAD + 2)
+#define TAP_COLUMNS (BLOCK_COLUMNS / WINOGRAD)
+#define SUMS (TAP_COLUMNS * TAPS)
+#define SUM_AT(column, tap) ((column) * TAPS + (tap))
+#define OUTPUT_AT(column) ((column) / WINOGRAD * TAPS + (column) % WINOGRAD)
+#else
+#define TAPS WINDOW_WIDTH
+#define TAP_COLUMNS BLOCK_COLUMNS
+#define SUMS BLOCK_COLUMNS
+#define SUM_AT(column, tap) (column)
+#define OUTPUT_AT(column) (column)
+#endif
+
+// Weights, in vectors, of a step and of an input quad, and where weight n of a block begins.
+#define WEIGHTS_OF_STEP (4 * BLOCK_VECTORS)
+#define STEPS_OF_QUAD (WINDOW_HEIGHT * TAPS)
+#define WEIGHTS_OF_QUAD (STEPS_OF_QUAD * WEIGHTS_OF_STEP)
+#if WEIGHTS_IN_IMAGE
+#define FIRST_WEIGHT(block, n) ((block) * WEIGHTS_OF_STEP + (n))
+#else
+#define FIRST_WEIGHT(block, n) ((block) * (INPUT_QUADS * WEIGHTS_OF_QUAD) + (n))
+#endif

@@ -1,0 +1,169 @@
+"""Packs a convolution's weights as conv.cl and separable.cl read them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from math import ceil
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.graph.nodes import Convolution, Operand
+from imgconv.kernels.conv.problem import Problem
+from imgconv.kernels.layout import LANES, HostBuffer, ImageLimits, StorageDtype, Texture, choose_tiling, matrix_layout
+
+
+# The matrix G of Winograd's algorithm in conv.cl, by the outputs of a tile: it turns a row of the window into taps.
+_NEAR, _FAR = 0.5**0.5, 2**0.5
+TO_TAPS = {
+    2: ((1, 0, 0), (0.25, 0.25, 0.25), (0.25, -0.25, 0.25), (0, 0, 1)),
+    4: (
+        (1, 0, 0), (-1 / 3, -_NEAR / 3, -1 / 6), (-1 / 3, _NEAR / 3, -1 / 6), (1 / 6, _FAR / 6, 1 / 3),
+        (1 / 6, -_FAR / 6, 1 / 3), (0, 0, 1),
+    ),
+}
+
+
+def pack_weights(
+    problem: Problem, operation: Convolution, block_quads: int, weights: Array, winograd: int = 0
+) -> Array:
+    """The weights as conv.cl reads them: float32, (phases * blocks, steps, texels of a step, 4 output lanes)."""
+    # Only sums of weights are made in float64; a copy of large weights takes as long as a compile.
+    dense = weights.astype(numpy.float64 if winograd else numpy.float32, copy=False)
+    if operation.transposed:
+        rows, columns = problem.phases
+        phases = [_phase(problem, operation, dense, py, px) for py in range(rows) for px in range(columns)]
+    else:
+        phases = [dense]
+    if winograd:
+        phases = [w @ numpy.transpose(TO_TAPS[winograd]) for w in phases]
+    packed = [_pack_phase(problem, block_quads, w, operation.groups) for w in phases]
+    return (packed[0] if len(packed) == 1 else numpy.concatenate(packed)).astype(numpy.float32, copy=False)
+
+
+def _phase(problem: Problem, operation: Convolution, weights: Array, phase_y: int, phase_x: int) -> Array:
+    """The weights (O, C/groups, ...) of the ordinary convolution that gives one phase of a transposed convolution."""
+    groups, (channels, each) = operation.groups, weights.shape[:2]
+    ordinary = weights.reshape(groups, channels // groups, each, *weights.shape[2:]).swapaxes(1, 2)
+    ordinary = ordinary.reshape(groups * each, channels // groups, *weights.shape[2:])
+    picked = numpy.zeros((*ordinary.shape[:2], *problem.window), weights.dtype)
+    for ty in range(problem.window[0]):
+        for tx in range(problem.window[1]):
+            # Counted from the far end, window position t is tap `first + stride * t` of the dilated filter.
+            tap = [
+                (phase + shift) % stride + stride * (length - 1 - t)
+                for phase, shift, stride, length, t in zip(
+                    (phase_y, phase_x), problem.phase_shift, problem.phases, problem.window, (ty, tx), strict=True
+                )
+            ]
+            inside = all(
+                t % d == 0 and t // d < k for t, d, k in zip(tap, operation.dilations, weights.shape[2:], strict=True)
+            )
+            if inside:
+                row, column = (t // d for t, d in zip(tap, operation.dilations, strict=True))
+                picked[:, :, ty, tx] = ordinary[:, :, row, column]
+    return picked
+
+
+def _pack_phase(problem: Problem, block_quads: int, weights: Array, groups: int) -> Array:
+    packed: Array
+    rows, columns = weights.shape[2:]
+    if problem.depthwise:
+        padded = _extended(weights.reshape(problem.filters, -1), (problem.output_quads * LANES, rows * columns))
+        packed = padded.reshape(problem.output_quads, 1, LANES, -1).transpose(0, 3, 1, 2)
+        return packed
+    # Merged groups: (group, output, input), with zeros between different groups of the model, and behind the last.
+    each_out, each_in = weights.shape[0] // groups, weights.shape[1]
+    merge = problem.group_channels // each_in
+    own = _extended(weights, (problem.groups * merge * each_out, each_in, rows, columns))
+    merged = own = own.reshape(problem.groups, merge, each_out, each_in, rows, columns)
+    if merge > 1:
+        merged = numpy.zeros((problem.groups, merge, each_out, merge, each_in, rows, columns), weights.dtype)
+        for part in range(merge):
+            merged[:, part, :, part] = own[:, part]
+    quads_in, quads_out = problem.group_input_quads, problem.group_output_quads
+    blocks = ceil(quads_out / block_quads)
+    padded = _extended(
+        merged.reshape(problem.groups, merge * each_out, merge * each_in, rows, columns),
+        (problem.groups, blocks * block_quads * LANES, quads_in * LANES, rows, columns),
+    )
+    parts = padded.reshape(problem.groups, blocks, block_quads, LANES, quads_in, LANES, rows, columns)
+    steps = quads_in * rows * columns
+    packed = parts.transpose(0, 1, 4, 6, 7, 5, 2, 3)
+    return packed.reshape(problem.groups * blocks, steps, LANES * block_quads, LANES)
+
+
+def _extended(array: Array, shape: tuple[int, ...]) -> Array:
+    """An array with zeros behind it on each axis, to a shape; itself if it has that shape."""
+    if array.shape == shape:
+        return array
+    made = numpy.zeros(shape, array.dtype)
+    made[tuple(map(slice, array.shape))] = array
+    return made
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """A convolution's weights: an array (O, C/groups, window...), or (C, O/groups, window...) if transposed.
+
+    operand: the constant from which the array is read. dtype: the element type in which it is stored.
+    """
+
+    operand: Operand
+    array: Array
+    operation: Convolution
+    dtype: StorageDtype
+
+    def dense(self) -> Array:
+        """The array to pack."""
+        return self.array
+
+
+@dataclass(frozen=True, eq=False)
+class PackedWeights:
+    """Weights packed for the blocks of a specialisation. in_buffer: they are in a buffer, else in an image."""
+
+    weights: Weights
+    problem: Problem
+    block_quads: int
+    winograd: int
+    in_buffer: bool
+    dtype: StorageDtype
+
+    @property
+    def key(self) -> Hashable:
+        """Layers with equal keys share one packing: heads of a detector, or steps of a loop, that share weights."""
+        anywhere = replace(self.problem, batch=1, input_size=(0, 0), output_size=(0, 0))
+        packing = self.block_quads, self.winograd, self.in_buffer
+        return self.weights.operand, self.weights.array.shape, self.weights.operation, anywhere, packing, self.dtype
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The numbers of blocks, of steps, and of texels of a step."""
+        problem = self.problem
+        taps = problem.window[0] * (self.winograd + 2 if self.winograd else problem.window[1])
+        if problem.depthwise:
+            return problem.output_quads, taps, 1
+        blocks = problem.groups * ceil(problem.group_output_quads / self.block_quads)
+        blocks *= problem.phases[0] * problem.phases[1]
+        return blocks, problem.group_input_quads * taps, LANES * self.block_quads
+
+    def storage(self, name: str, limits: ImageLimits | None) -> Texture | HostBuffer:
+        """The texture or the buffer of the weights. Raises ResourceError if no tiling fits."""
+        blocks, steps, texels = self.shape
+        if self.in_buffer:
+            return HostBuffer(name, (blocks, steps * texels * LANES), matrix_layout(2), self.dtype)
+        height, shape = blocks * texels, (blocks * texels, steps * LANES)
+        return Texture(name, shape, matrix_layout(2), self.dtype, choose_tiling(steps, height, limits, name, shape))
+
+    def content(self, storage: Texture | HostBuffer) -> Array:
+        """The array to upload to the storage."""
+        blocks, steps, texels = self.shape
+        dense = self.weights.dense()
+        packed = pack_weights(self.problem, self.weights.operation, self.block_quads, dense, self.winograd)
+        assert packed.shape == (blocks, steps, texels, LANES), (packed.shape, self.shape)
+        if isinstance(storage, HostBuffer):
+            return packed.reshape(blocks, steps * texels, LANES).astype(self.dtype)
+        grid = packed.astype(self.dtype, copy=False).swapaxes(1, 2).reshape(blocks * texels, steps, LANES)
+        return storage.tiling.scatter(grid)

@@ -1,0 +1,1 @@
+"""What a launch takes on each kind of device."""

@@ -1,0 +1,1 @@
+"""The template of matmul.cl."""

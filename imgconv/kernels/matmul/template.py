@@ -1,0 +1,442 @@
+"""matmul.cl as a template: the problem of a matrix product, its specialisations, cost model and kernel."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import ceil, inf, prod
+from typing import Literal
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.graph.expression import Forms
+from imgconv.graph.index import Index, Variable, constant, unflatten, variable, variable_index
+from imgconv.graph.nodes import Convolution, Graph, Node, Operand, Product
+from imgconv.graph.view import View, axis_variables, identity, transpose
+from imgconv.kernels.codegen.access import (
+    LANE, SHORT_LIMIT, KernelArgument, coordinate, image_type, index_text, read_text,
+)
+from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
+from imgconv.kernels.conv import (
+    candidates as conv_candidates, costs as conv_costs, problem as conv, template as conv_template,
+)
+from imgconv.kernels.device_model.costs import LARGE_GPU, DeviceCosts, LargeGpuCosts, SmallGpuCosts, costs_of
+from imgconv.kernels.device_model.gpu_time import WAVE, LaunchWork, gpu_with, time_of
+from imgconv.kernels.layout import LANES, Placement, Texture, matrix_layout
+from imgconv.kernels.source import KernelSource, group_attribute, round_up
+from imgconv.kernels.specialise import specialise
+from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_of
+from imgconv.kernels.target import TargetKind
+
+
+# Blocks of work items whose groups stage, and the local memory that every device has.
+STAGED_BLOCKS = ((2, 1), (4, 1), (8, 1), (4, 2), (8, 2))
+LOCAL_TEXELS = (1 << 15) // 16
+B_NAMES = "B_X(batch, inner, quad)", "B_Y(batch, inner, quad)"
+TURNED_NAMES = "B_X(batch, row, quad)", "B_Y(batch, row, quad)"
+# With fewer rows, tiles have nothing to share of a constant matrix.
+FEWEST_ROWS = 8
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The sizes of `batch` products of (rows x inner) by (inner x columns).
+
+    turned: a texel of the right operand holds four of k, as one of the left does. Only tiles can be made of it.
+    `turned` is left out of repr, because measurements are filed under that text; `allowed` tells the two apart.
+    """
+
+    batch: int
+    rows: int
+    inner: int
+    columns: int
+    turned: bool = field(default=False, repr=False)
+
+    @property
+    def output_quads(self) -> int:
+        return ceil(self.columns / LANES)
+
+    @property
+    def multiply_adds(self) -> int:
+        return self.batch * self.rows * self.inner * self.columns
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """The free constants of matmul.cl: the block of a work item, and how many work items share a sum (parts).
+
+    group_columns, group_rows: work items of a group along the output's quads and rows, for each part. staged: quads of
+    k that each part copies into local memory at once; 0 if items read the images themselves.
+    """
+
+    block_rows: int = 1
+    block_quads: int = 1
+    parts: int = 1
+    group_columns: int = 1
+    group_rows: int = 1
+    staged: int = 0
+
+    def __str__(self) -> str:
+        text = f"block {self.block_rows}x{self.block_quads}, {self.parts} parts"
+        return text if not self.staged else (
+            f"{text}, {self.staged} quads staged, tile {self.tile_rows}x{self.tile_quads}"
+        )
+
+    @property
+    def tile_rows(self) -> int:
+        """Output rows of a work group, if it stages."""
+        return self.block_rows * self.group_rows
+
+    @property
+    def tile_quads(self) -> int:
+        """Output quads of a work group, if it stages."""
+        return self.block_quads * self.group_columns
+
+    @property
+    def items(self) -> int:
+        """Work items of a group, if it stages."""
+        return self.group_rows * self.group_columns * self.parts
+
+    @property
+    def local_texels(self) -> int:
+        """Texels of local memory of a group, if it stages: of copies, then of sums."""
+        copied = self.parts * self.staged * (self.tile_rows + LANES * self.tile_quads)
+        return max(copied, self.items * self.block_rows * self.block_quads if self.parts > 1 else 0)
+
+
+def problem_of(node: Node) -> Problem:
+    """The problem of a Graph's product."""
+    *batch, rows, columns = node.output.shape
+    return Problem(prod(batch), rows, node.operands[0].view.shape[-1], columns)
+
+
+def candidates(problem: Problem, kind: TargetKind, compute_units: int = 1) -> list[Specialisation]:
+    """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'."""
+    if problem.turned:
+        return list(_staged(problem))
+    blocks = dict.fromkeys(
+        (min(rows, problem.rows), min(quads, problem.output_quads))
+        for rows, quads in ((1, 1), (1, 2), (2, 2), (4, 1), (4, 2), (8, 2), (4, 4))
+    )
+    made = [Specialisation(*block) for block in blocks]
+    if kind == "gpu" and problem.inner >= 64:
+        columns = 1 << (min(8, problem.output_quads).bit_length() - 1)
+        most = min(32, 1 << (problem.inner // 8).bit_length())
+        made += [
+            Specialisation(rows, 1, parts, columns)
+            for rows in (1, min(4, problem.rows)) for parts in (8, 16, 32) if parts <= most
+        ]
+    if kind == "gpu" and compute_units >= LARGE_GPU:
+        made += _staged(problem)
+    return list(dict.fromkeys(made))
+
+
+def _staged(problem: Problem) -> Iterator[Specialisation]:
+    """Candidates whose work groups stage tiles of both operands in local memory: groups of 64 to 256 items."""
+    for (rows, quads), parts, items, columns, staged in itertools.product(
+        STAGED_BLOCKS, (1, 2, 4, 8), (32, 64, 128), (8, 16), (2, 4)
+    ):
+        made = Specialisation(rows, quads, parts, columns, items // columns, staged)
+        waste = problem.rows < made.tile_rows - rows or problem.output_quads < made.tile_quads
+        if 64 <= made.items <= 256 and made.local_texels <= LOCAL_TEXELS and not waste and (
+            parts * staged * LANES <= problem.inner
+        ):
+            yield made
+
+
+def default_specialisation(problem: Problem, kind: TargetKind, compute_units: int) -> Specialisation:
+    """The candidate with the lowest predicted cost."""
+    return min(candidates(problem, kind, compute_units), key=lambda c: predicted_cost(problem, c, kind, compute_units))
+
+
+def predicted_cost(
+    problem: Problem, chosen: Specialisation, kind: TargetKind, compute_units: int, costs: DeviceCosts | None = None
+) -> float:
+    """The predicted time of a launch: on a CPU in texture reads of a core, on a large GPU in cycles of a compute unit,
+    on a small one in nanoseconds.
+
+    kind: 'cpu' or 'gpu'. costs: by default those of `costs_of`. On a large GPU with few work items, each of them waits
+    for its reads.
+    """
+    costs = costs or costs_of(kind, compute_units)
+    if isinstance(costs, LargeGpuCosts):
+        if chosen.staged:
+            return _cost_of_tiles(problem, chosen, compute_units, costs)
+        return costs.product_read * _reads(problem, chosen, kind, compute_units, costs)
+    if isinstance(costs, SmallGpuCosts):
+        return _cost_on_small_gpu(problem, chosen, compute_units, costs)
+    return _reads(problem, chosen, kind, compute_units, costs)
+
+
+def _reads(
+    problem: Problem, chosen: Specialisation, kind: TargetKind, compute_units: int, costs: DeviceCosts
+) -> float:
+    """The cost without staging, in texture reads of a compute unit."""
+    steps = ceil(ceil(problem.inner / LANES) / chosen.parts)
+    reads = steps * (chosen.block_rows + LANES * chosen.block_quads)
+    item = reads + steps * LANES * chosen.block_rows * chosen.block_quads * costs.product_multiply_add
+    store = costs.product_store * (1 + chosen.parts * costs.product_part if chosen.parts > 1 else 1)
+    item += chosen.block_rows * chosen.block_quads * store
+    blocks = ceil(problem.output_quads / chosen.block_quads) * ceil(problem.rows / chosen.block_rows)
+    items = problem.batch * blocks * chosen.parts
+    if kind == "cpu":
+        return item * ceil(items / compute_units)
+    return item * max(items / compute_units, costs.product_items)
+
+
+def _cost_on_small_gpu(problem: Problem, chosen: Specialisation, compute_units: int, costs: SmallGpuCosts) -> float:
+    """Nanoseconds on a small GPU, by the model of gpu_time.py. A product is in float."""
+    steps = ceil(ceil(problem.inner / LANES) / chosen.parts)
+    block = chosen.block_rows * chosen.block_quads
+    reads = steps * (chosen.block_rows + LANES * chosen.block_quads)
+    slots = steps * (LANES * LANES * block + costs.product_step) + costs.read * reads + costs.sum * block
+    slots += costs.product_item
+    slots += block * (costs.part + costs.total / chosen.parts) if chosen.parts > 1 else 0
+    row_blocks = problem.batch * ceil(problem.rows / chosen.block_rows)
+    column_blocks = ceil(problem.output_quads / chosen.block_quads)
+    if chosen.parts > 1:
+        # A group has the work items that share sums: the waves of a small one are narrow.
+        local = chosen.group_columns * chosen.parts
+        wave = min(WAVE, round_up(local, WAVE // 2))
+        waves = ceil(column_blocks / chosen.group_columns) * row_blocks * ceil(local / wave)
+    else:
+        local, wave, waves = WAVE, WAVE, ceil(column_blocks * row_blocks / WAVE)
+    items = column_blocks * row_blocks * chosen.parts
+    texels = problem.batch * (problem.rows + LANES * problem.output_quads) * ceil(problem.inner / LANES)
+    texels += problem.batch * problem.rows * problem.output_quads
+    gpu = gpu_with(compute_units)
+    # A sum's parts are written to local memory and read from it.
+    shared = block if chosen.parts > 1 else 0
+    time = time_of(LaunchWork(
+        0, slots, items * reads, costs.texel_bytes * texels, waves, wave, 2 * items * shared, ceil(local / wave),
+        4 * LANES * shared * local,
+    ), gpu)
+    return 1e9 * (time.seconds + costs.hidden * (time.arithmetic + time.texture))
+
+
+def _cost_of_tiles(problem: Problem, chosen: Specialisation, compute_units: int, costs: LargeGpuCosts) -> float:
+    """Cycles of a compute unit of a large GPU whose work groups stage tiles."""
+    block, items, parts = chosen.block_rows * chosen.block_quads, chosen.items, chosen.parts
+    copies = ceil(ceil(problem.inner / LANES) / (parts * chosen.staged))
+    quads, texels = copies * chosen.staged, chosen.block_rows + LANES * chosen.block_quads
+    multiply_adds = quads * LANES * LANES * block
+    busy = costs.product_group + items * (
+        multiply_adds / costs.multiply_adds + quads * texels * costs.product_local + block * costs.product_sum
+    )
+    busy += parts * quads * (chosen.tile_rows + LANES * chosen.tile_quads) * costs.product_copied
+    alone = costs.product_wait + copies * costs.product_wait_tile + quads * texels * costs.product_wait_local
+    alone += multiply_adds * costs.product_wait_multiply_add
+    alone += costs.product_wait_part * max(parts, block) if parts > 1 else 0
+    registers = LANES * (block + texels + LANES) + costs.registers_besides
+    resident = max(1, min(
+        costs.groups, costs.items // items, costs.registers // (items * registers),
+        costs.local_texels // (chosen.local_texels + 64),
+    ))
+    tiles = ceil(problem.output_quads / chosen.tile_quads) * ceil(problem.rows / chosen.tile_rows)
+    rounds = ceil(problem.batch * tiles / compute_units)
+    return max(busy * rounds, alone * ceil(rounds / resident))
+
+
+def texel_of(operand: Operand, placement: Placement, which: Literal["a", "b"]) -> tuple[Index, Index] | None:
+    """Texel x and y of an operand whose last axis is along the lanes. None if it is not.
+
+    which: 'a' (batch, row, quad of k) or 'b' (batch, inner, quad of n). A's lanes past K must be zero.
+    """
+    if operand.view.bounds or not isinstance(placement.storage, Texture):
+        return None
+    if which == "a" and operand.view.shape[-1] % LANES and not _ends_with_tensor(operand, placement):
+        return None
+    *batch, rows, last = operand.view.shape
+    row = variable("row" if which == "a" else "inner", rows)
+    position = [*unflatten(variable("batch", prod(batch)), tuple(batch)), row]
+    position.append(variable("quad", ceil(last / LANES)) * LANES + variable_index(LANE))
+    axes = {Variable(f"i{a}", n): position[a] for a, n in enumerate(operand.view.shape)}
+    x, y, lane = placement.address([e.substitute(axes) for e in operand.view.index])
+    one = last == 1 and lane == constant(0)
+    if (lane != variable_index(LANE) and not one) or any(LANE in e.variables() for e in (x, y)):
+        return None
+    return x, y
+
+
+def _turned(operand: Operand) -> Operand:
+    """The operand with its last two axes exchanged."""
+    rank = len(operand.view.shape)
+    order = [*range(rank - 2), rank - 1, rank - 2]
+    return replace(operand, view=transpose(operand.view.shape, order).over(operand.view))
+
+
+def reads_rows(a: Operand, placement: Placement) -> bool:
+    """Whether the left operand's rows are rows of texels. Its product with a constant is then a 1x1 convolution."""
+    texel, view = texel_of(a, placement, "a"), a.view.shape
+    if texel is None:
+        return False
+    rows = variable("batch", prod(view[:-2])) * view[-2] + variable("row", view[-2])
+    return (texel[0] - variable("quad", ceil(view[-1] / LANES))).is_constant and texel[1] == rows
+
+
+def as_convolution(problem: Problem) -> conv.Problem:
+    """The product with a constant matrix, as a 1x1 convolution of an image of one column."""
+    size = (problem.batch * problem.rows, 1)
+    return conv.Problem(
+        1, problem.inner, size, problem.columns, size, (1, 1), (1, 1), (1, 1), (0, 0), 1,
+    )
+
+
+def _ends_with_tensor(operand: Operand, placement: Placement) -> bool:
+    """Whether the operand's last axis ends with its tensor's packed axis, so that the lanes past it are zero."""
+    packed = placement.layout.packed
+    if packed is None:
+        return True
+    first = operand.view.index[packed] - axis_variables(operand.view.shape)[-1]
+    return first.is_constant and first.constant + operand.view.shape[-1] == placement.shape[packed]
+
+
+def product_kernel(
+    node: Node, problem: Problem, chosen: Specialisation, output: Placement, placements: Mapping[str, Placement],
+    padded_inner: bool, forms: Forms, group_sizes: bool,
+) -> KernelSource:
+    """The kernel of a product: matmul.cl. padded_inner: whether K is a multiple of four or B has zero rows past K."""
+    a, b = (placements[o.value] for o in node.operands)
+    where_a, right = texel_of(node.operands[0], a, "a"), node.operands[1]
+    where_b = texel_of(_turned(right), b, "a") if problem.turned else texel_of(right, b, "b")
+    assert where_a is not None and where_b is not None, node
+    assert isinstance(a.storage, Texture) and isinstance(b.storage, Texture) and isinstance(output.storage, Texture)
+    epilogue = build_epilogue(node, output, placements, forms)
+    helpers: list[str] = []
+    inside = (False, False)
+    largest = max(
+        *(e.magnitude() for e in (*where_a, *where_b)), problem.inner + 4 * chosen.parts,
+        problem.batch * problem.rows, problem.columns, output.storage.tiling.width,
+    )
+    row_blocks = ceil(problem.rows / chosen.block_rows)
+    blocks = (ceil(problem.output_quads / chosen.block_quads), chosen.parts, problem.batch * row_blocks)
+    shared = chosen.parts > 1
+    local = (chosen.group_columns, chosen.parts, 1) if shared else None
+    size = (round_up(blocks[0], chosen.group_columns), *blocks[1:]) if shared else blocks
+    if chosen.staged:
+        tiles = ceil(problem.output_quads / chosen.tile_quads), ceil(problem.rows / chosen.tile_rows)
+        local, size = (chosen.items, 1, 1), (tiles[0] * chosen.items, 1, problem.batch * tiles[1])
+    a_x, a_y, b_x, b_y = (coordinate(e, index_text(e, helpers)) for e in (*where_a, *where_b))
+    constants: dict[str, str | int] = {
+        "INDEX": "short" if largest <= SHORT_LIMIT else "int", "ROWS": problem.rows, "INNER": problem.inner,
+        "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads, "PARTS": chosen.parts,
+        "WORK_GROUP_COLUMNS": chosen.group_columns, "WORK_GROUP_ROWS": chosen.group_rows, "STAGED": chosen.staged,
+        "CHECK_INNER": int(problem.inner % LANES != 0 and not padded_inner),
+        "A_IMAGE": image_type(a.storage), "READ_A(x, y)": read_text("a", a.storage, helpers, past=inside),
+        "A_X(batch, row, quad)": a_x, "A_Y(batch, row, quad)": a_y,
+        "B_IMAGE": image_type(b.storage), "READ_B(x, y)": read_text("b", b.storage, helpers, past=inside),
+        **dict(zip(TURNED_NAMES if problem.turned else B_NAMES, (b_x, b_y), strict=True)),
+        "B_TURNED": int(problem.turned),
+        "WORK_GROUP": group_attribute(local),
+    }
+    constants |= output_constants(output, problem.columns, epilogue, helpers)
+    arguments = (
+        KernelArgument("output", output.storage, written=True), KernelArgument("a", a.storage),
+        KernelArgument("b", b.storage), *epilogue.arguments,
+    )
+    text = specialise("matmul.cl", constants, "".join(helpers) + epilogue.functions)
+    return KernelSource(text, "matmul.cl", arguments, size, local)
+
+
+def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
+    """Every product."""
+    yield from ((node,) for node in graph.nodes if isinstance(node.operation, Product))
+
+
+def place(placing: Placing, given: tuple[Node, ...]) -> Step:
+    """The Step of a product. A product with a constant matrix is a 1x1 convolution if `reads_rows` allows it."""
+    (node,) = given
+    a, b = node.operands
+    problem = problem_of(node)
+    target = placing.target
+    made_a = _readable(placing, a, "a")
+    padded = problem.inner % LANES == 0
+    if b.value in placing.graph.constants:
+        array = _without_batch(placing.constant_of(b))
+        convolves = array.ndim == 2 and reads_rows(made_a, placing.placements[made_a.value])
+        if convolves and (array.dtype.kind != "f" or not _tiles_pay(problem, target.kind, target.compute_units)):
+            convolved = replace(node, operands=(made_a, b))
+            weights = array.T[:, :, None, None]
+            return conv_template.step_of(placing, convolved, as_convolution(problem), Convolution(), weights)
+        made_b, padded = _padded_matrix(placing, node, b, array), True
+    elif _can_turn(placing, problem, b):
+        made_b, problem = b, replace(problem, turned=True)
+    else:
+        made_b = _readable(placing, b, "b")
+    node = replace(node, operands=(made_a, made_b))
+    output = placing.placement(node.output)
+    places = {o.value: placing.placements[o.value] for o in node.operands}
+    places |= placing.operand_places(replace(node, operands=()), output)
+    return Step(
+        (node,), output, places, "compute", describe(node), operation_of(node), values=(node.output.name,),
+        template=TEMPLATE, problem=problem, details=padded,
+    )
+
+
+@lru_cache(1024)
+def _tiles_pay(problem: Problem, kind: TargetKind, compute_units: int) -> bool:
+    """Whether a product with a constant matrix is expected to be faster in tiles than as a convolution."""
+    if kind == "cpu" or compute_units < LARGE_GPU or problem.rows < FEWEST_ROWS:
+        return False
+    tiles = [predicted_cost(problem, c, kind, compute_units) for c in _staged(problem)]
+    convolved = as_convolution(problem)
+    least = conv_candidates.default_specialisation(convolved, kind, compute_units)
+    return min(tiles, default=inf) < conv_costs.predicted_cost(convolved, least, kind, compute_units)
+
+
+def _without_batch(array: Array) -> Array:
+    """Matrices (..., K, N) as one (K, N) if all are equal."""
+    first = array[(0,) * (array.ndim - 2)]
+    return first if numpy.array_equal(numpy.broadcast_to(first, array.shape), array, equal_nan=True) else array
+
+
+def _readable(placing: Placing, operand: Operand, which: Literal["a", "b"]) -> Operand:
+    """The operand, or a copy of it if its texels do not hold four of k ('a') or n ('b')."""
+    if operand.value in placing.graph.constants:
+        layout = matrix_layout(len(operand.view.source))
+        placing.placements[operand.value] = placing.place_constant(operand.value, layout)
+    if texel_of(operand, placing.placements[operand.value], which) is not None:
+        return operand
+    layout = matrix_layout(len(operand.view.shape))
+    return placing.copy(operand, layout, "a product reads four of k or n to a texel")
+
+
+def _can_turn(placing: Placing, problem: Problem, b: Operand) -> bool:
+    """Whether tiles can be made of the right operand, and nothing else without a copy of it."""
+    target, place = placing.target, placing.placements[b.value]
+    if target.kind == "cpu" or target.compute_units < LARGE_GPU or next(_staged(problem), None) is None:
+        return False
+    return texel_of(b, place, "b") is None and texel_of(_turned(b), place, "a") is not None
+
+
+def _padded_matrix(placing: Placing, node: Node, operand: Operand, array: Array) -> Operand:
+    """A constant right operand as a texture, with zero rows after K up to a multiple of four."""
+    *lead, inner, columns = array.shape
+    padded = numpy.zeros((*lead, -(-inner // LANES) * LANES, columns), array.dtype)
+    padded[..., :inner, :] = array
+    name = placing.graph.unused(f"{node.output.name}.matrix")
+    placing.placements[name] = placing.place_array(name, padded, matrix_layout(padded.ndim), (node,))
+    view = identity(operand.view.shape)
+    index = view.index if lead else view.index[-2:]
+    return Operand(name, View(operand.view.shape, padded.shape, index))
+
+
+def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+    """The kernel of a Step. Its details: whether A's lanes past K meet zeros in B."""
+    assert isinstance(step.details, bool)
+    return product_kernel(
+        step.nodes[0], problem, chosen, step.output, step.places, step.details, emitting.forms_of(step.output),
+        emitting.target.kind == "gpu",
+    )
+
+
+TEMPLATE = Template(
+    "product", "matmul.cl", Problem, Specialisation,
+    allowed=lambda problem, chosen: chosen.staged > 0 or not problem.turned,
+    candidates=lambda problem, target: candidates(problem, target.kind, target.compute_units),
+    cost=lambda problem, chosen, target: predicted_cost(problem, chosen, target.kind, target.compute_units),
+    nodes=nodes, place=place, kernel=kernel,
+)

@@ -1,0 +1,1 @@
+"""The first elements of rows in order of size."""

@@ -1,0 +1,160 @@
+"""order.cl as a template: the first elements of rows in order of size."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil, prod
+
+from imgconv.graph.expression import Forms
+from imgconv.graph.index import Index, Variable, unflatten, variable, variable_index
+from imgconv.graph.nodes import Graph, Node, Operand, Order
+from imgconv.kernels.codegen.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
+from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
+from imgconv.kernels.layout import LANES, Placement, Texture
+from imgconv.kernels.source import KernelSource, group_attribute
+from imgconv.kernels.specialise import specialise
+from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_of
+from imgconv.kernels.target import Target
+
+FILE = "kernels/order/order.cl"
+
+MOST_QUADS = 512  # that a work group makes: their pairs take 16 KiB of local memory
+DIGITS = 4  # of a key
+# Elements of a row that one work item goes through, at most. Mesa's llvmpipe ends loops after 65,535 iterations in all.
+MOST_OF_AN_ITEM = 1 << 14
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Rows of `size` elements, of each of which `count` are found.
+
+    runs: instead, all are found, and those of a run are in order; merge.py joins the runs.
+    """
+
+    rows: int
+    size: int
+    count: int
+    runs: bool = False
+
+    @property
+    def multiply_adds(self) -> int:
+        return 0
+
+    @property
+    def block_quads(self) -> int:
+        """The quads of a row that a work group makes: a power of two."""
+        return min(MOST_QUADS, 1 << (ceil(self.count / LANES) - 1).bit_length())
+
+    @property
+    def run(self) -> int:
+        """The places that a work group makes."""
+        return LANES * self.block_quads
+
+    @property
+    def stages(self) -> int:
+        """The stages of the network that sorts a group's pairs."""
+        places = self.run.bit_length() - 1
+        return places * (places + 1) // 2
+
+    @property
+    def groups(self) -> int:
+        """The work groups of a row."""
+        return ceil(self.count / self.run)
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """The free constant of order.cl: the work items of a group."""
+
+    order_items: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.order_items} items a group"
+
+
+def candidates(problem: Problem, target: Target) -> list[Specialisation]:
+    """The specialisations worth measuring. On a CPU one work item does a group's work as fast as several that wait."""
+    if target.kind == "cpu":
+        walked = problem.run if problem.runs else problem.size
+        return [Specialisation(1 if walked <= MOST_OF_AN_ITEM else 64)]
+    return [Specialisation(items) for items in (32, 64, 128, 256) if items <= target.max_work_group]
+
+
+def cost(problem: Problem, chosen: Specialisation, target: Target) -> float:
+    """The predicted time in elements that a work item reads, with 8 for each time that a group waits."""
+    places, items, stages = problem.run, chosen.order_items, problem.stages
+    each = 0 if problem.runs else ceil(DIGITS * problem.size / items) + ceil(256 * DIGITS / items) + 256 * DIGITS
+    if items == 1:
+        each += DIGITS * (2 * places + 256)
+    else:
+        each += stages * ceil(places / 2 / items) + 8 * (3 * DIGITS + stages)
+    return each * ceil(problem.rows * problem.groups / target.compute_units)
+
+
+def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
+    """Every Order."""
+    yield from ((node,) for node in graph.nodes if isinstance(node.operation, Order))
+
+
+def place(placing: Placing, given: tuple[Node, ...]) -> Step:
+    """The Step of an Order, which reads rows through any view."""
+    (node,) = given
+    *lead, count = node.output.shape
+    output = placing.placement(node.output)
+    return Step(
+        (node,), output, placing.operand_places(node, output), "compute", describe(node), operation_of(node),
+        values=(node.output.name,), template=TEMPLATE,
+        problem=Problem(prod(lead), node.operands[0].view.shape[-1], count),
+    )
+
+
+def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+    """The kernel of a Step."""
+    (node,), output = step.nodes, step.output
+    assert isinstance(node.operation, Order) and isinstance(output.storage, Texture)
+    forms, helpers = emitting.forms_of(step.output), list[str]()
+    epilogue = build_epilogue(node, output, step.places, forms)
+    rows, call = row_function(node.operands[0], step.places, forms, "r_")
+    local = (chosen.order_items, 1, 1)
+    largest = max(problem.rows, problem.size, output.storage.tiling.width)
+    constants: dict[str, str | int] = {
+        "INDEX": "short" if largest <= SHORT_LIMIT else "int", "SIZE": problem.size, "RUNS": int(problem.runs),
+        "LARGEST": int(node.operation.largest), "ITEMS": chosen.order_items, "BLOCK_QUADS": problem.block_quads,
+        "STAGES": problem.stages,
+        "ROW_PARAMETERS": "".join(f", {a.declaration}" for a in rows.arguments),
+        "ROW_ARGUMENTS": "".join(f", {a.name}" for a in rows.arguments), "READ_ROW(row, quad)": call,
+        "WORK_GROUP": group_attribute(local),
+    }
+    constants |= output_constants(output, problem.count, epilogue, helpers)
+    arguments = (KernelArgument("output", output.storage, written=True), *rows.arguments, *epilogue.arguments)
+    text = specialise(FILE, constants, "".join(dict.fromkeys([*helpers, *rows.helpers])) + epilogue.functions)
+    return KernelSource(text, FILE, arguments, (problem.groups * chosen.order_items, problem.rows, 1), local)
+
+
+def row_function(
+    operand: Operand, places: Mapping[str, Placement], forms: Forms, prefix: str
+) -> tuple[Emitter, str]:
+    """The function that reads a quad of a row: its arguments and definition, and the text of a call.
+
+    prefix: of its arguments' names.
+    """
+    emitter = Emitter(forms, prefix=prefix)
+    *lead, size = operand.view.shape
+    position = [*unflatten(variable("row", prod(lead)), tuple(lead))]
+    position.append(variable("quad", ceil(size / LANES)) * LANES + variable_index(LANE))
+    axes: dict[Variable, Index] = {Variable(f"i{a}", n): position[a] for a, n in enumerate(operand.view.shape)}
+    result = emitter.load(operand, places[operand.value], axes)
+    parameters = "".join(f", {a.declaration}" for a in emitter.arguments)
+    body = "".join(f"  {line}\n" for line in emitter.lines)
+    rest = f"(const int row, const int quad{parameters}) {{\n{body}  return {result};\n}}\n"
+    name = "row_" + hashlib.sha256(rest.encode()).hexdigest()[:12]
+    emitter.helpers.append(f"#ifndef HAVE_{name}\n#define HAVE_{name}\ninline float4 {name}{rest}#endif\n")
+    return emitter, f"{name}(row, quad{''.join(f', {a.name}' for a in emitter.arguments)})"
+
+
+TEMPLATE = Template(
+    "order", FILE, Problem, Specialisation, candidates=candidates, cost=cost, nodes=nodes, place=place,
+    kernel=kernel,
+)

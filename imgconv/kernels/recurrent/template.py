@@ -1,0 +1,265 @@
+"""recurrent.cl as a template: a recurrent layer, all its steps in one launch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+
+import numpy
+
+from imgconv.errors import ResourceError
+from imgconv.graph.expression import Expression, Forms, argument_numbers, operations
+from imgconv.graph.index import Index, Variable, constant, variable, variable_index
+from imgconv.graph.nodes import Graph, Node, Operand, Recurrence
+from imgconv.graph.view import identity
+from imgconv.kernels.codegen.access import LANE, SHORT_LIMIT, Emitter, KernelArgument, image_type, read_text
+from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
+from imgconv.kernels.layout import LANES, Layout, Placement, Texture
+from imgconv.kernels.source import KernelSource, group_attribute
+from imgconv.kernels.specialise import specialise
+from imgconv.kernels.step import Emitting, Placing, Step, Template, operation_of
+from imgconv.kernels.target import Target
+
+FILE = "kernels/recurrent/recurrent.cl"
+
+WEIGHTS_LAYOUT = Layout((0, 1), (2,), 3)  # of (directions, rows, gates, H)
+LOCALS = "__local const float4 *states, __local const float4 *sums"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The sizes of a Recurrence: steps, elements of the batch, directions, gates, and numbers of each state.
+
+    states, inner: how many states there are, and whether the last gate multiplies another one. They are left out of
+    repr, because measurements are filed under that text, and change the time little.
+    """
+
+    steps: int
+    batch: int
+    directions: int
+    gates: int
+    hidden: int
+    states: int = field(default=1, repr=False)
+    inner: bool = field(default=False, repr=False)
+
+    @property
+    def multiply_adds(self) -> int:
+        return self.steps * self.batch * self.directions * self.gates * self.hidden**2
+
+    @property
+    def quads(self) -> int:
+        return ceil(self.hidden / LANES)
+
+    @property
+    def local_bytes(self) -> int:
+        """The local memory of a work group."""
+        return (self.states + self.gates + self.inner) * self.quads * LANES * 4
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """The free constants of recurrent.cl: work items of a group, and quads of sums that each makes at once."""
+
+    recurrent_items: int = 1
+    block_quads: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.recurrent_items} items a group, {self.block_quads} quads at once"
+
+
+def candidates(problem: Problem, target: Target) -> list[Specialisation]:
+    """The specialisations worth measuring. On a CPU a work item does a group's work faster than several that wait.
+
+    Several are needed if the driver ends long loops; if theirs are too long as well, there is no candidate.
+    """
+    alone = [Specialisation(1, quads) for quads in (4, 8, 16)]
+    most = min(target.max_work_group, max(32, problem.gates * problem.quads))
+    several = [Specialisation(items, quads) for items in (32, 64, 128, 256) for quads in (1, 2) if items <= most]
+    if target.loop_rounds is not None:
+        alone, several = (
+            [each for each in found if _rounds(problem, each) <= target.loop_rounds] for found in (alone, several)
+        )
+    return alone if target.kind == "cpu" and alone else several
+
+
+def _rounds(problem: Problem, chosen: Specialisation) -> int:
+    """At most so many rounds do all loops of a work item take, if the driver unrolls none."""
+    block = chosen.block_quads
+    turns = ceil(problem.gates * problem.quads / (chosen.recurrent_items * block)) + problem.inner
+    states = ceil(problem.quads / chosen.recurrent_items) * (2 + problem.states)
+    return (problem.steps + 1) * (1 + turns * (1 + 2 * block + problem.quads * (1 + block)) + states)
+
+
+def cost(problem: Problem, chosen: Specialisation, target: Target) -> float:
+    """The predicted time in texture reads of a work item, of which a step needs one in turn for each row of weights."""
+    sums, block = problem.gates * problem.quads, chosen.block_quads
+    turns = ceil(sums / (chosen.recurrent_items * block))
+    # A block has as many sums that do not wait for each other; with more than 8, registers are short.
+    each = problem.quads * LANES * (1 + block / 4 + max(0, block - 8))
+    groups = ceil(problem.batch * problem.directions / target.compute_units)
+    return problem.steps * groups * (turns * each + chosen.recurrent_items / 8)
+
+
+def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
+    """Every Recurrence."""
+    yield from ((node,) for node in graph.nodes if isinstance(node.operation, Recurrence))
+
+
+def problem_of(node: Node) -> Problem:
+    """The problem of a Recurrence."""
+    assert isinstance(node.operation, Recurrence)
+    states, steps, batch, directions, hidden = node.output.shape
+    gates = node.operands[1].view.shape[2]
+    return Problem(steps, batch, directions, gates, hidden, states, node.operation.inner is not None)
+
+
+def place(placing: Placing, given: tuple[Node, ...]) -> Step:
+    """The Step of a Recurrence, which reads all but the weights through any view."""
+    (node,) = given
+    problem = problem_of(node)
+    if problem.local_bytes > placing.target.local_memory_bytes:
+        raise ResourceError(
+            f"a recurrent layer needs {problem.local_bytes} bytes of local memory, this device has "
+            f"{placing.target.local_memory_bytes}", node.output.name, node.output.shape
+        )
+    if not candidates(problem, placing.target):
+        raise ResourceError(
+            f"a recurrent layer of {problem.steps} steps takes loops of more than {placing.target.loop_rounds} rounds, "
+            "after which this driver ends them", node.output.name, node.output.shape
+        )
+    weights = _placed_weights(placing, node)
+    output = placing.placement(node.output)
+    x, _, *others = node.operands
+    places = placing.operand_places(replace(node, operands=(x, *others)), output)
+    places[weights.value] = placing.placements[weights.value]
+    assert isinstance(node.operation, Recurrence)
+    text = f"recurrence {node.operation.ways}, {problem.steps} step{'s' if problem.steps > 1 else ''}"
+    node = replace(node, operands=(x, weights, *others))
+    return Step(
+        (node,), output, places, "compute", " + ".join([text, *operations(node.epilogue)]), operation_of(node),
+        values=(node.output.name,), template=TEMPLATE, problem=problem,
+    )
+
+
+def _placed_weights(placing: Placing, node: Node) -> Operand:
+    """The weights in their texture. Known ones have zero rows up to a multiple of four."""
+    weights = node.operands[1]
+    if weights.value in placing.graph.constants:
+        array = placing.constant_of(weights)
+        array = numpy.pad(array, [(0, 0), (0, -array.shape[1] % LANES), (0, 0), (0, 0)])
+        name = placing.graph.unused(f"{node.output.name}.weights")
+        placing.placements[name] = placing.place_array(name, array, WEIGHTS_LAYOUT, (node,))
+        return Operand(name, identity(array.shape))
+    return placing.copy(weights, WEIGHTS_LAYOUT, "a recurrent layer reads four columns of a row to a texel")
+
+
+def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+    """The kernel of a Step."""
+    (node,), output = step.nodes, step.output
+    weights = step.places[node.operands[1].value].storage
+    assert isinstance(output.storage, Texture) and isinstance(weights, Texture)
+    helpers = list[str]()
+    epilogue = build_epilogue(node, output, step.places, emitting.forms_of(step.output))
+    functions = _Functions(node, step.places, emitting.forms_of(step.output))
+    local = (chosen.recurrent_items, 1, 1)
+    rows = weights.shape[1]
+    largest = max(problem.gates * problem.quads, problem.directions * rows, output.storage.tiling.width)
+    reverse = functions.operation.reverse
+    constants: dict[str, str | int] = {
+        "INDEX": "short" if largest <= SHORT_LIMIT else "int",
+        "STEPS": problem.steps, "BATCH": problem.batch, "GATES": problem.gates, "STATES": problem.states,
+        "REVERSED(direction)": " || ".join(f"(direction) == {d}" for d, each in enumerate(reverse) if each) or "false",
+        "INNER": int(problem.inner), "ITEMS": chosen.recurrent_items, "BLOCK_QUADS": chosen.block_quads,
+        "WEIGHT_ROWS": rows, "WEIGHTS_IMAGE": image_type(weights),
+        "READ_WEIGHTS(x, y)": read_text("weights", weights, helpers, inside=weights.tiling.linear, past=(False, False)),
+        "STEP_PARAMETERS": functions.parameters, **functions.macros,
+        "WORK_GROUP": group_attribute(local),
+    }
+    constants |= output_constants(output, problem.hidden, epilogue, helpers)
+    arguments = (
+        KernelArgument("output", output.storage, written=True), KernelArgument("weights", weights),
+        *functions.arguments, *epilogue.arguments,
+    )
+    text = specialise(FILE, constants, "".join(helpers) + functions.text + epilogue.functions)
+    size = (chosen.recurrent_items, problem.batch, problem.directions)
+    return KernelSource(text, FILE, arguments, size, local)
+
+
+class _Functions:
+    """The functions of a Recurrence's expressions: their text, macros that call them, and the images that they read."""
+
+    def __init__(self, node: Node, places: Mapping[str, Placement], forms: Forms) -> None:
+        assert isinstance(node.operation, Recurrence)
+        self.operation, self.node, self.places, self.forms = node.operation, node, places, forms
+        self.arguments: list[KernelArgument] = []
+        self.helpers: list[str] = []
+        inner = self.operation.inner
+        bodies = {
+            "FIRST_STATES(after, batch, direction, quad)": self._first(),
+            "INNER_STATE(after, step, batch, direction, quad)": self._body([] if inner is None else [inner]),
+            "NEXT_STATES(after, step, batch, direction, quad)": self._body(self.operation.states),
+        }
+        self.parameters = "".join(f", {a.declaration}" for a in self.arguments)
+        self.macros = {macro: self._call(macro, lines) for macro, lines in bodies.items()}
+        self.text = "".join(dict.fromkeys(self.helpers))
+
+    def _first(self) -> list[str]:
+        """Statements that read the initial states."""
+        emitter = self._emitter()
+        reads = self.node.operands[2 : 2 + len(self.operation.states)]
+        names = [emitter.load(operand, self.places[operand.value], self._axes(operand)) for operand in reads]
+        return [*emitter.lines, *(f"after[{number}] = {name};" for number, name in enumerate(names))]
+
+    def _body(self, expressions: Sequence[Expression]) -> list[str]:
+        """Statements that compute the expressions."""
+        emitter, gates = self._emitter(), self.node.operands[1].view.shape[2]
+        quads, states = ceil(self.node.output.shape[-1] / LANES), len(self.operation.states)
+        used = frozenset[int]().union(*map(argument_numbers, expressions))
+        x, _, *others = self.node.operands
+        names: dict[int, str] = {}
+        for number in sorted(used):
+            if number < gates:
+                names[number] = emitter.load(x, self.places[x.value], self._axes(x, number))
+            elif number < 2 * gates:
+                names[number] = f"sums[{(number - gates) * quads} + quad]"
+            elif number < 2 * gates + states:
+                names[number] = f"states[{(number - 2 * gates) * quads} + quad]"
+            elif number < 2 * gates + len(others):
+                other = others[number - 2 * gates]
+                names[number] = emitter.load(other, self.places[other.value], self._axes(other))
+            else:
+                names[number] = "(float4)(step)"
+        results = [emitter.compute(expression, names) for expression in expressions]
+        return [*emitter.lines, *(f"after[{number}] = {name};" for number, name in enumerate(results))]
+
+    def _emitter(self) -> Emitter:
+        """The statements of one function; all functions have the same arguments."""
+        return Emitter(self.forms, prefix="g_", helpers=self.helpers, arguments=self.arguments)
+
+    def _axes(self, operand: Operand, gate: int | None = None) -> dict[Variable, Index]:
+        """The view's variables at a quad: of an operand with an axis of steps and one of gates, or with neither."""
+        shape = operand.view.shape
+        batch, directions, hidden = shape[0 if gate is None else 1], shape[-2 if gate is None else 2], shape[-1]
+        position = [variable("batch", batch), variable("direction", directions)]
+        position.append(variable("quad", ceil(hidden / LANES)) * LANES + variable_index(LANE))
+        if gate is not None:
+            position = [variable("step", shape[0]), *position[:2], constant(gate), position[2]]
+        return {Variable(f"i{axis}", size): position[axis] for axis, size in enumerate(shape)}
+
+    def _call(self, macro: str, lines: Sequence[str]) -> str:
+        """Adds a function to the helpers. Returns its call."""
+        body = "".join(f"  {line}\n" for line in lines)
+        rest = f"(float4 *after, {LOCALS}, int step, int batch, int direction, int quad{self.parameters})"
+        rest += f" {{\n{body}}}\n"
+        name = f"{macro.partition('(')[0].lower()}_" + hashlib.sha256(rest.encode()).hexdigest()[:12]
+        self.helpers.append(f"#ifndef HAVE_{name}\n#define HAVE_{name}\ninline void {name}{rest}#endif\n")
+        step, images = "step" if "step" in macro else "0", "".join(f", {a.name}" for a in self.arguments)
+        return f"{name}(after, states, sums, {step}, batch, direction, quad{images})"
+
+
+TEMPLATE = Template(
+    "recurrence", FILE, Problem, Specialisation, candidates=candidates, cost=cost, nodes=nodes, place=place,
+    kernel=kernel,
+)

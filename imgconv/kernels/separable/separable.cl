@@ -1,0 +1,250 @@
+// Depthwise separable convolution in one launch: a depthwise convolution, its epilogue, a 1x1 convolution of the result.
+//
+// Tensors are grids of texels (kernels/lib/window.cl, kernels/lib/output.cl). A work group makes a tile of positions of
+// one image, for some or all of the output quads. What lies between the two convolutions is never an image:
+//
+//     input image --depthwise, all quads--> local memory --1x1--> output image
+//       tile and its margin                 [position][quad]       tile
+//
+// The tile is TILE_ROWS rows of TILE_BLOCKS blocks of BLOCK_COLUMNS columns. Both steps share it out in blocks:
+//
+//     for each (block, quad), shared out among all work items:          weights, in the order of reading
+//       sum the windows of the block's columns, keep the epilogue's result   texel (tap, quad)
+//     for the item's block, output quads and part of the quads:
+//       sum += lane * weights                                           as in conv.cl: texel (quad, n)
+//
+// PARTS work items share a sum: each takes every PARTS-th quad, the parts meet in local memory. Work groups that make
+// different output quads of one tile repeat its depthwise convolution.
+//
+// kernels/lib/sums.cl says how products are summed. A run of the depthwise convolution is its window. Parts of
+// sums in half meet in float.
+//
+// Each name below is defined by the engine (kernels/separable/template.py); the defaults make this file compile alone: 3x3 depthwise of 64 channels, then 64 to 64 channels, at 56x56.
+
+#include "cl/common.cl"
+#include "kernels/lib/output.cl"
+#include "kernels/lib/sums.cl"
+#include "kernels/lib/window.cl"
+
+#ifndef QUADS
+#define QUADS 16                        // quads of the input and of the depthwise result
+#endif
+#ifndef QUAD_LANES
+#define QUAD_LANES 4                    // channels in the last of them
+#endif
+#ifndef TILE_BLOCKS
+#define TILE_BLOCKS 1                   // blocks in a row of a work group's tile
+#endif
+#ifndef TILE_ROWS
+#define TILE_ROWS 2                     // rows of the tile
+#endif
+#ifndef WORK_GROUP_QUADS
+#define WORK_GROUP_QUADS 16             // blocks of output quads that a work group makes
+#endif
+#ifndef PARTS
+#define PARTS 4                         // work items that share a sum
+#endif
+#ifndef EACH_SUM
+#define EACH_SUM(act) act(0, 0) act(1, 0)  // act(column, o) for each sum of a work item
+#endif
+#ifndef WINDOWS_IMAGE
+#define WINDOWS_IMAGE read_only image2d_t  // type of the image of depthwise weights
+#endif
+#ifndef READ_WINDOW
+#define READ_WINDOW(quad, tap) read_imagef(windows, TEXEL, (int2)(tap, quad))  // those of a quad for a window position
+#endif
+#ifndef WEIGHTS_IMAGE
+#define WEIGHTS_IMAGE read_only image2d_t  // type of the image of 1x1 weights
+#endif
+#ifndef READ_WEIGHT
+#define READ_WEIGHT(n, quad) read_imagef(weights, TEXEL, (int2)(quad, n))  // for an input quad; zero past them
+#endif
+#ifndef DEPTHWISE_EPILOGUE
+#define DEPTHWISE_EPILOGUE(sum, column, row, quad) (sum)  // elementwise work between the convolutions
+#endif
+#ifndef DEPTHWISE_LOADS
+#define DEPTHWISE_LOADS(quad) ;         // statements that load what it needs of a quad
+#endif
+#ifndef DEPTHWISE_HALF_EPILOGUE
+#define DEPTHWISE_HALF_EPILOGUE 0       // 1: it makes half4 of half4; 0: float4 of float4
+#endif
+#ifndef DEPTHWISE_START
+#define DEPTHWISE_START (0.0f)          // what the sums of the depthwise convolution start with: a bias, or nothing
+#endif
+#ifndef DEPTHWISE_START_LOADS
+#define DEPTHWISE_START_LOADS(quad) ;   // statements that load it
+#endif
+#ifndef START
+#define START (0.0f)                    // the same for the 1x1 convolution
+#endif
+#ifndef START_LOADS
+#define START_LOADS(quad) ;             // statements that load it
+#endif
+
+#define BLOCKS (TILE_BLOCKS * TILE_ROWS)
+#define TILE_COLUMNS (TILE_BLOCKS * BLOCK_COLUMNS)
+#define COLUMN_TILES ((OUTPUT_WIDTH + TILE_COLUMNS - 1) / TILE_COLUMNS)
+#define ROW_TILES ((OUTPUT_HEIGHT + TILE_ROWS - 1) / TILE_ROWS)
+#define ITEMS (BLOCKS * WORK_GROUP_QUADS * PARTS)
+#define SUMS (BLOCK_COLUMNS * BLOCK_QUADS)
+#define WHOLE_COLUMNS (COLUMN_TILES * TILE_COLUMNS == OUTPUT_WIDTH)
+#define WHOLE_ROWS (ROW_TILES * TILE_ROWS == OUTPUT_HEIGHT)
+#define WHOLE_QUADS (OUTPUT_QUADS % (WORK_GROUP_QUADS * BLOCK_QUADS) == 0)
+// Local memory, in bytes: the depthwise result of the tile, and later, if PARTS > 1, the parts of the sums.
+#define BETWEEN (BLOCKS * BLOCK_COLUMNS * QUADS * sizeof(QUAD))
+#define SHARED (PARTS > 1 && ITEMS * SUMS * sizeof(QUAD_SUM) > BETWEEN ? ITEMS * SUMS * sizeof(QUAD_SUM) : BETWEEN)
+#define LOADED_QUAD(quad) (WHOLE_QUADS ? (quad) : min((quad), OUTPUT_QUADS - 1))
+// Stores a sum. A macro, for EPILOGUE uses names that EPILOGUE_LOADS makes.
+#define STORE(column, o, total)                                                                     \
+  {                                                                                                 \
+    const int out_column = block_column + (column), out_quad = first_quad + (o);                    \
+    const int loaded_quad = LOADED_QUAD(out_quad), out_row = image * OUTPUT_HEIGHT + block_row;     \
+    EPILOGUE_LOADS(loaded_quad)                                                                     \
+    if ((WHOLE_COLUMNS || out_column < OUTPUT_WIDTH) && (WHOLE_ROWS || block_row < OUTPUT_HEIGHT) && \
+        (WHOLE_QUADS || out_quad < OUTPUT_QUADS))                                                   \
+      write_texel(output, EPILOGUE(total, out_column, out_row, out_quad), out_column, out_row, out_quad); \
+  }
+// Not a loop: compilers give up unrolling one over long epilogues, and then keep all sums in memory.
+#define STORE_SUM(column, o) STORE(column, o, FOR_EPILOGUE(sum[column][o]))
+
+// The depthwise sums as their epilogue takes them, and its result, here and as local memory holds it. Lanes past the last
+// channel become zero; a half epilogue has none (imgconv/kernels/separable/template.py), for keep_lanes takes floats.
+#if DEPTHWISE_HALF_EPILOGUE
+#define DEPTHWISE_RESULT half4
+#define FOR_DEPTHWISE_EPILOGUE(sum) (sum)
+#define TO_LOCAL(texel, quad) (texel)
+#else
+#define DEPTHWISE_RESULT float4
+#define FOR_DEPTHWISE_EPILOGUE(sum) convert_float4(sum)
+#define TO_LOCAL(texel, quad) TO_QUAD(QUAD_LANES < 4 && quad == QUADS - 1 ? keep_lanes(texel, QUAD_LANES) : texel)
+#endif
+
+// Input quads of a run, and their sums.
+#if HALF_QUADS
+#define CHUNK HALF_QUADS
+#define PARTIAL partial
+#else
+#define CHUNK 1
+#define PARTIAL sum
+#endif
+
+// Adds to all sums the products with one channel of the texels: lane n, `channel`. Channel by channel few weights are
+// held at a time.
+#define ADD_CHANNEL(n, channel)                                                                         \
+  _Pragma("unroll") for (int o = 0; o < BLOCK_QUADS; o++) {                                             \
+    const QUAD weight = READ_WEIGHT(first_weight + (n) * BLOCK_QUADS + o, quad);                        \
+    _Pragma("unroll") for (int c = 0; c < BLOCK_COLUMNS; c++)                                           \
+      PARTIAL[c][o] = mad((QUAD)(texels[c].channel), weight, PARTIAL[c][o]);                            \
+  }
+
+// Groups: (blocks of WORK_GROUP_QUADS quad blocks, column tiles, N * row tiles).
+WORK_GROUP NOT_VECTORIZED __kernel void NAME(
+    OUTPUT_IMAGE output, INPUT_IMAGE input, WINDOWS_IMAGE windows,
+    WEIGHTS_IMAGE weights EPILOGUE_PARAMETERS) {
+  __local float4 shared[(SHARED + sizeof(float4) - 1) / sizeof(float4)];
+  __local QUAD *between = (__local QUAD *)shared;
+  const INDEX item = (get_local_id(2) * BLOCKS + get_local_id(1)) * WORK_GROUP_QUADS + get_local_id(0);
+  const INDEX first_column = get_group_id(1) * TILE_COLUMNS;
+#if BATCH > 1
+  const INDEX image = get_group_id(2) / ROW_TILES, first_row = get_group_id(2) % ROW_TILES * TILE_ROWS;
+#else
+  const INDEX image = 0, first_row = get_group_id(2) * TILE_ROWS;
+#endif
+
+  for (int task = item; task < BLOCKS * QUADS; task += ITEMS) {
+    const int quad = task % QUADS, block = task / QUADS;
+    const int column = first_column + block % TILE_BLOCKS * BLOCK_COLUMNS, row = first_row + block / TILE_BLOCKS;
+    const int x = (column * STRIDE_X - PAD_X) * INPUT_PITCH + INPUT_OFFSET + INPUT_QUAD(quad);
+    DEPTHWISE_START_LOADS(quad)
+    QUAD total[BLOCK_COLUMNS];
+#pragma unroll
+    for (int c = 0; c < BLOCK_COLUMNS; c++) total[c] = TO_QUAD((float4)(DEPTHWISE_START));
+#pragma unroll
+    for (int ky = 0; ky < WINDOW_HEIGHT; ky++) {
+      const int input_row = row * STRIDE_Y - PAD_Y + ky * DILATION_Y;
+      const int y = texture_row(image, input_row);
+      QUAD line[LINE];
+#pragma unroll
+      for (int n = 0; n < LINE; n++) line[n] = READ_INPUT(x + n * (COLUMN_STEP * INPUT_PITCH), y);
+#pragma unroll
+      for (int kx = 0; kx < WINDOW_WIDTH; kx++) {
+        const QUAD weight = READ_WINDOW(quad, ky * WINDOW_WIDTH + kx);
+#pragma unroll
+        for (int c = 0; c < BLOCK_COLUMNS; c++) total[c] = mad(line[LINE_AT(c, kx)], weight, total[c]);
+      }
+    }
+    // Past the edge nothing is stored, but an epilogue must not read there.
+    const int row_between = image * OUTPUT_HEIGHT + (WHOLE_ROWS ? row : min(row, OUTPUT_HEIGHT - 1));
+    DEPTHWISE_LOADS(quad)
+#pragma unroll
+    for (int c = 0; c < BLOCK_COLUMNS; c++) {
+      const int column_between = WHOLE_COLUMNS ? column + c : min(column + c, OUTPUT_WIDTH - 1);
+      const DEPTHWISE_RESULT texel =
+          DEPTHWISE_EPILOGUE(FOR_DEPTHWISE_EPILOGUE(total[c]), column_between, row_between, quad);
+      between[(block * BLOCK_COLUMNS + c) * QUADS + quad] = TO_LOCAL(texel, quad);
+    }
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+
+  const INDEX part = get_local_id(2), block = get_local_id(1), quad_block = get_global_id(0);
+  const INDEX first_quad = quad_block * BLOCK_QUADS;
+  const int first_weight = quad_block * (4 * BLOCK_QUADS);
+  const INDEX block_column = first_column + block % TILE_BLOCKS * BLOCK_COLUMNS;
+  const INDEX block_row = first_row + block / TILE_BLOCKS;
+  QUAD_SUM sum[BLOCK_COLUMNS][BLOCK_QUADS];
+#pragma unroll
+  for (int o = 0; o < BLOCK_QUADS; o++) {
+    const int loaded_quad = LOADED_QUAD(first_quad + o);
+    START_LOADS(loaded_quad)
+    const QUAD_SUM start = (QUAD_SUM)(FROM_FLOAT(START));
+#pragma unroll
+    for (int c = 0; c < BLOCK_COLUMNS; c++) sum[c][o] = start;
+  }
+
+  for (int chunk = part * CHUNK; chunk < QUADS; chunk += PARTS * CHUNK) {
+#if HALF_QUADS
+    QUAD partial[BLOCK_COLUMNS][BLOCK_QUADS];
+#pragma unroll
+    for (int c = 0; c < BLOCK_COLUMNS; c++)
+#pragma unroll
+      for (int o = 0; o < BLOCK_QUADS; o++) partial[c][o] = (QUAD)(0.0f);
+#endif
+    for (int n = 0; n < CHUNK; n++) {
+      const int quad = chunk + n;
+      QUAD texels[BLOCK_COLUMNS];
+#pragma unroll
+      for (int c = 0; c < BLOCK_COLUMNS; c++) texels[c] = between[(block * BLOCK_COLUMNS + c) * QUADS + quad];
+      ADD_CHANNEL(0, x)
+      ADD_CHANNEL(1, y)
+      ADD_CHANNEL(2, z)
+      ADD_CHANNEL(3, w)
+    }
+#if HALF_QUADS
+#pragma unroll
+    for (int c = 0; c < BLOCK_COLUMNS; c++)
+#pragma unroll
+      for (int o = 0; o < BLOCK_QUADS; o++) sum[c][o] += convert_float4(partial[c][o]);
+#endif
+  }
+
+#if PARTS > 1
+  // A sum by number: column * BLOCK_QUADS + quad; of a work item without its part: `item_of_part`.
+  const int item_of_part = block * WORK_GROUP_QUADS + get_local_id(0);
+  __local QUAD_SUM *parts = (__local QUAD_SUM *)shared;
+  barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+  for (int c = 0; c < BLOCK_COLUMNS; c++)
+#pragma unroll
+    for (int o = 0; o < BLOCK_QUADS; o++)
+      parts[(part * SUMS + c * BLOCK_QUADS + o) * (BLOCKS * WORK_GROUP_QUADS) + item_of_part] = sum[c][o];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int number = part; number < SUMS; number += PARTS) {
+    float4 total = TO_FLOAT(parts[number * (BLOCKS * WORK_GROUP_QUADS) + item_of_part]);
+    for (int other = 1; other < PARTS; other++)
+      total += TO_FLOAT(parts[(other * SUMS + number) * (BLOCKS * WORK_GROUP_QUADS) + item_of_part]);
+    STORE(number / BLOCK_QUADS, number % BLOCK_QUADS, total)
+  }
+#else
+  EACH_SUM(STORE_SUM)
+#endif
+}

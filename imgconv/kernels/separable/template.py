@@ -1,0 +1,240 @@
+"""separable.cl as a template: a depthwise and a 1x1 convolution in one launch, if this is faster than two."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import gcd
+
+from imgconv.config import Sums
+from imgconv.graph.expression import Forms
+from imgconv.graph.nodes import Convolution, Graph, Node
+from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument, image_type, read_text
+from imgconv.kernels.codegen.epilogue import Epilogue, build_epilogue, output_constants
+from imgconv.kernels.conv import problem as conv
+from imgconv.kernels.conv.template import is_direct, sums_of
+from imgconv.kernels.conv.text import input_constants
+from imgconv.kernels.conv.weights import PackedWeights, Weights
+from imgconv.kernels.device_model.costs import LARGE_GPU
+from imgconv.kernels.layout import LANES, Placement, StorageDtype, Texture, choose_tiling, image_layout
+from imgconv.kernels.separable.costs import candidates, cost_of_two, may_pay, predicted_cost
+from imgconv.kernels.separable.problem import Problem, Specialisation, groups_of
+from imgconv.kernels.source import KernelSource, group_attribute
+from imgconv.kernels.specialise import specialise
+from imgconv.kernels.step import Emitting, Placing, Step, Template, describe
+from imgconv.kernels.target import Target
+
+FILE = "kernels/separable/separable.cl"
+
+
+WIDER: tuple[Sums, ...] = ("half", "runs", "float")  # the ways of summing products, each wider than the last
+
+
+@dataclass(frozen=True, eq=False)
+class Details:
+    """The weights of both convolutions before they are packed."""
+
+    depthwise: Weights
+    pointwise: Weights
+
+
+def follows(graph: Graph, depthwise: Node) -> Node | None:
+    """The 1x1 convolution that is the only reader of a depthwise convolution's result. None if there is none."""
+    name = depthwise.output.name
+    readers = graph.consumers[name]
+    if name in graph.outputs or len(readers) != 1 or not _is_plain(graph, depthwise):
+        return None
+    (pointwise,) = readers
+    if not _is_plain(graph, pointwise) or sum(o.value == name for o in pointwise.all_operands) != 1:
+        return None
+    problem = problem_of(depthwise, pointwise)
+    first, second = problem.depthwise, problem.pointwise
+    one = second.groups == 1 and second.window == second.strides == (1, 1) and second.pads == (0, 0)
+    same = second.output_size == second.input_size and pointwise.operands[0].view.is_identity
+    return pointwise if first.depthwise and one and same and pointwise.operands[0].value == name else None
+
+
+def _is_plain(graph: Graph, node: Node) -> bool:
+    """Whether a node is an ordinary convolution of floats with constant float weights, without factors."""
+    if not isinstance(node.operation, Convolution) or node.operation.transposed or len(node.operands) != 2:
+        return False
+    floats = all(graph.values[o.value].dtype.startswith("float") for o in node.operands)
+    return floats and node.operands[1].value in graph.constants and node.output.dtype.startswith("float")
+
+
+def problem_of(depthwise: Node, pointwise: Node) -> Problem:
+    """The problem of a depthwise and a 1x1 convolution."""
+    return Problem(_problem_of(depthwise), _problem_of(pointwise))
+
+
+def _problem_of(node: Node) -> conv.Problem:
+    assert isinstance(node.operation, Convolution)
+    x, w = (operand.view.shape for operand in node.operands)
+    return conv.problem_of(node.operation, x, w, node.output.shape)
+
+
+def separable_kernel(
+    depthwise: Node, pointwise: Node, problem: Problem, chosen: Specialisation, output: Placement,
+    placements: Mapping[str, Placement], windows: Texture, weights: Texture, forms: Forms,
+) -> KernelSource:
+    """The kernel of a pair: separable.cl. windows, weights: the packed weights of the depthwise and the 1x1."""
+    first, second = problem.depthwise, problem.pointwise
+    x = placements[depthwise.operands[0].value]
+    between = placements[depthwise.output.name]
+    assert isinstance(x.storage, Texture) and isinstance(output.storage, Texture)
+    before, after = _epilogues(depthwise, pointwise, problem, chosen, between, output, placements, forms)
+    helpers: list[str] = []
+    half = problem.pointwise.half
+    sums = itertools.product(range(chosen.block_columns), range(chosen.block_quads))
+    stride, dilation = first.strides[1], first.dilations[1]
+    constants = input_constants(depthwise, x, helpers) | output_constants(output, second.filters, after, helpers) | {
+        "INDEX": _index_type(problem, chosen, x.storage, output.storage), "BATCH": first.batch,
+        "INPUT_HEIGHT": first.input_size[0], "QUADS": first.output_quads,
+        "QUAD_LANES": (first.filters - 1) % LANES + 1,
+        "OUTPUT_WIDTH": second.output_size[1], "OUTPUT_HEIGHT": second.output_size[0],
+        "WINDOW_WIDTH": first.window[1], "WINDOW_HEIGHT": first.window[0], "STRIDE_X": stride,
+        "STRIDE_Y": first.strides[0], "DILATION_X": dilation, "DILATION_Y": first.dilations[0],
+        "PAD_X": first.pads[1], "PAD_Y": first.pads[0], "COLUMN_STEP": gcd(stride, dilation),
+        "BLOCK_COLUMNS": chosen.block_columns, "BLOCK_QUADS": chosen.block_quads,
+        "TILE_BLOCKS": chosen.group_columns, "TILE_ROWS": chosen.group_rows, "WORK_GROUP_QUADS": chosen.group_quads,
+        "PARTS": chosen.parts, "WORK_GROUP": group_attribute(chosen.local_size),
+        "EACH_SUM(act)": " ".join(f"act({column}, {o})" for column, o in sums),
+        "HALF_QUADS": chosen.half_quads(problem), "HALF_SUMS": int(problem.sums == "half"),
+        "READ_INPUT(x, y)": read_text("input", x.storage, helpers, half=half),
+        "WINDOWS_IMAGE": image_type(windows),
+        "READ_WINDOW(quad, tap)": read_text("windows", windows, helpers, half=half).replace("x, y)", "tap, quad)"),
+        "WEIGHTS_IMAGE": image_type(weights),
+        "READ_WEIGHT(n, quad)": read_text("weights", weights, helpers, half=half).replace("x, y)", "quad, n)"),
+        "DEPTHWISE_EPILOGUE(sum, column, row, quad)": before.call, "DEPTHWISE_LOADS(quad)": before.loads,
+        "DEPTHWISE_HALF_EPILOGUE": int(before.half), "DEPTHWISE_START": before.start,
+        "DEPTHWISE_START_LOADS(quad)": before.start_loads,
+        "START": after.start, "START_LOADS(quad)": after.start_loads,
+        "EPILOGUE_PARAMETERS": before.parameters + after.parameters,
+    }
+    arguments = (
+        KernelArgument("output", output.storage, written=True), KernelArgument("input", x.storage),
+        KernelArgument("windows", windows), KernelArgument("weights", weights), *before.arguments, *after.arguments,
+    )
+    size = tuple(n * each for n, each in zip(groups_of(problem, chosen), chosen.local_size, strict=True))
+    text = specialise(FILE, constants, "".join(helpers) + before.functions + after.functions)
+    return KernelSource(text, FILE, arguments, size, chosen.local_size)
+
+
+def _epilogues(
+    depthwise: Node, pointwise: Node, problem: Problem, chosen: Specialisation, between: Placement, output: Placement,
+    placements: Mapping[str, Placement], forms: Forms,
+) -> tuple[Epilogue, Epilogue]:
+    """The epilogues of both convolutions. Only sums that are half from end to end start with a bias, as those of
+    depthwise.cl and conv.cl do, and have epilogues in half, if no lanes need to be cleared."""
+    half = problem.sums == "half"
+    alone, image = chosen.parts == 1, isinstance(output.storage, Texture) and output.storage.tiling.is_one_image
+    before = build_epilogue(
+        depthwise, between, placements, forms, "depthwise_", half, half and problem.depthwise.filters % LANES == 0
+    )
+    whole = image and problem.pointwise.filters % LANES == 0
+    after = build_epilogue(
+        pointwise, output, placements, forms, starts=half and alone, half=half and alone and whole
+    )
+    return before, after
+
+
+def _index_type(problem: Problem, chosen: Specialisation, x: Texture, output: Texture) -> str:
+    """The type INDEX: short if it holds every position, else int."""
+    rows, columns = problem.pointwise.output_size
+    largest = max(
+        output.tiling.width, output.tiling.height, problem.depthwise.batch * rows + chosen.group_rows,
+        columns + chosen.group_columns * chosen.block_columns, problem.pointwise.filters + chosen.group_quads * LANES,
+    )
+    return "short" if largest <= SHORT_LIMIT else "int"
+
+
+def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
+    """Every depthwise convolution with the 1x1 convolution that `follows` it."""
+    for node in graph.nodes:
+        after = follows(graph, node) if isinstance(node.operation, Convolution) else None
+        if after is not None:
+            yield node, after
+
+
+def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
+    """The Step of a pair. None if its input needs a copy, it reads too many images, or it reads what it writes."""
+    depthwise, pointwise = given
+    problem = problem_of(depthwise, pointwise)
+    x, between = depthwise.operands[0], depthwise.output
+    beside = depthwise.epilogue_operands + pointwise.epilogue_operands
+    output = placing.placement(pointwise.output)
+    # Parts of a concatenation share an image, and a kernel cannot both read and write an image.
+    read = [placing.placements[o.value].storage for o in (x, *beside) if o.value in placing.placements]
+    if not is_direct(placing, x, in_order=False) or output.storage in read:
+        return None
+    if len(beside) + 3 > placing.target.max_read_images:
+        return None
+    # The depthwise result stays in local memory. Its epilogue is built as if it were a texture.
+    layout = image_layout(4)
+    tiling = choose_tiling(*layout.grid(between.shape), placing.target.texture_limits, between.name, between.shape)
+    sums = _sums_of(placing, given)
+    dtype: StorageDtype = "float32" if sums == "float" else "float16"
+    place = Placement(Texture(between.name, between.shape, layout, dtype, tiling), between.shape)
+    places = {x.value: placing.placements[x.value], between.name: place}
+    places |= placing.operand_places(replace(depthwise, operands=()), place)
+    places |= placing.operand_places(replace(pointwise, operands=()), output)
+    return Step(
+        given, output, places, "compute", f"{describe(depthwise)}, then {describe(pointwise)}", "separable convolution",
+        values=(between.name, pointwise.output.name), template=TEMPLATE, problem=Problem(
+            replace(problem.depthwise, sums=sums), replace(problem.pointwise, sums=sums)
+        ),
+        details=Details(_weights(placing, depthwise), _weights(placing, pointwise)),
+    )
+
+
+def _sums_of(placing: Placing, given: tuple[Node, ...]) -> Sums:
+    """The wider of the ways in which both nodes may sum: one of half only on a phone's GPU, elsewhere float."""
+    if placing.target.kind == "cpu" or placing.target.compute_units >= LARGE_GPU:
+        return "float"
+    for node in given:
+        placing.placement(node.output)
+    found = [
+        sums_of(placing, node.output.name, placing.constant_of(node.operands[1])) for node in given
+    ]
+    return max(found, key=WIDER.index)
+
+
+def _weights(placing: Placing, node: Node) -> Weights:
+    operand, operation = node.operands[1], node.operation
+    assert isinstance(operation, Convolution)
+    array = placing.constant_of(operand)
+    return Weights(operand, array, operation, placing.weights_dtype(array, (node,)))
+
+
+def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+    """The kernel of a Step, with the packed weights of both convolutions."""
+    assert isinstance(step.details, Details)
+    depthwise, pointwise = step.nodes
+
+    def packed(node: Node, weights: Weights, part: conv.Problem, block_quads: int) -> Texture:
+        one = PackedWeights(weights, part, block_quads, 0, False, weights.dtype)
+        storage = emitting.packed(f"{node.output.name}.weights", one)
+        assert isinstance(storage, Texture)
+        return storage
+
+    windows = packed(depthwise, step.details.depthwise, problem.depthwise, 1)
+    weights = packed(pointwise, step.details.pointwise, problem.pointwise, chosen.block_quads)
+    return separable_kernel(
+        depthwise, pointwise, problem, chosen, step.output, step.places, windows, weights,
+        emitting.forms_of(step.output),
+    )
+
+
+def _offered(problem: Problem, target: Target) -> list[Specialisation]:
+    """The candidates, if one launch `may_pay`."""
+    offered = may_pay(problem, target.kind, target.compute_units)
+    return candidates(problem, target.kind, target.local_memory_bytes) if offered else []
+
+
+TEMPLATE = Template(
+    "separable", FILE, Problem, Specialisation, candidates=_offered,
+    cost=lambda problem, chosen, target: predicted_cost(problem, chosen, target.compute_units),
+    nodes=nodes, place=place, kernel=kernel,
+    without=lambda problem, target: cost_of_two(problem, target.kind, target.compute_units),
+)

@@ -1,0 +1,1 @@
+"""Squeeze-and-excitation in one launch."""

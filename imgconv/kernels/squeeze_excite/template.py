@@ -1,0 +1,445 @@
+"""squeeze_excite.cl as a template: a global pooling and the two products behind it in one launch, if this is faster.
+
+A squeeze-and-excitation block makes a factor for each channel: the mean of the channel, a product with few results, an
+activation, a product with one result for each channel, a gate. As launches of their own all three are short, and wait
+for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil, inf, prod
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.graph.index import Index, Variable, constant, flatten, variable, variable_index
+from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, Operand, Product, Reduction, plain
+from imgconv.graph.view import axis_variables, identity
+from imgconv.kernels.codegen.access import (
+    LANE, SHORT_LIMIT, KernelArgument, coordinate, image_type, index_text, read_text,
+)
+from imgconv.kernels.codegen.epilogue import Epilogue, build_epilogue, output_constants
+from imgconv.kernels.codegen.generated import window_of
+from imgconv.kernels.conv import candidates as conv_candidates, costs as conv_costs, problem as conv
+from imgconv.kernels.conv.costs import nanoseconds_on_small_gpu
+from imgconv.kernels.device_model.costs import LARGE, LARGE_GPU, SMALL
+from imgconv.kernels.device_model.gpu_time import WAVE, LaunchWork, gpu_with
+from imgconv.kernels.layout import (
+    LANES, HostBuffer, ImageLimits, Placement, StorageDtype, Texture, choose_tiling, image_layout, matrix_layout,
+)
+from imgconv.kernels.source import KernelSource, group_attribute, round_up
+from imgconv.kernels.specialise import specialise
+from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_of
+from imgconv.kernels.target import Target
+
+FILE = "kernels/squeeze_excite/squeeze_excite.cl"
+
+ITEMS = (128, 256, 512, 1024)  # work items of a group
+TEXEL_BYTES = 4 * LANES  # in local memory, as floats
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The sizes of squeeze-and-excitation.
+
+    batch: images. channels: of the input. map_size: rows and columns that are pooled; (1, 1) if a launch before this
+    one pools. hidden, filters: numbers that the two products make for each image.
+    """
+
+    batch: int
+    channels: int
+    map_size: tuple[int, int]
+    hidden: int
+    filters: int
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds of both products."""
+        return self.batch * self.hidden * (self.channels + self.filters)
+
+    @property
+    def quads(self) -> tuple[int, int, int]:
+        """Quads that the pooling, the first and the second product make."""
+        return ceil(self.channels / LANES), ceil(self.hidden / LANES), ceil(self.filters / LANES)
+
+    @property
+    def map_texels(self) -> int:
+        """Texels of an image that are pooled."""
+        return prod(self.map_size) * self.quads[0]
+
+    @property
+    def matrix_texels(self) -> int:
+        """Texels of both matrices."""
+        return LANES * self.quads[1] * (self.quads[0] + self.quads[2])
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """The work items of a group."""
+
+    items: int
+
+    def __str__(self) -> str:
+        return f"{self.items} work items for an image"
+
+    def parts(self, problem: Problem) -> tuple[int, int, int]:
+        """Work items that share a quad, of the pooling and of each product."""
+        terms = problem.map_size[0], *problem.quads[:2]
+        first, second, third = (
+            max(1, min(self.items // made, summed)) for made, summed in zip(problem.quads, terms, strict=True)
+        )
+        return first, second, third
+
+    def local_bytes(self, problem: Problem) -> int:
+        """Local memory of a work group: what lies between the steps, and the parts of the sums of one step."""
+        shared = max(made * parts for made, parts in zip(problem.quads, self.parts(problem), strict=True))
+        return TEXEL_BYTES * (problem.quads[0] + problem.quads[1] + shared)
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """The matrix (K, columns) of a product as a texture: texel (x, y) holds four columns of row y.
+
+    operand: the constant from which it is read. dtype: the element type in which it is stored.
+    """
+
+    operand: Operand
+    array: Array
+    dtype: StorageDtype
+
+    @property
+    def key(self) -> Hashable:
+        """Products with equal keys share one texture."""
+        return "matrix", self.operand, self.array.shape, self.dtype
+
+    def storage(self, name: str, limits: ImageLimits | None) -> Texture:
+        """The texture, whose rows past K are zero up to a multiple of four."""
+        shape, layout = (round_up(self.array.shape[0], LANES), self.array.shape[1]), matrix_layout(2)
+        return Texture(name, shape, layout, self.dtype, choose_tiling(*layout.grid(shape), limits, name, shape))
+
+    def content(self, storage: Texture | HostBuffer) -> Array:
+        """The array to upload to the storage."""
+        assert isinstance(storage, Texture)
+        padded = numpy.zeros(storage.shape, self.dtype)
+        padded[: self.array.shape[0]] = self.array
+        return storage.tiling.scatter(storage.layout.pack(padded))
+
+
+@dataclass(frozen=True, eq=False)
+class Details:
+    """The matrices of both products."""
+
+    first: Matrix
+    second: Matrix
+
+
+def candidates(problem: Problem, target: Target) -> list[Specialisation]:
+    """Work groups that the device allows; none for a CPU, where launches are cheap and a group is a single core's."""
+    if target.kind == "cpu":
+        return []
+    found = [Specialisation(items) for items in ITEMS if items <= target.max_work_group]
+    return [each for each in found if each.local_bytes(problem) <= target.local_memory_bytes]
+
+
+def cost(problem: Problem, chosen: Specialisation, target: Target) -> float:
+    """The predicted time of the launch, in the unit of conv.cl's cost model.
+
+    One compute unit does all the work for an image, so that it waits for memory.
+    """
+    if target.compute_units >= LARGE_GPU:
+        return _cost_on_large_gpu(problem, chosen, target.compute_units)
+    work, gpu = _work_on_small_gpu(problem, chosen, target), gpu_with(target.compute_units)
+    waits = ceil(problem.batch / target.compute_units) * _reads_of_item(problem, chosen) * SMALL.wait_read
+    return nanoseconds_on_small_gpu(work, gpu, SMALL) + waits
+
+
+def _reads_of_item(problem: Problem, chosen: Specialisation) -> int:
+    """Texels that a work item reads one after another."""
+    rounds = [
+        ceil(made * parts / chosen.items) * ceil(summed / parts)
+        for made, parts, summed in zip(
+            problem.quads, chosen.parts(problem), (problem.map_size[0], *problem.quads[:2]), strict=True
+        )
+    ]
+    return rounds[0] * problem.map_size[1] + LANES * (rounds[1] + rounds[2])
+
+
+def _cost_on_large_gpu(problem: Problem, chosen: Specialisation, compute_units: int) -> float:
+    """Cycles of a compute unit: it moves all data of an image, and work items wait for their reads and each other."""
+    busy = LARGE.new_texel * problem.map_texels + LARGE.new_weight * problem.matrix_texels
+    alone = LARGE.wait_read * _reads_of_item(problem, chosen) + 3 * LARGE.wait_parts + LARGE.wait_store
+    return ceil(problem.batch / compute_units) * (busy + alone)
+
+
+def _work_on_small_gpu(problem: Problem, chosen: Specialisation, target: Target) -> LaunchWork:
+    """The work of the launch, with all cores as slow as the one that has most of it."""
+    cores, waves = target.compute_units, ceil(chosen.items / WAVE)
+    images = round_up(problem.batch, cores)
+    reads, made = _reads_of_item(problem, chosen), list(zip(problem.quads, chosen.parts(problem), strict=True))
+    joins = sum(ceil(quads / chosen.items) * (SMALL.part * parts + SMALL.sum) for quads, parts in made)
+    slots = (SMALL.read + LANES) * reads + joins + SMALL.item
+    texels = problem.map_texels + problem.matrix_texels
+    # A quad that is multiplied, for every four texels of a matrix; and parts, which are written and read.
+    local = problem.matrix_texels // LANES + 2 * sum(quads * parts for quads, parts in made)
+    return LaunchWork(
+        0, slots, images * texels, SMALL.texel_bytes * problem.batch * (texels + problem.quads[2]), images * waves,
+        local=images * local, group_waves=waves, group_bytes=chosen.local_bytes(problem),
+    )
+
+
+@lru_cache(1024)
+def without(problem: Problem, target: Target) -> float:
+    """The predicted cost of the products, and of the pooling if this launch does it, in launches of their own."""
+    products = sum(
+        conv_costs.predicted_cost(
+            each, conv_candidates.default_specialisation(each, target.kind, target.compute_units), target.kind,
+            target.compute_units,
+        )
+        for each in _products(problem)
+    )
+    if target.compute_units >= LARGE_GPU:
+        products += LARGE.launch
+    return products + (_cost_of_pooling(problem, target) if problem.map_size != (1, 1) else 0.0)
+
+
+def _products(problem: Problem) -> tuple[conv.Problem, conv.Problem]:
+    """Both products, as launches of conv.cl."""
+    size = problem.batch, 1
+    first, second = (
+        conv.Problem(1, given, size, made, size, (1, 1), (1, 1), (1, 1), (0, 0), 1)
+        for given, made in ((problem.channels, problem.hidden), (problem.hidden, problem.filters))
+    )
+    return first, second
+
+
+def _cost_of_pooling(problem: Problem, target: Target) -> float:
+    """The predicted cost of the pooling as a launch of its own, with the overhead of a launch: it fills the device."""
+    texels = problem.batch * problem.map_texels
+    if target.compute_units >= LARGE_GPU:
+        busy = LARGE.new_texel * ceil(texels / target.compute_units)
+        return LARGE.launch + busy + LARGE.wait_parts + LARGE.wait_store
+    gpu = gpu_with(target.compute_units)
+    slots = texels * (SMALL.read + 1) / (gpu.units * WAVE)
+    return nanoseconds_on_small_gpu(LaunchWork(0, slots, texels, SMALL.texel_bytes * texels, gpu.units), gpu, SMALL)
+
+
+def _least_cost(problem: Problem, target: Target) -> float:
+    """The predicted cost of the best candidate; inf if there is none."""
+    return min((cost(problem, each, target) for each in candidates(problem, target)), default=inf)
+
+
+def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
+    """Every global pooling, the product that alone reads its result, and the product that alone reads that one's."""
+    for second in graph.nodes:
+        first = _only_source(graph, second)
+        pool = first and _only_source(graph, first)
+        if pool and first and _pools(graph, pool) and _multiplies(graph, first) and _multiplies(graph, second):
+            images = pool.output.shape[0]
+            if first.output.size % images == 0 and {_rows(first), _rows(second)} == {images}:
+                yield pool, first, second
+
+
+def _only_source(graph: Graph, node: Node) -> Node | None:
+    """The node whose whole result, in order, is the first operand of this one and read nowhere else."""
+    source = graph.producers.get(node.operands[0].value)
+    if source is None or source.output.name in graph.outputs or len(graph.consumers[source.output.name]) > 1:
+        return None
+    view = node.operands[0].view
+    in_order = flatten(view.index, view.source) == flatten(axis_variables(view.shape), view.shape)
+    once = sum(o.value == source.output.name for o in node.all_operands) == 1
+    return source if in_order and once and not view.bounds and prod(view.shape) == source.output.size else None
+
+
+def _pools(graph: Graph, node: Node) -> bool:
+    """Whether a node reduces the map of each channel: to (N, C, ...) with all other axes of length 1."""
+    shape = node.output.shape
+    floats = all(graph.values[o.value].dtype.startswith("float") for o in node.operands)
+    return isinstance(node.operation, Reduction) and floats and prod(shape) == prod(shape[:2]) > 0
+
+
+def _multiplies(graph: Graph, node: Node) -> bool:
+    """Whether a node multiplies a row of numbers for each image by a constant matrix of floats."""
+    operation, floats = node.operation, node.output.dtype.startswith("float")
+    if len(node.operands) != 2 or node.operands[1].value not in graph.constants or not floats:
+        return False
+    if graph.constants[node.operands[1].value].dtype.kind != "f":
+        return False
+    x, matrix = (operand.view.shape for operand in node.operands)
+    if isinstance(operation, Convolution):
+        return operation == Convolution(strides=operation.strides) and x[2:] == matrix[2:] == (1, 1)
+    return isinstance(operation, Product) and prod(matrix[:-2]) == 1
+
+
+def _rows(node: Node) -> int:
+    """Rows of numbers that a product or a 1x1 convolution of one position makes."""
+    return node.output.shape[0] if isinstance(node.operation, Convolution) else prod(node.output.shape[:-1])
+
+
+def problem_of(pool: Node, first: Node, second: Node) -> Problem:
+    """The problem of the three nodes, with the whole map."""
+    images, channels = pool.output.shape[:2]
+    rows, columns = (*[n for n in window_of(pool) if n > 1], 1, 1)[:2]
+    return Problem(images, channels, (rows, columns), first.output.size // images, second.output.size // images)
+
+
+def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
+    """The Step of the three nodes; the pooling is in a launch before it if this is expected to be faster.
+
+    None on CPUs, if the device's local memory is too small, or if operands do not lie as the kernel reads them.
+    """
+    pool, first, second = given
+    problem = problem_of(*given)
+    sums = pool.operation == Reduction("sum", IDENTITY) and _can_read(placing, pool.operands[0], problem)
+    together = sums and _joins(problem, placing.target)
+    if not together:
+        problem = replace(problem, map_size=(1, 1))
+    x, made = (pool.operands[0], given) if together else (plain(pool.output), given[1:])
+    before = () if together else (_pooling(placing, pool),)
+    if not candidates(problem, placing.target) or not _can_read(placing, x, problem):
+        return None
+    output = placing.placement(second.output)
+    places = {x.value: placing.placements[x.value]}
+    for node in made[:-1]:
+        places[node.output.name] = _between(placing, node)
+        places |= placing.operand_places(replace(node, operands=()), places[node.output.name])
+    places |= placing.operand_places(replace(second, operands=()), output)
+    read = {o.value for node in made for o in node.epilogue_operands} | {x.value}
+    # A kernel cannot both read and write an image.
+    if len(read) + 2 > placing.target.max_read_images or any(places[name].storage == output.storage for name in read):
+        return None
+    return Step(
+        made, output, places, "compute", ", then ".join(map(describe, made)), "squeeze-and-excitation",
+        values=tuple(node.output.name for node in made), template=TEMPLATE, problem=problem, before=before,
+        details=Details(_matrix(placing, first), _matrix(placing, second)),
+    )
+
+
+def _can_read(placing: Placing, x: Operand, problem: Problem) -> bool:
+    place = placing.placements.get(x.value)
+    return place is not None and _texel(x, place, problem.channels) is not None
+
+
+def _joins(problem: Problem, target: Target) -> bool:
+    """Whether the pooling is expected to be faster in the launch of the products than in one of its own."""
+    apart = _least_cost(replace(problem, map_size=(1, 1)), target) + _cost_of_pooling(problem, target)
+    return _least_cost(problem, target) <= apart
+
+
+def _pooling(placing: Placing, pool: Node) -> Step:
+    """The Step of the pooling as a launch of its own."""
+    output = placing.placement(pool.output)
+    return Step(
+        (pool,), output, placing.operand_places(pool, output), "compute", describe(pool), operation_of(pool),
+        values=(pool.output.name,),
+    )
+
+
+def _between(placing: Placing, node: Node) -> Placement:
+    """A result that stays in local memory, in float. Its epilogue is built as if it were a texture of no value."""
+    name, shape = f"{node.output.name}.local", node.output.shape
+    layout = (matrix_layout if isinstance(node.operation, Product) else image_layout)(len(shape))
+    tiling = choose_tiling(*layout.grid(shape), placing.target.texture_limits, name, shape)
+    return Placement(Texture(name, shape, layout, "float32", tiling), shape)
+
+
+def _texel(operand: Operand, place: Placement, channels: int) -> tuple[Index, Index] | None:
+    """x and y of the texel of (image, quad, row, column) in a map (N, C, ...). None if four channels are not a texel.
+
+    At most two axes after (N, C) are longer than 1: the rows and the columns.
+    """
+    shape = operand.view.shape
+    long = [axis for axis in range(2, len(shape)) if shape[axis] > 1]
+    if not isinstance(place.storage, Texture) or operand.view.bounds or len(long) > 2:
+        return None
+    axes = {Variable("i0", shape[0]): variable("image", shape[0])}
+    axes[Variable("i1", channels)] = variable("quad", ceil(channels / LANES)) * LANES + variable_index(LANE)
+    for axis, name in zip(long, ("row", "column"), strict=False):
+        axes[Variable(f"i{axis}", shape[axis])] = variable(name, shape[axis])
+    x, y, lane = place.address([e.substitute(axes) for e in operand.view.index])
+    lanes = lane == variable_index(LANE) or (channels == 1 and lane == constant(0))
+    return (x, y) if lanes and not any(LANE in e.variables() for e in (x, y)) else None
+
+
+def _matrix(placing: Placing, node: Node) -> Matrix:
+    """The matrix of a product or a 1x1 convolution."""
+    operand = node.operands[1]
+    array = placing.constant_of(operand)
+    dtype = placing.weights_dtype(array, (node,))
+    if isinstance(node.operation, Convolution):
+        return Matrix(operand, array[:, :, 0, 0].T, dtype)
+    return Matrix(operand, array[(0,) * (array.ndim - 2)], dtype)
+
+
+def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+    """The kernel of a Step: squeeze_excite.cl."""
+    *pools, first, second = step.nodes
+    helpers: list[str] = []
+    read = first.operands[0]
+    x = pools[0].operands[0] if pools else Operand(read.value, identity(read.view.source))
+    source, output = step.places[x.value].storage, step.output
+    squeezed = _epilogue(pools[0], step, emitting, "pool_") if pools else Epilogue("", "(sum)", "", ())
+    hidden = _epilogue(first, step, emitting, "hidden_")
+    after = build_epilogue(second, output, step.places, emitting.forms_of(output))
+    assert isinstance(step.details, Details) and isinstance(source, Texture)
+    matrices = [
+        emitting.packed(f"{node.output.name}.matrix", matrix)
+        for node, matrix in ((first, step.details.first), (second, step.details.second))
+    ]
+    constants = _sizes(problem, chosen) | output_constants(output, problem.filters, after, helpers) | {
+        "POOL_EPILOGUE(sum, column, row, quad)": squeezed.call, "POOL_LOADS(quad)": squeezed.loads,
+        "HIDDEN_EPILOGUE(sum, column, row, quad)": hidden.call, "HIDDEN_LOADS(quad)": hidden.loads,
+        "EPILOGUE_PARAMETERS": squeezed.parameters + hidden.parameters + after.parameters,
+    }
+    constants |= _input_access(x, step.places[x.value], problem, helpers)
+    for name, matrix in zip(("first", "second"), matrices, strict=True):
+        assert isinstance(matrix, Texture)
+        text = read_text(name, matrix, helpers, inside=True)
+        constants |= {f"{name.upper()}_IMAGE": image_type(matrix), f"READ_{name.upper()}(x, y)": text}
+    arguments = (
+        KernelArgument("output", output.storage, written=True), KernelArgument("input", source),
+        KernelArgument("first", matrices[0]), KernelArgument("second", matrices[1]),
+        *squeezed.arguments, *hidden.arguments, *after.arguments,
+    )
+    functions = squeezed.functions + hidden.functions + after.functions
+    text = specialise(FILE, constants, "".join(helpers) + functions)
+    return KernelSource(text, FILE, arguments, (chosen.items, problem.batch), (chosen.items, 1))
+
+
+def _epilogue(node: Node, step: Step, emitting: Emitting, prefix: str) -> Epilogue:
+    """The epilogue of a node whose result stays in local memory."""
+    place = step.places[node.output.name]
+    return build_epilogue(node, place, step.places, emitting.forms_of(place), prefix)
+
+
+def _sizes(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
+    """The sizes of the tensors, and how work items share the sums."""
+    quads, parts = problem.quads, chosen.parts(problem)
+    return {
+        "INDEX": "short" if max(problem.batch, chosen.items) <= SHORT_LIMIT else "int", "BLOCK_QUADS": 1,
+        "WORK_GROUP": group_attribute((chosen.items, 1)), "ITEMS": chosen.items,
+        "MAP_HEIGHT": problem.map_size[0], "MAP_WIDTH": problem.map_size[1],
+        "INPUT_QUADS": quads[0], "INPUT_LANES": (problem.channels - 1) % LANES + 1,
+        "HIDDEN_QUADS": quads[1], "HIDDEN_LANES": (problem.hidden - 1) % LANES + 1,
+        "POOL_PARTS": parts[0], "FIRST_PARTS": parts[1], "SECOND_PARTS": parts[2],
+    }
+
+
+def _input_access(x: Operand, place: Placement, problem: Problem, helpers: list[str]) -> dict[str, str | int]:
+    """Where a texel of the map lies, and how it is read."""
+    texel = _texel(x, place, problem.channels)
+    assert texel is not None and isinstance(place.storage, Texture)
+    where_x, where_y = (coordinate(e, index_text(e, helpers)) for e in texel)
+    return {
+        "INPUT_IMAGE": image_type(place.storage),
+        "READ_INPUT(x, y)": read_text("input", place.storage, helpers, inside=True),
+        "INPUT_X(image, quad, row, column)": where_x, "INPUT_Y(image, quad, row, column)": where_y,
+    }
+
+
+TEMPLATE = Template(
+    "squeeze_excite", FILE, Problem, Specialisation, candidates=candidates, cost=cost, nodes=nodes,
+    place=place, kernel=kernel, without=without,
+)

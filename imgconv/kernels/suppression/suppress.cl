@@ -1,0 +1,115 @@
+// Non-maximum suppression: the places of the boxes that stay, the best first, and -1 behind the last of them.
+//
+//     boxes     SIZE rows, the best first    [left top right bottom]    one texel each; the first `count` take part
+//     output    MOST places                  [p0 p1 p2 p3] [p4 ...      x = quad, y = 0
+//
+// One work group walks along the boxes, ITEMS at a time. An item drops its box if one that stays covers it. Of those
+// that are left, the first stays, and each item compares its box with that one; then the next. Boxes that stay lie in
+// local memory. The walk ends with the boxes, or when MOST stay. Then the group writes all BLOCK_QUADS quads.
+
+#include "kernels/lib/output.cl"
+
+#ifndef SIZE
+#define SIZE 1000                       // boxes
+#endif
+#ifndef MOST
+#define MOST 4                          // places of the output: at most 4 * BLOCK_QUADS
+#endif
+#ifndef ITEMS
+#define ITEMS 64                        // work items of the group
+#endif
+#ifndef OVERLAP
+#define OVERLAP (0.5f)                  // the intersection over union up to which both of two boxes stay
+#endif
+#ifndef HALF_STEP
+#define HALF_STEP (0x1p-25f)            // half of what lies between OVERLAP and the next larger float
+#endif
+#ifndef ROW_PARAMETERS
+#define ROW_PARAMETERS , read_only image2d_t boxes, read_only image2d_t candidates  // ", declaration" of what is read
+#endif
+#ifndef READ_BOX
+#define READ_BOX(row, quad) read_imagef(boxes, TEXEL, (int2)(quad, row))  // a box
+#endif
+#ifndef READ_COUNT
+#define READ_COUNT(row, quad) read_imagef(candidates, TEXEL, (int2)(quad, row))  // how many boxes take part
+#endif
+
+// A quotient as close to OVERLAP as this is compared anew: a device's division may be off by some units in the last
+// place, and boxes of whole pixels often overlap by exactly a half.
+#define DOUBT 1e-5f
+
+#if ITEMS > 1
+#define WAIT barrier(CLK_LOCAL_MEM_FENCE);
+#else
+#define WAIT
+#endif
+
+inline float area_of(float4 box) { return (box.z - box.x) * (box.w - box.y); }
+
+// Whether two boxes overlap by more than OVERLAP: whether the quotient, rounded to float, is larger.
+inline bool is_covered(float4 box, float4 other) {
+  const float2 size = fmin(box.zw, other.zw) - fmax(box.xy, other.xy);
+  const float both = fmax(size.x, 0.0f) * size.y, all = area_of(box) + area_of(other) - both;
+  const float past = both / all - OVERLAP;
+  return fabs(past) > DOUBT ? past > 0.0f : fma(-OVERLAP, all, both) > HALF_STEP * all;
+}
+
+// Global and local size: ITEMS.
+WORK_GROUP NOT_VECTORIZED __kernel void NAME(OUTPUT_IMAGE output ROW_PARAMETERS EPILOGUE_PARAMETERS) {
+  const INDEX item = get_local_id(0);
+  const int count = min((int)(READ_COUNT(0, 0).x), SIZE);
+  __local float4 chosen[MOST];
+  __local int places[4 * BLOCK_QUADS];
+  for (int n = item; n < 4 * BLOCK_QUADS; n += ITEMS) places[n] = -1;
+  int staying = 0;
+
+#if ITEMS > 1
+  __local int next;
+  for (int first = 0; first < count && staying < MOST; first += ITEMS) {
+    const int place = first + item;
+    const float4 box = READ_BOX(min(place, SIZE - 1), 0);
+    bool is_left = place < count;
+    WAIT
+    for (int n = 0; n < staying; n++) is_left = is_left && !is_covered(box, chosen[n]);
+    while (staying < MOST) {
+      if (item == 0) next = ITEMS;
+      WAIT
+      if (is_left) atomic_min(&next, item);
+      WAIT
+      const int found = next;
+      if (found == ITEMS) break;
+      if (item == found) {
+        chosen[staying] = box;
+        places[staying] = place;
+      }
+      WAIT
+      is_left = is_left && item > found && !is_covered(box, chosen[staying]);
+      staying++;
+    }
+    WAIT
+  }
+#else
+  for (int place = 0; place < count; place++) {
+    const float4 box = READ_BOX(place, 0);
+    bool stays = staying < MOST;
+    for (int n = 0; n < staying; n++) {
+      if (is_covered(box, chosen[n])) {
+        stays = false;
+        break;
+      }
+    }
+    if (stays) {
+      chosen[staying] = box;
+      places[staying++] = place;
+    }
+    if (staying == MOST) break;
+  }
+#endif
+
+  WAIT
+  for (int quad = item; quad < BLOCK_QUADS; quad += ITEMS) {
+    EPILOGUE_LOADS(quad)
+    const float4 found = convert_float4(vload4(quad, places));
+    write_texel(output, EPILOGUE(found, 0, 0, quad), 0, 0, quad);
+  }
+}

@@ -1,0 +1,107 @@
+"""suppress.cl as a template: of boxes that show the same thing, the best one stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+import numpy
+
+from imgconv.graph.nodes import Graph, Node, Suppression
+from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument
+from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
+from imgconv.kernels.layout import LANES, Texture
+from imgconv.kernels.order.template import row_function
+from imgconv.kernels.source import KernelSource, group_attribute
+from imgconv.kernels.specialise import specialise
+from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_of
+from imgconv.kernels.target import Target
+
+FILE = "kernels/suppression/suppress.cl"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`size` boxes, of which at most `most` stay."""
+
+    size: int
+    most: int
+
+    @property
+    def multiply_adds(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """The free constant of suppress.cl: the work items of the group."""
+
+    suppress_items: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.suppress_items} items a group"
+
+
+def candidates(problem: Problem, target: Target) -> list[Specialisation]:
+    """The specialisations worth measuring. On a CPU one work item walks as fast as several that wait."""
+    if target.kind == "cpu":
+        return [Specialisation()]
+    return [Specialisation(items) for items in (64, 128, 256) if items <= target.max_work_group]
+
+
+def cost(problem: Problem, chosen: Specialisation, target: Target) -> float:
+    """The predicted time in pairs that a work item compares, with 8 for each time that the group waits.
+
+    It is not known where the walk ends: as if half of the boxes went.
+    """
+    walked = min(problem.size, 2 * problem.most)
+    pairs = problem.most // 2 * ceil(walked / chosen.suppress_items)
+    return pairs + (problem.most * 25 if chosen.suppress_items > 1 else 0)
+
+
+def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
+    """Every Suppression."""
+    yield from ((node,) for node in graph.nodes if isinstance(node.operation, Suppression))
+
+
+def place(placing: Placing, given: tuple[Node, ...]) -> Step:
+    """The Step of a Suppression, which reads boxes through any view."""
+    (node,) = given
+    output = placing.placement(node.output)
+    return Step(
+        (node,), output, placing.operand_places(node, output), "compute", describe(node), operation_of(node),
+        values=(node.output.name,), template=TEMPLATE,
+        problem=Problem(node.operands[0].view.shape[0], node.output.shape[0]),
+    )
+
+
+def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+    """The kernel of a Step."""
+    (node,), output = step.nodes, step.output
+    assert isinstance(node.operation, Suppression) and isinstance(output.storage, Texture)
+    forms, helpers = emitting.forms_of(step.output), list[str]()
+    epilogue = build_epilogue(node, output, step.places, forms)
+    boxes, read_box = row_function(node.operands[0], step.places, forms, "b_")
+    counts, read_count = row_function(node.operands[1], step.places, forms, "c_")
+    read = [*boxes.arguments, *counts.arguments]
+    items, overlap = chosen.suppress_items, numpy.float32(node.operation.overlap)
+    local, largest = (items, 1, 1), max(problem.size, output.storage.tiling.width)
+    constants: dict[str, str | int] = {
+        "INDEX": "short" if largest <= SHORT_LIMIT else "int", "SIZE": problem.size, "MOST": problem.most,
+        "ITEMS": items, "BLOCK_QUADS": ceil(problem.most / LANES),
+        "OVERLAP": f"{float(overlap).hex()}f", "HALF_STEP": f"{(float(numpy.spacing(overlap)) / 2).hex()}f",
+        "ROW_PARAMETERS": "".join(f", {a.declaration}" for a in read),
+        "READ_BOX(row, quad)": read_box, "READ_COUNT(row, quad)": read_count, "WORK_GROUP": group_attribute(local),
+    }
+    constants |= output_constants(output, problem.most, epilogue, helpers)
+    arguments = (KernelArgument("output", output.storage, written=True), *read, *epilogue.arguments)
+    functions = dict.fromkeys([*helpers, *boxes.helpers, *counts.helpers])
+    text = specialise(FILE, constants, "".join(functions) + epilogue.functions)
+    return KernelSource(text, FILE, arguments, local, local)
+
+
+TEMPLATE = Template(
+    "suppress", FILE, Problem, Specialisation, candidates=candidates, cost=cost, nodes=nodes, place=place,
+    kernel=kernel,
+)

@@ -1,0 +1,1 @@
+"""Winograd's filtering in two dimensions."""

@@ -1,0 +1,272 @@
+"""Winograd's filtering F(2x2, 3x3) in half, for a phone's GPU: winograd2d.cl, conv.cl, winograd2d.cl in three launches.
+
+A convolution becomes taps of its input, their products with weights (a 1x1 convolution with a group for each tap), and
+outputs of these sums. It takes 16 multiply-adds instead of 36, but two more launches, which wait for memory. It is used
+if the convolution sums in half, and the model of gpu_time.py predicts less time than for one launch of conv.cl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil, inf, prod
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.config import Sums
+from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, plain
+from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument, read_text
+from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
+from imgconv.kernels.conv import candidates as conv_candidates, problem as conv, template as conv_template
+from imgconv.kernels.conv.costs import nanoseconds_on_small_gpu, predicted_cost
+from imgconv.kernels.conv.text import coordinate_constants, input_constants
+from imgconv.kernels.conv.weights import Weights
+from imgconv.kernels.device_model.costs import LARGE_GPU, SMALL
+from imgconv.kernels.device_model.gpu_time import WAVE, LaunchWork, gpu_with
+from imgconv.kernels.layout import LANES, Texture, image_layout
+from imgconv.kernels.source import KernelSource, group_attribute, round_up
+from imgconv.kernels.specialise import specialise
+from imgconv.kernels.step import Emitting, Placing, Step, Template, describe
+from imgconv.kernels.target import Target
+
+FILE = "kernels/winograd/winograd2d.cl"
+
+TILE, TAPS = 2, 16  # outputs of a tile in a row and in a column; taps of a tile
+SUMS: Sums = "half"  # how the convolution must sum products
+# A window's row or column as taps: the matrix G of the algorithm.
+TO_TAPS = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The launch of winograd2d.cl before the products of a convolution, or if `to_outputs` the one after them.
+
+    folds: rows of the textures of taps and sums for a row of tiles.
+    """
+
+    convolution: conv.Problem
+    to_outputs: bool
+    folds: int = 1
+
+    @property
+    def sums(self) -> Sums:
+        """How the convolution sums its products."""
+        return self.convolution.sums
+
+    @property
+    def multiply_adds(self) -> int:
+        """0: those of the convolution are the launch's of conv.cl."""
+        return 0
+
+    @property
+    def quads(self) -> int:
+        """Quads of the input, or of the output."""
+        return ceil((self.convolution.filters if self.to_outputs else self.convolution.channels) / LANES)
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """Rows and columns of tiles."""
+        rows, columns = self.convolution.output_size
+        return ceil(rows / TILE), ceil(columns / TILE)
+
+    @property
+    def tensor(self) -> tuple[int, int, int, int]:
+        """The shape of the taps, or of the sums: (N, 16 * channels, rows of tiles, columns of tiles)."""
+        rows, columns = self.tiles
+        return self.convolution.batch, TAPS * self.quads * LANES, rows * self.folds, ceil(columns / self.folds)
+
+    @property
+    def work_items(self) -> tuple[int, int, int]:
+        """Work items along x, y and z, before they are rounded up to whole work groups."""
+        rows, columns = self.tiles
+        return columns, self.quads, self.convolution.batch * rows
+
+    @property
+    def products(self) -> conv.Problem:
+        """The launch of conv.cl: taps become sums."""
+        taps, sums = (replace(self, to_outputs=after).tensor for after in (False, True))
+        return replace(conv.problem_of(PRODUCTS, taps, (0, 0, 1, 1), sums), sums=self.convolution.sums)
+
+
+PRODUCTS = Convolution(groups=TAPS)
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """The work group's size."""
+
+    local_size: tuple[int, int, int]
+
+    def __str__(self) -> str:
+        return f"Winograd F(2x2, 3x3), work group {'x'.join(map(str, self.local_size))}"
+
+
+@dataclass(frozen=True, eq=False)
+class TapWeights(Weights):
+    """The weights of a 3x3 window as those of PRODUCTS. `array` is that of the window."""
+
+    def dense(self) -> Array:
+        """(16 * filters, channels, 1, 1), with both rounded up to whole quads: G g G' for each filter and channel."""
+        filters, channels = self.array.shape[:2]
+        both = numpy.kron(TO_TAPS, TO_TAPS)
+        taps = self.array.reshape(filters, channels, -1).astype(numpy.float64) @ both.T
+        padded = numpy.zeros((TAPS, round_up(filters, LANES), round_up(channels, LANES)))
+        padded[:, :filters, :channels] = taps.transpose(2, 0, 1)
+        return padded.reshape(-1, padded.shape[2], 1, 1)
+
+
+def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
+    """Every convolution with a 3x3 window and steps of 1, without groups or factors."""
+    for node in graph.nodes:
+        if len(node.operands) == 2 and isinstance(node.operation, Convolution):
+            plain_steps = node.operation == Convolution(pads=node.operation.pads)
+            if plain_steps and node.operands[1].view.shape[2:] == (3, 3):
+                yield (node,)
+
+
+def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
+    """The Step of the last launch, after those of the first two.
+
+    None if the convolution does not sum in half, on other devices, if conv.cl would need a copy of its input, or if the
+    taps do not fit in an image.
+    """
+    (node,) = given
+    if not placing.config.float16 or not _is_small_gpu(placing.target):
+        return None
+    direct = conv_template.place(placing, given)
+    problem = direct.problem
+    assert isinstance(problem, conv.Problem) and isinstance(direct.details, conv_template.Details)
+    x, w = direct.nodes[0].operands
+    if problem.sums != SUMS or problem.integers or not conv_template.is_direct(placing, x, in_order=False):
+        return None
+    folds = _folds(problem, placing.target.limits.width)
+    before, after = (Problem(problem, to_outputs, folds) for to_outputs in (False, True))
+    taps, sums = (
+        placing.between(f"{node.output.name}.{name}", each.tensor, image_layout(4), "float16")
+        for name, each in (("taps", before), ("sums", after))
+    )
+    places = placing.placements
+    storages = places[taps.name].storage, places[sums.name].storage
+    if not all(isinstance(each, Texture) and each.tiling.is_one_image for each in storages):
+        return None  # Reads of tiles take several times as long.
+    tapped = replace(node, output=taps, operands=(x,), epilogue=IDENTITY, epilogue_operands=())
+    products = replace(tapped, output=sums, operation=PRODUCTS, operands=(plain(taps), w))
+    last = replace(node, operands=(plain(sums),))
+    weights = TapWeights(w, direct.details.weights.array, PRODUCTS, direct.details.weights.dtype)
+    return Step(
+        (last,), direct.output, {**direct.places, sums.name: places[sums.name]}, "compute",
+        f"outputs of {describe(node)}", direct.operation, values=direct.values, template=TEMPLATE, problem=after,
+        before=(
+            Step(
+                (tapped,), places[taps.name], direct.places, "compute", "taps", direct.operation, template=TEMPLATE,
+                problem=before,
+            ),
+            Step(
+                (products,), places[sums.name], {taps.name: places[taps.name]}, "compute", str(PRODUCTS),
+                direct.operation, template=conv_template.TEMPLATE, details=conv_template.Details(weights, False),
+                problem=after.products, multiply_adds=problem.multiply_adds,
+            ),
+        ),
+    )
+
+
+def _folds(problem: conv.Problem, width: int) -> int:
+    """The fewest rows of a texture for a row of tiles, so that no texture is wider than `width`, if possible."""
+    columns = Problem(problem, to_outputs=True).tiles[1]
+    most = width // (TAPS * ceil(max(problem.channels, problem.filters) / LANES))
+    return ceil(columns / max(most, 1))
+
+
+def _is_small_gpu(target: Target) -> bool:
+    return target.kind == "gpu" and target.compute_units < LARGE_GPU
+
+
+def candidates(problem: Problem, target: Target) -> list[Specialisation]:
+    """Work groups of a full wave and of a narrow one, on a phone's GPU."""
+    sizes = (WAVE, WAVE // 2) if _is_small_gpu(target) else ()
+    return [Specialisation(conv_candidates.least_idle(problem.work_items, 1, size, WAVE)) for size in sizes]
+
+
+def cost(problem: Problem, chosen: Specialisation, target: Target) -> float:
+    """The predicted nanoseconds of the launch, and if it is the last one of all three."""
+    units, local = target.compute_units, chosen.local_size
+    groups = prod(ceil(n / size) for n, size in zip(problem.work_items, local, strict=True))
+    items, image = prod(problem.work_items), problem.convolution.batch * problem.quads
+    size = problem.convolution.output_size if problem.to_outputs else problem.convolution.input_size
+    texels = image * (prod(size) + TAPS * prod(problem.tiles))
+    slots = SMALL.tile_outputs if problem.to_outputs else SMALL.tile_taps
+    wave = prod(local)
+    work = LaunchWork(0, slots, items * TAPS, SMALL.texel_bytes * texels, groups, wave)
+    alone = nanoseconds_on_small_gpu(work, gpu_with(units), SMALL)
+    return SMALL.tiled * (alone + _cost_before(problem, target)) if problem.to_outputs else alone
+
+
+@lru_cache(1024)
+def _cost_before(problem: Problem, target: Target) -> float:
+    """The predicted nanoseconds of the launches before the last one."""
+    first = replace(problem, to_outputs=False)
+    return min(cost(first, each, target) for each in candidates(first, target)) + _least_cost(problem.products, target)
+
+
+@lru_cache(1024)
+def _least_cost(problem: conv.Problem, target: Target) -> float:
+    """The predicted cost of one launch of conv.cl."""
+    kind, units = target.kind, target.compute_units
+    return min(predicted_cost(problem, each, kind, units) for each in conv_candidates.candidates(problem, kind, units))
+
+
+def without(problem: Problem, target: Target) -> float:
+    """The predicted nanoseconds of one launch of conv.cl, without taps."""
+    return _least_cost(problem.convolution, target) if problem.to_outputs else inf
+
+
+def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+    """The kernel of a Step: winograd2d.cl."""
+    (node,) = step.nodes
+    source, output = step.places[node.operands[0].value], step.output
+    assert isinstance(source.storage, Texture) and isinstance(output.storage, Texture)
+    epilogue = build_epilogue(node, output, step.places, emitting.forms_of(step.output))
+    helpers: list[str] = []
+    size = [round_up(n, each) for n, each in zip(problem.work_items, chosen.local_size, strict=True)]
+    constants: dict[str, str | int] = {
+        "INDEX": _index_type(problem, source.storage, output.storage), "BLOCK_QUADS": 1,
+        "WORK_GROUP": group_attribute(chosen.local_size), "GUARD": int(tuple(size) != problem.work_items),
+        "TO_OUTPUTS": int(problem.to_outputs), "TILE_ROWS": problem.tiles[0], "TILE_COLUMNS": problem.tiles[1],
+        "FOLDS": problem.folds, "FOLD_COLUMNS": problem.tensor[3],
+        "QUADS": problem.quads, "BATCH": problem.convolution.batch,
+        "INPUT_HEIGHT": problem.convolution.input_size[0],
+        "PAD_X": problem.convolution.pads[1], "PAD_Y": problem.convolution.pads[0],
+        "OUTPUT_WIDTH": problem.convolution.output_size[1], "OUTPUT_HEIGHT": problem.convolution.output_size[0],
+    }
+    constants |= output_constants(output, node.output.shape[1], epilogue, helpers)
+    constants |= input_constants(node, source, helpers) | _input_access(problem, source.storage, helpers)
+    arguments = (
+        KernelArgument("output", output.storage, written=True), KernelArgument("input", source.storage),
+        *epilogue.arguments,
+    )
+    text = specialise(FILE, constants, "".join(helpers) + epilogue.functions)
+    return KernelSource(text, FILE, arguments, tuple(size), chosen.local_size)
+
+
+def _input_access(problem: Problem, texture: Texture, helpers: list[str]) -> dict[str, str | int]:
+    """How texels of the input, which may be outside of it, or the sums are read."""
+    given, centre = problem.convolution, texture.tiling.is_one_image and not problem.to_outputs
+    last = [TILE * n + 1 - pad for n, pad in zip(problem.tiles, given.pads, strict=True)]
+    past = last[1] >= given.input_size[1], last[0] >= given.input_size[0] and given.batch == 1
+    read = read_text("input", texture, helpers, problem.to_outputs, centre=centre, past=past)
+    return {"READ_INPUT(x, y)": read} | coordinate_constants(centre)
+
+
+def _index_type(problem: Problem, source: Texture, output: Texture) -> str:
+    """The type INDEX: short if it holds every position that the kernel keeps in one, else int."""
+    tilings = source.tiling, output.tiling
+    largest = max(WAVE + n for n in (*problem.work_items, *(t.width for t in tilings), *(t.height for t in tilings)))
+    return "short" if largest <= SHORT_LIMIT else "int"
+
+
+TEMPLATE = Template(
+    "winograd2d", FILE, Problem, Specialisation, candidates=candidates, cost=cost, nodes=nodes, place=place,
+    kernel=kernel, without=without, measured=False,
+)
