@@ -16,8 +16,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Literal, get_args
 
 from imgconv.cl.build_processes import Builders
-from imgconv.cl.drivers import drivers_visible
+from imgconv.cl.drivers import cpu_variables, drivers_visible
 from imgconv.cl.ending import WAITING, driver_use, keep
+from imgconv.cl.instruction_set import instruction_set, read_cpuinfo
 from imgconv.cl.loader import device_number, new_context
 from imgconv.errors import DeviceError, ResourceError
 
@@ -83,14 +84,21 @@ class DeviceInfo:
     """Its memory is the host's: CL_DEVICE_HOST_UNIFIED_MEMORY."""
     vector_floats: int = 16
     """Floats in a register of vectors, if it is a CPU: CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT."""
+    instruction_set: str = ""
+    """What the driver compiles for, if it is a CPU: see cl/instruction_set.py."""
+
+    @property
+    def full_name(self) -> str:
+        """Platform, name, OpenCL C version and driver version in one line.
+
+        All Adrenos share one name and differ only in their OpenCL C version.
+        """
+        return " | ".join((self.platform, self.name, self.opencl_c_version, self.driver_version))
 
     @property
     def key(self) -> str:
-        """One line that identifies device and driver, for stored tuning and caches.
-
-        All Adrenos share one name and differ only in their OpenCL C version, so that is part of it.
-        """
-        return " | ".join((self.platform, self.name, self.opencl_c_version, self.driver_version))
+        """One line that identifies device and driver, for stored tuning and caches: a CPU's has its instruction set."""
+        return f"{self.full_name} | {self.instruction_set}" if self.instruction_set else self.full_name
 
     def __str__(self) -> str:
         return f"[{self.index}] {self.name} ({self.kind}, {self.platform}, {self.opencl_version})"
@@ -194,8 +202,8 @@ def default_device(devices: tuple[DeviceInfo, ...]) -> DeviceInfo:
 def select(choice: str | int | None = None, devices: tuple[DeviceInfo, ...] | None = None) -> DeviceInfo:
     """The device that ``choice`` means: an index, a part of its name in any case, or None for the default.
 
-    The part is looked for in ``DeviceInfo.key``: platform, name, and OpenCL C version (the only place of "pocl" and
-    "Adreno(TM) 640"). ``devices`` are the candidates: by default every device. Raises DeviceError if there is no
+    The part is looked for in ``DeviceInfo.full_name``: platform, name, and OpenCL C version (the only place of "pocl"
+    and "Adreno(TM) 640"). ``devices`` are the candidates: by default every device. Raises DeviceError if there is no
     driver, or, with a list of the candidates, if none or more than one fits.
 
     select("Adreno"), select(0), select()
@@ -216,7 +224,7 @@ def _chosen(choice: str | int | None, candidates: tuple[DeviceInfo, ...]) -> Dev
     if text.isdecimal():
         fitting = [device for device in candidates if device.index == int(text)]
     else:
-        fitting = [device for device in candidates if text.lower() in device.key.lower()]
+        fitting = [device for device in candidates if text.lower() in device.full_name.lower()]
     if len(fitting) == 1:
         return fitting[0]
     problem = "more than one OpenCL device fits" if fitting else "no OpenCL device fits"
@@ -366,12 +374,14 @@ def _describe(index: int, device: cl.Device) -> DeviceInfo:
     extensions = tuple(sorted(device.extensions.split()))
     images = bool(device.image_support)
     formats = _image_formats(index, device) if images else frozenset()
+    kind, vector_floats = _kind(device), max(4, device.native_vector_width_float)
+    compiled_for = (read_cpuinfo(), platform.machine(), vector_floats, cpu_variables())
     return DeviceInfo(
         index=index,
         platform=_text(device.platform.name),
         name=_text(device.name),
         vendor=_text(device.vendor),
-        kind=_kind(device),
+        kind=kind,
         driver_version=_text(device.driver_version),
         opencl_version=_text(device.version),
         opencl_c_version=_text(device.opencl_c_version),
@@ -394,7 +404,8 @@ def _describe(index: int, device: cl.Device) -> DeviceInfo:
         byte_images="byte" in formats,
         buffer_alignment=device.mem_base_addr_align // 8,
         shares_memory=bool(device.host_unified_memory),
-        vector_floats=max(4, device.native_vector_width_float),
+        vector_floats=vector_floats,
+        instruction_set=instruction_set(*compiled_for) if kind == "cpu" else "",
         **_image_alignment(device, extensions),
     )
 

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -23,6 +24,8 @@ NVIDIA_DRIVER = "libnvidia-opencl.so.1"
 # the others, and ocl-icd, which pyopencl's wheels contain, does not know it.
 LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")
 ADDED = "OCL_ICD_FILENAMES"
+# By these, drivers of CPUs compile for another CPU: Intel's and PoCL's.
+CPU_VARIABLES = ("CL_CONFIG_CPU_TARGET_ARCH", "POCL_LLVM_CPU_NAME", "POCL_KERNELLIB_NAME")
 HINTS = {"rusticl": ": set RUSTICL_ENABLE=freedreno for an Adreno, RUSTICL_ENABLE=llvmpipe for the CPU"}
 PLATFORM_NAME = 0x0902  # CL_PLATFORM_NAME
 _EXTENSION = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)
@@ -69,13 +72,19 @@ def drivers_visible() -> Iterator[None]:
             del os.environ["OCL_ICD_VENDORS"]
 
 
+@cache
+def cpu_variables() -> dict[str, str]:
+    """Those of CPU_VARIABLES that are set. Drivers read them when they are loaded: later changes do not count."""
+    return {name: os.environ[name] for name in CPU_VARIABLES if os.environ.get(name)}
+
+
 def environment_for(platform: str) -> dict[str, str]:
     """The environment of a process that uses one platform: its loader sees the driver that this process sees.
 
     A driver without an .icd file is named by its path, which both ocl-icd and Khronos's loader then take. Raises
     OSError if a driver cannot be loaded.
     """
-    environment = dict(os.environ)
+    environment = {name: value for name, value in os.environ.items() if name not in CPU_VARIABLES} | cpu_variables()
     if _chosen_by_user():
         return environment
     names = {Path(driver).name for driver in registered_drivers(vendor_folders())}

@@ -81,6 +81,7 @@ def describe(device: DeviceInfo) -> list[tuple[str, object]]:
     image = f"{device.max_image_width}x{device.max_image_height}, arrays of {device.max_image_layers} layers"
     memory = f"{_megabytes(device.global_memory_bytes)}, {_megabytes(device.max_allocation_bytes)} in one allocation"
     qualcomm = [name for name in device.extensions if name.startswith("cl_qcom_")]
+    compiled_for = [("instruction set", device.instruction_set)] if device.instruction_set else []
     return [
         ("platform", device.platform),
         ("vendor", device.vendor),
@@ -88,6 +89,7 @@ def describe(device: DeviceInfo) -> list[tuple[str, object]]:
         ("driver", device.driver_version),
         ("OpenCL", device.opencl_version),
         ("OpenCL C", device.opencl_c_version),
+        *compiled_for,
         ("image limit", image),
         ("RGBA read + write", ", ".join(formats) or "none: imgconv cannot use this device"),
         ("images a kernel", f"{device.max_read_images} read, {device.max_write_images} written"),

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "error.h"
+#include "instruction_set.h"
 
 namespace imgconv {
 namespace {
@@ -14,14 +15,6 @@ namespace {
 constexpr cl_device_info IMAGE_PITCH_ALIGNMENT = 0x104A, IMAGE_BASE_ADDRESS_ALIGNMENT = 0x104B;
 // Qualcomm's cl_ext_qcom.h: CL_CONTEXT_PERF_HINT_QCOM, CL_PERF_HINT_HIGH_QCOM.
 constexpr cl_context_properties PERFORMANCE_HINT = 0x40C2, PERFORMANCE_HIGH = 0x40C3;
-
-// The words of a driver's text, with one blank between.
-std::string words(const std::string &text) {
-  std::istringstream stream(text.substr(0, text.find('\0')));
-  std::string found, word;
-  while (stream >> word) found += (found.empty() ? "" : " ") + word;
-  return found;
-}
 
 template <class Get, class Object>
 std::string text(Get get, Object object, cl_uint parameter) {
@@ -104,6 +97,7 @@ DeviceInfo describe(const Opencl &cl, cl_platform_id platform, cl_device_id id) 
   info.max_allocation_bytes = device_number<cl_ulong>(cl, id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
   info.shares_memory = device_number<cl_bool>(cl, id, CL_DEVICE_HOST_UNIFIED_MEMORY);
   info.vector_floats = std::max<uint64_t>(4, device_number<cl_uint>(cl, id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT));
+  if (info.kind == "cpu") info.instruction_set = instruction_set(info.vector_floats);
   std::istringstream names(text(cl.clGetDeviceInfo, id, CL_DEVICE_EXTENSIONS));
   for (std::string name; names >> name;) info.extensions.push_back(name);
   std::sort(info.extensions.begin(), info.extensions.end());
@@ -150,7 +144,7 @@ std::string fields(const DeviceInfo &info, bool is_default) {
   IMGCONV_FIELD(global_memory_bytes) IMGCONV_FIELD(max_allocation_bytes) IMGCONV_FIELD(float_images)
   IMGCONV_FIELD(half_images) IMGCONV_FIELD(extensions) IMGCONV_FIELD(byte_images) IMGCONV_FIELD(image_row_alignment)
   IMGCONV_FIELD(image_base_alignment) IMGCONV_FIELD(buffer_alignment) IMGCONV_FIELD(shares_memory)
-  IMGCONV_FIELD(vector_floats)
+  IMGCONV_FIELD(vector_floats) IMGCONV_FIELD(instruction_set)
 #undef IMGCONV_FIELD
   return made + "\"fp16_arithmetic\": " + json(info.has("cl_khr_fp16")) +
          ", \"command_buffer\": " + json(info.has("cl_khr_command_buffer")) + ", \"default\": " + json(is_default);
@@ -158,9 +152,11 @@ std::string fields(const DeviceInfo &info, bool is_default) {
 
 }  // namespace
 
-std::string DeviceInfo::key() const {
+std::string DeviceInfo::full_name() const {
   return platform + " | " + name + " | " + opencl_c_version + " | " + driver_version;
 }
+
+std::string DeviceInfo::key() const { return full_name() + (instruction_set.empty() ? "" : " | " + instruction_set); }
 
 bool DeviceInfo::has(const std::string &extension) const {
   return std::binary_search(extensions.begin(), extensions.end(), extension);
@@ -210,13 +206,13 @@ const DeviceInfo &select_device(const std::vector<DeviceInfo> &devices, const ch
   size_t fitting = 0;
   for (const DeviceInfo &each : devices) {
     const bool fits = is_index ? std::to_string(each.index) == wanted
-                               : lower(each.key()).find(lower(wanted)) != std::string::npos;
+                               : lower(each.full_name()).find(lower(wanted)) != std::string::npos;
     if (fits && ++fitting == 1) found = &each;
   }
   if (fitting == 1) return *found;
   std::string message = fitting ? "more than one OpenCL device fits '" : "no OpenCL device fits '";
   message += wanted + "'; choose by index or by a part of one name:";
-  for (const DeviceInfo &each : devices) message += join("\n  [", each.index, "] ", each.key());
+  for (const DeviceInfo &each : devices) message += join("\n  [", each.index, "] ", each.full_name());
   throw Error(IMGCONV_ERROR_DEVICE, message);
 }
 

@@ -24,10 +24,12 @@ struct DeviceInfo {
   uint64_t image_row_alignment = 0, image_base_alignment = 0;  // 0: no images in buffers
   uint64_t buffer_alignment = 128;  // in bytes, of the start of a buffer in a buffer
   uint64_t vector_floats = 16;  // in a register of vectors, if it is a CPU
+  std::string instruction_set;  // what the driver compiles for, if it is a CPU
   cl_platform_id platform_id = nullptr;
   cl_device_id device_id = nullptr;
 
-  // One line that identifies device and driver.
+  std::string full_name() const;
+  // One line that identifies device and driver: the full name and, of a CPU, its instruction set.
   std::string key() const;
   bool has(const std::string &extension) const;
 };

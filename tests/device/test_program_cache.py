@@ -86,7 +86,8 @@ def test_an_entry_of_another_key_is_none(folder: Path) -> None:
 
 
 def test_keys_tell_everything_apart(device: DeviceInfo) -> None:
-    others = [replace(device, **{name: "other"}) for name in ("platform", "name", "driver_version", "opencl_version")]
+    names = "platform", "name", "driver_version", "opencl_version", "instruction_set"
+    others = [replace(device, **{name: "other"}) for name in names]
     keys = [
         program_key(device, "a", []), program_key(device, "b", []), program_key(device, "a", ["-b"]),
         program_key(device, "a", ["-b", "-c"]), program_key(device, "a", ["-b-c"]),

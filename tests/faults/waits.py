@@ -1,4 +1,4 @@
-"""Faults in waits for a device and in the processes that build programs."""
+"""Faults in waits for a device, in the processes that build programs and in what is kept for other processes."""
 
 from __future__ import annotations
 
@@ -114,5 +114,17 @@ FAULTS = (
         'context.info.key, config.float16, config.native_explog',
         'context.info.key, config.native_explog',
         EARLY,
+    ),
+    Fault(
+        "cl/device.py", "CPUs of one name have one key",
+        'f"{self.full_name} | {self.instruction_set}" if self.instruction_set else self.full_name',
+        "self.full_name",
+        ("test_instruction_set.py",),
+    ),
+    Fault(
+        "cl/drivers.py", "processes that build compile for another CPU than this one",
+        "for name, value in os.environ.items() if name not in CPU_VARIABLES} | cpu_variables()",
+        "for name, value in os.environ.items()}",
+        ("test_instruction_set.py",),
     ),
 )
