@@ -11,7 +11,7 @@ import os
 import platform
 import sys
 from dataclasses import dataclass, field
-from threading import Event, Lock
+from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -104,6 +104,25 @@ class DeviceInfo:
         return f"[{self.index}] {self.name} ({self.kind}, {self.platform}, {self.opencl_version})"
 
 
+class Flag:
+    """threading.Event without waiting: has no lock that a signal handler which raises could leave locked."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Sets it."""
+        self._is_set = True
+
+    def clear(self) -> None:
+        """Resets it."""
+        self._is_set = False
+
+
 # Seconds that a wait for the device may take by default: an honest run takes less, on slow devices too.
 PATIENCE = 600.0
 
@@ -123,13 +142,13 @@ class Context:
     """Seconds that a wait for the device may take, if it is bounded."""
     always: bool = False
     """Whether all waits are bounded; else those of a session's start and first run."""
-    has_run: Event = field(default_factory=Event)
+    has_run: Flag = field(default_factory=Flag)
     """Set once a run of the newest session has ended, as long as the device is not given up."""
     lock: Lock = field(default_factory=Lock)
     """The thread that enqueues a run holds it, so that the launches of one run stay together."""
     copies: list[cl.Event] = field(default_factory=list)
     """If waits are bounded, the events of copies that may be under way: to drop one waits for its copy."""
-    given_up: Event = field(default_factory=Event)
+    given_up: Flag = field(default_factory=Flag)
     """Set once a wait took too long."""
 
     @property

@@ -33,6 +33,9 @@ class DriverUse:
     SystemExit, which ends it without a message and releases its locks; only the thread that ends the interpreter may
     enter. In a process that was forked after the first use, entering raises DeviceError.
 
+    A signal handler that raises in here may leave the main thread counted as inside. That does no harm, because the
+    main thread is the one that ends the interpreter.
+
     forked: whether it is such a process.
     """
 
@@ -59,10 +62,10 @@ class DriverUse:
         thread = get_ident()
         with self._lock:
             if not self._registered:
-                self._registered = True
                 atexit.register(self.end)
                 if hasattr(os, "register_at_fork"):
                     os.register_at_fork(after_in_child=self._after_fork)
+                self._registered = True  # a second registration, after an interruption, does no harm
             if self._ended_by not in (None, thread) and thread not in self._inside:
                 raise SystemExit
             self._inside[thread] = self._inside.get(thread, 0) + 1

@@ -2,6 +2,10 @@
 
 The thread that waits for a frame finishes it: the caller of result(), or the caller of submit() if `depth` frames are
 in flight. A thread of the pipeline finishes frames for which no caller waits.
+
+A signal handler may raise at almost any point in the main thread. So a frame stays in the queue until its Future is
+done: whoever comes next continues where an interrupted thread stopped. Locks are taken by `with` alone, between whose
+lock and block Python calls no handler if the lock is written in C; threading.Condition is not.
 """
 
 from __future__ import annotations
@@ -14,15 +18,18 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from math import inf
+from operator import attrgetter
 from queue import SimpleQueue
-from threading import Condition, RLock, Thread
+from threading import Condition, Lock, RLock, Thread, current_thread, get_ident, main_thread
 from time import monotonic, sleep
+from typing import Union
 
 from imgconv.arrays import Array, Arrays
 from imgconv.cl.ending import driver_use
 from imgconv.cl.queue import drain
 from imgconv.cl.transfer import is_memory, new_queue
 from imgconv.errors import DeviceError, Error, InputError
+from imgconv.pictures.pixels import Pixels
 from imgconv.running.exchange import Inputs, check_exact, check_frame, check_outputs
 from imgconv.running.frame_memory import FrameMemory, Ticks
 from imgconv.running.host_tail import HostTail
@@ -39,13 +46,25 @@ BEHIND = 5e-5
 # frames are submitted, submit() finishes them: a second thread, in the driver or in Python, takes turns with the one
 # that enqueues (5 % of the throughput of many short launches on an H200).
 LOOK, SETTLED = 1e-3, 1e-2
+# Seconds after which a thread that waits for another one looks by itself: an interrupted thread may not have woken it.
+UNNOTICED = 0.1
+
+Outcome = tuple[dict[str, Array], Union[BaseException, None]]
+
+
+class _Condition(Condition):
+    """threading.Condition that `with` takes and releases as safely as its lock."""
+
+    __enter__ = property(attrgetter("_lock.__enter__"))
+    __exit__ = property(attrgetter("_lock.__exit__"))
 
 
 class Frame(Future[dict[str, Array]]):
     """The Future of one submitted frame's outputs: Model.submit returns it. It runs at once and cannot be cancelled.
 
     If no caller waits for it in result() or exception(), and the device takes over 600 s for it (Limits.run_seconds, if
-    it is given), the device is given up and it fails with a DeviceError.
+    it is given), the device is given up and it fails with a DeviceError. What a signal handler raises, as for Ctrl-C,
+    ends the wait and not the frame: result() can be called again.
 
         frame = model.submit({"x": array})
         frame.result()["y"]                     # waits; raises what failed on the device
@@ -54,12 +73,15 @@ class Frame(Future[dict[str, Array]]):
     done; empty unless the context was opened with profile=True.
     """
 
-    def __init__(self, pipeline: Pipeline, memory: FrameMemory, direct: Arrays, outputs: Mapping[str, Array]) -> None:
+    def __init__(self, pipeline: Pipeline, direct: Arrays, outputs: Mapping[str, Array]) -> None:
         """direct: the inputs that the host reads. outputs: the caller's arrays."""
         super().__init__()
+        self._condition = _Condition()  # Future's
         self.direct, self.outputs = direct, outputs
         self.ticks: Mapping[str, Ticks] = {}
-        self._work: tuple[Pipeline, FrameMemory] | None = (pipeline, memory)
+        self._pipeline: Pipeline | None = pipeline  # until it is done
+        self._memory: FrameMemory | None = None
+        self._outcome: Outcome | None = None
         self._oldest_since = inf  # as the pipeline's thread saw it
         self.set_running_or_notify_cancel()
 
@@ -85,41 +107,35 @@ class Frame(Future[dict[str, Array]]):
                 if monotonic() >= end:
                     return
                 sleep(LOOK)
-        work = self._work
-        if work is not None:
-            work[0].finish_through(self)
+        pipeline = self._pipeline
+        if pipeline is not None:
+            pipeline.finish_through(self)
 
     def _is_over(self) -> bool:
         """Whether the device has finished its work."""
-        work = self._work
-        return work is None or work[1].is_over()
+        memory = self._memory
+        return memory is None or memory.is_over()
 
     def _finish_unasked(self) -> None:
         """Finishes it, the oldest one, if the device has finished its work, or is given up since it takes too long."""
-        work, now = self._work, monotonic()
-        if work is None:
+        memory, now = self._memory, monotonic()
+        if memory is None:
+            self._finish()
             return
-        context = work[1].context
+        context = memory.context
         self._oldest_since = min(self._oldest_since, now)
         if now - self._oldest_since > context.patience:
             with suppress(DeviceError):
                 context.give_up()
-        if context.given_up.is_set() or work[1].is_over():
+        if context.given_up.is_set() or memory.is_over():
             self._finish()
 
     def _wait(self) -> None:
         """Waits until the device has finished its work, or is given up; does not fetch the outputs."""
-        work = self._work
-        if work is not None:
+        memory = self._memory
+        if memory is not None:
             with suppress(Exception):
-                work[1].wait_within()
-
-    def _take_memory(self) -> FrameMemory:
-        """Its memory, which the frame gives up."""
-        assert self._work is not None
-        _, memory = self._work
-        self._work = None
-        return memory
+                memory.wait_within()
 
 
 class Pipeline:
@@ -140,16 +156,16 @@ class Pipeline:
         self._queues = context.queue, context.queue
         if not (self._small or context.info.shares_memory):
             self._queues = new_queue(context), new_queue(context)
+        # Guards what follows, up to `_waiting`.
+        self._lock = RLock()
         self._free: list[FrameMemory] = []
-        self._frames = 0
-        self._busy = 0
-        self._changed = Condition()
+        self._busy: set[Frame] = set()  # those that have memory
+        self._finisher: int | None = None  # the thread that finishes frames; callbacks of a frame may submit the next
+        self._waiting: list[Lock] = []  # one for each thread that waits for a change
         self._watch = watch = _Watch()
         self._under_way = watch.frames
         # Whether the device is behind the host.
         self._behind = False
-        # Held by the thread that finishes frames; callbacks of a frame may submit the next one.
-        self._finishing = RLock()
         # The thread refers to the frames in flight only, so that an unused pipeline is collected.
         thread = Thread(target=_finish_all, args=(watch,), name="imgconv frames", daemon=True)
         at_exit = partial(_stop, watch, thread)
@@ -162,7 +178,7 @@ class Pipeline:
     @property
     def bytes(self) -> int:
         """Bytes of device memory of the frames, beside that of the plan."""
-        return self._frames * self._session.plan.buffer_bytes
+        return (len(self._free) + len(self._busy)) * self._session.plan.buffer_bytes
 
     def submit(self, inputs: Inputs, depth: int, outputs: Mapping[str, Array] | None = None) -> Frame:
         """Starts a frame; waits first while `depth` frames are in flight.
@@ -174,7 +190,6 @@ class Pipeline:
         if depth < 1:
             raise InputError(f"depth {depth}: at least one frame has to be under way")
         driver_use.check()
-        context = self._session.context
         if any(map(is_memory, inputs.values())):
             raise InputError("a submitted frame takes arrays; run() takes OpenCL buffers and images")
         arrays = check_frame(self._session.plan.inputs, inputs)
@@ -182,106 +197,121 @@ class Pipeline:
         check_exact(self._session.plan, arrays)
         wanted = outputs or {}
         check_outputs(self._session.plan.outputs, wanted if self._tail is None else self._tail.on_device(wanted))
-        memory = self._acquire(depth)
-        frame = Frame(self, memory, {} if self._tail is None else self._tail.inputs_of(arrays, copy=True), wanted)
+        frame = Frame(self, {} if self._tail is None else self._tail.inputs_of(arrays, copy=True), wanted)
         try:
-            memory.fill(arrays)
-            with driver_use, context.lock:
-                memory.start(*(self._queues if self._behind else (context.queue, context.queue)))
-                self._watch.add(frame)
+            self._until(partial(self._give_memory, frame, depth))
+            self._start(frame, arrays)
         except BaseException as error:
-            with suppress(ValueError):
-                self._under_way.remove(frame)
-            frame._take_memory()
-            self._drop(memory)
-            frame.set_exception(error)
-            if not isinstance(error, Error):
+            had_memory = frame._memory is not None
+            self._abandon(frame, error)
+            if not (had_memory and isinstance(error, Error)):
                 raise
         self._wake()
         return frame
 
+    def _start(self, frame: Frame, arrays: Mapping[str, Array | Pixels]) -> None:
+        context, memory = self._session.context, frame._memory
+        assert memory is not None
+        memory.fill(arrays)
+        with driver_use, context.lock:
+            memory.start(*(self._queues if self._behind else (context.queue, context.queue)))
+            self._watch.add(frame)
+
+    def _abandon(self, frame: Frame, error: BaseException) -> None:
+        """Ends a frame that could not be started. One that was started before an interruption goes on unseen."""
+        if frame in tuple(self._under_way):
+            frame.outputs = {}
+            return
+        self._retire(frame, error)
+        frame.set_exception(error)
+        frame._pipeline = None
+
     def finish_through(self, frame: Frame) -> None:
         """Finishes the frames up to this one; may leave the last step to another thread."""
         driver_use.check()
-        while frame._work is not None:
+        self._until(lambda: frame._pipeline is None)
+
+    def _until(self, is_served: Callable[[], bool]) -> None:
+        """Finishes the oldest frames, or waits while another thread does, until `is_served`, which has the lock."""
+        thread = get_ident()
+        is_nested = self._finisher == thread
+        while True:
+            waiter = None
             try:
-                with self._finishing:
-                    if frame._work is not None:
-                        self._finish_oldest()
+                with self._lock:
+                    if is_served():
+                        return
+                    if self._under_way and self._finisher in (None, thread):
+                        self._finisher = thread
+                    else:
+                        waiter = Lock()
+                        waiter.acquire()
+                        self._waiting.append(waiter)
+                if waiter is None:
+                    self._finish_oldest()
             finally:
-                self._wake()
+                if self._finisher == thread and not is_nested:
+                    self._finisher = None
+                    self._wake()
+            if waiter is not None:
+                waiter.acquire(timeout=UNNOTICED)
 
     def _finish_oldest(self) -> None:
-        """Waits for the oldest frame and sets its outputs. The caller holds `_finishing`."""
-        outputs, failure = {}, None
-        with driver_use:
-            frame = self._under_way.popleft()
-            memory = frame._take_memory()
-            try:
+        """Waits for the oldest frame and sets its outputs; continues what was interrupted. This is the finisher."""
+        frame = self._under_way[0]
+        if frame._outcome is None:
+            frame._outcome = self._outcome_of(frame)
+        outputs, failure = frame._outcome
+        self._retire(frame, failure)
+        if not frame.done():
+            frame.set_result(outputs) if failure is None else frame.set_exception(failure)
+        frame._pipeline = None
+        if self._under_way and self._under_way[0] is frame:  # a callback may have removed it
+            self._under_way.popleft()
+
+    def _outcome_of(self, frame: Frame) -> Outcome:
+        """The frame's outputs, or its failure. Raises what interrupts the wait: the frame does not fail by that."""
+        memory, outputs = frame._memory, frame.outputs
+        assert memory is not None
+        try:
+            with driver_use:
                 start = monotonic()
                 memory.finish()
                 self._behind = monotonic() - start > BEHIND
-                outputs = memory.results(frame.outputs if self._tail is None else self._tail.on_device(frame.outputs))
+                made = memory.results(outputs if self._tail is None else self._tail.on_device(outputs))
                 frame.ticks = memory.ticks()
-                if self._tail is not None:
-                    outputs = self._tail.finish(outputs, frame.direct, frame.outputs)
-            except BaseException as error:
-                self._drop(memory)
-                failure = error
-            else:
-                self._release(memory)
-        if failure is None:
-            frame.set_result(outputs)
-            return
-        frame.set_exception(failure)
-        if not isinstance(failure, Exception):
-            raise failure
+                return (made if self._tail is None else self._tail.finish(made, frame.direct, outputs)), None
+        except Exception as error:
+            # What a signal handler raises in the main thread is for the caller that waits.
+            if not isinstance(error, Error) and current_thread() is main_thread():
+                raise
+            return {}, error
 
-    def _acquire(self, depth: int) -> FrameMemory:
-        """Memory for a frame; finishes frames while `depth` of them are in flight."""
-        while True:
-            with self._changed:
-                if self._busy < depth:
-                    memory = self._free.pop() if self._free else self._new_memory()
-                    self._busy += 1
-                    return memory
-                if not (self._under_way and self._finishing.acquire(blocking=False)):
-                    self._changed.wait()  # another thread finishes or starts a frame
-                    continue
-            try:
-                if self._under_way:
-                    self._finish_oldest()
-            finally:
-                self._finishing.release()
-                self._wake()
+    def _give_memory(self, frame: Frame, depth: int) -> bool:
+        """Gives the frame memory, unless `depth` frames are in flight. The caller has the lock."""
+        if len(self._busy) >= depth:
+            return False
+        self._busy.add(frame)
+        frame._memory = self._free.pop() if self._free else FrameMemory(self._session, not self._small)
+        return True
 
-    def _wake(self) -> None:
-        """Wakes threads that wait for memory: there is a frame to finish, or no other thread finishes frames."""
-        with self._changed:
-            self._changed.notify_all()
-
-    def _new_memory(self) -> FrameMemory:
-        memory = FrameMemory(self._session, not self._small)
-        self._frames += 1
-        return memory
-
-    def _release(self, memory: FrameMemory) -> None:
-        """Returns the memory for the next frame."""
-        with self._changed:
-            self._free.append(memory)
-            self._busy -= 1
-            self._changed.notify_all()
-
-    def _drop(self, memory: FrameMemory) -> None:
-        """Discards memory after a failure: it may still be mapped, or in use by the device."""
-        try:
+    def _retire(self, frame: Frame, failure: BaseException | None) -> None:
+        """Returns the frame's memory for the next one. After a failure it may be mapped, or in use by the device."""
+        if failure is not None and frame._memory is not None:
             with driver_use:
                 drain(self._session.context, self._queues)
-        finally:
-            with self._changed:
-                self._frames -= 1
-                self._busy -= 1
-                self._changed.notify_all()
+        with self._lock:
+            memory, frame._memory = frame._memory, None
+            if memory is not None and failure is None:
+                self._free.append(memory)
+            self._busy.discard(frame)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Wakes the threads that wait: there is memory, a frame to finish, or no other thread that finishes frames."""
+        with self._lock:
+            while self._waiting:
+                self._waiting.pop().release()
 
 
 class _Watch:
@@ -337,9 +367,11 @@ def _stop(watch: _Watch, thread: Thread) -> None:
     driver_use.end()
     for frame in tuple(watch.frames):
         frame._wait()
-        frame._finish()
+        with suppress(Exception):
+            frame._finish()
     # Frames that callbacks submitted meanwhile.
     for frame in tuple(watch.frames):
         frame._wait()
     watch.tokens.put(False)
-    thread.join()
+    if thread.ident is not None:  # a signal handler that raised may have kept it from starting
+        thread.join()

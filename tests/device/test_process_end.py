@@ -96,7 +96,7 @@ frames = [model.submit(x) for _ in range(2)]
 calls = model.run, model.submit, lambda x: imgconv.load(model.graph), lambda x: frames[1].result()
 pipeline, held, forked = model._last.pipeline, threading.Event(), threading.Event()
 def hold():
-    with model._lock, pipeline._finishing, pipeline._changed:
+    with model._lock, pipeline._lock:
         held.set()
         forked.wait()
 threading.Thread(target=hold).start()
