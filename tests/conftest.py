@@ -86,11 +86,20 @@ def context(device: DeviceInfo) -> Context:
     return opened(device)
 
 
+@pytest.fixture
+def half_arithmetic(device: DeviceInfo) -> None:
+    """Skips the test on a device that does not compute in half."""
+    if not device.fp16_arithmetic:
+        pytest.skip("the device does not compute in half: it lacks cl_khr_fp16")
+
+
 @pytest.fixture(autouse=True)
 def random_numbers_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test that runs alone draws from its module's RANDOM what it draws after others."""
+    """A test draws the same from its module's RANDOM on every device, alone and after others."""
     if isinstance(getattr(request.module, "RANDOM", None), numpy.random.Generator):
-        seed = zlib.crc32(request.node.name.encode())
+        parameters = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+        name = request.node.name.replace(device_id(parameters.get("device")), "device")
+        seed = zlib.crc32(name.encode())
         monkeypatch.setattr(request.module, "RANDOM", numpy.random.default_rng(seed))
 
 

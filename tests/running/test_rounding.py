@@ -44,7 +44,11 @@ def network(depth: int, width: int) -> Graph:
 
 @pytest.mark.parametrize(("depth", "width"), [(3, 8), (8, 16), (4, 48)])
 def test_the_estimate_is_near_the_error(device: DeviceInfo, context: Context, depth: int, width: int) -> None:
-    """Both are the largest of thousands of random numbers of the same spread."""
+    """Both are the largest of thousands of random numbers of the same spread.
+
+    Of 40 drawn networks of each kind the logarithm of their ratio has a standard deviation of at most 0.16, and a
+    factor of two is four of these.
+    """
     graph = network(depth, width)
     x = {"x": RANDOM.uniform(0, 1, (1, 3, 24, 20)).astype(numpy.float32)}
     session = Session(lower(graph, Config(float16=1), target_of(device)), context)
@@ -74,7 +78,7 @@ def test_what_each_value_costs(device: DeviceInfo, context: Context) -> None:
     found = rounding_of(session, graph, [x])
     costs = {name: found.cost_of(frozenset([name]), 0, 16) for name in found.groups}
     assert [bool(group.weights) for group in found.groups.values()] == [False, False, True, True, True]
-    # Of the root of a mean square of 24 x 20 x 48 numbers, and of one drawing of all roundings.
+    # Of 40 drawn networks both ratios have a standard deviation of at most 0.06, and this allows five.
     assert sum(cost**2 for cost in costs.values()) ** 0.5 == pytest.approx(found.errors[0], rel=0.3)
     exact = evaluate_graph(graph, x)["y"]
     rounded = evaluate_graph(graph, {"x": x["x"].astype(numpy.float16)})["y"]

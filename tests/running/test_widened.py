@@ -14,7 +14,9 @@ from imgconv.compiling.lower import lower
 from imgconv.compiling.widened import widened
 from imgconv.config import Config
 from imgconv.graph.evaluate import evaluate_graph
-from imgconv.kernels.layout import ImageLimits
+from imgconv.kernels.layout import Alignment, ImageLimits
+from imgconv.kernels.target import Target
+from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.running import precision
 from imgconv.running.rounding import is_half, relative_error
@@ -52,23 +54,15 @@ def test_values_are_not_rounded(device: DeviceInfo, context: Context, limits: Im
     assert relative_error(Session(wide, context, None, [half]).run(inputs), exact) < 1e-5
 
 
+@pytest.mark.parametrize("linear", [None, Alignment(1, 16, 1 << 30)], ids=["images", "linear"])
+def test_the_kernel_of_a_linear_texture_says_what_it_holds(linear: Alignment | None) -> None:
+    target = Target(ImageLimits(4096, 4096, 8), "cpu", 2, linear=linear)
+    plan = lower(run_passes(import_onnx(overflow_model())), Config(float16=1), target)
+    assert (widened(plan) is None) == (linear is not None)
+
+
 def test_what_is_near_65504_needs_no_other_kernel(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If textures are images, as on a GPU; a linear texture's kernel says what it holds."""
-    monkeypatch.setattr(precision, "widened", refused := Refused())
-    imgconv.load(overflow_model(), device, float16=1)
-    assert refused.answers == [device.kind == "cpu"]
+    """If textures are images, as on a GPU."""
     monkeypatch.setattr(precision._Measured, "session", property(lambda measured: pytest.fail("a float plan is made")))
     chosen = imgconv.load(overflow_model(), device, float16=1, max_image=256)
-    assert refused.answers[1:] == [False] and "big" in chosen.config.precision.storage
-
-
-class Refused:
-    """`widened`, and whether it gave None."""
-
-    def __init__(self) -> None:
-        self.answers: list[bool] = []
-
-    def __call__(self, plan: precision.Plan) -> precision.Plan | None:
-        made = widened(plan)
-        self.answers.append(made is None)
-        return made
+    assert "big" in chosen.config.precision.storage
