@@ -113,9 +113,9 @@ def test_who_is_wrong(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if wrong == "ours":
         with pytest.raises(Wrong, match="way: y is off by 0.01"):
             compared.judged(model, {"x": x}, right, found, False)
-        return
-    said = compared.judged(model, {"x": x}, off if wrong == "oracle" else right, found, False)
-    assert said == (compared.ORACLES_FAULT if wrong == "oracle" else "1 ways agree")
+    else:
+        said = compared.judged(model, {"x": x}, off if wrong == "oracle" else right, found, False)
+        assert said == (compared.ORACLES_FAULT if wrong == "oracle" else "1 ways agree")
 
 
 def test_the_sign_of_a_transforms_zero_is_not_judged() -> None:

@@ -138,20 +138,23 @@ def test_grid(context: Context, name: str, float16: int) -> None:
     check(GRID[name][:: 1 + float16], context, Config(float16))  # half stores otherwise, and computes alike
 
 
+@pytest.mark.usefixtures("half_arithmetic")
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("sums", ["runs", "half"])
 def test_half_arithmetic(context: Context, seed: int, sums: str) -> None:
     """Some problems computed in half, with a specialisation out of those that each allows."""
     config = IN_RUNS if sums == "runs" else Config(2)
     chosen = choosing(target(context), convolution=Choose(convolution_specialisations, seed))
-    if not context.info.fp16_arithmetic:
-        with pytest.raises(DeviceError, match="does not compute in half"):
-            check(EVERY[:1], context, config, chosen)
-        return
     plan = check(EVERY[seed::10], context, replace(config, max_image=8 if seed else None), chosen)
     in_runs = [bool(re.search("HALF_QUADS [1-9]", launch.source.text)) for launch in plan.launches]
     in_half = ["HALF_SUMS 1" in launch.source.text for launch in plan.launches]
     assert any(in_half) == (sums == "half") and any(in_runs) == (sums == "runs")
+
+
+def test_a_device_without_half_arithmetic_is_refused(context: Context) -> None:
+    for config in (Config(2), IN_RUNS):
+        with pytest.raises(DeviceError, match="does not compute in half"):
+            check(EVERY[:1], context, config, target(context, half_arithmetic=False))
 
 
 def summed(context: Context, terms: Any, precision: Precision) -> list[Any]:
@@ -175,20 +178,18 @@ def unshared(problem: Problem, kind: str, compute_units: int) -> Specialisation:
 RUNS, FLOAT = Precision(runs=frozenset({"y"})), Precision(arithmetic=frozenset({"y"}))
 
 
+@pytest.mark.usefixtures("half_arithmetic")
 def test_long_sums_of_half_products(context: Context) -> None:
     """2048 pairs of 1 and 2^-6: a sum in half ends at 2048, to which 1 adds nothing. Runs and float lose nothing."""
-    if not context.info.fp16_arithmetic:
-        return
     terms = [1, 2.0**-6] * 2048
     assert summed(context, terms, Precision()) == [2048] * 8
     for precision in (RUNS, FLOAT):
         numpy.testing.assert_allclose(summed(context, terms, precision), sum(terms), rtol=2.0**-10)
 
 
+@pytest.mark.usefixtures("half_arithmetic")
 def test_sums_in_half_overflow(context: Context) -> None:
     """64 terms of 1500, then 64 of -1500: what they come to on the way, 96000, is over 65504; in a run it is 48000."""
-    if not context.info.fp16_arithmetic:
-        return
     terms = [1500] * 64 + [-1500] * 64
     assert not numpy.isfinite(summed(context, terms, Precision())).any()
     assert summed(context, terms, RUNS) == summed(context, terms, FLOAT) == [0] * 8
@@ -269,7 +270,7 @@ def test_parts_meet_in_turns(context: Context, block: Specialisation, meetings: 
     """Work groups whose local memory holds the parts of some sums of a block at once: fewer than parts, or more."""
     config = {"float": Config(), "runs": IN_RUNS, "half": Config(2)}[sums]
     if config.float16 and not context.info.fp16_arithmetic:
-        return
+        pytest.skip("the device does not compute in half: it lacks cl_khr_fp16")
     chosen = replace(block, half_quads=int(sums == "runs"))
     problems = [
         C(channels=67, filters=25, size=(5, 9), window=(1, 1)),

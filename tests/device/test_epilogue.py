@@ -136,10 +136,9 @@ def test_a_sum_starts_with_its_bias(context: Context) -> None:
         numpy.testing.assert_allclose(found, expected, 1e-5, 2e-6, err_msg=name)
 
 
+@pytest.mark.usefixtures("half_arithmetic")
 def test_epilogues_in_half(context: Context) -> None:
     """Sums in half stay half to the store if this is exact. The numbers are integers that halfs hold."""
-    if not context.info.fp16_arithmetic:
-        pytest.skip("the device does not compute in half")
     random = numpy.random.default_rng(9)
     array, add, more = (random.integers(-4, 5, (1, 8, 6, 7)).astype(numpy.float32) for _ in range(3))
     weights, window = random.integers(-4, 5, (8, 8, 1, 1)), random.integers(-4, 5, (8, 1, 1, 1))

@@ -90,10 +90,9 @@ def test_drawn(context: Context, problems: Sequence[SeparableProblem], seed: int
     assert together(plan) == len(problems)
 
 
+@pytest.mark.usefixtures("half_arithmetic")
 def test_half_arithmetic_computes_in_float(context: Context) -> None:
     """On a computer's GPU local memory holds floats: values past 65504 between the convolutions are no harm."""
-    if not context.info.fp16_arithmetic:
-        return
     array = numpy.full((1, 4, 5, 5), 100, numpy.float32)
     x = Tensor.input("x", array.shape)
     made = x.conv2d(Tensor.constant(numpy.full((4, 1, 1, 1), 1000, numpy.float32)), groups=4)

@@ -48,12 +48,11 @@ def likely(problem: Problem) -> Specialisation:
 PAIRS = Taking(separable=lambda problem, *_: likely(problem) if problem.pointwise.half else None)
 
 
+@pytest.mark.usefixtures("half_arithmetic")
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("sums", ["runs", "half"])
 def test_sums(context: Context, seed: int, sums: str) -> None:
     """With any specialisation, in parts and whole; tiled images for one of the seeds."""
-    if not context.info.fp16_arithmetic:
-        return
     problems = GRID[seed::2]
     names = build_graph({f"y{n}": problem.instance().output for n, problem in enumerate(problems)}).values
     config = Config(2, precision=Precision(runs=frozenset(names if sums == "runs" else ())))
@@ -114,10 +113,9 @@ def problem_of(channels: int, filters: int, size: int, stride: int) -> Problem:
     return asked[0]
 
 
+@pytest.mark.usefixtures("half_arithmetic")
 def test_what_verify_and_the_choice_of_sums_see(context: Context, tmp_path: Path) -> None:
     """What lies in local memory has no error of its own in half. Both values can be kept wider."""
-    if not context.info.fp16_arithmetic:
-        return
     output, array = small_pair()
     graph = run_passes(build_graph({"y": output}))
     (given,) = graph.inputs

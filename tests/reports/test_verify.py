@@ -85,10 +85,9 @@ def test_only_float(command: Command) -> None:
     assert all(layer["half_error"] is None and layer["stored"] == "" for layer in layers_of(out).values())
 
 
+@pytest.mark.usefixtures("half_arithmetic")
 def test_how_each_layer_sums(command: Command, device: DeviceInfo) -> None:
     """What the precision file says, in the table, the page and the JSON of verify; without a file all are in half."""
-    if not device.fp16_arithmetic:
-        return
     model = overflow_model(1.0)
     onnx.save(model, "plain.onnx")
     half = all_in_half(model, 2, Precision(arithmetic=frozenset({"big"}), runs=frozenset({"back"})))
