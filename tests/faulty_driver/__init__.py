@@ -27,7 +27,9 @@ Nth call, `@N-` that one and all later ones, and without it every call is meant.
     swap=FROM=>TO               replaces a piece of every program's text
     native=coarse               native_exp, native_log and native_recip have 11 bits
 
-fail and stall know the functions that faulty_driver.c and recordings.c name, those of recordings among them.
+fail and stall know the functions that faulty_driver.c and recordings.c name, those of recordings among them, and by
+"image_in_buffer" a clCreateImage whose image lies in a buffer. pyopencl calls again what fails for lack of memory, with
+-4, -5 or -6: `@N-` in place of `@N` fails there too.
 """
 
 from __future__ import annotations

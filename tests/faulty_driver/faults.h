@@ -50,7 +50,7 @@ cl_bool kernel_contains(cl_kernel, const char *text);
 
 /* recordings.c: cl_qcom_recordable_queues, and cl_khr_command_buffer between the caller and the real driver. */
 void *extension_function(cl_platform_id, const char *name);
-void make_recordable(cl_command_queue);
+void note_queue(cl_command_queue, cl_bool records);
 cl_bool is_recordable(cl_command_queue);
 cl_int record(cl_command_queue, cl_kernel, cl_uint dimensions, const size_t *, const size_t *, const size_t *);
 

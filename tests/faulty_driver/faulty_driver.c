@@ -128,9 +128,10 @@ static cl_command_queue new_queue(
     if (status) *status = refused;
     return NULL;
   }
-  if (!records && properties) return real.clCreateCommandQueueWithProperties(context, device, properties, status);
-  const cl_command_queue made = real.clCreateCommandQueue(context, device, records ? 0 : bits, status);
-  if (records && made) make_recordable(made);
+  const cl_command_queue made = properties && !records
+      ? real.clCreateCommandQueueWithProperties(context, device, properties, status)
+      : real.clCreateCommandQueue(context, device, records ? 0 : bits, status);
+  note_queue(made, records);
   return made;
 }
 
@@ -179,8 +180,17 @@ static cl_mem made(cl_mem memory, cl_mem inside) {
 MEMORY(clCreateBuffer, NULL, (cl_context a, cl_mem_flags b, size_t c, void *d, cl_int *status), (a, b, c, d, status))
 MEMORY(clCreateSubBuffer, a, (cl_mem a, cl_mem_flags b, cl_buffer_create_type c, const void *d, cl_int *status),
        (a, b, c, d, status))
-MEMORY(clCreateImage, d->mem_object, (cl_context a, cl_mem_flags b, const cl_image_format *c, const cl_image_desc *d,
-                                      void *e, cl_int *status), (a, b, c, d, e, status))
+
+/* An image in a buffer, of cl_khr_image2d_from_buffer, also counts as a call of "image_in_buffer". */
+static cl_mem CL_API_CALL faulty_clCreateImage(
+    cl_context context, cl_mem_flags flags, const cl_image_format *format, const cl_image_desc *desc, void *content,
+    cl_int *status) {
+  cl_int refused = before("clCreateImage");
+  if (!refused && desc->mem_object) refused = before("image_in_buffer");
+  if (!refused) return made(real.clCreateImage(context, flags, format, desc, content, status), desc->mem_object);
+  if (status) *status = refused;
+  return NULL;
+}
 
 #define USING(name, memory, parameters, arguments)                     \
   static cl_int CL_API_CALL faulty_##name parameters {                 \

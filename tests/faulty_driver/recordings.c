@@ -13,7 +13,11 @@ static struct handles recordable;
 /* A queue records one recording at a time, and callers use one such queue at a time. */
 static struct recording *current;
 
-void make_recordable(cl_command_queue queue) { remember(&recordable, queue); }
+void note_queue(cl_command_queue queue, cl_bool records) {
+  if (records && queue) remember(&recordable, queue);
+  else forget(&recordable, queue);  /* one that was released may have had this handle */
+}
+
 cl_bool is_recordable(cl_command_queue queue) { return (cl_bool)knows(&recordable, queue); }
 
 static struct recording *new_recording(cl_command_queue queue, cl_int *status) {
