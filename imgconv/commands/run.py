@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -17,8 +17,8 @@ from imgconv.commands.arguments import add_strict_argument, number, positive
 from imgconv.commands.flow import Flow
 from imgconv.commands.inputs import check_complete, read_given
 from imgconv.commands.journal import Journal
+from imgconv.commands.loader import Loader, answers, cores, worker_count
 from imgconv.commands.outcome import Head, Shown, is_folder
-from imgconv.commands.processes import by_threads_or_processes, cores, early_pool
 from imgconv.commands.runner import CommandLine, Item, Runner, failed_outcome, items_of, opened
 from imgconv.commands.spread import devices_of, spread
 from imgconv.errors import InputError
@@ -216,12 +216,10 @@ def shown_by_one(
     stack: ExitStack,
 ) -> Iterator[Head | Shown]:
     """What one device tells, in this process: its Head, and what each picture shows, in their order."""
-    share = cores()
-    pool = stack.enter_context(early_pool(total, share) or nullcontext())
+    loader = stack.enter_context(Loader(worker_count(total, cores())))
     runner = Runner.load(line, size, lambda *stage: progress(*stage), total)
     flow = stack.enter_context(Flow(runner.model, runner.batch))
-    told = by_threads_or_processes(runner, flow, items, total, not line.options.json, share, pool)
-    for place, each in enumerate(told):
+    for place, each in enumerate(answers(runner, flow, items, loader, not line.options.json)):
         if not place:
             yield Head.of(runner.model, flow.seconds, runner.size, runner.task is not None)
         yield each

@@ -1,4 +1,4 @@
-"""Memory that processes share, divided into slots: each holds the arrays of one picture, inputs and outputs."""
+"""Memory that processes share, divided into slots: each holds the input and the outputs of one picture."""
 
 from __future__ import annotations
 
@@ -18,22 +18,14 @@ ALIGNED = 64  # bytes
 
 
 class SharedMemory:
-    """Memory without a name: processes that are started with it share it, and it ends with the last of them.
+    """Memory without a name, for this process and those that are started with it. It ends with the last of them.
 
-    It is not taken from /dev/shm, of which a container may have little. It has no bytes before `allocate` here, and
-    `map` in the other process. bytes: an array of them.
+    It is not taken from /dev/shm, of which a container may have little.
     """
 
-    bytes: Array
-
-    def __init__(self, file: int) -> None:
-        """file: the descriptor of the memory."""
-        self._file = file
-
-    @staticmethod
-    def make() -> SharedMemory:
-        """Raises OSError if the system allows no more."""
-        return SharedMemory(os.memfd_create("imgconv"))
+    def __init__(self, file: int | None = None) -> None:
+        """file: the descriptor of memory that is there; by default it is made. Raises OSError."""
+        self._file = os.memfd_create("imgconv") if file is None else file
 
     def __reduce__(self) -> tuple[Callable[..., SharedMemory], tuple[Any]]:
         """Only for a process that is being started."""
@@ -41,23 +33,16 @@ class SharedMemory:
 
         return _opened, (DupFd(self._file),)
 
-    def allocate(self, size: int) -> bool:
-        """Gives it so many bytes, zeros; False if the system has too little. Once."""
-        try:
-            os.posix_fallocate(self._file, 0, size)
-        except OSError:
-            self.close_file()
-            return False
-        self.map(size)
-        return True
+    def allocate(self, size: int) -> None:
+        """Gives it this many bytes, zeros. Raises OSError if the system has too little."""
+        os.posix_fallocate(self._file, 0, size)
 
-    def map(self, size: int) -> None:
-        """Takes the bytes that `allocate` gave it; no other process will be started with it."""
-        self.bytes = numpy.frombuffer(mmap.mmap(self._file, size), numpy.uint8)
-        self.close_file()
+    def array(self, size: int) -> Array:
+        """The first bytes of it, which are allocated."""
+        return numpy.frombuffer(mmap.mmap(self._file, size), numpy.uint8)
 
-    def close_file(self) -> None:
-        """No process will be started with it, and it will not be mapped."""
+    def close(self) -> None:
+        """Closes the descriptor; arrays stay."""
         os.close(self._file)
 
 
@@ -79,11 +64,11 @@ class Slot:
 
 @dataclass(frozen=True)
 class Slots:
-    """How shared memory is divided. input and outputs: the model's; packed: bytes for a picture in place of the input.
+    """The layout of a slot. input and outputs: the model's; packed: bytes for a picture in place of the input.
 
-        memory = SharedMemory.make()
-        memory.allocate(3 * slots.bytes)
-        slots.slot(memory.bytes, 2).outputs["y"]
+    memory = SharedMemory()
+    memory.allocate(3 * slots.bytes)
+    slots.slot(memory.array(3 * slots.bytes), 2).outputs["y"]
     """
 
     input: Value

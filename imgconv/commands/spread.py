@@ -1,79 +1,44 @@
-"""imgconv run --devices: a process for each device, which asks for the next picture as soon as it has room for it."""
+"""imgconv run --devices: a process for each device, which asks for pictures as it has room for them."""
 
 from __future__ import annotations
 
 import multiprocessing
 import sys
-import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Union
 
 from imgconv.cl.device import DeviceInfo, list_devices, select
 from imgconv.commands.flow import Flow
+from imgconv.commands.loader import Loader, answers, cores, worker_count
 from imgconv.commands.outcome import Head, Shown
-from imgconv.commands.processes import by_threads_or_processes, cores, early_pool
 from imgconv.commands.runner import CommandLine, Item, Runner
-from imgconv.commands.sending import how_it_ended, is_named, sendable, without_interrupts
+from imgconv.commands.worker import exit_reason, sendable, without_interrupts
 from imgconv.errors import DeviceError, Error
 from imgconv.pictures.preparation import Size
 
-MOMENT = 0.05  # seconds: a process asks for as many pictures at once as it does in this time
-AT_ONCE = 64  # at most
+CHUNK = 16  # pictures that a process asks for at once, at most
+CHUNKS = 16  # for each device, at least: the last ones to be handed out keep only one device busy
 
-# What a process sends: how many pictures it wants, what it is and what it found, or why it can do nothing.
-Message = Union[int, Head, Shown, str]
+# From a process: it wants pictures, what it is and what it found, or that it has ended, with the reason if it failed.
+Message = Union[None, Head, Shown, str]
 
 
 def devices_of(asked: str) -> list[DeviceInfo]:
-    """The devices of --devices: "all", or as for --device with commas between them. Raises DeviceError."""
+    """Returns the devices of --devices: "all", or as for --device with commas between them. Raises DeviceError."""
     if asked == "all":
         return [device for device in list_devices() if device.float_images]
     return [select(part) for part in asked.split(",")]
 
 
-class Todo:
-    """The pictures that no process has yet; those that a process loses come back."""
-
-    def __init__(self, items: Iterator[Item]) -> None:
-        self._items = items
-        self._lost: deque[Item] = deque()
-
-    def next(self) -> Item | None:
-        """The next picture, ready to go to another process; None if there is none."""
-        if self._lost:
-            return self._lost.popleft()
-        item = next(self._items, None)
-        return item and sendable(item)
-
-    def some(self, number: int) -> list[Item]:
-        """The next pictures, as many as asked for if they are sent by name, else one; [] if there is none."""
-        found: list[Item] = []
-        while len(found) < number and (item := self.next()):
-            found.append(item)
-            if not is_named(item):
-                break
-        return found
-
-    def put_back(self, items: Sequence[Item]) -> None:
-        """Takes pictures back."""
-        self._lost.extend(items)
-
-    def is_empty(self) -> bool:
-        """Whether there is none; it looks for the next one."""
-        item = self.next()
-        if item:
-            self._lost.appendleft(item)
-        return item is None
-
-
 @dataclass(frozen=True)
-class _About:
-    """What a process is told. size: of the first picture; pictures: about how many it will get, if that is known."""
+class _Share:
+    """What a process is told. size: of the first picture; pictures: about how many it gets, if that is known."""
 
     size: Size | None
     pictures: int | None
@@ -81,7 +46,7 @@ class _About:
 
 
 @dataclass
-class Worker:
+class _Consumer:
     """A process for a device. given: the pictures that it has, by their numbers."""
 
     device: DeviceInfo
@@ -92,91 +57,93 @@ class Worker:
 def spread(
     line: CommandLine, size: Size | None, items: Iterator[Item], total: int | None, devices: Sequence[DeviceInfo]
 ) -> Iterator[Head | Shown]:
-    """What every process tells: a Head for each device, and what each picture shows, as soon as it is done.
+    """Yields a Head for each device, and what each picture shows, as soon as it is done.
 
     total: how many pictures there are, if that is known. If a process ends before its time, the others get its
-    pictures. Raises Error if none is left.
+    pictures. Raises DeviceError if none is left.
     """
-    todo = Todo(items)
+    waiting: deque[Item] = deque()
     while devices:
-        devices, problem = yield from _round(line, size, todo, total, devices)
-        if todo.is_empty():
+        devices, problem = yield from _round(line, size, waiting, items, total, devices)
+        waiting.extend(islice(items, 1))
+        if not waiting:
             return
     raise DeviceError(f"no device is left: {problem}")
 
 
 def _round(
-    line: CommandLine, size: Size | None, todo: Todo, total: int | None, devices: Sequence[DeviceInfo]
+    line: CommandLine, size: Size | None, waiting: deque[Item], items: Iterator[Item], total: int | None,
+    devices: Sequence[DeviceInfo],
 ) -> Generator[Head | Shown, None, tuple[list[DeviceInfo], str]]:
-    """Starts the processes and hands out pictures until each has ended; gives the devices that did so well."""
-    about = _About(size, None if total is None else total // len(devices), max(1, cores() // len(devices)))
-    workers: dict[Connection, Worker] = {}
-    processes: list[BaseProcess] = []
+    """Starts the processes and hands out pictures until each has ended.
+
+    waiting: pictures to hand out before the others; those of a process that fails are added. Returns the devices that
+    did not fail, and the last failure.
+    """
+    share = _Share(size, None if total is None else total // len(devices), max(1, cores() // len(devices)))
+    chunk = max(1, min(CHUNK, (share.pictures or 0) // CHUNKS))
+    consumers: dict[Connection, _Consumer] = {}
     well, problem = [], ""
     try:
         for device in devices:
-            ours, worker = _started(line.sendable(device=str(device.index)), about, device)
-            workers[ours] = worker
-            processes.append(worker.process)
-        while workers:
-            for connection in wait(list(workers)):
-                assert isinstance(connection, Connection)
-                worker = workers[connection]
+            connection, consumer = _started(line.sendable(device=str(device.index)), share, device)
+            consumers[connection] = consumer
+        running = dict(consumers)
+        while running:
+            for connection in [each for each in wait(list(running)) if isinstance(each, Connection)]:
+                consumer = running[connection]
                 try:
                     message: Message = connection.recv()
-                    if isinstance(message, int):
-                        items = todo.some(message)
-                        worker.given |= {item.position: item for item in items}
-                        connection.send(items)
+                    if message is None:
+                        some = [waiting.popleft() for _ in range(min(chunk, len(waiting)))] or [*islice(items, chunk)]
+                        consumer.given |= {item.position: item for item in some}
+                        connection.send([sendable(item) for item in some])
                         continue
                 except (EOFError, OSError):
-                    worker.process.join()
-                    message = how_it_ended(worker.process, bool(worker.given))
+                    message = exit_reason(consumer.process)
                 if isinstance(message, str):
+                    del running[connection]
                     if message:
-                        problem = f"[{worker.device.index}] {worker.device.name}: {message}"
+                        problem = f"[{consumer.device.index}] {consumer.device.name}: {message}"
                         print(f"imgconv: {problem}; the others get its pictures", file=sys.stderr)
-                        todo.put_back(list(worker.given.values()))
+                        waiting.extend(consumer.given.values())
                     else:
-                        well.append(worker.device)
-                    del workers[connection]
+                        well.append(consumer.device)
                     continue
                 if isinstance(message, Shown):
-                    del worker.given[message.position]
+                    del consumer.given[message.position]
                 yield message
     finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.join()
+        for consumer in consumers.values():
+            consumer.process.terminate()
+        for consumer in consumers.values():
+            consumer.process.join()
     return well, problem
 
 
-def _started(line: CommandLine, about: _About, device: DeviceInfo) -> tuple[Connection, Worker]:
+def _started(line: CommandLine, share: _Share, device: DeviceInfo) -> tuple[Connection, _Consumer]:
     # A fork would share the parent's driver. No daemon: it may start processes of its own.
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(theirs, line, about))
+    process = context.Process(target=_consume, args=(theirs, line, share))
     with without_interrupts():
         process.start()
     theirs.close()
-    return ours, Worker(device, process)
+    return ours, _Consumer(device, process)
 
 
-def _work(connection: Connection, line: CommandLine, about: _About) -> None:
+def _consume(connection: Connection, line: CommandLine, share: _Share) -> None:
     """The life of a process: it loads the model, and tells what each picture shows until there is no more."""
     try:
         with ExitStack() as stack:
-            pool = stack.enter_context(early_pool(about.pictures, about.cores) or nullcontext())
-            runner = Runner.load(line, about.size, lambda *_: None)
+            loader = stack.enter_context(Loader(worker_count(share.pictures, share.cores)))
+            runner = Runner.load(line, share.size, lambda *_: None)
             flow = stack.enter_context(Flow(runner.model, runner.batch))
-            told = by_threads_or_processes(
-                runner, flow, _asked(connection), about.pictures, not line.options.json, about.cores, pool
-            )
-            for place, shown in enumerate(told):
+            for place, shown in enumerate(answers(runner, flow, _asked(connection), loader, not line.options.json)):
                 if not place:
                     connection.send(Head.of(runner.model, flow.seconds, runner.size, runner.task is not None))
                 connection.send(shown)
+        connection.send("")
     except Error as error:
         connection.send(str(error))
     except (EOFError, ConnectionError):
@@ -184,14 +151,10 @@ def _work(connection: Connection, line: CommandLine, about: _About) -> None:
 
 
 def _asked(connection: Connection) -> Iterator[Item]:
-    """The pictures that the other side hands out."""
-    number = 1
+    """Yields the pictures that the other side hands out."""
     while True:
-        start = time.perf_counter()
-        connection.send(number)
+        connection.send(None)
         items: list[Item] = connection.recv()
         if not items:
             return
         yield from items
-        taken = (time.perf_counter() - start) / len(items)
-        number = max(1, min(AT_ONCE, int(MOMENT / taken)))

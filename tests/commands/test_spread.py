@@ -20,8 +20,8 @@ from imgconv.cli import parse
 from imgconv.commands.outcome import Head, Shown
 from imgconv.commands.run import read_command_line
 from imgconv.commands.runner import Item, items_of
-from imgconv.commands.sending import sendable, without_interrupts
-from imgconv.commands.spread import Todo, spread
+from imgconv.commands.spread import spread
+from imgconv.commands.worker import sendable, without_interrupts
 from imgconv.errors import DeviceError, InputError
 
 
@@ -111,13 +111,8 @@ def test_frames_go_with_their_pixels() -> None:
     with pytest.raises(InputError, match="no frame"):
         assert lost.read
         lost.read()
-    todo = Todo(iter([frame]))
-    assert not todo.is_empty()
-    taken = todo.next()
-    assert taken and taken.name == "v.mkv#0" and todo.is_empty()
     named = Item(3, "a.png", partial(Image.open, "a.png"))
-    todo.put_back([named])
-    assert todo.next() is named and todo.next() is None
+    assert sendable(named) is named
 
 
 def test_heads_are_told_before_pictures(imgconv: Command, device: DeviceInfo) -> None:
