@@ -240,6 +240,8 @@ def test_devices_marks_the_default(imgconv: Command, device: DeviceInfo, monkeyp
     marked = re.findall(r"^(.) \[(\d+)\] ", out, re.MULTILINE)
     assert marked == [("*" if each == device else " ", str(each.index)) for each in list_devices()]
     assert f"image limit        {device.max_image_width}x{device.max_image_height}" in out
+    words = " ".join(out.split())  # a long line is wrapped
+    assert all(f"instruction set {each.instruction_set}" in words for each in list_devices() if each.kind == "cpu")
     listed = json.loads(imgconv("devices", "--json")[1])["devices"]
     assert [each["name"] for each in listed if each["default"]] == [device.name]
     assert listed[device.index]["opencl_c_version"] == device.opencl_c_version

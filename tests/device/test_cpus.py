@@ -20,18 +20,20 @@ from imgconv.onnx_export import export_onnx
 from imgconv.tensor import Tensor, build_graph
 
 ROOT = Path(__file__).parent.parent.parent
-# In plain memory and in images, float and half, from the graph and from a file that the first CPU compiled.
+# In plain memory and in images, float and half, from a file that the first CPU compiled and from the graph. The file is
+# first, because a process does not build the same program twice.
 TURN = """
     import sys
     from pathlib import Path
     import numpy, imgconv
     x, results = numpy.load("x.npy"), {}
     for name, settings in (("memory", {}), ("images", {"max_image": 64}), ("half", {"max_image": 64, "float16": 1})):
+        if Path(name).exists():
+            results[name + " compiled"] = imgconv.load(name, device=int(sys.argv[1])).run({"x": x})["y"]
         model = imgconv.load("m.onnx", device=int(sys.argv[1]), **settings)
         results[name] = model.run({"x": x})["y"]
         if not Path(name).exists():
             model.save(name)
-        results[name + " compiled"] = imgconv.load(name, device=int(sys.argv[1])).run({"x": x})["y"]
     numpy.savez("results.npz", **results)
 """
 
