@@ -28,7 +28,7 @@ from imgconv.cl.device import DeviceInfo
 from models import build
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Recipes for changes of imgconv itself: their code is code of the repository.
 RECIPES = ROOT / "docs" / "architecture.md"
 # What keeps a command short here.
@@ -164,8 +164,8 @@ def test_recipes_are_code_of_the_repository() -> None:
 
 
 def test_every_page_is_in_the_site() -> None:
-    listed = set(re.findall(r"- ([a-z_]+\.md)", (ROOT / "mkdocs.yml").read_text()))
-    assert listed == {page.name for page in (ROOT / "docs").glob("*.md")}
+    listed = set(re.findall(r"- ([a-z_/]+\.md)", (ROOT / "mkdocs.yml").read_text()))
+    assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
 
 
 def test_the_table_of_operators_has_every_operator() -> None:
