@@ -9,4 +9,5 @@ value_ranges.py   range analysis: how large values can be
 moved.py          integers that are moved and not computed with
 lazy.py           lazy tensors that record operations; users import imgconv/tensor.py
 builder.py        from recorded operations to a Graph
+check.py          the check of all that a file may say wrongly
 """

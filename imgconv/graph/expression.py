@@ -19,6 +19,7 @@ from typing import Literal as OneOf, Union
 import numpy
 
 from imgconv.arrays import Array
+from imgconv.graph.check import check
 
 Expression = Union["Literal", "Argument", "Apply"]
 
@@ -285,7 +286,7 @@ def apply(operation: str, *arguments: Expression | float) -> Expression:
 
         apply("multiply", Argument(0), 2.0)
     """
-    assert operation in OPERATIONS, operation
+    check(operation in OPERATIONS, operation)
     expressions = tuple(a if isinstance(a, (Literal, Argument, Apply)) else Literal(float(a)) for a in arguments)
     if all(isinstance(e, Literal) for e in expressions):
         with numpy.errstate(all="ignore"):

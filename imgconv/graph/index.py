@@ -32,6 +32,7 @@ from typing import Any, TypeVar, Union, overload
 import numpy
 
 from imgconv.arrays import Array
+from imgconv.graph.check import check
 
 Numbers = TypeVar("Numbers", int, Array)  # one integer, or an integer array
 
@@ -177,7 +178,7 @@ class Index:
     __rmul__ = __mul__
 
     def __floordiv__(self, divisor: int) -> Index:
-        assert divisor > 0
+        check(divisor > 0, "a divisor", divisor)
         if divisor == 1:
             return self
         outside, inside = self._split(divisor)
@@ -194,7 +195,7 @@ class Index:
         return outside + Index(((Division(inside, divisor), 1),), 0)
 
     def __mod__(self, divisor: int) -> Index:
-        assert divisor > 0
+        check(divisor > 0, "a divisor", divisor)
         if divisor == 1:
             return Index((), 0)
         _, inside = self._split(divisor)

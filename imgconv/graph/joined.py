@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from imgconv.graph.check import check
 from imgconv.graph.nodes import Graph, Operand, Value
 
 
@@ -35,7 +36,7 @@ def join(first: Graph, second: Graph) -> Graph:
     Inputs and the values of the second keep their names. Other values of the first are renamed if a name is taken.
     """
     fed, given = frozenset(first.outputs), {v.name for v in first.inputs}
-    assert fed <= {v.name for v in second.inputs} and not given & second.values.keys()
+    check(fed <= {v.name for v in second.inputs} and not given & second.values.keys(), "names of joined graphs")
     names: dict[str, str] = {}
     for name in first.values.keys() & second.values.keys() - fed:
         other = f"{name}_"

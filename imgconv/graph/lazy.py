@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 from imgconv.arrays import Array
 from imgconv.graph import expression
 from imgconv.graph import view
+from imgconv.graph.check import check
 from imgconv.graph.evaluate import elements_read, evaluate_node
 from imgconv.graph.expression import Argument, Expression, Literal
 from imgconv.graph.nodes import IDENTITY, Load, Node, Operand, Operation, Product, Reduction, ReductionKind, Value
@@ -215,7 +216,7 @@ class Lazy:
 
     def through(self, seen: View, fill: float = 0.0) -> Self:
         """The tensor read through a view. fill: read outside the view's bounds."""
-        assert seen.source == self.shape
+        check(seen.source == self.shape, seen.source, self.shape)
         return self if seen.is_identity else self.record(seen.shape, self.dtype, Load(), (Read(self, seen, fill),))
 
     def reshape(self, *shape: int) -> Self:

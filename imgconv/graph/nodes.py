@@ -20,6 +20,7 @@ from typing import Any, Literal, Union
 import numpy
 
 from imgconv.arrays import Array, Arrays
+from imgconv.graph.check import check
 from imgconv.graph.expression import Argument, Expression, argument_numbers
 from imgconv.graph.onnx_nodes import HostGraph
 from imgconv.graph.view import Shape, View, identity
@@ -227,7 +228,7 @@ class Node:
 
     @cached_property
     def is_consistent(self) -> bool:
-        """True, if the shapes of the operands give that of the output. Else an AssertionError names the node."""
+        """True, if the shapes of the operands give that of the output. Else a GraphError names the node."""
         _check_shapes(self)
         return True
 
@@ -308,18 +309,18 @@ class Graph:
         return name
 
     def validate(self) -> Graph:
-        """The graph itself, if names, order and shapes are consistent. Else an AssertionError names the node."""
+        """The graph itself, if names, order and shapes are consistent. Else a GraphError names the node."""
         known = {v.name: v for v in self.inputs} | self._known_constants()
-        assert len(known) == len(self.inputs) + len(self.constants), "an input and a constant share a name"
+        check(len(known) == len(self.inputs) + len(self.constants), "an input and a constant share a name")
         for node in self.nodes:
             for operand in node.all_operands:
-                assert operand.value in known, f"{node} reads {operand.value} before it is made"
-                assert operand.view.source == known[operand.value].shape, f"{node}: view of {operand.value}"
-            assert node.is_consistent
-            assert node.output.name not in known, f"{node.output.name} is made twice"
+                check(operand.value in known, node, "reads", operand.value, "before it is made")
+                check(operand.view.source == known[operand.value].shape, node, "has another view of", operand.value)
+            check(node.is_consistent)
+            check(node.output.name not in known, node.output.name, "is made twice")
             known[node.output.name] = node.output
         missing = [name for name in self.outputs if name not in known]
-        assert not missing, f"outputs {missing} are not made"
+        check(not missing, "outputs that are not made", missing)
         return self
 
     def _known_constants(self) -> dict[str, Value]:
@@ -343,9 +344,9 @@ def _text(dtype: numpy.dtype[Any]) -> str:
 def _check_shapes(node: Node) -> None:
     shape = node.output.shape
     for operand in node.epilogue_operands:
-        assert operand.view.shape == shape, f"{node}: epilogue operand of shape {operand.view.shape}"
+        check(operand.view.shape == shape, node, "epilogue operand of shape", operand.view.shape)
     numbers = argument_numbers(node.epilogue)
-    assert all(n <= len(node.epilogue_operands) for n in numbers), f"{node}: epilogue arguments"
+    check(all(n <= len(node.epilogue_operands) for n in numbers), node, "epilogue arguments")
     views = [o.view.shape for o in node.operands]
     operation = node.operation
     if isinstance(operation, Load):
@@ -377,7 +378,7 @@ def _check_shapes(node: Node) -> None:
         out, each = (w[1] * operation.groups, w[0]) if operation.transposed else (w[0], w[1] * operation.groups)
         ok = len(views[0]) == len(w) == len(shape) == 4 and (n, out, c) == (*shape[:2], each)
         ok = ok and factors in ([], [(n, c, 1, 1)])
-    assert ok, f"{node}: operands {views} do not give {shape}"
+    check(ok, node, f"operands {views} do not give {shape}")
 
 
 def _fits(operation: Recurrence, shape: Shape, views: list[Shape]) -> bool:

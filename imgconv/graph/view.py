@@ -17,6 +17,7 @@ from math import prod
 import numpy
 
 from imgconv.arrays import Array
+from imgconv.graph.check import check
 from imgconv.graph.index import Index, Variable, constant, flatten, unflatten, variable
 
 Shape = tuple[int, ...]
@@ -68,7 +69,7 @@ class View:
 
         inner.shape must be self.source: ``expand((4, 1), (4, 3)).over(reshape((2, 2), (4, 1)))``.
         """
-        assert inner.shape == self.source, (inner.shape, self.source)
+        check(inner.shape == self.source, inner.shape, self.source)
         if inner.is_identity:
             return self
         if self.is_identity:
@@ -85,7 +86,7 @@ class View:
 
     def evaluate_at(self, array: Array, position: Sequence[Array], shape: Shape, fill: float = 0) -> Array:
         """The view's elements at some positions. position: an integer array for each axis, broadcast to `shape`."""
-        assert array.shape == self.source, (array.shape, self.source)
+        check(array.shape == self.source, array.shape, self.source)
         values = {f"i{axis}": along for axis, along in enumerate(position)}
         valid = numpy.ones((1,) * len(shape), bool)
         for bound in self.bounds:
@@ -127,7 +128,7 @@ def identity(shape: Shape) -> View:
 
 def reshape(source: Shape, shape: Shape) -> View:
     """The same elements, in row-major order, in another shape."""
-    assert prod(source) == prod(shape), (source, shape)
+    check(prod(source) == prod(shape), source, shape)
     if 0 in shape:
         return View(shape, source, (constant(0),) * len(source))
     return View(shape, source, unflatten(flatten(axis_variables(shape), shape), source))
@@ -143,7 +144,8 @@ def transpose(source: Shape, permutation: Sequence[int]) -> View:
 def expand(source: Shape, shape: Shape) -> View:
     """Broadcasting as in numpy: leading axes are added, axes of size 1 are repeated."""
     lead = len(shape) - len(source)
-    assert lead >= 0 and all(s in (1, t) for s, t in zip(source, shape[lead:], strict=True)), (source, shape)
+    fits = lead >= 0 and all(s in (1, t) for s, t in zip(source, shape[lead:], strict=True))
+    check(fits, source, shape)
     axes = axis_variables(shape)[lead:]
     return View(shape, source, tuple(constant(0) if n == 1 else a for a, n in zip(axes, source, strict=True)))
 

@@ -164,7 +164,8 @@ class _Taking:
         found: dict[str, str] = {}
         if not any(self.matching.find(pattern, node.inputs[0], found) for pattern in CONDITIONS):
             raise StaysError
-        assert isinstance(then, HostGraph) and isinstance(other, HostGraph)
+        if not isinstance(then, HostGraph) or not isinstance(other, HostGraph):
+            raise StaysError
         rows, nothing = self.values.get(found["rows"], NOTHING), constants_of(then).get(then.outputs[0])
         if rows.space is None or nothing is None or nothing.size or len(node.outputs) != 1:
             raise StaysError

@@ -92,13 +92,15 @@ def _unsqueezed(node: HostNode, given: Given) -> list[Rows]:
 def _transposed(node: HostNode, given: Given) -> list[Rows]:
     first = _first(given)
     perm = node.attributes.get("perm", tuple(reversed(range(first.tensor.rank))))
-    assert isinstance(perm, tuple)
+    if not isinstance(perm, tuple):
+        raise StaysError
     return [replace(first, tensor=call(node, given)[0], axis=perm.index(first.axis))]
 
 
 def _split(node: HostNode, given: Given) -> list[Rows]:
     first, axis = _first(given), node.attributes.get("axis", 0)
-    assert isinstance(axis, int)
+    if not isinstance(axis, int):
+        raise StaysError
     if axis % first.tensor.rank == first.axis:
         raise StaysError
     return [replace(first, tensor=tensor) for tensor in call(node, given)]
@@ -130,7 +132,8 @@ def _concatenated(node: HostNode, given: Given) -> list[Rows]:
     """Side by side, or the rows of one value behind those of another."""
     rows = [each for each in given if each is not None]
     axis = node.attributes.get("axis", 0)
-    assert isinstance(axis, int)
+    if not isinstance(axis, int):
+        raise StaysError
     first = rows[0]
     if any((each.space is None, each.axis, each.places_in) != (False, first.axis, first.places_in) for each in rows):
         raise StaysError
@@ -147,9 +150,11 @@ def _concatenated(node: HostNode, given: Given) -> list[Rows]:
 def _gathered(node: HostNode, given: Given) -> list[Rows]:
     """Columns of rows; or rows at places, which are rows themselves."""
     table, index = given
-    assert table is not None and index is not None
+    if table is None or index is None:
+        raise StaysError
     axis = node.attributes.get("axis", 0)
-    assert isinstance(axis, int)
+    if not isinstance(axis, int):
+        raise StaysError
     axis %= table.tensor.rank
     if index.space is None:
         if axis == table.axis or not index.is_known:
@@ -170,7 +175,8 @@ def _extreme(node: HostNode, given: Given) -> list[Rows]:
     first = _first(given)
     axes = given[1].tensor.numpy().reshape(-1).tolist() if len(given) > 1 and given[1] is not None else None
     axes = node.attributes.get("axes") if axes is None else axes
-    assert first.space is not None
+    if first.space is None:
+        raise StaysError
     if node.attributes.get("noop_with_empty_axes", 0) or first.places_in is not None or not first.tensor.is_float:
         raise StaysError
     if axes and first.axis not in [axis % first.tensor.rank for axis in axes]:  # type: ignore[union-attr]
@@ -191,7 +197,8 @@ def _shaped(node: HostNode, given: Given) -> list[Rows]:
         split = int(node.attributes.get("axis", 1)) % (len(old) + 1)  # type: ignore[arg-type]
         wanted: list[Any] = [-1, new[1]] if axis < split else [new[0], -1]
     else:
-        assert given[1] is not None
+        if given[1] is None:
+            raise StaysError
         wanted = given[1].numbers()
     follows = -1 if any(isinstance(each, Count) for each in wanted) or _copies(node, wanted, axis) else axis
     for place, each in enumerate(wanted):
@@ -219,7 +226,8 @@ def _copies(node: HostNode, wanted: list[Any], axis: int) -> bool:
 def _expanded(node: HostNode, given: Given) -> list[Rows]:
     """Rows of which all are the same, or rows with further axes."""
     x, target = given
-    assert x is not None and target is not None
+    if x is None or target is None:
+        raise StaysError
     (made,) = call(node, given)
     wanted: list[Any] = [1] * made.rank
     numbers = target.numbers()
@@ -241,7 +249,8 @@ def _expanded(node: HostNode, given: Given) -> list[Rows]:
 def _filled(node: HostNode, given: Given) -> list[Rows]:
     """ConstantOfShape."""
     (sizes,) = given
-    assert sizes is not None
+    if sizes is None:
+        raise StaysError
     counts = [(axis, each.space) for axis, each in enumerate(sizes.numbers()) if isinstance(each, Count)]
     if len(counts) != 1:
         raise StaysError
@@ -252,7 +261,8 @@ def _filled(node: HostNode, given: Given) -> list[Rows]:
 def _written(node: HostNode, given: Given) -> list[Rows]:
     """ScatterElements and ScatterND of whole rows: those that exist of the updates, at their own places."""
     x, index, updates = given
-    assert x is not None and index is not None and updates is not None
+    if x is None or index is None or updates is None:
+        raise StaysError
     axis = 0 if node.op_type == "ScatterND" else int(node.attributes.get("axis", 0)) % x.tensor.rank  # type: ignore
     is_alone = node.attributes.get("reduction", "none") == "none" and x.axis in ((axis,) if x.space else (0, axis))
     if not is_alone or index.space is None or updates.space is not index.space or index.places_in is not x.space:
@@ -273,7 +283,8 @@ def _written(node: HostNode, given: Given) -> list[Rows]:
 def _aligned(node: HostNode, given: Given) -> list[Rows]:
     """RoiAlign: a region a row."""
     features, regions, batch = given
-    assert features is not None and regions is not None and batch is not None
+    if features is None or regions is None or batch is None:
+        raise StaysError
     if features.space is not None or regions.space is not batch.space or (regions.axis, batch.axis) != (0, 0):
         raise StaysError
     return [Rows(call(node, given)[0], 0, regions.space)]
@@ -282,7 +293,8 @@ def _aligned(node: HostNode, given: Given) -> list[Rows]:
 def _multiplied(node: HostNode, given: Given) -> list[Rows]:
     """Gemm and MatMul of rows with a known matrix."""
     first, matrix = _first(given), given[1]
-    assert matrix is not None
+    if matrix is None:
+        raise StaysError
     bias = given[2] if len(given) > 2 else None
     rank, axis = first.tensor.rank, first.axis
     if matrix.tensor.rank > 2 or axis == rank - 1 or node.attributes.get("transA", 0):

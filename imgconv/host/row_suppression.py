@@ -19,12 +19,14 @@ MOST_STAYING = 1024  # their boxes lie in a work group's local memory
 def best_of_classes(node: HostNode, given: Given) -> list[Rows]:
     """See host/detections.py: the best of each class, of which those over the threshold exist."""
     scores, boxes = given
-    assert scores is not None and boxes is not None
+    if scores is None or boxes is None:
+        raise StaysError
     classes, labels = (numpy.asarray(node.attributes[name]) for name in ("classes", "labels"))
     if scores.tensor.rank != 2 or boxes.tensor.rank != 2 or scores.space or boxes.space:
         raise StaysError
     (size, width), most = scores.tensor.shape, node.attributes["most"]
-    assert isinstance(most, int)
+    if not isinstance(most, int):
+        raise StaysError
     if boxes.tensor.shape[0] != size or classes.max() >= width or len(classes) * min(most, size) > MOST_BOXES:
         raise StaysError
     by_class = scores.tensor.take(1, classes.tolist()).transpose(1, 0)
@@ -42,7 +44,8 @@ def best_of_classes(node: HostNode, given: Given) -> list[Rows]:
 def suppressed(node: HostNode, given: Given) -> list[Rows]:
     """NonMaxSuppression of one class: (rows, 3), of which those of the boxes that stay exist."""
     boxes, scores, *limits = given
-    assert boxes is not None and scores is not None
+    if boxes is None or scores is None:
+        raise StaysError
     if scores.tensor.shape[:2] != (1, 1) or boxes.tensor.shape[0] != 1 or boxes.space is not scores.space:
         raise StaysError
     if any(each is not None and not each.is_known for each in limits):

@@ -151,7 +151,8 @@ def with_sizes(sizes: Array) -> Rows:
 def shape_of(node: HostNode, given: Given) -> list[Rows]:
     """Shape of a value whose rows depend on data."""
     (x,) = given
-    assert x is not None and x.space is not None
+    if x is None or x.space is None:
+        raise StaysError
     sizes = numpy.array(x.tensor.shape, object)
     sizes[x.axis] = Count(x.space)
     start, end = (node.attributes.get(name) for name in ("start", "end"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from imgconv.graph.check import GraphError, check
 from imgconv.graph.nodes import Graph
 from imgconv.limits import budget
 from imgconv.passes.channel_orders import order_channels
@@ -76,7 +77,7 @@ def run_passes(graph: Graph, passes: tuple[Pass, ...] = PIPELINE) -> Graph:
         names = graph.inputs, graph.outputs
         try:
             graph = step(graph).validate()
-            assert (graph.inputs, graph.outputs) == names, "inputs or outputs changed"
-        except AssertionError as error:
-            raise AssertionError(f"pass {step.__name__}: {error}") from error
+            check((graph.inputs, graph.outputs) == names, "inputs or outputs changed")
+        except GraphError as error:
+            raise GraphError(f"pass {step.__name__}: {error}") from error
     return graph

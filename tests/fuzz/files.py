@@ -150,7 +150,8 @@ def read_compiled(draw: Draw, path: Path) -> None:
     with spending(BOUND):
         model = SavedModel.open(path)
         with model.naming():
-            assert model.inputs is not None
+            if model.inputs is None:
+                raise Wrong("it has no inputs")
             for name, target in DEVICES.items():
                 model.plan_for(name, target)
         with model.naming():

@@ -11,6 +11,7 @@ import pytest
 from graphs import numbers
 
 from imgconv.graph import view
+from imgconv.graph.check import GraphError
 from imgconv.graph.evaluate import evaluate_graph, evaluate_node
 from imgconv.graph.expression import Argument, apply
 from imgconv.graph.joined import join, renamed
@@ -146,7 +147,7 @@ WRONG: dict[str, tuple[Callable[[Graph], Graph], str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_validate_finds(name: str) -> None:
     change, message = WRONG[name]
-    with pytest.raises(AssertionError) as raised:
+    with pytest.raises(GraphError) as raised:
         change(convolved()).validate()
     assert message in str(raised.value)
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import subprocess
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
+from fuzz import files
+from fuzz.case import Draw
 from snapshots import DEVICES, Case, graph_of, plan_of
 
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
-from imgconv.errors import ModelError
+from imgconv.errors import Error, ModelError
 from imgconv.files.container import Container, write_container
 from imgconv.graph.expression import Argument, apply
 from imgconv.graph.nodes import Graph
@@ -158,6 +164,34 @@ def test_made_up_files(tmp_path: Path) -> None:
             assert str(tmp_path / "x") in str(error)
             refused += 1
     assert refused > 100
+
+
+ALTERED = 100
+
+
+def outcomes(folder: Path) -> list[str]:
+    """What becomes of each of ALTERED files whose tables are altered: "read", or the error and its cause."""
+    found = []
+    for seed in range(ALTERED):
+        draw = Draw(seed)
+        files.compiled_file(draw, folder / "altered")
+        try:
+            files.read_compiled(draw, folder / "altered")
+            found.append("read")
+        except Error as error:
+            found.append(f"{type(error).__name__} {type(error.__cause__).__name__}")
+    return found
+
+
+def test_python_without_asserts_refuses_the_same_files(tmp_path: Path) -> None:
+    """`python -O` runs no assert: what a file says is not checked by any."""
+    code = f"import json, pathlib, test_model_file as t; print(json.dumps(t.outcomes(pathlib.Path({str(tmp_path)!r}))))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    child = subprocess.run([sys.executable, "-O", "-c", code], env=environment, capture_output=True, text=True)
+    assert child.returncode == 0, child.stderr
+    expected = outcomes(tmp_path)
+    assert json.loads(child.stdout) == expected
+    assert "ModelError GraphError" in expected, "no file reaches the checks of the graph"
 
 
 def test_a_template_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

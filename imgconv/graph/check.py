@@ -1,0 +1,13 @@
+"""check(), which guards graphs against what a file says; an assert would be gone under `python -O`."""
+
+from __future__ import annotations
+
+
+class GraphError(ValueError):
+    """A graph that contradicts itself. The loaders' ModelError says it of a file; else it is a fault of imgconv."""
+
+
+def check(holds: bool, *about: object) -> None:
+    """Raises GraphError with the text of `about` unless a condition holds: check(source == shape, source, shape)."""
+    if not holds:
+        raise GraphError(" ".join(map(str, about)))
