@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy
 import pytest
+from hypothesis import HealthCheck, settings
 
 from imgconv.cl import program
 from imgconv.cl.device import Context, DeviceInfo, list_devices, no_driver_message, open_device
@@ -39,6 +40,12 @@ def found_devices() -> tuple[DeviceInfo, ...]:
 @functools.cache
 def opened(device: DeviceInfo) -> Context:
     return open_device(device)
+
+
+def pytest_configure() -> None:
+    """Machines differ in how long an example takes to draw and to test."""
+    settings.register_profile("imgconv", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("imgconv")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

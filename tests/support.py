@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -25,6 +26,9 @@ ORACLE_VERSION = tuple(int(part) for part in onnxruntime.__version__.split(".")[
 # 1.23 is the last onnxruntime for Python 3.10. It lacks some operators of newer opsets and is wrong in others.
 OLD_ORACLE = ORACLE_VERSION < (1, 24)
 OLD_ORACLE_REASON = f"onnxruntime {onnxruntime.__version__} lacks this or is wrong; a newer one, on Python 3.11, is not"
+
+# Seconds after which a test says that something hangs. It bounds nothing else: machines differ in how long they take.
+HANG_TIMEOUT = 300.0
 
 # Every test that runs a model does so on each of these.
 ENGINES = ("reference",)
@@ -63,6 +67,14 @@ def run_oracle(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> Arrays:
         if not (OLD_ORACLE and type(error).__module__.startswith("onnxruntime")):
             raise
         pytest.skip(f"{OLD_ORACLE_REASON}: {str(error)[:200]}")
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    """Waits until the condition is true; fails if it never is. what: what that means."""
+    end = time.monotonic() + HANG_TIMEOUT
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.01)
 
 
 def assert_close(found: Mapping[str, Any], expected: Mapping[str, Any], tolerance: float) -> None:

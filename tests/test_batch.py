@@ -17,6 +17,7 @@ import numpy
 from onnx.helper import make_node
 from PIL import Image
 import pytest
+from support import HANG_TIMEOUT
 
 import imgconv
 from imgconv.batch import Predictor
@@ -145,7 +146,7 @@ def run_ray(folder: Path, *words: object) -> str:
         pytest.skip("needs Ray: pip install 'imgconv[ray]', or IMGCONV_RAY with the path of a Python that has it")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "KILLED": str(folder / "killed")}
     done = subprocess.run(
-        [python, *map(str, words)], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+        [python, *map(str, words)], cwd=folder, env=environment, capture_output=True, text=True, timeout=HANG_TIMEOUT
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -10,7 +13,7 @@ from fuzz import __main__ as tool
 from fuzz import compared, files, models, planted
 from fuzz.case import Draw, Wrong, damaged
 from fuzz.every_case import OPSETS, by_operator
-from support import make_model
+from support import HANG_TIMEOUT, make_model
 
 from imgconv import ops
 from imgconv.files.container import Container
@@ -37,13 +40,23 @@ def test_leaving_out_a_step_changes_no_other() -> None:
 
 def test_crashes_hangs_and_faults_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that ends or hangs loses the one case only."""
-    monkeypatch.setattr(tool, "PATIENCE", 2.0)
+    lines = tool.lines
+
+    def hasty(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+        """The lines, with little patience once the case that hangs has begun."""
+        monkeypatch.setattr(tool, "PATIENCE", HANG_TIMEOUT)
+        for line in lines(process):
+            if "begins" in line and line["seed"] == planted.HANG:
+                monkeypatch.setattr(tool, "PATIENCE", 1.0)
+            yield line
+
+    monkeypatch.setattr(tool, "lines", hasty)
     found = list(tool.results("planted", range(10)))
     assert [seed for seed, *_ in found] == list(range(10))
     failed = {seed: how for seed, _, how, _ in found if how}
     assert failed.keys() == {planted.CRASH, planted.HANG, planted.FAULT, planted.LOOP}
     assert failed[planted.CRASH] == "the process ends with -9"
-    assert failed[planted.HANG] == "it takes over 2 s" and "Wrong at" in failed[planted.FAULT]
+    assert failed[planted.HANG] == "it takes over 1 s" and "Wrong at" in failed[planted.FAULT]
     assert found[planted.ORACLE][1] == "the oracle ends the process"
     assert failed[planted.LOOP] == "it takes over 30 s of processor time"
 

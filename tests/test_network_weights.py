@@ -14,6 +14,7 @@ import onnx.numpy_helper
 import pytest
 from graphs import assert_near, numbers
 from published import CLASSIFIERS, REAL, full_size, needs_models
+from support import HANG_TIMEOUT
 
 from imgconv.errors import ModelError
 from imgconv.graph.evaluate import evaluate_graph
@@ -129,7 +130,7 @@ def test_without_the_safetensors_package(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_optional_packages_are_not_imported_uninvited() -> None:
     code = "import sys, models; sys.exit(any(name in sys.modules for name in ('safetensors', 'torch', 'pyopencl')))"
     root = Path(__file__).parent.parent
-    subprocess.run([sys.executable, "-c", code], cwd=root, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True, timeout=HANG_TIMEOUT)
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)

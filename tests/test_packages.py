@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy
 import pytest
 from command_line import write_convolution, write_picture
+from support import HANG_TIMEOUT
 
 import imgconv
 from imgconv import errors
@@ -36,7 +37,7 @@ def run_without(names: str, code: str, folder: Path) -> subprocess.CompletedProc
     text = HIDE.format(names=names) + code
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, "-c", text], cwd=folder, env=variables, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", text], cwd=folder, env=variables, capture_output=True, text=True, timeout=HANG_TIMEOUT
     )
 
 

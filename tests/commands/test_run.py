@@ -18,6 +18,7 @@ import numpy
 import pytest
 from onnx.helper import make_node
 from PIL import Image
+from support import HANG_TIMEOUT
 
 import imgconv.running.compiled as compiled_module
 from imgconv.cl.device import DeviceInfo
@@ -145,7 +146,7 @@ def test_an_image_network_of_any_size_takes_tiles(imgconv: Command, device: Devi
 
 def test_results_come_in_order_and_at_once() -> None:
     """Three of six wait for each other, which they can only do side by side; later ones are done before the first."""
-    together = threading.Barrier(3, timeout=20)
+    together = threading.Barrier(3, timeout=HANG_TIMEOUT)
 
     def work(number: int) -> int:
         if number < 3:
@@ -161,7 +162,7 @@ def test_few_are_begun_before_the_first_is_taken() -> None:
     taken = threading.Event()
 
     def work(number: int) -> int:
-        taken.wait(20)
+        taken.wait(HANG_TIMEOUT)
         return number
 
     def items() -> Any:

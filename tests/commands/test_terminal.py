@@ -16,6 +16,7 @@ import pytest
 from onnx.helper import make_node
 from rich.cells import cell_len
 from rich.console import Console
+from support import HANG_TIMEOUT
 
 import imgconv as package
 from imgconv.cl.device import DeviceInfo
@@ -194,7 +195,8 @@ def test_fish_completes_a_command_an_option_and_a_file(imgconv: Command, tmp_pat
 def in_fish(line: str, home: Path) -> str:
     command = ["fish", "--no-config", "-c", f"source imgconv.fish; complete -C '{line}'"]
     environment = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home)}
-    return subprocess.run(command, capture_output=True, text=True, cwd=home, env=environment, timeout=60).stdout.strip()
+    done = subprocess.run(command, capture_output=True, text=True, cwd=home, env=environment, timeout=HANG_TIMEOUT)
+    return done.stdout.strip()
 
 
 def test_zsh_completes_a_command_an_option_and_a_file(imgconv: Command, tmp_path: Path) -> None:

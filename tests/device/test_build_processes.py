@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy
 import pytest
+from support import HANG_TIMEOUT, wait_until
 
 from imgconv.cl import build_processes, image, program, queue
 from imgconv.cl.build_processes import Address, Worker
@@ -121,7 +121,8 @@ def test_few_workers_open_the_device_at_once(context: Context, monkeypatch: pyte
     builders = open_device(context.info).builders
     with builders:
         builders.start(5)
-        ready = [builders._idle.get(timeout=20) for _ in range(5 + build_processes.builds_here(context.info.platform))]
+        idle = 5 + build_processes.builds_here(context.info.platform)
+        ready = [builders._idle.get(timeout=HANG_TIMEOUT) for _ in range(idle)]
     assert sum(worker is not None for worker in ready) == 5 and most == 2
 
 
@@ -135,7 +136,7 @@ def test_workers_run_only_inside(context: Context) -> None:
             builders.start(1)
         assert len(builders._workers) == 2, "somebody still is"
         processes = [worker._process for worker in builders._workers]
-    assert [process.wait(10) for process in processes] == [-signal.SIGKILL] * 2
+    assert [process.wait(HANG_TIMEOUT) for process in processes] == [-signal.SIGKILL] * 2
     assert not builders._workers
 
 
@@ -145,7 +146,7 @@ def test_an_interrupt_ends_the_workers(context: Context) -> None:
         builders.start(2)
         processes += [worker._process for worker in builders._workers]
         raise KeyboardInterrupt
-    assert [process.wait(10) for process in processes] == [-signal.SIGKILL] * 2
+    assert [process.wait(HANG_TIMEOUT) for process in processes] == [-signal.SIGKILL] * 2
 
 
 def test_a_process_leaves_no_dead_worker_behind(device: DeviceInfo) -> None:
@@ -158,7 +159,8 @@ with open_device(select(int(sys.argv[1]))).builders as builders:
     processes = [worker._process for worker in builders._workers]
 atexit.register(lambda: print([process.returncode for process in processes]))
 """
-    done = subprocess.run([sys.executable, "-c", code, str(device.index)], capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-c", code, str(device.index)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_TIMEOUT)
     assert done.stdout.strip() == "[-9, -9]", done.stderr
 
 
@@ -181,19 +183,19 @@ def test_a_lost_worker_is_replaced_and_the_log_says_why(context: Context, caplog
     builders = open_device(context.info).builders
     with builders:
         builders.start(2)
-        lost = []
-        for _ in range(2000):  # none may come for ever
+        lost: list[int] = []
+
+        def lose() -> bool:
             with builders.next() as who:
-                if who is None:
-                    time.sleep(0.01)
-                else:
+                if who is not None:
                     lost.append(who._process.pid)
                     os.kill(who._process.pid, signal.SIGKILL)
                     assert who.build(SOURCE.format(1), ()) is None
             builders.start(2)
             assert len(builders._workers) == min(2, 4 - len(lost))
-            if len(lost) == 4:
-                break
+            return len(lost) == 4
+
+        wait_until(lose, "no worker comes in place of a lost one")
     assert len(set(lost)) == 4
     assert [record.message for record in caplog.records] == [
         "a process that builds programs ended with status -9; the others go on"
@@ -241,9 +243,7 @@ def test_programs_come_in_order(
         return None if failing else build(self, source, options)
 
     def built_here(*arguments: Any) -> Program:
-        for _ in range(1000):  # until a worker is ready
-            if not asked:
-                time.sleep(0.01)
+        wait_until(lambda: asked, "no worker is ready")
         return compile_text(*arguments)
 
     compile_text = program.compile_text

@@ -15,6 +15,7 @@ from typing import cast
 import numpy
 import pyopencl as cl
 import pytest
+from support import HANG_TIMEOUT
 
 import imgconv
 from imgconv.cl import device as device_module
@@ -134,7 +135,7 @@ def run_python(code: str, **environment: str) -> str:
         env={**kept, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_TIMEOUT,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -346,7 +347,7 @@ def test_a_lost_device(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> N
     with monkeypatch.context() as broken:
         broken.setattr(cl, "wait_for_events", lost)
         with pytest.raises(DeviceError, match="watchdog"):
-            model.submit(inputs).result(timeout=60)
+            model.submit(inputs).result(timeout=HANG_TIMEOUT)
     again = imgconv.load(graph, device=device)
     assert open_device(device).handle != before == model._source.context.handle
     assert again.run(inputs)["y"].tolist() == [[2, 2, 2, 2]]

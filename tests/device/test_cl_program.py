@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from time import sleep
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 import pytest
+from support import HANG_TIMEOUT
 
 from imgconv.cl import image, program, queue
 from imgconv.cl.device import Context, DeviceInfo, open_device
@@ -69,23 +71,34 @@ def test_options_reach_the_compiler(context: Context) -> None:
     assert image.download_buffer(context, buffer, (1,), np.float32) == 2.5
 
 
-def test_threads_take_turns_at_a_compiler_that_needs_it(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("turns", [True, False])
+def test_threads_take_turns_at_a_compiler_that_needs_it(
+    context: Context, monkeypatch: pytest.MonkeyPatch, turns: bool
+) -> None:
+    if not turns and context.info.platform in program.ONE_AT_A_TIME:
+        pytest.skip("the compiler needs it")
+    monkeypatch.setattr(program, "ONE_AT_A_TIME", (context.info.platform,) if turns else ())
     running, most, original = [0], [0], cl.Program.build
+    two = Barrier(2, timeout=HANG_TIMEOUT)
 
     def slow(self: cl.Program, *arguments: Any, **options: Any) -> cl.Program:
         running[0] += 1
         most[0] = max(most[0], running[0])
-        sleep(0.05)
+        if turns:
+            sleep(0.05)
+        else:
+            two.wait()
         running[0] -= 1
         return original(self, *arguments, **options)
 
     monkeypatch.setattr(cl.Program, "build", slow)
     source = "__kernel void turn(__global float *x) {{ x[0] = {}.0f; }}"
-    parts = [program.Part(source.format(n), "turn") for n in range(4)]
+    parts = [program.Part(source.format(n + 4 * turns), "turn") for n in range(4)]
     with ThreadPoolExecutor(2) as pool:
-        made = list(pool.map(lambda some: program.build_all(context, some), (parts[:2], parts[2:])))
+        opened = [open_device(context.info) for _ in range(2)]
+        made = list(pool.map(program.build_all, opened, (parts[:2], parts[2:])))
     assert [len(some) for some in made] == [2, 2]
-    assert (most[0] == 1) == (context.info.platform in program.ONE_AT_A_TIME)
+    assert (most[0] == 1) == turns
 
 
 def test_chatty_builds_stay_quiet_and_filters_stay(context: Context) -> None:

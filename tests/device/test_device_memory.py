@@ -10,7 +10,7 @@ import numpy
 import onnx
 import pyopencl as cl
 import pytest
-from support import make_model
+from support import HANG_TIMEOUT, make_model
 
 import imgconv
 from imgconv.cl import program, transfer
@@ -299,11 +299,11 @@ def test_memory_is_filled_while_kernels_are_built(device: DeviceInfo, monkeypatc
 
     def building(*arguments: Any) -> Any:
         started.set()
-        assert filled.wait(20), "the memory waits for the kernels"
+        assert filled.wait(HANG_TIMEOUT), "the memory waits for the kernels"
         return build(*arguments)
 
     def filling(*arguments: Any) -> Any:
-        assert started.wait(20), "the kernels wait for the memory"
+        assert started.wait(HANG_TIMEOUT), "the kernels wait for the memory"
         memory = make(*arguments)
         filled.set()
         return memory

@@ -14,6 +14,7 @@ import numpy
 import pyopencl as cl
 import pytest
 from test_submit import SHAPE, assert_equal, drawn, network
+from support import HANG_TIMEOUT
 
 import imgconv
 from imgconv.cl import queue
@@ -26,7 +27,6 @@ from imgconv.running.device_memory import DeviceMemory
 from imgconv.running.session import Session
 
 BOUNDED = imgconv.Limits(run_seconds=60)
-HASTY = imgconv.Limits(run_seconds=0.2)
 # A kernel that runs as long as its process, in front of the model's own.
 HANGING = """
 import os, sys, numpy, imgconv
@@ -77,7 +77,7 @@ def run_hanging(code: str, device: DeviceInfo, folder: Path, limits: str, frames
     imgconv.export_onnx(network(), path)
     known = {"path": str(path), "device": device.index, "shape": SHAPE, "limits": limits, "frames": frames}
     command = [sys.executable, "-W", "ignore", "-c", (HANGING + code).format(**known)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=HANG_TIMEOUT, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -106,7 +106,7 @@ def test_a_frame_that_nobody_waits_for(device: DeviceInfo, monkeypatch: pytest.M
     with monkeypatch.context() as hung:
         hung.setattr(frame_memory, "is_over", lambda events: False)
         frames = [model.submit(drawn(0)) for _ in range(2)]
-        assert not wait(frames, timeout=60).not_done
+        assert not wait(frames, timeout=HANG_TIMEOUT).not_done
     for use in (frames[0].result, frames[1].result, lambda: model.run(drawn(0)), lambda: model.submit(drawn(0))):
         with pytest.raises(imgconv.DeviceError, match="Load the model again"):
             use()
@@ -127,9 +127,10 @@ def test_results_of_bounded_waits(device: DeviceInfo) -> None:
 
 def test_a_device_that_was_given_up(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that uses it fails at once; a new load has a context of its own."""
-    model = imgconv.load(network(), device=device, limits=HASTY)
+    model = imgconv.load(network(), device=device, limits=BOUNDED)
     expected, frame = model.run(drawn(0)), model.submit(drawn(0))
     frame.result()
+    object.__setattr__(model._source.context, "patience", 0.2)
     with monkeypatch.context() as hung:
         hung.setattr(queue, "is_over", lambda events: False)
         with pytest.raises(imgconv.DeviceError, match=r"did not finish within 0.2 s \(Limits.run_seconds\)"):
@@ -153,9 +154,10 @@ def test_what_hangs_is_kept_if_its_release_waits(device: DeviceInfo, monkeypatch
     monkeypatch.setattr("imgconv.cl.device.WAITING", (device.platform,))
     use = DriverUse()
     monkeypatch.setattr("imgconv.cl.device.driver_use", use)
-    model = imgconv.load(network(), device=device, limits=HASTY)
+    model = imgconv.load(network(), device=device, limits=BOUNDED)
     model.run(drawn(0))
     context = model._source.context
+    object.__setattr__(context, "patience", 0.2)
     buffer = create_buffer(context, numpy.zeros(64, numpy.uint8))
     mapped, _ = cl.enqueue_map_buffer(context.queue, buffer, cl.map_flags.READ, 0, (64,), numpy.uint8)
     own = [mapped.base, *things_of(context)]

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy
 import pytest
+from support import HANG_TIMEOUT, wait_until
 
 import imgconv
 from benchmarks import leaks
@@ -124,17 +125,15 @@ def test_objects(device: DeviceInfo) -> None:
     time.sleep(0.1)  # the thread of the frames lets go of the last one
     before = count()
     load()
-    end = time.monotonic() + 10
-    while count() > before:
-        assert time.monotonic() < end, f"{count() - before} objects are left behind"
-        time.sleep(0.01)
+    wait_until(lambda: count() <= before, "objects are left behind")
 
 
 def in_a_new_process(*arguments: str) -> str:
     """What Python writes, with malloc for its objects too: what malloc gives out is then known to the byte."""
     environment = os.environ | {"PYTHONMALLOC": "malloc"}
     command = [sys.executable, "-W", "ignore", *arguments]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=300, cwd=ROOT, env=environment).stdout
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=HANG_TIMEOUT, cwd=ROOT, env=environment)
+    return done.stdout
 
 
 def test_many_launches(device: DeviceInfo) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from test_submit import SHAPE, network
+from support import HANG_TIMEOUT
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
@@ -23,7 +24,7 @@ def ended(device: DeviceInfo, folder: Path, code: str) -> subprocess.CompletedPr
         f"x = {{'x': numpy.zeros({SHAPE}, 'f4')}}\n"
     )
     command = [sys.executable, "-W", "ignore", "-c", before + code]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANG_TIMEOUT)
 
 
 @pytest.mark.parametrize("how", ["", "raise KeyboardInterrupt"])
@@ -125,4 +126,5 @@ if os.fork():
     raise SystemExit(os.wait()[1])
 assert len(list_devices()) > {device.index}
 """
-    assert subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=120, check=False).returncode == 0
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    assert subprocess.run(command, timeout=HANG_TIMEOUT, check=False).returncode == 0

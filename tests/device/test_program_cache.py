@@ -15,6 +15,7 @@ from typing import Any
 
 import platformdirs
 import pytest
+from support import HANG_TIMEOUT
 
 from imgconv.cl import program, program_cache
 from imgconv.cl.device import Context, DeviceInfo
@@ -294,7 +295,7 @@ def start(
 
 def warnings_of(process: subprocess.Popen[str]) -> int:
     """How many warnings the process counted."""
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=HANG_TIMEOUT)
     assert process.returncode == 0, err
     return int(out.split()[0])
 

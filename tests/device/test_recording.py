@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy
 import pytest
+from support import wait_until
 
 import imgconv
 from imgconv.cl import recording
@@ -176,17 +177,7 @@ def test_recordings_are_released(recorder: DeviceInfo, monkeypatch: pytest.Monke
     assert len(live) == 2
     del model
     gc.collect()
-    wait_until(lambda: not live)
-
-
-def wait_until(condition: Any) -> None:
-    import time
-
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-        gc.collect()
+    wait_until(lambda: gc.collect() >= 0 and not live, "recordings are left behind")
 
 
 class Qualcomm:

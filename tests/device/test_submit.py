@@ -14,7 +14,7 @@ from typing import Any
 import numpy
 import onnx
 import pytest
-from support import make_model
+from support import HANG_TIMEOUT, make_model, wait_until
 
 import imgconv
 from imgconv.cl import program
@@ -71,7 +71,7 @@ def test_frames_are_runs(each_way: imgconv.Model, depth: int) -> None:
         frames.append(model.submit(given, depth))
         given["x"][:] = numpy.nan  # the caller's next picture
     for frame, want in zip(frames, expected, strict=True):
-        assert_equal(frame.result(timeout=60), want)
+        assert_equal(frame.result(timeout=HANG_TIMEOUT), want)
         assert frame.done() and not frame.cancelled() and frame.exception() is None
     assert model._last.pipeline.bytes <= depth * model.plan.buffer_bytes
 
@@ -106,7 +106,7 @@ def test_order_is_kept(model: imgconv.Model) -> None:
     assert done == list(range(12))
 
 
-@pytest.mark.parametrize("how", [lambda f: f.result(), lambda f: f.exception(), lambda f: f.result(60)])
+@pytest.mark.parametrize("how", [lambda f: f.result(), lambda f: f.exception(), lambda f: f.result(HANG_TIMEOUT)])
 def test_who_waits_finishes_the_frames(each_way: imgconv.Model, monkeypatch: pytest.MonkeyPatch, how: Any) -> None:
     """No other thread is needed for what submit() and result() wait for."""
     monkeypatch.setattr(pipeline, "_finish_all", lambda pending: None)
@@ -120,7 +120,7 @@ def test_who_waits_finishes_the_frames(each_way: imgconv.Model, monkeypatch: pyt
     with ThreadPoolExecutor() as pool:  # where nobody finishes them the test fails, and the pool's thread with it
         waiting = pool.submit(how, frames[-1])
         try:
-            waiting.result(20)
+            waiting.result(HANG_TIMEOUT)
         finally:
             if not waiting.done():
                 frames[-1].set_exception(RuntimeError("nobody finished it"))
@@ -134,7 +134,7 @@ def test_a_finished_frame_waits_for_the_next(model: imgconv.Model) -> None:
     found: list[Any] = []
     frames[0].add_done_callback(lambda _: found.append(frames[2].result()))
     with ThreadPoolExecutor() as pool:
-        pool.submit(frames[0].result).result(60)
+        pool.submit(frames[0].result).result(HANG_TIMEOUT)
     assert_equal(found[0], model.run(drawn(2)))
 
 
@@ -157,7 +157,7 @@ def test_a_finished_frame_submits_the_next(model: imgconv.Model) -> None:
 
     submit(2)
     submit(2)
-    assert over.wait(60)
+    assert over.wait(HANG_TIMEOUT)
     for number, outputs in found:
         assert_equal(outputs, expected[number % 3])
 
@@ -171,7 +171,7 @@ def test_a_finished_frame_submits_while_another_thread_does(
     def slow(memory: Any, arrays: Any) -> None:
         if threading.current_thread() is other:
             filling.set()
-            go.wait(60)
+            go.wait(HANG_TIMEOUT)
         fill(memory, arrays)
 
     found: list[Any] = []
@@ -181,12 +181,12 @@ def test_a_finished_frame_submits_while_another_thread_does(
     monkeypatch.setattr(FrameMemory, "fill", slow)
     monkeypatch.setattr(FrameMemory, "is_over", lambda memory: False)  # the pipeline's own thread finishes nothing
     other.start()
-    assert filling.wait(60)
+    assert filling.wait(HANG_TIMEOUT)
     waiting = threading.Thread(target=first.result, daemon=True)
     waiting.start()
     time.sleep(0.1)
     go.set()
-    waiting.join(20)
+    waiting.join(HANG_TIMEOUT)
     assert not waiting.is_alive(), "it waits for ever"
     assert_equal(found[0], model.run(drawn(2)))
 
@@ -205,10 +205,10 @@ def test_submit_waits_for_free_memory(model: imgconv.Model, monkeypatch: pytest.
         time.sleep(0.1)
         assert not third.done()
         go.release()
-        assert third.result(60) is not None and frames[0].done()
+        assert third.result(HANG_TIMEOUT) is not None and frames[0].done()
         over.set()
         go.release(2)
-        assert_equal(third.result().result(60), model.run(drawn(2)))
+        assert_equal(third.result().result(HANG_TIMEOUT), model.run(drawn(2)))
 
 
 def test_what_does_not_fit_is_raised_at_once(model: imgconv.Model) -> None:
@@ -227,8 +227,8 @@ def test_a_failure_is_the_frames_own(model: imgconv.Model, monkeypatch: pytest.M
             broken.setattr(FrameMemory, where, fail)
             frame = model.submit(drawn(1))
             with pytest.raises(imgconv.DeviceError, match="planted"):
-                frame.result(timeout=60)
-    assert_equal(model.submit(drawn(0)).result(timeout=60), expected)
+                frame.result(timeout=HANG_TIMEOUT)
+    assert_equal(model.submit(drawn(0)).result(timeout=HANG_TIMEOUT), expected)
 
 
 def test_the_memory_of_a_failed_frame_is_not_used_again(
@@ -241,10 +241,10 @@ def test_the_memory_of_a_failed_frame_is_not_used_again(
             broken.setattr("imgconv.running.launching.LaunchSequence.enqueue", fail)
             frame = each_way.submit(drawn(1))
             with pytest.raises(imgconv.DeviceError, match="planted"):
-                frame.result(timeout=60)
+                frame.result(timeout=HANG_TIMEOUT)
     assert each_way._last.pipeline.bytes == 0
     for frame in [each_way.submit(drawn(0)) for _ in range(5)]:
-        assert_equal(frame.result(timeout=60), expected)
+        assert_equal(frame.result(timeout=HANG_TIMEOUT), expected)
 
 
 def fail(memory: Any, *queues: Any) -> None:
@@ -263,7 +263,7 @@ def test_ctrl_c_gives_the_memory_back(model: imgconv.Model, monkeypatch: pytest.
             broken.setattr(FrameMemory, "start", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 model.submit(drawn(1))
-    assert_equal(model.submit(drawn(0)).result(timeout=60), model.run(drawn(0)))
+    assert_equal(model.submit(drawn(0)).result(timeout=HANG_TIMEOUT), model.run(drawn(0)))
 
 
 def test_a_dropped_model_still_answers(device: DeviceInfo) -> None:
@@ -274,12 +274,8 @@ def test_a_dropped_model_still_answers(device: DeviceInfo) -> None:
     del model
     gc.collect()
     for frame, want in zip(frames, expected, strict=True):
-        assert_equal(frame.result(timeout=60), want)
-    end = time.monotonic() + 30
-    while frame_threads() > before:
-        assert time.monotonic() < end, "the thread of the collected model goes on"
-        gc.collect()
-        time.sleep(0.01)
+        assert_equal(frame.result(timeout=HANG_TIMEOUT), want)
+    wait_until(lambda: gc.collect() >= 0 and frame_threads() <= before, "the thread of the collected model goes on")
 
 
 def frame_threads() -> int:
@@ -294,7 +290,7 @@ def test_runs_between_frames(model: imgconv.Model) -> None:
             frames.append(model.submit(drawn(seed)))
             assert_equal(model.run(drawn(7 - seed)), expected[7 - seed])
         for frame, want in zip(frames, expected, strict=True):
-            assert_equal(frame.result(timeout=60), want)
+            assert_equal(frame.result(timeout=HANG_TIMEOUT), want)
 
 
 def test_frames_of_several_sizes_and_integers(device: DeviceInfo) -> None:
@@ -309,7 +305,7 @@ def test_frames_of_several_sizes_and_integers(device: DeviceInfo) -> None:
         x = numpy.random.default_rng(seed).normal(size=(1, 4, 5 + seed % 3, 6)).astype(numpy.float32)
         frames.append((x, model.submit({"x": x})))
     for x, frame in frames:
-        found = frame.result(timeout=60)
+        found = frame.result(timeout=HANG_TIMEOUT)
         numpy.testing.assert_array_equal(found["y"], numpy.maximum(x, 0))
         numpy.testing.assert_array_equal(found["best"], x.argmax(1, keepdims=True))
         assert found["best"].dtype == numpy.int64
@@ -326,7 +322,7 @@ def test_bytes(device: DeviceInfo) -> None:
     frames = [model.submit({"x": x + numpy.uint8(number)}) for number in range(5)]
     for number, frame in enumerate(frames):
         expected = (x + numpy.uint8(number)).astype(numpy.float32) ** 2
-        numpy.testing.assert_allclose(frame.result(60)["y"], expected, 1e-6)
+        numpy.testing.assert_allclose(frame.result(HANG_TIMEOUT)["y"], expected, 1e-6)
 
 
 # Threads

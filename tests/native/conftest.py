@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy
 import pytest
+from support import HANG_TIMEOUT
 
 from examples.player import loader_variables
 
@@ -62,7 +63,8 @@ def play(environment: dict[str, str], tmp_path: Path) -> Play:
         script = begin + textwrap.dedent(lines) + "\nnumpy.savez('results.npz', **results)\n"
         variables = {**environment, "PYTHONPATH": str(Path(__file__).parent), **changed}
         done = subprocess.run(
-            [sys.executable, "-c", script], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300
+            [sys.executable, "-c", script], cwd=tmp_path, env=variables, capture_output=True, text=True,
+            timeout=HANG_TIMEOUT,
         )
         assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}{done.stderr}"
         with numpy.load(tmp_path / "results.npz") as found:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy
 import pytest
 from graphs import const, numbers
+from support import HANG_TIMEOUT
 
 import imgconv
 from imgconv.cl.device import DeviceInfo, list_devices
@@ -42,7 +43,7 @@ def test_java(
     (tmp_path / "x").write_bytes(X.tobytes())
     command = ["java", "-Xcheck:jni", "-cp", classes, f"-Djava.library.path={built}", "Check"]
     command += ["m", str(device.index), "x", "y", "devices"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG_TIMEOUT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 float32 [1, 3, 9, 7]" in done.stdout and "WARNING" not in done.stdout, done.stdout
     listed = json.loads((tmp_path / "devices").read_text())["devices"]

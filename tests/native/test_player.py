@@ -16,6 +16,7 @@ from graphs import const, numbers
 from plans import rows
 from played import SETTINGS, Play, assert_same_bits, check, loaded
 from published import REAL, needs_models
+from support import HANG_TIMEOUT
 
 import imgconv
 from imgconv.cl.device import DeviceInfo, list_devices
@@ -407,7 +408,7 @@ def test_two_processes_at_once(
     command = [built / "imgconv-run", "m", "--device", str(device.index), "--cache", "programs", "--input", "x=x.npy"]
     command += [text for name in model.outputs for text in ("--reference", f"{name}={name}.npy")]
     started = [subprocess.Popen(command, cwd=tmp_path, env=environment) for _ in range(2)]
-    assert [process.wait(120) for process in started] == [0, 0]
+    assert [process.wait(HANG_TIMEOUT) for process in started] == [0, 0]
 
 
 def test_two_threads_and_two_models(device: DeviceInfo, play: Play, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import onnx
 import pytest
 from onnx.helper import make_node
 from PIL import Image
-from support import make_model
+from support import HANG_TIMEOUT, make_model
 
 from imgconv.cl.device import Context, DeviceInfo, open_device
 from imgconv.cl.image import create_buffer
@@ -283,7 +283,7 @@ def test_the_page_in_a_browser(tmp_path: Path, width: int, images_in_buffers: Al
             "--virtual-time-budget=9000", "--allow-file-access-from-files", f"--user-data-dir={tmp_path / 'user'}",
             "--dump-dom", outer.as_uri(),
         ],
-        capture_output=True, text=True, timeout=120, check=True,
+        capture_output=True, text=True, timeout=HANG_TIMEOUT, check=True,
     )
     assert not re.findall(r".*CONSOLE.*", result.stderr)
     found = dict(re.findall(r'data-(\w+)="([^"]*)"', result.stdout))
