@@ -12,6 +12,9 @@ Nth call, `@N-` that one and all later ones, and without it every call is meant.
     refuse_hint                 refuses contexts with a hint: CL_INVALID_PROPERTY
     fail=FUNCTION[:STATUS][@N]  the function returns the status; without one -5, CL_OUT_OF_RESOURCES
     stall=FUNCTION[:SECONDS][@N]  the function blocks, for ever or for some seconds, signals or not, and then goes on
+    fail=execution:STATUS[@N]   the Nth launch fails while it runs: it and those that follow do nothing, their events
+                                have the status, waiting for events fails with -14, clFinish succeeds
+    stall=execution[@N]         the Nth launch never ends: what waits for it blocks
     late=N                      the Nth allocation of a buffer or an image succeeds, and what uses it fails: -4
     work_group_size=N[:PART]    CL_KERNEL_WORK_GROUP_SIZE is N at most, and launches of more work items fail: -54; with
                                 PART, of kernels in whose program's text it is. Programs of binaries have no text
@@ -29,7 +32,7 @@ Nth call, `@N-` that one and all later ones, and without it every call is meant.
 
 fail and stall know the functions that faulty_driver.c and recordings.c name, those of recordings among them, and by
 "image_in_buffer" a clCreateImage whose image lies in a buffer. pyopencl calls again what fails for lack of memory, with
--4, -5 or -6: `@N-` in place of `@N` fails there too.
+-4, -5 or -6: `@N-` in place of `@N` fails there too. What waits fails after it has waited.
 """
 
 from __future__ import annotations

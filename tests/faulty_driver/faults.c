@@ -18,6 +18,7 @@ enum { MOST_FAULTS = 32 };
 struct fault { char *name, *value, *function; double number; long first, last, calls; };
 static struct fault faults[MOST_FAULTS];
 static int count;
+cl_int state;
 
 /* Takes "FUNCTION[:NUMBER][@N or @N-]" apart. */
 static void parse_call(struct fault *each, double default_number) {
@@ -33,6 +34,7 @@ static void parse_call(struct fault *each, double default_number) {
 /* The memory of the faults before is not freed: another thread may still read it. */
 void set_faults(const char *list) {
   count = 0;
+  state = CL_COMPLETE;
   char *place = NULL;
   for (char *text = strtok_r(strdup(list ? list : ""), ";", &place); text; text = strtok_r(NULL, ";", &place)) {
     if (count == MOST_FAULTS) abort();
@@ -57,18 +59,31 @@ long fault_number(const char *name) {
   return value ? strtol(value, NULL, 10) : 0;
 }
 
+/* Counts a call; whether it is one that the fault means. */
+static cl_bool meets(struct fault *each, const char *function) {
+  if (!each->function || strcmp(each->function, function)) return CL_FALSE;
+  const long call = __atomic_add_fetch(&each->calls, 1, __ATOMIC_SEQ_CST);
+  if (call < each->first || call > each->last) return CL_FALSE;
+  note("%s %s, call %ld", each->name, each->value, call);
+  return CL_TRUE;
+}
+
 cl_int before(const char *function) {
   cl_int status = CL_SUCCESS;
   for (int i = 0; i < count; ++i) {
-    struct fault *each = &faults[i];
-    if (!each->function || strcmp(each->function, function)) continue;
-    const long call = __atomic_add_fetch(&each->calls, 1, __ATOMIC_SEQ_CST);
-    if (call < each->first || call > each->last) continue;
-    note("%s %s, call %ld", each->name, each->value, call);
-    if (!strcmp(each->name, "stall")) block(each->number);
-    else status = (cl_int)each->number;
+    if (!meets(&faults[i], function)) continue;
+    if (!strcmp(faults[i].name, "stall")) block(faults[i].number);
+    else status = (cl_int)faults[i].number;
   }
   return status;
+}
+
+cl_int executed(void) {
+  for (int i = 0; i < count; ++i) {
+    if (!meets(&faults[i], "execution")) continue;
+    state = strcmp(faults[i].name, "stall") ? (cl_int)faults[i].number : CL_RUNNING;
+  }
+  return state;
 }
 
 void block(double seconds) {

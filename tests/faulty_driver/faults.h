@@ -24,6 +24,12 @@ long fault_number(const char *name);
 /* Every call of a function comes here first: stalls it, or returns the status with which it fails. */
 cl_int before(const char *function);
 
+/* Whether launches run: CL_COMPLETE, CL_RUNNING once one hangs, or the status with which one has failed. */
+extern cl_int state;
+
+/* A launch comes here before it is enqueued, for fail=execution and stall=execution; returns the state. */
+cl_int executed(void);
+
 /* Blocks for some seconds, for ever if they are negative. A signal handler runs, but does not end it. */
 void block(double seconds);
 

@@ -47,23 +47,54 @@ STATUS(clGetSupportedImageFormats, (cl_context a, cl_mem_flags b, cl_mem_object_
 STATUS(clGetProgramBuildInfo, (cl_program a, cl_device_id b, cl_program_build_info c, size_t d, void *e, size_t *f),
        (a, b, c, d, e, f))
 STATUS(clSetKernelArgSVMPointer, (cl_kernel a, cl_uint b, const void *c), (a, b, c))
-STATUS(clEnqueueReadBuffer, (cl_command_queue a, cl_mem b, cl_bool c, size_t d, size_t e, void *f, WAITS),
-       (a, b, c, d, e, f, waits, events, event))
-STATUS(clEnqueueReadImage, (cl_command_queue a, cl_mem b, cl_bool c, SIZES(d), SIZES(e), size_t f, size_t g, void *h,
-                            WAITS), (a, b, c, d, e, f, g, h, waits, events, event))
 STATUS(clEnqueueUnmapMemObject, (cl_command_queue a, cl_mem b, void *c, WAITS), (a, b, c, waits, events, event))
 STATUS(clEnqueueMarkerWithWaitList, (cl_command_queue a, WAITS), (a, waits, events, event))
 STATUS(clEnqueueBarrierWithWaitList, (cl_command_queue a, WAITS), (a, waits, events, event))
-STATUS(clWaitForEvents, (cl_uint a, const cl_event *b), (a, b))
-STATUS(clGetEventInfo, (cl_event a, cl_event_info b, size_t c, void *d, size_t *e), (a, b, c, d, e))
 STATUS(clGetEventProfilingInfo, (cl_event a, cl_profiling_info b, size_t c, void *d, size_t *e), (a, b, c, d, e))
 STATUS(clFlush, (cl_command_queue a), (a))
-STATUS(clFinish, (cl_command_queue a), (a))
 STATUS(clReleaseMemObject, (cl_mem a), (a))
 STATUS(clReleaseKernel, (cl_kernel a), (a))
 STATUS(clReleaseProgram, (cl_program a), (a))
 STATUS(clReleaseEvent, (cl_event a), (a))
 STATUS(clReleaseContext, (cl_context a), (a))
+
+/* Waiting. A launch that hangs blocks the caller; after one that failed, events and what waits for them say so. What
+ * fails has waited before: no command runs any more. */
+
+static cl_int ended(void) {
+  if (state == CL_RUNNING) block(-1);
+  return state ? CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST : CL_SUCCESS;
+}
+
+static cl_int CL_API_CALL faulty_clFinish(cl_command_queue queue) {
+  const cl_int refused = before("clFinish"), status = real.clFinish(queue);
+  ended();
+  return refused ? refused : status;  /* OpenCL gives clFinish no status for commands that have failed */
+}
+
+static cl_int CL_API_CALL faulty_clWaitForEvents(cl_uint count, const cl_event *events) {
+  const cl_int refused = before("clWaitForEvents"), status = real.clWaitForEvents(count, events), failed = ended();
+  return refused ? refused : status ? status : failed;
+}
+
+static cl_int CL_API_CALL faulty_clGetEventInfo(
+    cl_event event, cl_event_info parameter, size_t size, void *value, size_t *needed) {
+  const cl_int refused = before("clGetEventInfo");
+  const cl_int status = refused ? refused : real.clGetEventInfo(event, parameter, size, value, needed);
+  if (!status && state && value && parameter == CL_EVENT_COMMAND_EXECUTION_STATUS) *(cl_int *)value = state;
+  return status;
+}
+
+#define READ(name, parameters, arguments)                        \
+  static cl_int CL_API_CALL faulty_##name parameters {           \
+    const cl_int refused = before(#name);                        \
+    const cl_int status = refused ? refused : real.name arguments; \
+    return status || !blocking ? status : ended();               \
+  }
+READ(clEnqueueReadBuffer, (cl_command_queue a, cl_mem b, cl_bool blocking, size_t d, size_t e, void *f, WAITS),
+     (a, b, blocking, d, e, f, waits, events, event))
+READ(clEnqueueReadImage, (cl_command_queue a, cl_mem b, cl_bool blocking, SIZES(d), SIZES(e), size_t f, size_t g, void *h,
+                          WAITS), (a, b, blocking, d, e, f, g, h, waits, events, event))
 
 /* What the driver says about itself. */
 
@@ -331,15 +362,16 @@ static cl_int CL_API_CALL faulty_clEnqueueNDRangeKernel(
   return launch(queue, kernel, dimensions, offset, global, local, waits, events, event);
 }
 
-/* lose=N: every Nth launch is lost. */
+/* lose=N: every Nth launch is lost. Nothing runs after a launch that hangs or has failed. */
 cl_int launch(cl_command_queue queue, cl_kernel kernel, cl_uint dimensions, const size_t *offset, const size_t *global,
               const size_t *local, WAITS) {
   static long launches;
   const long number = __atomic_add_fetch(&launches, 1, __ATOMIC_SEQ_CST);
-  if (!fault("lose") || number % fault_number("lose")) {
+  const cl_bool lost = fault("lose") && number % fault_number("lose") == 0;
+  if (!executed() && !lost) {
     return real.clEnqueueNDRangeKernel(queue, kernel, dimensions, offset, global, local, waits, events, event);
   }
-  note("lose launch %ld", number);
+  if (lost) note("lose launch %ld", number);
   return waits || event ? real.clEnqueueMarkerWithWaitList(queue, waits, events, event) : CL_SUCCESS;
 }
 

@@ -36,6 +36,7 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
     "fail=clFinish:-36@2-": {"run 256 items": -36},
     "fail=clEnqueueReadBuffer:-14": {"run": -14, "run 256 items": -14},
     "fail=clBuildProgram:-6": {"start": -6},
+    "fail=execution:-36@3": {"run": -14, "run 256 items": -14},
     "late=1": {"run": -4, "run 256 items": -4},
     "work_group_size=128": {"run 256 items": -54, "work group size": 128},
     "work_group_size=128:native_": {"run 256 items": -54, "work group size": 128},
@@ -189,3 +190,25 @@ def test_replays_are_cut(tmp_path: Path) -> None:
 
 def test_the_library_is_built_once() -> None:
     assert built() == built() and (built().parent / "faulty.icd").read_text().strip() == str(built())
+
+
+HANGS = """
+import json, threading
+import pyopencl as cl
+from faulty_driver.use import TEXT
+context = cl.Context(cl.get_platforms()[0].get_devices())
+queue = cl.CommandQueue(context)
+kernel = cl.Kernel(cl.Program(context, TEXT).build(), "add")
+memory = cl.Buffer(context, 0, 1024)
+kernel.set_args(memory)
+events = [cl.enqueue_nd_range_kernel(queue, kernel, (8,), (8,)) for _ in range(2)]
+waiting = threading.Thread(target=queue.finish, daemon=True)
+waiting.start()
+waiting.join(0.5)
+print(json.dumps([waiting.is_alive(), [event.command_execution_status for event in events]]))
+"""
+
+
+def test_a_launch_that_never_ends(tmp_path: Path) -> None:
+    assert ran("stall=execution@2", tmp_path, lines=HANGS) == [True, [1, 1]]
+    assert ran("", tmp_path, lines=HANGS) == [False, [0, 0]]
