@@ -16,7 +16,7 @@ from imgconv.cl.queue import Event, finish, wait
 from imgconv.cl.transfer import Memory, Port, SharedPort, StagedPort, enqueue_download, enqueue_upload
 from imgconv.cl.transfer import pinned_array
 from imgconv.compiling.plan import Plan, Region, Storage
-from imgconv.errors import ResourceError
+from imgconv.errors import DeviceError, ResourceError
 from imgconv.kernels.layout import LANES, HostBuffer, ImageForm, Placement, Texture
 from imgconv.running.exchange import Exchange, Inputs, image_form
 
@@ -204,11 +204,7 @@ class DeviceMemory:
             if fitting:
                 images[slot] = offered.pop(id(min(fitting, key=lambda memory: memory.size)))
                 continue
-            images[slot] = made = self._image(form, textures[0].name)
-            if isinstance(made, Buffer):
-                allocate_buffer(self.context, made, textures[0].name)
-            else:
-                allocate(self.context, made, textures[0].name)
+            images[slot] = self._allocated_image(form, textures[0].name)
         return images
 
     def _find_workspace(self, lenders: Sequence[DeviceMemory]) -> Buffer:
@@ -228,13 +224,25 @@ class DeviceMemory:
         return create_buffer(self.context, max(place.bytes, 4), place.name)
 
     def _part(self, workspace: Buffer, texture: Texture, region: Region) -> Memory:
-        """The memory of a texture in the workspace."""
+        """The memory of a texture in the workspace, or an image of its own if the driver refuses one in a buffer."""
         if texture.tiling.linear:
             return part_of(self.context, workspace, region.offset, region.bytes, texture.name)
-        return create_image_in(
-            self.context, workspace, region.offset, region.row_bytes, *texture.tiling.image_size, texture.dtype,
-            texture.name,
-        )
+        size, name = texture.tiling.image_size, texture.name
+        try:
+            return create_image_in(
+                self.context, workspace, region.offset, region.row_bytes, *size, texture.dtype, name
+            )
+        except DeviceError:
+            return self._allocated_image(texture.form, name)
+
+    def _allocated_image(self, form: ImageForm, tensor: str) -> Memory:
+        """New memory of activations. A driver that allocates late fails here."""
+        made = self._image(form, tensor)
+        if isinstance(made, Buffer):
+            allocate_buffer(self.context, made, tensor)
+        else:
+            allocate(self.context, made, tensor)
+        return made
 
     def _image(self, form: ImageForm, tensor: str) -> Memory:
         if form.linear:

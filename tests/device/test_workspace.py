@@ -16,7 +16,7 @@ from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.cl.image import create_image, download, fill, upload
 from imgconv.compiling.lower import lower
 from imgconv.config import Config
-from imgconv.errors import ResourceError
+from imgconv.errors import DeviceError, ResourceError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.conv import candidates as conv_candidates, problem as conv
@@ -101,6 +101,26 @@ def test_lenders_that_share_already(device: DeviceInfo) -> None:
     assert len(set(held)) == len(held) > 1
     expected = evaluate_graph(network(0), {"x": picture(0)})["y"]
     found = session.run({"x": picture(0)})["y"]
+    numpy.testing.assert_allclose(found, expected, 0, 1e-5 * numpy.abs(expected).max())
+
+
+def test_images_in_buffers_that_the_driver_refuses(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those are images of their own; the others stay in the workspace."""
+    plan = lower(run_passes(network(0)), Config(), replace(target_of(device), linear=None))
+    if not plan.regions:
+        pytest.skip(f"{device.name} has no images in buffers")
+    create, refused = device_memory.create_image_in, []
+
+    def every_second(*arguments: Any) -> Any:
+        refused.append(len(refused) % 2 == 0)
+        if refused[-1]:
+            raise DeviceError("CL_INVALID_IMAGE_SIZE")
+        return create(*arguments)
+
+    monkeypatch.setattr(device_memory, "create_image_in", every_second)
+    found = Session(plan, open_device(device)).run({"x": picture(0)})["y"]
+    assert len(refused) == len(plan.regions) > 1
+    expected = evaluate_graph(network(0), {"x": picture(0)})["y"]
     numpy.testing.assert_allclose(found, expected, 0, 1e-5 * numpy.abs(expected).max())
 
 
