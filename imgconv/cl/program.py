@@ -291,6 +291,15 @@ def kernel(program: Program, name: str) -> Kernel:
         raise DeviceError(f"{program.name} has no kernel {name!r}; it has: {names or 'none'}") from error
 
 
+def most_items(context: Context, made: cl.Kernel) -> int:
+    """The most work items of a group that the driver allows for the kernel: CL_KERNEL_WORK_GROUP_SIZE."""
+    device = context.handle.devices[0]
+    try:
+        return int(made.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, device))
+    except cl.Error:
+        return context.info.max_work_group_size
+
+
 def _forget_texts() -> None:
     """Drops the Python text that pyopencl makes for each kernel: it would stay for ever, 4 KB for each launch."""
     for name in tuple(linecache.cache):

@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from imgconv.cl.device import open_device, select
+from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, number, positive
 from imgconv.commands.inputs import read_cases
 from imgconv.config import Config, read_config
 from imgconv.errors import ConfigError
 from imgconv.files.disk import check_folder, written_whole
+from imgconv.graph.nodes import Graph
 from imgconv.kernels.step import Problem
 from imgconv.kernels.target import HALF_MAX, Target
 from imgconv.reports import terminal
@@ -20,6 +21,7 @@ from imgconv.reports.table import Column, print_table
 from imgconv.running.compiled import prepare_for
 from imgconv.running.precision import BOUND, PrecisionChoice, choose_precision
 from imgconv.running.tuner import ranked, tune
+from imgconv.running.work_groups import with_groups_that_fit
 from imgconv.stored.precision_file import PrecisionFile, fingerprint
 from imgconv.stored.precision_file import default_path as precision_path
 from imgconv.stored.tuning import Database, Measured, default_path, open_beside
@@ -79,13 +81,17 @@ def _tune_kernels(options: argparse.Namespace) -> None:
     with terminal.Progress(f"reading {options.model}") as progress:
         _, shapes = read_cases(options)
         device = select(config.device)
-        prepared = prepare_for(device, import_onnx(options.model, shapes), config)
         database = Database(options.output or default_path(options.model), new=True)
         for other in options.merge:
             database.merge(other)
         context = open_device(device, profile=True)
-        found = tune(prepared, context, database, options.budget, options.candidates, progress)
-    rows = [_row(problem, measured, prepared.target) for problem, measured in found.items()]
+
+        def rows_on(info: DeviceInfo) -> list[dict[str, Any]]:
+            prepared = prepare_for(info, import_onnx(options.model, shapes), config)
+            found = tune(prepared, context, database, options.budget, options.candidates, progress)
+            return [_row(problem, measured, prepared.target) for problem, measured in found.items()]
+
+        rows = with_groups_that_fit(device, rows_on)
     if options.json:
         content = {"model": options.model, "device": device.key, "file": str(database.path), "problems": rows}
         terminal.print_json(content)
@@ -130,11 +136,15 @@ def _tune_precision(options: argparse.Namespace) -> None:
     with terminal.Progress(f"reading {options.model}") as progress:
         cases, shapes = read_cases(options)
         device = select(config.device)
-        prepared = prepare_for(device, import_onnx(options.model, shapes), config, open_beside(options.model))
-        graph = prepared.graph
-        choice = choose_precision(
-            prepared, open_device(device), progress, cases, options.tolerance, splits=len(graph.nodes)
-        )
+        context = open_device(device)
+
+        def chosen_on(info: DeviceInfo) -> tuple[Graph, PrecisionChoice]:
+            prepared = prepare_for(info, import_onnx(options.model, shapes), config, open_beside(options.model))
+            graph = prepared.graph
+            splits = len(graph.nodes)
+            return graph, choose_precision(prepared, context, progress, cases, options.tolerance, splits=splits)
+
+        graph, choice = with_groups_that_fit(device, chosen_on)
     path = Path(options.output) if options.output else precision_path(options.model)
     file = PrecisionFile(fingerprint(graph), config.float16, options.tolerance, choice.error, choice.precision)
     with written_whole(path) as written:

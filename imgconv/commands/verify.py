@@ -20,6 +20,7 @@ from imgconv.reports.verify import wrong_outputs
 from imgconv.running.compiled import prepare_for
 from imgconv.running.drawings import drawn_inputs
 from imgconv.running.precision import choose_precision
+from imgconv.running.work_groups import with_groups_that_fit
 from imgconv.stored.precision_file import read_precision_file
 from imgconv.stored.tuning import open_beside
 
@@ -94,14 +95,17 @@ def measure(options: argparse.Namespace, progress: terminal.Progress) -> tuple[D
     judged = bool(file) or config.float16 > 0
     config = replace(config, float16=mode)
     cases, shapes = read_cases(options, options.case)
-    prepared = prepare_for(device, import_onnx(options.model, shapes), config, open_beside(options.model))
-    inputs = cases[0] if cases else drawn_inputs(prepared.graph)[0]
     context = open_device(device)
-    precision = file.precision_of(prepared.graph) if file else None
-    if judged and mode and not file:
-        precision = choose_precision(prepared, context, progress).precision
-    layers = verify(options.model, prepared, context, inputs, options.bound, precision, progress, judged)
-    return device, config, layers
+
+    def verified(info: DeviceInfo) -> list[Layer]:
+        prepared = prepare_for(info, import_onnx(options.model, shapes), config, open_beside(options.model))
+        inputs = cases[0] if cases else drawn_inputs(prepared.graph)[0]
+        precision = file.precision_of(prepared.graph) if file else None
+        if judged and mode and not file:
+            precision = choose_precision(prepared, context, progress).precision
+        return verify(options.model, prepared, context, inputs, options.bound, precision, progress, judged)
+
+    return device, config, with_groups_that_fit(device, verified)
 
 
 OUTPUTS = (

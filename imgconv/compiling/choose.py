@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from imgconv.config import Config
+from imgconv.errors import ResourceError
 from imgconv.kernels.step import AnyTemplate, Choice, Problem, Specialisation, Step
 from imgconv.kernels.target import Target
 
@@ -70,7 +71,11 @@ def choose(steps: Sequence[Step], chooser: Chooser, target: Target, config: Conf
         if choice is not None and choice.pays:
             made += [*choose(step.before, chooser, target, config), replace(step, choice=choice)]
             continue
-        assert step.instead, f"nothing is chosen for {step.name}"
+        if not step.instead:
+            raise ResourceError(
+                f"{step.template.file} has no kernel with work groups of at most {target.max_work_group} work items, "
+                "which is what this device takes", step.name, step.nodes[-1].output.shape,
+            )
         *before, last = choose(step.instead, chooser, target, config)
         made += [*before, replace(last, declined=choice or last.declined)]
     return made

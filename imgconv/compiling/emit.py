@@ -119,15 +119,15 @@ class LaunchEmitter:
             assert step.problem is not None and step.choice is not None
             placed = replace(step, output=output, places=places)
             return step.template.kernel(placed, step.problem, step.choice.specialisation, self)
-        forms, units, kind = self.forms_of(output), self.target.compute_units, self.target.kind
+        forms = self.forms_of(output)
         if isinstance(step.details, Rows):
-            source = rows_kernel(step.details, output, places, forms, units, kind)
+            source = rows_kernel(step.details, output, places, forms, self.target)
             return None if source is None or len(source.arguments) > self.target.max_read_images else source
         if isinstance(step.details, Making):
             return moments_kernel(step.details, output, places, forms, self.target)
         (node,) = step.nodes
-        source = windows_kernel(node, output, places, forms, units, kind)
-        return source or generated.generate(node, output, places, forms, units, kind == "gpu")
+        source = windows_kernel(node, output, places, forms, self.target)
+        return source or generated.generate(node, output, places, forms, self.target)
 
     def _launch(self, step: Step, source: KernelSource) -> Launch:
         self._check(step, source)

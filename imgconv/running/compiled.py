@@ -24,6 +24,7 @@ from imgconv.running.description import read_description
 from imgconv.running.early_builds import workers_started
 from imgconv.running.host_tail import HostTail, strict_error
 from imgconv.running.target import target_of
+from imgconv.running.work_groups import with_groups_that_fit
 from imgconv.stored.compiled_file import PlanFor, SavedModel
 from imgconv.stored.precision_file import PrecisionFile, choice_key, read_choice, write_choice
 from imgconv.stored.tuning import Database, Tuned
@@ -113,7 +114,9 @@ def segments_on(
         from imgconv.running.session import Session
 
         with spending(limits):
-            return Session(prepare_for(info, graph, plain, tuning).plan(plain), context, None, lenders)
+            return with_groups_that_fit(
+                info, lambda info: Session(prepare_for(info, graph, plain, tuning).plan(plain), context, None, lenders)
+            )
 
     def segment(body: HostGraph) -> Function:
         from imgconv.running.device_segments import DeviceSegment
@@ -206,8 +209,11 @@ class Source:
         states: Mapping[str, str] | None = None,
     ) -> Compiled:
         """The model for these shapes and known contents. Constants that a lender has are not uploaded again."""
-        with spending(self.limits):
-            return self._compiled(shapes, contents, lenders, states)
+        def compiled(info: DeviceInfo) -> Compiled:
+            with spending(self.limits):
+                return replace(self, info=info)._compiled(shapes, contents, lenders, states)
+
+        return with_groups_that_fit(self.info, compiled)
 
     def _compiled(
         self, shapes: Shapes, contents: Arrays, lenders: Sequence[Session], states: Mapping[str, str] | None
@@ -320,6 +326,9 @@ class SavedSource:
         A file that is not trusted gets one from its graph too, with images in place of linear textures: a view that
         reads outside of its tensor reads zeros of an image.
         """
+        return with_groups_that_fit(self.info, lambda info: replace(self, info=info)._compiled(lenders, states))
+
+    def _compiled(self, lenders: Sequence[Session], states: Mapping[str, str] | None) -> Compiled:
         from imgconv.running.session import Session
 
         saved = self.saved

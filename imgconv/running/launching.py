@@ -16,6 +16,7 @@ from imgconv.kernels.layout import Texture
 from imgconv.running.device_memory import DeviceMemory
 from imgconv.running.exchange import ImageCopy
 from imgconv.running.programs import Programs
+from imgconv.running.work_groups import check_work_groups
 
 LAUNCHES_COMPARED = 4
 
@@ -56,10 +57,11 @@ class Launching:
     """
 
     def __init__(self, memory: DeviceMemory, programs: Programs) -> None:
-        """Binds the arguments, and tests whether the driver replays correctly. Raises DeviceError."""
+        """Binds the arguments, and tests whether the driver replays correctly. Raises DeviceError, WorkGroupError."""
         self.plan, self.context = memory.plan, memory.context
         self._memory, self._programs = memory, programs
         self._launches = [self._bound(number, {}) for number in range(len(self.plan.launches))]
+        check_work_groups(self.context, self.plan.launches, self._launches)
         if not is_trusted(self.context.info):
             self._compare_replay()
         self.sequence = LaunchSequence(self.context, self._launches)

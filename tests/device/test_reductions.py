@@ -17,7 +17,9 @@ from imgconv.cl.device import Context
 from imgconv.cl.program import build, kernel
 from imgconv.config import Config
 from imgconv.kernels.codegen.generated import ITEMS_OF_A_GPU, ITEMS_OF_A_UNIT, Group, group_for
+from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.source import COMMON
+from imgconv.kernels.target import Target
 from imgconv.tensor import Tensor
 
 # Reductions
@@ -74,15 +76,18 @@ def test_long_reductions(context: Context, way: tuple[Config, str]) -> None:
         assert tuple(size) == source.local_size
 
 
+SMALL, LARGE = (Target(ImageLimits(4096, 4096, 64), "gpu", units) for units in (2, 132))
+
+
 def test_groups_of_long_reductions() -> None:
     """Parts cover a window, groups are of neighbours, no unit of a large GPU is left without one."""
-    assert group_for((120, 1), (14, 14), 2, True) == Group(8, (14, 1), 0, 120)
-    assert group_for((36, 1), (56, 56), 2, True) == Group(4, (56, 1), 0, 36)
-    assert group_for((1, 55), (400,), 2, True) == Group(4, (37,), 1, 55)
-    assert group_for((120, 1), (14, 14), 132, True) == Group(1, (14, 2), 0, 120)
-    assert group_for((8, 1), (112, 112), 132, True) == Group(1, (112, 2), 0, 8)
-    assert group_for((5, 1), (3, 3), 2, True) is None
-    assert group_for((3000, 1), (14, 14), 2, True) is None
+    assert group_for((120, 1), (14, 14), SMALL) == Group(8, (14, 1), 0, 120)
+    assert group_for((36, 1), (56, 56), SMALL) == Group(4, (56, 1), 0, 36)
+    assert group_for((1, 55), (400,), SMALL) == Group(4, (37,), 1, 55)
+    assert group_for((120, 1), (14, 14), LARGE) == Group(1, (14, 2), 0, 120)
+    assert group_for((8, 1), (112, 112), LARGE) == Group(1, (112, 2), 0, 8)
+    assert group_for((5, 1), (3, 3), SMALL) is None
+    assert group_for((3000, 1), (14, 14), SMALL) is None
 
 
 def test_huge_reductions(context: Context) -> None:

@@ -28,6 +28,7 @@ from imgconv.graph.view import Shape
 from imgconv.kernels.codegen.access import LANE, Emitter, KernelArgument
 from imgconv.kernels.layout import LANES, HostBuffer, Layout, Placement, Texture
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
+from imgconv.kernels.target import Target
 
 NEUTRAL = {"sum": 0.0, "max": float("-inf"), "argmax": float("-inf"), "min": float("inf"), "product": 1.0}
 COMBINE = {"sum": "{0} + {1}", "max": "fmax({0}, {1})", "min": "fmin({0}, {1})", "product": "{0} * {1}"}
@@ -68,20 +69,20 @@ class Group:
 
 
 def generate(
-    node: Node, output: Placement, placements: Mapping[str, Placement], forms: Forms, compute_units: int, gpu: bool
+    node: Node, output: Placement, placements: Mapping[str, Placement], forms: Forms, target: Target
 ) -> KernelSource:
     """The kernel of a node with a Load, a Reduction or a Gather.
 
-    output: where the result is written. placements: of each operand, by name. forms: their forms.
-    compute_units: of the device, to decide whether a work group shares a texel. gpu: whether to set the local size;
-    else the driver chooses it.
+    output: where the result is written. placements: of each operand, by name. forms: their forms. On a CPU the driver
+    chooses the local size.
     """
+    gpu = target.kind == "gpu"
     emitter = Emitter.storing(forms, output.storage)
     reduction = node.operation.reduction if isinstance(node.operation, Gather) else node.operation
     window = window_of(node) if isinstance(reduction, Reduction) else ()
     folded = _packed_axis(node, output, placements) if window else None
     steps = [ceil(n / LANES) if a == folded else n for a, n in enumerate(window)]
-    group = group_for(output.layout.grid(output.shape), steps, compute_units, gpu) if window else None
+    group = group_for(output.layout.grid(output.shape), steps, target) if window else None
     # What neighbours of a row read or write in a buffer of NCHW is adjacent; what quads do is planes apart.
     rows_first = not gpu and (isinstance(output.storage, HostBuffer) or _reads_buffer(node, placements))
     grid, x, y = grid_of(output.layout, output.shape, (gpu or rows_first) and group is None)
@@ -106,7 +107,7 @@ def generate(
             arguments[number] = emitter.load(operand, placements[operand.value], axes)
         emitter.store(output, list(position), emitter.compute(node.epilogue, arguments))
     # Texels are vectors already. But lanes hide that in a long sum each addition waits for the one before.
-    return on_grid(emitter, output, grid, group, gpu, prod(steps) > LONG_WALK)
+    return on_grid(emitter, output, grid, group, target, prod(steps) > LONG_WALK)
 
 
 def _reads_buffer(node: Node, placements: Mapping[str, Placement]) -> bool:
@@ -160,21 +161,21 @@ def window_of(node: Node) -> Shape:
     return node.operands[-1].view.shape[len(node.output.shape) :]
 
 
-def group_for(grid: Shape, steps: Sequence[int], compute_units: int, gpu: bool) -> Group | None:
+def group_for(grid: Shape, steps: Sequence[int], target: Target) -> Group | None:
     """How work groups share the windows of output texels. None if one work item a texel keeps the device busy.
 
     grid: output texels along x and y. steps: of a window along its axes. Each work item has at least two steps. It has
     up to MOST_STEPS if possible: more work items would only wait for each other.
     """
-    (width, height), total = grid, prod(steps)
+    (width, height), total, compute_units = grid, prod(steps), target.compute_units
     fewest, enough = PARTS_OF_CPU, compute_units
-    if gpu:
+    if target.kind == "gpu":
         fewest, enough = FEWEST_PARTS, max(ITEMS_OF_A_UNIT * compute_units, ITEMS_OF_A_GPU)
     if total < 2 * fewest or width * height >= enough:
         return None
     along = int(width == 1)
     count = grid[along]
-    if not gpu:
+    if target.kind == "cpu":
         return Group(1, _parts(steps, PARTS_OF_CPU, PARTS_OF_CPU), along, count)
 
     def texels(most: int) -> int:
@@ -182,10 +183,11 @@ def group_for(grid: Shape, steps: Sequence[int], compute_units: int, gpu: bool) 
         most = min(most, width * height // compute_units)
         return max(n for n in (1, 2, 4, 8) if n == 1 or (n <= most and round_up(count, n) <= 1.15 * count))
 
-    most = LARGEST_GROUP // texels(NEIGHBOURS)
+    largest = min(LARGEST_GROUP, target.max_work_group)
+    most = largest // texels(NEIGHBOURS)
     wanted = min(ceil(total / MOST_STEPS), ceil(enough / (width * height)))
     parts = _parts(steps, min(max(wanted, fewest), most), most)
-    return Group(texels(max(NEIGHBOURS, GROUP // prod(parts))), parts, along, count)
+    return Group(texels(max(NEIGHBOURS, min(GROUP, largest) // prod(parts))), parts, along, count)
 
 
 def _parts(steps: Sequence[int], wanted: int, most: int) -> tuple[int, ...]:
@@ -352,7 +354,7 @@ def meet(kind: ReductionKind, items: int, texels: int = 1, total: str = "sum") -
 
 
 def on_grid(
-    emitter: Emitter, output: Placement, grid: tuple[Variable, ...], group: Group | None, gpu: bool,
+    emitter: Emitter, output: Placement, grid: tuple[Variable, ...], group: Group | None, target: Target,
     vectorized: bool = False,
 ) -> KernelSource:
     """The kernel of the emitted statements: for each point of a grid a work item, or with `group` several.
@@ -369,8 +371,8 @@ def on_grid(
         head = ["const int texel = get_local_id(0), item = get_local_id(1);"]
         head.append(f"const int {beside.name} = {bounded_id(0, beside.size, size[0])};")
         head.append(f"const int {other.name} = get_global_id(2);")
-    elif gpu:
-        local = local_size(size)
+    elif target.kind == "gpu":
+        local = local_size(size, min(GROUP, target.max_work_group))
         size = tuple(map(round_up, size, local))
         if size != tuple(v.size for v in grid):
             head.append(f"if ({' || '.join(f'{v.name} >= {v.size}' for v in grid)}) return;")
@@ -403,16 +405,16 @@ def assemble(
 
 
 @lru_cache(1024)
-def local_size(size: tuple[int, ...]) -> tuple[int, ...]:
-    """A work group for a grid of texels: at most GROUP items, few idle ones, and long runs of adjacent texels."""
+def local_size(size: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """A work group for a grid of texels: at most so many items, few idle ones, and long runs of adjacent texels."""
     if len(size) == 2:
         width, height = size
-        across = min(16, width)
-        return across, min(GROUP // across, height)
+        across = min(16, width, most)
+        return across, min(most // across, height)
     quads, columns, height = size
     found = []
     for each, rows in itertools.product((n for n in range(1, 33) if quads % n == 0 or n == 16), (1, 2, 4, 8)):
-        beside = min(columns, GROUP // (each * rows))
+        beside = min(columns, most // (each * rows))
         for across in {beside, *(n for n in range(beside, 0, -1) if columns % n == 0)} - {0} if rows <= height else ():
             items = each * across * rows
             groups = ceil(quads / each) * ceil(columns / across) * ceil(height / rows)

@@ -154,6 +154,6 @@ def moments_maker(
     lanes = lanes_of(rows, layouts_of(placements))
     if lanes is None:
         return None
-    maker = RowsMaker(rows, lanes, output, placements, forms, target.kind, target.compute_units, lanes_last=True)
+    maker = RowsMaker(rows, lanes, output, placements, forms, target, lanes_last=True)
     maker.most_kept = 0
     return maker if not stores or maker.stores_texels() else None

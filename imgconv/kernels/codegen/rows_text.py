@@ -24,7 +24,7 @@ from imgconv.kernels.codegen.rows import Rows, named_axes
 from imgconv.kernels.device_model.costs import LARGE_GPU
 from imgconv.kernels.layout import LANES, HostBuffer, Layout, Placement
 from imgconv.kernels.source import KernelSource, round_up
-from imgconv.kernels.target import TargetKind
+from imgconv.kernels.target import Target
 
 # Texels of its row that a work item keeps: in registers, on CPUs in the cache. Mesa's Adreno compiler unrolls no more.
 MOST_KEPT, MOST_KEPT_ON_SMALL_GPU = {"gpu": 16, "cpu": 64}, 4
@@ -37,8 +37,7 @@ BLOCK = 64  # terms of a sum that are added up before they join the rest: the ro
 
 
 def rows_kernel(
-    rows: Rows, output: Placement, placements: Mapping[str, Placement], forms: Forms, compute_units: int,
-    kind: TargetKind,
+    rows: Rows, output: Placement, placements: Mapping[str, Placement], forms: Forms, target: Target
 ) -> KernelSource | None:
     """One kernel for all nodes; None if it is impossible, or if a launch for each node is faster.
 
@@ -46,15 +45,14 @@ def rows_kernel(
     few and long.
 
     output: where the last node's result is written. placements: where each operand lies that no node of the rows makes.
-    kind, compute_units: those of the device.
     """
     lanes = lanes_of(rows, layouts_of(placements))
     if lanes is None:
         return None
-    maker = RowsMaker(rows, lanes, output, placements, forms, kind, compute_units)
+    maker = RowsMaker(rows, lanes, output, placements, forms, target)
     if not maker.stores_texels():
         return None
-    if maker.walk > LONGEST_WALK[kind] and (kind == "cpu" or maker.count < compute_units):
+    if maker.walk > LONGEST_WALK[target.kind] and (target.kind == "cpu" or maker.count < target.compute_units):
         return None
     return maker.make()
 
@@ -84,17 +82,19 @@ def lanes_of(rows: Rows, layouts: Mapping[str, Layout]) -> Variable | None:
     return None
 
 
-def _group_size(steps: int, rows: int, kind: TargetKind, compute_units: int) -> int:
+def _group_size(steps: int, rows: int, target: Target) -> int:
     """Work items that share a row: one if rows are short, and on CPUs, because a barrier costs a loop there.
 
     On a large GPU the items of a wave read neighbours in a row. On a small GPU as many items share a row as keep the
     device busy.
     """
-    if kind == "cpu" or steps <= MOST_KEPT[kind] // 2:
+    steps_of_an_item = MOST_KEPT[target.kind] // 2
+    if target.kind == "cpu" or steps <= steps_of_an_item:
         return 1
-    group = SMALLEST_GROUP if compute_units >= LARGE_GPU else 1
-    while group < LARGEST_GROUP and steps > group * MOST_KEPT[kind] // 2:
-        if compute_units < LARGE_GPU and rows * group >= ITEMS_OF_A_GPU:
+    is_large, most = target.compute_units >= LARGE_GPU, min(LARGEST_GROUP, target.max_work_group)
+    group = min(SMALLEST_GROUP, most) if is_large else 1
+    while 2 * group <= most and steps > group * steps_of_an_item:
+        if not is_large and rows * group >= ITEMS_OF_A_GPU:
             break
         group *= 2
     return group
@@ -109,19 +109,18 @@ class RowsMaker:
 
     def __init__(
         self, rows: Rows, lanes: Variable, output: Placement, placements: Mapping[str, Placement], forms: Forms,
-        kind: TargetKind, compute_units: int, lanes_last: bool = False,
+        target: Target, lanes_last: bool = False,
     ) -> None:
-        self.rows, self.output, self.placements, self.kind = rows, output, placements, kind
-        self.compute_units = compute_units
+        self.rows, self.output, self.placements, self.target = rows, output, placements, target
         self.emitter = Emitter(forms)
         self.folded = lanes.name.startswith("r")  # the lanes are positions of one row, not rows
         self.lanes = lanes
         row_shape, step_shape = self._quads("o", rows.shape), self._quads("r", rows.window)
         self.count, self.steps = prod(row_shape), prod(step_shape)
-        self.group = _group_size(self.steps, self.count, kind, compute_units)
+        self.group = _group_size(self.steps, self.count, target)
         self.walk = ceil(self.steps / self.group)
-        small = kind == "gpu" and compute_units < LARGE_GPU
-        self.most_kept = MOST_KEPT_ON_SMALL_GPU if small else MOST_KEPT[kind]
+        small = target.kind == "gpu" and target.compute_units < LARGE_GPU
+        self.most_kept = MOST_KEPT_ON_SMALL_GPU if small else MOST_KEPT[target.kind]
         self.place = self._places("o", rows.shape, unflatten(variable("row", self.count), row_shape))
         order = sorted(range(len(step_shape)), key=lambda a: lanes_last and lanes.name == f"r{a}")
         walked = unflatten(variable("step", self.steps), tuple(step_shape[a] for a in order))
@@ -189,7 +188,7 @@ class RowsMaker:
             head.append(f"const int row = {bounded_id(1, self.count, size[1])};")
             head.append(f"__local float4 parts[{group * beside}];")
         else:
-            beside = min(ROWS_OF_A_GROUP[self.kind], self.count)
+            beside = min(ROWS_OF_A_GROUP[self.target.kind], self.count, self.target.max_work_group)
             size, local = (round_up(self.count, beside), 1), (beside, 1)
             head = ["const int row = get_global_id(0);"]
             head += [f"if (row >= {self.count}) return;"] if size[0] != self.count else []
@@ -198,7 +197,8 @@ class RowsMaker:
 
     def _rows_of_group(self) -> int:
         """Rows of a work group if items share rows: more than one if every compute unit still has several groups."""
-        return max(1, min(self.count // (4 * self.compute_units), GROUP // self.group))
+        most = min(GROUP, self.target.max_work_group) // self.group
+        return max(1, min(self.count // (4 * self.target.compute_units), most))
 
     # Loops
 
@@ -206,7 +206,7 @@ class RowsMaker:
         """Opens the loop over an item's steps: k counts them."""
         shared = self.group > 1
         # Intel's CPU compiler takes 20 seconds for a softmax whose loops are unrolled by 4.
-        few = "#pragma unroll 4" if self.kind == "gpu" else ""
+        few = "#pragma unroll 4" if self.target.kind == "gpu" else ""
         self.emitter.lines += [
             "#pragma unroll" if self.walk <= self.most_kept else few,
             f"for (int k = 0; k < {self.walk}; k++) {{",

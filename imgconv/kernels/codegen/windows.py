@@ -21,7 +21,7 @@ from imgconv.kernels.codegen.access import LANE, Emitter
 from imgconv.kernels.codegen.generated import COMBINE, NEUTRAL, grid_of, group_for, on_grid, window_of
 from imgconv.kernels.layout import Placement
 from imgconv.kernels.source import KernelSource
-from imgconv.kernels.target import TargetKind
+from imgconv.kernels.target import Target
 
 BLOCKS = (2, 4, 8)  # outputs of a work item along one axis
 MOST_COLUMNS = 20  # each is a float4 in registers
@@ -41,18 +41,17 @@ class Sharing:
 
 
 def windows_kernel(
-    node: Node, output: Placement, placements: Mapping[str, Placement], forms: Forms, compute_units: int,
-    kind: TargetKind,
+    node: Node, output: Placement, placements: Mapping[str, Placement], forms: Forms, target: Target
 ) -> KernelSource | None:
     """The kernel of a reduction over overlapping windows. None if sharing reads does not pay."""
-    sharing = find_sharing(node, output, compute_units, kind)
+    sharing = find_sharing(node, output, target)
     if sharing is None:
         return None
     assert isinstance(node.operation, Reduction)
     emitter = Emitter.storing(forms, output.storage)
     shape, window = output.shape, window_of(node)
     blocks = tuple(ceil(n / sharing.block) if a == sharing.axis else n for a, n in enumerate(shape))
-    grid, x, y = grid_of(output.layout, blocks, kind == "gpu")
+    grid, x, y = grid_of(output.layout, blocks, target.kind == "gpu")
     position = list(output.layout.position(blocks, x, y, variable_index(LANE)))
     first = position[sharing.axis] * sharing.block
     places = [(*position[: sharing.axis], first + b, *position[sharing.axis + 1 :]) for b in range(sharing.block)]
@@ -71,21 +70,21 @@ def windows_kernel(
                 arguments[argument] = emitter.load(operand, placements[operand.value], own)
             emitter.store(output, list(place), emitter.compute(node.epilogue, arguments))
         emitter.lines.append("}")
-    return on_grid(emitter, output, grid, None, kind == "gpu")
+    return on_grid(emitter, output, grid, None, target)
 
 
-def find_sharing(node: Node, output: Placement, compute_units: int, kind: TargetKind) -> Sharing | None:
+def find_sharing(node: Node, output: Placement, target: Target) -> Sharing | None:
     """The sharing with the fewest reads. None if none pays, or if too few work items would be left."""
     if not isinstance(node.operation, Reduction) or node.operation.kind not in COMBINE:
         return None
     shape, window = output.shape, window_of(node)
     grid = output.layout.grid(shape)
     texels = prod(grid)
-    if group_for(grid, window, compute_units, kind == "gpu"):
+    if group_for(grid, window, target):
         return None
     least, found = WORTH_IT, None
     for axis, (number, taps), block in itertools.product(range(len(shape)), enumerate(window), BLOCKS):
-        few = texels / block < ITEMS_OF_A_UNIT[kind] * compute_units
+        few = texels / block < ITEMS_OF_A_UNIT[target.kind] * target.compute_units
         if axis == output.layout.packed or not 1 < taps <= MOST_TAPS or shape[axis] < block or few:
             continue
         columns = len(set(_columns(node, axis, number, block).values()))

@@ -10,7 +10,7 @@ from math import ceil, prod
 
 from imgconv.kernels.conv.costs import predicted_cost
 from imgconv.kernels.conv.problem import Keep, Problem, Specialisation, kept_size, work_items
-from imgconv.kernels.conv.staging import WINOGRAD_TILES, groups_of, staged_candidates
+from imgconv.kernels.conv.staging import WINOGRAD_TILES, groups_of, staged_candidates, staging_group
 from imgconv.kernels.device_model.costs import LARGE_GPU
 from imgconv.kernels.device_model.gpu_time import WAVE
 from imgconv.kernels.layout import LANES
@@ -60,16 +60,30 @@ BLOCKS_IN_HALF = ((7, 2, 2), (8, 2, 1), (13, 1, 2))
 
 
 def candidates(
-    problem: Problem, kind: TargetKind, compute_units: int = LARGE_GPU, vector_floats: int = AVX512
+    problem: Problem, kind: TargetKind, compute_units: int = LARGE_GPU, vector_floats: int = AVX512,
+    max_work_group: int = WAVE,
 ) -> list[Specialisation]:
     """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'.
 
-    compute_units: of a GPU. vector_floats: in a register of a CPU.
+    compute_units: of a GPU. vector_floats: in a register of a CPU. max_work_group: work items.
     """
     made = _on_cpu(problem, vector_floats) if kind == "cpu" else _on_gpu(problem)
     if kind == "gpu" and compute_units < LARGE_GPU:
         made = _on_small_gpu(problem)
-    return [c for c in dict.fromkeys(_unrolled_in_time(problem, made, kind)) if c.allowed(problem)]
+    found = _in_groups(problem, _unrolled_in_time(problem, made, kind), max_work_group)
+    return [c for c in dict.fromkeys(found) if c.allowed(problem)]
+
+
+def _in_groups(problem: Problem, made: Iterable[Specialisation], most: int) -> Iterator[Specialisation]:
+    """The specialisations with work groups of at most so many items."""
+    items = 1 << (most.bit_length() - 1)
+    for each in made:
+        if each.items <= most:
+            yield each
+        elif each.weights == "local":
+            yield replace(each, local_size=staging_group(problem, each, items))
+        elif each.parts <= items:
+            yield replace(each, local_size=_work_group(problem, each, items))
 
 
 def _unrolled_in_time(

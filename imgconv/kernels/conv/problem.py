@@ -132,6 +132,11 @@ class Specialisation:
     float_coordinates: bool = False
     winograd: int = 0
 
+    @property
+    def items(self) -> int:
+        """Work items of a group; 1 if the driver chooses them."""
+        return prod(self.local_size or ())
+
     def __str__(self) -> str:
         text = f"block {self.block_columns}x{self.block_rows}x{self.block_quads}, {self.keep} kept, "
         text += f"weights in {self.weights}" + (f", Winograd F({self.winograd}, 3)" if self.winograd else "")

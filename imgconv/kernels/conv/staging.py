@@ -40,11 +40,11 @@ def _staging(problem: Problem, block: tuple[int, int, int], keep: Keep, winograd
         length, min(problem.phase_size[0], height), min(each, problem.group_output_quads), keep, "local",
         float_coordinates=True, winograd=winograd,
     )
-    return replace(made, local_size=_staging_group(problem, made))
+    return replace(made, local_size=staging_group(problem, made))
 
 
-def _staging_group(problem: Problem, chosen: Specialisation) -> tuple[int, int, int]:
-    """A work group of 128 items with few idle ones, which stages few texels for each input quad."""
+def staging_group(problem: Problem, chosen: Specialisation, items: int = 128) -> tuple[int, int, int]:
+    """A work group of so many items with few idle ones, which stages few texels for each input quad."""
     blocks = work_items(problem, chosen)
 
     def started(group: tuple[int, int, int]) -> int:
@@ -61,7 +61,7 @@ def _staging_group(problem: Problem, chosen: Specialisation) -> tuple[int, int, 
         return started(group), group[0] < 4, staged // 8, abs(group[0] - 8)
 
     longest = 32 if chosen.keep == "texel" else 16
-    groups = groups_of(128, longest, longest)
+    groups = groups_of(items, longest, longest)
     fewest = min(map(started, groups))
     return min(groups, key=rank)
 

@@ -144,7 +144,7 @@ def is_direct(placing: Placing, operand: Operand, in_order: bool = True) -> bool
 TEMPLATE = Template(
     "convolution", "conv.cl", Problem, Specialisation,
     candidates=lambda problem, target: candidates(
-        problem, target.kind, target.compute_units, target.vector_floats
+        problem, target.kind, target.compute_units, target.vector_floats, target.max_work_group
     ),
     cost=lambda problem, chosen, target: predicted_cost(problem, chosen, target.kind, target.compute_units),
     nodes=nodes, place=place, kernel=kernel,

@@ -29,12 +29,13 @@ from imgconv.kernels.layout import LANES, Placement, Texture, matrix_layout
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
 from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_of
-from imgconv.kernels.target import TargetKind
+from imgconv.kernels.target import Target, TargetKind
 
 
 # Blocks of work items whose groups stage, and the local memory that every device has.
 STAGED_BLOCKS = ((2, 1), (4, 1), (8, 1), (4, 2), (8, 2))
 LOCAL_TEXELS = (1 << 15) // 16
+LARGEST_GROUP = 256  # work items
 B_NAMES = "B_X(batch, inner, quad)", "B_Y(batch, inner, quad)"
 TURNED_NAMES = "B_X(batch, row, quad)", "B_Y(batch, row, quad)"
 # With fewer rows, tiles have nothing to share of a constant matrix.
@@ -113,10 +114,12 @@ def problem_of(node: Node) -> Problem:
     return Problem(prod(batch), rows, node.operands[0].view.shape[-1], columns)
 
 
-def candidates(problem: Problem, kind: TargetKind, compute_units: int = 1) -> list[Specialisation]:
-    """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'."""
+def candidates(
+    problem: Problem, kind: TargetKind, compute_units: int = 1, max_work_group: int = LARGEST_GROUP
+) -> list[Specialisation]:
+    """The specialisations worth measuring for a problem. kind: 'cpu' or 'gpu'. max_work_group: work items."""
     if problem.turned:
-        return list(_staged(problem))
+        return list(_staged(problem, max_work_group))
     blocks = dict.fromkeys(
         (min(rows, problem.rows), min(quads, problem.output_quads))
         for rows, quads in ((1, 1), (1, 2), (2, 2), (4, 1), (4, 2), (8, 2), (4, 4))
@@ -127,21 +130,23 @@ def candidates(problem: Problem, kind: TargetKind, compute_units: int = 1) -> li
         most = min(32, 1 << (problem.inner // 8).bit_length())
         made += [
             Specialisation(rows, 1, parts, columns)
-            for rows in (1, min(4, problem.rows)) for parts in (8, 16, 32) if parts <= most
+            for rows in (1, min(4, problem.rows)) for parts in (8, 16, 32)
+            if parts <= most and parts * columns <= max_work_group
         ]
     if kind == "gpu" and compute_units >= LARGE_GPU:
-        made += _staged(problem)
+        made += _staged(problem, max_work_group)
     return list(dict.fromkeys(made))
 
 
-def _staged(problem: Problem) -> Iterator[Specialisation]:
+def _staged(problem: Problem, max_work_group: int) -> Iterator[Specialisation]:
     """Candidates whose work groups stage tiles of both operands in local memory: groups of 64 to 256 items."""
+    most = min(LARGEST_GROUP, max_work_group)
     for (rows, quads), parts, items, columns, staged in itertools.product(
         STAGED_BLOCKS, (1, 2, 4, 8), (32, 64, 128), (8, 16), (2, 4)
     ):
         made = Specialisation(rows, quads, parts, columns, items // columns, staged)
         waste = problem.rows < made.tile_rows - rows or problem.output_quads < made.tile_quads
-        if 64 <= made.items <= 256 and made.local_texels <= LOCAL_TEXELS and not waste and (
+        if 64 <= made.items <= most and made.local_texels <= LOCAL_TEXELS and not waste and (
             parts * staged * LANES <= problem.inner
         ):
             yield made
@@ -357,7 +362,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step:
     if b.value in placing.graph.constants:
         array = _without_batch(placing.constant_of(b))
         convolves = array.ndim == 2 and reads_rows(made_a, placing.placements[made_a.value])
-        if convolves and (array.dtype.kind != "f" or not _tiles_pay(problem, target.kind, target.compute_units)):
+        if convolves and (array.dtype.kind != "f" or not _tiles_pay(problem, target)):
             convolved = replace(node, operands=(made_a, b))
             weights = array.T[:, :, None, None]
             return conv_template.step_of(placing, convolved, as_convolution(problem), Convolution(), weights)
@@ -377,11 +382,12 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step:
 
 
 @lru_cache(1024)
-def _tiles_pay(problem: Problem, kind: TargetKind, compute_units: int) -> bool:
+def _tiles_pay(problem: Problem, target: Target) -> bool:
     """Whether a product with a constant matrix is expected to be faster in tiles than as a convolution."""
+    kind, compute_units = target.kind, target.compute_units
     if kind == "cpu" or compute_units < LARGE_GPU or problem.rows < FEWEST_ROWS:
         return False
-    tiles = [predicted_cost(problem, c, kind, compute_units) for c in _staged(problem)]
+    tiles = [predicted_cost(problem, c, kind, compute_units) for c in _staged(problem, target.max_work_group)]
     convolved = as_convolution(problem)
     least = conv_candidates.default_specialisation(convolved, kind, compute_units)
     return min(tiles, default=inf) < conv_costs.predicted_cost(convolved, least, kind, compute_units)
@@ -407,7 +413,9 @@ def _readable(placing: Placing, operand: Operand, which: Literal["a", "b"]) -> O
 def _can_turn(placing: Placing, problem: Problem, b: Operand) -> bool:
     """Whether tiles can be made of the right operand, and nothing else without a copy of it."""
     target, place = placing.target, placing.placements[b.value]
-    if target.kind == "cpu" or target.compute_units < LARGE_GPU or next(_staged(problem), None) is None:
+    if target.kind == "cpu" or target.compute_units < LARGE_GPU:
+        return False
+    if next(_staged(problem, target.max_work_group), None) is None:
         return False
     return texel_of(b, place, "b") is None and texel_of(_turned(b), place, "a") is not None
 
@@ -436,7 +444,9 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
 TEMPLATE = Template(
     "product", "matmul.cl", Problem, Specialisation,
     allowed=lambda problem, chosen: chosen.staged > 0 or not problem.turned,
-    candidates=lambda problem, target: candidates(problem, target.kind, target.compute_units),
+    candidates=lambda problem, target: candidates(
+        problem, target.kind, target.compute_units, target.max_work_group
+    ),
     cost=lambda problem, chosen, target: predicted_cost(problem, chosen, target.kind, target.compute_units),
     nodes=nodes, place=place, kernel=kernel,
 )

@@ -24,7 +24,9 @@ SPLITS = (1, 2, 3, 4, 6, 8, 10, 16)
 PARTS = (1, 2, 4, 8, 12, 16, 24, 32)
 
 
-def candidates(problem: Problem, kind: TargetKind, local_memory_bytes: int) -> list[Specialisation]:
+def candidates(
+    problem: Problem, kind: TargetKind, local_memory_bytes: int, max_work_group: int = 256
+) -> list[Specialisation]:
     """The specialisations worth measuring for a problem, with work groups of 96 to 256 work items.
 
     kind: 'cpu' or 'gpu'. None for a CPU, which has no local memory of its own, and none for a window that compilers
@@ -33,7 +35,7 @@ def candidates(problem: Problem, kind: TargetKind, local_memory_bytes: int) -> l
     if kind == "cpu" or prod(problem.depthwise.window) > MOST_UNROLLED[kind][0]:
         return []
     (rows, columns), quads = problem.pointwise.output_size, problem.pointwise.output_quads
-    found = []
+    found, most = [], min(256, max_work_group)
     blocks = (*BLOCKS, *BLOCKS_IN_HALF) if problem.pointwise.half else BLOCKS
     for (length, each), (across, down) in itertools.product(blocks, TILES):
         if across * length >= columns + length or down > rows:
@@ -41,7 +43,7 @@ def candidates(problem: Problem, kind: TargetKind, local_memory_bytes: int) -> l
         for splits, parts in itertools.product(SPLITS, PARTS):
             group_quads = ceil(ceil(quads / each) / splits)
             # Thousands are asked for, of which few pass: a Specialisation takes longer than this product.
-            if not 96 <= group_quads * across * down * parts <= 256 or parts > problem.depthwise.output_quads:
+            if not 96 <= group_quads * across * down * parts <= most or parts > problem.depthwise.output_quads:
                 continue
             made = Specialisation(length, each, across, down, group_quads, parts)
             if made.local_bytes(problem) <= local_memory_bytes:

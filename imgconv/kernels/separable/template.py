@@ -229,7 +229,7 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
 def _offered(problem: Problem, target: Target) -> list[Specialisation]:
     """The candidates, if one launch `may_pay`."""
     offered = may_pay(problem, target.kind, target.compute_units)
-    return candidates(problem, target.kind, target.local_memory_bytes) if offered else []
+    return candidates(problem, target.kind, target.local_memory_bytes, target.max_work_group) if offered else []
 
 
 TEMPLATE = Template(

@@ -185,7 +185,7 @@ def _is_small_gpu(target: Target) -> bool:
 
 def candidates(problem: Problem, target: Target) -> list[Specialisation]:
     """Work groups of a full wave and of a narrow one, on a phone's GPU."""
-    sizes = (WAVE, WAVE // 2) if _is_small_gpu(target) else ()
+    sizes = [size for size in (WAVE, WAVE // 2) if size <= target.max_work_group] if _is_small_gpu(target) else []
     return [Specialisation(conv_candidates.least_idle(problem.work_items, 1, size, WAVE)) for size in sizes]
 
 

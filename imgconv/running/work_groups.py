@@ -1,0 +1,57 @@
+"""Work groups that a driver allows: fewer work items for a kernel than for the device, if it needs many registers.
+
+    plan for the device -> build -> ask for each kernel -> too many items: plan again for a device with smaller groups
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+from typing import TypeVar
+
+from imgconv.cl.device import Context, DeviceInfo
+from imgconv.cl.program import most_items
+from imgconv.cl.queue import Launch as Bound
+from imgconv.compiling.plan import Launch
+from imgconv.errors import ResourceError
+
+LOG = logging.getLogger("imgconv")
+T = TypeVar("T")
+
+
+class WorkGroupError(ResourceError):
+    """A kernel has more work items in a group than the driver allows for it: `most`."""
+
+    def __init__(self, message: str, tensor: str, most: int) -> None:
+        super().__init__(message, tensor)
+        self.most = most
+        self.args = (message, tensor, most)
+
+
+def check_work_groups(context: Context, launches: Sequence[Launch], bound: Sequence[Bound]) -> None:
+    """Raises WorkGroupError for the launch whose kernel allows the fewest work items, if any has more than it may."""
+    sources = {launch.source.text: (launch, kernel) for launch, (kernel, *_) in zip(launches, bound, strict=True)}
+    found = [
+        (most, items, launch) for launch, kernel in sources.values()
+        if (items := prod(launch.source.local_size or ())) > 1 and items > (most := most_items(context, kernel))
+    ]
+    if found:
+        most, items, launch = min(found, key=lambda each: each[0])
+        raise WorkGroupError(
+            f"the kernel ({launch.source.path}) has work groups of {items} work items, and {context.info.name} allows "
+            f"{most} for it", launch.name, most,
+        )
+
+
+def with_groups_that_fit(info: DeviceInfo, make: Callable[[DeviceInfo], T]) -> T:
+    """The result of `make` for the device, or for the same one with smaller work groups if it raises WorkGroupError."""
+    while True:
+        try:
+            return make(info)
+        except WorkGroupError as error:
+            if not 0 < error.most < info.max_work_group_size:
+                raise
+            LOG.info("%s; planned again for smaller work groups", error)
+            info = replace(info, max_work_group_size=error.most)
