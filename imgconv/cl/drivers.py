@@ -56,6 +56,7 @@ def drivers_visible() -> Iterator[None]:
     process that used OpenCL before, this changes nothing. The variables are the loader's, not imgconv's, so config.py
     does not read them. If the user set one, it stays as it is.
     """
+    cpu_variables()  # the drivers that are loaded now read the same
     registered = registered_drivers(vendor_folders())
     names = {Path(driver).name for driver in registered}
     added = [driver for driver in unregistered_drivers() if Path(driver).name not in names]
