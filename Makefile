@@ -22,6 +22,9 @@ FAULTS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
+# Runs a command of the shell once no other make in this folder does: two that install at once leave .venv broken.
+ALONE = $(PYTHON) -c 'import fcntl, subprocess, sys; file = open("setup.cfg", "r+"); fcntl.flock(file, fcntl.LOCK_EX); \
+  sys.exit(subprocess.call(["sh", "-c", sys.argv[1]], pass_fds=[file.fileno()]))'
 
 # With it set, each of the hundred processes that the tests start compiles imgconv's modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -66,7 +69,7 @@ faults: $(VENV)/installed-cpu $(VENV)/installed-test
 	$(BIN)/python -m tests.faults $(FAULTS)
 
 native:
-	cmake -S native -B build/native -DCMAKE_INSTALL_PREFIX=$(CURDIR)/build/installed
+	cmake -S native -B build/native -DCMAKE_INSTALL_PREFIX="$(CURDIR)/build/installed"
 	cmake --build build/native --target install
 
 demo-native: native $(VENV)/installed-cpu
@@ -102,15 +105,14 @@ clean:
 $(VENV)/installed-test $(VENV)/installed-dev $(VENV)/installed-bench: $(VENV)/installed-cpu
 $(VENV)/installed-dev $(VENV)/installed-bench: | $(VENV)/installed-test
 $(VENV)/installed-%: setup.cfg pyproject.toml | $(BIN)/python
-	@echo "installing imgconv[$*] into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[$*]'
-	@touch $@
+	@$(ALONE) 'test $@ -nt setup.cfg -a $@ -nt pyproject.toml && exit; \
+	  echo "installing imgconv[$*] into $(VENV) ..." && \
+	  $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable ".[$*]" && touch $@'
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 	  echo "imgconv needs Python 3.10 or newer as '$(PYTHON)'; install it, or name another: make PYTHON=python3.12" >&2; \
 	  exit 1; }
-	@$(PYTHON) -m venv $(VENV) || { \
-	  rm -rf $(VENV); \
+	@$(ALONE) 'test -x $@ || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }' || { \
 	  echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; \
 	  exit 1; }

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Literal, get_args
 
 from imgconv.cl.build_processes import Builders
+from imgconv.cl.driver_links import path_problem
 from imgconv.cl.drivers import cpu_variables, drivers_visible
 from imgconv.cl.ending import WAITING, driver_use, keep
 from imgconv.cl.instruction_set import instruction_set, read_cpuinfo
@@ -267,7 +268,8 @@ def open_device(info: DeviceInfo, profile: bool = False, patience: float | None 
     if device is None or (_text(device.platform.name), _text(device.name)) != (info.platform, info.name):
         raise DeviceError(f"device {info} is not there any more: list the devices again")
     if not info.float_images:
-        raise DeviceError(f"device {info} cannot read and write RGBA float images, where all tensors are kept")
+        refused = f"device {info} cannot read and write RGBA float images, where all tensors are kept"
+        raise DeviceError(". ".join(filter(None, (refused, path_problem()))))
     properties = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if profile else {}
     try:
         handle = _handles.get(device.int_ptr) or _handles.setdefault(device.int_ptr, _handle(info.index, device))

@@ -17,6 +17,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from imgconv.cl.driver_links import path_problem, without_spaces
 from imgconv.cl.loader import loaded
 
 NVIDIA_DRIVER = "libnvidia-opencl.so.1"
@@ -128,7 +129,8 @@ def unregistered_drivers() -> list[str]:
         files = metadata.files("intel-opencl-rt") or []
     except metadata.PackageNotFoundError:
         files = []
-    drivers += [os.path.normpath(str(file.locate())) for file in files if file.name == "libintelocl.so"]
+    found = [Path(os.path.normpath(str(file.locate()))) for file in files if file.name == "libintelocl.so"]
+    drivers += [str(without_spaces(library)) for library in found]
     try:
         ctypes.CDLL(NVIDIA_DRIVER)
         drivers.append(NVIDIA_DRIVER)
@@ -177,6 +179,7 @@ def _looked_at(library: str, by: str, found: frozenset[str]) -> Driver:
     if not platforms:
         return Driver(library, by, (), "offers no platform: it finds no device of its kind, or may not open it")
     problems = [f"{name} has no device{HINTS.get(name, '')}" for name in missing]
+    problems += filter(None, [path_problem(library)])
     return Driver(library, by, platforms, "; ".join(problems))
 
 

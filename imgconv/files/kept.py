@@ -84,16 +84,7 @@ class Kept:
             _say(error)
 
     def _folder(self) -> Path:
-        """The folder, made if it does not exist. Raises OSError if it cannot be made, or others can write to it."""
-        try:
-            folder = platformdirs.user_cache_path("imgconv") / self.name
-        except RuntimeError as error:  # a user without a home
-            raise OSError(str(error)) from error
-        if not folder.is_absolute():  # the same, in older versions of platformdirs: "~"
-            raise OSError(f"there is no folder {folder.parts[0]}")
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _check_ours(folder, stat.S_IFDIR)
-        return folder
+        return own_folder(self.name)
 
     def _make_room(self, folder: Path) -> None:
         """Deletes leftovers of ended processes, and the least recently used entries, until the rest is within limit."""
@@ -110,6 +101,22 @@ class Kept:
             with suppress(FileNotFoundError):
                 os.unlink(path)
             total -= size
+
+
+def own_folder(name: str) -> Path:
+    """A folder of the cache, made if it does not exist. Raises OSError if it cannot be made, or others can write to it.
+
+        own_folder("programs")      # ~/.cache/imgconv/programs
+    """
+    try:
+        folder = platformdirs.user_cache_path("imgconv") / name
+    except RuntimeError as error:  # a user without a home
+        raise OSError(str(error)) from error
+    if not folder.is_absolute():  # the same, in older versions of platformdirs: "~"
+        raise OSError(f"there is no folder {folder.parts[0]}")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_ours(folder, stat.S_IFDIR)
+    return folder
 
 
 def digest(*parts: bytes) -> bytes:

@@ -1,0 +1,82 @@
+"""Links to drivers whose path has a space, in a folder of the user's cache whose path has none.
+
+Intel's driver for CPUs (2026.22) finds the folder of its other files in /proc/self/maps, and reads a path there up to
+the first space. The path of a symbolic link is not in /proc/self/maps, that of a hard link is.
+
+    <the user's cache folder>/imgconv/drivers/<key>/
+        libintelocl.so      a hard link, or a copy if the cache is on another file system
+        ...                 symbolic links to the other files of the driver's folder
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from imgconv.cl.loader import loaded
+from imgconv.files.kept import digest, own_folder
+
+SPACE = re.compile(r"\s", re.ASCII)
+SENSITIVE = "libintelocl.so"
+
+
+def without_spaces(library: Path) -> Path:
+    """A path without spaces of a driver's library; the library's own if there is no such folder."""
+    if not SPACE.search(str(library)):
+        return library
+    try:
+        folder = own_folder("drivers")
+        status = library.stat()
+        key = digest(*(str(each).encode() for each in (library, status.st_size, status.st_mtime_ns))).hex()
+        link = folder / key / library.name
+        if SPACE.search(str(link)):
+            return library
+        if not link.exists():
+            _remove_dangling(folder)
+            _fill(folder / key, library)
+        return link if link.exists() else library
+    except OSError:
+        return library
+
+
+def path_problem(library: str | None = None) -> str:
+    """A sentence on a driver that does not work because its path has a space; "" if there is none.
+
+    library: its path; by default that of the driver in this process.
+    """
+    paths = loaded(SENSITIVE) if library is None else (library,)
+    wrong = next((path for path in paths if Path(path).name.startswith(SENSITIVE) and SPACE.search(path)), None)
+    if wrong is None:
+        return ""
+    return (
+        f"Intel's driver works only from a path without spaces, unlike {wrong!r}: install it in another folder, or set "
+        "XDG_CACHE_HOME to a folder whose path has none, where imgconv then puts a link to it"
+    )
+
+
+def _fill(folder: Path, library: Path) -> None:
+    """Makes the folder, whole or not at all; another process may make the same one."""
+    made = Path(tempfile.mkdtemp(prefix=".", suffix=".part", dir=folder.parent))
+    try:
+        for each in library.parent.iterdir():
+            if each.is_file() and each.name != library.name:
+                (made / each.name).symlink_to(each)
+        try:
+            os.link(library, made / library.name)
+        except OSError:
+            shutil.copy2(library, made / library.name)
+        with suppress(OSError):  # another process was first
+            made.rename(folder)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _remove_dangling(folder: Path) -> None:
+    """Removes the folders of drivers that are gone."""
+    for each in folder.iterdir():
+        if any(link.is_symlink() and not link.exists() for link in each.iterdir()):
+            shutil.rmtree(each, ignore_errors=True)
