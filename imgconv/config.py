@@ -38,7 +38,7 @@ class Precision:
         return replace(self, storage=self.storage | names, reasons=reasons)
 
     def sums_of(self, name: str) -> Sums:
-        """How the node that computes a value sums products under float16=2."""
+        """Returns the width in which a value's node sums under float16=2."""
         if name in self.storage or name in self.arithmetic:
             return "float"
         return "runs" if name in self.runs else "half"
@@ -46,7 +46,7 @@ class Precision:
 
 @dataclass(frozen=True)
 class Config:
-    """How a model is compiled.
+    """The settings by which a model is compiled.
 
     float16: 0 stores and computes float, 1 stores half and computes float, 2 computes the products and sums of
     convolutions in half too (environment: FLOAT16).
@@ -101,7 +101,7 @@ def read_config(
 
 
 def is_float16(value: object) -> TypeGuard[Float16]:
-    """Whether a value is 0, 1 or 2."""
+    """Returns whether a value is 0, 1 or 2."""
     return type(value) is int and value in (0, 1, 2)
 
 

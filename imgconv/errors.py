@@ -38,7 +38,7 @@ def one_line(text: str) -> str:
 
 
 class Error(Exception):
-    """Whatever imgconv refuses or cannot do: the parent of every error here.
+    """The parent of every error here: whatever imgconv refuses or cannot do.
 
     `except imgconv.Error` catches all that imgconv raises on purpose.
     """
@@ -90,7 +90,7 @@ class ContentError(UnsupportedError):
 
 
 class DataError(UnsupportedError):
-    """What must be constant depends on data, and the host does not compute it either.
+    """A value that must be constant depends on data, and the host does not compute it either.
 
     Example: a ConvTranspose whose kernel is an input. What the host can compute is no error unless load(strict=True).
     """

@@ -1,4 +1,4 @@
-"""What a model may ask of `load`: the bounds that a program needs which takes models from strangers."""
+"""Bounds on what a model may ask of `load`, for programs that take models from strangers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Limits:
 
 
 class Budget:
-    """What is left of the limits of one load."""
+    """The remaining budget of one load."""
 
     def __init__(self, limits: Limits = Limits()) -> None:
         self.limits = limits
@@ -78,7 +78,7 @@ class Budget:
             raise _passed(f"a tensor {dtype} {list(shape)} takes {size} bytes, more than {self.limits.bytes}", "bytes")
 
     def can_fold(self, read: int, size: int, from_size: int) -> bool:
-        """Whether the host may compute a tensor of `size` bytes by reading `read` elements; if so, they are spent.
+        """Returns whether the host may compute a tensor of `size` bytes by reading `read` elements; if so, spends them.
 
         from_size: the elements of the tensors that it is computed from.
         """

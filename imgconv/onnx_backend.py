@@ -54,7 +54,7 @@ class Backend(onnx.backend.base.Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether there is such an OpenCL device: supports_device("CUDA") is False on a machine without a GPU."""
+        """Returns whether there is such an OpenCL device: supports_device("CUDA") is False without a GPU."""
         try:
             return _device(device) is not None
         except DeviceError:
@@ -62,7 +62,7 @@ class Backend(onnx.backend.base.Backend):
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
-        """Whether imgconv runs the model, as far as known without inputs: False for StringNormalizer.
+        """Returns whether imgconv runs the model, as far as known without inputs: False for StringNormalizer.
 
         Raises DeviceError for a device that is not there.
         """

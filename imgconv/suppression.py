@@ -171,7 +171,7 @@ class _Suppression:
         self.counts[active] += kept.sum(1)
 
     def covered(self, these: Array, others: Array) -> Array:
-        """Whether two boxes overlap by more than the limit, for all pairs in each group; one without area does not."""
+        """Returns which pairs of boxes in each group overlap by more than the limit; a box without area does not."""
         own, other = self.corners[these][:, :, None], self.corners[others][:, None]
         width, height = (
             numpy.minimum(own[..., axis + 2], other[..., axis + 2]) - numpy.maximum(own[..., axis], other[..., axis])

@@ -269,13 +269,13 @@ class Tensor(Lazy):
 
 
 def is_progression(positions: Sequence[int]) -> bool:
-    """Whether arithmetic gives the positions: [3, 5, 7] and [0, 0, 2, 2, 4, 4] are."""
+    """Returns whether arithmetic gives the positions: [3, 5, 7] and [0, 0, 2, 2, 4, 4] are."""
     index = variable("i0", len(positions)).lookup(positions)
     return not any(isinstance(atom, Lookup) for atom, _ in index.terms)
 
 
 def less(a: TensorLike, b: TensorLike) -> Tensor:
-    """Whether a < b, as bool: less([1, 2], 2) is [True, False]."""
+    """Compares elements: a < b, as bool: less([1, 2], 2) is [True, False]."""
     return elementwise("less", a, b, dtype="bool")
 
 

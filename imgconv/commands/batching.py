@@ -47,7 +47,7 @@ def repeated(arrays: Arrays, shapes: Shapes) -> dict[str, Any]:
 
 
 def takes(model: Model, one: Arrays, batch: int) -> bool:
-    """Whether the model runs so many pictures at once: each output has a row for each. Compiles for that.
+    """Returns whether the model runs this many pictures at once: each output has a row for each. Compiles for that.
 
     one: the inputs of one picture.
     """

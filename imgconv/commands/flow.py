@@ -26,7 +26,7 @@ WORKERS = min(8, os.cpu_count() or 1)
 
 @dataclass(frozen=True)
 class Job(Generic[B]):
-    """What a picture becomes: the inputs of a run, of several if it is in tiles, of none if it cannot be read."""
+    """The runs of a picture: one, several if it is in tiles, none if it cannot be read. runs: the inputs of each."""
 
     of: B
     runs: Iterable[Run]
@@ -88,7 +88,7 @@ class Flow:
         yield from in_order(self._workers, prepare, items, 2 * WORKERS)
 
     def _together(self, jobs: Iterator[Job[B]]) -> Iterator[tuple[Job[B], list[Future[Arrays] | Row]]]:
-        """As `_submitted` of every job, with several in a run."""
+        """Does what `_submitted` does for every job, with several in a run."""
         for group in grouped(((job, cast("list[Arrays]", [*job.runs])) for job in jobs), self.batch):
             if group.inputs and not self.seconds:
                 self._timed(group.inputs[0])

@@ -171,5 +171,5 @@ def read_array(path: str) -> Array:
 
 
 def is_fixed(dimensions: Sequence[int | str] | None) -> bool:
-    """Whether the model itself gives every size."""
+    """Returns whether the model itself gives every size."""
     return dimensions is not None and all(isinstance(d, int) for d in dimensions)

@@ -1,4 +1,4 @@
-"""What one picture gave: as text, as JSON, and as the files of --output and --save."""
+"""The result of one picture: as text, as JSON, and as the files of --output and --save."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _type_of(array: Any) -> str:
 
 
 def _not_finite(array: Any) -> dict[str, int]:
-    """How many values are NaN or infinite, as "not_finite"."""
+    """Returns the number of values that are NaN or infinite, as "not_finite"."""
     if array.dtype.kind != "f":
         return {"not_finite": 0}
     with numpy.errstate(all="ignore"):
@@ -96,14 +96,14 @@ class Shown:
 
     @staticmethod
     def of(outcome: Outcome, with_lines: bool) -> Shown:
-        """What is shown of an outcome; lines cost time, and JSON needs none."""
+        """Returns the printable form of an outcome. with_lines: they cost time, and JSON needs none."""
         lines = tuple(lines_of(outcome)) if with_lines and not outcome.error else ()
         return Shown(outcome.position, to_json(as_json(outcome)), lines, outcome.error)
 
 
 @dataclass(frozen=True)
 class Head:
-    """What a device says before its first picture. size: of all pictures; is_plain: whether the task is known."""
+    """The first message of a device. size: of all pictures; is_plain: whether the task is known."""
 
     device: str
     name: str
@@ -176,7 +176,7 @@ def _answer_lines(answer: Answer) -> Iterator[str]:
 
 
 def drawn(picture: Image.Image | None, answer: Answer, order: Order) -> Image.Image | None:
-    """What --output writes for an answer; a luma image gets the colors of the picture. None without a picture."""
+    """Returns the image of --output for an answer; luma gets the colors of the picture. None without a picture."""
     if picture is None and not isinstance(answer, (Picture, Depth)):
         return None
     image = draw(picture or Image.new("RGB", (1, 1)), answer, order)
@@ -214,7 +214,7 @@ def path_for(path: str, picture: str, number: int, several: bool, suffix: str) -
 
 
 def is_folder(path: str) -> bool:
-    """Whether it names a folder to write into."""
+    """Returns whether it names a folder to write into."""
     return path.endswith(("/", os.sep)) or os.path.isdir(path)
 
 

@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass
 class Told:
-    """What was told so far. results: of all pictures, if they are wanted at the end; failed: those without an answer.
+    """The results so far. results: of all pictures, if they are wanted at the end; failed: those without an answer.
 
     A camera has no last picture, so that nothing is kept of pictures that went well unless it is needed.
     """
@@ -105,7 +105,7 @@ class Told:
     failed: list[Mapping[str, Any]] = field(default_factory=list)
 
     def add(self, shown: Shown) -> None:
-        """What a picture shows; the journal gets a line of it. Raises InputError."""
+        """Adds what a picture shows; the journal gets a line of it. Raises InputError."""
         self.count += 1
         if self.keeps:
             self.results.append(shown.result)
@@ -215,7 +215,7 @@ def shown_by_one(
     line: CommandLine, size: Size | None, items: Iterator[Item], total: int | None, progress: terminal.Progress,
     stack: ExitStack,
 ) -> Iterator[Head | Shown]:
-    """What one device tells, in this process: its Head, and what each picture shows, in their order."""
+    """Yields what one device gives, in this process: its Head, and what each picture shows, in their order."""
     loader = stack.enter_context(Loader(worker_count(total, cores())))
     runner = Runner.load(line, size, lambda *stage: progress(*stage), total)
     flow = stack.enter_context(Flow(runner.model, runner.batch))

@@ -161,7 +161,7 @@ def _compiled(options: argparse.Namespace, shapes: Shapes, progress: Progress) -
 
 
 class Pictures:
-    """How pictures become a model's input, and its outputs answers. It knows no device, so that processes can have it.
+    """Turns pictures into a model's input, and its outputs into answers. It knows no device: processes can have it.
 
     task: None if it is not plain.
     """
@@ -188,13 +188,13 @@ class Pictures:
 
     @property
     def may_tile(self) -> bool:
-        """Whether a picture may take several runs."""
+        """Returns whether a picture may take several runs."""
         options = self._line.options
         return options.tile is not None or (self._keeps_size and not options.resize)
 
     @property
     def _keeps_size(self) -> bool:
-        """Whether it is an image network whose pictures are not to be letterboxed or cropped."""
+        """Returns whether it is an image network whose pictures are not to be letterboxed or cropped."""
         return self.task is not None and self.task.name == "image" and self._preparation.resize == "stretch"
 
     def prepare(self, item: Item) -> Job[Seen]:
@@ -314,7 +314,7 @@ class Runner(Pictures):
         return Runner(replace(line, given=replace(line.given, target=target)), model, task, preparation, total)
 
     def _batch(self, total: int | None) -> int:
-        """How many pictures to run at once: --batch, or what is faster for MANY pictures, if the model leaves it open.
+        """Returns how many pictures to run at once: --batch, or what is faster for MANY pictures if the batch is open.
 
         Raises InputError if the model does not take --batch.
         """
@@ -333,7 +333,7 @@ class Runner(Pictures):
         return 1
 
     def apart(self) -> Pictures | None:
-        """What other processes need to prepare pictures and to read outputs; None if they cannot."""
+        """Returns what worker processes need to prepare pictures and to decode outputs; None if they cannot."""
         sizes = [size for value in self.model.outputs.values() for size in value.shape]
         if self._recognizer or self.may_tile or self._line.given.target is None or min(sizes, default=0) < 0:
             return None

@@ -77,7 +77,7 @@ class Slots:
 
     @property
     def bytes(self) -> int:
-        """Those of a slot."""
+        """The bytes of a slot."""
         return self._first + sum(map(_aligned, self.outputs))
 
     @property

@@ -38,7 +38,7 @@ def devices_of(asked: str) -> list[DeviceInfo]:
 
 @dataclass(frozen=True)
 class _Share:
-    """What a process is told. size: of the first picture; pictures: about how many it gets, if that is known."""
+    """A process's share. size: of the first picture; pictures: about how many it gets, if that is known."""
 
     size: Size | None
     pictures: int | None

@@ -74,7 +74,7 @@ def execute(options: argparse.Namespace) -> None:
 
 
 def _fault(output: Layer, first: Layer) -> str:
-    """What is wrong with an output, and in which layer it may begin."""
+    """Returns what is wrong with an output, and the layer in which it may begin."""
     origin = f" ({', '.join(first.origin)})" if first.origin else ""
     if output is first:
         return f"output {output.name!r}{origin} {output.fault}"

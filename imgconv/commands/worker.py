@@ -109,7 +109,7 @@ def without_interrupts() -> Iterator[None]:
 
 
 def exit_reason(process: BaseProcess) -> str:
-    """How a process ended: "its process was ended by SIGKILL", "its process ended with 1"."""
+    """Returns how a process ended: "its process was ended by SIGKILL", "its process ended with 1"."""
     process.join()
     code = process.exitcode or 0
     return f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"its process ended with {code}"

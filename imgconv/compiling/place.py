@@ -1,4 +1,4 @@
-"""Where each value is stored, and the steps of a plan: its launches before their kernels are chosen."""
+"""Places each value, and lists the steps of a plan: its launches before their kernels are chosen."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ class _Placer(Textures):
 
 
 def part_name(node: Node, offset: int) -> str:
-    """What the launch is called that copies the part of a concatenation that begins at a channel."""
+    """Returns the name of the launch that copies the part of a concatenation that begins at a channel."""
     return f"{node.output.name}[{offset}:]"
 
 

@@ -47,7 +47,7 @@ class Launch:
 
     @property
     def sums(self) -> Sums | Literal[""]:
-        """How the convolutions of the launch sum their products. Empty for other launches."""
+        """The width in which the launch's convolutions sum: half, runs or float. Empty for other launches."""
         problem = self.choice and self.choice.problem
         if isinstance(problem, (conv.Problem, separable.Problem, winograd2d.Problem)) and self.values:
             return problem.sums
@@ -135,7 +135,7 @@ class Plan:
 
     @cached_property
     def checked_inputs(self) -> tuple[Value, ...]:
-        """Those of `exact_inputs` whose numbers a float may not hold."""
+        """The members of `exact_inputs` whose numbers a float may not hold."""
         return tuple(v for v in self.inputs if v.name in self.exact_inputs and v.dtype in (*WIDE, "float64"))
 
     @cached_property
@@ -201,7 +201,7 @@ class Plan:
 
     @property
     def activation_places(self) -> str:
-        """What holds the activations, as text: "one workspace" or "3 images"."""
+        """The memory of the activations as text: "one workspace" or "3 images"."""
         images = f"{len(self.images)} images"
         if not self.regions:
             return images

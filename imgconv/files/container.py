@@ -32,7 +32,7 @@ Content = Union[bytes, memoryview]
 
 @dataclass(frozen=True)
 class Blob:
-    """Where a blob is: its offset from the start of the first blob, its length in bytes, and its CRC-32."""
+    """The place of a blob: its offset from the start of the first blob, its length in bytes, and its CRC-32."""
 
     offset: int
     bytes: int
@@ -40,7 +40,7 @@ class Blob:
 
 
 def is_container(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins like a container; False if there is no file."""
+    """Returns whether a file begins like a container; False if there is no file."""
     try:
         check_regular(path)
         with open(path, "rb") as file:
@@ -50,7 +50,7 @@ def is_container(path: str | os.PathLike[str]) -> bool:
 
 
 def places_of(blobs: Sequence[Content]) -> list[Blob]:
-    """Where `write_container` puts blobs."""
+    """Returns the places at which `write_container` puts blobs."""
     made, offset = [], 0
     for blob in blobs:
         made.append(Blob(offset, len(blob), crc32(blob)))

@@ -236,7 +236,7 @@ class Table:
 
 
 def _follow(content: bytes, at: int) -> int:
-    """Where the offset at a position points to."""
+    """Returns the position that the offset at a position points to."""
     return _forward(at, COUNT.unpack_from(content, at)[0])
 
 

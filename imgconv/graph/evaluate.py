@@ -47,7 +47,7 @@ def evaluate_node(node: Node, arrays: Arrays) -> Array:
 
 
 def elements_read(operation: Operation, views: Sequence[View], shape: Shape) -> int:
-    """How many elements `evaluate_node` reads, at least one for each output: what its time is proportional to."""
+    """Returns the number of elements that `evaluate_node` reads, at least one for each output: its time follows."""
     if isinstance(operation, Gather):
         return prod(views[-1].shape) * len(views)
     if isinstance(operation, Product):

@@ -135,7 +135,7 @@ class Lazy:
 
     @property
     def is_constant(self) -> bool:
-        """Whether the content is known, because it depends on no input."""
+        """Returns whether the content is known, because it depends on no input."""
         return self.array is not None or self.computable
 
     def numpy(self) -> Array:

@@ -58,7 +58,7 @@ def split_moved(graph: Graph, states: Mapping[str, str]) -> tuple[Graph, Graph |
 
 
 def moved_elements(graph: Graph) -> dict[str, tuple[Array, Array]]:
-    """Where each integer of each output comes from, so that a reader without our graph can move it.
+    """Returns the origin of each integer of each output, so that a reader without our graph can move it.
 
     graph: of split_moved. Gives two int64 arrays for each output, in row-major order: the number of an input and of an
     element of it; or -1 and the integer itself, for a constant. Empty if an input chooses what is moved, or sums occur.
@@ -92,7 +92,7 @@ def moved_elements(graph: Graph) -> dict[str, tuple[Array, Array]]:
 
 
 def _chooses(graph: Graph) -> bool:
-    """Whether an input is an index of a Gather."""
+    """Returns whether an input is an index of a Gather."""
     made = {v.name for v in graph.inputs}
     for node in graph.nodes:
         if isinstance(node.operation, Gather) and any(o.value in made for o in node.operands[1:]):

@@ -242,7 +242,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Tail:
-    """What the host computes at the end of a model.
+    """The part of a model that the host computes.
 
     graph: its inputs are outputs of the device's graph and inputs of the model, its outputs those of the model that the
     device does not make. outputs: every output of the model, in order; a size that depends on data is -1.
@@ -382,7 +382,7 @@ def _check_shapes(node: Node) -> None:
 
 
 def _fits(operation: Recurrence, shape: Shape, views: list[Shape]) -> bool:
-    """Whether a Recurrence makes a result of this shape from operands of those."""
+    """Returns whether a Recurrence makes a result of this shape from operands of those."""
     if len(shape) != 5 or len(views) < 2 + len(operation.states) or len(views[1]) != 4:
         return False
     states, steps, batch, directions, hidden = shape

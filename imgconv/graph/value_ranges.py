@@ -1,4 +1,4 @@
-"""How large the values of a graph can be: interval arithmetic on its expressions.
+"""Bounds of the values of a graph: interval arithmetic on its expressions.
 
 The result of a convolution or a matrix product is taken to be unbounded. Activations such as Clip, Sigmoid and Tanh
 bound the values after them. Integer types bound the values of inputs: uint8 is 0 to 255.

@@ -50,7 +50,7 @@ def axis_variables(shape: Shape) -> tuple[Index, ...]:
 
 @dataclass(frozen=True)
 class View:
-    """What is read at each position: ``source[index]`` if every bound holds, else the reader's fill value.
+    """A way to read a tensor: ``source[index]`` at positions where every bound holds, else the reader's fill value.
 
     shape: of the view. source: the shape of the tensor that is read. index: an expression for each axis of the source.
     """

@@ -75,7 +75,7 @@ def with_bounded_rows(graph: Graph) -> Graph:
 
 
 def _suppresses(node: HostNode) -> bool:
-    """Whether a node or one in its bodies is a suppression."""
+    """Returns whether a node or one in its bodies is a suppression."""
     inner = (each for body in node.bodies.values() for each in body.nodes)
     return node.op_type == "NonMaxSuppression" or any(map(_suppresses, inner))
 
@@ -127,7 +127,7 @@ class _Taking:
         return [replace(each, is_suppressed=is_suppressed) for each in self.rule(node, rows)(node, given)]
 
     def rule(self, node: HostNode, rows: Sequence[Rows]) -> Rule:
-        """What computes a node of ONNX's own domain."""
+        """Returns the function that computes a node of ONNX's own domain."""
         if any(each.is_triple for each in rows) and node.op_type != "Gather":
             raise StaysError
         if node.op_type == "NonZero":

@@ -90,7 +90,7 @@ class Matching:
     constants: Mapping[str, Array]
 
     def find(self, pattern: Pattern, name: str, found: dict[str, Any]) -> bool:
-        """Whether the nodes that make a value are those of the pattern; `found` takes the values that it names."""
+        """Returns whether a value is made as the pattern says; `found` takes the values that the pattern names."""
         if isinstance(pattern, str):
             value = self.constants.get(name, name)
             return _same(found.setdefault(pattern, value), value) and _same(FIXED.get(pattern, value), value)
@@ -104,7 +104,7 @@ class Matching:
         return all(self.find(each, own, found) for each, own in zip(inputs, node.inputs))
 
     def classes(self, concat: HostNode) -> tuple[str, list[dict[str, Any]]] | None:
-        """Which of PARTS a Concat joins, and what is found for each class."""
+        """Returns the member of PARTS that a Concat joins, and the values found for each class."""
         if concat.op_type != "Concat" or concat.attributes.get("axis") != 0:
             return None
         for part, pattern in PARTS.items():
@@ -120,14 +120,14 @@ class Matching:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two names, or two constants, are equal."""
+    """Returns whether two names, or two constants, are equal."""
     if isinstance(a, str) or isinstance(b, str):
         return isinstance(a, str) and isinstance(b, str) and a == b
     return numpy.array_equal(a, b)
 
 
 def _has(node: HostNode, attributes: Mapping[str, Any], found: dict[str, Any]) -> bool:
-    """Whether a node has these attributes and no others; one that is a name in the pattern goes to `found`."""
+    """Returns whether a node has these attributes and no others; one that is a name in the pattern goes to `found`."""
     own = {**DEFAULTS.get(node.op_type, {}), **node.attributes}
     wanted = {**DEFAULTS.get(node.op_type, {}), **attributes}
     named = {key: name for key, name in wanted.items() if isinstance(name, str)}

@@ -91,7 +91,7 @@ def clip(call: Call, x: Array, low: Array | None = None, high: Array | None = No
 
 @host("IsInf")
 def is_inf(call: Call, x: Array) -> Any:
-    """Whether an element is infinite, of the signs that are asked for."""
+    """Returns whether an element is infinite, of the signs that are asked for."""
     found = numpy.isinf(x)
     found = found & (x > 0) if not call.flag("detect_negative", True) else found
     return found & (x < 0) if not call.flag("detect_positive", True) else found

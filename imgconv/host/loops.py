@@ -1,4 +1,4 @@
-"""What the rounds of a Loop have in common is computed in the first one only.
+"""Loop-invariant code motion: what all rounds of a Loop compute alike is computed in the first one only.
 
 A state that the body hands on as it came is read from outside. What depends on no other state goes into a graph of its
 own, the attribute `first`, whose outputs are further inputs of the body:
@@ -61,7 +61,7 @@ def _without(names: Sequence[str], before: int, numbers: Collection[int]) -> tup
 
 
 def _parted(body: HostGraph) -> tuple[HostGraph | None, HostGraph]:
-    """What depends on no round, if there is such, and the rest, which has the outputs of the former as inputs.
+    """Splits a body into the part that depends on no round, None if it is empty, and the rest, which reads that part.
 
     What depends on constants alone is in both as it is: a prepared graph holds its result.
     """

@@ -207,7 +207,7 @@ class _Preparing:
         return None
 
     def key_of(self, node: HostNode, inputs: Slots) -> Any:
-        """What a node computes: nodes of equal keys share their slots. None for a node that may share none.
+        """Returns a key of what a node computes: equal nodes are computed once. None for a node that must run itself.
 
         A detector finds the places of a mask twice for each class: for the scores and for the boxes. Outputs of the
         graph are arrays of their own.

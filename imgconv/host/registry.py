@@ -97,7 +97,7 @@ def supported() -> tuple[str, ...]:
 
 
 def runs(op_type: str, domain: str = "") -> bool:
-    """Whether the host computes an operator: by a function of the table, or as the import computes constants."""
+    """Returns whether the host computes an operator: by the table's function, or as the import folds constants."""
     return (domain, op_type) in _FUNCTIONS or ops.find(op_type, domain) is not None
 
 

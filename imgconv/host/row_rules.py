@@ -1,4 +1,4 @@
-"""What the operators of ONNX make of values whose number of rows depends on data: see rows.py.
+"""ONNX operators on values whose number of rows depends on data: see rows.py.
 
 Each rule takes a node and its inputs, and gives its outputs. It raises StaysError if what exists of the result would
 depend on more than a mask, or if rows that do not exist would have a part in it.
@@ -219,7 +219,7 @@ def _shaped(node: HostNode, given: Given) -> list[Rows]:
 
 
 def _copies(node: HostNode, wanted: list[Any], axis: int) -> bool:
-    """Whether a Reshape copies the number of rows by a 0."""
+    """Returns whether a Reshape copies the number of rows by a 0."""
     return axis < len(wanted) and not node.attributes.get("allowzero", 0) and wanted[axis] == 0
 
 

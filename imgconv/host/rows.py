@@ -57,7 +57,7 @@ class Space:
 
 @dataclass(frozen=True, eq=False)
 class Count:
-    """How many rows of a space exist. It is not negative, and nothing else is known: other questions raise."""
+    """The number of rows that exist in a space. It is not negative; all else about it is unknown, and asking raises."""
 
     space: Space
 
@@ -107,7 +107,7 @@ class Rows:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is a constant, without Counts."""
+        """Returns whether it is a constant, without Counts."""
         return self.sizes is None and self.space is None and self.tensor.is_constant
 
     def numbers(self) -> list[Any]:
@@ -160,7 +160,7 @@ def shape_of(node: HostNode, given: Given) -> list[Rows]:
 
 
 def arithmetic(node: HostNode, given: Given) -> list[Rows]:
-    """What the host's own function makes of shapes. Raises StaysError if it asks how large a Count is."""
+    """Returns the result of the host's own function on shapes. Raises StaysError if it asks how large a Count is."""
     if any(each is not None and each.sizes is None and not each.is_known for each in given):
         raise StaysError
     if node.op_type == "Cast":

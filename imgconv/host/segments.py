@@ -50,7 +50,7 @@ def segment(call: Call, *inputs: Array) -> Any:
 
 
 def is_segment(node: HostNode) -> bool:
-    """Whether a node is the device's."""
+    """Returns whether a node is the device's."""
     return (node.op_type, node.domain) == (SEGMENT, DOMAIN)
 
 
@@ -110,7 +110,7 @@ def row_inputs(body: HostGraph, shapes: Mapping[str, tuple[int, ...]], dtypes: M
 
 
 def _keeps_rows(node: HostNode, inputs: Sequence[Tensor | None], rows: Sequence[bool], made: Tensor) -> bool:
-    """Whether row i of the result depends on row i of the inputs that are rows, for any number of rows."""
+    """Returns whether row i of the result depends on row i of the inputs that are rows, for any number of rows."""
     first, attributes = inputs[0], dict[str, Any](node.attributes)
     if first is None:
         return False
@@ -160,7 +160,7 @@ def _recorded(
 
 
 def is_text(node: HostNode) -> bool:
-    """Whether a Constant node holds strings."""
+    """Returns whether a Constant node holds strings."""
     return not node.attributes.keys().isdisjoint(("value_string", "value_strings"))
 
 
@@ -195,7 +195,7 @@ class _Grouping:
         return list({id(group): group for group in self.group_of.values()}.values())
 
     def _is_layer_or_behind(self, node: HostNode) -> bool:
-        """Whether a node may be in a segment."""
+        """Returns whether a node may be in a segment."""
         if node.domain or ops.find(node.op_type) is None or len([name for name in node.outputs if name]) != 1:
             return False
         if node.op_type not in BY_ELEMENT_OF_A_BATCH | OTHERS:
@@ -203,13 +203,13 @@ class _Grouping:
         return node.inputs[0] not in self.known and all(name in self.known for name in node.inputs[1:] if name)
 
     def _begins(self, node: HostNode) -> bool:
-        """Whether a segment may begin at a node."""
+        """Returns whether a segment may begin at a node."""
         if node.op_type not in LAYERS:
             return False
         return node.op_type not in PRODUCTS or self.known[node.inputs[1]].size >= SMALLEST
 
     def _may_join(self, number: int, group: list[int]) -> bool:
-        """Whether nothing outside of the group lies between its nodes and this one."""
+        """Returns whether nothing outside of the group lies between its nodes and this one."""
         waiting, seen = list(self.reads[number] - set(group)), set[int]()
         while waiting:
             maker = waiting.pop()

@@ -95,7 +95,7 @@ def optional(call: Call, value: Any = None) -> Any:
 
 @host("OptionalHasElement")
 def optional_has_element(call: Call, value: Any = None) -> Any:
-    """Whether the value is there."""
+    """Returns whether the value is there."""
     return numpy.array(value is not None)
 
 

@@ -1,4 +1,4 @@
-"""Where each element of a tensor is stored. All address arithmetic is in this file.
+"""The texel and lane of each element of a tensor. All address arithmetic is in this file.
 
 A tensor's axes are split in three: rows, columns and one packed axis. Four elements of the packed axis share a texel.
 
@@ -143,7 +143,7 @@ def matrix_layout(rank: int) -> Layout:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a texel grid of width x height is stored in one image, or in the layers of one image array.
+    """The storage of a texel grid of width x height in one image, or in the layers of one image array.
 
     Tile t is in tile column t // tile_rows and tile row t % tile_rows. A layer holds `per_layer` tiles, stacked along y
     (for wide grids) or along x (for tall ones). bordered: whether the image ends at the last tile, so that reads past
@@ -170,7 +170,7 @@ class Tiling:
 
     @property
     def is_one_image(self) -> bool:
-        """Whether x and y of a texel of the grid are its coordinates in the image."""
+        """Returns whether x and y of a texel of the grid are its coordinates in the image."""
         return self.tiles == 1 and not self.linear
 
     @property
@@ -281,7 +281,7 @@ class ImageForm:
         return self.width * self.height * self.layers * LANES * numpy.dtype(self.dtype).itemsize
 
     def holds(self, texture: Texture) -> bool:
-        """Whether the image can hold a texture. A bordered texture must fill it."""
+        """Returns whether the image can hold a texture. A bordered texture must fill it."""
         form = texture.form
         if texture.tiling.bordered:
             return self == form

@@ -36,7 +36,7 @@ class Problem(Hashable, Protocol):
 
 
 class Specialisation(Hashable, Protocol):
-    """What a template is free to choose, such as the block of a work item: a frozen dataclass. Plans show its text."""
+    """The free choices of a template, such as the block of a work item: a frozen dataclass. Plans show its text."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]  # as in Problem
 
@@ -131,7 +131,7 @@ class Packed(Protocol):
 
 
 class Placing(Protocol):
-    """What a template's `place` may use.
+    """The interface of the compiler to a template's `place`.
 
     graph: after the passes. placements: of the values placed so far. of_small: the outputs of convolutions whose inputs
     are known to be small.
@@ -144,7 +144,7 @@ class Placing(Protocol):
     placements: dict[str, Placement]
 
     def placement(self, value: Value) -> Placement:
-        """Where a value of the graph is stored; see imgconv.compiling.place."""
+        """Returns the placement of a value of the graph; see imgconv.compiling.place."""
         ...
 
     def copy(self, operand: Operand, layout: Layout, reason: str) -> Operand:
@@ -168,7 +168,7 @@ class Placing(Protocol):
         ...
 
     def operand_places(self, node: Node, output: Placement) -> dict[str, Placement]:
-        """Where every operand of a node is stored, constants included."""
+        """Returns the placement of every operand of a node, constants included."""
         ...
 
     def weights_dtype(self, array: Array, readers: Sequence[Node]) -> StorageDtype:
@@ -176,12 +176,12 @@ class Placing(Protocol):
         ...
 
     def sums_of(self, name: str) -> Sums:
-        """How the node that computes a value may sum products."""
+        """Returns the narrowest width in which the node that computes a value may sum."""
         ...
 
 
 class Emitting(Protocol):
-    """What a template's `kernel` may use."""
+    """The interface of the compiler to a template's `kernel`."""
 
     config: Config
     target: Target

@@ -30,7 +30,7 @@ class Nodes:
         self.writer = writer
 
     def load(self, operand: Operand, fixed: int, moved_only: bool = False) -> OnnxTensor:
-        """What the operand reads. Axes along which it only repeats get length 1, but not the last `fixed`."""
+        """Exports what the operand reads. Axes along which it only repeats get length 1, but for the last `fixed`."""
         rank = len(operand.view.shape)
         indices = [*operand.view.index, *(b.index for b in operand.view.bounds)]
         loose = replace(operand.view, shape=cut(operand.view.shape, axes_of(indices)))
@@ -156,7 +156,7 @@ class Nodes:
         return self.writer.reshape(made, shape)
 
     def body(self, operation: Reduction, loaded: list[OnnxTensor], seen: Shape) -> OnnxTensor:
-        """What a reduction runs over, in the shape of its views."""
+        """Returns the tensor that a reduction runs over, in the shape of its views."""
         body = self.writer.compute(operation.body, loaded)
         return self.writer.expand(self.writer.cast(body, "int64") if body.dtype == "bool" else body, seen)
 
@@ -200,7 +200,7 @@ class Nodes:
         )
 
     def choose(self, operation: Gather, node: Node) -> OnnxTensor:
-        """What a gather chooses, and the reduction of it if it has one."""
+        """Exports a gather, and the reduction of what it chooses if there is one."""
         indices, reduction, shape = indices_of(node), operation.reduction, node.output.shape
         chosen = self.chosen(node.operands[0], indices)
         if reduction is None:

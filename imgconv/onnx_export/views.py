@@ -97,7 +97,7 @@ def windows(view: View) -> dict[str, list[int]] | None:
 
 
 def only_padding(view: View, strides: list[int], dilations: list[int], pads: list[int]) -> bool:
-    """Whether some of the windows that `windows` found lie entirely outside of the source."""
+    """Returns whether some of the windows that `windows` found lie entirely outside of the source."""
     axes = zip(view.source[2:], view.shape[2:4], view.shape[4:], strides, dilations, pads)
     return any(
         not any(0 <= o * stride - pad + k * dilation < size for k in range(window))
@@ -147,6 +147,6 @@ def _positions(view: View, source: Sequence[int], axes: Sequence[int]) -> Array:
 
 
 def _is_whole(positions: Array, view: View, source: Sequence[int]) -> bool:
-    """Whether the positions are all positions of the source axes, each once and in order."""
+    """Returns whether the positions are all positions of the source axes, each once and in order."""
     size = prod(view.source[a] for a in source)
     return len(positions) == size and numpy.array_equal(positions, numpy.arange(size))

@@ -69,7 +69,7 @@ def _check_names(proto: onnx.ModelProto) -> None:
 
 
 def _nodes_after_inlining(proto: onnx.ModelProto) -> int:
-    """How many nodes the model has with functions in place of their calls. Raises ModelError if one calls itself."""
+    """Returns the number of nodes with function calls expanded. Raises ModelError if a function calls itself."""
     functions = {(f.domain, f.name, f.overload): list(_all_nodes(f.node)) for f in proto.functions}
     counts: dict[tuple[str, str, str], int] = {}
     waiting: list[tuple[str, str, str]] = list(functions)

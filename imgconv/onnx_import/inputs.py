@@ -79,7 +79,7 @@ def _size(name: str, value: object, smallest: int = 1) -> int:
 
 
 def size_clash(values: Sequence[onnx.ValueInfoProto], shapes: Shapes) -> str:
-    """Where `shapes` gives dimensions of one name different sizes, as text; "" if it nowhere does.
+    """Returns a text that names dimensions of one name to which `shapes` gives different sizes; "" without any.
 
     onnxruntime allows it, because exporters give unrelated dimensions a common name. So it is said only if the model
     cannot be read with these shapes.

@@ -63,7 +63,7 @@ def function_of(node: onnx.NodeProto, version: int, inputs: Sequence[Tensor | No
 
 
 def flag_problem(node: onnx.NodeProto) -> str:
-    """What is wrong with attributes that are 0 or 1 in ONNX's text, whose functions take other numbers too; or ""."""
+    """Returns what is wrong with attributes that ONNX's text limits to 0 and 1 though its functions do not; or ""."""
     found = ((a.name, a.i) for a in node.attribute if a.name in _FLAGS.get(node.op_type, ()))
     return next((f"{name} is {value}, which is neither 0 nor 1" for name, value in found if value not in (0, 1)), "")
 
@@ -127,7 +127,7 @@ def _newest_types(schema: onnx.defs.OpSchema, position: int) -> Sequence[str]:
 
 
 def type_problem(schema: onnx.defs.OpSchema, inputs: Sequence[Tensor | None]) -> str:
-    """What is wrong with the types of a node's inputs, as text; "" if they are valid."""
+    """Returns a text on what is wrong with the types of a node's inputs; "" if they are valid."""
     allowed = {c.type_param_str: tuple(c.allowed_type_strs) for c in schema.type_constraints}
     bound: dict[str, str] = {}
     for position, tensor in enumerate(inputs):

@@ -120,7 +120,7 @@ def _said_missing(missing: Mapping[str, Sequence[str]], foreign: set[str]) -> st
 
 
 def _counted(names: Sequence[str]) -> str:
-    """How many nodes, and the names of the first: "12 nodes: a, b, c, d, ..."."""
+    """Returns the number of nodes and the first names: "12 nodes: a, b, c, d, ..."."""
     more = ", ..." if len(names) > NAMED_NODES else ""
     return f"{len(names)} node{'s' * (len(names) > 1)}: {', '.join(names[:NAMED_NODES])}{more}"
 

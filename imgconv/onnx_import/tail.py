@@ -169,7 +169,7 @@ class Splitter:
         ), [])
 
     def _is_cheaper_here(self, name: str, cut: Sequence[str]) -> bool:
-        """Whether the host should make a value of the cut from what its node reads."""
+        """Returns whether the host should make a value of the cut from what its node reads."""
         if not self._may_run_here(name):
             return False
         tensor, node = self._known(name), self.makers[name][1].proto
@@ -180,7 +180,7 @@ class Splitter:
         return node.op_type in MOVES | COMPARES and new < tensor.size
 
     def _may_run_here(self, name: str) -> bool:
-        """Whether the host may make a value that the device could make."""
+        """Returns whether the host may make a value that the device could make."""
         if name not in self.makers or self._known(name).is_constant:
             return False
         node = self.makers[name][1].proto
@@ -190,7 +190,7 @@ class Splitter:
 
 
 def _only_on_host(node: onnx.NodeProto, version: int) -> bool:
-    """Whether an operator has a host function only."""
+    """Returns whether an operator has a host function only."""
     if domain_of(node) or ops.find(node.op_type) is not None:
         return False
     return node.op_type in host.supported() and not (
@@ -199,7 +199,7 @@ def _only_on_host(node: onnx.NodeProto, version: int) -> bool:
 
 
 def _may_start(node: onnx.NodeProto) -> bool:
-    """Whether the host may compute a node that the device does not, and that reads nothing of the host's."""
+    """Returns whether the host may compute a node that the device does not, and that reads nothing of the host's."""
     if domain_of(node) or node.op_type not in host.supported() or node.op_type in NEVER_FIRST:
         return False
     if node.op_type == "Loop" and not any(node.input[:2]):

@@ -89,7 +89,7 @@ def _texts_of_body(step: Step, body: onnx.GraphProto, texts: AbstractSet[str], v
 
 
 def _takes_text(schema: onnx.defs.OpSchema, formals: Sequence[onnx.defs.OpSchema.FormalParameter], number: int) -> bool:
-    """Whether ONNX allows strings for an input or an output of this number; the last one may stand for several."""
+    """Returns whether ONNX allows strings for this input or output, by number; the last may stand for several."""
     kind = formals[min(number, len(formals) - 1)].type_str
     allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}.get(kind, [kind])
     return any("string" in each for each in allowed)

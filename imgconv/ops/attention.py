@@ -146,7 +146,7 @@ def _attend(call: Call, q: Tensor, k: Tensor, v: Tensor, added: list[Tensor | No
 
 
 def _mask(call: Call, position: int, q: Tensor, k: Tensor, past: int) -> Tensor | None:
-    """What is added to the scores (B, N, S, T): mask_filter_value if the mask is 0, _NEVER if `unidirectional` forbids.
+    """Returns the scores' bias (B, N, S, T): mask_filter_value where the mask is 0, _NEVER past a causal mask.
 
     past: how many of the keys are of earlier positions. A mask is (B, T) or (B, S, T); or (B), the end of each
     sequence; or (2*B), the ends, then the starts.

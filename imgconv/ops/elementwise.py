@@ -115,13 +115,13 @@ def choose(call: Call) -> Tensor:
 
 @operator("IsNaN")
 def is_nan(call: Call) -> Tensor:
-    """Whether each element is NaN."""
+    """Returns whether each element is NaN."""
     return call.input(0).apply("isnan", dtype="bool")
 
 
 @operator("IsInf")
 def is_infinite(call: Call) -> Tensor:
-    """Whether each element is infinite, with a sign that detect_positive or detect_negative selects."""
+    """Returns whether each element is infinite, with a sign that detect_positive or detect_negative selects."""
     x = call.input(0)
     signs = [sign for sign in ("negative", "positive") if call.flag(f"detect_{sign}", True)]
     if len(signs) == 2:

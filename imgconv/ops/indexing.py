@@ -44,7 +44,7 @@ def counted_from_front(call: Call, index: Tensor, size: int) -> Tensor:
 
 
 def outside(index: Tensor, size: int) -> Tensor:
-    """Whether an index is outside of -size .. size - 1."""
+    """Returns whether an index is outside of -size .. size - 1."""
     return less(index, -size).apply("or", less(index, size).apply("not"))
 
 
@@ -61,7 +61,7 @@ def known(result: Tensor, *indices: tuple[Tensor, int]) -> Tensor:
 
 
 def _unknown(x: Tensor, *indices: Tensor) -> float:
-    """What is read at an index that only a run shows to be out of range: NaN, and 0 of integers."""
+    """Returns the element for an index that only a run shows to be out of range: NaN, and 0 for integers."""
     return math.nan if x.is_float and not all(index.is_constant for index in indices) else 0.0
 
 

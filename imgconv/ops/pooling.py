@@ -109,7 +109,7 @@ def _window(call: Call, x: Tensor) -> Window:
 
 
 def _counts(window: Window, spatial: tuple[int, ...], with_padding: bool) -> numpy.ndarray:
-    """How many elements each output is the mean of. Positions that ceil_mode adds past the padding do not count."""
+    """Returns the number of elements in each output's mean, without positions that ceil_mode adds past the padding."""
     counts = numpy.ones((1,) * len(spatial))
     for i, size in enumerate(spatial):
         before, after = window.pads[i], window.pads[len(spatial) + i]

@@ -219,7 +219,7 @@ def _terms(weight: Tensor, low: int, high: int) -> Array:
 
 
 def _split(call: Call, terms: Array, part: Callable[[int, int], Tensor]) -> tuple[list[Tensor], int]:
-    """As few partial sums over the first axis as keep each of them exact, and a bound of their total."""
+    """Returns the fewest partial sums over the first axis that are all exact, and a bound of their total."""
     parts, start = [], 0
     reached = numpy.zeros(terms.shape[1:], numpy.int64)
     for position, row in enumerate(terms):

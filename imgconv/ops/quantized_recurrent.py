@@ -37,7 +37,7 @@ def _rounded_input(call: Call) -> Tensor:
 
 
 def _rounded(x: Tensor) -> Tensor:
-    """What is left of x when it is quantised dynamically."""
+    """Returns x as dynamic quantisation rounds it."""
     integers, scale = dynamically_quantised(x)
     return integers * scale
 

@@ -73,7 +73,7 @@ class Cell:
     functions: Sequence[Function] = field(compare=False)
 
     def x(self, gate: int) -> Expression:
-        """What is given for a gate, without its product with the state."""
+        """Returns a gate's input, without its product with the state."""
         return Argument(gate)
 
     def product(self, gate: int) -> Expression:

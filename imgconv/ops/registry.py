@@ -62,7 +62,7 @@ class Call:
         return self.inputs[position] if position < len(self.inputs) else None
 
     def wants(self, position: int) -> bool:
-        """Whether anything reads that output."""
+        """Returns whether anything reads that output."""
         return position < len(self.outputs) and bool(self.outputs[position])
 
     def attribute(self, name: str, default: Any) -> Any:
@@ -166,7 +166,7 @@ Function = TypeVar("Function", bound=Operator)
 
 @dataclass(frozen=True)
 class Signature:
-    """What a node of a domain without ONNX schemas may have; a model that has more is refused at load.
+    """The inputs, types and attributes that a node of a domain without ONNX schemas may have; others are refused.
 
     inputs: the type of each, by name: a key of `types` or a numpy dtype; "?" after it marks an optional input, "*" the
     last one if there may be any number of it. Inputs of one key have one type. attributes: their names.
@@ -177,7 +177,7 @@ class Signature:
     attributes: Sequence[str] = ()
 
     def problem(self, inputs: Sequence[Tensor | None], attributes: Iterable[str]) -> str:
-        """What of a node's inputs and attributes is not listed, as text; "" if all is."""
+        """Returns a text that names a node's inputs and attributes that are not listed; "" if all are."""
         unknown = [name for name in attributes if name not in self.attributes]
         if unknown:
             return f"attribute {unknown[0]}"

@@ -34,7 +34,7 @@ WORK = 16  # numbers that the host handles for each output position of an axis
 
 @dataclass(frozen=True)
 class Method:
-    """How outputs are interpolated; the fields are Resize's attributes.
+    """The interpolation; the fields are Resize's attributes.
 
     nearest_mode "by_scale" is the rule of opset 10 and Upsample: floor for an enlargement, ceil for a reduction.
     """

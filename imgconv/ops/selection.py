@@ -101,7 +101,7 @@ def one_hot(call: Call) -> Tensor:
 
 
 def _is_at(found: Tensor, axis: int, size: int) -> Tensor:
-    """Whether each position along an axis equals `found`, which has length 1 there."""
+    """Returns whether each position along an axis equals `found`, which has length 1 there."""
     shape = [-1 if a == axis else 1 for a in range(found.rank)]
     return elementwise("equal", found, Tensor.constant(numpy.arange(size).reshape(shape)), dtype="bool")
 

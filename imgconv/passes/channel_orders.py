@@ -152,7 +152,7 @@ def elementwise_of(
 
 
 def _is_dense(graph: Graph, node: Node) -> bool:
-    """Whether the node is a convolution of one group whose weights are known floats."""
+    """Returns whether the node is a convolution of one group whose weights are known floats."""
     operation = node.operation
     if not isinstance(operation, Convolution) or operation.groups > 1 or operation.transposed or len(node.operands) > 2:
         return False
@@ -162,7 +162,7 @@ def _is_dense(graph: Graph, node: Node) -> bool:
 
 
 def _is_by_channel(graph: Graph, operand: Operand) -> bool:
-    """Whether the operand is known numbers, one for each channel (axis 1) or one for all."""
+    """Returns whether the operand is known numbers, one for each channel (axis 1) or one for all."""
     variables = {v.name for e in operand.view.index for v in e.variables()}
     return operand.value in graph.constants and variables <= {"i1"} and not operand.view.bounds
 

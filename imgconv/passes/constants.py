@@ -38,7 +38,7 @@ def fold_constants(graph: Graph) -> Graph:
 
 
 def _is_worth_it(node: Node, known: int) -> bool:
-    """Whether the host computes a node from `known` elements of constants."""
+    """Returns whether the host computes a node from `known` elements of constants."""
     if node.output.size > max(SMALL, 4 * known):
         return False
     read = elements_read(node.operation, [o.view for o in node.operands], node.output.shape)

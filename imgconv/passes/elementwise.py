@@ -75,7 +75,7 @@ def recomputing_pays(graph: Editing, node: Node) -> tuple[bool, str]:
 
 
 def _joins_a_kernel(graph: Editing, node: Node) -> bool:
-    """Whether the node can become the epilogue of a kernel other than a load, as its only reader at equal positions."""
+    """Returns whether the node can be the epilogue of a kernel other than a load, as its only reader, in place."""
     waiting = [node]
     while waiting:
         for operand in waiting.pop().all_operands:
@@ -133,7 +133,7 @@ def _merge(node: Node, reader: Node) -> Node | None:
 
 
 def short_enough(first: Node, second: Node) -> bool:
-    """Whether the expressions of two nodes together have at most MOST_OPERATIONS operations."""
+    """Returns whether the expressions of two nodes together have at most MOST_OPERATIONS operations."""
     bodies = [n.operation.body for n in (first, second) if isinstance(n.operation, Reduction)]
     return sum(map(len, map(operations, (first.epilogue, second.epilogue, *bodies)))) <= MOST_OPERATIONS
 
@@ -143,7 +143,7 @@ class _CannotCompose(Exception):
 
 
 def _can_recompute(node: Node, operand: Operand) -> bool:
-    """Whether computing from the node's operands, read through the view, gives what the view reads of its result."""
+    """Returns whether the view reads of the node's result what the node computes from operands read through it."""
     if not operand.view.bounds:
         return True
     if operand.fill != 0 or any(o.fill != 0 for o in node.all_operands):

@@ -95,13 +95,13 @@ class _Guarding:
         return float(least.min(initial=0)), float(most.max(initial=0))
 
     def _preserves(self, node: Node) -> bool:
-        """Whether the results are exact if the operands are: elements of them, positions, or small integers."""
+        """Returns whether the results are exact if the operands are: elements of them, positions, or small integers."""
         kept = _chooses(node) and set(expression.operations(node.epilogue)) <= _PRESERVING
         read = {self.graph.values[name].dtype for name in node.reads} - {node.output.dtype}
         return kept and read.isdisjoint(WIDE) and self._reads_exact(node)
 
     def _reads_exact(self, node: Node) -> bool:
-        """Whether floats hold all wide integers that a node reads; constants are those that they may not hold.
+        """Returns whether floats hold all wide integers that a node reads; constants are those that they may not hold.
 
         The largest number of a type may be rounded up: it stays above all others, and no output can hold it.
         """
@@ -175,19 +175,19 @@ def _within(found: Range) -> bool:
 
 
 def _chooses(node: Node) -> bool:
-    """Whether a node's operation gives elements of its operands, or positions."""
+    """Returns whether a node's operation gives elements of its operands, or positions."""
     if isinstance(node.operation, Reduction):
         return node.operation.kind in ("max", "min", "argmax") and node.operation.body == IDENTITY
     return isinstance(node.operation, (Load, Concatenation, Gather))
 
 
 def _selects(node: Node) -> bool:
-    """Whether the results are elements of the node's operands, so that a rounded operand shows in the results."""
+    """Returns whether the results are elements of the node's operands: a rounded operand shows in them."""
     return _chooses(node) and set(expression.operations(node.epilogue)) <= {"maximum", "minimum", "where"}
 
 
 def _is_exact(numbers: ArrayLike, largest: list[numpy.float64]) -> bool:
-    """Whether floats hold the integers; those in `largest` may be rounded up."""
+    """Returns whether floats hold the integers; those in `largest` may be rounded up."""
     wide = numpy.asarray(numbers)
     with numpy.errstate(over="ignore", invalid="ignore"):
         single = wide.astype(numpy.float32)

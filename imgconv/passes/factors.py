@@ -63,8 +63,8 @@ def _of_channels(read: Operand, x: Operand, factors: Operand, weights: Operand) 
 
 
 def _takes_factors(reader: Node, name: str) -> bool:
-    """Whether the reader is a 1x1 convolution whose input is the named value, or channels of it by whole texels, and
-    which reads it only there."""
+    """Returns whether the reader is a 1x1 convolution of the named value, or of whole texels of it, and reads nothing
+    else of it."""
     operation, operands = reader.operation, reader.operands
     return (
         isinstance(operation, Convolution) and not operation.transposed and operation.groups == 1

@@ -61,7 +61,7 @@ def _joined(graph: Editing, gather: Node, reader: Node) -> Node | None:
 
 
 def _through(seen: Operand, operand: Operand) -> Operand | None:
-    """What a gather's operand is at the positions that `seen` reads. The axes of a table that indices choose stay."""
+    """Returns a gather's operand at the positions that `seen` reads. The axes of a table that indices choose stay."""
     outer, rank = seen.view, len(seen.view.source)
     chosen = operand.view.shape[rank:]
     shape = (*outer.shape, *chosen)

@@ -51,7 +51,7 @@ def _found(graph: Graph, node: Node) -> tuple[Node, ...]:
 
 
 def _is_depthwise(graph: Graph, node: Node) -> bool:
-    """Whether the node is a depthwise convolution with a small window and an output for each input."""
+    """Returns whether the node is a depthwise convolution with a small window and an output for each input."""
     operation = node.operation
     if not isinstance(operation, Convolution) or operation.transposed or len(node.operands) > 2:
         return False

@@ -26,7 +26,7 @@ def literal_constants(graph: Graph) -> Graph:
 
 
 def _is_uniform(array: Array) -> bool:
-    """Whether all elements are equal; 0 and -0 are not."""
+    """Returns whether all elements are equal; 0 and -0 are not."""
     first = array.flat[0]
     equal = array.size == 1 or bool(numpy.all(array == first))
     return equal and bool(first != 0 or numpy.all(numpy.signbit(array.astype(float)) == numpy.signbit(float(first))))

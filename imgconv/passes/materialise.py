@@ -31,7 +31,7 @@ def materialise_operands(graph: Graph) -> Graph:
 
 
 def is_moved(operand: Operand) -> bool:
-    """Whether the view changes rows, columns or channels.
+    """Returns whether the view changes rows, columns or channels.
 
     One that only adds or removes axes of length 1 does not, nor does one that takes channels by whole texels.
     """
@@ -47,7 +47,7 @@ def is_moved(operand: Operand) -> bool:
 
 
 def _takes_texels(view: View) -> bool:
-    """Whether the view (N, C, H, W) reads texels of four channels whole: a slice of them, or a table's."""
+    """Returns whether the view (N, C, H, W) reads texels of four channels whole: a slice of them, or a table's."""
     if len(view.source) != 4 or view.shape[1] % LANES:
         return False
     own = axis_variables(view.shape)

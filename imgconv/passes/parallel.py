@@ -103,7 +103,7 @@ def _convolution(graph: Graph, operand: Operand) -> Node | None:
 
 
 def _is_inside(graph: Graph, operand: Operand) -> bool:
-    """Whether an operand is the whole result of a node that has no other reader."""
+    """Returns whether an operand is the whole result of a node that has no other reader."""
     alone = len(graph.consumers[operand.value]) == 1 and operand.value not in graph.outputs
     return alone and operand.view.is_identity and graph.values[operand.value].dtype.startswith("float")
 

@@ -44,7 +44,7 @@ def _concatenation_of(graph: Graph, node: Node) -> str | None:
 
 
 def _is_computed(graph: Graph, part: Operand) -> bool:
-    """Whether a part has whole texels and is all that reads the result of a convolution or a product."""
+    """Returns whether a part has whole texels and is all that reads the result of a convolution or a product."""
     made = graph.producers.get(part.value)
     alone = len(graph.consumers[part.value]) == 1 and part.value not in graph.outputs and part.view.is_identity
     kernel = made is not None and isinstance(made.operation, (Convolution, Product))

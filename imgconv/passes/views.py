@@ -34,12 +34,12 @@ def push_views(graph: Graph) -> Graph:
 
 
 def is_movement(node: Node) -> bool:
-    """Whether the node only moves elements."""
+    """Returns whether the node only moves elements."""
     return isinstance(node.operation, Load) and node.epilogue == IDENTITY
 
 
 def _fills(node: Node, table: Operand, movements: dict[str, Operand]) -> bool:
-    """Whether a gather's table would lose its own fill value, which the gather reads for an index outside."""
+    """Returns whether a gather's table would lose its own fill value, which the gather reads for an index outside."""
     inner = movements.get(table.value)
     return isinstance(node.operation, Gather) and inner is not None and inner.view.bounds != () and (
         inner.fill != table.fill
@@ -52,7 +52,7 @@ def _through(operand: Operand, movements: dict[str, Operand]) -> Operand:
 
 
 def compose(outer: Operand, inner: Operand) -> Operand | None:
-    """What `outer` reads if its value is what `inner` reads; None if that needs two different fill values."""
+    """Returns the composition: what `outer` reads of what `inner` reads. None if it needs two different fill values."""
     if outer.view.bounds and inner.view.bounds and outer.fill != inner.fill:
         return None
     fill = inner.fill if inner.view.bounds else outer.fill

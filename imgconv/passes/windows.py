@@ -91,7 +91,7 @@ def _sliding(view: View, shape: tuple[int, ...]) -> Sliding | None:
 
 
 def _pays(sliding: Sliding, source: tuple[int, ...], node: Node) -> bool:
-    """Whether two launches cost less than one, counted in reads: a write counts as two, a launch as LAUNCH texels."""
+    """Returns whether two launches cost less than one, in reads: a write counts as two, a launch as LAUNCH texels."""
     *outer, last = range(len(sliding.window))
     long = [axis for axis in outer if sliding.window[axis] > 1]
     if not long:

@@ -74,7 +74,7 @@ def upright(name: str, source: str | IO[bytes]) -> Image.Image:
 
 
 def _is_large(image: Image.Image) -> bool:
-    """Whether Pillow may warn of the picture's size when it is loaded: of TIFF files it does."""
+    """Returns whether Pillow may warn of the picture's size when it is loaded: of TIFF files it does."""
     return Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS
 
 

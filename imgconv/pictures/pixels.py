@@ -55,7 +55,7 @@ class Pixels:
 
     @property
     def bytes(self) -> int:
-        """Those of all parts."""
+        """The bytes of all parts."""
         return sum(len(part) for part in self.parts)
 
     def write(self, memory: Array) -> None:
@@ -68,7 +68,7 @@ class Pixels:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What pictures of a size have in common. head: header and tables; box: the part of the picture that is sent."""
+    """The part of Pixels that pictures of a size share. head: header and tables; box: the region that is sent."""
 
     head: bytes
     box: tuple[int, int, int, int]

@@ -29,7 +29,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 
 @dataclass(frozen=True)
 class Preparation:
-    """How a picture becomes a model's input: x = (pixel * scale - mean) / std, with pixels from 0 to 255.
+    """The preparation of pictures: x = (pixel * scale - mean) / std, with pixels from 0 to 255.
 
     resize: 'stretch' scales to the model's size without keeping the aspect ratio; 'crop' scales the picture until it
     covers the size and keeps the middle; 'letterbox' scales it until it fits, puts it at the top left, and fills the
@@ -88,7 +88,7 @@ class PictureInput:
 
     @property
     def channels_last(self) -> bool:
-        """Whether it is (N, H, W, C) instead of (N, C, H, W)."""
+        """Returns whether it is (N, H, W, C) instead of (N, C, H, W)."""
         return self.dimensions[3] in (1, 3) and self.dimensions[1] not in (1, 3)
 
     @property
@@ -99,12 +99,12 @@ class PictureInput:
 
     @property
     def takes_one(self) -> bool:
-        """Whether the batch size is 1 or open."""
+        """Returns whether the batch size is 1 or open."""
         return self.dimensions[0] == 1 or isinstance(self.dimensions[0], str)
 
     @property
     def is_open(self) -> bool:
-        """Whether the picture determines its height or width."""
+        """Returns whether the picture determines its height or width."""
         return self.picture_size((0, 0)) != self.picture_size((1, 1))
 
     def picture_size(self, own: Size) -> Size:

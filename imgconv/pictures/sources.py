@@ -52,7 +52,7 @@ def expanded(paths: Sequence[str]) -> list[str]:
 
 
 def _is_shown(path: Path) -> bool:
-    """Whether a file in a folder is a picture or a video, by its suffix."""
+    """Returns whether a file in a folder is a picture or a video, by its suffix."""
     known = path.suffix.lower() in Image.registered_extensions() or is_video(str(path))
     return known and path.is_file() and not path.name.startswith(".")
 
@@ -74,5 +74,5 @@ def _from_standard_input() -> Image.Image:
 
 
 def count_of(paths: Sequence[str]) -> int | None:
-    """How many pictures they are; None if that is not known before a video ends."""
+    """Returns the number of pictures; None if it is not known before a video ends."""
     return None if any(is_video(path) for path in paths) else len(paths)

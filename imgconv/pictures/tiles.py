@@ -39,7 +39,7 @@ class Tiling:
         return [(left, top) for top in rows for left in columns]
 
     def _starts(self, axis: int) -> list[int]:
-        """Where tiles begin, evenly spread from the first pixel to the last."""
+        """Returns the first pixel of each tile; tiles are evenly spread."""
         rest, step = max(0, self.picture[axis] - self.tile[axis]), self.tile[axis] - self.overlap
         count = -(-rest // step) + 1
         return [round(rest * number / max(1, count - 1)) for number in range(count)]

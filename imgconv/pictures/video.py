@@ -19,7 +19,7 @@ CAMERA = re.compile(r"/dev/video\d+")
 
 
 def is_video(path: str) -> bool:
-    """Whether it is a video by its suffix, a camera such as /dev/video0, or an address such as rtsp://host/stream."""
+    """Returns whether a path is a video, by its suffix, a camera (/dev/video0) or a stream (rtsp://host/stream)."""
     return os.path.splitext(path)[1].lower() in SUFFIXES or bool(CAMERA.fullmatch(path)) or "://" in path
 
 

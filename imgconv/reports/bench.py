@@ -1,4 +1,4 @@
-"""How fast a model runs: the time of a run, frames a second with frames in flight, and the same of onnxruntime."""
+"""Speed of a model: the time of a run, the rate with frames in flight, and both for onnxruntime."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Counting:
             print(self.line(now - self._start), file=sys.stderr, flush=True)
 
     def line(self, seconds: float) -> str:
-        """What is done after so many seconds: '24 of 2000 pictures, 12.0 a second, 165 s left'."""
+        """Returns the progress after this many seconds: '24 of 2000 pictures, 12.0 a second, 165 s left'."""
         rate = self._done / seconds
         if self._total is None:
             return f"{self._done} pictures, {rate:.1f} a second"

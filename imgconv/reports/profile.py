@@ -46,14 +46,14 @@ class LaunchProfile:
 
     @property
     def spread(self) -> tuple[float, float]:
-        """Between which parts of the peak it is: for half of the runs, and for both measurements of the peak."""
+        """Range of the fraction of peak reached, of the middle half of the runs and both measurements of the peak."""
         fast, slow = self.middle
         least = self.least[self.bound]
         return _rate(least * self.steady, slow), _rate(least, fast)
 
     @property
     def bound(self) -> str:
-        """Which peak binds: 'multiply-adds' or 'bandwidth'."""
+        """The peak that binds: 'multiply-adds' or 'bandwidth'."""
         return max(self.least, key=lambda name: self.least[name])
 
     @property
@@ -148,14 +148,14 @@ class Profile:
 
     @property
     def spread(self) -> tuple[float, float]:
-        """Between which parts of the peak it is, as LaunchProfile.spread."""
+        """Range of the fraction of peak reached, as LaunchProfile.spread."""
         least = [each.least[each.bound] for each in self.launches]
         slow, fast = (sum(each.middle[n] for each in self.launches) for n in (1, 0))
         return _rate(sum(s * each.steady for s, each in zip(least, self.launches)), slow), _rate(sum(least), fast)
 
     @property
     def bound(self) -> tuple[str, float]:
-        """What binds most of a run, and its part of it: a peak, or 'the host' if launches take less than half."""
+        """The bound of most of a run, with its fraction: a peak, or 'the host' if launches take less than half."""
         if self.seconds < self.wall.median / 2:
             return "the host", 1 - self.seconds / self.wall.median
         seconds = {name: sum(each.seconds for each in self.launches if each.bound == name) for name in BOUNDS}

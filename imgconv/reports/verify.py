@@ -199,7 +199,7 @@ def _layer(launch: Launch, found: Array, expected: Array | None) -> Layer:
 
 
 def problem_of(layer: Layer, half_bound: float, float_bound: float) -> str:
-    """What is wrong with a layer in a few words, or ""."""
+    """Returns a few words on what is wrong with a layer; "" if nothing is."""
     if layer.float_error is not None and not layer.float_error <= float_bound:
         return f"differs from onnxruntime by {layer.float_error:.2g} in float, over {float_bound:.2g}"
     if layer.half_error is None:

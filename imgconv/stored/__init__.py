@@ -1,4 +1,4 @@
-"""What is kept of models from one process to the next. A line in here knows files, graphs and plans, and runs nothing.
+"""Files that keep models, tuning and precision for later processes. Nothing here runs a model.
 
 compiled_file.py    plan, graph, weights and programs in one file; model.fbs is its schema
 graph_table.py      a Graph as a table of that schema, and back; plan_table.py: a Plan; blobs.py: arrays

@@ -122,7 +122,7 @@ class SavedModel:
 
     @property
     def description(self) -> str:
-        """What the outputs mean, as JSON; "" if nobody said it."""
+        """The meaning of the outputs as JSON; "" if nobody said it."""
         return self._read(lambda: str(self.table.description or ""))
 
     def plan_for(self, device: str, target: Target) -> PlanFor | None:
@@ -151,7 +151,7 @@ class SavedModel:
 
     @cached_property
     def tail(self) -> Tail | None:
-        """What the host computes of the outputs; None if the device makes them all."""
+        """The host fallback; None if the device makes all outputs."""
         return self._read(lambda: None if self.table.tail is None else read_tail(self.table.tail, self._blob))
 
     @property

@@ -181,7 +181,7 @@ def _text(specialisation: Specialisation) -> str:
 
 
 def _measured(text: object, seconds: object) -> Measured | None:
-    """What a row says; None if it is not what `record` writes."""
+    """Returns the content of a row; None if it is not what `record` writes."""
     try:
         made = _specialisation(json.loads(text) if isinstance(text, str) else None)
     except (AttributeError, RecursionError, TypeError, ValueError):

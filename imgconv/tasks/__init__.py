@@ -1,4 +1,4 @@
-"""What a model's outputs show: classes, boxes, masks, keypoints, text, depth, an image. No line in here knows a device.
+"""Decoders of a model's outputs: classes, boxes, masks, keypoints, text, depth, an image. Nothing here knows a device.
 
     task = find_task(outputs, (416, 416), Description(head="yolox"))       # outputs: {"y": ("float32", (1, 3549, 85))}
     how = Preparation(**task.description.preparation)

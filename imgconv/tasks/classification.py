@@ -13,7 +13,7 @@ from imgconv.tasks.values import Answers, Classes, Label, Placement
 
 
 def is_scores(shape: Sequence[int], dtype: str) -> bool:
-    """Whether an output is scores: a float for each of at least two classes, as (1, 1000) or (1, 1000, 1, 1)."""
+    """Returns whether an output is scores: floats for at least two classes, as (1, 1000) or (1, 1000, 1, 1)."""
     return sum(n != 1 for n in shape) == 1 and 0 not in shape and dtype.startswith("float")
 
 

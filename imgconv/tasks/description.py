@@ -1,4 +1,4 @@
-"""What cannot be guessed of a model: its task, head, labels and preparation, from a small JSON file beside it.
+"""A model's task, head, labels and preparation, from a small JSON file beside it.
 
     yolox_nano.task.json beside yolox_nano.onnx
     {"task": "detect", "head": "yolox", "labels": "labels.txt", "score": 0.4,
@@ -27,7 +27,7 @@ TASKS = ("classify", "detect", "segment", "pose", "depth", "image", "text")
 
 @dataclass(frozen=True)
 class Description:
-    """What a model's outputs mean. What is None or empty is guessed, or the head's own.
+    """The meaning of a model's outputs. Fields that are None or empty are guessed, or the head's own.
 
     task: one of TASKS; head: how the outputs are laid out, see imgconv.tasks.HEADS; labels: the names of the classes;
     preparation: fields of a Preparation; score: the least of a detection; overlap: the most of two detections, as

@@ -28,7 +28,7 @@ YOLO_PICTURE = {"resize": "letterbox", "filter": "bilinear", "order": "rgb", "sc
 
 @dataclass(frozen=True)
 class Head:
-    """How outputs are laid out, and what they are decoded with.
+    """The layout of a model's outputs, and the function that decodes it.
 
     outputs: in words, for people; decode: the outputs as answers; defaults: fields of a Description; plain: whether
     outputs of these shapes and dtypes are this head's, of a model whose input has this width and height.
@@ -46,7 +46,7 @@ def _shapes(outputs: Declared) -> Shapes:
 
 
 def _is_yolo(outputs: Declared, size: Size, rows: int, axis: int, columns: int) -> bool:
-    """Whether the only output is (1, a, b) with `rows` for each cell along the axis and at least `columns` beside."""
+    """Returns whether the only output is (1, a, b): `rows` for each cell along the axis, at least `columns` beside."""
     shapes = _shapes(outputs)
     if len(shapes) != 1 or len(shapes[0]) != 3 or shapes[0][0] != 1:
         return False
@@ -71,7 +71,7 @@ def _is_yolov10(outputs: Declared, size: Size) -> bool:
 
 
 def _has_anchors(outputs: Declared, lasts: Sequence[int], count: int) -> bool:
-    """Whether the outputs are (1, count, last), one for each of `lasts`, in any order."""
+    """Returns whether the outputs are (1, count, last), one for each of `lasts`, in any order."""
     return sorted(_shapes(outputs)) == [(1, count, last) for last in lasts]
 
 
@@ -314,7 +314,7 @@ _BESIDE_CLASSES = {
 
 
 def _classes(head: str, shapes: Shapes) -> int:
-    """How many classes a head has that is usually trained on COCO; 0 for others."""
+    """Returns the number of classes of a head that is usually trained on COCO; 0 for others."""
     if head not in _BESIDE_CLASSES or any(len(shape) < 2 for shape in shapes):
         return 0
     axis, others = _BESIDE_CLASSES[head]

@@ -28,7 +28,7 @@ def _plane(outputs: Arrays, placement: Placement, channels: int | None = None) -
 
 
 def has_channels_last(shape: Sequence[int], size: Size) -> bool:
-    """Whether a map of four dimensions is (1, H, W, C), as TensorFlow's are. size: of the model's input.
+    """Returns whether a map of four dimensions is (1, H, W, C), as TensorFlow's are. size: of the model's input.
 
     It is told by the aspect ratio, up to one row or column: has_channels_last((1, 33, 65, 21), (513, 257)) is True.
     """
@@ -167,6 +167,6 @@ SMALLEST_IMAGE = 16
 
 
 def is_image(shape: tuple[int, ...], dtype: str) -> bool:
-    """Whether an output is an image: (1, 1 or 3, H, W) of floats or bytes, at least 16 pixels high and wide."""
+    """Returns whether an output is an image: (1, 1 or 3, H, W) of floats or bytes, at least 16 pixels high and wide."""
     is_pixels = dtype.startswith("float") or dtype == "uint8"
     return is_pixels and len(shape) == 4 and shape[0] == 1 and shape[1] in (1, 3) and min(shape[2:]) >= SMALLEST_IMAGE

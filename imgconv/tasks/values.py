@@ -1,4 +1,4 @@
-"""What a picture shows: the typed values that the heads decode a model's outputs to."""
+"""The typed values that heads decode a model's outputs to."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ Answers = Mapping[str, Answer]
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a picture lies in a model's input. picture and model: their width and height; inner, box: see `placed`.
+    """The place of a picture in a model's input. picture and model: their width and height; inner, box: see `placed`.
 
     The part `box` of the picture fills the first `inner` columns and rows of the input.
     """
@@ -167,7 +167,7 @@ class Placement:
 
     @staticmethod
     def of(picture: Size, model: Size, how: Preparation) -> Placement:
-        """That of a picture which is prepared in this way. Example: Placement.of((640, 480), (416, 416), how)."""
+        """Returns a prepared picture's placement. Example: Placement.of((640, 480), (416, 416), how)."""
         return Placement(picture, model, *placed(picture, model, how.resize, how.crop))
 
     def to_picture(self, points: Array) -> Array:

@@ -440,7 +440,7 @@ class Emitter:
 def _position(
     operand: Operand, placement: Placement, axes: Mapping[Variable, Index], at: Mapping[Variable, Index] | None = None
 ) -> tuple[list[Index], list[Bound]]:
-    """Where an operand reads, and the bounds of it, with the view's variables replaced by `axes`, then by `at`."""
+    """Returns the operand's index and bounds, with the view's variables replaced by `axes`, then by `at`."""
     def replaced(index: Index) -> Index:
         return index.substitute(axes) if at is None else index.substitute(axes).substitute(at)
 
@@ -453,7 +453,7 @@ def _position(
 
 
 def _without_border(bound: Bound, position: list[Index], placement: Placement) -> Bound:
-    """What remains to be tested of a bound, given that the image reads zero before the grid, or on both sides of it."""
+    """Returns the tests that remain of a bound where the image reads zero before the grid, or on both sides of it."""
     if not _is_zero_border(bound, position, placement):
         return bound
     assert isinstance(placement.storage, Texture)
@@ -462,7 +462,7 @@ def _without_border(bound: Bound, position: list[Index], placement: Placement) -
 
 
 def _is_zero_border(bound: Bound, position: list[Index], placement: Placement) -> bool:
-    """Whether every position at which the bound fails is outside the grid of an untiled texture.
+    """Returns whether every position at which the bound fails is outside the grid of an untiled texture.
 
     This is so for a bound on the outermost column axis or the outermost row axis, if it is exactly the axis' range.
     """

@@ -23,7 +23,7 @@ from imgconv.kernels.layout import LANES, Placement, Texture
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What a template needs: function definitions, the call, the text of the parameters, and the arguments.
+    """An epilogue for a template: function definitions, the call, the text of the parameters, and the arguments.
 
     loads: statements to run once for each `quad`, before the calls. start: the initial value of a sum. start_loads:
     statements to run before `start`. half: the function takes a half4 and returns one, else a float4.

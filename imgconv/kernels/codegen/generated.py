@@ -111,7 +111,7 @@ def generate(
 
 
 def _reads_buffer(node: Node, placements: Mapping[str, Placement]) -> bool:
-    """Whether the node reads a buffer: single elements, each with a test, for which GPUs branch."""
+    """Returns whether the node reads a buffer: single elements, each with a test, for which GPUs branch."""
     return any(isinstance(placements[operand.value].storage, HostBuffer) for operand in node.all_operands)
 
 
@@ -162,7 +162,7 @@ def window_of(node: Node) -> Shape:
 
 
 def group_for(grid: Shape, steps: Sequence[int], target: Target) -> Group | None:
-    """How work groups share the windows of output texels. None if one work item a texel keeps the device busy.
+    """Returns how work groups share the windows of output texels; None if one item a texel keeps the device busy.
 
     grid: output texels along x and y. steps: of a window along its axes. Each work item has at least two steps. It has
     up to MOST_STEPS if possible: more work items would only wait for each other.

@@ -46,7 +46,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Parts:
-    """How work groups share rows: `count` rows, or quads of rows, of `steps` texels each, in `parts` parts.
+    """The division of rows among work groups: `count` rows, or quads of rows, of `steps` texels each, in `parts` parts.
 
     items: work items that share a part. beside: rows of a work group. name: of the value that holds the parts.
     """
@@ -92,7 +92,7 @@ def moments_of(rows: Rows) -> Moments | None:
 
 
 def _divides(epilogue: Expression, count: int) -> bool:
-    """Whether a sum of `count` values becomes their mean."""
+    """Returns whether a sum of `count` values becomes their mean."""
     if not isinstance(epilogue, Apply) or epilogue.operation not in ("multiply", "divide"):
         return False
     if epilogue.arguments[0] != Argument(0) or not isinstance(epilogue.arguments[1], Literal):
@@ -116,7 +116,7 @@ def long_moments(graph: Graph, longest: int) -> frozenset[str]:
 
 
 def _has_lanes(rows: Rows) -> bool:
-    """Whether a texel holds four rows or four positions of one, if what they read has the layout of its rank."""
+    """Returns whether a texel holds four rows, or four positions of one, if operands have the layout of their rank."""
     ranks = {o.value: len(o.view.source) for o in rows.reductions[0].operands}
     layouts = {name: image_layout(rank) if rank >= 4 else matrix_layout(rank) for name, rank in ranks.items()}
     return lanes_of(rows, layouts) is not None
@@ -125,7 +125,7 @@ def _has_lanes(rows: Rows) -> bool:
 def find_parts(
     moments: Moments, output: Placement, placements: Mapping[str, Placement], target: Target, name: str
 ) -> Parts | None:
-    """How the device's work groups share the rows. None if one launch is as fast, or if the kernels are impossible."""
+    """Returns how work groups share the rows; None if one launch is as fast, or if the kernels are impossible."""
     maker = moments_maker(moments, output, placements, "exact", target)
     if maker is None:
         return None
@@ -146,7 +146,7 @@ def moments_maker(
     moments: Moments, output: Placement, placements: Mapping[str, Placement], forms: Forms, target: Target,
     stores: bool = True,
 ) -> RowsMaker | None:
-    """What makes statements for the rows; None if a texel holds neither four rows nor four positions of one row.
+    """Returns the maker of statements for the rows; None if a texel holds neither four rows nor four positions of one.
 
     stores: whether `output` is of the last node.
     """

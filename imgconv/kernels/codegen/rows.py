@@ -193,7 +193,7 @@ def _long(shape: Shape) -> list[int]:
 
 
 def _counts_all(where: Index, sizes: Shape) -> bool:
-    """Whether an expression takes each value from 0 to the product of the sizes - 1 exactly once."""
+    """Returns whether an expression takes each value from 0 to the product of the sizes - 1 exactly once."""
     stride = 1
     for atom, coefficient in sorted(where.terms, key=lambda t: t[1]):
         if not isinstance(atom, Variable) or coefficient != stride:
@@ -203,7 +203,7 @@ def _counts_all(where: Index, sizes: Shape) -> bool:
 
 
 def _consistent(rows: Rows) -> bool:
-    """Whether every node reads only its own row's result of each reduction."""
+    """Returns whether every node reads only its own row's result of each reduction."""
 
     def right(node: Node, axes: Mapping[Variable, Index]) -> bool:
         for operand in node.all_operands:

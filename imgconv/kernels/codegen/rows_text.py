@@ -149,7 +149,7 @@ class RowsMaker:
         return [self.axes[last.name][Variable(f"i{a}", n)] for a, n in enumerate(last.shape)]
 
     def stores_texels(self) -> bool:
-        """Whether the lanes that a step makes are one texel, or one element, of the output."""
+        """Returns whether the lanes that a step makes are one texel, or one element, of the output."""
         packed, position = self.output.layout.packed, self.position()
         if any(LANE in e.variables() for a, e in enumerate(position) if a != packed):
             return False
@@ -179,7 +179,7 @@ class RowsMaker:
         return self._source()
 
     def _source(self) -> KernelSource:
-        """What was emitted, with the rows divided among work groups."""
+        """Returns the kernel of what was emitted, with the rows divided among work groups."""
         group = self.group
         if group > 1:
             beside = self._rows_of_group()
@@ -289,6 +289,6 @@ class RowsMaker:
 
 
 def walks(operand: Operand, axes: Mapping[Variable, Index]) -> bool:
-    """Whether what is read depends on the step."""
+    """Returns whether what is read depends on the step."""
     read = (*operand.view.index, *(b.index for b in operand.view.bounds))
     return any(v.name == "step" for e in read for v in e.substitute(axes).variables())

@@ -107,7 +107,7 @@ def default_specialisation(problem: Problem, kind: TargetKind, compute_units: in
 def _on_cpu(problem: Problem, vector_floats: int) -> Iterator[Specialisation]:
     """Candidates for CPUs: vectors of up to 16 floats, weights in a buffer, few reads of each input texel."""
     def registers(quads: int) -> int:
-        """That a vector of so many quads takes."""
+        """Returns the registers that a vector of this many quads takes."""
         return ceil(quads * LANES / vector_floats)
 
     most = OF_16 if vector_floats == AVX2 else OF_32

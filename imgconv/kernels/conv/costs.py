@@ -118,7 +118,7 @@ def _groups_of(problem: Problem, chosen: Specialisation) -> int:
 
 
 def _rows_of_weights_are_cut(problem: Problem, chosen: Specialisation) -> bool:
-    """Whether the weights have more steps than a row of an image holds, so that they are cut into tiles."""
+    """Returns whether the weights have more steps than a row of an image holds, so that they are cut into tiles."""
     return problem.group_input_quads * taps_of(problem, chosen) > SAFE_WIDTH
 
 
@@ -274,13 +274,13 @@ def _merged_reads(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts
 
 
 def _depthwise_is_unrolled(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> bool:
-    """Whether Mesa's compiler unrolls the loop over the rows of a depthwise window."""
+    """Returns whether Mesa's compiler unrolls the loop over the rows of a depthwise window."""
     window = prod(tile_size(problem, replace(chosen, keep="window")))
     return 4 * prod(problem.window) * sums_of(chosen) + 3 * window <= costs.depthwise_unrolled
 
 
 def _is_unrolled(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> bool:
-    """Whether Mesa's compiler unrolls the loop over the columns of a window."""
+    """Returns whether Mesa's compiler unrolls the loop over the columns of a window."""
     multiply_adds = sums_of(chosen) * problem.input_lanes
     if problem.sums != "half":
         return problem.window[1] * multiply_adds <= costs.unrolled
@@ -356,7 +356,7 @@ def _held_texels(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts)
 
 
 def _spills(problem: Problem, chosen: Specialisation, costs: SmallGpuCosts) -> bool:
-    """Whether Mesa's Adreno code runs out of registers: it reads all data of an unrolled loop before the loop."""
+    """Returns whether Mesa's Adreno code spills: it reads all data of an unrolled loop before the loop."""
     taps, sums, held = prod(problem.window), sums_of(chosen), _held_texels(problem, chosen, costs)
     if problem.depthwise:
         if not _depthwise_is_unrolled(problem, chosen, costs):

@@ -45,7 +45,7 @@ class Problem:
 
     @property
     def half(self) -> bool:
-        """Whether products are in half."""
+        """Returns whether products are in half."""
         return self.sums != "float"
 
     @property
@@ -149,16 +149,16 @@ class Specialisation:
 
     @property
     def weights_in_buffer(self) -> bool:
-        """Whether the packed weights are a buffer."""
+        """Returns whether the packed weights are a buffer."""
         return self.weights != "image"
 
     @property
     def waits(self) -> bool:
-        """Whether the items of a group wait for each other: those without outputs too, which must not return early."""
+        """Returns whether the items of a group meet at barriers: then those without outputs must not return early."""
         return self.parts > 1 or self.weights == "local"
 
     def allowed(self, problem: Problem) -> bool:
-        """Whether conv.cl can compute the problem with these constants."""
+        """Returns whether conv.cl can compute the problem with these constants."""
         blocks = self.block_quads * self.passes
         inside = blocks == 1 if problem.depthwise else problem.groups == 1 or problem.group_output_quads % blocks == 0
         kept = not problem.depthwise if self.keep == "input" else self.passes == 1
@@ -174,7 +174,7 @@ class Specialisation:
         return inside and kept and vectors and shared and runs and self._stages(problem) and self._transforms(problem)
 
     def _stages(self, problem: Problem) -> bool:
-        """Whether nothing is staged in local memory, or it is possible to."""
+        """Returns whether nothing is staged in local memory, or it is possible to."""
         one_block = self.parts == self.vector_quads == 1 and self.keep != "input" and self.local_size is not None
         one_image = problem.batch == problem.groups == 1 and problem.phases == (1, 1)
         return self.weights != "local" or (
@@ -183,7 +183,7 @@ class Specialisation:
         )
 
     def _transforms(self, problem: Problem) -> bool:
-        """Whether Winograd's filtering is not used, or it is possible to.
+        """Returns whether Winograd's filtering is not used, or it is possible to.
 
         F(2, 3) computes an output from the three columns in its window. F(4, 3) also uses the other three columns of
         its tile, and they cancel except for rounding. Let n be the terms in the sum of a tap, w the largest weight and
@@ -221,7 +221,7 @@ def problem_of(operation: Convolution, x: tuple[int, ...], w: tuple[int, ...], o
 
 
 def _merged_groups(groups: int, channels: int, filters: int) -> int:
-    """How many groups there are if some become one, with zero weights between them, to begin at whole quads.
+    """Returns the number of groups after merging some, with zero weights between them, to begin at whole quads.
 
     The last may have fewer: of 10 groups with a channel each, it has 2, and the others 4.
     """
@@ -244,7 +244,7 @@ def sums_of(chosen: Specialisation) -> int:
 
 
 def together_of(problem: Problem, chosen: Specialisation) -> int:
-    """How many sums of a block meet at once, if work items share them: those that PARTS_BYTES hold, or all."""
+    """Returns how many of a block's shared sums are reduced at once: as many as fit in PARTS_BYTES, or all."""
     outputs = chosen.block_columns * chosen.block_rows * chosen.block_quads
     return max(1, min(outputs, PARTS_BYTES // (bytes_of_sum(problem) * prod(chosen.local_size or (1, 1, 1)))))
 
@@ -255,7 +255,7 @@ def bytes_of_sum(problem: Problem) -> int:
 
 
 def by_taps(problem: Problem, chosen: Specialisation) -> bool:
-    """Whether a work group that stages copies one position of the window at once, not all of it."""
+    """Returns whether a work group that stages copies one position of the window at once, not all of it."""
     return chosen.weights == "local" and chosen.keep == "texel" and problem.window[1] > 1
 
 

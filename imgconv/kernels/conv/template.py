@@ -84,7 +84,7 @@ def step_of(placing: Placing, node: Node, problem: Problem, operation: Convoluti
 
 
 def sums_of(placing: Placing, name: str, weights: Array) -> Sums:
-    """How the convolution that computes a value sums products: in float if its weights pass the largest half."""
+    """Returns the width in which a value's convolution sums: float if its weights exceed the largest half."""
     return "float" if numpy.any(numpy.abs(weights) > HALF_MAX) else placing.sums_of(name)
 
 
@@ -104,7 +104,7 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
 
 
 def reads_directly(view: View, place: Placement, in_order: bool = True) -> bool:
-    """Whether conv.cl can read (N, C, H, W) through the view: x = column*pitch + offset + quad, y = image*H + row.
+    """Returns whether conv.cl reads (N, C, H, W) through the view: x = column*pitch + offset + quad, y = image*H + row.
 
     in_order: whether quads must follow each other. If not, any function of the quad may stand for offset + quad.
     """
@@ -136,7 +136,7 @@ def scaled(epilogue: Expression) -> Expression:
 
 
 def is_direct(placing: Placing, operand: Operand, in_order: bool = True) -> bool:
-    """Whether conv.cl can read an operand without a copy. in_order: see `reads_directly`."""
+    """Returns whether conv.cl can read an operand without a copy. in_order: see `reads_directly`."""
     place = placing.placements.get(operand.value)
     return place is not None and reads_directly(operand.view, place, in_order)
 

@@ -145,7 +145,7 @@ def coordinate_constants(centre: bool) -> dict[str, str | int]:
 
 
 def input_constants(node: Node, place: Placement, helpers: list[str]) -> dict[str, str | int]:
-    """What kernels/lib/input.cl says of where the input lies, if the node's is one that `reads_directly`."""
+    """Returns the constants of kernels/lib/input.cl for an input that `reads_directly` accepts."""
     assert isinstance(place.storage, Texture)
     shape = node.operands[0].view.shape
     channels = 1 if isinstance(node.operation, Convolution) else len(shape) - 1  # of a product: what is summed over
@@ -209,7 +209,7 @@ def _factor_access(
 
 
 def _reads_inside(problem: Problem, chosen: Specialisation) -> bool:
-    """Whether no work item reads outside of the input: nothing is padded, and blocks and groups end with the output."""
+    """Returns whether no work item reads outside of the input: no padding, and blocks end with the output."""
     fits = []
     for axis, block in ((0, chosen.block_rows), (1, chosen.block_columns)):
         last = (problem.phase_size[axis] - 1) * problem.strides[axis]
@@ -223,12 +223,12 @@ def _reads_inside(problem: Problem, chosen: Specialisation) -> bool:
 
 
 def _reads_before(problem: Problem) -> bool:
-    """Whether an output needs zeros before the first column, or above the first row, of the input."""
+    """Returns whether an output needs zeros before the first column, or above the first row, of the input."""
     return max(problem.pads) > 0 or problem.phases != (1, 1)
 
 
 def _reads_past(problem: Problem, chosen: Specialisation) -> tuple[bool, bool]:
-    """Whether an output needs zeros past the last column, and below the last row, of the input's texture."""
+    """Returns whether an output needs zeros past the last column, and below the last row, of the input's texture."""
     past = []
     for axis in (1, 0):
         # The outputs of one of Winograd's tiles are made of all that it reads.

@@ -1,1 +1,1 @@
-"""What a launch takes on each kind of device."""
+"""Cost models: the predicted time of a launch on each kind of device."""

@@ -274,7 +274,7 @@ def _turned(operand: Operand) -> Operand:
 
 
 def reads_rows(a: Operand, placement: Placement) -> bool:
-    """Whether the left operand's rows are rows of texels. Its product with a constant is then a 1x1 convolution."""
+    """Returns whether the left operand's rows are rows of texels: its product with a constant is a 1x1 convolution."""
     texel, view = texel_of(a, placement, "a"), a.view.shape
     if texel is None:
         return False
@@ -291,7 +291,7 @@ def as_convolution(problem: Problem) -> conv.Problem:
 
 
 def _ends_with_tensor(operand: Operand, placement: Placement) -> bool:
-    """Whether the operand's last axis ends with its tensor's packed axis, so that the lanes past it are zero."""
+    """Returns whether the operand's last axis ends with its tensor's packed axis: the lanes past it are zero."""
     packed = placement.layout.packed
     if packed is None:
         return True
@@ -383,7 +383,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step:
 
 @lru_cache(1024)
 def _tiles_pay(problem: Problem, target: Target) -> bool:
-    """Whether a product with a constant matrix is expected to be faster in tiles than as a convolution."""
+    """Returns whether a product with a constant matrix is expected to be faster in tiles than as a convolution."""
     kind, compute_units = target.kind, target.compute_units
     if kind == "cpu" or compute_units < LARGE_GPU or problem.rows < FEWEST_ROWS:
         return False
@@ -411,7 +411,7 @@ def _readable(placing: Placing, operand: Operand, which: Literal["a", "b"]) -> O
 
 
 def _can_turn(placing: Placing, problem: Problem, b: Operand) -> bool:
-    """Whether tiles can be made of the right operand, and nothing else without a copy of it."""
+    """Returns whether tiles can be made of the right operand, and nothing else without a copy of it."""
     target, place = placing.target, placing.placements[b.value]
     if target.kind == "cpu" or target.compute_units < LARGE_GPU:
         return False

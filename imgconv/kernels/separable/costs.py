@@ -70,7 +70,7 @@ def default_specialisation(
 
 
 def may_pay(problem: Problem, kind: TargetKind, compute_units: int) -> bool:
-    """Whether one launch is worth considering: on a computer's GPU, and in half on a phone's."""
+    """Returns whether one launch is worth considering: on a computer's GPU, and in half on a phone's."""
     return kind == "gpu" and (compute_units >= LARGE_GPU or problem.pointwise.half)
 
 

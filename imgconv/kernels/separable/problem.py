@@ -22,7 +22,7 @@ class Problem:
 
     @property
     def sums(self) -> Sums:
-        """How both sum their products."""
+        """The width in which both sum."""
         return self.pointwise.sums
 
     @property

@@ -56,7 +56,7 @@ def follows(graph: Graph, depthwise: Node) -> Node | None:
 
 
 def _is_plain(graph: Graph, node: Node) -> bool:
-    """Whether a node is an ordinary convolution of floats with constant float weights, without factors."""
+    """Returns whether a node is an ordinary convolution of floats with constant float weights, without factors."""
     if not isinstance(node.operation, Convolution) or node.operation.transposed or len(node.operands) != 2:
         return False
     floats = all(graph.values[o.value].dtype.startswith("float") for o in node.operands)

@@ -254,14 +254,14 @@ def _only_source(graph: Graph, node: Node) -> Node | None:
 
 
 def _pools(graph: Graph, node: Node) -> bool:
-    """Whether a node reduces the map of each channel: to (N, C, ...) with all other axes of length 1."""
+    """Returns whether a node reduces the map of each channel: to (N, C, ...) with all other axes of length 1."""
     shape = node.output.shape
     floats = all(graph.values[o.value].dtype.startswith("float") for o in node.operands)
     return isinstance(node.operation, Reduction) and floats and prod(shape) == prod(shape[:2]) > 0
 
 
 def _multiplies(graph: Graph, node: Node) -> bool:
-    """Whether a node multiplies a row of numbers for each image by a constant matrix of floats."""
+    """Returns whether a node multiplies a row of numbers for each image by a constant matrix of floats."""
     operation, floats = node.operation, node.output.dtype.startswith("float")
     if len(node.operands) != 2 or node.operands[1].value not in graph.constants or not floats:
         return False
@@ -323,7 +323,7 @@ def _can_read(placing: Placing, x: Operand, problem: Problem) -> bool:
 
 
 def _joins(problem: Problem, target: Target) -> bool:
-    """Whether the pooling is expected to be faster in the launch of the products than in one of its own."""
+    """Returns whether the pooling is expected to be faster in the launch of the products than in one of its own."""
     apart = _least_cost(replace(problem, map_size=(1, 1)), target) + _cost_of_pooling(problem, target)
     return _least_cost(problem, target) <= apart
 
@@ -428,7 +428,7 @@ def _sizes(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
 
 
 def _input_access(x: Operand, place: Placement, problem: Problem, helpers: list[str]) -> dict[str, str | int]:
-    """Where a texel of the map lies, and how it is read."""
+    """Returns the macros that locate and read a texel of the map."""
     texel = _texel(x, place, problem.channels)
     assert texel is not None and isinstance(place.storage, Texture)
     where_x, where_y = (coordinate(e, index_text(e, helpers)) for e in texel)

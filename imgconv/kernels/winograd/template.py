@@ -52,7 +52,7 @@ class Problem:
 
     @property
     def sums(self) -> Sums:
-        """How the convolution sums its products."""
+        """The width in which the convolution sums."""
         return self.convolution.sums
 
     @property
@@ -251,7 +251,7 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
 
 
 def _input_access(problem: Problem, texture: Texture, helpers: list[str]) -> dict[str, str | int]:
-    """How texels of the input, which may be outside of it, or the sums are read."""
+    """Returns the macros that read texels of the input, which may be outside of it, or the sums."""
     given, centre = problem.convolution, texture.tiling.is_one_image and not problem.to_outputs
     last = [TILE * n + 1 - pad for n, pad in zip(problem.tiles, given.pads, strict=True)]
     past = last[1] >= given.input_size[1], last[0] >= given.input_size[0] and given.batch == 1
