@@ -12,7 +12,7 @@ import sys
 
 import imgconv
 from imgconv.preprocess import Preparation, read_picture, save_picture, to_array
-from imgconv.tasks import Description, Detections, Placement, draw, find_task
+from imgconv.tasks import Description, Detections, PicturePlacement, draw, find_task
 
 
 def main() -> int:
@@ -43,7 +43,7 @@ def find(path: str, picture_path: str, device: str | None = None, output: str | 
     assert task  # find_task raises an error if a task is named and the outputs do not show it
     how = Preparation(**task.description.preparation)
     outputs = model.run({name: to_array(picture, how, size)})
-    found, = task.decode(outputs, Placement.of(picture.size, size, how)).values()
+    found, = task.decode(outputs, PicturePlacement.of(picture.size, size, how)).values()
     assert isinstance(found, Detections)
     for each in found.found:
         print(f"{each.label.score:.2f}", "{:.0f},{:.0f} .. {:.0f},{:.0f}".format(*each.box), each.label.name)

@@ -26,7 +26,7 @@ from imgconv.model import DEPTH, Model, load, prepares_pictures
 from imgconv.pictures.host import pixels_or_array, upright
 from imgconv.pictures.preparation import PictureInput, Preparation, picture_inputs
 from imgconv.reports.terminal import to_json
-from imgconv.tasks import Description, Placement, Task, find_task, read_description
+from imgconv.tasks import Description, PicturePlacement, Task, find_task, read_description
 
 if TYPE_CHECKING:
     from imgconv.running.pipeline import Frame
@@ -134,7 +134,7 @@ class _Row:
 
 def _run(opened: _Opened, pictures: Sequence[Any]) -> Iterator[_Row]:
     """A row for each picture, in order. The device computes one while the next is read."""
-    waiting: deque[tuple[Frame | str, Placement | None]] = deque()
+    waiting: deque[tuple[Frame | str, PicturePlacement | None]] = deque()
     for picture in pictures:
         if len(waiting) >= DEPTH:
             yield _row(opened, *waiting.popleft())
@@ -146,12 +146,12 @@ def _run(opened: _Opened, pictures: Sequence[Any]) -> Iterator[_Row]:
         size = opened.target.picture_size(image.size)
         made = pixels_or_array(image, opened.target, opened.preparation, opened.on_device)
         frame = opened.model.submit({opened.target.name: made}, DEPTH)
-        waiting.append((frame, Placement.of(image.size, size, opened.preparation)))
+        waiting.append((frame, PicturePlacement.of(image.size, size, opened.preparation)))
     while waiting:
         yield _row(opened, *waiting.popleft())
 
 
-def _row(opened: _Opened, frame: Frame | str, placement: Placement | None) -> _Row:
+def _row(opened: _Opened, frame: Frame | str, placement: PicturePlacement | None) -> _Row:
     if isinstance(frame, str) or placement is None:
         return _Row(outputs={}, error=str(frame))
     outputs = frame.result()

@@ -102,7 +102,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Head:
+class DeviceSummary:
     """The first message of a device. size: of all pictures; is_plain: whether the task is known."""
 
     device: str
@@ -112,9 +112,9 @@ class Head:
     is_plain: bool
 
     @staticmethod
-    def of(model: Model, seconds: float, size: tuple[int, int], is_plain: bool) -> Head:
+    def of(model: Model, seconds: float, size: tuple[int, int], is_plain: bool) -> DeviceSummary:
         """seconds: of a run on the warm device."""
-        return Head(model.device.key, model.device.name, seconds, size, is_plain)
+        return DeviceSummary(model.device.key, model.device.name, seconds, size, is_plain)
 
 
 def lines_of(outcome: Outcome) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ from imgconv.errors import InputError
 from imgconv.model import Model, Settings, open_source
 from imgconv.pictures.host import input_array
 from imgconv.pictures.preparation import PictureInput, Preparation, Size, picture_inputs
-from imgconv.tasks import Placement, Task, Text, Texts, find_task
+from imgconv.tasks import PicturePlacement, Task, Text, Texts, find_task
 
 HEIGHT = 48  # of a line, in pixels, if the model takes any: PP-OCR's since its third version
 WIDTHS = (320, 640, 1280)  # of a line, if the model takes any; a longer line is compressed
@@ -65,7 +65,7 @@ class Recognizer:
         # At the model's height, and the least of its widths.
         target = PictureInput(self._target.name, self._target.dtype, self._target.shape(fitting(upright.size), 3))
         outputs = self._model.run({target.name: input_array(upright, target, self._preparation)})
-        answer, = self._task.decode(outputs, Placement.of(upright.size, size, self._preparation)).values()
+        answer, = self._task.decode(outputs, PicturePlacement.of(upright.size, size, self._preparation)).values()
         assert isinstance(answer, Texts)
         found, = answer.found
         return Text(found.text, found.score, text.corners)

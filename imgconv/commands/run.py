@@ -18,7 +18,7 @@ from imgconv.commands.flow import Flow
 from imgconv.commands.inputs import check_complete, read_given
 from imgconv.commands.journal import Journal
 from imgconv.commands.loader import Loader, answers, cores, worker_count
-from imgconv.commands.outcome import Head, Shown, is_folder
+from imgconv.commands.outcome import DeviceSummary, Shown, is_folder
 from imgconv.commands.runner import CommandLine, Item, Runner, failed_outcome, items_of, opened
 from imgconv.commands.spread import devices_of, spread
 from imgconv.errors import InputError
@@ -188,7 +188,7 @@ def run_all(line: CommandLine, size: Size | None, items: Iterator[Item], total: 
         for item in items:
             tell(line, Shown.of(failed_outcome(item), False), several, told)
         return
-    heads: list[Head] = []
+    heads: list[DeviceSummary] = []
     with ExitStack() as stack:
         with terminal.Progress(f"reading {options.model}") as progress:
             if options.devices:
@@ -198,7 +198,7 @@ def run_all(line: CommandLine, size: Size | None, items: Iterator[Item], total: 
             first = next(messages)
         counting = stack.enter_context(Counting(total)) if several else None
         for message in chain([first], messages):
-            if isinstance(message, Head):
+            if isinstance(message, DeviceSummary):
                 print_head(line, message, is_first=not heads)
                 heads.append(message)
                 continue
@@ -214,18 +214,18 @@ def run_all(line: CommandLine, size: Size | None, items: Iterator[Item], total: 
 def shown_by_one(
     line: CommandLine, size: Size | None, items: Iterator[Item], total: int | None, progress: terminal.Progress,
     stack: ExitStack,
-) -> Iterator[Head | Shown]:
-    """Yields what one device gives, in this process: its Head, and what each picture shows, in their order."""
+) -> Iterator[DeviceSummary | Shown]:
+    """Yields what one device gives, in this process: its DeviceSummary, and what each picture shows, in their order."""
     loader = stack.enter_context(Loader(worker_count(total, cores())))
     runner = Runner.load(line, size, lambda *stage: progress(*stage), total)
     flow = stack.enter_context(Flow(runner.model, runner.batch))
     for place, each in enumerate(answers(runner, flow, items, loader, not line.options.json)):
         if not place:
-            yield Head.of(runner.model, flow.seconds, runner.size, runner.task is not None)
+            yield DeviceSummary.of(runner.model, flow.seconds, runner.size, runner.task is not None)
         yield each
 
 
-def print_head(line: CommandLine, head: Head, is_first: bool) -> None:
+def print_head(line: CommandLine, head: DeviceSummary, is_first: bool) -> None:
     """Prints what a run takes; once, the size of all pictures, and what to say if the outputs do not show a task."""
     if is_first and len(line.paths) > 1 and line.given.target and line.given.target.is_open:
         size, name = "x".join(map(str, head.size)), line.given.target.name

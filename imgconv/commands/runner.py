@@ -26,10 +26,10 @@ from imgconv.pictures.host import input_array, pixels_or_array, resized
 from imgconv.pictures.pixels import Pixels
 from imgconv.pictures.preparation import PictureInput, Preparation, Size
 from imgconv.pictures.sources import pictures
-from imgconv.pictures.tiles import Tiling, usual_overlap
+from imgconv.pictures.tiles import PictureTiling, usual_overlap
 from imgconv.pictures.video import is_video
 from imgconv.running.programs import Progress
-from imgconv.tasks import Answers, Description, Picture, Placement, Task, Texts, find_task
+from imgconv.tasks import Answers, Description, Picture, PicturePlacement, Task, Texts, find_task
 
 MULTIPLE = 32  # pixels
 FUNCTIONS = ("parser", "execute", "known")  # options that the parser sets
@@ -86,8 +86,8 @@ class Seen:
 
     item: Item
     picture: Image.Image | None = None
-    placement: Placement | None = None
-    tiling: Tiling | None = None
+    placement: PicturePlacement | None = None
+    tiling: PictureTiling | None = None
     error: str = ""
 
 
@@ -210,24 +210,24 @@ class Pictures:
         size = given.target.picture_size(picture.size)
         tiling = self._tiling(picture.size, size)
         if tiling is None:
-            placement = Placement.of(picture.size, size, self._preparation)
+            placement = PicturePlacement.of(picture.size, size, self._preparation)
             made = pixels_or_array(picture, given.target, self._preparation, self.on_device)
             return Job(Seen(item, picture, placement), [self._inputs(made)])
         last = given.target.channels_last
         whole = replace(given.target, dimensions=(1, "", "", given.target.channels or 3) if last else (1, 3, "", ""))
         array = input_array(picture, whole, self._preparation)
-        placement = Placement.of(picture.size, picture.size, self._preparation)
+        placement = PicturePlacement.of(picture.size, picture.size, self._preparation)
         runs = map(self._inputs, tiling.cut(array, (2, 1) if last else (3, 2)))
         return Job(Seen(item, picture, placement, tiling), runs)
 
-    def _tiling(self, picture: Size, size: Size) -> Tiling | None:
+    def _tiling(self, picture: Size, size: Size) -> PictureTiling | None:
         """The tiles of a picture: if they are asked for, or an image network takes another size."""
         overlap = self._line.options.tile
         if picture == size or not self.may_tile:
             return None
         if self._preparation.resize != "stretch":
             raise InputError(f"--tile takes the picture at its own size: leave out resize {self._preparation.resize!r}")
-        return Tiling(picture, size, usual_overlap(size) if overlap in (None, -1) else overlap)
+        return PictureTiling(picture, size, usual_overlap(size) if overlap in (None, -1) else overlap)
 
     def _inputs(self, made: Array | Pixels) -> Run:
         assert self._line.given.target is not None
@@ -242,7 +242,7 @@ class Pictures:
         if seen.tiling:
             joined = seen.tiling.join
             outputs = {name: joined([each[name] for each in done.outputs]) for name in outputs}
-        placement = seen.placement or Placement((0, 0), (0, 0), (1, 1), (0, 0, 1, 1))
+        placement = seen.placement or PicturePlacement((0, 0), (0, 0), (1, 1), (0, 0, 1, 1))
         answers = self._read(seen.picture, self.task.decode(outputs, placement) if self.task else {})
         made = Outcome(
             seen.item.name, seen.item.position, seen.picture.size if seen.picture else (0, 0),

@@ -16,7 +16,7 @@ from typing import Union
 from imgconv.cl.device import DeviceInfo, list_devices, select
 from imgconv.commands.flow import Flow
 from imgconv.commands.loader import Loader, answers, cores, worker_count
-from imgconv.commands.outcome import Head, Shown
+from imgconv.commands.outcome import DeviceSummary, Shown
 from imgconv.commands.runner import CommandLine, Item, Runner
 from imgconv.commands.worker import exit_reason, sendable, without_interrupts
 from imgconv.errors import DeviceError, Error
@@ -26,7 +26,7 @@ CHUNK = 16  # pictures that a process asks for at once, at most
 CHUNKS = 16  # for each device, at least: the last ones to be handed out keep only one device busy
 
 # From a process: it wants pictures, what it is and what it found, or that it has ended, with the reason if it failed.
-Message = Union[None, Head, Shown, str]
+Message = Union[None, DeviceSummary, Shown, str]
 
 
 def devices_of(asked: str) -> list[DeviceInfo]:
@@ -56,8 +56,8 @@ class _Consumer:
 
 def spread(
     line: CommandLine, size: Size | None, items: Iterator[Item], total: int | None, devices: Sequence[DeviceInfo]
-) -> Iterator[Head | Shown]:
-    """Yields a Head for each device, and what each picture shows, as soon as it is done.
+) -> Iterator[DeviceSummary | Shown]:
+    """Yields a DeviceSummary for each device, and what each picture shows, as soon as it is done.
 
     total: how many pictures there are, if that is known. If a process ends before its time, the others get its
     pictures. Raises DeviceError if none is left.
@@ -74,7 +74,7 @@ def spread(
 def _round(
     line: CommandLine, size: Size | None, waiting: deque[Item], items: Iterator[Item], total: int | None,
     devices: Sequence[DeviceInfo],
-) -> Generator[Head | Shown, None, tuple[list[DeviceInfo], str]]:
+) -> Generator[DeviceSummary | Shown, None, tuple[list[DeviceInfo], str]]:
     """Starts the processes and hands out pictures until each has ended.
 
     waiting: pictures to hand out before the others; those of a process that fails are added. Returns the devices that
@@ -141,7 +141,7 @@ def _consume(connection: Connection, line: CommandLine, share: _Share) -> None:
             flow = stack.enter_context(Flow(runner.model, runner.batch))
             for place, shown in enumerate(answers(runner, flow, _asked(connection), loader, not line.options.json)):
                 if not place:
-                    connection.send(Head.of(runner.model, flow.seconds, runner.size, runner.task is not None))
+                    connection.send(DeviceSummary.of(runner.model, flow.seconds, runner.size, runner.task is not None))
                 connection.send(shown)
         connection.send("")
     except Error as error:

@@ -8,10 +8,10 @@ int64 and bool stay what they are.
 import importlib
 import pkgutil
 
-from imgconv.host.program import Program, Timing
-from imgconv.host.registry import Call, find, host, runs, supported
+from imgconv.host.program import HostProgram, NodeTiming
+from imgconv.host.registry import HostCall, find, host, runs, supported
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["Call", "Program", "Timing", "find", "host", "runs", "supported"]
+__all__ = ["HostCall", "HostProgram", "NodeTiming", "find", "host", "runs", "supported"]

@@ -27,10 +27,10 @@ from imgconv.graph.joined import renamed
 from imgconv.graph.nodes import Graph, Tail
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
 from imgconv.host.detections import BEST_OF_CLASSES, Matching, Pattern, needed, with_detections
-from imgconv.host.registry import Call, host
+from imgconv.host.registry import HostCall, host
 from imgconv.host.row_rules import LAYERS, OF_SIZES, RULES
 from imgconv.host.row_suppression import best_of_classes, suppressed
-from imgconv.host.rows import NOTHING, Given, Rows, Rule, StaysError, arithmetic, call, shape_of
+from imgconv.host.rows import NOTHING, Given, PaddedRows, Rule, StaysError, arithmetic, call, shape_of
 from imgconv.host.segments import DOMAIN, constants_of, is_segment
 from imgconv.tensor import Tensor, build_graph, origin
 
@@ -40,7 +40,7 @@ CONDITIONS: Sequence[Pattern] = (IS_EMPTY, ("Cast", {"to": "bool"}, IS_EMPTY))
 
 
 @host(KEPT_ROWS, domain=DOMAIN)
-def kept_rows(call: Call, rows: Array, mask: Array) -> Array:
+def kept_rows(call: HostCall, rows: Array, mask: Array) -> Array:
     """The rows along an axis that exist."""
     return numpy.compress(mask, rows, int(call.attribute("axis", 0)))
 
@@ -58,7 +58,7 @@ def with_bounded_rows(graph: Graph) -> Graph:
         name: Tensor.input(name, value.shape, value.dtype)
         for name in rewritten.inputs for value in [graph.values[name]]
     }
-    taking = _Taking(rewritten, {name: Rows(tensor) for name, tensor in given.items()}, _in_front(rewritten))
+    taking = _Taking(rewritten, {name: PaddedRows(tensor) for name, tensor in given.items()}, _in_front(rewritten))
     taken = {name: rows for name, rows in taking.values.items() if rows.is_suppressed and rows.sizes is None}
     while True:
         rest = _without(rewritten, taken.keys())
@@ -92,10 +92,10 @@ class _Taking:
     in_front: the names of what a suppression reads. Layers are taken only there: behind it, few of the rows exist.
     """
 
-    def __init__(self, graph: HostGraph, given: Mapping[str, Rows], in_front: Set[str]) -> None:
+    def __init__(self, graph: HostGraph, given: Mapping[str, PaddedRows], in_front: Set[str]) -> None:
         self.in_front = in_front
         known = constants_of(graph)
-        self.values = {**given, **{name: Rows(Tensor.constant(array)) for name, array in known.items()}}
+        self.values = {**given, **{name: PaddedRows(Tensor.constant(array)) for name, array in known.items()}}
         makers = {name: (node, n) for node in graph.nodes for n, name in enumerate(node.outputs) if name}
         self.matching = Matching(makers, known)
         for node in graph.nodes:
@@ -107,7 +107,7 @@ class _Taking:
                     continue
                 self.values |= {name: rows for name, rows in zip(node.outputs, made) if name}
 
-    def made(self, node: HostNode) -> Sequence[Rows]:
+    def made(self, node: HostNode) -> Sequence[PaddedRows]:
         """The outputs of a node. Raises StaysError, and Error from its operator."""
         if node.op_type == "If" and not node.domain:
             return [self.chosen(node)]
@@ -126,7 +126,7 @@ class _Taking:
         is_suppressed = any(each.is_suppressed for each in rows)
         return [replace(each, is_suppressed=is_suppressed) for each in self.rule(node, rows)(node, given)]
 
-    def rule(self, node: HostNode, rows: Sequence[Rows]) -> Rule:
+    def rule(self, node: HostNode, rows: Sequence[PaddedRows]) -> Rule:
         """Returns the function that computes a node of ONNX's own domain."""
         if any(each.is_triple for each in rows) and node.op_type != "Gather":
             raise StaysError
@@ -136,7 +136,7 @@ class _Taking:
             is_shape = rows[0].sizes is not None and node.op_type != "ConstantOfShape"
             return arithmetic if is_shape or node.op_type not in OF_SIZES else RULES[node.op_type]
         if all(each.space is None for each in rows):
-            return lambda node, given: [Rows(tensor) for tensor in call(node, given)]
+            return lambda node, given: [PaddedRows(tensor) for tensor in call(node, given)]
         if node.op_type == "Shape":
             return shape_of
         if node.op_type in LAYERS and self.in_front.isdisjoint(node.outputs):
@@ -146,7 +146,7 @@ class _Taking:
             raise StaysError
         return found
 
-    def segment(self, node: HostNode, given: Given) -> Sequence[Rows]:
+    def segment(self, node: HostNode, given: Given) -> Sequence[PaddedRows]:
         """Layers that the host would give to the device."""
         body = node.bodies["body"]
         if self.in_front.isdisjoint(node.outputs):
@@ -158,7 +158,7 @@ class _Taking:
             raise StaysError
         return [inner[name] for name in body.outputs]
 
-    def chosen(self, node: HostNode) -> Rows:
+    def chosen(self, node: HostNode) -> PaddedRows:
         """An If that gives nothing if there are no rows, and else what its other branch makes of them."""
         then, other = node.attributes.get("then_branch"), node.attributes.get("else_branch")
         found: dict[str, str] = {}
@@ -185,7 +185,7 @@ def _in_front(graph: HostGraph) -> set[str]:
 
 
 def _joined(
-    graph: Graph, tail: Tail, rest: HostGraph, crossing: Mapping[str, Rows], given: Mapping[str, Tensor]
+    graph: Graph, tail: Tail, rest: HostGraph, crossing: Mapping[str, PaddedRows], given: Mapping[str, Tensor]
 ) -> Graph:
     """The graph with the nodes that make the crossing values, and its tail without those."""
     tensors, nodes, masks = dict[str, Tensor](), list[HostNode](), dict[int, str]()

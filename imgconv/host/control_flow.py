@@ -8,17 +8,17 @@ from typing import Any
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.host.registry import Call, host
+from imgconv.host.registry import HostCall, host
 
 
 @host("If")
-def if_(call: Call, condition: Array) -> Any:
+def if_(call: HostCall, condition: Array) -> Any:
     """The outputs of the branch that the condition selects."""
     return tuple(call.attribute("then_branch" if condition.item() else "else_branch")())
 
 
 @host("Loop")
-def loop(call: Call, limit: Array | None = None, go_on: Array | None = None, *carried: Any) -> Any:
+def loop(call: HostCall, limit: Array | None = None, go_on: Array | None = None, *carried: Any) -> Any:
     """Repeats the body at most `limit` times, as long as the condition holds; see ONNX's Loop, and loops.py."""
     body, states, stacks = call.attribute("body"), list(carried), list[list[Array]]()
     first, common = call.attribute("first", list), None
@@ -39,7 +39,7 @@ def loop(call: Call, limit: Array | None = None, go_on: Array | None = None, *ca
     return (*states, *stacked)
 
 
-def _nothing(call: Call, states: list[Any]) -> list[Array]:
+def _nothing(call: HostCall, states: list[Any]) -> list[Array]:
     """The stacked outputs of a loop that runs zero times: no elements of the shapes that the body would give."""
     if call.outputs <= len(states):
         return []
@@ -49,7 +49,7 @@ def _nothing(call: Call, states: list[Any]) -> list[Array]:
 
 
 @host("Scan")
-def scan(call: Call, *inputs: Any) -> Any:
+def scan(call: HostCall, *inputs: Any) -> Any:
     """Runs the body on each element along an axis of the scanned inputs; states are carried, other outputs stacked."""
     if call.version < 9:
         return _batched(call, *inputs)
@@ -65,7 +65,7 @@ def scan(call: Call, *inputs: Any) -> Any:
     return (*states, *made)
 
 
-def _scan(call: Call, states: list[Any], scanned: list[Array]) -> tuple[list[Any], list[Array]]:
+def _scan(call: HostCall, states: list[Any], scanned: list[Array]) -> tuple[list[Any], list[Array]]:
     """The final states, and the other outputs stacked along axis 0."""
     body, rows = call.attribute("body"), []
     if len({len(x) for x in scanned}) != 1 or not len(scanned[0]):
@@ -77,7 +77,7 @@ def _scan(call: Call, states: list[Any], scanned: list[Array]) -> tuple[list[Any
     return states, [numpy.stack(each) for each in zip(*rows, strict=True)]
 
 
-def _batched(call: Call, lengths: Array | None, *inputs: Array) -> Any:
+def _batched(call: HostCall, lengths: Array | None, *inputs: Array) -> Any:
     """Scan of opset 8: every tensor has a batch axis, and each batch element its own length; zeros past it."""
     split = len(inputs) - call.attribute("num_scan_inputs")
     back = call.attribute("directions", [0] * (len(inputs) - split))

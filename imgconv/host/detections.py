@@ -25,7 +25,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
-from imgconv.host.registry import Call, host
+from imgconv.host.registry import HostCall, host
 from imgconv.host.segments import DOMAIN, constants_of
 from imgconv.suppression import best_first
 
@@ -57,7 +57,7 @@ def with_detections(graph: HostGraph) -> HostGraph:
 
 
 @host(BEST_OF_CLASSES, domain=DOMAIN)
-def best_of_classes(call: Call, scores: Array, boxes: Array) -> Any:
+def best_of_classes(call: HostCall, scores: Array, boxes: Array) -> Any:
     """Boxes, scores and labels of the best boxes of each class over a threshold, class by class, the best first."""
     classes, most = numpy.asarray(call.attribute("classes")), call.attribute("most")
     if (scores.ndim, boxes.ndim) != (2, 2) or len(scores) != len(boxes) or classes.max() >= scores.shape[1]:

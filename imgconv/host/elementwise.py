@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.host.registry import Call, host
+from imgconv.host.registry import HostCall, host
 
 _UNARY: dict[str, Callable[[Array], Any]] = {
     "Abs": numpy.abs, "Neg": numpy.negative, "Floor": numpy.floor, "Ceil": numpy.ceil, "Round": numpy.rint,
@@ -27,19 +27,19 @@ _BINARY: dict[str, Callable[[Array, Array], Any]] = {
 
 
 @host(*_UNARY)
-def unary(call: Call, x: Array) -> Any:
+def unary(call: HostCall, x: Array) -> Any:
     """A numpy function of each element."""
     return _UNARY[call.op_type](x)
 
 
 @host(*_BINARY)
-def binary(call: Call, a: Array, b: Array) -> Any:
+def binary(call: HostCall, a: Array, b: Array) -> Any:
     """A numpy function of two tensors that broadcast."""
     return _BINARY[call.op_type](a, b)
 
 
 @host("Div")
-def div(call: Call, a: Array, b: Array) -> Any:
+def div(call: HostCall, a: Array, b: Array) -> Any:
     """The quotient; of integers without its fraction, as in C."""
     if a.dtype.kind == "f":
         return a / b
@@ -50,7 +50,7 @@ def div(call: Call, a: Array, b: Array) -> Any:
 
 
 @host("Mod")
-def mod(call: Call, a: Array, b: Array) -> Any:
+def mod(call: HostCall, a: Array, b: Array) -> Any:
     """The remainder with the sign of the divisor, or with fmod that of the dividend."""
     if a.dtype.kind != "f" and not numpy.all(b):
         raise call.wrong("a remainder of integers by zero")
@@ -58,7 +58,7 @@ def mod(call: Call, a: Array, b: Array) -> Any:
 
 
 @host("Pow")
-def power(call: Call, a: Array, b: Array) -> Any:
+def power(call: HostCall, a: Array, b: Array) -> Any:
     """a**b in the type of a."""
     if a.dtype.kind in "iu" and b.dtype.kind in "iu" and not numpy.any(b < 0):
         return numpy.power(a, b.astype(a.dtype))
@@ -67,7 +67,7 @@ def power(call: Call, a: Array, b: Array) -> Any:
 
 
 @host("Max", "Min", "Sum", "Mean")
-def of_several(call: Call, *inputs: Array) -> Any:
+def of_several(call: HostCall, *inputs: Array) -> Any:
     """The largest, the smallest, the sum or the mean of any number of tensors that broadcast."""
     names = {"Max": numpy.maximum, "Min": numpy.minimum, "Sum": numpy.add, "Mean": numpy.add}
     made = reduce(names[call.op_type], inputs)
@@ -75,13 +75,13 @@ def of_several(call: Call, *inputs: Array) -> Any:
 
 
 @host("Where")
-def where(call: Call, condition: Array, a: Array, b: Array) -> Any:
+def where(call: HostCall, condition: Array, a: Array, b: Array) -> Any:
     """a if the condition holds, else b."""
     return numpy.where(condition, a, b)
 
 
 @host("Clip")
-def clip(call: Call, x: Array, low: Array | None = None, high: Array | None = None) -> Any:
+def clip(call: HostCall, x: Array, low: Array | None = None, high: Array | None = None) -> Any:
     """x between two limits; if they cross, the upper one."""
     if call.version < 11:
         low, high = call.attribute("min"), call.attribute("max")
@@ -90,7 +90,7 @@ def clip(call: Call, x: Array, low: Array | None = None, high: Array | None = No
 
 
 @host("IsInf")
-def is_inf(call: Call, x: Array) -> Any:
+def is_inf(call: HostCall, x: Array) -> Any:
     """Returns whether an element is infinite, of the signs that are asked for."""
     found = numpy.isinf(x)
     found = found & (x > 0) if not call.flag("detect_negative", True) else found
@@ -98,32 +98,32 @@ def is_inf(call: Call, x: Array) -> Any:
 
 
 @host("Relu")
-def relu(call: Call, x: Array) -> Any:
+def relu(call: HostCall, x: Array) -> Any:
     """max(x, 0)."""
     return numpy.maximum(x, x.dtype.type(0))
 
 
 @host("Sigmoid")
-def sigmoid(call: Call, x: Array) -> Any:
+def sigmoid(call: HostCall, x: Array) -> Any:
     """1 / (1 + exp(-x)), by tanh, which does not overflow."""
     half = x.dtype.type(0.5)
     return half * numpy.tanh(half * x) + half
 
 
 @host("LeakyRelu")
-def leaky_relu(call: Call, x: Array) -> Any:
+def leaky_relu(call: HostCall, x: Array) -> Any:
     """x if x > 0, else alpha * x."""
     return numpy.where(x < 0, x * x.dtype.type(call.attribute("alpha", 0.01)), x)
 
 
 @host("Softplus")
-def softplus(call: Call, x: Array) -> Any:
+def softplus(call: HostCall, x: Array) -> Any:
     """log(exp(x) + 1)."""
     return numpy.logaddexp(x, x.dtype.type(0))
 
 
 @host("BitShift")
-def bit_shift(call: Call, x: Array, count: Array) -> Any:
+def bit_shift(call: HostCall, x: Array, count: Array) -> Any:
     """x with its bits shifted to the LEFT or the RIGHT; 0, or -1 for a negative x to the right, past the last bit."""
     bits = x.dtype.itemsize * 8
     past = (count < 0) | (count >= bits)
@@ -133,6 +133,6 @@ def bit_shift(call: Call, x: Array, count: Array) -> Any:
 
 
 @host("BitCast")
-def bit_cast(call: Call, x: Array) -> Any:
+def bit_cast(call: HostCall, x: Array) -> Any:
     """The same bits as another type of the same size."""
     return numpy.ascontiguousarray(x).view(call.attribute("to")).reshape(x.shape)

@@ -8,14 +8,14 @@ from typing import Any
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.host.registry import Call, host
+from imgconv.host.registry import HostCall, host
 
 _COMBINE: dict[str, Callable[..., None]] = {
     "add": numpy.add.at, "mul": numpy.multiply.at, "max": numpy.maximum.at, "min": numpy.minimum.at,
 }
 
 
-def from_front(call: Call, index: Array, size: int) -> Array:
+def from_front(call: HostCall, index: Array, size: int) -> Array:
     """The indices with negative ones counted from the end. Raises ModelError if one is out of range."""
     if index.size == 1:
         least = most = index.item()
@@ -28,7 +28,7 @@ def from_front(call: Call, index: Array, size: int) -> Array:
 
 
 @host("Gather")
-def gather(call: Call, x: Array, index: Array) -> Any:
+def gather(call: HostCall, x: Array, index: Array) -> Any:
     """x[..., indices, ...] along an axis."""
     axis = call.attribute("axis", 0)
     if not index.ndim and -x.shape[axis] <= index < x.shape[axis]:
@@ -41,7 +41,7 @@ def gather(call: Call, x: Array, index: Array) -> Any:
 
 
 @host("GatherElements")
-def gather_elements(call: Call, x: Array, index: Array) -> Any:
+def gather_elements(call: HostCall, x: Array, index: Array) -> Any:
     """Reads x at the index along one axis and at the index's own position along the others."""
     axis = call.attribute("axis", 0) % x.ndim
     return x[_at(axis, from_front(call, index, x.shape[axis]))]
@@ -54,7 +54,7 @@ def _at(axis: int, index: Array) -> tuple[Array, ...]:
 
 
 @host("GatherND")
-def gather_nd(call: Call, x: Array, indices: Array) -> Any:
+def gather_nd(call: HostCall, x: Array, indices: Array) -> Any:
     """x[indices[...]]: the last axis of the indices is a position along x's axes after the batch_dims."""
     batch = call.attribute("batch_dims", 0)
     parts = [
@@ -66,7 +66,7 @@ def gather_nd(call: Call, x: Array, indices: Array) -> Any:
 
 
 @host("ScatterElements", "Scatter")
-def scatter_elements(call: Call, x: Array, index: Array, updates: Array) -> Any:
+def scatter_elements(call: HostCall, x: Array, index: Array, updates: Array) -> Any:
     """x with the updates at the index along one axis and at the index's own position along the others."""
     axis = call.attribute("axis", 0) % x.ndim
     row = index[tuple(slice(None) if a == axis else slice(1) for a in range(index.ndim))]
@@ -80,13 +80,13 @@ def scatter_elements(call: Call, x: Array, index: Array, updates: Array) -> Any:
 
 
 @host("ScatterND")
-def scatter_nd(call: Call, x: Array, indices: Array, updates: Array) -> Any:
+def scatter_nd(call: HostCall, x: Array, indices: Array, updates: Array) -> Any:
     """x with the updates at x[indices[...]]."""
     parts = tuple(from_front(call, indices[..., n], x.shape[n]) for n in range(indices.shape[-1]))
     return _scattered(call, x, parts, updates)
 
 
-def _scattered(call: Call, x: Array, where: tuple[Any, ...], updates: Array) -> Array:
+def _scattered(call: HostCall, x: Array, where: tuple[Any, ...], updates: Array) -> Array:
     """A copy of x with updates at these positions; if several name one position, the last, or what combines them."""
     made: Array = x.copy()
     reduction = call.attribute("reduction", "none")

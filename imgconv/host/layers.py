@@ -7,17 +7,17 @@ from typing import Any
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.host.registry import Call, composed, host
+from imgconv.host.registry import HostCall, composed, host
 
 
 @host("MatMul")
-def matmul(call: Call, a: Array, b: Array) -> Any:
+def matmul(call: HostCall, a: Array, b: Array) -> Any:
     """The matrix product, as in numpy."""
     return numpy.matmul(a, b)
 
 
 @host("Gemm")
-def gemm(call: Call, a: Array, b: Array, c: Array | None = None) -> Any:
+def gemm(call: HostCall, a: Array, b: Array, c: Array | None = None) -> Any:
     """alpha * A * B + beta * C, each transposed if asked for."""
     a, b = a.T if call.flag("transA") else a, b.T if call.flag("transB") else b
     made = a.dtype.type(call.attribute("alpha", 1.0)) * (a @ b)
@@ -25,7 +25,7 @@ def gemm(call: Call, a: Array, b: Array, c: Array | None = None) -> Any:
 
 
 @host("Conv")
-def conv(call: Call, x: Array, w: Array, bias: Array | None = None) -> Any:
+def conv(call: HostCall, x: Array, w: Array, bias: Array | None = None) -> Any:
     """A convolution as a product: the windows of each group, laid out as columns, times its weights."""
     rank, groups = x.ndim - 2, call.attribute("group", 1)
     window = w.shape[2:]
@@ -49,7 +49,7 @@ def conv(call: Call, x: Array, w: Array, bias: Array | None = None) -> Any:
     return made if bias is None else made + bias.reshape(-1, *[1] * rank)
 
 
-def _pads(call: Call, sizes: Any, reach: list[int], strides: tuple[int, ...]) -> list[tuple[int, int]]:
+def _pads(call: HostCall, sizes: Any, reach: list[int], strides: tuple[int, ...]) -> list[tuple[int, int]]:
     """(before, after) of each spatial axis."""
     rank, mode = len(sizes), call.attribute("auto_pad", "NOTSET")
     if mode in ("NOTSET", "VALID"):
@@ -60,7 +60,7 @@ def _pads(call: Call, sizes: Any, reach: list[int], strides: tuple[int, ...]) ->
 
 
 @host("ConvTranspose")
-def conv_transpose(call: Call, x: Array, w: Array, bias: Array | None = None) -> Any:
+def conv_transpose(call: HostCall, x: Array, w: Array, bias: Array | None = None) -> Any:
     """A transposed convolution: each tap of the window adds the product with its weights to the positions it meets."""
     rank, groups = x.ndim - 2, call.attribute("group", 1)
     if call.attribute("auto_pad", "NOTSET") != "NOTSET" or call.attribute("output_shape"):
@@ -84,7 +84,7 @@ def conv_transpose(call: Call, x: Array, w: Array, bias: Array | None = None) ->
 
 
 @host("RoiAlign")
-def roi_align(call: Call, x: Array, rois: Array, batch: Array) -> Any:
+def roi_align(call: HostCall, x: Array, rois: Array, batch: Array) -> Any:
     """The mean of samples in each bin of each region: He et al., arXiv:1703.06870.
 
     The samples of a bin are a grid, so the mean is a product of weights of rows and weights of columns.
@@ -110,7 +110,7 @@ def roi_align(call: Call, x: Array, rois: Array, batch: Array) -> Any:
     return numpy.moveaxis(made, -1, 1)
 
 
-def _samples(call: Call, low: Array, distance: Array, size: int, count: Array) -> Array:
+def _samples(call: HostCall, low: Array, distance: Array, size: int, count: Array) -> Array:
     """The numbers of the samples of each bin that may be inside, (regions, bins, samples), of the `count` there are.
 
     low: where each bin begins. A region that is much larger than the picture has most of its samples outside.
@@ -125,7 +125,7 @@ def _samples(call: Call, low: Array, distance: Array, size: int, count: Array) -
     return made
 
 
-def _weights(call: Call, low: Array, high: Array, bins: int, size: int, half: bool) -> tuple[Array, Array]:
+def _weights(call: HostCall, low: Array, high: Array, bins: int, size: int, half: bool) -> tuple[Array, Array]:
     """The weight of each element of an axis in each bin of each region: (regions, bins, elements).
 
     The elements are those from the first one on that any bin of the region reads; the second result is its number. A

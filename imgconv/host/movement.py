@@ -9,17 +9,17 @@ from typing import Any
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.host.registry import Call, host
+from imgconv.host.registry import HostCall, host
 
 
 @host("Identity")
-def identity(call: Call, x: Any) -> Any:
+def identity(call: HostCall, x: Any) -> Any:
     """The input, also if it is a sequence or an absent optional value."""
     return x
 
 
 @host("Constant")
-def constant(call: Call) -> Any:
+def constant(call: HostCall) -> Any:
     """The constant in whichever value attribute the node has; strings have the shape `dims`, if there is one."""
     forms = {
         "value": None, "value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64",
@@ -36,18 +36,18 @@ def constant(call: Call) -> Any:
 
 
 @host("Cast")
-def cast(call: Call, x: Array) -> Any:
+def cast(call: HostCall, x: Array) -> Any:
     """The tensor in another type; floats are truncated to integers."""
     return _cast(call, x, numpy.dtype(call.attribute("to")))
 
 
 @host("CastLike")
-def cast_like(call: Call, x: Array, like: Array) -> Any:
+def cast_like(call: HostCall, x: Array, like: Array) -> Any:
     """The tensor in the type of another one."""
     return _cast(call, x, like.dtype)
 
 
-def _cast(call: Call, x: Array, dtype: Any) -> Array:
+def _cast(call: HostCall, x: Array, dtype: Any) -> Array:
     if x.dtype == dtype:
         return x
     if x.dtype.kind == "f" and dtype.kind in "iu" and dtype.itemsize < 8:
@@ -57,19 +57,19 @@ def _cast(call: Call, x: Array, dtype: Any) -> Array:
 
 
 @host("Shape")
-def shape(call: Call, x: Array) -> Any:
+def shape(call: HostCall, x: Array) -> Any:
     """The shape from axis `start` up to `end`."""
     return numpy.array(x.shape[call.attribute("start", 0) : call.attribute("end")], numpy.int64)
 
 
 @host("Size")
-def size(call: Call, x: Array) -> Any:
+def size(call: HostCall, x: Array) -> Any:
     """The number of elements."""
     return numpy.array(x.size, numpy.int64)
 
 
 @host("Reshape")
-def reshape(call: Call, x: Array, sizes: Array) -> Any:
+def reshape(call: HostCall, x: Array, sizes: Array) -> Any:
     """The same elements in another shape: 0 keeps a size unless allowzero is set, -1 is what remains."""
     wanted = sizes.tolist()
     if 0 in wanted and not call.flag("allowzero"):
@@ -81,7 +81,7 @@ def reshape(call: Call, x: Array, sizes: Array) -> Any:
 
 
 @host("Flatten")
-def flatten(call: Call, x: Array) -> Any:
+def flatten(call: HostCall, x: Array) -> Any:
     """A matrix: the axes before `axis` are its rows."""
     axis = call.attribute("axis", 1)
     axis = axis + x.ndim if axis < 0 else axis
@@ -89,13 +89,13 @@ def flatten(call: Call, x: Array) -> Any:
 
 
 @host("Transpose")
-def transpose(call: Call, x: Array) -> Any:
+def transpose(call: HostCall, x: Array) -> Any:
     """The axes in another order, by default reversed."""
     return x.transpose(call.attribute("perm"))
 
 
 @host("Squeeze")
-def squeeze(call: Call, x: Array, axes: Array | None = None) -> Any:
+def squeeze(call: HostCall, x: Array, axes: Array | None = None) -> Any:
     """Without the given axes of length 1, by default all of them."""
     chosen = axes_of(call, axes)
     if chosen == []:
@@ -104,7 +104,7 @@ def squeeze(call: Call, x: Array, axes: Array | None = None) -> Any:
 
 
 @host("Unsqueeze")
-def unsqueeze(call: Call, x: Array, axes: Array | None = None) -> Any:
+def unsqueeze(call: HostCall, x: Array, axes: Array | None = None) -> Any:
     """With new axes of length 1."""
     chosen = axes_of(call, axes) or []
     rank = x.ndim + len(chosen)
@@ -117,14 +117,14 @@ def unsqueeze(call: Call, x: Array, axes: Array | None = None) -> Any:
     return x.reshape(sizes)
 
 
-def axes_of(call: Call, axes: Array | None) -> list[int] | None:
+def axes_of(call: HostCall, axes: Array | None) -> list[int] | None:
     """The axes of an input, or of the attribute that old opsets have; None if there is neither."""
     given = call.attribute("axes") if axes is None else axes
     return None if given is None else _listed(given)
 
 
 @host("Expand")
-def expand(call: Call, x: Array, sizes: Array) -> Any:
+def expand(call: HostCall, x: Array, sizes: Array) -> Any:
     """The tensor broadcast to a shape, in which a 1 keeps the tensor's size."""
     asked = tuple(_listed(sizes))
     if asked == x.shape:
@@ -135,7 +135,7 @@ def expand(call: Call, x: Array, sizes: Array) -> Any:
 
 
 @host("Tile")
-def tile(call: Call, x: Array, repeats: Array) -> Any:
+def tile(call: HostCall, x: Array, repeats: Array) -> Any:
     """The tensor repeated along each axis."""
     times = repeats.tolist()
     if all(n == 1 for n in times):
@@ -145,13 +145,13 @@ def tile(call: Call, x: Array, repeats: Array) -> Any:
 
 
 @host("Concat")
-def concat(call: Call, *parts: Array) -> Any:
+def concat(call: HostCall, *parts: Array) -> Any:
     """The tensors one after another along an axis."""
     return numpy.concatenate(parts, call.attribute("axis"))
 
 
 @host("Split")
-def split(call: Call, x: Array, sizes: Array | None = None) -> Any:
+def split(call: HostCall, x: Array, sizes: Array | None = None) -> Any:
     """Parts along an axis: of the given sizes, else equal ones, the last of which may be smaller."""
     axis = call.attribute("axis", 0)
     given = call.attribute("split") if sizes is None else sizes
@@ -168,7 +168,7 @@ def split(call: Call, x: Array, sizes: Array | None = None) -> Any:
 
 @host("Slice")
 def slice_(
-    call: Call, x: Array, starts: Array | None = None, ends: Array | None = None, axes: Array | None = None,
+    call: HostCall, x: Array, starts: Array | None = None, ends: Array | None = None, axes: Array | None = None,
     steps: Array | None = None,
 ) -> Any:
     """The elements from start up to end along each of the given axes, as in a Python slice."""
@@ -192,7 +192,7 @@ def _listed(numbers: Array | Sequence[int] | None) -> list[int]:
 
 @host("Pad")
 def pad(
-    call: Call, x: Array, pads: Array | None = None, value: Array | None = None, axes: Array | None = None
+    call: HostCall, x: Array, pads: Array | None = None, value: Array | None = None, axes: Array | None = None
 ) -> Any:
     """The tensor with elements added before and after each axis; negative amounts crop."""
     if call.version < 11:
@@ -211,7 +211,7 @@ def pad(
 
 
 @host("ConstantOfShape")
-def constant_of_shape(call: Call, sizes: Array) -> Any:
+def constant_of_shape(call: HostCall, sizes: Array) -> Any:
     """A tensor with every element equal to `value`, 0.0 by default."""
     value = numpy.asarray(call.attribute("value", numpy.zeros(1, numpy.float32)))
     wanted = tuple(int(n) for n in sizes)
@@ -222,7 +222,7 @@ def constant_of_shape(call: Call, sizes: Array) -> Any:
 
 
 @host("Range")
-def range_(call: Call, start: Array, limit: Array, delta: Array) -> Any:
+def range_(call: HostCall, start: Array, limit: Array, delta: Array) -> Any:
     """start, start + delta, ... up to but not including limit."""
     first, last, step = (n.item() for n in (start, limit, delta))
     if not step:
@@ -236,7 +236,7 @@ def range_(call: Call, start: Array, limit: Array, delta: Array) -> Any:
 
 
 @host("ReverseSequence")
-def reverse_sequence(call: Call, x: Array, lengths: Array) -> Any:
+def reverse_sequence(call: HostCall, x: Array, lengths: Array) -> Any:
     """The first lengths[b] elements along the time axis in reverse order, for each b of the batch axis."""
     batch, time = call.attribute("batch_axis", 1), call.attribute("time_axis", 0)
     moved = numpy.moveaxis(x, (batch, time), (0, 1)).copy()

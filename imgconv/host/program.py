@@ -13,7 +13,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.errors import Error
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
-from imgconv.host.registry import LIMIT, RANDOM, Call, Function, find
+from imgconv.host.registry import LIMIT, RANDOM, HostCall, Function, find
 from imgconv.host.segments import is_segment
 
 Slots = tuple[int, ...]
@@ -21,7 +21,7 @@ OnDevice = Callable[[HostGraph], Function]
 
 
 @dataclass(frozen=True)
-class Timing:
+class NodeTiming:
     """One node of a run. start, end: seconds since the run's start; bytes: of what it made."""
 
     node: str
@@ -32,18 +32,18 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Step:
+class HostStep:
     """A call of a host function. inputs: slots, -1 if one is absent; outputs: slots, -1 for what nothing reads.
 
     captured: the slots of what its bodies read from outside, by the attribute's name. dead: slots that nothing reads
     after it.
     """
 
-    call: Call
+    call: HostCall
     function: Function
     inputs: Slots
     outputs: Slots
-    bodies: Mapping[str, tuple[Program, Slots]] = field(default_factory=dict)
+    bodies: Mapping[str, tuple[HostProgram, Slots]] = field(default_factory=dict)
     dead: Slots = ()
 
     def run(self, values: list[Any]) -> None:
@@ -82,17 +82,17 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Program:
+class HostProgram:
     """A prepared graph: its steps, and a list of slots that holds the constants. The last slot, -1, holds None."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[HostStep, ...]
     template: tuple[Any, ...]
     inputs: Slots
     captured: Slots
     outputs: Slots
 
     @staticmethod
-    def of(graph: HostGraph, limit: int = LIMIT, on_device: OnDevice | None = None) -> Program:
+    def of(graph: HostGraph, limit: int = LIMIT, on_device: OnDevice | None = None) -> HostProgram:
         """Prepares a graph; what depends on constants only is computed here. limit: bytes of the largest tensor.
 
         on_device: makes the function of a segment, see segments.py; without it the host computes segments too. Raises
@@ -100,14 +100,14 @@ class Program:
         """
         return _Preparing(graph, limit, on_device).program()
 
-    def run(self, inputs: Sequence[Any], timings: list[Timing] | None = None) -> list[Any]:
+    def run(self, inputs: Sequence[Any], timings: list[NodeTiming] | None = None) -> list[Any]:
         """The outputs, in the graph's order. inputs: in the graph's order.
 
-        timings: takes the Timing of each step. Raises ModelError and ResourceError naming the node.
+        timings: takes the NodeTiming of each step. Raises ModelError and ResourceError naming the node.
         """
         return self.run_body((), *inputs, timings=timings)
 
-    def run_body(self, captured: Sequence[Any], *inputs: Any, timings: list[Timing] | None = None) -> list[Any]:
+    def run_body(self, captured: Sequence[Any], *inputs: Any, timings: list[NodeTiming] | None = None) -> list[Any]:
         """`run` for a body of If, Loop, Scan or SequenceMap. captured: what it reads from outside."""
         values = list(self.template)
         for slot, value in zip((*self.captured, *self.inputs), (*captured, *inputs), strict=True):
@@ -120,14 +120,14 @@ class Program:
                 self._timed(values, timings)
         return [values[slot] for slot in self.outputs]
 
-    def _timed(self, values: list[Any], timings: list[Timing]) -> None:
+    def _timed(self, values: list[Any], timings: list[NodeTiming]) -> None:
         origin = time.perf_counter()
         for step in self.steps:
             start = time.perf_counter()
             step.run(values)
             end = time.perf_counter()
             made = sum(values[slot].nbytes for slot in step.outputs if isinstance(values[slot], numpy.ndarray))
-            timings.append(Timing(step.call.node, step.call.op_type, start - origin, end - origin, made))
+            timings.append(NodeTiming(step.call.node, step.call.op_type, start - origin, end - origin, made))
 
 
 class _Preparing:
@@ -140,7 +140,7 @@ class _Preparing:
         self.known: set[int] = set()
         self.made: dict[Any, Slots] = {}
 
-    def program(self) -> Program:
+    def program(self) -> HostProgram:
         graph = self.graph
         captured = graph.captured
         for name in (*captured, *graph.inputs):
@@ -150,7 +150,7 @@ class _Preparing:
         steps = [step for node in graph.nodes if (step := self.step(node)) is not None]
         outputs = tuple(self.slots[name] for name in graph.outputs)
         of = partial(map, self.slots.__getitem__)
-        return Program(
+        return HostProgram(
             self.with_dead(steps, outputs), (*self.values, None), tuple(of(graph.inputs)), tuple(of(captured)), outputs
         )
 
@@ -167,14 +167,14 @@ class _Preparing:
         self.values[slot].setflags(write=False)
         self.known.add(slot)
 
-    def step(self, node: HostNode) -> Step | None:
+    def step(self, node: HostNode) -> HostStep | None:
         """The step of a node; None if it is computed here, of constants, or nothing is to be computed."""
         if (node.op_type, node.domain) == ("Identity", "") and all((*node.inputs, *node.outputs)):
             self.slots[node.outputs[0]] = self.slots[node.inputs[0]]
             return None
         inputs = tuple(self.slots[name] if name else -1 for name in node.inputs)
         bodies = {
-            name: (Program.of(body, self.limit, self.on_device), tuple(self.slots[each] for each in body.captured))
+            name: (HostProgram.of(body, self.limit, self.on_device), tuple(self.slots[each] for each in body.captured))
             for name, body in node.bodies.items()
         }
         key = self.key_of(node, inputs)
@@ -188,12 +188,12 @@ class _Preparing:
         # What reads nothing from outside is the same in every run.
         alone = {name: partial(body.run_body, ()) for name, (body, slots) in bodies.items() if not slots}
         attributes = {name: value for name, value in node.attributes.items() if name not in bodies} | alone
-        call = Call(node.name, node.op_type, node.version, attributes, wanted, self.limit)
+        call = HostCall(node.name, node.op_type, node.version, attributes, wanted, self.limit)
         function = find(node.op_type, node.domain)
         if self.on_device and is_segment(node):
             function = self.on_device(next(iter(node.bodies.values())))
         bound = {name: bodies[name] for name in bodies.keys() - alone.keys()}
-        made = Step(call, function, inputs, outputs, bound)
+        made = HostStep(call, function, inputs, outputs, bound)
         if bodies or node.op_type in RANDOM or not self.known.issuperset(slot for slot in inputs if slot >= 0):
             return made
         with numpy.errstate(all="ignore"):
@@ -218,7 +218,7 @@ class _Preparing:
             return None
         return node.op_type, node.domain, node.version, attributes, inputs, tuple(map(bool, node.outputs))
 
-    def with_dead(self, steps: Sequence[Step], outputs: Slots) -> tuple[Step, ...]:
+    def with_dead(self, steps: Sequence[HostStep], outputs: Slots) -> tuple[HostStep, ...]:
         """The steps, each with the slots that nothing reads after it."""
         kept, found = self.known.union(outputs), []
         for step in reversed(steps):

@@ -9,7 +9,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.host.movement import axes_of
-from imgconv.host.registry import Call, host
+from imgconv.host.registry import HostCall, host
 
 
 def _log_sum_exp(x: Array, axis: Any, keepdims: bool) -> Any:
@@ -30,7 +30,7 @@ _REDUCE: dict[str, Callable[..., Any]] = {
 
 
 @host("ReduceMax", "ReduceMin", *_REDUCE)
-def reduce(call: Call, x: Array, axes: Array | None = None) -> Any:
+def reduce(call: HostCall, x: Array, axes: Array | None = None) -> Any:
     """A reduction over axes, by default all. Floats are computed in float64, integers in their own type."""
     chosen = axes_of(call, axes)
     if not chosen:
@@ -45,7 +45,7 @@ def reduce(call: Call, x: Array, axes: Array | None = None) -> Any:
     return numpy.asarray(_REDUCE[call.op_type](wide, **how)).astype(x.dtype)
 
 
-def _extreme(call: Call, x: Array, how: dict[str, Any]) -> Any:
+def _extreme(call: HostCall, x: Array, how: dict[str, Any]) -> Any:
     """The largest or smallest element; of no elements the other end of the type's range."""
     largest = call.op_type == "ReduceMax"
     if x.size:
@@ -61,7 +61,7 @@ def _extreme(call: Call, x: Array, how: dict[str, Any]) -> Any:
 
 
 @host("ArgMax", "ArgMin")
-def arg_extreme(call: Call, x: Array) -> Any:
+def arg_extreme(call: HostCall, x: Array) -> Any:
     """The position of the largest or smallest element along an axis: the first, or with select_last_index the last."""
     axis = call.attribute("axis", 0)
     find = numpy.argmax if call.op_type == "ArgMax" else numpy.argmin
@@ -71,7 +71,7 @@ def arg_extreme(call: Call, x: Array) -> Any:
 
 
 @host("CumSum")
-def cumulative_sum(call: Call, x: Array, axis: Array) -> Any:
+def cumulative_sum(call: HostCall, x: Array, axis: Array) -> Any:
     """The running sum along an axis; exclusive leaves out the element itself, reverse starts at the end."""
     along = int(axis.item())
     given = numpy.flip(x, along) if call.flag("reverse") else x
@@ -83,7 +83,7 @@ def cumulative_sum(call: Call, x: Array, axis: Array) -> Any:
 
 
 @host("Softmax", "LogSoftmax")
-def softmax(call: Call, x: Array) -> Any:
+def softmax(call: HostCall, x: Array) -> Any:
     """exp(x - max) divided by its sum: along `axis` since opset 13, before over all axes from `axis` on."""
     new = call.version >= 13
     axis = call.attribute("axis", -1 if new else 1) % max(x.ndim, 1)

@@ -20,7 +20,7 @@ RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLik
 
 
 @dataclass(frozen=True)
-class Call:
+class HostCall:
     """One node, as its host function sees it.
 
     version: the opset. attributes: those that the node has; a graph is a function of its inputs that returns a list.
@@ -38,10 +38,10 @@ class Call:
         """An attribute's value, or `default`, which is ONNX's, if the node does not have it."""
         return self.attributes.get(name, default)
 
-    def having(self, attributes: Mapping[str, Any]) -> Call:
+    def having(self, attributes: Mapping[str, Any]) -> HostCall:
         """The call with further attributes."""
         every = {**self.attributes, **attributes}
-        return Call(self.node, self.op_type, self.version, every, self.outputs, self.limit)
+        return HostCall(self.node, self.op_type, self.version, every, self.outputs, self.limit)
 
     def flag(self, name: str, default: bool = False) -> bool:
         """An attribute that is 0 or 1."""
@@ -72,7 +72,7 @@ _FUNCTIONS: dict[tuple[str, str], Function] = {}
 
 
 def host(*op_types: str, domain: str = "") -> Callable[[Registered], Registered]:
-    """Registers a function for op types: it is given the Call and an array for each input, None if one is absent.
+    """Registers a function for op types: it is given the HostCall and an array for each input, None if one is absent.
 
         @host("NonZero")
         def non_zero(call, x):
@@ -111,7 +111,7 @@ def find(op_type: str, domain: str = "") -> Function:
     return partial(composed, domain=domain)
 
 
-def composed(call: Call, *inputs: Any, domain: str = "") -> Any:
+def composed(call: HostCall, *inputs: Any, domain: str = "") -> Any:
     """The outputs of a node as the import computes those of constants. Raises ModelError."""
     registered = ops.find(call.op_type, domain)
     assert registered is not None

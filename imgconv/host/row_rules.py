@@ -14,7 +14,7 @@ from typing import Any
 import numpy
 
 from imgconv.graph.onnx_nodes import HostNode
-from imgconv.host.rows import Count, Given, Rows, Rule, Space, StaysError, call
+from imgconv.host.rows import Count, Given, PaddedRows, Rule, Space, StaysError, call
 from imgconv.host.segments import BY_ELEMENT_OF_A_BATCH
 from imgconv.tensor import Tensor, concatenate, where
 
@@ -25,7 +25,7 @@ ELEMENTWISE = (
 )
 
 
-def _first(given: Given) -> Rows:
+def _first(given: Given) -> PaddedRows:
     """The first input, whose rows depend on data. The others must be known."""
     first, *others = given
     if first is None or first.space is None:
@@ -35,17 +35,17 @@ def _first(given: Given) -> Rows:
     return first
 
 
-def _places(node: HostNode, given: Given) -> list[Rows]:
+def _places(node: HostNode, given: Given) -> list[PaddedRows]:
     """NonZero of one axis: each place is its own row."""
     (x,) = given
     if x is None or x.tensor.rank != 1:
         raise StaysError
     mask = x.tensor.cast("bool")
     space = Space(mask) if x.space is None else x.space.part(mask.apply("and", x.space.mask, dtype="bool"))
-    return [Rows(Tensor.constant(numpy.arange(mask.size).reshape(1, -1)), 1, space, x.space)]
+    return [PaddedRows(Tensor.constant(numpy.arange(mask.size).reshape(1, -1)), 1, space, x.space)]
 
 
-def _elementwise(node: HostNode, given: Given) -> list[Rows]:
+def _elementwise(node: HostNode, given: Given) -> list[PaddedRows]:
     """Row by row: the rows of all inputs that have some lie side by side."""
     rows = [each for each in given if each is not None]
     found = {(each.space, each.tensor.rank - each.axis) for each in rows if each.space is not None}
@@ -56,10 +56,10 @@ def _elementwise(node: HostNode, given: Given) -> list[Rows]:
         if each.space is None and each.tensor.rank >= from_end and each.tensor.shape[-from_end] != 1:
             raise StaysError
     (made,) = call(node, given)
-    return [Rows(made, made.rank - from_end, space)]
+    return [PaddedRows(made, made.rank - from_end, space)]
 
 
-def _unchanged(node: HostNode, given: Given) -> list[Rows]:
+def _unchanged(node: HostNode, given: Given) -> list[PaddedRows]:
     first = _first(given)
     return [replace(first, tensor=call(node, given)[0])]
 
@@ -73,7 +73,7 @@ def _axes(node: HostNode, given: Given, rank: int) -> list[int]:
     return sorted(int(axis) % rank for axis in axes)
 
 
-def _squeezed(node: HostNode, given: Given) -> list[Rows]:
+def _squeezed(node: HostNode, given: Given) -> list[PaddedRows]:
     first = _first(given)
     axes = _axes(node, given, first.tensor.rank)
     if first.axis in axes:
@@ -81,7 +81,7 @@ def _squeezed(node: HostNode, given: Given) -> list[Rows]:
     return [replace(first, tensor=call(node, given)[0], axis=first.axis - sum(axis < first.axis for axis in axes))]
 
 
-def _unsqueezed(node: HostNode, given: Given) -> list[Rows]:
+def _unsqueezed(node: HostNode, given: Given) -> list[PaddedRows]:
     first = _first(given)
     (made,) = call(node, given)
     new = _axes(node, given, made.rank)
@@ -89,7 +89,7 @@ def _unsqueezed(node: HostNode, given: Given) -> list[Rows]:
     return [replace(first, tensor=made, axis=old[first.axis])]
 
 
-def _transposed(node: HostNode, given: Given) -> list[Rows]:
+def _transposed(node: HostNode, given: Given) -> list[PaddedRows]:
     first = _first(given)
     perm = node.attributes.get("perm", tuple(reversed(range(first.tensor.rank))))
     if not isinstance(perm, tuple):
@@ -97,7 +97,7 @@ def _transposed(node: HostNode, given: Given) -> list[Rows]:
     return [replace(first, tensor=call(node, given)[0], axis=perm.index(first.axis))]
 
 
-def _split(node: HostNode, given: Given) -> list[Rows]:
+def _split(node: HostNode, given: Given) -> list[PaddedRows]:
     first, axis = _first(given), node.attributes.get("axis", 0)
     if not isinstance(axis, int):
         raise StaysError
@@ -106,7 +106,7 @@ def _split(node: HostNode, given: Given) -> list[Rows]:
     return [replace(first, tensor=tensor) for tensor in call(node, given)]
 
 
-def _sliced(node: HostNode, given: Given) -> list[Rows]:
+def _sliced(node: HostNode, given: Given) -> list[PaddedRows]:
     """Other axes, or the first rows if those that exist come first."""
     first, *lists = given
     if first is None or first.space is None or len(lists) < 2 or any(each is None for each in lists):
@@ -128,7 +128,7 @@ def _sliced(node: HostNode, given: Given) -> list[Rows]:
     return [replace(first, tensor=call(node, given)[0], space=space)]
 
 
-def _concatenated(node: HostNode, given: Given) -> list[Rows]:
+def _concatenated(node: HostNode, given: Given) -> list[PaddedRows]:
     """Side by side, or the rows of one value behind those of another."""
     rows = [each for each in given if each is not None]
     axis = node.attributes.get("axis", 0)
@@ -147,7 +147,7 @@ def _concatenated(node: HostNode, given: Given) -> list[Rows]:
     return [replace(first, tensor=made, space=space)]
 
 
-def _gathered(node: HostNode, given: Given) -> list[Rows]:
+def _gathered(node: HostNode, given: Given) -> list[PaddedRows]:
     """Columns of rows; or rows at places, which are rows themselves."""
     table, index = given
     if table is None or index is None:
@@ -167,10 +167,10 @@ def _gathered(node: HostNode, given: Given) -> list[Rows]:
         raise StaysError
     if table.space is not None and axis != table.axis:
         raise StaysError
-    return [Rows(call(node, given)[0], axis + index.axis, index.space, table.places_in)]
+    return [PaddedRows(call(node, given)[0], axis + index.axis, index.space, table.places_in)]
 
 
-def _extreme(node: HostNode, given: Given) -> list[Rows]:
+def _extreme(node: HostNode, given: Given) -> list[PaddedRows]:
     """The largest or smallest over all rows that exist."""
     first = _first(given)
     axes = given[1].tensor.numpy().reshape(-1).tolist() if len(given) > 1 and given[1] is not None else None
@@ -183,10 +183,10 @@ def _extreme(node: HostNode, given: Given) -> list[Rows]:
         raise StaysError
     mask = first.space.mask.reshape(*(-1 if a == first.axis else 1 for a in range(first.tensor.rank)))
     seen = where(mask, first.tensor, -inf if node.op_type == "ReduceMax" else inf)
-    return [Rows(call(node, [Rows(seen), *given[1:]])[0])]
+    return [PaddedRows(call(node, [PaddedRows(seen), *given[1:]])[0])]
 
 
-def _shaped(node: HostNode, given: Given) -> list[Rows]:
+def _shaped(node: HostNode, given: Given) -> list[PaddedRows]:
     """Reshape and Flatten: the axis of the rows stays, or takes in the axes behind it."""
     first = given[0]
     if first is None or first.space is None:
@@ -223,7 +223,7 @@ def _copies(node: HostNode, wanted: list[Any], axis: int) -> bool:
     return axis < len(wanted) and not node.attributes.get("allowzero", 0) and wanted[axis] == 0
 
 
-def _expanded(node: HostNode, given: Given) -> list[Rows]:
+def _expanded(node: HostNode, given: Given) -> list[PaddedRows]:
     """Rows of which all are the same, or rows with further axes."""
     x, target = given
     if x is None or target is None:
@@ -246,7 +246,7 @@ def _expanded(node: HostNode, given: Given) -> list[Rows]:
     return [replace(x, tensor=made, axis=axis, space=space)]
 
 
-def _filled(node: HostNode, given: Given) -> list[Rows]:
+def _filled(node: HostNode, given: Given) -> list[PaddedRows]:
     """ConstantOfShape."""
     (sizes,) = given
     if sizes is None:
@@ -255,10 +255,10 @@ def _filled(node: HostNode, given: Given) -> list[Rows]:
     if len(counts) != 1:
         raise StaysError
     ((axis, space),) = counts
-    return [Rows(call(node, given)[0], axis, space)]
+    return [PaddedRows(call(node, given)[0], axis, space)]
 
 
-def _written(node: HostNode, given: Given) -> list[Rows]:
+def _written(node: HostNode, given: Given) -> list[PaddedRows]:
     """ScatterElements and ScatterND of whole rows: those that exist of the updates, at their own places."""
     x, index, updates = given
     if x is None or index is None or updates is None:
@@ -280,17 +280,17 @@ def _written(node: HostNode, given: Given) -> list[Rows]:
     return [replace(x, tensor=where(mask, updates.tensor, x.tensor))]
 
 
-def _aligned(node: HostNode, given: Given) -> list[Rows]:
+def _aligned(node: HostNode, given: Given) -> list[PaddedRows]:
     """RoiAlign: a region a row."""
     features, regions, batch = given
     if features is None or regions is None or batch is None:
         raise StaysError
     if features.space is not None or regions.space is not batch.space or (regions.axis, batch.axis) != (0, 0):
         raise StaysError
-    return [Rows(call(node, given)[0], 0, regions.space)]
+    return [PaddedRows(call(node, given)[0], 0, regions.space)]
 
 
-def _multiplied(node: HostNode, given: Given) -> list[Rows]:
+def _multiplied(node: HostNode, given: Given) -> list[PaddedRows]:
     """Gemm and MatMul of rows with a known matrix."""
     first, matrix = _first(given), given[1]
     if matrix is None:
@@ -302,10 +302,10 @@ def _multiplied(node: HostNode, given: Given) -> list[Rows]:
     if bias is not None and bias.tensor.rank == 2 and bias.tensor.shape[0] != 1:
         raise StaysError
     (made,) = call(node, given)
-    return [Rows(made, axis, first.space)]
+    return [PaddedRows(made, axis, first.space)]
 
 
-def _normalised(node: HostNode, given: Given) -> list[Rows]:
+def _normalised(node: HostNode, given: Given) -> list[PaddedRows]:
     """Softmax and LogSoftmax within a row. Before opset 13 they go over all axes from `axis` on."""
     first = _first(given)
     is_old = node.version < 13
@@ -315,13 +315,13 @@ def _normalised(node: HostNode, given: Given) -> list[Rows]:
     return [replace(first, tensor=call(node, given)[0])]
 
 
-def _layer(node: HostNode, given: Given) -> list[Rows]:
+def _layer(node: HostNode, given: Given) -> list[PaddedRows]:
     """A layer that computes each element of a batch alone."""
     first = _first(given)
     made = call(node, given)
     if first.axis != 0 or len(made) != 1:
         raise StaysError
-    return [Rows(made[0], 0, first.space)]
+    return [PaddedRows(made[0], 0, first.space)]
 
 
 RULES: Mapping[str, Rule] = {

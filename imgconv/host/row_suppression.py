@@ -7,7 +7,7 @@ from math import nan
 import numpy
 
 from imgconv.graph.onnx_nodes import HostNode
-from imgconv.host.rows import Given, Rows, Space, StaysError, take_rows
+from imgconv.host.rows import Given, PaddedRows, Space, StaysError, take_rows
 from imgconv.ops.indexing import take_along
 from imgconv.tensor import Tensor, concatenate, less, order, suppression, where
 
@@ -16,7 +16,7 @@ MOST_UNMASKED = 2048  # of boxes that nothing has chosen: the host looks only at
 MOST_STAYING = 1024  # their boxes lie in a work group's local memory
 
 
-def best_of_classes(node: HostNode, given: Given) -> list[Rows]:
+def best_of_classes(node: HostNode, given: Given) -> list[PaddedRows]:
     """See host/detections.py: the best of each class, of which those over the threshold exist."""
     scores, boxes = given
     if scores is None or boxes is None:
@@ -38,10 +38,10 @@ def best_of_classes(node: HostNode, given: Given) -> list[Rows]:
     space = Space(take_along(is_over, 1, best, best.shape).reshape(rows))
     flat = take_rows(boxes.tensor, best.reshape(rows))
     numbers = Tensor.constant(numpy.repeat(labels.astype(numpy.int64), count))
-    return [Rows(tensor, 0, space) for tensor in (flat, values.reshape(rows), numbers)]
+    return [PaddedRows(tensor, 0, space) for tensor in (flat, values.reshape(rows), numbers)]
 
 
-def suppressed(node: HostNode, given: Given) -> list[Rows]:
+def suppressed(node: HostNode, given: Given) -> list[PaddedRows]:
     """NonMaxSuppression of one class: (rows, 3), of which those of the boxes that stay exist."""
     boxes, scores, *limits = given
     if boxes is None or scores is None:
@@ -70,7 +70,7 @@ def suppressed(node: HostNode, given: Given) -> list[Rows]:
     chosen = take_along(best, 0, places.apply("maximum", 0), places.shape).reshape(staying, 1)
     triples = concatenate([Tensor.constant(numpy.zeros((staying, 2), numpy.int64)), chosen], 1)
     outer = Space(mask) if space is None else space
-    return [Rows(triples, 0, outer.part(stay, is_prefix=True), space, is_triple=True, is_suppressed=True)]
+    return [PaddedRows(triples, 0, outer.part(stay, is_prefix=True), space, is_triple=True, is_suppressed=True)]
 
 
 def _corners(boxes: Tensor, centred: bool) -> Tensor:

@@ -89,7 +89,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Rows:
+class PaddedRows:
     """A value on the device. space: which rows along `axis` exist; None: its shape does not depend on data.
 
     places_in: the space among whose rows the elements are places, if they are. is_triple: whether each row is
@@ -119,9 +119,9 @@ class Rows:
         return list(self.tensor.numpy().reshape(-1).tolist())
 
 
-NOTHING = Rows(Tensor.constant(numpy.zeros(0)))
-Given = Sequence["Rows | None"]
-Rule = Callable[[HostNode, Given], "list[Rows]"]
+NOTHING = PaddedRows(Tensor.constant(numpy.zeros(0)))
+Given = Sequence["PaddedRows | None"]
+Rule = Callable[[HostNode, Given], "list[PaddedRows]"]
 
 
 def call(node: HostNode, given: Given) -> list[Tensor]:
@@ -141,14 +141,14 @@ def take_rows(x: Tensor, places: Tensor) -> Tensor:
     return take_along(x, 0, places.reshape(-1, 1), (places.shape[0], x.shape[1]))
 
 
-def with_sizes(sizes: Array) -> Rows:
+def with_sizes(sizes: Array) -> PaddedRows:
     """A shape or a part of one. sizes: of objects, integers and Counts."""
     most = [each.space.mask.size if isinstance(each, Count) else int(each) for each in sizes.reshape(-1)]
     known = Tensor.constant(numpy.array(most, numpy.int64).reshape(sizes.shape))
-    return Rows(known, sizes=sizes if any(isinstance(each, Count) for each in sizes.reshape(-1)) else None)
+    return PaddedRows(known, sizes=sizes if any(isinstance(each, Count) for each in sizes.reshape(-1)) else None)
 
 
-def shape_of(node: HostNode, given: Given) -> list[Rows]:
+def shape_of(node: HostNode, given: Given) -> list[PaddedRows]:
     """Shape of a value whose rows depend on data."""
     (x,) = given
     if x is None or x.space is None:
@@ -159,7 +159,7 @@ def shape_of(node: HostNode, given: Given) -> list[Rows]:
     return [with_sizes(sizes[start:end])]
 
 
-def arithmetic(node: HostNode, given: Given) -> list[Rows]:
+def arithmetic(node: HostNode, given: Given) -> list[PaddedRows]:
     """Returns the result of the host's own function on shapes. Raises StaysError if it asks how large a Count is."""
     if any(each is not None and each.sizes is None and not each.is_known for each in given):
         raise StaysError
@@ -169,12 +169,11 @@ def arithmetic(node: HostNode, given: Given) -> list[Rows]:
         return [each for each in given if each is not None]
     arrays = [None if each is None else each.tensor.numpy() if each.sizes is None else each.sizes for each in given]
     known: Mapping[str, Any] = node.attributes
-    asked = registry.Call(node.name, node.op_type, node.version, known, len(node.outputs))
+    asked = registry.HostCall(node.name, node.op_type, node.version, known, len(node.outputs))
     try:
         made = registry.find(node.op_type)(asked, *arrays)
     except (TypeError, ValueError, AttributeError) as error:
         raise StaysError from error
     parts = made if isinstance(made, tuple) else (made,)
-    return [
-        with_sizes(part) if part.dtype == object else Rows(Tensor.constant(part)) for part in map(numpy.asarray, parts)
-    ]
+    results = [numpy.asarray(part) for part in parts]
+    return [with_sizes(each) if each.dtype == object else PaddedRows(Tensor.constant(each)) for each in results]

@@ -23,7 +23,7 @@ from imgconv import ops
 from imgconv.arrays import Array, Arrays
 from imgconv.graph.nodes import Graph
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
-from imgconv.host.registry import Call, host
+from imgconv.host.registry import HostCall, host
 from imgconv.tensor import Tensor, build_graph, origin
 
 SEGMENT, DOMAIN = "Segment", "imgconv"
@@ -44,7 +44,7 @@ OTHERS = frozenset(("Flatten", "Gemm", "LogSoftmax", "MatMul", "Reshape", "Softm
 
 
 @host(SEGMENT, domain=DOMAIN)
-def segment(call: Call, *inputs: Array) -> Any:
+def segment(call: HostCall, *inputs: Array) -> Any:
     """The outputs of a segment on the host."""
     return tuple(call.attribute("body")(*inputs))
 

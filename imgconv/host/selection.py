@@ -7,24 +7,24 @@ from typing import Any
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.host.registry import Call, host
+from imgconv.host.registry import HostCall, host
 from imgconv.ops.selection import unique_elements
 
 
 @host("NonZero")
-def non_zero(call: Call, x: Array) -> Any:
+def non_zero(call: HostCall, x: Array) -> Any:
     """The positions of all elements that are not zero, (rank, count)."""
     return numpy.array(numpy.nonzero(numpy.atleast_1d(x)), numpy.int64)[: x.ndim]
 
 
 @host("Compress")
-def compress(call: Call, x: Array, condition: Array) -> Any:
+def compress(call: HostCall, x: Array, condition: Array) -> Any:
     """The slices along an axis, or without an axis the elements, whose condition is true."""
     return numpy.compress(condition, x, call.attribute("axis"))
 
 
 @host("TopK")
-def top_k(call: Call, x: Array, k: Array | None = None) -> Any:
+def top_k(call: HostCall, x: Array, k: Array | None = None) -> Any:
     """The k largest or smallest elements along an axis, in order, and their positions; equal ones in order of position.
 
     NaN is larger than every number, as in onnxruntime.
@@ -55,13 +55,13 @@ def _descending(x: Array) -> Array:
 
 
 @host("Unique")
-def unique(call: Call, x: Array) -> Any:
+def unique(call: HostCall, x: Array) -> Any:
     """The distinct elements or slices, their first positions, the inverse indices and the counts."""
     return unique_elements(x, call.attribute("axis"), call.flag("sorted", True))
 
 
 @host("OneHot")
-def one_hot(call: Call, indices: Array, depth: Array, values: Array) -> Any:
+def one_hot(call: HostCall, indices: Array, depth: Array, values: Array) -> Any:
     """on_value at each index along a new axis of length `depth`, off_value elsewhere."""
     axis, size = call.attribute("axis", -1), int(depth.item())
     call.allow((*indices.shape, size), values.dtype)
@@ -71,13 +71,13 @@ def one_hot(call: Call, indices: Array, depth: Array, values: Array) -> Any:
 
 
 @host("EyeLike")
-def eye_like(call: Call, x: Array) -> Any:
+def eye_like(call: HostCall, x: Array) -> Any:
     """Ones on the k-th diagonal of a matrix of the input's shape, zeros elsewhere."""
     return numpy.eye(x.shape[0], x.shape[1], call.attribute("k", 0)).astype(call.attribute("dtype", x.dtype))
 
 
 @host("Trilu")
-def triangle(call: Call, x: Array, k: Array | None = None) -> Any:
+def triangle(call: HostCall, x: Array, k: Array | None = None) -> Any:
     """The upper or lower triangle of each matrix, bounded by the k-th diagonal; zeros elsewhere."""
     offset = 0 if k is None else int(k.item())
     return numpy.triu(x, offset) if call.flag("upper", True) else numpy.tril(x, offset)

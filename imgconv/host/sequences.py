@@ -7,29 +7,29 @@ from typing import Any
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.host.registry import Call, host
+from imgconv.host.registry import HostCall, host
 
 
 @host("SequenceEmpty")
-def sequence_empty(call: Call) -> Any:
+def sequence_empty(call: HostCall) -> Any:
     """A sequence without elements."""
     return []
 
 
 @host("SequenceConstruct")
-def sequence_construct(call: Call, *elements: Array) -> Any:
+def sequence_construct(call: HostCall, *elements: Array) -> Any:
     """The sequence of the inputs."""
     return list(elements)
 
 
 @host("SequenceLength")
-def sequence_length(call: Call, sequence: list[Array]) -> Any:
+def sequence_length(call: HostCall, sequence: list[Array]) -> Any:
     """The number of elements."""
     return numpy.array(len(sequence), numpy.int64)
 
 
 @host("SequenceAt")
-def sequence_at(call: Call, sequence: list[Array], position: Array) -> Any:
+def sequence_at(call: HostCall, sequence: list[Array], position: Array) -> Any:
     """The element at a position, which counts from the end if it is negative."""
     at = int(position.item())
     if not -len(sequence) <= at < len(sequence):
@@ -38,7 +38,7 @@ def sequence_at(call: Call, sequence: list[Array], position: Array) -> Any:
 
 
 @host("SequenceInsert")
-def sequence_insert(call: Call, sequence: list[Array], element: Array, position: Array | None = None) -> Any:
+def sequence_insert(call: HostCall, sequence: list[Array], element: Array, position: Array | None = None) -> Any:
     """The sequence with an element before the position, by default at the end."""
     at = len(sequence) if position is None else int(position.item())
     if not -len(sequence) <= at <= len(sequence):
@@ -48,7 +48,7 @@ def sequence_insert(call: Call, sequence: list[Array], element: Array, position:
 
 
 @host("SequenceErase")
-def sequence_erase(call: Call, sequence: list[Array], position: Array | None = None) -> Any:
+def sequence_erase(call: HostCall, sequence: list[Array], position: Array | None = None) -> Any:
     """The sequence without the element at a position, by default the last."""
     at = -1 if position is None else int(position.item())
     if not -len(sequence) <= at < len(sequence):
@@ -58,7 +58,7 @@ def sequence_erase(call: Call, sequence: list[Array], position: Array | None = N
 
 
 @host("SequenceMap")
-def sequence_map(call: Call, *inputs: Any) -> Any:
+def sequence_map(call: HostCall, *inputs: Any) -> Any:
     """The body's outputs for each element of the sequences, as sequences; tensors go to every call."""
     body = call.attribute("body")
     rows = [
@@ -68,7 +68,7 @@ def sequence_map(call: Call, *inputs: Any) -> Any:
 
 
 @host("SplitToSequence")
-def split_to_sequence(call: Call, x: Array, sizes: Array | None = None) -> Any:
+def split_to_sequence(call: HostCall, x: Array, sizes: Array | None = None) -> Any:
     """Parts along an axis: of the given size or sizes, by default of 1, in which case keepdims=0 drops the axis."""
     axis = call.attribute("axis", 0)
     length = x.shape[axis]
@@ -81,26 +81,26 @@ def split_to_sequence(call: Call, x: Array, sizes: Array | None = None) -> Any:
 
 
 @host("ConcatFromSequence")
-def concat_from_sequence(call: Call, sequence: list[Array]) -> Any:
+def concat_from_sequence(call: HostCall, sequence: list[Array]) -> Any:
     """The elements one after another along an axis, which with new_axis=1 is a new one."""
     join = numpy.stack if call.flag("new_axis") else numpy.concatenate
     return join(sequence, axis=call.attribute("axis"))
 
 
 @host("Optional")
-def optional(call: Call, value: Any = None) -> Any:
+def optional(call: HostCall, value: Any = None) -> Any:
     """The value; absent if there is no input."""
     return value
 
 
 @host("OptionalHasElement")
-def optional_has_element(call: Call, value: Any = None) -> Any:
+def optional_has_element(call: HostCall, value: Any = None) -> Any:
     """Returns whether the value is there."""
     return numpy.array(value is not None)
 
 
 @host("OptionalGetElement")
-def optional_get_element(call: Call, value: Any = None) -> Any:
+def optional_get_element(call: HostCall, value: Any = None) -> Any:
     """The value, which must be there."""
     if value is None:
         raise call.wrong("the optional value is absent")

@@ -25,7 +25,7 @@ from imgconv.limits import budget, spending
 from imgconv.onnx_import.file import opset_of, opsets_of, prepared, read_file
 from imgconv.onnx_import.inputs import declaration, read_inputs, real_inputs, size_clash, with_content
 from imgconv.onnx_import.schema import domain_of
-from imgconv.onnx_import.scope import UNROLLED_NODES, Scope, Source, needed_steps
+from imgconv.onnx_import.scope import UNROLLED_NODES, Scope, ImportState, needed_steps
 from imgconv.onnx_import.tail import Splitter
 from imgconv.onnx_import.texts import text_nodes
 from imgconv.tensor import build_graph
@@ -92,7 +92,7 @@ class _Importer:
         self.graph = proto.graph
         self.shapes = shapes
         self.contents = contents
-        self.scope = Scope(Source(folder, proto.ir_version), {**opsets_of(proto), "": opset_of(proto)})
+        self.scope = Scope(ImportState(folder, proto.ir_version), {**opsets_of(proto), "": opset_of(proto)})
 
     def run(self) -> Graph:
         try:

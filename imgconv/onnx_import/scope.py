@@ -45,7 +45,7 @@ class UnrolledError(UnsupportedError):
 
 
 @dataclass(frozen=True)
-class Step:
+class NeededNode:
     """A node that an output needs, with its name in error messages."""
 
     name: str
@@ -54,14 +54,14 @@ class Step:
 
 def needed_steps(
     nodes: Sequence[onnx.NodeProto], outputs: Iterable[str], prefix: str = ""
-) -> tuple[list[Step], set[str]]:
+) -> tuple[list[NeededNode], set[str]]:
     """(The nodes that an output needs, each after those it reads; the outputs and all names that these nodes read)."""
     needed, found = set(outputs), []
     read = [reads(node) for node in nodes]  # once for each: bodies may lie in bodies
     for number, node in reversed(_ordered(nodes, read)):
         if any(name in needed for name in node.output if name):
             needed |= read[number]
-            found.append(Step(prefix + (node.name or f"{node.op_type}_{number}"), node))
+            found.append(NeededNode(prefix + (node.name or f"{node.op_type}_{number}"), node))
     return found[::-1], needed
 
 
@@ -126,7 +126,7 @@ def _counted(names: Sequence[str]) -> str:
 
 
 @dataclass
-class Source:
+class ImportState:
     """State shared by all graphs of a model.
 
     unrolled: the number of nodes imported from bodies so far. in_float: the name of the first tensor of each type that
@@ -145,7 +145,7 @@ class Scope:
     A body also sees the names of the graph around it (`outer`); its own names hide those.
     """
 
-    def __init__(self, source: Source, opsets: Mapping[str, int], outer: Scope | None = None) -> None:
+    def __init__(self, source: ImportState, opsets: Mapping[str, int], outer: Scope | None = None) -> None:
         """opsets: the version of each domain, "" for ONNX's own."""
         self.source = source
         self.opsets = opsets
@@ -157,7 +157,7 @@ class Scope:
         self.context.ir_version = source.ir_version
         self.context.opset_imports = {"": self.version}
 
-    def run(self, steps: Sequence[Step], needed: set[str], outputs: Iterable[str]) -> list[Tensor]:
+    def run(self, steps: Sequence[NeededNode], needed: set[str], outputs: Iterable[str]) -> list[Tensor]:
         """Imports the nodes; returns the tensors of the named outputs."""
         self.needed = needed
         budget().count_nodes(len(steps))
@@ -185,7 +185,7 @@ class Scope:
                 raise UnsupportedError(f"initializer {sparse.values.name!r} is sparse")
         return {t.name: Tensor.constant(self.array(t), t.name) for t in graph.initializer if t.name in needed}
 
-    def refuse_unsupported(self, steps: Iterable[Step]) -> None:
+    def refuse_unsupported(self, steps: Iterable[NeededNode]) -> None:
         """Raises one UnsupportedError that lists all operators which are neither in the table nor functions."""
         missing: dict[str, list[str]] = {}
         foreign: set[str] = set()
@@ -197,7 +197,7 @@ class Scope:
         if missing:
             raise UnsupportedError(_said_missing(missing, foreign), node=next(iter(missing.values()))[0])
 
-    def add(self, step: Step) -> None:
+    def add(self, step: NeededNode) -> None:
         """Imports one node and defines its outputs."""
         node = step.proto
         budget().check_time()
@@ -224,7 +224,7 @@ class Scope:
         except WRONG as error:
             raise call.wrong(str(error) or type(error).__name__) from error
 
-    def expand(self, step: Step, inputs: Sequence[Tensor | None]) -> None:
+    def expand(self, step: NeededNode, inputs: Sequence[Tensor | None]) -> None:
         """Imports a node whose operator ONNX defines as a function: the function's nodes, in a scope of their own."""
         if problem := flag_problem(step.proto):
             raise ModelError(f"{step.proto.op_type}: {problem}", node=step.name)
@@ -278,7 +278,7 @@ class Scope:
             self.source.in_float.setdefault("float64", name)
         self.tensors[name] = tensor.named(name)
 
-    def check(self, step: Step, inputs: Sequence[Tensor | None]) -> None:
+    def check(self, step: NeededNode, inputs: Sequence[Tensor | None]) -> None:
         """Raises ModelError if the node or the types of its inputs are not what ONNX, or the table, allows."""
         schema = schema_of(step.proto, self.version)
         if schema is None:
@@ -300,7 +300,7 @@ class Scope:
         if problem:
             raise ModelError(f"{node.op_type}: {problem}", node=step.name)
 
-    def check_signature(self, step: Step, inputs: Sequence[Tensor | None]) -> None:
+    def check_signature(self, step: NeededNode, inputs: Sequence[Tensor | None]) -> None:
         """Raises UnsupportedError if a node for which ONNX has no schema has more than its operator's signature."""
         domain, op_type = domain_of(step.proto), step.proto.op_type
         registered = ops.find(op_type, domain)
@@ -316,7 +316,7 @@ class Scope:
         if problem:
             raise UnsupportedError(f"{op_type}: unsupported: {problem}", node=step.name)
 
-    def attributes(self, step: Step) -> dict[str, Any]:
+    def attributes(self, step: NeededNode) -> dict[str, Any]:
         """The node's attributes as Python values: strings decoded, tensors as arrays, bodies as functions.
 
         The value of an attribute that is an element type, such as Cast's `to`, is numpy's name of it.

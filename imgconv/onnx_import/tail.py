@@ -25,7 +25,7 @@ from imgconv.host.loops import with_first_rounds
 from imgconv.host.segments import with_segments
 from imgconv.limits import budget
 from imgconv.onnx_import.schema import ELEMENT_TYPES, domain_of, dtype_name, function_versions, schema_of
-from imgconv.onnx_import.scope import TYPE_ATTRIBUTES, Scope, Step, UnrolledError, needed_steps, reads
+from imgconv.onnx_import.scope import TYPE_ATTRIBUTES, Scope, NeededNode, UnrolledError, needed_steps, reads
 from imgconv.onnx_import.texts import TEXT, text_nodes, texts_made, with_text
 from imgconv.tensor import Tensor
 
@@ -47,7 +47,7 @@ class Hosted:
     """A step that the host computes. number: its position in the model. reason: why the device does not."""
 
     number: int
-    step: Step
+    step: NeededNode
     reason: str
 
 
@@ -57,13 +57,13 @@ class Splitter:
     def __init__(self, scope: Scope, inputs: Iterable[Tensor]) -> None:
         self.scope = scope
         self.inputs = {tensor.name for tensor in inputs}
-        self.makers: dict[str, tuple[int, Step]] = {}
+        self.makers: dict[str, tuple[int, NeededNode]] = {}
         self.hosted: dict[str, Hosted] = {}
         self.texts: set[str] = set()  # those of `hosted` that hold strings
         self.number = 0
         self.inexact: UnsupportedError | None = None  # of the first node that only floats keep from the device
 
-    def add(self, step: Step) -> None:
+    def add(self, step: NeededNode) -> None:
         """Imports a step, or leaves it to the host. Raises what Scope.add raises."""
         self.number += 1
         node = step.proto
@@ -225,7 +225,7 @@ def _declared(value: onnx.ValueInfoProto) -> Value:
     return Value(value.name, sizes, dtype_name(tensor.elem_type))
 
 
-def host_node(scope: Scope, step: Step) -> HostNode:
+def host_node(scope: Scope, step: NeededNode) -> HostNode:
     """A node as plain data. Raises UnsupportedError for an attribute of a type that no tensor has."""
     node = with_text(step.proto) or step.proto
     unknown = [a.i for a in node.attribute if a.name in TYPE_ATTRIBUTES and not _is_known_type(a.i)]
@@ -236,7 +236,7 @@ def host_node(scope: Scope, step: Step) -> HostNode:
     ])
     attributes: dict[str, Any] = {
         name: tuple(value) if isinstance(value, (list, tuple)) else value
-        for name, value in scope.attributes(Step(step.name, kept)).items()
+        for name, value in scope.attributes(NeededNode(step.name, kept)).items()
     }
     attributes |= {
         a.name: host_graph(scope, a.g, f"{step.name}/") for a in node.attribute if a.type == onnx.AttributeProto.GRAPH

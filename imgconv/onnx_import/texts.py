@@ -12,7 +12,7 @@ from onnx.helper import make_attribute, make_node
 from imgconv import host
 from imgconv.errors import UnsupportedError
 from imgconv.onnx_import.schema import schema_of
-from imgconv.onnx_import.scope import Step, needed_steps
+from imgconv.onnx_import.scope import NeededNode, needed_steps
 
 TEXT = onnx.TensorProto.STRING
 # Operators of ONNX's text whose host functions take numbers only; onnxruntime has none for strings either.
@@ -50,7 +50,7 @@ def with_text(node: onnx.NodeProto) -> onnx.NodeProto | None:
     return None
 
 
-def texts_made(step: Step, texts: AbstractSet[str], version: int) -> set[str]:
+def texts_made(step: NeededNode, texts: AbstractSet[str], version: int) -> set[str]:
     """The outputs of a node that hold strings. texts: the names of the values before it that do.
 
     Raises UnsupportedError, naming the node, if it reads strings and the host does not run its operator on them.
@@ -74,7 +74,7 @@ def texts_made(step: Step, texts: AbstractSet[str], version: int) -> set[str]:
     return {name for number, name in enumerate(node.output) if name and _takes_text(schema, schema.outputs, number)}
 
 
-def _texts_of_body(step: Step, body: onnx.GraphProto, texts: AbstractSet[str], version: int) -> list[str]:
+def _texts_of_body(step: NeededNode, body: onnx.GraphProto, texts: AbstractSet[str], version: int) -> list[str]:
     """The outputs of a node with a body that hold strings, as this body makes them."""
     node = step.proto
     # Both the inputs of a Loop and those of its body begin with two that are not carried.

@@ -19,7 +19,7 @@ MOST_PADDING = 1.3  # channels of the parts in whole texels, compared with the c
 
 
 @dataclass(frozen=True)
-class Part:
+class ConcatenationPart:
     """A part of a chain's concatenation. made: the nodes that compute it, a convolution and elementwise work on it."""
 
     made: tuple[Node, ...]
@@ -40,12 +40,12 @@ class Chain:
     """
 
     nodes: list[Node] = field(default_factory=list)
-    parts: list[list[Part]] = field(default_factory=list)
+    parts: list[list[ConcatenationPart]] = field(default_factory=list)
     sources: dict[str, Array] = field(default_factory=dict)
     readers: dict[str, Array] = field(default_factory=dict)
 
     @property
-    def all_parts(self) -> list[Part]:
+    def all_parts(self) -> list[ConcatenationPart]:
         return [part for parts in self.parts for part in parts]
 
 
@@ -94,7 +94,7 @@ def _chains(graph: Graph) -> list[Chain]:
             made = elementwise_of(graph, operand, _is_dense)
             if not made:
                 break
-            parts.append(Part(made, first))
+            parts.append(ConcatenationPart(made, first))
             sources.append(numpy.array(parts[-1].channels))
             first += len(parts[-1].channels)
         else:
@@ -194,7 +194,7 @@ def _find_readers(graph: Graph, chain: Chain) -> None:
         chain.readers.clear()
 
 
-def _order(part: Part, chain: Chain) -> list[int]:
+def _order(part: ConcatenationPart, chain: Chain) -> list[int]:
     """The part's channels, sorted by their readers; the last of a group is repeated to fill its texel."""
     groups: dict[tuple[int, ...], list[int]] = {}
     sets = [set(channels.tolist()) for channels in chain.readers.values()]
@@ -245,7 +245,7 @@ def _by_channel(value: Value, channels: int, channel: Index) -> Operand:
     return Operand(value.name, View((n, channels, h, w), value.shape, (own[0], channel, own[2], own[3])))
 
 
-def _sorted(graph: Graph, part: Part, order: Sequence[int], constants: dict[str, Array]) -> list[Node]:
+def _sorted(graph: Graph, part: ConcatenationPart, order: Sequence[int], constants: dict[str, Array]) -> list[Node]:
     """The nodes that compute the part's channels in the given order."""
     made: dict[str, Node] = {}
 

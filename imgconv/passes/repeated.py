@@ -12,7 +12,7 @@ SAMPLE = 64  # elements by which most arrays are told apart
 
 
 @dataclass(frozen=True, eq=False)
-class Content:
+class ArrayKey:
     """An array's bytes as a key. Few elements are hashed: all are compared only if the hashes are equal."""
 
     array: Array
@@ -22,7 +22,7 @@ class Content:
         return hash((self.array.dtype.str, self.array.shape, flat[:: max(flat.size // SAMPLE, 1)].tobytes()))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Content):
+        if not isinstance(other, ArrayKey):
             return NotImplemented
         a, b = self.array, other.array
         return a is b or (a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
@@ -35,9 +35,9 @@ def share_repeated(graph: Graph) -> Graph:
     Result:  a = load(x) then exp($0);  y = load(a) then add($0, $1), $1=a
     """
     renamed: dict[str, str] = {}
-    contents: dict[Content, str] = {}
+    contents: dict[ArrayKey, str] = {}
     for name, array in graph.constants.items():
-        renamed[name] = contents.setdefault(Content(array), name)
+        renamed[name] = contents.setdefault(ArrayKey(array), name)
 
     def rename(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
         return tuple(replace(o, value=renamed.get(o.value, o.value)) for o in operands)

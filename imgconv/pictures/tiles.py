@@ -13,7 +13,7 @@ from imgconv.pictures.preparation import Size
 
 
 @dataclass(frozen=True)
-class Tiling:
+class PictureTiling:
     """The tiles of a picture. picture and tile: width and height; overlap: the least number of shared pixels.
 
     Near its edge a tile differs from the whole picture, because convolutions read zeros there. So a quarter of the
@@ -21,7 +21,7 @@ class Tiling:
     tile's edge. The result is that of the whole picture if a quarter of the overlap is as wide as the network reaches
     to one side. A picture smaller than a tile is continued by its last row and column.
 
-        Tiling((10, 6), (6, 6), 2).places()       # [(0, 0), (4, 0)]
+        PictureTiling((10, 6), (6, 6), 2).places()       # [(0, 0), (4, 0)]
     """
 
     picture: Size

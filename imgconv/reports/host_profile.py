@@ -9,7 +9,7 @@ from typing import Any
 from imgconv.arrays import Arrays
 from imgconv.compiling.plan import Plan
 from imgconv.graph.nodes import Tail
-from imgconv.host import Timing
+from imgconv.host import NodeTiming
 from imgconv.host.program import OnDevice
 from imgconv.running.host_tail import HostTail, crossing_bytes
 from imgconv.running.session import Session
@@ -19,7 +19,7 @@ from imgconv.running.session import Session
 class HostProfile:
     """The host's part of a frame. shown: the nodes in the run of median length; crossing: bytes from the device."""
 
-    shown: tuple[Timing, ...]
+    shown: tuple[NodeTiming, ...]
     crossing: Mapping[str, int]
 
     @property
@@ -47,9 +47,9 @@ def measure_host(
         return None
     made, direct = session.run(inputs), host.inputs_of(inputs)
     host.finish(made, direct)  # compiles the segments
-    runs: list[tuple[Timing, ...]] = []
+    runs: list[tuple[NodeTiming, ...]] = []
     for _ in range(repeat):
-        timings: list[Timing] = []
+        timings: list[NodeTiming] = []
         host.finish(made, direct, timings=timings)
         runs.append(tuple(timings))
     ordered = sorted(runs, key=lambda run: run[-1].end if run else 0.0)

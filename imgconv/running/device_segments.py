@@ -14,7 +14,7 @@ from imgconv.arrays import Array
 from imgconv.errors import ResourceError, UnsupportedError
 from imgconv.graph.nodes import Graph
 from imgconv.graph.onnx_nodes import HostGraph
-from imgconv.host.registry import Call
+from imgconv.host.registry import HostCall
 from imgconv.host.segments import ELEMENTWISE, PRODUCTS, graph_of, row_inputs
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class DeviceSegment:
         self._rows: dict[Shapes, frozenset[str]] = {}
         self._lock = Lock()
 
-    def __call__(self, call: Call, *inputs: Array) -> Any:
+    def __call__(self, call: HostCall, *inputs: Array) -> Any:
         """The outputs. The host computes them if they are little work, or an input is not of floats or empty."""
         of_floats = all(x.size and x.dtype.kind == "f" and x.dtype.itemsize <= 4 for x in inputs)
         if of_floats and not self.on_host and not self._is_little(inputs):

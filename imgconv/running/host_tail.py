@@ -16,7 +16,7 @@ from imgconv.errors import InputError, UnsupportedError
 from imgconv.graph.nodes import Tail, Value
 
 if TYPE_CHECKING:
-    from imgconv.host import Program, Timing
+    from imgconv.host import HostProgram, NodeTiming
     from imgconv.host.program import OnDevice
     from imgconv.running.exchange import Inputs, Outputs
 
@@ -28,7 +28,7 @@ class HostTail:
     """A Tail with its program. direct: the inputs of the model that it reads."""
 
     tail: Tail
-    program: Program
+    program: HostProgram
     direct: tuple[Value, ...]
 
     @staticmethod
@@ -42,11 +42,11 @@ class HostTail:
         """
         if tail is None:
             return None
-        from imgconv.host import Program
+        from imgconv.host import HostProgram
         from imgconv.host.detections import with_detections
 
         direct = tuple(v for v in inputs if v.name in tail.graph.inputs and v.name not in made)
-        return HostTail(tail, Program.of(with_detections(tail.graph), on_device=on_device), direct)
+        return HostTail(tail, HostProgram.of(with_detections(tail.graph), on_device=on_device), direct)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ class HostTail:
 
     def finish(
         self, made: Mapping[str, Any], inputs: Mapping[str, Array], outputs: Outputs | None = None,
-        timings: list[Timing] | None = None,
+        timings: list[NodeTiming] | None = None,
     ) -> dict[str, Any]:
         """Every output of the model, by name. made: the device's outputs. inputs: of `inputs_of`.
 

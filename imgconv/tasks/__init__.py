@@ -3,7 +3,7 @@
     task = find_task(outputs, (416, 416), Description(head="yolox"))       # outputs: {"y": ("float32", (1, 3549, 85))}
     how = Preparation(**task.description.preparation)
     array = to_array(picture, how, (416, 416))
-    answers = task.decode(model.run({"images": array}), Placement.of(picture.size, (416, 416), how))
+    answers = task.decode(model.run({"images": array}), PicturePlacement.of(picture.size, (416, 416), how))
     draw(picture, answers["output"]).save("boxes.png")
 
 heads.py            the table of heads, and which of them a model has
@@ -27,12 +27,12 @@ from imgconv.tasks.description import (
 from imgconv.tasks.drawing import draw
 from imgconv.tasks.heads import HEADS, Task, find_task
 from imgconv.tasks.values import (
-    Answer, Answers, Classes, Depth, Detection, Detections, Label, Picture, Placement, Pose, Segmentation, Text,
+    Answer, Answers, Classes, Depth, Detection, Detections, Label, Picture, PicturePlacement, Pose, Segmentation, Text,
     Texts,
 )
 
 __all__ = [
     "HEADS", "TASKS", "Answer", "Answers", "Classes", "Depth", "Description", "Detection", "Detections", "Label",
-    "Picture", "Placement", "Pose", "Segmentation", "Task", "Text", "Texts", "coco_json", "description_beside",
+    "Picture", "PicturePlacement", "Pose", "Segmentation", "Task", "Text", "Texts", "coco_json", "description_beside",
     "draw", "find_task", "read_description", "read_labels", "suppress",
 ]

@@ -12,7 +12,7 @@ from imgconv.errors import InputError
 from imgconv.pictures.preparation import Size
 from imgconv.tasks.description import Description
 from imgconv.tasks.detection import cells, corners_of, detections, one_class_each
-from imgconv.tasks.values import Answers, Placement
+from imgconv.tasks.values import Answers, PicturePlacement
 
 # The anchors of github.com/biubug6/Pytorch_Retinaface, in pixels.
 RETINAFACE = tuple(
@@ -52,7 +52,7 @@ def _boxes_and_scores(outputs: Arrays) -> tuple[str, Array, Array]:
     return where, outputs[where][0], outputs[names[0]][0]
 
 
-def ssd(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def ssd(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Boxes that the model itself decodes, as parts of its input: (1, n, 4) corners and (1, n, classes) scores.
 
     The first class is the background. UltraFace and the SSDs of github.com/qfgaohao/pytorch-ssd are of this form.
@@ -63,7 +63,7 @@ def ssd(outputs: Arrays, description: Description, placement: Placement) -> Answ
     return {name: found}
 
 
-def tensorflow(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def tensorflow(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Boxes of TensorFlow's object detection API, which the model itself has suppressed.
 
     detection_boxes (1, n, 4): top, left, bottom and right as parts of the input; detection_scores (1, n);
@@ -89,7 +89,7 @@ def decoded(rows: Array, centres: Array, sizes: Array, variances: Sequence[float
     return corners_of(centres + rows[:, :2] * variances[0] * sizes, sizes * numpy.exp(rows[:, 2:4] * variances[1]))
 
 
-def anchors(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def anchors(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Boxes relative to anchors: (1, n, 4) and scores (1, n, classes) after softmax, background first.
 
     The description says the anchors and their variances.
@@ -101,7 +101,7 @@ def anchors(outputs: Arrays, description: Description, placement: Placement) -> 
     return {name: found}
 
 
-def retinaface(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def retinaface(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Faces and five landmarks: (1, n, 4) boxes, (1, n, 2) scores after softmax, (1, n, 10) landmarks."""
     name, marks = output_of(outputs, 4), output_of(outputs, 10)
     rows, scores = outputs[name][0], outputs[output_of(outputs, 2)][0]
@@ -114,7 +114,7 @@ def retinaface(outputs: Arrays, description: Description, placement: Placement) 
     return {name: found}
 
 
-def _checked(rows: Array, description: Description, placement: Placement) -> tuple[Array, Array]:
+def _checked(rows: Array, description: Description, placement: PicturePlacement) -> tuple[Array, Array]:
     """The anchors. Raises InputError if the model has another number of boxes."""
     if not description.anchors:
         raise InputError('an anchor head needs "anchors" in the description: [{"stride": 8, "sizes": [[16, 16]]}]')

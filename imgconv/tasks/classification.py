@@ -9,7 +9,7 @@ import numpy
 from imgconv.arrays import Array, Arrays
 from imgconv.errors import InputError
 from imgconv.tasks.description import Description
-from imgconv.tasks.values import Answers, Classes, Label, Placement
+from imgconv.tasks.values import Answers, Classes, Label, PicturePlacement
 
 
 def is_scores(shape: Sequence[int], dtype: str) -> bool:
@@ -17,7 +17,7 @@ def is_scores(shape: Sequence[int], dtype: str) -> bool:
     return sum(n != 1 for n in shape) == 1 and 0 not in shape and dtype.startswith("float")
 
 
-def scores(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def scores(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """The best classes of every output that is scores."""
     found = {
         name: Classes(best(name, array.reshape(-1), description))

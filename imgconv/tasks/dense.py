@@ -8,13 +8,13 @@ from imgconv.arrays import Array, Arrays
 from imgconv.errors import InputError
 from imgconv.tasks.description import Description
 from imgconv.tasks.detection import STRIDES, cells, corners_of, detections, one_class_each, only
-from imgconv.tasks.values import Answers, Placement
+from imgconv.tasks.values import Answers, PicturePlacement
 
 NANODET_STRIDES = (8, 16, 32, 64)
 NANODET_BINS = 8  # distances 0 to 7 strides
 
 
-def yunet(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def yunet(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Faces and five landmarks of YuNet, as in OpenCV's FaceDetectorYN: cls, obj, bbox and kps for each stride.
 
     The score is the root of cls times obj. Centres and landmarks are relative to their cell in strides, sizes are
@@ -36,7 +36,7 @@ def _joined(outputs: Arrays, name: str) -> Array:
     return numpy.concatenate([outputs[f"{name}_{stride}"][0] for stride in STRIDES])
 
 
-def nanodet(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def nanodet(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Boxes of NanoDet-Plus (github.com/RangiLyu/nanodet): (1, cells, classes + 32), strides 8, 16, 32 and 64.
 
     A row has the scores of the classes, and for left, top, right and bottom the logits of 8 distances from the cell's
@@ -49,7 +49,7 @@ def nanodet(outputs: Arrays, description: Description, placement: Placement) -> 
     return {name: found}
 
 
-def nanodet_m(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def nanodet_m(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Boxes of the first NanoDet: cls_pred_stride_8 (1, cells, classes), dis_pred_stride_8 (1, cells, 32), 16 and 32.
 
     As NanoDet-Plus's, but in outputs of their own, and distances are from the cell's middle.
@@ -75,7 +75,7 @@ def _around(points: Array, distances: Array) -> Array:
     return numpy.concatenate([points - distances[:, :2], points + distances[:, 2:]], axis=1)
 
 
-def fcos(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def fcos(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Boxes of FCOS (Tian et al., arXiv:1904.01355), as its project exports them, for the levels 3 to 7.
 
     P3logits (1, classes, h, w), P3bbox_reg (1, 4, h, w), the distances of the sides from the cell's middle in pixels of
@@ -101,7 +101,7 @@ def _sigmoid(logits: Array) -> Array:
     return numpy.asarray(1 / (1 + numpy.exp(-logits.astype(numpy.float64).clip(-60, 60))))
 
 
-def centernet(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def centernet(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Boxes of CenterNet (Zhou et al., arXiv:1904.07850): hm (1, classes, h, w), wh and reg (1, 2, h, w).
 
     An object is a maximum of its class's map among its eight neighbours; reg is the centre's offset, wh the size, in

@@ -11,7 +11,7 @@ from imgconv.errors import InputError
 from imgconv.pictures.preparation import Size
 from imgconv.suppression import suppress
 from imgconv.tasks.description import Description
-from imgconv.tasks.values import Answers, Detection, Detections, Label, Placement, name_of
+from imgconv.tasks.values import Answers, Detection, Detections, Label, PicturePlacement, name_of
 
 STRIDES = (8, 16, 32)
 MOST_DETECTIONS = 300
@@ -41,7 +41,7 @@ def corners_of(centres: Array, sizes: Array) -> Array:
 
 
 def detections(
-    corners: Array, scores: Array, description: Description, placement: Placement, points: Array | None = None,
+    corners: Array, scores: Array, description: Description, placement: PicturePlacement, points: Array | None = None,
     first: int = 0,
 ) -> tuple[Detections, Array]:
     """The boxes that stay, best first, in pixels of the picture; second, their numbers.
@@ -65,7 +65,7 @@ def detections(
     return Detections(tuple(found)), kept
 
 
-def _points(points: Array, placement: Placement) -> tuple[tuple[float, float, float], ...]:
+def _points(points: Array, placement: PicturePlacement) -> tuple[tuple[float, float, float], ...]:
     places = placement.to_picture(points[:, :2].astype(numpy.float64))
     return tuple((float(x), float(y), float(score)) for (x, y), score in zip(places, points[:, 2], strict=True))
 
@@ -84,7 +84,7 @@ def only(outputs: Arrays) -> tuple[str, Array]:
     return name, array[0]
 
 
-def yolox(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def yolox(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Boxes of YOLOX (Ge et al., arXiv:2107.08430), undecoded: (1, cells, 5 + classes).
 
     A row has the centre relative to its cell in strides, the logarithm of width and height in strides, the score that
@@ -97,7 +97,7 @@ def yolox(outputs: Arrays, description: Description, placement: Placement) -> An
     return {name: found}
 
 
-def yolov5(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def yolov5(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Boxes of YOLOv5 and v7 as they are exported: (1, 3 * cells, 5 + classes).
 
     A row has centre, width and height in pixels, the score that there is an object, and the scores of the classes.
@@ -109,7 +109,7 @@ def yolov5(outputs: Arrays, description: Description, placement: Placement) -> A
     return {name: found}
 
 
-def yolov8(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def yolov8(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Boxes of YOLOv8 and v11 as they are exported: (1, 4 + classes, cells).
 
     A column has centre, width and height in pixels, and the scores of the classes.
@@ -120,7 +120,7 @@ def yolov8(outputs: Arrays, description: Description, placement: Placement) -> A
     return {name: found}
 
 
-def yolov8_pose(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def yolov8_pose(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """People and keypoints of YOLOv8-pose: (1, 5 + 3 * keypoints, cells), each keypoint x, y and a score."""
     name, columns = only(outputs)
     rows = columns.T
@@ -129,7 +129,7 @@ def yolov8_pose(outputs: Arrays, description: Description, placement: Placement)
     return {name: found}
 
 
-def boxes(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def boxes(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Boxes that the model itself has suppressed, as torchvision's detectors give them, in any order of the outputs.
 
     Floats (n, 4), corners in pixels of the input; floats (n), scores; integers (n), classes. A batch of one may stand
@@ -145,7 +145,7 @@ def boxes(outputs: Arrays, description: Description, placement: Placement) -> An
     return {name: found}
 
 
-def yolov10(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def yolov10(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Boxes of YOLOv10 and YOLO26, which need no suppression: (1, n, 6), corners in pixels, score and class."""
     name, rows = only(outputs)
     scores = one_class_each(rows[:, 4], rows[:, 5].round().astype(numpy.int64), len(description.labels))

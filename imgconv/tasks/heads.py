@@ -14,7 +14,7 @@ from imgconv.tasks.coco import KEYPOINTS, NAMES
 from imgconv.tasks.dense import NANODET_STRIDES
 from imgconv.tasks.description import Description
 from imgconv.tasks.detection import STRIDES, count_cells
-from imgconv.tasks.values import Answers, Placement
+from imgconv.tasks.values import Answers, PicturePlacement
 
 Shapes = list[tuple[int, ...]]  # of the outputs
 YOLO = {"score": 0.5, "overlap": 0.45}
@@ -36,7 +36,7 @@ class Head:
 
     task: str
     outputs: str
-    decode: Callable[[Arrays, Description, Placement], Answers]
+    decode: Callable[[Arrays, Description, PicturePlacement], Answers]
     plain: Callable[[Declared, Size], bool] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
@@ -255,7 +255,7 @@ class Task:
         """One of TASKS."""
         return HEADS[self.head].task
 
-    def decode(self, outputs: Arrays, placement: Placement) -> Answers:
+    def decode(self, outputs: Arrays, placement: PicturePlacement) -> Answers:
         """The answers. Raises InputError if the outputs are not the head's, or the labels not of its number."""
         try:
             return HEADS[self.head].decode(outputs, self.description, placement)

@@ -12,10 +12,10 @@ from imgconv.errors import InputError
 from imgconv.pictures.preparation import Size
 from imgconv.tasks.description import Description
 from imgconv.tasks.detection import corners_of, detections, only
-from imgconv.tasks.values import Answers, Depth, Detection, Detections, Picture, Placement, Pose, Segmentation
+from imgconv.tasks.values import Answers, Depth, Detection, Detections, Picture, PicturePlacement, Pose, Segmentation
 
 
-def _plane(outputs: Arrays, placement: Placement, channels: int | None = None) -> tuple[str, Array]:
+def _plane(outputs: Arrays, placement: PicturePlacement, channels: int | None = None) -> tuple[str, Array]:
     """The first output as (C, H, W), C being 1 if it has three dimensions. Raises InputError for other shapes."""
     name, array = next(iter(outputs.items()))
     planes = array[0] if array.ndim == 4 else array
@@ -39,7 +39,7 @@ def has_channels_last(shape: Sequence[int], size: Size) -> bool:
     return is_like(shape[1], shape[2]) and not is_like(shape[2], shape[3])
 
 
-def on_picture(plane: Array, placement: Placement, how: Image.Resampling, outside: float) -> Array:
+def on_picture(plane: Array, placement: PicturePlacement, how: Image.Resampling, outside: float) -> Array:
     """A map (h, w) over the model's input as a map over the picture, float32 (height, width).
 
     outside: the value of what the model did not see, beside a crop.
@@ -53,21 +53,21 @@ def on_picture(plane: Array, placement: Placement, how: Image.Resampling, outsid
     return found
 
 
-def segment_logits(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def segment_logits(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """The class of each pixel: the largest of (1, classes, height, width). What a crop leaves out is -1."""
     name, planes = _plane(outputs, placement)
     mask = on_picture(planes.argmax(axis=0), placement, Image.Resampling.NEAREST, -1)
     return {name: Segmentation(mask.astype(numpy.int32), description.labels)}
 
 
-def segment_indices(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def segment_indices(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """The class of each pixel as the model gives it: (1, height, width) or (1, 1, height, width)."""
     name, planes = _plane(outputs, placement, 1)
     mask = on_picture(planes[0], placement, Image.Resampling.NEAREST, -1)
     return {name: Segmentation(mask.astype(numpy.int32), description.labels)}
 
 
-def segment_mask(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def segment_mask(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Class 1 if (1, 1, height, width) is above `score`, else 0. Values outside of 0 to 1 go through a sigmoid."""
     name, planes = _plane(outputs, placement, 1)
     values = planes[0].astype(numpy.float64)
@@ -77,7 +77,7 @@ def segment_mask(outputs: Arrays, description: Description, placement: Placement
     return {name: Segmentation(above.astype(numpy.int32), description.labels)}
 
 
-def yolov8_seg(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def yolov8_seg(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Detections and masks of YOLOv8-seg: (1, 4 + classes + k, cells) and prototypes (1, k, height, width).
 
     A mask is the sigmoid of the prototypes' sum, each times the detection's coefficient, inside of the box.
@@ -104,13 +104,13 @@ def _inside(mask: Array, found: Detection) -> Array:
     return numpy.asarray(kept)
 
 
-def depth(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def depth(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """A number for each pixel: (1, height, width) or (1, 1, height, width). What a crop leaves out is NaN."""
     name, planes = _plane(outputs, placement, 1)
     return {name: Depth(on_picture(planes[0], placement, Image.Resampling.BILINEAR, numpy.nan))}
 
 
-def heatmaps(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def heatmaps(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Keypoints at the maxima of (1, keypoints, height, width).
 
     A point is moved by a quarter towards its larger neighbours, as in Xiao et al., arXiv:1804.06208.
@@ -130,7 +130,7 @@ def heatmaps(outputs: Arrays, description: Description, placement: Placement) ->
     return {name: _pose(places * steps, flat.max(axis=1), description, placement)}
 
 
-def simcc(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def simcc(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Keypoints of SimCC (Li et al., arXiv:2107.03332): (1, keypoints, k * width) and (1, keypoints, k * height)."""
     (name, across), (_, down) = ((name, array[0]) for name, array in list(outputs.items())[:2])
     places = numpy.stack([across.argmax(axis=1), down.argmax(axis=1)], axis=1)
@@ -139,14 +139,14 @@ def simcc(outputs: Arrays, description: Description, placement: Placement) -> An
     return {name: _pose(places * steps, scores, description, placement)}
 
 
-def movenet(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def movenet(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Keypoints of MoveNet (tfhub.dev/google/movenet): (1, 1, points, 3), each y, x as parts of the input, a score."""
     name, rows = only(outputs)
     points = rows.reshape(-1, 3)
     return {name: _pose(points[:, 1::-1] * numpy.array(placement.model), points[:, 2], description, placement)}
 
 
-def _pose(places: Array, scores: Array, description: Description, placement: Placement) -> Pose:
+def _pose(places: Array, scores: Array, description: Description, placement: PicturePlacement) -> Pose:
     """places: (n, 2) in pixels of the model's input."""
     points = placement.to_picture(places.astype(numpy.float64))
     return Pose(
@@ -155,7 +155,7 @@ def _pose(places: Array, scores: Array, description: Description, placement: Pla
     )
 
 
-def image(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def image(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Every output that is an image: (1, 1 or 3, height, width)."""
     found = {name: Picture(array[0]) for name, array in outputs.items() if is_image(array.shape, str(array.dtype))}
     if not found:

@@ -8,7 +8,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.errors import InputError
 from imgconv.tasks.description import Description
 from imgconv.tasks.detection import only
-from imgconv.tasks.values import Answers, Placement, Text, Texts
+from imgconv.tasks.values import Answers, PicturePlacement, Text, Texts
 
 # The values of PaddleOCR's DBPostProcess.
 LEAST_PROBABILITY = 0.3  # of a pixel of text
@@ -17,7 +17,7 @@ LEAST_SIDE = 3  # pixels of the map, before the growth
 MOST_LINES = 1000
 
 
-def dbnet(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def dbnet(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """Lines of text of DBNet (Liao et al., arXiv:1911.08947): (1, 1, height, width), the probability of text.
 
     A line is the smallest rectangle, at any angle, around pixels above 0.3 that touch each other. Its score is the mean
@@ -47,7 +47,7 @@ def _reading_order(text: Text) -> tuple[float, float]:
     return min(y for _, y in text.corners), min(x for x, _ in text.corners)
 
 
-def ctc(outputs: Arrays, description: Description, placement: Placement) -> Answers:
+def ctc(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
     """One line of text by connectionist temporal classification (Graves et al., 2006): (1, steps, classes).
 
     Class 0 is the blank. Of equal classes in a row one counts. labels: the characters of classes 1, 2 ...; a last class

@@ -154,7 +154,7 @@ Answers = Mapping[str, Answer]
 
 
 @dataclass(frozen=True)
-class Placement:
+class PicturePlacement:
     """The place of a picture in a model's input. picture and model: their width and height; inner, box: see `placed`.
 
     The part `box` of the picture fills the first `inner` columns and rows of the input.
@@ -166,9 +166,9 @@ class Placement:
     box: Box
 
     @staticmethod
-    def of(picture: Size, model: Size, how: Preparation) -> Placement:
-        """Returns a prepared picture's placement. Example: Placement.of((640, 480), (416, 416), how)."""
-        return Placement(picture, model, *placed(picture, model, how.resize, how.crop))
+    def of(picture: Size, model: Size, how: Preparation) -> PicturePlacement:
+        """Returns a prepared picture's placement. Example: PicturePlacement.of((640, 480), (416, 416), how)."""
+        return PicturePlacement(picture, model, *placed(picture, model, how.resize, how.crop))
 
     def to_picture(self, points: Array) -> Array:
         """Points (..., 2), x and y in pixels of the input, as pixels of the picture; corners (..., 4) too."""

@@ -17,7 +17,7 @@ from PIL import Image
 
 from imgconv.cl.device import DeviceInfo
 from imgconv.cli import parse
-from imgconv.commands.outcome import Head, Shown
+from imgconv.commands.outcome import DeviceSummary, Shown
 from imgconv.commands.run import read_command_line
 from imgconv.commands.runner import Item, items_of
 from imgconv.commands.spread import spread
@@ -119,5 +119,5 @@ def test_heads_are_told_before_pictures(imgconv: Command, device: DeviceInfo) ->
     names = write_pictures(2)
     line = read_command_line(parse(["run", "means.onnx", *names, "--json"]))
     messages = list(spread(line, (9, 12), items_of(line), 2, [device]))
-    assert [type(message) for message in messages] == [Head, Shown, Shown]
-    assert isinstance(messages[0], Head) and messages[0].name == device.name and messages[0].seconds > 0
+    assert [type(message) for message in messages] == [DeviceSummary, Shown, Shown]
+    assert isinstance(messages[0], DeviceSummary) and messages[0].name == device.name and messages[0].seconds > 0

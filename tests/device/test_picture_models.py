@@ -19,7 +19,7 @@ import imgconv
 from benchmarks import picture as benchmark
 from imgconv.cl.device import DeviceInfo
 from imgconv.preprocess import Preparation, read_picture, to_array
-from imgconv.tasks import Description, Placement, find_task
+from imgconv.tasks import Description, PicturePlacement, find_task
 from imgconv.tensor import Tensor, build_graph
 
 MODELS = os.environ.get("IMGCONV_MODELS")
@@ -224,7 +224,7 @@ def test_detections_in_a_camera_frame(device: DeviceInfo, name: str) -> None:
     how = Preparation(**task.description.preparation)
     ready = model.preprocess((1080, 1920), "nv12", how.resize, how.filter, how.order)
     arrays = ready(to_nv12(picture)), model(to_array(picture, how, (416, 416)))
-    placement = Placement.of(picture.size, (416, 416), how)
+    placement = PicturePlacement.of(picture.size, (416, 416), how)
     found, expected = (task.decode({"output": array}, placement)["output"].found for array in arrays)
     assert expected and [each.label.name for each in found] == [each.label.name for each in expected]
     for box, other in zip(found, expected, strict=True):

@@ -13,7 +13,7 @@ import imgconv
 from imgconv.arrays import Arrays
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
 from imgconv.host.loops import with_first_rounds
-from imgconv.host.program import Step
+from imgconv.host.program import HostStep
 from tests.support import assert_close, make_model, run_oracle
 from tests.tail_models import body, node
 
@@ -97,13 +97,13 @@ def test_loops(case: Any, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("case", "times"), [(of_one_name, 1), (that_changes, 0), (captured, 1), (nested, 4)])
 def test_what_rounds_have_in_common_is_computed_once(case: Any, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In each run of a loop: four of the inner one, whose weights the outer one hands on."""
-    ran, run = Counter[str](), Step.run
+    ran, run = Counter[str](), HostStep.run
 
-    def counted(self: Step, values: list[Any]) -> None:
+    def counted(self: HostStep, values: list[Any]) -> None:
         ran[self.call.op_type] += 1
         run(self, values)
 
-    monkeypatch.setattr(Step, "run", counted)
+    monkeypatch.setattr(HostStep, "run", counted)
     loaded = imgconv.load(case())
     ran.clear()
     loaded.run(inputs_of(4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
-from imgconv.host import Program
+from imgconv.host import HostProgram
 
 
 def test_equal_nodes_run_once() -> None:
@@ -18,7 +18,7 @@ def test_equal_nodes_run_once() -> None:
         HostNode("b", "GatherND", ("y", "rows2"), ("b",), {}, 13),
         HostNode("c", "GatherND", ("y", "rows1"), ("c",), {}, 13), HostNode("s", "Shape", ("same",), ("s",), {}, 13),
     ]
-    program = Program.of(HostGraph(("mask", "x", "y"), ("a", "b", "c", "s"), tuple(nodes), {}))
+    program = HostProgram.of(HostGraph(("mask", "x", "y"), ("a", "b", "c", "s"), tuple(nodes), {}))
     ran = [step.call.op_type for step in program.steps]
     assert (ran.count("NonZero"), ran.count("Transpose"), ran.count("GatherND")) == (1, 2, 3)
     mask = numpy.array([0, 1, 1, 0, 1])

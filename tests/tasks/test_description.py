@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 
 from imgconv.errors import InputError
-from imgconv.tasks import Classes, Depth, Description, Detection, Detections, Label, Picture, Placement, Pose
+from imgconv.tasks import Classes, Depth, Description, Detection, Detections, Label, Picture, PicturePlacement, Pose
 from imgconv.tasks import Segmentation, coco_json, description_beside, draw, find_task, read_description, read_labels
 
-NOWHERE = Placement((1, 1), (1, 1), (1, 1), (0, 0, 1, 1))
+NOWHERE = PicturePlacement((1, 1), (1, 1), (1, 1), (0, 0, 1, 1))
 
 
 def test_a_description_is_read(tmp_path: Path) -> None:

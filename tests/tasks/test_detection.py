@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from imgconv.errors import InputError
 from imgconv.preprocess import Preparation
-from imgconv.tasks import Description, Detections, Placement, find_task, suppress
+from imgconv.tasks import Description, Detections, PicturePlacement, find_task, suppress
 
 SIZE = (96, 64)
 CELLS = 12 * 8 + 6 * 4 + 3 * 2
-LETTERBOX = Placement.of((300, 100), SIZE, Preparation("letterbox"))
-SAME = Placement.of(SIZE, SIZE, Preparation())
+LETTERBOX = PicturePlacement.of((300, 100), SIZE, Preparation("letterbox"))
+SAME = PicturePlacement.of(SIZE, SIZE, Preparation())
 
 
 def overlap(a: Any, b: Any) -> float:
@@ -149,7 +149,7 @@ def test_boxes_are_placed_on_the_picture() -> None:
 
 
 def test_a_crop_is_placed_on_the_picture() -> None:
-    placement = Placement.of((300, 100), (50, 50), Preparation("crop", crop=0.5))
+    placement = PicturePlacement.of((300, 100), (50, 50), Preparation("crop", crop=0.5))
     points = placement.to_picture(numpy.array([[0.0, 0.0], [50.0, 50.0], [25.0, 25.0]]))
     assert points.tolist() == [[125, 25], [175, 75], [150, 50]]
 

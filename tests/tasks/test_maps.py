@@ -9,14 +9,14 @@ import pytest
 
 from imgconv.errors import InputError
 from imgconv.preprocess import Preparation
-from imgconv.tasks import Depth, Description, Picture, Placement, Pose, Segmentation, find_task
+from imgconv.tasks import Depth, Description, Picture, PicturePlacement, Pose, Segmentation, find_task
 from imgconv.tasks.maps import has_channels_last
 
 SIZE = (32, 24)
-SAME = Placement.of(SIZE, SIZE, Preparation())
+SAME = PicturePlacement.of(SIZE, SIZE, Preparation())
 
 
-def decode(arrays: dict[str, Any], placement: Placement = SAME, **said: Any) -> Any:
+def decode(arrays: dict[str, Any], placement: PicturePlacement = SAME, **said: Any) -> Any:
     outputs = {name: (str(array.dtype), array.shape) for name, array in arrays.items()}
     task = find_task(outputs, SIZE, Description(**said))
     assert task
@@ -67,9 +67,9 @@ def test_a_mask_is_enlarged_to_the_picture() -> None:
     """Half of the input is class 7; a letterbox of 64x24 fills 32x12 of it, a crop shows the middle."""
     mask = numpy.zeros((1, 24, 32), numpy.int64)
     mask[:, :, 16:] = 7
-    found = decode({"y": mask}, Placement.of((64, 24), SIZE, Preparation("letterbox")))
+    found = decode({"y": mask}, PicturePlacement.of((64, 24), SIZE, Preparation("letterbox")))
     assert found.mask.shape == (24, 64) and (found.mask[:, :32] == 0).all() and (found.mask[:, 32:] == 7).all()
-    found = decode({"y": mask}, Placement.of((64, 24), SIZE, Preparation("crop")))
+    found = decode({"y": mask}, PicturePlacement.of((64, 24), SIZE, Preparation("crop")))
     assert (found.mask[:, :16] == -1).all() and (found.mask[:, 48:] == -1).all()
     assert (found.mask[:, 16:32] == 0).all() and (found.mask[:, 32:48] == 7).all()
 
@@ -93,7 +93,7 @@ def test_masks_of_yolov8() -> None:
     columns[0, :, 3] = 16, 12, 20, 16, 0.1, 0.9, -4, 4
     prototypes = numpy.zeros((1, 2, 6, 8), numpy.float32)
     prototypes[0, 0, :, :4] = prototypes[0, 1, :, 4:] = 1
-    answer = decode({"y": columns, "p": prototypes}, Placement.of((64, 48), SIZE, Preparation()))
+    answer = decode({"y": columns, "p": prototypes}, PicturePlacement.of((64, 48), SIZE, Preparation()))
     found, = answer.found
     assert found.box == (12, 8, 52, 40) and found.label.index == 1
     wanted = numpy.zeros((48, 64), bool)
@@ -109,7 +109,8 @@ def test_heatmaps() -> None:
     maps[0, 2, 0, 7] = 0.7
     # The first two rows and columns and the last are not moved.
     maps[0, 3, 2, 1], maps[0, 3, 2, 2], maps[0, 3, 3, 1] = 0.6, 0.5, 0.4
-    found = decode({"y": maps}, Placement.of((64, 48), SIZE, Preparation()), head="heatmaps", labels=tuple("abcd"))
+    placement = PicturePlacement.of((64, 48), SIZE, Preparation())
+    found = decode({"y": maps}, placement, head="heatmaps", labels=tuple("abcd"))
     assert isinstance(found, Pose) and found.names == ("a", "b", "c", "d")
     wanted = [(3.25 * 8, 1.75 * 8, 0.9), (4.75 * 8, 4 * 8, 0.8), (7 * 8, 0, 0.7), (8, 2 * 8, 0.6)]
     assert numpy.array(found.points) == pytest.approx(numpy.array(wanted))
@@ -127,7 +128,7 @@ def test_movenet() -> None:
     """As parts of a letterbox: 64x24 fills the upper half of the input."""
     points = numpy.zeros((1, 1, 17, 3), numpy.float32)
     points[0, 0, 1] = 0.25, 0.75, 0.9
-    found = decode({"y": points}, Placement.of((64, 24), SIZE, Preparation("letterbox")))
+    found = decode({"y": points}, PicturePlacement.of((64, 24), SIZE, Preparation("letterbox")))
     assert isinstance(found, Pose) and found.names[1] == "left eye"
     assert found.points[1] == pytest.approx((48, 12, 0.9))
 

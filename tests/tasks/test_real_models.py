@@ -18,7 +18,7 @@ from examples.detect import find
 from imgconv.cl.device import DeviceInfo
 from imgconv.preprocess import Preparation, read_picture, to_array
 from imgconv.tasks import (
-    Classes, Description, Detections, Placement, Pose, Task, description_beside, find_task, read_description,
+    Classes, Description, Detections, PicturePlacement, Pose, Task, description_beside, find_task, read_description,
     read_labels,
 )
 
@@ -64,7 +64,7 @@ def test_yolox_nano(device: DeviceInfo, name: str) -> None:
     task = task_of(model, (416, 416))
     assert (task.name, task.head) == ("detect", "yolox")
     how = Preparation(**task.description.preparation)
-    placement = Placement.of(picture.size, (416, 416), how)
+    placement = PicturePlacement.of(picture.size, (416, 416), how)
     own = model.run({"images": to_array(picture, how, (416, 416))})
     for outputs in own, read_case(f"yolox_nano/case_yolox_nano_{name}.npz"):
         found = task.decode(outputs, placement)["output"]
@@ -83,7 +83,7 @@ def test_ultraface(name: str, faces: int) -> None:
     task = find_task(shapes, (320, 240), Description())
     assert task and task.head == "ssd" and task.description.preparation["std"] == (128.0,)
     with Image.open(FOLDER / f"ultraface/{name}.jpg") as picture:
-        placement = Placement.of(picture.size, (320, 240), Preparation(**task.description.preparation))
+        placement = PicturePlacement.of(picture.size, (320, 240), Preparation(**task.description.preparation))
     found = task.decode(outputs, placement)["boxes"]
     assert isinstance(found, Detections) and len(found.found) == faces
     for each in found.found:
@@ -108,7 +108,7 @@ def test_squeezenet(device: DeviceInfo) -> None:
     model = imgconv.load(FOLDER / "squeezenet/squeezenet.onnx", device)
     task = task_of(model, (224, 224), labels=read_labels(FOLDER / "squeezenet/labels.txt"))
     outputs = model.run({"data_0": to_array(read_picture(FOLDER / "squeezenet/fish.png"), Preparation(order="bgr"))})
-    answer = task.decode(outputs, Placement.of((224, 224), (224, 224), Preparation()))["softmaxout_1"]
+    answer = task.decode(outputs, PicturePlacement.of((224, 224), (224, 224), Preparation()))["softmaxout_1"]
     assert isinstance(answer, Classes) and task.name == "classify"
     assert answer.top[0].index == 0 and answer.top[0].name.startswith("tench")
     assert answer.top[0].score == pytest.approx(0.7378, abs=1e-3)
@@ -119,7 +119,7 @@ def test_minifasnet(name: str, kind: int, score: float) -> None:
     outputs = read_case(f"minifasnet/case_fas_MiniFASNetV2_{name}.npz")
     shapes = {name: (str(array.dtype), array.shape) for name, array in outputs.items()}
     task = find_task(shapes, (80, 80), Description(labels=("spoof", "live", "other spoof")))
-    answer, = task.decode(outputs, Placement.of((80, 80), (80, 80), Preparation())).values()
+    answer, = task.decode(outputs, PicturePlacement.of((80, 80), (80, 80), Preparation())).values()
     assert isinstance(answer, Classes) and answer.top[0].index == kind
     assert answer.top[0].score == pytest.approx(score, abs=1e-3)
 
@@ -137,7 +137,7 @@ def test_movenet(device: DeviceInfo) -> None:
     # Parts of a square whose upper rows the picture fills: a part is as wide and as high as the picture is wide.
     wanted = reference["Identity:0"].reshape(17, 3)[:, [1, 0, 2]] * [picture.width, picture.width, 1]
     for outputs in model.run({"input:0": pixels}), reference:
-        pose = task.decode(outputs, Placement.of(picture.size, (192, 192), how))["Identity:0"]
+        pose = task.decode(outputs, PicturePlacement.of(picture.size, (192, 192), how))["Identity:0"]
         assert isinstance(pose, Pose)
         # The letterbox has whole rows, which moves its last one by a third of a pixel of the input.
         assert numpy.array(pose.points) == pytest.approx(wanted, abs=1.5)
@@ -162,7 +162,7 @@ def test_tensorflows_detector(device: DeviceInfo) -> None:
     kinds = reference["detection_classes"][0, likely]
     assert kinds.tolist() == [5, 2, 2, 2, 2]  # a face and four closed hands, three of which are faces
     for outputs in model.run({"input_tensor": pixels}), reference:
-        found = task.decode(outputs, Placement.of(picture.size, (320, 320), how))["detection_boxes"]
+        found = task.decode(outputs, PicturePlacement.of(picture.size, (320, 320), how))["detection_boxes"]
         assert isinstance(found, Detections)
         assert [each.label.index for each in found.found] == kinds.tolist() and found.found[0].label.name == "face"
         assert numpy.array([each.box for each in found.found]) == pytest.approx(corners, abs=0.01)

@@ -12,11 +12,11 @@ from PIL import Image
 
 from imgconv.commands.recognizer import fitting, straightened
 from imgconv.errors import InputError
-from imgconv.tasks import Description, Placement, Text, Texts, draw, find_task
+from imgconv.tasks import Description, PicturePlacement, Text, Texts, draw, find_task
 from imgconv.tasks.text import convex_hull, regions, smallest_rectangle
 
 SIZE = (240, 160)
-SAME = Placement(SIZE, SIZE, SIZE, (0, 0, *SIZE))
+SAME = PicturePlacement(SIZE, SIZE, SIZE, (0, 0, *SIZE))
 # (Centre, width, height, degrees) of the lines in the map below.
 LINES = (
     (60, 30, 80, 14, 0), (150, 90, 90, 12, 25), (60, 120, 50, 10, -15), (200, 30, 12, 40, 0), (20, 70, 3, 3, 0),
@@ -58,7 +58,7 @@ def test_lines_are_those_of_paddleocr() -> None:
 def test_lines_lie_on_the_picture() -> None:
     """A map of half the model's size, of a picture that is three times as large."""
     task = find_task({}, SIZE, Description(head="dbnet"))
-    placement = Placement((1440, 960), (480, 320), (480, 320), (0, 0, 1440, 960))
+    placement = PicturePlacement((1440, 960), (480, 320), (480, 320), (0, 0, 1440, 960))
     own = task.decode({"map": probabilities()}, SAME)["map"]
     large = task.decode({"map": probabilities()}, placement)["map"]
     for small, each in zip(own.found, large.found, strict=True):

@@ -45,7 +45,7 @@ WAVE = 128  # work items: Adreno's wave, and a multiple of other GPUs' waves
 
 
 @dataclass(frozen=True)
-class Group:
+class WorkGroup:
     """A work group that computes `texels` neighbouring texels. parts: of each window, along each of its axes.
 
     along: whether the texels are neighbours in x (0) or y (1). count: texels of the grid along this axis.
@@ -161,7 +161,7 @@ def window_of(node: Node) -> Shape:
     return node.operands[-1].view.shape[len(node.output.shape) :]
 
 
-def group_for(grid: Shape, steps: Sequence[int], target: Target) -> Group | None:
+def group_for(grid: Shape, steps: Sequence[int], target: Target) -> WorkGroup | None:
     """Returns how work groups share the windows of output texels; None if one item a texel keeps the device busy.
 
     grid: output texels along x and y. steps: of a window along its axes. Each work item has at least two steps. It has
@@ -176,7 +176,7 @@ def group_for(grid: Shape, steps: Sequence[int], target: Target) -> Group | None
     along = int(width == 1)
     count = grid[along]
     if target.kind == "cpu":
-        return Group(1, _parts(steps, PARTS_OF_CPU, PARTS_OF_CPU), along, count)
+        return WorkGroup(1, _parts(steps, PARTS_OF_CPU, PARTS_OF_CPU), along, count)
 
     def texels(most: int) -> int:
         """The most neighbours in a group such that every compute unit has a group and few work items are idle."""
@@ -187,7 +187,7 @@ def group_for(grid: Shape, steps: Sequence[int], target: Target) -> Group | None
     most = largest // texels(NEIGHBOURS)
     wanted = min(ceil(total / MOST_STEPS), ceil(enough / (width * height)))
     parts = _parts(steps, min(max(wanted, fewest), most), most)
-    return Group(texels(max(NEIGHBOURS, min(GROUP, largest) // prod(parts))), parts, along, count)
+    return WorkGroup(texels(max(NEIGHBOURS, min(GROUP, largest) // prod(parts))), parts, along, count)
 
 
 def _parts(steps: Sequence[int], wanted: int, most: int) -> tuple[int, ...]:
@@ -224,7 +224,7 @@ def _packed_axis(
 
 def _reduce(
     emitter: Emitter, node: Node, reduction: Reduction, placements: Mapping[str, Placement],
-    axes: Mapping[Variable, Index], steps: list[int], folded: int | None, group: Group | None,
+    axes: Mapping[Variable, Index], steps: list[int], folded: int | None, group: WorkGroup | None,
 ) -> str:
     """Emits the loops over the window. Returns the name of the reduced float4."""
     window, rank = window_of(node), len(node.output.shape)
@@ -280,7 +280,7 @@ def _keep(kind: ReductionKind, best: str, at: str, value: str, position: str) ->
 
 
 def _walk(
-    emitter: Emitter, steps: Sequence[int], group: Group | None, kind: ReductionKind
+    emitter: Emitter, steps: Sequence[int], group: WorkGroup | None, kind: ReductionKind
 ) -> tuple[list[Index], str, str]:
     """Opens a loop for each window axis, with own steps for each item of a group.
 
@@ -354,7 +354,7 @@ def meet(kind: ReductionKind, items: int, texels: int = 1, total: str = "sum") -
 
 
 def on_grid(
-    emitter: Emitter, output: Placement, grid: tuple[Variable, ...], group: Group | None, target: Target,
+    emitter: Emitter, output: Placement, grid: tuple[Variable, ...], group: WorkGroup | None, target: Target,
     vectorized: bool = False,
 ) -> KernelSource:
     """The kernel of the emitted statements: for each point of a grid a work item, or with `group` several.

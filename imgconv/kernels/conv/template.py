@@ -28,7 +28,7 @@ from imgconv.kernels.target import HALF_MAX
 
 
 @dataclass(frozen=True, eq=False)
-class Details:
+class ConvDetails:
     """weights: before they are packed. exact: the sums are of integers and must be exact."""
 
     weights: Weights
@@ -76,7 +76,7 @@ def step_of(placing: Placing, node: Node, problem: Problem, operation: Convoluti
     places |= placing.operand_places(replace(node, operands=(x, *factors)), output)
     return Step(
         (node,), output, places, "compute", describe(node), operation_of(node), values=(node.output.name,),
-        template=TEMPLATE, details=Details(weights, exact), problem=replace(
+        template=TEMPLATE, details=ConvDetails(weights, exact), problem=replace(
             problem, sums=sums, integers=exact or array.dtype == numpy.int8, gated=bool(factors),
             small=node.output.name in placing.of_small,
         ),
@@ -90,7 +90,7 @@ def sums_of(placing: Placing, name: str, weights: Array) -> Sums:
 
 def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
     """The kernel of a Step: conv.cl, with packed weights."""
-    assert isinstance(step.details, Details)
+    assert isinstance(step.details, ConvDetails)
     (node,), weights, exact = step.nodes, step.details.weights, step.details.exact
     bytes_ = weights.array.dtype == numpy.int8 and (chosen.weights_in_buffer or emitting.target.byte_images)
     dtype = "int8" if bytes_ else weights.dtype

@@ -32,7 +32,7 @@ WIDER: tuple[Sums, ...] = ("half", "runs", "float")  # the ways of summing produ
 
 
 @dataclass(frozen=True, eq=False)
-class Details:
+class SeparableDetails:
     """The weights of both convolutions before they are packed."""
 
     depthwise: Weights
@@ -184,7 +184,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
         values=(between.name, pointwise.output.name), template=TEMPLATE, problem=Problem(
             replace(problem.depthwise, sums=sums), replace(problem.pointwise, sums=sums)
         ),
-        details=Details(_weights(placing, depthwise), _weights(placing, pointwise)),
+        details=SeparableDetails(_weights(placing, depthwise), _weights(placing, pointwise)),
     )
 
 
@@ -209,7 +209,7 @@ def _weights(placing: Placing, node: Node) -> Weights:
 
 def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
     """The kernel of a Step, with the packed weights of both convolutions."""
-    assert isinstance(step.details, Details)
+    assert isinstance(step.details, SeparableDetails)
     depthwise, pointwise = step.nodes
 
     def packed(node: Node, weights: Weights, part: conv.Problem, block_quads: int) -> Texture:

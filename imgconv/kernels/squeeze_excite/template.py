@@ -129,7 +129,7 @@ class Matrix:
 
 
 @dataclass(frozen=True, eq=False)
-class Details:
+class SqueezeExciteDetails:
     """The matrices of both products."""
 
     first: Matrix
@@ -313,7 +313,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
     return Step(
         made, output, places, "compute", ", then ".join(map(describe, made)), "squeeze-and-excitation",
         values=tuple(node.output.name for node in made), template=TEMPLATE, problem=problem, before=before,
-        details=Details(_matrix(placing, first), _matrix(placing, second)),
+        details=SqueezeExciteDetails(_matrix(placing, first), _matrix(placing, second)),
     )
 
 
@@ -383,7 +383,7 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     squeezed = _epilogue(pools[0], step, emitting, "pool_") if pools else Epilogue("", "(sum)", "", ())
     hidden = _epilogue(first, step, emitting, "hidden_")
     after = build_epilogue(second, output, step.places, emitting.forms_of(output))
-    assert isinstance(step.details, Details) and isinstance(source, Texture)
+    assert isinstance(step.details, SqueezeExciteDetails) and isinstance(source, Texture)
     matrices = [
         emitting.packed(f"{node.output.name}.matrix", matrix)
         for node, matrix in ((first, step.details.first), (second, step.details.second))

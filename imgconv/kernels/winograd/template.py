@@ -137,7 +137,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
         return None
     direct = conv_template.place(placing, given)
     problem = direct.problem
-    assert isinstance(problem, conv.Problem) and isinstance(direct.details, conv_template.Details)
+    assert isinstance(problem, conv.Problem) and isinstance(direct.details, conv_template.ConvDetails)
     x, w = direct.nodes[0].operands
     if problem.sums != SUMS or problem.integers or not conv_template.is_direct(placing, x, in_order=False):
         return None
@@ -165,7 +165,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
             ),
             Step(
                 (products,), places[sums.name], {taps.name: places[taps.name]}, "compute", str(PRODUCTS),
-                direct.operation, template=conv_template.TEMPLATE, details=conv_template.Details(weights, False),
+                direct.operation, template=conv_template.TEMPLATE, details=conv_template.ConvDetails(weights, False),
                 problem=after.products, multiply_adds=problem.multiply_adds,
             ),
         ),
