@@ -1,8 +1,9 @@
-"""The passes, in order. Each is a function from Graph to Graph, with a Given and Result example in its docstring."""
+"""The passes, in phases. Each is a function from Graph to Graph, with a Given and Result example in its docstring."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import chain
 
 from imgconv.graph.check import GraphError, check
 from imgconv.graph.nodes import Graph
@@ -35,38 +36,54 @@ from imgconv.passes.windows import separate_windows
 
 Pass = Callable[[Graph], Graph]
 
-PIPELINE: tuple[Pass, ...] = (
-    remove_dead_code,
-    guard_integers,
-    fold_constants,
-    literal_constants,
-    share_repeated,
-    sink_movement,
-    push_views,
-    fold_padding,
-    remove_dead_code,
-    order_channels,
-    join_ghosts,
-    nest_concatenations,
-    place_concatenations,
-    push_views,
-    reduce_dynamic_weights,
-    materialise_operands,
-    remove_dead_code,
-    scale_products,
-    join_parallel,
-    merge_elementwise,
-    split_elementwise,
-    join_gathers,
-    fuse_epilogues,
-    fold_scales,
-    multiply_inputs,
-    split_window_axes,
-    split_reductions,
-    separate_windows,
-    share_repeated,
-    remove_dead_code,
-)
+# In order. A comment says why a pass stands where it does.
+PHASES: Mapping[str, tuple[Pass, ...]] = {
+    "simplify": (
+        remove_dead_code,
+        guard_integers,  # it looks at single operations, before any are merged
+        fold_constants,
+        literal_constants,  # of constants that were just folded, too
+        share_repeated,
+    ),
+    "turn movement into views": (
+        sink_movement,  # brings elementwise work next to the kernel that it may join
+        push_views,
+        fold_padding,  # of the composed views
+        remove_dead_code,  # movements that nothing reads any more
+    ),
+    "place concatenations": (
+        order_channels,  # before the parts are grouped in the order that they have
+        join_ghosts,  # before the tensor is copied beside the result
+        nest_concatenations,
+        place_concatenations,  # last: it sees which parts others write in place
+        push_views,  # through the loads of grouped parts
+    ),
+    "give kernels operands that they can read": (
+        reduce_dynamic_weights,
+        materialise_operands,  # now that no view changes any more
+        remove_dead_code,
+    ),
+    "fuse": (
+        scale_products,  # makes an epilogue of what would be a load before the product
+        join_parallel,  # before the addition becomes an epilogue
+        merge_elementwise,
+        split_elementwise,  # of merged work, so that each part has one load
+        join_gathers,
+        fuse_epilogues,
+        fold_scales,  # of epilogues
+        multiply_inputs,  # the rest: factors that are no constants
+    ),
+    "split reductions": (  # after fusion, which needs them whole
+        split_window_axes,
+        split_reductions,
+        separate_windows,
+    ),
+    "clean up": (
+        share_repeated,  # splitting may have made equal nodes
+        remove_dead_code,
+    ),
+}
+PIPELINE = tuple(chain.from_iterable(PHASES.values()))
 
 
 def run_passes(graph: Graph, passes: tuple[Pass, ...] = PIPELINE) -> Graph:
