@@ -53,10 +53,11 @@ int main(int count, char **given) try {
   const imgconv::File file = imgconv::File::map(given[1]);
   imgconv_options options{};
   options.device = given[2];
-  imgconv::Model model(file, options);
+  const imgconv::Activity activity;
+  imgconv::Model model(file, imgconv::Settings(options), activity);
   const imgconv::Context &context = model.context();
-  imgconv::Plan plan = imgconv::choose_plan(file, context.info);
-  const imgconv::Programs programs(context, file, plan, "");
+  imgconv::Plan plan = imgconv::PlanChoice(file, context.info).next();
+  const imgconv::Programs programs(context, file, plan, "", activity);
   const imgconv::DeviceMemory memory(context, file, plan);
   const imgconv::Shared shared{context, plan, memory, programs};
   imgconv::Frame frame(shared);

@@ -12,9 +12,15 @@
  * Errors: a function that may fail returns a status, 0 for success, and fills `error` unless it is NULL. No exception
  * leaves the library.
  *
+ * Time: a call that takes longer than options.timeout_ms is IMGCONV_ERROR_TIMEOUT, because a driver may never return.
+ * Then the model is of no use: every call returns this at once, imgconv_close frees nothing, and what the call was given
+ * must stay until the process ends, for the driver may still use it. A driver may also wait when the process ends: _exit
+ * does not.
+ *
  * Threads: models do not depend on each other. The functions of one model may be called by several threads; the
- * threads take turns. Only imgconv_close must be the last call, with no other one under way. The library has no
- * global state, except a lock for compilers that fail if two threads build: Intel's for CPUs and Oclgrind's.
+ * threads take turns. Only imgconv_close must be the last call, with no other one under way. The library makes calls
+ * of the driver in threads of its own. It has no global state, except a lock for compilers that fail if two threads
+ * build: Intel's for CPUs and Oclgrind's.
  *
  * A file's kernels run on the device as they are: open files of sources that you trust. Checksums find damage only.
  */
@@ -41,10 +47,13 @@ typedef enum imgconv_status {
   IMGCONV_ERROR_DEVICE = 3,      /* no OpenCL library, no device, or the driver refused */
   IMGCONV_ERROR_UNFIT = 4,       /* the file has no plan for such a device; the message names the limit */
   IMGCONV_ERROR_MEMORY = 5,      /* host or device lacks memory */
-  IMGCONV_ERROR_BUILD = 6,       /* the driver does not compile the kernels; the message has the start of its log */
+  IMGCONV_ERROR_BUILD = 6,       /* the driver does not compile a kernel; the message names it and has the log's start */
   IMGCONV_ERROR_RANGE = 7,       /* an integer is not exact, or not in its dtype */
   IMGCONV_ERROR_BUSY = 8,        /* as many frames are in flight as were asked for */
-  IMGCONV_ERROR_UNSUPPORTED = 9  /* the model needs something that this library leaves to Python */
+  IMGCONV_ERROR_UNSUPPORTED = 9, /* the model needs something that this library leaves to Python */
+  IMGCONV_ERROR_TIMEOUT = 10,    /* a call took longer than options.timeout_ms: see Time above */
+  IMGCONV_ERROR_CRASH = 11       /* an earlier process ended while the driver compiled kernels of the file: see
+                                    options.cache_folder; the message names them and what to remove */
 } imgconv_status;
 
 typedef struct imgconv_error {
@@ -82,16 +91,21 @@ typedef struct imgconv_options {
                                there is one, else an accelerator, else a CPU */
   const char *cache_folder; /* an existing folder for compiled programs, so that the next open is quick. They run as
                                they are: nobody else may be able to write it. If it cannot be used, opening takes
-                               longer. NULL: none */
+                               longer. While the driver compiles, a file NUMBER.building there names the kernels. If
+                               the process ends meanwhile, it stays, and to compile them again is
+                               IMGCONV_ERROR_CRASH until it is removed. Also if the system ended the app. NULL: none */
   uint32_t frames;          /* the most frames in flight at once, for imgconv_submit, at most 64; their memory is
                                allocated when the model is opened. 0: 2, whose memory imgconv_submit allocates */
   int profile;              /* not 0: imgconv_profile may be called; runs are slower */
+  uint32_t timeout_ms;      /* the most milliseconds that a call may take. Opening is one too, and may compile for a
+                               minute. 0: 600000 */
 } imgconv_options;
 
 typedef struct imgconv_model imgconv_model;
 
 /* Opens a compiled model on a device: reads and checks the file, builds its kernels, allocates all memory of a run and
- * uploads the weights. options: NULL for the defaults. The file is mapped: until it returns, nothing may shorten the
+ * uploads the weights. If the driver fails at a plan's kernels, the next plan of the file that fits is taken.
+ * options: NULL for the defaults. The file is mapped: until it returns, nothing may shorten the
  * file. To replace one, write another and rename it. */
 IMGCONV_API imgconv_status imgconv_open_file(
     const char *path, const imgconv_options *options, imgconv_model **model, imgconv_error *error);
@@ -100,7 +114,7 @@ IMGCONV_API imgconv_status imgconv_open_file(
 IMGCONV_API imgconv_status imgconv_open_memory(
     const void *data, size_t bytes, const imgconv_options *options, imgconv_model **model, imgconv_error *error);
 
-/* Waits for its frames, and frees everything. NULL is allowed. */
+/* Waits for its frames, and frees everything; nothing if a call took too long. NULL is allowed. */
 IMGCONV_API void imgconv_close(imgconv_model *model);
 
 /* The inputs and outputs of the model. `number` counts from 0; past the end it is IMGCONV_ERROR_ARGUMENT. */
@@ -150,7 +164,7 @@ IMGCONV_API void *imgconv_opencl_context(const imgconv_model *model);
 IMGCONV_API void *imgconv_opencl_queue(const imgconv_model *model);
 
 /* JSON as `imgconv devices --json` prints it, of all devices; "default" is true for the one that options.device NULL
- * takes. Give it to `imgconv compile MODEL --target FILE.json`. At most `size` bytes with the 0 at the end are written to
+ * takes. Of a device whose driver opens no context it has "refused", with the reason, in place of what the images can do. Give it to `imgconv compile MODEL --target FILE.json`. At most `size` bytes with the 0 at the end are written to
  * `text`, which may be NULL if size is 0; `needed` (or NULL) becomes the size of all. */
 IMGCONV_API imgconv_status imgconv_devices_json(char *text, size_t size, size_t *needed, imgconv_error *error);
 

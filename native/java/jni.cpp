@@ -70,6 +70,16 @@ std::vector<imgconv_array> arrays_of(JNIEnv *java, jobjectArray buffers, size_t 
   return arrays;
 }
 
+// After a call that took too long the driver may still use the buffers: they are never collected.
+void keep(JNIEnv *java, jobjectArray buffers, const imgconv_error &error) {
+  if (error.status != IMGCONV_ERROR_TIMEOUT || !buffers) return;
+  for (jsize i = 0; i < java->GetArrayLength(buffers); ++i) {
+    const jobject buffer = java->GetObjectArrayElement(buffers, i);
+    if (buffer) java->NewGlobalRef(buffer);
+    java->DeleteLocalRef(buffer);
+  }
+}
+
 // A Model.Tensor. Null if an exception is pending.
 jobject tensor_of(JNIEnv *java, jclass kind, jmethodID make, const imgconv_tensor &tensor) {
   if (tensor.bytes > INT_MAX) check(java, {IMGCONV_ERROR_UNSUPPORTED, "an array is over 2 GB, which no ByteBuffer holds"});
@@ -111,6 +121,7 @@ JNIEXPORT jlong JNICALL Java_imgconv_Model_open(
   } else if (file) {
     const size_t bytes = static_cast<size_t>(java->GetDirectBufferCapacity(file));
     imgconv_open_memory(java->GetDirectBufferAddress(file), bytes, &options, &model, &error);
+    if (error.status == IMGCONV_ERROR_TIMEOUT) java->NewGlobalRef(file);
   } else {
     imgconv_open_file(path_text.get(), &options, &model, &error);
   }
@@ -153,6 +164,8 @@ JNIEXPORT void JNICALL Java_imgconv_Model_run(JNIEnv *java, jobject self, jobjec
   const auto given = arrays_of(java, inputs, imgconv_input_count(model), error);
   const auto wanted = arrays_of(java, outputs, imgconv_output_count(model), error);
   if (!error.status) imgconv_run(model, given.data(), wanted.data(), &error);
+  keep(java, inputs, error);
+  keep(java, outputs, error);
   check(java, error);
 }
 
@@ -162,6 +175,7 @@ JNIEXPORT jlong JNICALL Java_imgconv_Model_submit(JNIEnv *java, jobject self, jo
   const auto given = arrays_of(java, inputs, imgconv_input_count(model), error);
   uint64_t frame = 0;
   if (!error.status) imgconv_submit(model, given.data(), &frame, &error);
+  keep(java, inputs, error);
   check(java, error);
   return static_cast<jlong>(frame);
 }
@@ -171,6 +185,7 @@ JNIEXPORT void JNICALL Java_imgconv_Model_await(JNIEnv *java, jobject self, jlon
   imgconv_model *model = model_of(java, self, error);
   const auto wanted = arrays_of(java, outputs, imgconv_output_count(model), error);
   if (!error.status) imgconv_wait(model, static_cast<uint64_t>(frame), wanted.data(), &error);
+  keep(java, outputs, error);
   check(java, error);
 }
 

@@ -5,9 +5,15 @@
 
 #include "imgconv.h"
 
-// Throws std::runtime_error. Example: call(imgconv_reset, model).
+struct CallError : std::runtime_error {
+  explicit CallError(const imgconv_error &error) : std::runtime_error(error.message), status(error.status) {}
+
+  imgconv_status status;
+};
+
+// Throws CallError. Example: call(imgconv_reset, model).
 template <class Function, class... Given>
 void call(Function function, Given... given) {
   imgconv_error error;
-  if (function(given..., &error)) throw std::runtime_error(error.message);
+  if (function(given..., &error)) throw CallError(error);
 }

@@ -19,13 +19,15 @@ namespace {
 const char *const USAGE =
     "imgconv-run MODEL [--input NAME=FILE] [--reference NAME=FILE [--tolerance T]] [--output NAME=FILE]\n"
     "    [--bench [--seconds N] [--frames-in-flight K] [--json]] [--profile] [--device DEVICE] [--cache FOLDER]\n"
+    "    [--timeout S]\n"
     "imgconv-run --devices\n"
     "imgconv-run --help\n\n"
     "FILE: .npy, or the raw content, row-major. Inputs that are not given are zeros. --reference: compares an output;\n"
     "exit status 1 if its bits differ, or, with --tolerance, if a number differs by more than T times the largest of\n"
     "the reference. --bench: runs for N seconds (default 3), after a tenth of them. --profile: the time of each launch.\n"
-    "--device: an index, or a part of the name. --cache: a folder for compiled programs. --devices: prints a JSON\n"
-    "description of all devices, for `imgconv compile --target`.\n";
+    "--device: an index, or a part of the name. --cache: a folder for compiled programs. --timeout: gives up if opening,\n"
+    "or a run, takes more than S seconds (default 600). --devices: prints a JSON description of all devices, for\n"
+    "`imgconv compile --target`.\n";
 
 using Files = std::map<std::string, std::string>;
 
@@ -33,7 +35,7 @@ struct Arguments {
   std::string model, device, cache;
   Files inputs, references, outputs;
   bool bench = false, profile = false, devices = false, help = false, json = false;
-  double seconds = 3, tolerance = 0;
+  double seconds = 3, tolerance = 0, timeout = 0;
   size_t frames = 1;
 };
 
@@ -69,6 +71,7 @@ Arguments read_arguments(const std::vector<std::string> &given) {
     else if (name == "--device") made.device = value();
     else if (name == "--cache") made.cache = value();
     else if (name == "--tolerance") made.tolerance = number_of(name, value());
+    else if (name == "--timeout") made.timeout = number_of(name, value());
     else if (name == "--seconds") made.seconds = number_of(name, value());
     else if (name == "--frames-in-flight") made.frames = std::max<size_t>(1, static_cast<size_t>(number_of(name, value())));
     else if (name[0] == '-' || !made.model.empty()) throw std::runtime_error("'" + name + "' is unknown\n" + USAGE);
@@ -151,6 +154,7 @@ int run(const Arguments &arguments) {
   options.cache_folder = arguments.cache.empty() ? nullptr : arguments.cache.c_str();
   options.frames = arguments.frames > 1 ? static_cast<uint32_t>(arguments.frames) : 0;
   options.profile = arguments.profile;
+  options.timeout_ms = static_cast<uint32_t>(1e3 * arguments.timeout);
   imgconv_model *model = nullptr;
   call(imgconv_open_file, arguments.model.c_str(), static_cast<const imgconv_options *>(&options), &model);
   const std::unique_ptr<imgconv_model, decltype(&imgconv_close)> closed_at_the_end(model, imgconv_close);
@@ -181,6 +185,11 @@ int run(const Arguments &arguments) {
 int main(int count, char **given) {
   try {
     return run(read_arguments({given + 1, given + count}));
+  } catch (const CallError &error) {
+    std::fprintf(stderr, "imgconv-run: %s\n", error.what());
+    // A driver that hangs may wait for its device when the process ends.
+    if (error.status == IMGCONV_ERROR_TIMEOUT) std::_Exit(2);
+    return 2;
   } catch (const std::exception &error) {
     std::fprintf(stderr, "imgconv-run: %s\n", error.what());
     return 2;

@@ -66,8 +66,10 @@ void describe_images(const Opencl &cl, DeviceInfo &info) {
     info.float_images = offers(cl, context.get(), CL_FLOAT);
     info.half_images = offers(cl, context.get(), CL_HALF_FLOAT);
     info.byte_images = offers(cl, context.get(), CL_SNORM_INT8);
-  } catch (const Error &) {
-    // It is listed without images; open_device refuses it.
+  } catch (const Error &problem) {
+    // It is listed all the same; open_device refuses it.
+    info.refused_with = problem.status();
+    info.refusal = problem.what();
   }
 }
 
@@ -141,10 +143,14 @@ std::string fields(const DeviceInfo &info, bool is_default) {
   IMGCONV_FIELD(max_image_width) IMGCONV_FIELD(max_image_height) IMGCONV_FIELD(max_image_layers)
   IMGCONV_FIELD(max_read_images) IMGCONV_FIELD(max_write_images) IMGCONV_FIELD(compute_units)
   IMGCONV_FIELD(max_work_group_size) IMGCONV_FIELD(max_work_item_sizes) IMGCONV_FIELD(local_memory_bytes)
-  IMGCONV_FIELD(global_memory_bytes) IMGCONV_FIELD(max_allocation_bytes) IMGCONV_FIELD(float_images)
-  IMGCONV_FIELD(half_images) IMGCONV_FIELD(extensions) IMGCONV_FIELD(byte_images) IMGCONV_FIELD(image_row_alignment)
-  IMGCONV_FIELD(image_base_alignment) IMGCONV_FIELD(buffer_alignment) IMGCONV_FIELD(shares_memory)
-  IMGCONV_FIELD(vector_floats) IMGCONV_FIELD(instruction_set)
+  IMGCONV_FIELD(global_memory_bytes) IMGCONV_FIELD(max_allocation_bytes) IMGCONV_FIELD(extensions)
+  IMGCONV_FIELD(image_row_alignment) IMGCONV_FIELD(image_base_alignment) IMGCONV_FIELD(buffer_alignment)
+  IMGCONV_FIELD(shares_memory) IMGCONV_FIELD(vector_floats) IMGCONV_FIELD(instruction_set)
+  if (info.refusal.empty()) {
+    IMGCONV_FIELD(float_images) IMGCONV_FIELD(half_images) IMGCONV_FIELD(byte_images)
+  } else {
+    made += "\"refused\": " + json(info.refusal) + ", ";
+  }
 #undef IMGCONV_FIELD
   return made + "\"fp16_arithmetic\": " + json(info.has("cl_khr_fp16")) +
          ", \"command_buffer\": " + json(info.has("cl_khr_command_buffer")) + ", \"default\": " + json(is_default);
@@ -223,15 +229,23 @@ std::string to_json(const std::vector<DeviceInfo> &devices, const DeviceInfo *ch
 }
 
 ContextHandle new_context(const Opencl &cl, const DeviceInfo &info) {
-  std::vector<cl_context_properties> properties = {
-      CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(info.platform_id)};
-  if (info.has("cl_qcom_perf_hint")) properties.insert(properties.end(), {PERFORMANCE_HINT, PERFORMANCE_HIGH});
-  properties.push_back(0);
-  return own("opening " + info.name, cl.clReleaseContext, cl.clCreateContext, properties.data(), 1u, &info.device_id,
-             nullptr, nullptr);
+  const auto platform = reinterpret_cast<cl_context_properties>(info.platform_id);
+  const cl_context_properties hinted[] = {CL_CONTEXT_PLATFORM, platform, PERFORMANCE_HINT, PERFORMANCE_HIGH, 0};
+  const cl_context_properties plain[] = {CL_CONTEXT_PLATFORM, platform, 0};
+  const auto make = [&](const cl_context_properties *properties) {
+    return own("opening " + info.name, cl.clReleaseContext, cl.clCreateContext, properties, 1u, &info.device_id, nullptr,
+               nullptr);
+  };
+  try {
+    if (info.has("cl_qcom_perf_hint")) return make(hinted);
+  } catch (const Error &) {
+    // A driver may list the hint and refuse it.
+  }
+  return make(plain);
 }
 
 Context open_device(std::shared_ptr<const Opencl> cl, const DeviceInfo &info, bool profile) {
+  if (!info.refusal.empty()) throw Error(info.refused_with, info.refusal);
   if (!info.float_images) {
     throw Error(IMGCONV_ERROR_DEVICE, info.name, " cannot read and write RGBA float images, where tensors are kept");
   }
@@ -240,6 +254,13 @@ Context open_device(std::shared_ptr<const Opencl> cl, const DeviceInfo &info, bo
   context.queue = own("opening a queue of " + info.name, cl->clReleaseCommandQueue, cl->clCreateCommandQueue,
                       context.handle.get(), info.device_id, properties);
   return context;
+}
+
+cl_int Context::outcome(const Event &event) const {
+  cl_int status = CL_COMPLETE;
+  const cl_int failed =
+      cl->clGetEventInfo(event.get(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, nullptr);
+  return failed ? failed : std::min(status, CL_COMPLETE);
 }
 
 }  // namespace imgconv

@@ -25,6 +25,9 @@ struct DeviceInfo {
   uint64_t buffer_alignment = 128;  // in bytes, of the start of a buffer in a buffer
   uint64_t vector_floats = 16;  // in a register of vectors, if it is a CPU
   std::string instruction_set;  // what the driver compiles for, if it is a CPU
+  // Why the driver opens no context, so that float_images, half_images and byte_images are not known; else empty.
+  std::string refusal;
+  imgconv_status refused_with = IMGCONV_OK;
   cl_platform_id platform_id = nullptr;
   cl_device_id device_id = nullptr;
 
@@ -40,7 +43,7 @@ std::vector<DeviceInfo> list_devices(const Opencl &cl);
 // The device that `choice` means: see imgconv_options.device. Throws Error.
 const DeviceInfo &select_device(const std::vector<DeviceInfo> &devices, const char *choice);
 
-// {"devices": [...]}, each with "default".
+// {"devices": [...]}, each with "default". What is not known of a device is left out, and "refused" says why.
 std::string to_json(const std::vector<DeviceInfo> &devices, const DeviceInfo *chosen);
 
 // An opened device with one in-order queue.
@@ -51,17 +54,29 @@ struct Context {
   ContextHandle handle;
   Queue queue;
 
-  // Waits for the queue. what: the parts of a text. Throws Error.
+  // Waits for the queue. what: the parts of a text. Throws Error, also if a command failed.
   template <class... Parts>
   void finish(const Parts &...what) const {
+    const Event over = mark(what...);
     check(cl->clFinish(queue.get()), what...);
+    check(outcome(over), what...);
   }
+  // An event that ends when all that was enqueued before has ended. Throws Error.
+  template <class... Parts>
+  Event mark(const Parts &...what) const {
+    cl_event made = nullptr;
+    check(cl->clEnqueueMarkerWithWaitList(queue.get(), 0, nullptr, &made), what...);
+    return Event(made, cl->clReleaseEvent);
+  }
+  // The status of a command that is over: clFinish may be successful though a command failed.
+  cl_int outcome(const Event &event) const;
 };
 
 // Throws Error if the device has no RGBA float images, or the driver refuses.
 Context open_device(std::shared_ptr<const Opencl> cl, const DeviceInfo &info, bool profile);
 
-// A context of one device, with the hint that keeps a phone's GPU at a high clock if its driver knows it.
+// A context of one device, with the hint that keeps a phone's GPU at a high clock unless its driver refuses it. Throws
+// Error.
 ContextHandle new_context(const Opencl &cl, const DeviceInfo &info);
 
 // A number that clGetDeviceInfo gives; 0 if the driver does not know it.

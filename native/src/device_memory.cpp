@@ -39,34 +39,36 @@ void copy(const char *what, OfImage of_image, OfBuffer of_buffer, const Context 
 
 DeviceMemory::DeviceMemory(const Context &context, const File &file, const Plan &plan)
     : context_(context), plan_(plan), memory_(plan.storages.size()) {
-  const auto new_memory = [&](const Storage &storage) {
-    const Memory made = storage.is_image() ? new_image(storage, nullptr) : new_buffer(storage, 0);
-    if (storage.content >= 0) {
-      upload(storage, made, file.checked_blob(static_cast<uint32_t>(storage.content)).data);
-    } else {
-      fill(storage, made);
-    }
-    return made;
-  };
   if (plan.workspace_bytes) {
     Storage storage;
     storage.name = "the workspace";
     storage.bytes = plan.workspace_bytes;
-    workspace_ = new_memory(storage);
+    workspace_ = new_filled(file, storage);
   }
-  for (const Storage &slot : plan.slots) slots_.push_back(new_memory(slot));
+  for (const Storage &slot : plan.slots) slots_.push_back(new_filled(file, slot));
   for (size_t number = 0; number < plan.storages.size(); ++number) {
     const Storage &storage = plan.storages[number];
     if (storage.exchanged) continue;
-    if (storage.place == Place::workspace) {
-      memory_[number] = part_of_workspace(storage);
-    } else if (storage.place == Place::slot) {
+    if (storage.place == Place::slot) {
       memory_[number] = slots_[storage.slot];
-    } else {
-      memory_[number] = new_memory(storage);
+      continue;
     }
+    if (storage.place == Place::workspace) memory_[number] = part_of_workspace(storage);
+    // What the driver refuses as a part has memory of its own.
+    if (!memory_[number]) memory_[number] = new_filled(file, storage);
   }
   context.finish("allocating the memory of the plan");
+}
+
+Memory DeviceMemory::new_filled(const File &file, const Storage &storage) {
+  const Memory made = storage.is_image() ? new_image(storage, nullptr) : new_buffer(storage, 0);
+  if (storage.content >= 0) {
+    upload(storage, made, file.checked_blob(static_cast<uint32_t>(storage.content)).data);
+  } else {
+    fill(storage, made, 0);
+    variables_.push_back({storage, made});
+  }
+  return made;
 }
 
 Memory DeviceMemory::new_exchanged(const Storage &storage) const {
@@ -97,28 +99,34 @@ Memory DeviceMemory::new_buffer(const Storage &storage, cl_mem_flags flags) cons
              context_.cl->clCreateBuffer, context_.handle.get(), READ_WRITE | flags, size, nullptr);
 }
 
+// Null if the driver refuses it.
 Memory DeviceMemory::part_of_workspace(const Storage &storage) const {
   const cl_buffer_region region{storage.offset, storage.linear ? storage.bytes : storage.row_bytes * storage.height};
-  const Memory part = own("the part of the workspace for " + size_text(storage), context_.cl->clReleaseMemObject,
-                          context_.cl->clCreateSubBuffer, workspace_.get(), READ_WRITE, REGION, &region);
-  return storage.linear ? part : new_image(storage, part);  // by cl_khr_image2d_from_buffer
+  try {
+    const Memory part = own("the part of the workspace for " + size_text(storage), context_.cl->clReleaseMemObject,
+                            context_.cl->clCreateSubBuffer, workspace_.get(), READ_WRITE, REGION, &region);
+    return storage.linear ? part : new_image(storage, part);  // by cl_khr_image2d_from_buffer
+  } catch (const Error &) {
+    return nullptr;
+  }
 }
 
-void DeviceMemory::fill(const Storage &storage, const Memory &memory) const {
+void DeviceMemory::fill(const Storage &storage, const Memory &memory, uint8_t value) const {
   if (!storage.bytes) return;
   const Opencl &cl = *context_.cl;
-  const cl_float zeros[4] = {0, 0, 0, 0};
+  const cl_float number = value;
+  const cl_float texel[4] = {number, number, number, number};
   const size_t size[3] = {storage.width, storage.height, storage.layers};
   cl_command_queue queue = context_.queue.get();
   check(storage.is_image()
-            ? cl.clEnqueueFillImage(queue, memory.get(), zeros, ORIGIN, size, 0, nullptr, nullptr)
-            : cl.clEnqueueFillBuffer(queue, memory.get(), zeros, 1, 0, storage.bytes, 0, nullptr, nullptr),
+            ? cl.clEnqueueFillImage(queue, memory.get(), texel, ORIGIN, size, 0, nullptr, nullptr)
+            : cl.clEnqueueFillBuffer(queue, memory.get(), &value, 1, 0, storage.bytes, 0, nullptr, nullptr),
         "filling '", storage.name, "'");
 }
 
 void DeviceMemory::clear_states() const {
   for (size_t number = 0; number < memory_.size(); ++number) {
-    if (plan_.storages[number].state) fill(plan_.storages[number], memory_[number]);
+    if (plan_.storages[number].state) fill(plan_.storages[number], memory_[number], 0);
   }
 }
 

@@ -9,6 +9,12 @@
 
 namespace imgconv {
 
+// A storage and its memory.
+struct Variable {
+  Storage storage;
+  Memory memory;
+};
+
 class DeviceMemory {
  public:
   // Allocates everything but the inputs and outputs, which frames have, and uploads the constants. Waits, so that a
@@ -20,6 +26,10 @@ class DeviceMemory {
   // An image or a buffer for an input or output, which may be mapped. Throws Error.
   Memory new_exchanged(const Storage &storage) const;
   void clear_states() const;
+  // All memory whose content is not constant, each once, without inputs and outputs.
+  const std::vector<Variable> &variables() const { return variables_; }
+  // Sets each byte of a buffer, each channel of an image. Without waiting.
+  void fill(const Storage &storage, const Memory &memory, uint8_t value) const;
   // Copies between host and device, without waiting. The host's side must stay until the copy is over.
   void upload(const Storage &storage, const Memory &memory, const void *content) const;
   void download(const Storage &storage, const Memory &memory, void *content) const;
@@ -27,13 +37,15 @@ class DeviceMemory {
  private:
   Memory new_image(const Storage &storage, const Memory &buffer) const;
   Memory new_buffer(const Storage &storage, cl_mem_flags flags) const;
+  // Memory that is filled: with its content, or with zeros.
+  Memory new_filled(const File &file, const Storage &storage);
   Memory part_of_workspace(const Storage &storage) const;
-  void fill(const Storage &storage, const Memory &memory) const;
 
   const Context &context_;
   const Plan &plan_;
   Memory workspace_;
   std::vector<Memory> slots_, memory_;
+  std::vector<Variable> variables_;
 };
 
 }  // namespace imgconv

@@ -166,10 +166,28 @@ void Frame::fetch(const imgconv_array *outputs, bool downloaded) const {
   }
 }
 
-std::vector<uint8_t> Frame::content(uint32_t storage) const {
-  std::vector<uint8_t> found(shared_.plan.storages[storage].bytes);
-  shared_.memory.download(shared_.plan.storages[storage], memory(storage), found.data());
-  shared_.context.finish("waiting for a launch");
+// Gives all storages whose content is not constant, and their memory.
+template <class Work>
+void Frame::for_each_variable(Work work) const {
+  for (const Variable &each : shared_.memory.variables()) work(each.storage, each.memory);
+  for (size_t number = 0; number < ports_.size(); ++number) {
+    if (ports_[number].memory) work(shared_.plan.storages[number], ports_[number].memory);
+  }
+}
+
+void Frame::overwrite(uint8_t value) {
+  for_each_variable([&](const Storage &storage, const Memory &memory) { shared_.memory.fill(storage, memory, value); });
+}
+
+std::vector<uint32_t> Frame::checksums() const {
+  std::vector<uint32_t> found;
+  std::vector<uint8_t> content;
+  for_each_variable([&](const Storage &storage, const Memory &memory) {
+    content.resize(storage.bytes);
+    shared_.memory.download(storage, memory, content.data());
+    shared_.context.finish("a test of replayed launches");
+    found.push_back(crc32({content.data(), content.size()}));
+  });
   return found;
 }
 

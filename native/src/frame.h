@@ -29,6 +29,8 @@ class Frame {
 
   // Lets the driver replay the launches, if it can.
   void record_launches() { recording_ = record(shared_.context, launches_); }
+  void forget_recording() { recording_.reset(); }
+  bool is_recorded() const { return recording_ != nullptr; }
   const char *extension() const { return recording_ ? recording_->extension() : ""; }
   const std::vector<BoundLaunch> &launches() const { return launches_; }
 
@@ -43,8 +45,10 @@ class Frame {
   // Copies the outputs of a finished frame from its own memory. outputs: those of `download`, or any if it had none.
   void fetch(const imgconv_array *outputs, bool downloaded) const;
 
-  // The content of a storage that the launches write. Waits.
-  std::vector<uint8_t> content(uint32_t storage) const;
+  // For a test of recordings. Sets everything that the launches write; see DeviceMemory::fill.
+  void overwrite(uint8_t value);
+  // Of all that the launches write. Waits.
+  std::vector<uint32_t> checksums() const;
   // Fills the inputs with zeros and small numbers, for a test.
   void upload_drawn(uint32_t seed);
 
@@ -61,6 +65,8 @@ class Frame {
   void move_integers(const imgconv_array *inputs);
   void unmap(Port &port);
   const Memory &memory(uint32_t storage) const;
+  template <class Work>
+  void for_each_variable(Work work) const;
   void copy_buffer(cl_mem source, cl_mem destination, const Storage &storage) const;
 
   const Shared &shared_;

@@ -2,16 +2,22 @@
 #include "imgconv.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <new>
+#include <vector>
 
 #include "error.h"
 #include "file.h"
 #include "model.h"
+#include "watchdog.h"
 
 struct imgconv_model {
-  imgconv::Model model;
+  explicit imgconv_model(std::chrono::milliseconds timeout) : watchdog(timeout) {}
+
+  imgconv::Watchdog watchdog;
+  std::unique_ptr<imgconv::Model> opened;
 };
 
 namespace {
@@ -53,12 +59,24 @@ void need(const void *pointer, const char *name) {
   if (!pointer) throw Error(IMGCONV_ERROR_ARGUMENT, name, " is NULL");
 }
 
+std::chrono::milliseconds timeout_of(uint32_t milliseconds) {
+  return std::chrono::milliseconds(milliseconds ? milliseconds : 600'000);
+}
+
+// read: makes the File.
 template <class Read>
 imgconv_status open(imgconv_model **model, const imgconv_options *options, imgconv_error *error, Read read) {
   return guarded(error, [&] {
     need(model, "model");
     *model = nullptr;
-    *model = new imgconv_model{{read(), options ? *options : imgconv_options{}}};
+    const imgconv_options given = options ? *options : imgconv_options{};
+    auto made = std::make_unique<imgconv_model>(timeout_of(given.timeout_ms));
+    const auto file = std::make_shared<imgconv::File>(read());
+    const imgconv::Settings settings(given);
+    made->opened = made->watchdog.get("opening the model", [file, settings, activity = made->watchdog.activity()] {
+      return std::make_unique<imgconv::Model>(*file, settings, activity);
+    });
+    *model = made.release();
   });
 }
 
@@ -67,9 +85,24 @@ template <class Work>
 imgconv_status with(imgconv_model *model, imgconv_error *error, Work work) {
   return guarded(error, [&] {
     need(model, "model");
-    work(model->model);
+    work(model->watchdog, model->opened.get());
   });
 }
+
+// A copy of what the caller gave, for a call that may go on after the caller does; null stays null.
+class Arrays {
+ public:
+  // values: the inputs or the outputs of a model.
+  template <class Values>
+  Arrays(const imgconv_array *given, const Values &values) : is_null_(!given) {
+    if (given) arrays_.assign(given, given + values.size());
+  }
+  const imgconv_array *get() const { return is_null_ ? nullptr : arrays_.data(); }
+
+ private:
+  bool is_null_;
+  std::vector<imgconv_array> arrays_;
+};
 
 // values: the inputs or the outputs of a model.
 template <class Values>
@@ -101,76 +134,100 @@ imgconv_status imgconv_open_memory(
   });
 }
 
-void imgconv_close(imgconv_model *model) { delete model; }
+void imgconv_close(imgconv_model *model) {
+  if (!model) return;
+  imgconv::Model *const opened = model->opened.release();
+  // A driver that hangs may wait for ever if anything of it is released.
+  if (!model->watchdog.gave_up()) {
+    guarded(nullptr, [&] { model->watchdog.call("closing the model", [opened] { delete opened; }); });
+  }
+  delete model;
+}
 
-size_t imgconv_input_count(const imgconv_model *model) { return model ? model->model.plan().inputs.size() : 0; }
+size_t imgconv_input_count(const imgconv_model *model) { return model ? model->opened->plan().inputs.size() : 0; }
 
-size_t imgconv_output_count(const imgconv_model *model) { return model ? model->model.plan().outputs.size() : 0; }
+size_t imgconv_output_count(const imgconv_model *model) { return model ? model->opened->plan().outputs.size() : 0; }
 
 imgconv_status imgconv_input(const imgconv_model *model, size_t number, imgconv_tensor *tensor) {
-  return model ? describe(model->model.plan().inputs, number, tensor) : IMGCONV_ERROR_ARGUMENT;
+  return model ? describe(model->opened->plan().inputs, number, tensor) : IMGCONV_ERROR_ARGUMENT;
 }
 
 imgconv_status imgconv_output(const imgconv_model *model, size_t number, imgconv_tensor *tensor) {
-  return model ? describe(model->model.plan().outputs, number, tensor) : IMGCONV_ERROR_ARGUMENT;
+  return model ? describe(model->opened->plan().outputs, number, tensor) : IMGCONV_ERROR_ARGUMENT;
 }
 
 imgconv_status imgconv_map_input(imgconv_model *model, size_t number, void **data, imgconv_error *error) {
-  return with(model, error, [&](imgconv::Model &opened) {
+  return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
     need(data, "data");
-    *data = opened.map_input(number);
+    *data = watchdog.get("mapping an input", [=] { return opened->map_input(number); });
   });
 }
 
 imgconv_status imgconv_run(
     imgconv_model *model, const imgconv_array *inputs, const imgconv_array *outputs, imgconv_error *error) {
-  return with(model, error, [&](imgconv::Model &opened) { opened.run(inputs, outputs); });
+  return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
+    const Arrays given(inputs, opened->plan().inputs), wanted(outputs, opened->plan().outputs);
+    watchdog.call("running", [=] { opened->run(given.get(), wanted.get()); });
+  });
 }
 
 imgconv_status imgconv_submit(
     imgconv_model *model, const imgconv_array *inputs, uint64_t *frame, imgconv_error *error) {
-  return with(model, error, [&](imgconv::Model &opened) {
+  return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
     need(frame, "frame");
-    *frame = opened.submit(inputs);
+    const Arrays given(inputs, opened->plan().inputs);
+    *frame = watchdog.get("starting a frame", [=] { return opened->submit(given.get()); });
   });
 }
 
 imgconv_status imgconv_wait(
     imgconv_model *model, uint64_t frame, const imgconv_array *outputs, imgconv_error *error) {
-  return with(model, error, [&](imgconv::Model &opened) { opened.wait(frame, outputs); });
+  return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
+    const Arrays wanted(outputs, opened->plan().outputs);
+    watchdog.call("waiting for a frame", [=] { opened->wait(frame, wanted.get()); });
+  });
 }
 
 imgconv_status imgconv_reset(imgconv_model *model, imgconv_error *error) {
-  return with(model, error, [](imgconv::Model &opened) { opened.reset(); });
+  return with(model, error, [](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
+    watchdog.call("clearing the states", [=] { opened->reset(); });
+  });
 }
 
-size_t imgconv_launch_count(const imgconv_model *model) { return model ? model->model.plan().launches.size() : 0; }
+size_t imgconv_launch_count(const imgconv_model *model) { return model ? model->opened->plan().launches.size() : 0; }
 
 const char *imgconv_launch_name(const imgconv_model *model, size_t number) {
-  return number < imgconv_launch_count(model) ? model->model.plan().launches[number].name.c_str() : "";
+  return number < imgconv_launch_count(model) ? model->opened->plan().launches[number].name.c_str() : "";
 }
 
 imgconv_status imgconv_profile(
     imgconv_model *model, const imgconv_array *inputs, double *seconds, imgconv_error *error) {
-  return with(model, error, [&](imgconv::Model &opened) {
-    if (!opened.plan().launches.empty()) need(seconds, "seconds");
-    opened.profile(inputs, seconds);
+  return with(model, error, [&](imgconv::Watchdog &watchdog, imgconv::Model *opened) {
+    if (!opened->plan().launches.empty()) need(seconds, "seconds");
+    const Arrays given(inputs, opened->plan().inputs);
+    const std::vector<double> found = watchdog.get("running", [=] { return opened->profile(given.get()); });
+    std::copy(found.begin(), found.end(), seconds);
   });
 }
 
-const char *imgconv_replay(const imgconv_model *model) { return model ? model->model.replay() : ""; }
+const char *imgconv_replay(const imgconv_model *model) { return model ? model->opened->replay() : ""; }
 
 void *imgconv_opencl_context(const imgconv_model *model) {
-  return model ? model->model.context().handle.get() : nullptr;
+  return model ? model->opened->context().handle.get() : nullptr;
 }
 
-void *imgconv_opencl_queue(const imgconv_model *model) { return model ? model->model.context().queue.get() : nullptr; }
+void *imgconv_opencl_queue(const imgconv_model *model) {
+  return model ? model->opened->context().queue.get() : nullptr;
+}
 
 imgconv_status imgconv_devices_json(char *text, size_t size, size_t *needed, imgconv_error *error) {
   return guarded(error, [&] {
-    const auto cl = imgconv::Opencl::load();
-    const auto devices = imgconv::list_devices(*cl);
-    const std::string found = imgconv::to_json(devices, &imgconv::select_device(devices, nullptr));
+    imgconv::Watchdog watchdog(timeout_of(0));
+    const std::string found = watchdog.get("describing the devices", [] {
+      const auto cl = imgconv::Opencl::load();
+      const auto devices = imgconv::list_devices(*cl);
+      return imgconv::to_json(devices, &imgconv::select_device(devices, nullptr));
+    });
     if (needed) *needed = found.size() + 1;
     if (!size) return;
     need(text, "text");

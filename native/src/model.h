@@ -10,13 +10,25 @@
 #include "frame.h"
 #include "plan.h"
 #include "programs.h"
+#include "watchdog.h"
 
 namespace imgconv {
+
+// A copy of imgconv_options.
+struct Settings {
+  explicit Settings(const imgconv_options &options)
+      : device(options.device ? options.device : ""), cache_folder(options.cache_folder ? options.cache_folder : ""),
+        has_device(options.device), profile(options.profile), frames(options.frames) {}
+
+  std::string device, cache_folder;
+  bool has_device, profile;
+  uint32_t frames;
+};
 
 class Model {
  public:
   // The file is no longer needed once it returns. Throws Error.
-  Model(const File &file, const imgconv_options &options);
+  Model(const File &file, const Settings &settings, const Activity &activity);
   ~Model();
   Model(const Model &) = delete;
   Model &operator=(const Model &) = delete;
@@ -31,7 +43,7 @@ class Model {
   uint64_t submit(const imgconv_array *inputs);
   void wait(uint64_t number, const imgconv_array *outputs);
   void reset();
-  void profile(const imgconv_array *inputs, double *seconds);
+  std::vector<double> profile(const imgconv_array *inputs);
 
  private:
   // A frame of `submit`. number: of its run; 0: free. taken: whether a thread waits for it.
@@ -42,15 +54,18 @@ class Model {
     Event over;
   };
 
-  void prepare(const File &file, const imgconv_options &options);
+  void build(const File &file, const Settings &settings);
+  void prepare(const File &file, const Settings &settings);
   void test_replay();
-  bool replays_equally(const std::vector<BoundLaunch> &launches, Recording &recording);
+  void run_each();
+  std::vector<uint32_t> checksums_of_a_run(bool replayed);
   template <class Work>
   void on_device(Work work);
   std::unique_ptr<Frame> new_frame() const;
   Flight &free_flight();
   void check_outputs(const imgconv_array *outputs) const;
 
+  Activity activity_;
   Context context_;
   Plan plan_;
   std::unique_ptr<DeviceMemory> memory_;
@@ -59,6 +74,7 @@ class Model {
   std::unique_ptr<Frame> first_;  // of `run`
   std::vector<Flight> flights_;
   bool trusted_ = false;  // whether a replay was found to equal the launches
+  bool has_run_ = false;  // whether each launch has ended once
   uint64_t submitted_ = 0;
   std::mutex lock_;
 };

@@ -20,7 +20,7 @@ namespace imgconv {
   X(clCreateBuffer) X(clCreateSubBuffer) X(clCreateImage) X(clReleaseMemObject) X(clEnqueueFillBuffer)            \
   X(clEnqueueFillImage) X(clEnqueueWriteBuffer) X(clEnqueueReadBuffer) X(clEnqueueWriteImage)                     \
   X(clEnqueueReadImage) X(clEnqueueCopyBuffer) X(clEnqueueNDRangeKernel) X(clEnqueueMarkerWithWaitList)           \
-  X(clWaitForEvents) X(clReleaseEvent) X(clGetEventProfilingInfo) X(clFlush) X(clFinish)                          \
+  X(clWaitForEvents) X(clReleaseEvent) X(clGetEventInfo) X(clGetEventProfilingInfo) X(clFlush) X(clFinish)        \
   X(clCreateProgramWithSource) X(clCreateProgramWithBinary) X(clBuildProgram) X(clGetProgramInfo)                 \
   X(clGetProgramBuildInfo) X(clReleaseProgram) X(clCreateKernel) X(clSetKernelArg) X(clReleaseKernel)             \
   X(clGetKernelInfo) X(clGetKernelWorkGroupInfo) X(clGetMemObjectInfo) X(clEnqueueMapBuffer)                      \

@@ -29,7 +29,9 @@ class Reader {
     each(table_.storages(), [&](const stored::Storage &storage) { plan_.storages.push_back(read_storage(storage)); });
     each(table_.inputs(), [&](const stored::Input &input) { plan_.inputs.push_back(read_input(input)); });
     each(table_.outputs(), [&](const stored::Output &output) { plan_.outputs.push_back(read_output(output)); });
-    each(table_.kernels(), [&](const stored::Kernel &kernel) { plan_.kernels.push_back(text(kernel.text())); });
+    each(table_.kernels(), [&](const stored::Kernel &kernel) { 
+      plan_.kernels.push_back({text(kernel.text()), text(kernel.path())});
+    });
     read_programs();
     each(table_.launches(), [&](const stored::Launch &launch) { plan_.launches.push_back(read_launch(launch)); });
     return std::move(plan_);
@@ -359,41 +361,62 @@ int turn_of(const stored::Plan &plan, const DeviceInfo &info) {
 
 }  // namespace
 
-std::string Plan::source(const ProgramParts &program) const {
+std::string Plan::source(const std::vector<uint32_t> &numbers) const {
   std::string made = common;
-  for (uint32_t number : program.kernels) {
-    made += join("#define NAME k", number, "\n", kernels[number], "#undef NAME\n");
+  for (const uint32_t number : numbers) {
+    made += join("#define NAME k", number, "\n", kernels[number].text, "#undef NAME\n");
   }
   return made;
 }
 
-Plan choose_plan(const File &file, const DeviceInfo &info) {
-  const auto *tables = file.model().plans();
-  const auto *config = file.model().config();
-  uint64_t room = 4 * uint64_t(file.bytes()) + 4096;
+std::string Plan::origin(uint32_t kernel) const {
+  const auto first = std::find_if(launches.begin(), launches.end(), [&](const auto &each) { return each.kernel == kernel; });
+  return join(kernels[kernel].path, ", launch '", first == launches.end() ? "" : first->name, "'");
+}
+
+PlanChoice::PlanChoice(const File &file, const DeviceInfo &info)
+    : file_(file), info_(info), room_(4 * uint64_t(file.bytes()) + 4096) {
   if (const stored::Tail *tail = file.model().tail()) {
     throw Error(IMGCONV_ERROR_UNSUPPORTED, "node '", tail->node() ? tail->node()->str() : "?", "' and what is behind it ",
                 "depend on data: the host computes them, which this library does not do: run the model with Python, or ",
                 "end the ONNX file before them");
   }
-  std::string problems;
-  for (const int turn : {0, 1, 2}) {
-    for (flatbuffers::uoffset_t i = 0; tables && i < tables->size(); ++i) {
-      if (turn_of(*tables->Get(i), info) != turn) continue;
-      Plan plan = Reader(file, *tables->Get(i), room).read();
-      plan.computes_in_half = config && config->float16() == 2;
-      const std::string problem = misfit(plan, info);
-      if (!problem.empty()) {
-        problems += join("\n  plan for ", plan.device, ": ", problem);
-      } else if (!plan.unsupported.empty()) {
-        throw Error(IMGCONV_ERROR_UNSUPPORTED, plan.unsupported);
-      } else {
-        return plan;
-      }
-    }
+  const auto *tables = file.model().plans();
+  for (flatbuffers::uoffset_t i = 0; tables && i < tables->size(); ++i) waiting_.push_back(i);
+  std::stable_sort(waiting_.begin(), waiting_.end(), [&](uint32_t a, uint32_t b) {
+    return turn_of(*tables->Get(a), info) < turn_of(*tables->Get(b), info);
+  });
+}
+
+Plan PlanChoice::next() {
+  const auto *config = file_.model().config();
+  while (!waiting_.empty()) {
+    Plan plan = Reader(file_, *file_.model().plans()->Get(waiting_.front()), room_).read();
+    waiting_.erase(waiting_.begin());
+    plan.computes_in_half = config && config->float16() == 2;
+    device_ = plan.device;
+    const std::string problem = misfit(plan, info_);
+    if (problem.empty() && !plan.unsupported.empty()) throw Error(IMGCONV_ERROR_UNSUPPORTED, plan.unsupported);
+    if (problem.empty()) return plan;
+    note(problem.c_str());
   }
-  throw Error(IMGCONV_ERROR_UNFIT, "no plan of the file fits ", info.key(), ":", problems,
-              "\ncompile it for this device: `imgconv compile --target FILE.json`");
+  if (rejected_ && noted_ == 1) throw *rejected_;
+  throw Error(rejected_ ? rejected_->status() : IMGCONV_ERROR_UNFIT, "no plan of the file fits ", info_.key(), ":",
+              problems_, "\ncompile it for this device: `imgconv compile --target FILE.json`");
+}
+
+void PlanChoice::reject(const Error &problem) {
+  const imgconv_status status = problem.status();
+  const bool of_the_plan =
+      status == IMGCONV_ERROR_UNFIT || status == IMGCONV_ERROR_BUILD || status == IMGCONV_ERROR_CRASH;
+  if (!of_the_plan) throw problem;
+  if (!rejected_) rejected_ = problem;
+  note(problem.what());
+}
+
+void PlanChoice::note(const char *problem) {
+  problems_ += join("\n  plan for ", device_, ": ", problem);
+  ++noted_;
 }
 
 }  // namespace imgconv

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "device.h"
 #include "dtype.h"
+#include "error.h"
 #include "file.h"
 
 namespace imgconv {
@@ -55,6 +57,11 @@ struct Output {
   bool is_constant() const { return !is_stored && moved.empty() && value.elements; }
 };
 
+// path: the file of its template.
+struct KernelText {
+  std::string text, path;
+};
+
 struct Launch {
   std::string name;
   uint32_t kernel = 0;
@@ -74,18 +81,39 @@ struct Plan {
   std::vector<Storage> storages, slots;
   size_t workspace_bytes = 0;
   std::string common;
-  std::vector<std::string> kernels;  // texts
+  std::vector<KernelText> kernels;
   std::vector<ProgramParts> programs;
   std::vector<Launch> launches;
   bool computes_in_half = false;
   uint64_t local_memory_bytes = 0;  // of the device that it was made for; 0: not known
   std::string unsupported;  // what of it this library does not do; empty: nothing
 
-  // The source of a program, as imgconv/kernels/source.py has it.
-  std::string source(const ProgramParts &program) const;
+  // The source of a program with these kernels, as imgconv/kernels/source.py has it.
+  std::string source(const std::vector<uint32_t> &numbers) const;
+  // "conv.cl, launch 'conv1'": the template of a kernel, and the first launch of it.
+  std::string origin(uint32_t kernel) const;
 };
 
-// The plan for the device: that of its key, else the first one that it can hold. Throws Error, which names the limits.
-Plan choose_plan(const File &file, const DeviceInfo &info);
+// The plans of a file that a device can hold: first that of its key, then the others in their order.
+class PlanChoice {
+ public:
+  PlanChoice(const File &file, const DeviceInfo &info);
+
+  // The next plan. If there is none, throws Error, which names what each plan lacks.
+  Plan next();
+  // Notes why the last plan does not run after all. Throws the problem if another plan does not help.
+  void reject(const Error &problem);
+
+ private:
+  void note(const char *problem);
+
+  const File &file_;
+  const DeviceInfo &info_;
+  std::vector<uint32_t> waiting_;  // numbers of plans
+  uint64_t room_;
+  std::string device_, problems_;  // of the last plan, and of all
+  size_t noted_ = 0;
+  std::optional<Error> rejected_;  // the first one
+};
 
 }  // namespace imgconv

@@ -18,12 +18,12 @@ std::string key_of(const DeviceInfo &info, const std::string &source) {
   return info.key() + "\n" + info.vendor + "\n" + info.opencl_version + "\n" + source;
 }
 
-std::string path_of(const std::string &folder, const std::string &key) {
+std::string path_of(const std::string &folder, const std::string &key, const char *suffix) {
   uint64_t hash = 14695981039346656037u;  // FNV-1a
   for (const unsigned char letter : key) hash = (hash ^ letter) * 1099511628211u;
   char name[32];
-  std::snprintf(name, sizeof name, "/%016llx.program", static_cast<unsigned long long>(hash));
-  return folder + name;
+  std::snprintf(name, sizeof name, "/%016llx.", static_cast<unsigned long long>(hash));
+  return folder + name + suffix;
 }
 
 template <class T>
@@ -40,11 +40,16 @@ std::string head_of(const std::string &key, const std::string &binary) {
 
 }  // namespace
 
+std::string program_path(
+    const std::string &folder, const DeviceInfo &info, const std::string &source, const char *suffix) {
+  return path_of(folder, key_of(info, source), suffix);
+}
+
 std::string read_program(const std::string &folder, const DeviceInfo &info, const std::string &source) {
   if (folder.empty()) return "";
   const std::string key = key_of(info, source);
   std::ostringstream stream;
-  stream << std::ifstream(path_of(folder, key), std::ios::binary).rdbuf();
+  stream << std::ifstream(path_of(folder, key, "program"), std::ios::binary).rdbuf();
   const std::string content = stream.str();
   const size_t start = head_of(key, "").size();
   if (content.size() <= start) return "";
@@ -55,7 +60,7 @@ std::string read_program(const std::string &folder, const DeviceInfo &info, cons
 void write_program(
     const std::string &folder, const DeviceInfo &info, const std::string &source, const std::string &binary) {
   if (folder.empty() || binary.empty()) return;
-  const std::string key = key_of(info, source), path = path_of(folder, key), content = head_of(key, binary) + binary;
+  const std::string key = key_of(info, source), path = path_of(folder, key, "program"), content = head_of(key, binary) + binary;
   std::string part = path + ".XXXXXX";
   const int file = mkstemp(&part[0]);
   if (file < 0) return;

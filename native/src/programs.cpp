@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "build_mark.h"
 #include "error.h"
 #include "program_cache.h"
 
@@ -45,22 +46,129 @@ std::string binary_of(const Context &context, const Program &program) {
   return failed ? "" : binary;
 }
 
+Kernel make_kernel(const Context &context, const Program &program, uint32_t number) {
+  const Opencl &cl = *context.cl;
+  const std::string name = join("k", number);
+  return own("kernel " + name, cl.clReleaseKernel, cl.clCreateKernel, program.get(), name.c_str());
+}
+
+class Builder {
+ public:
+  Builder(const Context &context, const Plan &plan, const std::string &cache_folder, const Activity &activity)
+      : context_(context), plan_(plan), cache_folder_(cache_folder), activity_(activity) {}
+
+  // Throws Error if an earlier process ended while it compiled some of the programs.
+  void check_marks() const {
+    std::string left;
+    for (const ProgramParts &each : plan_.programs) {
+      if (cache_folder_.empty() || !BuildMark::is_left(mark_path(plan_.source(each.kernels)))) continue;
+      left += (left.empty() ? "" : "; ") + origins_of(each.kernels);
+    }
+    if (!left.empty()) throw crash(left);
+  }
+
+  // A program with these kernels. If the driver does not build them together, one for each. Throws Error.
+  std::vector<BuiltProgram> build(const std::vector<uint32_t> &kernels, Span binary) const {
+    try {
+      return {build_together(kernels, binary)};
+    } catch (const Error &problem) {
+      if (problem.status() != IMGCONV_ERROR_BUILD || kernels.size() == 1) throw;
+    }
+    std::vector<BuiltProgram> alone;
+    for (const uint32_t kernel : kernels) alone.push_back(build_together({kernel}, {}));
+    return alone;
+  }
+
+ private:
+  // binary: that of the file, or empty. If the driver refuses it, the folder's is tried, then the source.
+  BuiltProgram build_together(const std::vector<uint32_t> &kernels, Span binary) const {
+    const std::string source = plan_.source(kernels);
+    if (const Program made = from_binary(binary, kernels)) return {kernels, made, ""};
+    const std::string kept = read_program(cache_folder_, context_.info, source);
+    const Span found{reinterpret_cast<const uint8_t *>(kept.data()), kept.size()};
+    if (const Program made = from_binary(found, kernels)) return {kernels, made, ""};
+    return {kernels, from_source(source, kernels), cache_folder_.empty() ? "" : source};
+  }
+
+  // Null if there is none, if the driver refuses it, or if it builds without a kernel.
+  Program from_binary(Span binary, const std::vector<uint32_t> &kernels) const {
+    if (!binary.bytes) return nullptr;
+    const Opencl &cl = *context_.cl;
+    const auto turn = compiler_turn(context_.info);
+    cl_int status = CL_SUCCESS;
+    const cl_device_id id = context_.info.device_id;
+    cl_program made = cl.clCreateProgramWithBinary(
+        context_.handle.get(), 1, &id, &binary.bytes, &binary.data, nullptr, &status);
+    if (status != CL_SUCCESS) return nullptr;
+    const Program program(made, cl.clReleaseProgram);
+    if (cl.clBuildProgram(made, 1, &id, NO_WARNINGS, nullptr, nullptr) != CL_SUCCESS) return nullptr;
+    try {
+      for (const uint32_t kernel : kernels) make_kernel(context_, program, kernel);
+    } catch (const Error &) {
+      return nullptr;
+    }
+    return program;
+  }
+
+  Program from_source(const std::string &source, const std::vector<uint32_t> &kernels) const {
+    const std::string origins = origins_of(kernels);
+    const auto doing = activity_.begin("building " + origins);
+    const Opencl &cl = *context_.cl;
+    const auto turn = compiler_turn(context_.info);
+    const BuildMark mark(cache_folder_.empty() ? "" : mark_path(source), origins);
+    if (mark.was_left()) throw crash(origins);
+    const char *text = source.c_str();
+    const Program program = own(
+        "a program", cl.clReleaseProgram, cl.clCreateProgramWithSource, context_.handle.get(), 1u, &text, nullptr);
+    const cl_int status = cl.clBuildProgram(program.get(), 1, &context_.info.device_id, NO_WARNINGS, nullptr, nullptr);
+    if (status != CL_SUCCESS) {
+      const std::string log = build_log(context_, program);
+      throw Error(IMGCONV_ERROR_BUILD, origins, ": the driver cannot build this kernel source, status ",
+                  status_name(status), "; its log", log.empty() ? " is empty" : ":\n", log);
+    }
+    return program;
+  }
+
+  std::string mark_path(const std::string &source) const {
+    return program_path(cache_folder_, context_.info, source, "building");
+  }
+
+  Error crash(const std::string &origins) const {
+    return Error(IMGCONV_ERROR_CRASH, "an earlier process ended while the driver of ", context_.info.name, " compiled one ",
+                 "of the kernels below. If it crashed, use another driver, or compile the model for another target; if it ",
+                 "was ended from outside, remove the files *.building in '", cache_folder_, "' and open the model again: ",
+                 origins);
+  }
+
+  std::string origins_of(const std::vector<uint32_t> &kernels) const {
+    std::string made;
+    for (const uint32_t kernel : kernels) made += (made.empty() ? "" : "; ") + plan_.origin(kernel);
+    return made;
+  }
+
+  const Context &context_;
+  const Plan &plan_;
+  const std::string &cache_folder_;
+  const Activity &activity_;
+};
+
 }  // namespace
 
-Programs::Programs(const Context &context, const File &file, const Plan &plan, const std::string &cache_folder)
-    : context_(context), cache_folder_(cache_folder),
-      local_memory_fits_(plan.local_memory_bytes && plan.local_memory_bytes <= context.info.local_memory_bytes),
-      programs_(plan.programs.size()), program_of_(plan.kernels.size()) {
+Programs::Programs(const Context &context, const File &file, const Plan &plan, const std::string &cache_folder,
+                   const Activity &activity)
+    : context_(context), cache_folder_(cache_folder), program_of_(plan.kernels.size()) {
+  const Builder builder(context, plan, cache_folder, activity);
+  builder.check_marks();
   const bool own_binaries = plan.device == context.info.key();
   const size_t count = plan.programs.size();
+  std::vector<std::vector<BuiltProgram>> built(count);
   std::atomic<size_t> next{0};
   const auto work = [&] {
     for (size_t number; (number = next++) < count;) {
       const ProgramParts &parts = plan.programs[number];
-      for (const uint32_t kernel : parts.kernels) program_of_[kernel] = number;
       const bool has_binary = own_binaries && parts.binary >= 0;
       const Span binary = has_binary ? file.checked_blob(static_cast<uint32_t>(parts.binary)) : Span();
-      programs_[number] = build(plan.source(parts), binary);
+      built[number] = builder.build(parts.kernels, binary);
     }
   };
   const size_t cores = builds_one_at_a_time(context.info) ? 1 : std::thread::hardware_concurrency();
@@ -70,68 +178,45 @@ Programs::Programs(const Context &context, const File &file, const Plan &plan, c
   }
   work();
   for (std::future<void> &each : others) each.get();
-}
-
-Programs::Built Programs::build(const std::string &source, Span binary) const {
-  const std::string kept = binary.bytes ? "" : read_program(cache_folder_, context_.info, source);
-  const Span found = binary.bytes ? binary : Span{reinterpret_cast<const uint8_t *>(kept.data()), kept.size()};
-  const Program made = found.bytes ? from_binary(found) : nullptr;
-  return made ? Built{made, ""} : Built{from_source(source), cache_folder_.empty() ? "" : source};
-}
-
-// Null if the driver refuses it.
-Program Programs::from_binary(Span binary) const {
-  const Opencl &cl = *context_.cl;
-  const auto turn = compiler_turn(context_.info);
-  cl_int status = CL_SUCCESS;
-  const cl_device_id id = context_.info.device_id;
-  cl_program made = cl.clCreateProgramWithBinary(
-      context_.handle.get(), 1, &id, &binary.bytes, &binary.data, nullptr, &status);
-  if (status != CL_SUCCESS) return nullptr;
-  Program program(made, cl.clReleaseProgram);
-  return cl.clBuildProgram(made, 1, &id, NO_WARNINGS, nullptr, nullptr) == CL_SUCCESS ? program : nullptr;
-}
-
-Program Programs::from_source(const std::string &source) const {
-  const Opencl &cl = *context_.cl;
-  const auto turn = compiler_turn(context_.info);
-  const char *text = source.c_str();
-  const Program program = own(
-      "a program", cl.clReleaseProgram, cl.clCreateProgramWithSource, context_.handle.get(), 1u, &text, nullptr);
-  const cl_int status = cl.clBuildProgram(program.get(), 1, &context_.info.device_id, NO_WARNINGS, nullptr, nullptr);
-  if (status != CL_SUCCESS) {
-    throw Error(IMGCONV_ERROR_BUILD, context_.info.name, " does not compile the kernels: ", status_name(status), "\n",
-                build_log(context_, program));
+  for (std::vector<BuiltProgram> &programs : built) {
+    for (BuiltProgram &each : programs) {
+      for (const uint32_t kernel : each.kernels) program_of_[kernel] = each.program;
+      programs_.push_back(std::move(each));
+    }
   }
-  return program;
-}
-
-Kernel Programs::new_kernel(uint32_t number) const {
-  const Opencl &cl = *context_.cl;
-  const std::string name = "k" + std::to_string(number);
-  const Program &program = programs_[program_of_[number]].program;
-  const Kernel kernel = own("kernel " + name, cl.clReleaseKernel, cl.clCreateKernel, program.get(), name.c_str());
   // Mesa's rusticl (22.3) says twice what a kernel takes, so that it is asked only if the plan leaves it open.
-  if (!local_memory_fits_) check_local_memory(kernel, name);
-  return kernel;
+  const bool fits = plan.local_memory_bytes && plan.local_memory_bytes <= context.info.local_memory_bytes;
+  for (const Launch &each : plan.launches) check_launch(each, fits);
 }
 
-void Programs::check_local_memory(const Kernel &kernel, const std::string &name) const {
+Kernel Programs::new_kernel(uint32_t number) const { return make_kernel(context_, program_of_[number], number); }
+
+// Asks what is known only once a kernel is built.
+void Programs::check_launch(const Launch &launch, bool local_memory_fits) const {
+  const DeviceInfo &info = context_.info;
+  const Kernel kernel = new_kernel(launch.kernel);
+  const auto get = context_.cl->clGetKernelWorkGroupInfo;
   cl_ulong local = 0;
-  const cl_int status = context_.cl->clGetKernelWorkGroupInfo(
-      kernel.get(), context_.info.device_id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local, nullptr);
-  if (status == CL_SUCCESS && local > context_.info.local_memory_bytes) {
-    throw Error(IMGCONV_ERROR_UNFIT, "bytes of local memory: kernel ", name, " takes ", local, ", ", context_.info.name,
-                " has ", context_.info.local_memory_bytes);
+  cl_int status = get(kernel.get(), info.device_id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local, nullptr);
+  if (!local_memory_fits && status == CL_SUCCESS && local > info.local_memory_bytes) {
+    throw Error(IMGCONV_ERROR_UNFIT, "bytes of local memory: kernel k", launch.kernel, " takes ", local, " in launch '",
+                launch.name, "', ", info.name, " has ", info.local_memory_bytes);
+  }
+  size_t items = 1, most = 0;
+  for (const size_t size : launch.local_size) items *= size;
+  status = get(kernel.get(), info.device_id, CL_KERNEL_WORK_GROUP_SIZE, sizeof most, &most, nullptr);
+  if (status == CL_SUCCESS && most && items > most) {
+    throw Error(IMGCONV_ERROR_UNFIT, "work items of a work group: kernel k", launch.kernel, " takes ", items, " in launch '",
+                launch.name, "', ", info.name, " allows it ", most, " (CL_KERNEL_WORK_GROUP_SIZE)");
   }
 }
 
 bool Programs::have_new() const {
-  return std::any_of(programs_.begin(), programs_.end(), [](const Built &each) { return !each.source.empty(); });
+  return std::any_of(programs_.begin(), programs_.end(), [](const BuiltProgram &each) { return !each.source.empty(); });
 }
 
 void Programs::keep() const {
-  for (const Built &each : programs_) {
+  for (const BuiltProgram &each : programs_) {
     if (each.source.empty()) continue;
     write_program(cache_folder_, context_.info, each.source, binary_of(context_, each.program));
   }

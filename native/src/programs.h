@@ -7,15 +7,24 @@
 #include "device.h"
 #include "file.h"
 #include "plan.h"
+#include "watchdog.h"
 
 namespace imgconv {
 
+// source: if it is to be kept, because it was compiled and there is a folder.
+struct BuiltProgram {
+  std::vector<uint32_t> kernels;
+  Program program;
+  std::string source;
+};
+
 class Programs {
  public:
-  // cache_folder: empty for none. Throws Error.
-  Programs(const Context &context, const File &file, const Plan &plan, const std::string &cache_folder);
+  // cache_folder: empty for none. Throws Error, with IMGCONV_ERROR_BUILD, _CRASH or _UNFIT if another plan may do.
+  Programs(const Context &context, const File &file, const Plan &plan, const std::string &cache_folder,
+           const Activity &activity);
 
-  // A new kernel object, with arguments of its own. Throws Error, also if the device lacks local memory for it.
+  // A new kernel object, with arguments of its own. Throws Error.
   Kernel new_kernel(uint32_t number) const;
   // Whether there are programs to keep.
   bool have_new() const;
@@ -24,21 +33,12 @@ class Programs {
   void keep() const;
 
  private:
-  struct Built {
-    Program program;
-    std::string source;  // if it is to be kept: it was compiled, and there is a folder
-  };
-
-  Built build(const std::string &source, Span binary) const;
-  Program from_binary(Span binary) const;
-  Program from_source(const std::string &source) const;
-  void check_local_memory(const Kernel &kernel, const std::string &name) const;
+  void check_launch(const Launch &launch, bool local_memory_fits) const;
 
   const Context &context_;
   std::string cache_folder_;
-  bool local_memory_fits_;  // the plan is for a device with no more local memory
-  std::vector<Built> programs_;
-  std::vector<size_t> program_of_;  // of each kernel
+  std::vector<BuiltProgram> programs_;
+  std::vector<Program> program_of_;  // of each kernel
 };
 
 }  // namespace imgconv

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy
 
-STATUS = ("OK", "ARGUMENT", "FILE", "DEVICE", "UNFIT", "MEMORY", "BUILD", "RANGE", "BUSY", "UNSUPPORTED")
+STATUS = (
+    "OK", "ARGUMENT", "FILE", "DEVICE", "UNFIT", "MEMORY", "BUILD", "RANGE", "BUSY", "UNSUPPORTED", "TIMEOUT", "CRASH",
+)
 
 
 class PlayerError(Exception):
@@ -38,7 +40,7 @@ class Array(ctypes.Structure):
 class Options(ctypes.Structure):
     _fields_ = (
         ("device", ctypes.c_char_p), ("cache_folder", ctypes.c_char_p), ("frames", ctypes.c_uint32),
-        ("profile", ctypes.c_int),
+        ("profile", ctypes.c_int), ("timeout_ms", ctypes.c_uint32),
     )
 
 
@@ -68,14 +70,14 @@ def devices_json() -> str:
 
 
 class Player:
-    """An opened model. source: a path, or the content of a file."""
+    """An opened model. source: a path, or the content of a file. timeout: in milliseconds."""
 
     def __init__(
         self, source: str | bytes, device: str | None = None, cache: str | None = None, frames: int = 0,
-        profile: bool = False,
+        profile: bool = False, timeout: int = 0,
     ) -> None:
         self._model = ctypes.c_void_p()
-        options = Options(device and device.encode(), cache and cache.encode(), frames, profile)
+        options = Options(device and device.encode(), cache and cache.encode(), frames, profile, timeout)
         last = ctypes.byref(options), ctypes.byref(self._model)
         if isinstance(source, str):
             call("imgconv_open_file", source.encode(), *last)

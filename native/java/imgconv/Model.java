@@ -22,8 +22,13 @@ import java.nio.ByteOrder;
  * may share a model; only {@link #close} must be the last call. Everything throws {@link Error}.
  */
 public final class Model implements AutoCloseable {
-  /** What failed. status: a number of imgconv_status in imgconv.h. */
+  /**
+   * What failed. status: a number of imgconv_status in imgconv.h. After {@link #TIMEOUT}, a call that took more than ten
+   * minutes, the model is of no use, and everything throws this at once; {@link #close} does not wait.
+   */
   public static final class Error extends RuntimeException {
+    public static final int TIMEOUT = 10, CRASH = 11;
+
     public final int status;
 
     Error(int status, byte[] message) {

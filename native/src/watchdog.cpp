@@ -1,0 +1,122 @@
+#include "watchdog.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace imgconv {
+
+struct Activity::State {
+  std::mutex lock;
+  std::list<std::string> texts;
+};
+
+Activity::Activity() : state_(std::make_shared<State>()) {}
+
+std::shared_ptr<void> Activity::begin(std::string what) const {
+  const std::lock_guard<std::mutex> turn(state_->lock);
+  const auto added = state_->texts.insert(state_->texts.end(), std::move(what));
+  return {&*added, [state = state_, added](void *) {
+            const std::lock_guard<std::mutex> turn(state->lock);
+            state->texts.erase(added);
+          }};
+}
+
+std::string Activity::text() const {
+  const std::lock_guard<std::mutex> turn(state_->lock);
+  std::string made;
+  for (const std::string &each : state_->texts) made += (made.empty() ? "" : ", ") + each;
+  return made;
+}
+
+// A call: its work, and what came of it.
+struct Call {
+  std::function<void()> work;
+  std::exception_ptr problem;
+  bool is_over = false;
+};
+
+// Shared with the threads, which outlive the Watchdog if a call took too long.
+struct Watchdog::State {
+  explicit State(std::chrono::milliseconds most) : timeout(most) {}
+
+  void serve() {
+    std::unique_lock<std::mutex> turn(lock);
+    for (;;) {
+      called.wait(turn, [&] { return ending || !calls.empty(); });
+      if (calls.empty()) return;
+      const std::shared_ptr<Call> call = std::move(calls.front());
+      calls.pop_front();
+      --idle;
+      turn.unlock();
+      try {
+        call->work();
+      } catch (...) {
+        call->problem = std::current_exception();
+      }
+      call->work = nullptr;  // releases what it owns, before the caller goes on
+      turn.lock();
+      ++idle;
+      call->is_over = true;
+      over.notify_all();
+    }
+  }
+
+  const std::chrono::milliseconds timeout;
+  std::mutex lock;
+  std::condition_variable called, over;
+  std::deque<std::shared_ptr<Call>> calls;  // that no thread has taken yet
+  size_t idle = 0;                          // threads that wait for a call
+  std::vector<std::thread> threads;
+  bool ending = false;
+  std::string given_up;  // why every call fails; empty as long as none took too long
+};
+
+Watchdog::Watchdog(std::chrono::milliseconds timeout) : state_(std::make_shared<State>(timeout)) {}
+
+Watchdog::~Watchdog() {
+  std::unique_lock<std::mutex> turn(state_->lock);
+  state_->ending = true;
+  state_->called.notify_all();
+  const bool stuck = !state_->given_up.empty();
+  turn.unlock();
+  for (std::thread &each : state_->threads) stuck ? each.detach() : each.join();
+}
+
+void Watchdog::call(const std::string &what, std::function<void()> work) {
+  const auto call = std::make_shared<Call>();
+  call->work = std::move(work);
+  std::unique_lock<std::mutex> turn(state_->lock);
+  State &state = *state_;
+  if (state.given_up.empty()) {
+    if (state.idle <= state.calls.size()) {
+      state.threads.emplace_back([kept = state_] { kept->serve(); });
+      ++state.idle;
+    }
+    state.calls.push_back(call);
+    state.called.notify_one();
+    const auto ended = [&] { return call->is_over || !state.given_up.empty(); };
+    if (!state.over.wait_for(turn, state.timeout, ended)) {
+      const std::string doing = activity_.text();
+      state.given_up = join("the device did not finish within ", static_cast<double>(state.timeout.count()) / 1e3,
+                            " s (options.timeout_ms): it hangs, or the model asks for too much. Open the model again; if that "
+                            "fails too, start another process. It was ", what, doing.empty() ? "" : ", ", doing);
+      state.over.notify_all();
+    }
+  }
+  if (!call->is_over) throw Error(IMGCONV_ERROR_TIMEOUT, state.given_up);
+  if (call->problem) std::rethrow_exception(call->problem);
+}
+
+bool Watchdog::gave_up() const {
+  const std::lock_guard<std::mutex> turn(state_->lock);
+  return !state_->given_up.empty();
+}
+
+}  // namespace imgconv

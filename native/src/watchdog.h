@@ -1,0 +1,57 @@
+// Calls into a driver, which may never return: threads of the library make them, and the caller waits only so long.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "error.h"
+
+namespace imgconv {
+
+// What a call does, for the message if it takes too long. Threads share it.
+class Activity {
+ public:
+  Activity();
+  // Adds a text until the result is released.
+  std::shared_ptr<void> begin(std::string what) const;
+  // All texts, in their order.
+  std::string text() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+class Watchdog {
+ public:
+  // timeout: how long a call may take.
+  explicit Watchdog(std::chrono::milliseconds timeout);
+  // Ends the threads, unless a call took too long.
+  ~Watchdog();
+  Watchdog(const Watchdog &) = delete;
+  Watchdog &operator=(const Watchdog &) = delete;
+
+  // Does the work in another thread, and throws what it throws. If it takes too long, throws Error with
+  // IMGCONV_ERROR_TIMEOUT, as every call under way and every later one does; the work may still go on, so that it must
+  // own all that it uses. what: for the message.
+  void call(const std::string &what, std::function<void()> work);
+  // The same for work that gives something.
+  template <class Work>
+  auto get(const std::string &what, Work work) {
+    const auto made = std::make_shared<decltype(work())>();
+    call(what, [made, work = std::move(work)] { *made = work(); });
+    return std::move(*made);
+  }
+  bool gave_up() const;
+  const Activity &activity() const { return activity_; }
+
+ private:
+  struct State;
+  Activity activity_;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace imgconv
