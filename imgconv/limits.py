@@ -19,6 +19,7 @@ FOLDED_ELEMENTS = 2**31  # that the operations read
 FOLDED_BYTES = 2**28  # of their results
 FOLDED_AT_ONCE = 2**26  # elements that one operation reads; they are in float64 meanwhile
 GROWTH = 16
+WIDEST = 8  # bytes of an element while it is computed with
 MADE_ELEMENTS = 2**26  # that an operator lists: a range, the positions of a resize
 
 
@@ -77,12 +78,14 @@ class Budget:
         if size > self.limits.bytes:
             raise _passed(f"a tensor {dtype} {list(shape)} takes {size} bytes, more than {self.limits.bytes}", "bytes")
 
-    def can_fold(self, read: int, size: int, from_size: int) -> bool:
+    def can_fold(self, read: int, size: int, from_size: int, held: int) -> bool:
         """Returns whether the host may compute a tensor of `size` bytes by reading `read` elements; if so, spends them.
 
-        from_size: the elements of the tensors that it is computed from.
+        from_size: the elements of the tensors that it is computed from. held: the elements that numpy holds meanwhile.
         """
         given = GROWTH * self.given_bytes
+        if WIDEST * held > max(self.limits.bytes, given):
+            return False
         elements, made = self.folded_elements + read, self.folded_bytes + size
         fits = elements <= FOLDED_ELEMENTS + given and made <= min(FOLDED_BYTES + given, self.limits.bytes)
         if not fits or read > max(FOLDED_AT_ONCE, GROWTH * from_size):

@@ -124,7 +124,7 @@ class Model:
         Compiles a further plan for new shapes, or new content of `needs_content`. Several threads may call it: they
         take turns. Raises InputError, RangeError, DeviceError, and what `load` raises.
         """
-        compiled, given = self._prepared(inputs)
+        compiled, given = self._prepared(inputs, outputs)
         return compiled.run(given, outputs)
 
     def compile_for(self, inputs: Inputs) -> None:
@@ -141,7 +141,7 @@ class Model:
         of them. The inputs may be changed once it returns. outputs: arrays for result() to fill. A frame takes
         `plan.buffer_bytes` on the device, and as many of pinned memory. Raises as `run`, result() as the device.
         """
-        compiled, given = self._prepared(inputs)
+        compiled, given = self._prepared(inputs, outputs)
         return compiled.pipeline.submit(given, depth, outputs)
 
     def mapped(self) -> Mapped:
@@ -247,12 +247,16 @@ class Model:
         outputs = self.run(dict.fromkeys(names, array))
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
-    def _prepared(self, inputs: Inputs) -> tuple[Compiled, dict[str, Array | Memory | Pixels]]:
+    def _prepared(
+        self, inputs: Inputs, outputs: Outputs | None = None
+    ) -> tuple[Compiled, dict[str, Array | Memory | Pixels]]:
         """The plan for the inputs, and the inputs that it takes."""
         from imgconv.cl.transfer import is_memory
-        from imgconv.running.exchange import as_given
+        from imgconv.running.exchange import as_given, check_wanted
 
         given = as_given(inputs)
+        if outputs is not None:
+            check_wanted(outputs)
         driver_use.check()
         with self._lock:
             compiled = self._compiled_for({n: self._stand_in(n) if is_memory(a) else a for n, a in given.items()})
@@ -344,7 +348,7 @@ def load(
     progress: Progress | None = None, precision: str | Path | None = None, tuning: str | Path | None = None,
     workspace: Model | None = None, strict: bool = False, limits: Limits | None = None, trusted: bool = True,
 ) -> Model:
-    """Compiles an ONNX file, an onnx ModelProto or a Graph for a device, or loads a file of `Model.save`.
+    """Compiles an ONNX file, its bytes, an onnx ModelProto or a Graph for a device, or loads a file of `Model.save`.
 
         load("model.onnx", shapes={"height": 480, "width": 640})    # symbolic dimensions by name
         load("model.onnx", shapes={"x": (1, 3, 480, 640)})          # an input's whole shape

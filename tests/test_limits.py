@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy
@@ -123,6 +124,20 @@ def test_a_loop_that_grows_a_constant_is_left_to_the_device(monkeypatch: pytest.
     largest = max(array.nbytes for array in graph.constants.values())
     assert largest <= 2**16 < 8 * 4 * 2**14 and any("Loop" in name for n in graph.nodes for name in n.origin)
     assert_close(evaluate_graph(graph, {"x": X}), {"y": X + 1}, 0)
+
+
+def test_constants_that_double_take_no_more_memory_than_a_tensor_may() -> None:
+    """What is computed of constants is at most `bytes` in all, and takes at most as much meanwhile."""
+    nodes = [node("Concat", [f"t{i}", f"t{i}"], [f"t{i + 1}"], axis=0) for i in range(40)]
+    nodes += [node("ReduceSum", ["t40"], ["q"], keepdims=0), node("Add", ["x", "q"], ["y"])]
+    model, bound = make_model(nodes, {"x": X}, ["y"], 17, {"t0": numpy.ones(4, numpy.float32)}), 2**24
+    tracemalloc.start()
+    try:
+        with spending(Limits(bytes=bound)), pytest.raises(UnsupportedError, match=r"Concat_\d+': a tensor float32"):
+            import_onnx(model)
+        assert tracemalloc.get_traced_memory()[1] < 2 * bound
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_loop_that_grows_an_input_is_refused() -> None:

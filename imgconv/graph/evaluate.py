@@ -14,8 +14,8 @@ import numpy
 from imgconv.arrays import Array, Arrays
 from imgconv.graph import expression
 from imgconv.graph.nodes import (
-    Concatenation, Convolution, Gather, Graph, Load, Node, Operation, Order, Product, Recurrence, Reduction,
-    ReductionKind, Suppression, Value, indices_of, neutral,
+    IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Operation, Order, Product, Recurrence,
+    Reduction, ReductionKind, Suppression, Value, indices_of, neutral,
 )
 from imgconv.graph.view import Shape, View
 from imgconv.suppression import suppress
@@ -40,8 +40,9 @@ def evaluate_node(node: Node, arrays: Arrays) -> Array:
         if isinstance(node.operation, Gather):
             result = _gather(node, arrays)
         else:
-            result = _operate(node, [o.view.evaluate(_wide(arrays[o.value]), o.fill) for o in node.operands])
-        extra = [o.view.evaluate(_wide(arrays[o.value]), o.fill) for o in node.epilogue_operands]
+            wide = not _only_moves(node, arrays)
+            result = _operate(node, [_read(o, arrays[o.value], wide) for o in node.operands])
+        extra = [_read(o, arrays[o.value]) for o in node.epilogue_operands]
         value = numpy.asarray(expression.evaluate(node.epilogue, [result, *extra]))
         return numpy.broadcast_to(value, node.output.shape).astype(node.output.dtype)
 
@@ -57,6 +58,11 @@ def elements_read(operation: Operation, views: Sequence[View], shape: Shape) -> 
     return sum(prod(view.shape) for view in views)
 
 
+def elements_held(views: Sequence[View], shape: Shape) -> int:
+    """The number of elements that `evaluate_node` holds at once: of the operands, and of a result of this shape."""
+    return sum(prod(view.shape) for view in views) + prod(shape)
+
+
 def _end_of_range(kind: ReductionKind, dtype: str) -> float:
     """The max or min over no elements: the smallest or the largest number of the type."""
     if dtype == "bool":
@@ -64,6 +70,19 @@ def _end_of_range(kind: ReductionKind, dtype: str) -> float:
     if dtype.startswith("float"):
         return -numpy.inf if kind == "max" else numpy.inf
     return numpy.iinfo(dtype).min if kind == "max" else numpy.iinfo(dtype).max
+
+
+def _only_moves(node: Node, arrays: Arrays) -> bool:
+    """Returns whether the elements stay as they are, so that wider ones would only take memory."""
+    if not isinstance(node.operation, (Load, Concatenation)) or node.epilogue != IDENTITY:
+        return False
+    return all(arrays[o.value].dtype == node.output.dtype and o.fill == 0 for o in node.operands)
+
+
+def _read(operand: Operand, array: Array, wide: bool = True) -> Array:
+    """The elements that an operand reads; the array itself if its view changes nothing."""
+    array = _wide(array) if wide else array
+    return array if operand.view.is_identity else operand.view.evaluate(array, operand.fill)
 
 
 def _wide(array: Array) -> Array:

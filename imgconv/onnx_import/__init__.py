@@ -22,7 +22,7 @@ except ModuleNotFoundError as error:
 from imgconv.graph.nodes import Graph
 from imgconv.host.segments import layers_outside
 from imgconv.limits import budget, spending
-from imgconv.onnx_import.file import opset_of, opsets_of, prepared, read_file
+from imgconv.onnx_import.file import opset_of, opsets_of, parsed, prepared, read_file
 from imgconv.onnx_import.inputs import declaration, read_inputs, real_inputs, size_clash, with_content
 from imgconv.onnx_import.schema import domain_of
 from imgconv.onnx_import.scope import UNROLLED_NODES, Scope, ImportState, needed_steps
@@ -30,11 +30,11 @@ from imgconv.onnx_import.tail import Splitter
 from imgconv.onnx_import.texts import text_nodes
 from imgconv.tensor import build_graph
 
-Model = Union[str, "os.PathLike[str]", onnx.ModelProto]
+Model = Union[str, "os.PathLike[str]", bytes, onnx.ModelProto]
 
 
 def import_onnx(model: Model, shapes: Shapes | None = None, contents: Arrays | None = None) -> Graph:
-    """The Graph of an ONNX file or ModelProto.
+    """The Graph of an ONNX file, of its bytes, or of a ModelProto.
 
     shapes gives sizes to symbolic dimensions: by input, ``{"images": (1, 3, 224, 224)}``, or by the dimension's name,
     ``{"height": 224}``. A first dimension (the batch) without a size is 1; every other one must be given.
@@ -55,10 +55,10 @@ def import_onnx(model: Model, shapes: Shapes | None = None, contents: Arrays | N
 
         graph = import_onnx("detector.onnx", {"images": (1, 3, 640, 640)})
     """
-    file = "" if isinstance(model, onnx.ModelProto) else os.fspath(model)
+    file = _file_of(model)
     with _naming(file), spending():
-        proto = model if isinstance(model, onnx.ModelProto) else read_file(Path(file))
-        return _Importer(prepared(proto), Path(file).parent if file else None, shapes or {}, contents or {}).run()
+        folder = Path(file).parent if file else None
+        return _Importer(prepared(_proto_of(model)), folder, shapes or {}, contents or {}).run()
 
 
 def declared_inputs(model: Model) -> dict[str, tuple[str, list[int | str] | None]]:
@@ -67,10 +67,24 @@ def declared_inputs(model: Model) -> dict[str, tuple[str, list[int | str] | None
     A dimension is a size, a name, or "" if it has neither. The dimensions are None if the file gives no shape.
     Example: {"images": ("float32", ["batch", 3, 640, 640])}. Raises ModelError and UnsupportedError as `import_onnx`.
     """
-    file = "" if isinstance(model, onnx.ModelProto) else os.fspath(model)
-    with _naming(file):
-        proto = model if isinstance(model, onnx.ModelProto) else read_file(Path(file))
-        return {value.name: declaration(value) for value in real_inputs(prepared(proto).graph)}
+    with _naming(_file_of(model)):
+        return {value.name: declaration(value) for value in real_inputs(prepared(_proto_of(model)).graph)}
+
+
+def _file_of(model: Model) -> str:
+    """The path of a model; "" if it is no file."""
+    if isinstance(model, (str, os.PathLike)):
+        return os.fspath(model)
+    if not isinstance(model, (bytes, onnx.ModelProto)):
+        kinds = "a path, the bytes of an ONNX file, an onnx ModelProto or a Graph"
+        raise ModelError(f"a model is {kinds}, not a {type(model).__name__}")
+    return ""
+
+
+def _proto_of(model: Model) -> onnx.ModelProto:
+    if isinstance(model, onnx.ModelProto):
+        return model
+    return parsed(model) if isinstance(model, bytes) else read_file(Path(model))
 
 
 @contextlib.contextmanager

@@ -35,6 +35,13 @@ def read_file(path: Path) -> onnx.ModelProto:
         raise ModelError(f"cannot read the file: {error.strerror or error}") from error
     if content.startswith(MAGIC):
         raise ModelError("this is a compiled model: give the ONNX file that it was made of")
+    return parsed(content)
+
+
+def parsed(content: bytes) -> onnx.ModelProto:
+    """The model of an ONNX file's content."""
+    if content.startswith(MAGIC):
+        raise ModelError("these are the bytes of a compiled model, which is loaded by its path")
     try:
         return onnx.load_model_from_string(content)
     except google.protobuf.message.DecodeError as error:

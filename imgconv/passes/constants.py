@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy
 
-from imgconv.graph.evaluate import elements_read, evaluate_node
+from imgconv.graph.evaluate import elements_held, elements_read, evaluate_node
 from imgconv.graph.nodes import Graph, Node
 from imgconv.limits import budget
 
@@ -41,5 +41,6 @@ def _is_worth_it(node: Node, known: int) -> bool:
     """Returns whether the host computes a node from `known` elements of constants."""
     if node.output.size > max(SMALL, 4 * known):
         return False
-    read = elements_read(node.operation, [o.view for o in node.operands], node.output.shape)
-    return budget().can_fold(read, node.output.size * numpy.dtype(node.output.dtype).itemsize, known)
+    views, output = [o.view for o in node.operands], node.output
+    read, held = elements_read(node.operation, views, output.shape), elements_held(views, output.shape)
+    return budget().can_fold(read, output.size * numpy.dtype(output.dtype).itemsize, known, held)

@@ -156,10 +156,10 @@ def plans_for(
 class Source:
     """The model and the arguments of `load`.
 
-    model: a Graph, a path or an onnx ModelProto; shapes and precision: as given to `load`; tuning: measurements of
-    devices; picture: the preparation of a picture before the model, on the device; packings: those of the weights of
-    the plans made so far; description: what the outputs mean, for the compiled file; strict: whether a model that needs
-    the host is refused; limits: of each plan; choices: what keeps float, by the `choice_key` of the graphs so far.
+    model: as given to `load`, as are shapes and precision; tuning: measurements of devices; picture: the preparation of
+    a picture before the model, on the device; packings: those of the weights of the plans made so far; description:
+    what the outputs mean, for the compiled file; strict: whether a model that needs the host is refused; limits: of
+    each plan; choices: what keeps float, by the `choice_key` of the graphs so far.
     """
 
     model: Union[Graph, OnnxModel]
@@ -187,6 +187,8 @@ class Source:
         """The file's name, or that of the graph."""
         if isinstance(self.model, (str, os.PathLike)):
             return os.path.basename(self.model)
+        if isinstance(self.model, bytes):
+            return "model"
         return self.model.name if isinstance(self.model, Graph) else self.model.graph.name or "model"
 
     def declared_inputs(self) -> Declared:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any, Union, cast
 
 import numpy
@@ -160,7 +161,9 @@ class Exchange:
 
 
 def as_given(inputs: Inputs) -> dict[str, Array | Memory | Pixels]:
-    """The inputs as arrays, unless they are memory or Pixels."""
+    """The inputs as arrays, unless they are memory or Pixels. Raises InputError if they are not given by name."""
+    if not isinstance(inputs, Mapping):
+        raise InputError(f"inputs are given by name, as in run({{'x': array}}), not as a {type(inputs).__name__}")
     return {name: each if type(each) is numpy.ndarray else _as_given(each) for name, each in inputs.items()}
 
 
@@ -193,6 +196,24 @@ def check_outputs(made: tuple[Value, ...], given: Mapping[str, Array]) -> None:
         _destination(value, given.get(value.name))
 
 
+def check_wanted(outputs: Outputs) -> None:
+    """Raises InputError unless the outputs to fill are given by name, each in memory of its own."""
+    if not isinstance(outputs, Mapping):
+        raise InputError(
+            f"outputs are arrays to fill, by name, as in run(inputs, {{'y': array}}), not a {type(outputs).__name__}; "
+            "without them run returns all outputs"
+        )
+    for (name, wanted), (other, second) in combinations(outputs.items(), 2):
+        if _overlap(wanted, second):
+            raise InputError(f"outputs {name!r} and {other!r} are to fill the same memory")
+
+
+def _overlap(a: Wanted, b: Wanted) -> bool:
+    if isinstance(a, numpy.ndarray) and isinstance(b, numpy.ndarray):
+        return numpy.shares_memory(a, b)
+    return is_memory(a) and is_memory(b) and a == b
+
+
 def _check_output_names(made: tuple[Value, ...], given: Outputs) -> None:
     names = [value.name for value in made]
     unknown = [name for name in given if name not in names]
@@ -223,6 +244,8 @@ def _check_array(value: Value, given: Input) -> Array:
         raise InputError(f"input {value.name!r} has shape {list(array.shape)}, the model takes {list(value.shape)}")
     if not _holds(value.dtype, array):
         raise InputError(f"input {value.name!r} has dtype {array.dtype}, the model takes {value.dtype}")
+    if array.dtype.kind == "f" and array.dtype.itemsize > numpy.dtype(value.dtype).itemsize:
+        _check_range(value, array, value.dtype)
     return array
 
 
@@ -236,7 +259,7 @@ def check_exact(plan: Plan, given: Inputs) -> None:
             continue
         array = numpy.asarray(given[value.name])
         if value.dtype == "float64":
-            _check_range(value, array)
+            _check_range(value, array, "float32")
         if value.dtype not in WIDE or not array.size or array.dtype.itemsize <= 2:
             continue
         low, high = int(array.min()), int(array.max())
@@ -247,12 +270,14 @@ def check_exact(plan: Plan, given: Inputs) -> None:
             )
 
 
-def _check_range(value: Value, array: Array) -> None:
-    beyond = numpy.isfinite(array) & (numpy.abs(array) > numpy.finfo(numpy.float32).max)
+def _check_range(value: Value, array: Array, dtype: str) -> None:
+    """Raises InputError for a finite number that a narrower type of floats does not hold."""
+    with numpy.errstate(over="ignore"):
+        beyond = numpy.isfinite(array) & numpy.isinf(array.astype(dtype))
     if numpy.any(beyond):
-        raise InputError(
-            f"input {value.name!r} holds {array[beyond][0]:g}: float64 is computed in float, which ends at 3.4e38"
-        )
+        number, largest = float(array[beyond].flat[0]), float(numpy.finfo(dtype).max)
+        said = f"it is computed in {dtype}, which ends at {largest:.4g}"
+        raise InputError(f"input {value.name!r} holds {number:g}: {said}")
 
 
 def moved_outputs(plan: Plan, given: Inputs) -> dict[str, Array]:

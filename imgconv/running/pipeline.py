@@ -24,6 +24,8 @@ from threading import Condition, Lock, RLock, Thread, current_thread, get_ident,
 from time import monotonic, sleep
 from typing import Union
 
+import numpy
+
 from imgconv.arrays import Array, Arrays
 from imgconv.cl.ending import driver_use
 from imgconv.cl.queue import drain
@@ -187,8 +189,8 @@ class Pipeline:
         and outputs that do not fit, and ResourceError if there is no memory for a frame. The frame's result() raises
         later failures.
         """
-        if depth < 1:
-            raise InputError(f"depth {depth}: at least one frame has to be under way")
+        if not isinstance(depth, (int, numpy.integer)) or depth < 1:
+            raise InputError(f"depth {depth!r}: a whole number of frames, one at least, has to be under way")
         driver_use.check()
         if any(map(is_memory, inputs.values())):
             raise InputError("a submitted frame takes arrays; run() takes OpenCL buffers and images")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 import onnx
 import onnx.helper
+import pyopencl
 import pytest
 
 import imgconv
@@ -106,6 +107,58 @@ def test_wrong_inputs(device: DeviceInfo) -> None:
     with pytest.raises(InputError, match="the model takes float32"):
         model(numpy.full(PICTURE.shape, "1.0"))
     close(model(PICTURE), convolved(PICTURE))
+
+
+def test_arguments_of_another_form(device: DeviceInfo) -> None:
+    """Such as those of onnxruntime, or of a model that is called with arrays."""
+    model, given = small_model(device), {"picture": PICTURE}
+    for call in (model.run, model.submit):
+        for inputs in ([PICTURE], PICTURE, None):
+            with pytest.raises(InputError, match=r"inputs are given by name, as in run\(\{'x': array\}\)"):
+                call(inputs)  # type: ignore[arg-type, operator]
+    with pytest.raises(InputError, match="not a list; without them run returns all outputs"):
+        model.run(given, ["features"])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="not a list"):
+        model.submit(given, outputs=["features"])  # type: ignore[arg-type]
+    for depth in (1.5, "2", 0, -1):
+        with pytest.raises(InputError, match=f"depth {depth!r}"):
+            model.submit(given, depth)  # type: ignore[arg-type]
+    close(model.submit(given, numpy.int64(2)).result()["features"], convolved(PICTURE))  # type: ignore[arg-type]
+
+
+def test_one_array_for_two_outputs(device: DeviceInfo) -> None:
+    x = Tensor.input("x", (2, 3))
+    model = imgconv.load(build_graph({"a": x * 2, "b": x * 3}, [x]), device)
+    given, whole = {"x": numpy.ones((2, 3), numpy.float32)}, numpy.zeros((3, 3), numpy.float32)
+    for outputs in ({"a": whole[:2], "b": whole[:2]}, {"a": whole[:2], "b": whole[1:]}):
+        for call in (model.run, lambda inputs, outputs: model.submit(inputs, outputs=outputs)):
+            with pytest.raises(InputError, match="outputs 'a' and 'b' are to fill the same memory"):
+                call(given, outputs)
+    buffer = pyopencl.Buffer(model.queue.context, pyopencl.mem_flags.READ_WRITE, 24)
+    with pytest.raises(InputError, match="the same memory"):
+        model.run(given, {"a": buffer, "b": buffer})
+    both = numpy.zeros((2, 6), numpy.float32)
+    model.run(given, {"a": both[:, ::2].copy(), "b": both[:, 1::2].copy()})
+    halves = numpy.zeros((4, 3), numpy.float32)
+    model.run(given, {"a": halves[:2], "b": halves[2:]})
+    assert halves.tolist() == [[2.0] * 3] * 2 + [[3.0] * 3] * 2
+
+
+@pytest.mark.parametrize(("dtype", "given", "number"), [
+    ("float32", numpy.float64, 1e39), ("float32", numpy.float64, -1e300), ("float16", numpy.float32, 1e5),
+    ("float16", numpy.float64, 65520.0), ("float64", numpy.float64, 1e39),
+])
+def test_floats_that_the_model_does_not_hold(device: DeviceInfo, dtype: str, given: Any, number: float) -> None:
+    """They would become infinite. The largest that is rounded to the type's largest is taken, and infinity too."""
+    x = Tensor.input("x", (1, 4), dtype)
+    model = imgconv.load(build_graph({"y": x * 1.0}, [x]), device)
+    for call in (model.run, lambda inputs: model.submit(inputs).result()):
+        with pytest.raises(InputError, match=r"input 'x' holds .*: it is computed in float(16|32), which ends at"):
+            call({"x": numpy.array([[0, 1, number, 2]], given)})
+        edge = 65519.0 if dtype == "float16" else float(numpy.finfo("f4").max)
+        found = call({"x": numpy.array([[0, edge, numpy.inf, numpy.nan]], given)})["y"]
+        largest = 65504.0 if dtype == "float16" else float(numpy.finfo("f4").max)
+        numpy.testing.assert_array_equal(found, [[0, largest, numpy.inf, numpy.nan]])
 
 
 @pytest.mark.parametrize("given_", ["float32", "complex64", "<U3", "int64", "O"])
@@ -298,6 +351,21 @@ def test_an_onnx_file(device: DeviceInfo, tmp_path: Path) -> None:
     close(model(PICTURE[:, :, :5]), convolved(PICTURE[:, :, :5]))
     with pytest.raises(InputError, match=r"shape \[1, 3, 5, 6\], the model takes \[1, 3, 5, 7\]$"):
         model(PICTURE[:, :, :5, :6])
+
+
+def test_the_bytes_of_an_onnx_file(device: DeviceInfo, tmp_path: Path) -> None:
+    x = Tensor.input("picture", PICTURE.shape)
+    imgconv.export_onnx(build_graph({"features": small_network(x)}), tmp_path / "m.onnx")
+    model = imgconv.load((tmp_path / "m.onnx").read_bytes(), device)
+    close(model(PICTURE), convolved(PICTURE))
+    assert "imgconv.Model model on" in repr(model) and list(model.inputs) == ["picture"]
+    model.save(tmp_path / "m.imgconv")
+    for content, message in (
+        ((tmp_path / "m.imgconv").read_bytes(), "a compiled model, which is loaded by its path"),
+        (b"\xff\xff", "not an ONNX file"), (3, "a model is a path, .* not a int"), (None, ".* not a NoneType"),
+    ):
+        with pytest.raises(imgconv.ModelError, match=message):
+            imgconv.load(content, device)  # type: ignore[arg-type]
 
 
 def test_device_by_name_and_number(device: DeviceInfo) -> None:

@@ -78,7 +78,8 @@ def test_a_part_of_another_project(run: Run, tmp_path: Path) -> None:
     project = (tmp_path / "CMakeLists.txt").read_text()
     found = "find_package(imgconv REQUIRED)"
     assert found in project
-    (tmp_path / "CMakeLists.txt").write_text(project.replace(found, f"add_subdirectory({ROOT / 'native'} imgconv)"))
+    added = f'add_subdirectory("{ROOT / "native"}" imgconv)'
+    (tmp_path / "CMakeLists.txt").write_text(project.replace(found, added))
     run("cmake", "-S", ".", "-B", "build")
 
 
