@@ -185,6 +185,10 @@ class Context:
 _looking = Lock()
 # Codes of commands whose device was reset or taken away, by its watchdog for example; NVIDIA's own is the last one.
 LOST = (-2, -5, -14, -33, -34, -36, -9999)
+# What a user can do about a call that fails: because the device was lost, because memory is short, or else.
+LOST_ADVICE = "the device was lost or reset: load the model again; if that fails too, start another process"
+SHORTAGE_ADVICE = "a smaller input or FLOAT16=1 takes less, and so does ending what else uses the device"
+ADVICE = "update the driver, or choose another device: imgconv devices lists them"
 # By the driver's handle of the device. Programs belong to a context. Some drivers keep memory for each program ever
 # built (Intel's for CPUs, 25 KB): with a new context for each model, they would grow with every model that is loaded.
 _handles: dict[int, cl.Context] = {}
@@ -312,13 +316,21 @@ def _new_handle(device: cl.Device) -> cl.Context:
 
 
 def refusal(info: DeviceInfo, what: str, error: cl.Error, tensor: str = "", shape: tuple[int, ...] = ()) -> DeviceError:
-    """imgconv's error for one of pyopencl's: ResourceError if the device lacks memory, else DeviceError.
+    """imgconv's error for one of pyopencl's, see `failure`."""
+    return failure(info, what, error.code, str(error), tensor, shape)
 
-    If the device may be lost, the next `open_device` makes a new context: nothing works any more in the old one.
+
+def failure(
+    info: DeviceInfo, what: str, status: int, said: str, tensor: str = "", shape: tuple[int, ...] = ()
+) -> DeviceError:
+    """The error for a call of the driver that failed: ResourceError if the device lacks memory, else DeviceError.
+
+    what: it was for. said: the status in words. If the device may be lost, the next `open_device` makes a new context:
+    nothing works any more in the old one.
     """
     import pyopencl as cl
 
-    if error.code in LOST:
+    if status in LOST:
         _forget(info)
     shortages = (
         cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE,
@@ -327,10 +339,11 @@ def refusal(info: DeviceInfo, what: str, error: cl.Error, tensor: str = "", shap
         cl.status_code.INVALID_IMAGE_SIZE,
         cl.status_code.INVALID_BUFFER_SIZE,
     )
-    if error.code not in shortages:
-        return DeviceError(f"{what}: {info.name} refused: {error}")
-    limit = f"{info.global_memory_bytes} bytes in all, {info.max_allocation_bytes} in one allocation"
-    return ResourceError(f"{what}: {info.name} cannot provide it: {error}", tensor, shape, limit)
+    if status in shortages:
+        limit = f"{info.global_memory_bytes} bytes in all, {info.max_allocation_bytes} in one allocation"
+        return ResourceError(f"{what}: {info.name} cannot provide it: {said}; {SHORTAGE_ADVICE}", tensor, shape, limit)
+    named = f"tensor {tensor!r}: {what}" if tensor else what
+    return DeviceError(f"{named}: {info.name} refused: {said}; {LOST_ADVICE if status in LOST else ADVICE}")
 
 
 def _forget(info: DeviceInfo) -> None:

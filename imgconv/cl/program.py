@@ -17,7 +17,7 @@ from weakref import ReferenceType, ref
 import pyopencl as cl
 
 from imgconv.cl.build_processes import ONE_AT_A_TIME, builds_here
-from imgconv.cl.device import Context, environment_options
+from imgconv.cl.device import ADVICE, Context, environment_options
 from imgconv.cl.program_cache import program_key, read_binary, write_binary
 from imgconv.errors import BuildError, DeviceError
 
@@ -280,13 +280,15 @@ class Functions:
 def kernel(program: Program, name: str) -> Kernel:
     """A new kernel object of the built program, with arguments of its own: make one for each launch, and keep it.
 
-    Raises DeviceError, naming the program's kernels, if none has that name.
+    Raises DeviceError, naming the program's kernels if none has that name.
     """
     try:
         made = Kernel(program.handle, name)
         _forget_texts()
         return made
     except cl.Error as error:
+        if error.code != cl.status_code.INVALID_KERNEL_NAME:
+            raise DeviceError(f"kernel {name!r} of {program.name}: the driver refused: {error}; {ADVICE}") from error
         names = ", ".join(sorted(each.function_name for each in program.handle.all_kernels()))
         raise DeviceError(f"{program.name} has no kernel {name!r}; it has: {names or 'none'}") from error
 

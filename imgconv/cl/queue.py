@@ -10,7 +10,7 @@ from functools import partial
 
 import pyopencl as cl
 
-from imgconv.cl.device import Context, refusal
+from imgconv.cl.device import Context, failure, refusal
 from imgconv.cl.loader import launch_function
 from imgconv.errors import DeviceError
 
@@ -37,6 +37,14 @@ def enqueue(
         return cl.enqueue_nd_range_kernel(context.queue, kernel, global_size, local_size)
     except cl.Error as error:
         raise _refused(context, (kernel, global_size, local_size), error) from error
+
+
+def set_arguments(context: Context, kernel: Kernel, arguments: Sequence[cl.Buffer | cl.Image], launch: str) -> None:
+    """Sets all arguments of a kernel. launch: whose they are, for errors. Raises DeviceError, ResourceError."""
+    try:
+        kernel.set_args(*arguments)
+    except cl.Error as error:
+        raise refusal(context.info, f"launch {launch!r}, kernel {kernel.function_name!r}", error) from error
 
 
 def bind(context: Context, launches: Iterable[Launch]) -> list[Bound]:
@@ -107,6 +115,14 @@ def enqueue_marker(context: Context) -> Event:
         return cl.enqueue_marker(context.queue)
     except cl.Error as error:
         raise refusal(context.info, "waiting for the launches", error) from error
+
+
+def check(context: Context, events: Sequence[Event]) -> None:
+    """Raises DeviceError if the command of an event that is over has failed: not every driver's clFinish says so."""
+    for event in events:
+        status = event.command_execution_status
+        if status < 0:
+            raise failure(context.info, "a launch or a copy", status, f"it failed while it ran ({status})")
 
 
 def wait(context: Context, events: Sequence[Event]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Union
 
 import pyopencl as cl
 
-from imgconv.cl.device import Context, DeviceInfo
+from imgconv.cl.device import Context, DeviceInfo, failure
 from imgconv.cl.loader import Function, device_number, library
 from imgconv.cl.queue import Launch
 from imgconv.errors import DeviceError
@@ -221,7 +221,7 @@ def _required_properties(context: Context, functions: Functions) -> int:
 
 def _check(info: DeviceInfo, function: str, status: int) -> None:
     if status:
-        raise DeviceError(f"{function}: {info.name} refused: {_status_name(status)}")
+        raise failure(info, function, status, _status_name(status))
 
 
 def _release_with(owner: object, function: Function, handle: int, *kept: object) -> None:

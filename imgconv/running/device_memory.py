@@ -12,7 +12,7 @@ from imgconv.arrays import Array
 from imgconv.cl.device import Context
 from imgconv.cl.image import Buffer, allocate, allocate_buffer, clear_buffer, create_buffer, create_image
 from imgconv.cl.image import create_image_in, download, download_buffer, fill, part_of
-from imgconv.cl.queue import Event, finish, wait
+from imgconv.cl.queue import Event, check, finish, wait
 from imgconv.cl.transfer import Memory, Port, SharedPort, StagedPort, enqueue_download, enqueue_upload
 from imgconv.cl.transfer import pinned_array
 from imgconv.compiling.plan import Plan, Region, Storage
@@ -103,6 +103,7 @@ class DeviceMemory:
         through = arrays if self.context.info.shares_memory else {place: self._pinned_for(place) for place in arrays}
         events = [enqueue_download(self.context, array, self[place]) for place, array in through.items()]
         finish(self.context)
+        check(self.context, events)
         for place, array in arrays.items():
             if through[place] is not array:
                 copy_array(array, through[place])

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from imgconv.cl.device import Context
 from imgconv.cl.image import copy_region, copy_through_host
-from imgconv.cl.queue import Launch, bind, enqueue, enqueue_all
+from imgconv.cl.queue import Launch, bind, enqueue, enqueue_all, set_arguments
 from imgconv.cl.recording import Recording, distrust, is_trusted, record, trust
 from imgconv.cl.transfer import Memory, is_image
 from imgconv.compiling.plan import Storage
@@ -97,10 +97,12 @@ class Launching:
 
     def _bound(self, number: int, memory: Mapping[Storage, Memory]) -> Launch:
         """A launch with its arguments: from `memory` if it has them, else from the plan's own memory."""
-        source = self.plan.launches[number].source
+        launch = self.plan.launches[number]
+        source = launch.source
         kernel = self._programs.new_kernel(source.text)
         used = [argument.storage for argument in source.arguments]
-        kernel.set_args(*(memory[place] if place in memory else self._memory[place] for place in used))
+        arguments = [memory[place] if place in memory else self._memory[place] for place in used]
+        set_arguments(self.context, kernel, arguments, launch.name)
         return kernel, source.global_size, source.local_size
 
     def _compare_replay(self) -> None:
