@@ -17,7 +17,7 @@ import numpy
 import pytest
 from hypothesis import HealthCheck, settings
 
-from imgconv.cl import program
+from imgconv.cl import crashes, program
 from imgconv.cl.device import Context, DeviceInfo, list_devices, no_driver_message, open_device
 from imgconv.config import Config
 from imgconv.files.kept import Kept
@@ -112,9 +112,11 @@ def random_numbers_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytes
 
 @pytest.fixture(autouse=True)
 def choices(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees what another one, or the user, has chosen under FLOAT16."""
-    folder = tmp_path_factory.getbasetemp() / f"precision-{uuid.uuid4().hex}"
-    monkeypatch.setattr(precision_file, "CHOICES", Kept(str(folder), 2**20))
+    """No test sees what another one, or the user, has chosen under FLOAT16, or which kernels ended processes there."""
+    folder = tmp_path_factory.getbasetemp() / f"kept-{uuid.uuid4().hex}"
+    monkeypatch.setattr(precision_file, "CHOICES", Kept(str(folder / "precision"), 2**20))
+    monkeypatch.setattr(crashes, "CRASHES", Kept(str(folder / "crashes"), 2**20))
+    monkeypatch.setattr(crashes, "_seen", {})
 
 
 @pytest.fixture(autouse=True)

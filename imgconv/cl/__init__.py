@@ -5,6 +5,8 @@ drivers.py         which drivers are installed, and what became of each
 image.py           RGBA images and buffers: create, upload, download, fill, copy, map
 program.py         compile OpenCL C, look kernels up
 program_cache.py   built programs on disk
+build_processes.py builds in other processes
+crashes.py         kernels at which a driver's compiler crashed or hung
 queue.py           enqueue, finish, time
 recording.py       launches that one call replays
 transfer.py        copies that do not block, pinned and shared memory

@@ -16,13 +16,14 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Lock, Semaphore, Thread
+from threading import Lock, Semaphore, Thread, Timer
 from types import TracebackType
 from typing import TYPE_CHECKING, Union
 
@@ -47,6 +48,12 @@ FEW_QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 # 0.6 s, of three after 0.25 s, and can build while the next ones open it. Six cold loads of efficientnet_b0 each, on
 # one H200: median 1.9 s instead of 2.1.
 OPEN_AT_ONCE = 3
+# A kernel takes a driver a few seconds at most; on a busy machine some times that.
+APART_SECONDS = 120.0
+
+
+class CrashError(Exception):
+    """A process ended in a build, or did not end it."""
 
 
 def builds_here(platform: str) -> int:
@@ -75,11 +82,15 @@ class Address:
 
 
 class Worker:
-    """A process that builds programs for a device. works: whether it has not ended by itself."""
+    """A process that builds programs for a device.
+
+    works: whether it has not ended by itself. reason: why it does not.
+    """
 
     def __init__(self, address: Address) -> None:
         """Starts the process, and does not wait for it. Raises OSError."""
         self.works, self._closed, self._address = True, False, address.message
+        self.reason = ""
         # Isolated, because a user's module must not hide one of Python's. What the driver prints belongs to the build
         # in this process, which follows if a worker's fails.
         self._process = subprocess.Popen(
@@ -99,6 +110,15 @@ class Worker:
         """The binary of the program; None if the process ended, or the source has errors. Call `is_ready` before."""
         self._ask(" ".join(options) + "\n" + source)
         return self._answer() or None
+
+    @property
+    def crashed(self) -> bool:
+        """Whether it ended by itself in a build."""
+        return not self.works and not self._closed
+
+    def kill(self) -> None:
+        """Ends the process, as a crash would."""
+        self._process.kill()
 
     def close(self) -> None:
         """Ends the process, without waiting for its end."""
@@ -128,7 +148,7 @@ class Worker:
         return answer
 
     def _give_up(self, reason: str) -> None:
-        self.works = False
+        self.works, self.reason = False, reason
         if not self._closed:
             LOG.warning("a process that builds programs %s; the others go on", reason)
 
@@ -179,6 +199,34 @@ class Builders:
                 queue.put(who)
             else:
                 self._forget(who)
+
+    def build_apart(self, source: str, options: Sequence[str]) -> bytes | None:
+        """The result of a process that builds nothing else; empty if it has none. None if no process can be started.
+
+        Raises CrashError if the process ends in the build, or does not end it within APART_SECONDS.
+        """
+        if not _can_start():
+            return None
+        try:
+            worker = Worker(self._address)
+        except OSError:
+            return None
+        watchdog = Timer(APART_SECONDS, worker.kill)
+        try:
+            with self._opening:
+                if not worker.is_ready():
+                    return None
+            began = time.monotonic()
+            watchdog.start()
+            content = worker.build(source, options)
+            if worker.works:
+                return content or b""
+            if time.monotonic() - began >= APART_SECONDS:
+                raise CrashError(f"it was not built within {APART_SECONDS:g} s")
+            raise CrashError(f"the process that built it {worker.reason}")
+        finally:
+            watchdog.cancel()
+            worker.close()
 
     def __enter__(self) -> Builders:
         with self._lock:

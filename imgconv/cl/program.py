@@ -16,10 +16,15 @@ from weakref import ReferenceType, ref
 
 import pyopencl as cl
 
-from imgconv.cl.build_processes import ONE_AT_A_TIME, builds_here
+from imgconv.cl.build_processes import ONE_AT_A_TIME, CrashError, builds_here
+from imgconv.cl.crashes import (
+    WITHOUT_OPTIMISATION, BuiltKernel, Known, being_built, clear, key_with, known_kernels, refuse, refused_kernels,
+    suspect,
+)
 from imgconv.cl.device import ADVICE, Context, environment_options
 from imgconv.cl.program_cache import program_key, read_binary, write_binary
 from imgconv.errors import BuildError, DeviceError
+from imgconv.files.kept import digest
 
 LINES_AROUND_ERROR = 2
 # The programs of some models. One of 16 kernels takes a megabyte or two on a CPU's driver.
@@ -53,21 +58,31 @@ def build(context: Context, source: str, name: str, options: Sequence[str] = ())
     driver's log and the source lines near each error.
     """
     with _without_warnings(), context.builders:
-        return _build(context, Part(source, name), options, 0)
+        return _build(context, _without_crash(context, Part(source, name, options=tuple(options))), 0)
 
 
 @dataclass(frozen=True)
 class Part:
     """One of several programs: its source, its name as in ``build``, and, if known, its ``binary``.
 
-    kernels: the names of the kernels that it must have. launch: of its only kernel, for BuildError.
+    kernels: those of a plan's program. options: the compiler's own.
     """
 
     source: str
     name: str
     binary: bytes | None = None
-    kernels: tuple[str, ...] = ()
-    launch: str = ""
+    kernels: tuple[BuiltKernel, ...] = ()
+    options: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the kernels that it must have, as far as they are known."""
+        return tuple(kernel.name for kernel in self.kernels)
+
+    @property
+    def known_as(self) -> tuple[BuiltKernel, ...]:
+        """Its kernels; a program that is of no plan counts as one."""
+        return self.kernels or (BuiltKernel("", digest(self.source.encode()).hex(), self.name),)
 
 
 @contextmanager
@@ -151,11 +166,11 @@ _lock = Lock()
 
 
 def _build_part(context: Context, workers: int, part: Part) -> Program:
-    key = program_key(context.info, part.source, environment_options())
+    key = program_key(context.info, part.source, [*part.options, *environment_options()])
     if found := _lately_built(context, key):
         return found
-    ready = None if part.binary is None else build_binary(context, part.binary, part.name, (), part.kernels)
-    return _remembered(context, key, ready or _build(context, part, (), workers))
+    ready = None if part.binary is None else build_binary(context, part.binary, part.name, part.options, part.names)
+    return _remembered(context, key, ready or _build(context, part, workers))
 
 
 def kept_program(context: Context, key: str, name: str, kernels: Sequence[str]) -> Program | None:
@@ -166,7 +181,8 @@ def kept_program(context: Context, key: str, name: str, kernels: Sequence[str]) 
     if found := _lately_built(context, key):
         return found
     content = read_binary(key)
-    made = None if content is None else build_binary(context, content, name, (), kernels)
+    with _without_warnings():
+        made = None if content is None else build_binary(context, content, name, (), kernels)
     return None if made is None else _remembered(context, key, replace(made, key=key))
 
 
@@ -186,34 +202,94 @@ def _remembered(context: Context, key: str, made: Program) -> Program:
     return made
 
 
-def _build(context: Context, part: Part, options: Sequence[str], workers: int) -> Program:
-    options_of_all = [*options, *environment_options()]
-    key = program_key(context.info, part.source, options_of_all)
+def _build(context: Context, part: Part, workers: int) -> Program:
+    key = program_key(context.info, part.source, [*part.options, *environment_options()])
     kept = read_binary(key)
-    made = None if kept is None else build_binary(context, kept, part.name, options, part.kernels)
-    if made:
-        return replace(made, key=key)
-    context.builders.start(workers)
-    with context.builders.next() as worker:
-        content = None if worker is None else worker.build(part.source, [NO_WARNINGS, *options_of_all])
-        made = compile_text(context, part, options) if content is None else None
-    if content is not None:
-        made = build_binary(context, content, part.name, options, part.kernels)
-    made = made or compile_text(context, part, options)
-    if content := binary(made):
-        write_binary(key, content)
+    made = None if kept is None else build_binary(context, kept, part.name, part.options, part.names)
+    if made is None:
+        made = _compiled(context, part, workers)
+        if content := binary(made):
+            write_binary(key, content)
     return replace(made, key=key)
 
 
-def compile_text(context: Context, part: Part, options: Sequence[str] = ()) -> Program:
+def _compiled(context: Context, part: Part, workers: int) -> Program:
+    """The program, compiled here or by a worker; in a process of its own if the driver's compiler is known to crash.
+
+    Raises BuildError if a process ended in it and it has several kernels: they are to be built alone.
+    """
+    known = known_kernels(context.info)
+    if not known:
+        made = _compiled_by_turns(context, part, workers)
+        if made:
+            return made
+        suspect(context.info, part.known_as)
+    if len(part.known_as) > 1 and (not known or any(kernel.key in known for kernel in part.known_as)):
+        raise BuildError(part.name, "a process ended that built one of these kernels")
+    return _compiled_apart(context, part, known)
+
+
+def _compiled_by_turns(context: Context, part: Part, workers: int) -> Program | None:
+    """The program, compiled by whoever is idle, here or in a worker; None if that process ended."""
+    context.builders.start(workers)
+    with context.builders.next() as worker:
+        if worker is None:
+            return compile_text(context, part)
+        with being_built(context.info, part.known_as):
+            content = worker.build(part.source, _flags(part))
+        if worker.crashed:
+            return None
+        if content is None:
+            return compile_text(context, part)
+    return build_binary(context, content, part.name, part.options, part.names) or compile_text(context, part)
+
+
+# One crash has one culprit: a process that cannot start others compiles one program at a time after a crash.
+_apart = Lock()
+
+
+def _compiled_apart(context: Context, part: Part, known: Known) -> Program:
+    """The program, compiled in a process of its own first. Raises RefusedError if it ends in the only kernel."""
+    kernels = part.known_as
+    _, how = known.get(key_with(kernels[0].key, part.options), ("", ""))
+    if how:
+        how += f", and with {WITHOUT_OPTIMISATION} too" if WITHOUT_OPTIMISATION in part.options else ""
+        raise BuildError(kernels[0].path, how, launch=kernels[0].launch)
+    try:
+        content = context.builders.build_apart(part.source, _flags(part))
+    except CrashError as error:
+        if len(kernels) == 1:
+            refuse(context.info, kernels[0], part.options, str(error))
+        suspect(context.info, kernels)
+        raise BuildError(part.name, str(error)) from error
+    made = build_binary(context, content, part.name, part.options, part.names) if content else None
+    if made is None:
+        with _apart:
+            made = compile_text(context, part)
+    clear(context.info, kernels)
+    return made
+
+
+def _without_crash(context: Context, part: Part) -> Part:
+    """The part; without optimisation if the compiler crashes at it otherwise."""
+    is_refused = part.known_as[0].key in refused_kernels(context.info)
+    return replace(part, options=(*part.options, WITHOUT_OPTIMISATION)) if is_refused else part
+
+
+def _flags(part: Part) -> list[str]:
+    return [NO_WARNINGS, *part.options, *environment_options()]
+
+
+def compile_text(context: Context, part: Part) -> Program:
     """The program, compiled by the driver in this process. Raises BuildError as ``build`` does."""
     made = cl.Program(context.handle, part.source)
     try:
-        with _turn(context):
-            return Program(part.name, made.build(options=[NO_WARNINGS, *options]))
+        with _turn(context), being_built(context.info, part.known_as):
+            return Program(part.name, made.build(options=[NO_WARNINGS, *part.options]))
     except cl.Error as error:
         log = _build_log(context, made)
-        raise BuildError(part.name, log, source_near_errors(part.source, log), part.launch, error.code) from error
+        launch = part.kernels[0].launch if len(part.kernels) == 1 else ""
+        raise BuildError(part.name, log, source_near_errors(part.source, log), launch, error.code) from error
 
 
 @contextmanager
@@ -244,7 +320,8 @@ def build_binary(
             made = cl.Program(context.handle, [context.handle.devices[0]], [content])
             built = made.build(options=[NO_WARNINGS, *options])
         found = str(built.get_info(cl.program_info.KERNEL_NAMES)).split(";")
-        return Program(name, built) if any(found) and set(kernels) <= set(found) else None
+        has_kernels = bool(built.get_info(cl.program_info.NUM_KERNELS)) and any(found)
+        return Program(name, built) if has_kernels and set(kernels) <= set(found) else None
     except cl.Error:
         return None
 

@@ -21,7 +21,7 @@ from imgconv.reports.table import Column, print_table
 from imgconv.running.compiled import prepare_for
 from imgconv.running.precision import BOUND, PrecisionChoice, choose_precision
 from imgconv.running.tuner import ranked, tune
-from imgconv.running.work_groups import with_groups_that_fit
+from imgconv.running.replanning import until_kernels_work
 from imgconv.stored.precision_file import PrecisionFile, fingerprint
 from imgconv.stored.precision_file import default_path as precision_path
 from imgconv.stored.tuning import Database, Measured, default_path, open_beside
@@ -91,7 +91,7 @@ def _tune_kernels(options: argparse.Namespace) -> None:
             found = tune(prepared, context, database, options.budget, options.candidates, progress)
             return [_row(problem, measured, prepared.target) for problem, measured in found.items()]
 
-        rows = with_groups_that_fit(device, rows_on)
+        rows = until_kernels_work(device, rows_on)
     if options.json:
         content = {"model": options.model, "device": device.key, "file": str(database.path), "problems": rows}
         terminal.print_json(content)
@@ -144,7 +144,7 @@ def _tune_precision(options: argparse.Namespace) -> None:
             splits = len(graph.nodes)
             return graph, choose_precision(prepared, context, progress, cases, options.tolerance, splits=splits)
 
-        graph, choice = with_groups_that_fit(device, chosen_on)
+        graph, choice = until_kernels_work(device, chosen_on)
     path = Path(options.output) if options.output else precision_path(options.model)
     file = PrecisionFile(fingerprint(graph), config.float16, options.tolerance, choice.error, choice.precision)
     with written_whole(path) as written:

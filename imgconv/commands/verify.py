@@ -20,7 +20,7 @@ from imgconv.reports.verify import wrong_outputs
 from imgconv.running.compiled import prepare_for
 from imgconv.running.drawings import drawn_inputs
 from imgconv.running.precision import choose_precision
-from imgconv.running.work_groups import with_groups_that_fit
+from imgconv.running.replanning import until_kernels_work
 from imgconv.stored.precision_file import read_precision_file
 from imgconv.stored.tuning import open_beside
 
@@ -105,7 +105,7 @@ def measure(options: argparse.Namespace, progress: terminal.Progress) -> tuple[D
             precision = choose_precision(prepared, context, progress).precision
         return verify(options.model, prepared, context, inputs, options.bound, precision, progress, judged)
 
-    return device, config, with_groups_that_fit(device, verified)
+    return device, config, until_kernels_work(device, verified)
 
 
 OUTPUTS = (

@@ -59,6 +59,31 @@ def least_cost(template: AnyTemplate, problem: Problem, target: Target) -> Choic
     return Choice(template.name, problem, chosen, cost, without, cost <= without)
 
 
+@dataclass(frozen=True)
+class Without:
+    """A chooser that leaves out specialisations of problems: kernels that the driver cannot build.
+
+    If nothing else computes the step, the other chooser's choice stays.
+    """
+
+    otherwise: Chooser
+    left_out: frozenset[tuple[Problem, Specialisation]]
+
+    def choose(self, request: Request) -> Choice | None:
+        """The other chooser's choice if it is not left out, else the candidate with the lowest predicted cost."""
+        choice, problem = self.otherwise.choose(request), request.problem
+        if choice is None or (problem, choice.specialisation) not in self.left_out:
+            return choice
+        candidates = request.template.candidates(problem, request.target)
+        costs = {each: request.cost(each) for each in candidates if (problem, each) not in self.left_out}
+        if not costs:
+            return replace(choice, pays=False)
+        best = min(costs, key=lambda each: costs[each])
+        return replace(
+            choice, specialisation=best, predicted=costs[best], pays=costs[best] <= choice.without, seconds=None
+        )
+
+
 def choose(steps: Sequence[Step], chooser: Chooser, target: Target, config: Config) -> list[Step]:
     """The steps with their choices. A step that does not pay is replaced by its `instead` steps."""
     made: list[Step] = []
@@ -68,7 +93,7 @@ def choose(steps: Sequence[Step], chooser: Chooser, target: Target, config: Conf
             continue
         assert step.problem is not None
         choice = chooser.choose(Request(step.template, step.problem, target, config, step.name))
-        if choice is not None and choice.pays:
+        if choice is not None and (choice.pays or not step.instead):
             made += [*choose(step.before, chooser, target, config), replace(step, choice=choice)]
             continue
         if not step.instead:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from imgconv.compiling.choose import Chooser, CostModel
+from imgconv.compiling.choose import Chooser, CostModel, Without
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.errors import DeviceError
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import ImageLimits
+from imgconv.kernels.step import Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.passes import run_passes
 
@@ -28,10 +29,22 @@ class Prepared:
     config: Config
     target: Target
     chooser: Chooser = CostModel()
+    refused: frozenset[str] = frozenset()
+    """The keys of kernels that the driver cannot build, which plans do without where they can: KernelSource.key."""
 
     def plan(self, config: Config | None = None, states: Mapping[str, str] | None = None) -> Plan:
         """The plan with the given settings, by default self.config. states: see `lower`. Raises what `lower` raises."""
-        return lower(self.graph, config or self.config, self.target, states, self.chooser)
+        left_out, declined = frozenset[tuple[Problem, Specialisation]](), frozenset[str]()
+        while True:
+            chooser = Without(self.chooser, left_out) if left_out else self.chooser
+            plan = lower(self.graph, config or self.config, self.target, states, chooser, declined)
+            refused = [launch for launch in plan.launches if self.refused and launch.source.key in self.refused]
+            chosen = [launch.choice for launch in refused if launch.choice]
+            choices = left_out.union((choice.problem, choice.specialisation) for choice in chosen)
+            names = declined.union(launch.name for launch in refused if not launch.choice)
+            if (choices, names) == (left_out, declined):
+                return plan
+            left_out, declined = choices, names
 
 
 def prepare(graph: Graph, config: Config, target: Target, chooser: Chooser = CostModel()) -> Prepared:

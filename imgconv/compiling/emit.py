@@ -51,11 +51,13 @@ class LaunchEmitter:
     """Makes the launches of steps. Templates see it as imgconv.kernels.step.Emitting.
 
     folded: the textures whose tiling changed after placing, and the same textures with their new tiling.
+    declined: the values of generated launches in whose place others are taken if they can.
     """
 
     placed: Placed
     config: Config
     target: Target
+    declined: frozenset[str] = frozenset()
     folded: Mapping[Texture, Texture] = field(default_factory=dict)
     storages: dict[Hashable, Storage] = field(default_factory=dict)
     waiting: dict[Storage, Packed] = field(default_factory=dict)
@@ -74,7 +76,8 @@ class LaunchEmitter:
         """The launch of each step. If a step's kernel is impossible, the launches of its `instead` steps."""
         for step in steps:
             source = self._source(step)
-            if source is None:
+            declined = step.name in self.declined and step.template is None and step.instead
+            if source is None or declined:
                 yield from self.emit(step.instead)
             else:
                 yield step, self._launch(step, source)

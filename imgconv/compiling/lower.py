@@ -18,16 +18,18 @@ from imgconv.kernels.target import Target
 
 def lower(
     graph: Graph, config: Config, target: Target, states: Mapping[str, str] | None = None,
-    chooser: Chooser = CostModel(),
+    chooser: Chooser = CostModel(), declined: frozenset[str] = frozenset(),
 ) -> Plan:
     """The Plan of a graph after the passes. Raises UnsupportedError or ResourceError.
+
+    declined: the values of generated launches in whose place others are taken if they can.
 
     states: outputs that stay on the device and become inputs of the next run. ``{"h_out": "h_in"}`` feeds output h_out
     to input h_in.
     """
     computed, moved = split_moved(graph, states or {})
     placed = place(computed, config, target, states or {})
-    emitter = LaunchEmitter(placed, config, target)
+    emitter = LaunchEmitter(placed, config, target, declined)
     made = list(emitter.emit(choose(placed.steps, chooser, target, config)))
     launches = [launch for _, launch in made]
     lasting, alignment = frozenset(placed.states), target.workspace

@@ -64,7 +64,7 @@ def _open_partial(path: Path) -> IO[bytes]:
         file = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part").open("xb")
         # On a file system without locks the leftovers of killed processes stay.
         with suppress(OSError):
-            _lock(file, wait=True)
+            lock(file, wait=True)
         if os.fstat(file.fileno()).st_nlink:
             return file
         file.close()  # another writer removed it before it was locked
@@ -74,12 +74,14 @@ def _remove_abandoned(path: Path) -> None:
     """Removes the files of `_open_partial` whose writers have ended."""
     for partial in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with suppress(OSError), partial.open("rb") as file:
-            _lock(file, wait=False)
+            lock(file, wait=False)
             partial.unlink()
 
 
-def _lock(file: IO[bytes], wait: bool) -> None:
-    """Raises OSError if the file system has no locks, or if `wait` is False and the file is locked."""
+def lock(file: IO[bytes], wait: bool) -> None:
+    """Locks a file for as long as it is open.
+
+    Raises OSError if the file system has no locks, or if `wait` is False and the file is locked."""
     if fcntl is None:
         raise OSError("no locks")
     fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

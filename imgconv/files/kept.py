@@ -47,7 +47,7 @@ class Kept:
     def read(self, key: str) -> bytes | None:
         """The content that `write` stored under the key; None if there is none, or if it is damaged."""
         try:
-            entry = self._folder() / key
+            entry = self.folder() / key
             _check_ours(entry, stat.S_IFREG)
             stored = entry.read_bytes()
         except FileNotFoundError:
@@ -65,7 +65,7 @@ class Kept:
     def write(self, key: str, content: bytes) -> None:
         """Stores a content under the key, replacing an older one."""
         try:
-            folder = self._folder()
+            folder = self.folder()
             number, part = tempfile.mkstemp(prefix=".", suffix=".part", dir=folder)
             try:
                 with os.fdopen(number, "wb") as file:
@@ -83,7 +83,8 @@ class Kept:
         except OSError as error:
             _say(error)
 
-    def _folder(self) -> Path:
+    def folder(self) -> Path:
+        """The folder: see `own_folder`."""
         return own_folder(self.name)
 
     def _make_room(self, folder: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 
 from imgconv.kernels.codegen.access import KernelArgument
@@ -26,6 +28,11 @@ class KernelSource:
     arguments: tuple[KernelArgument, ...]
     global_size: tuple[int, ...]
     local_size: tuple[int, ...] | None
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of the text."""
+        return hashlib.blake2b(self.text.encode(), digest_size=16).hexdigest()
 
 
 def group_attribute(local_size: tuple[int, ...] | None) -> str:

@@ -8,6 +8,7 @@ pipeline.py        frames in flight; frame_memory.py is that of one frame, mappe
                    picture_port.py makes inputs of pictures of any size
 stream.py          states between frames
 compiled.py        a model's plans for the shapes that come
+replanning.py      other plans if the compiler crashes at a kernel, or allows few work items for one: work_groups.py
 target.py          an opened device as the compiler sees it; description.py: one that is not at hand;
                    targets.py: compiled files for such devices, by a machine without any
 precision.py       which values keep float, found by running: rounding.py by the half plan alone, on the inputs of

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Union
 
 from imgconv.arrays import Arrays, Declared, Shapes
+from imgconv.cl.crashes import refused_kernels
 from imgconv.cl.device import Context, DeviceInfo
 from imgconv.compiling.choose import Chooser, CostModel
 from imgconv.compiling.compiler import Prepared, limited, prepare
@@ -24,7 +25,7 @@ from imgconv.running.description import read_description
 from imgconv.running.early_builds import workers_started
 from imgconv.running.host_tail import HostTail, strict_error
 from imgconv.running.target import target_of
-from imgconv.running.work_groups import with_groups_that_fit
+from imgconv.running.replanning import until_kernels_work
 from imgconv.stored.compiled_file import PlanFor, SavedModel
 from imgconv.stored.precision_file import PrecisionFile, choice_key, read_choice, write_choice
 from imgconv.stored.tuning import Database, Tuned
@@ -55,7 +56,7 @@ def prepare_for(
         chooser = Tuned(tuning, info.key, chooser)
     if packings is not None:
         chooser = SharedPackings(chooser, packings)
-    return prepare(graph, config, target_of(info), chooser)
+    return replace(prepare(graph, config, target_of(info), chooser), refused=refused_kernels(info))
 
 
 def _chooser(info: DeviceInfo, tuning: Database | None) -> Chooser:
@@ -114,7 +115,7 @@ def segments_on(
         from imgconv.running.session import Session
 
         with spending(limits):
-            return with_groups_that_fit(
+            return until_kernels_work(
                 info, lambda info: Session(prepare_for(info, graph, plain, tuning).plan(plain), context, None, lenders)
             )
 
@@ -215,7 +216,7 @@ class Source:
             with spending(self.limits):
                 return replace(self, info=info)._compiled(shapes, contents, lenders, states)
 
-        return with_groups_that_fit(self.info, compiled)
+        return until_kernels_work(self.info, compiled)
 
     def _compiled(
         self, shapes: Shapes, contents: Arrays, lenders: Sequence[Session], states: Mapping[str, str] | None
@@ -328,7 +329,7 @@ class SavedSource:
         A file that is not trusted gets one from its graph too, with images in place of linear textures: a view that
         reads outside of its tensor reads zeros of an image.
         """
-        return with_groups_that_fit(self.info, lambda info: replace(self, info=info)._compiled(lenders, states))
+        return until_kernels_work(self.info, lambda info: replace(self, info=info)._compiled(lenders, states))
 
     def _compiled(self, lenders: Sequence[Session], states: Mapping[str, str] | None) -> Compiled:
         from imgconv.running.session import Session
@@ -337,9 +338,12 @@ class SavedSource:
         with spending(self.limits), saved.naming():
             target = limited(target_of(self.info), saved.config)
             found = saved.plan_for(self.info.key, target) if self.trusted and not states else None
+            refused = refused_kernels(self.info)
+            if refused and found and any(launch.source.key in refused for launch in found.plan.launches):
+                found = None
             if found is None:
                 target = target if self.trusted else replace(target, linear=None)
-                plan = Prepared(saved.read_graph(), saved.config, target).plan(states=states)
+                plan = Prepared(saved.read_graph(), saved.config, target, refused=refused).plan(states=states)
             else:
                 plan = found.plan
             session = Session(plan, self.context, self.progress, lenders, found.binaries if found else ())

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from imgconv.cl.crashes import WITHOUT_OPTIMISATION, BuiltKernel, Known, RefusedError, known_kernels
 from imgconv.cl.device import Context
 from imgconv.cl.program import (
     Functions, Kernel, Part, Program, binary, building, kept_program, programs_at_once, workers_for,
@@ -41,6 +42,7 @@ class Programs:
         self._is_listed = not alone and self._take_listed()
         self.are_lent = bool(self._kernels)
         self._one_by_one = False
+        self._known: Known = {}
 
     @contextmanager
     def building(self, progress: Progress | None = None, binaries: Sequence[bytes] = ()) -> Iterator[None]:
@@ -51,18 +53,24 @@ class Programs:
         """
         progress = progress or (lambda done, total, what: None)
         waiting = [text for text in self._launches if text not in self._kernels]
-        batches = programs_of(waiting, len(binaries) or programs_at_once(self._context, len(waiting)))
+        self._known = known_kernels(self._context.info)
+        # Kernels at which a process ended are built alone.
+        self._one_by_one = bool(self._known) and any(self._launches[t].source.key in self._known for t in waiting)
+        at_once = len(waiting) if self._one_by_one else programs_at_once(self._context, len(waiting))
+        batches = programs_of(waiting, len(binaries) or at_once)
         workers = workers_for(self._context, len(waiting))
+        again = False
         progress(0, len(waiting), "compiling kernels")
         with building(self._context, self._parts(batches, binaries), workers) as built:
             yield
             try:
                 self._take(batches, built, progress)
-            except BuildError:
-                if len(batches) == len(waiting):
+            except BuildError as error:
+                if isinstance(error, RefusedError) or len(batches) == len(waiting):
                     raise
-                self._one_by_one = True
-        if self._one_by_one:
+                again = True
+        if again:
+            self._one_by_one = True
             # A driver may refuse a program of several kernels though it builds each of them alone.
             batches = programs_of(waiting, len(waiting))
             with building(self._context, self._parts(batches), workers) as built:
@@ -115,16 +123,17 @@ class Programs:
         """The sources of programs that have these kernels, by their numbers."""
         common, parts = COMMON.read_text(encoding="utf-8"), []
         for number, batch in enumerate(batches):
-            numbers = {text: self._numbers[text] for text in batch}
-            launches = [self._launches[text] for text in batch]
-            paths = ", ".join(sorted({launch.source.path for launch in launches}))
-            parts.append(Part(
-                program_text(common, numbers), paths, binaries[number] if number < len(binaries) else None,
-                tuple(map(kernel_name, numbers.values())), _called(launches[0]) if len(launches) == 1 else "",
-            ))
+            kernels = tuple(self._described(text) for text in batch)
+            source = program_text(common, {text: self._numbers[text] for text in batch})
+            paths = ", ".join(sorted({kernel.path for kernel in kernels}))
+            refused = len(batch) == 1 and self._known.get(kernels[0].key, ("", ""))[1]
+            options = (WITHOUT_OPTIMISATION,) if refused else ()
+            content = binaries[number] if number < len(binaries) else None
+            parts.append(Part(source, paths, content, kernels, options))
         return parts
 
-
-def _called(launch: Launch) -> str:
-    """A launch and its ONNX nodes, for messages."""
-    return f"{launch.name!r} (nodes {', '.join(launch.origin)})" if launch.origin else repr(launch.name)
+    def _described(self, text: str) -> BuiltKernel:
+        """A kernel, with the first launch that needs it and its ONNX nodes."""
+        launch = self._launches[text]
+        about = f"{launch.name!r} (nodes {', '.join(launch.origin)})" if launch.origin else repr(launch.name)
+        return BuiltKernel(kernel_name(self._numbers[text]), launch.source.key, launch.source.path, about)

@@ -140,7 +140,8 @@ class Trial:
 def prepare_copies(prepared: Prepared, nodes: tuple[Node, ...], choices: Sequence[Specialisation]) -> Prepared:
     """Copies of nodes side by side, each with its own choice."""
     copies = side_by_side(prepared.graph, nodes, len(choices))
-    return replace(prepared, graph=copies, chooser=FixedChoices(dict(zip(copies.outputs, choices, strict=True))))
+    chooser = FixedChoices(dict(zip(copies.outputs, choices, strict=True)))
+    return replace(prepared, graph=copies, chooser=chooser, refused=frozenset())
 
 
 def side_by_side(graph: Graph, nodes: tuple[Node, ...], count: int) -> Graph:

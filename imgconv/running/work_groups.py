@@ -5,20 +5,14 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from math import prod
-from typing import TypeVar
 
-from imgconv.cl.device import Context, DeviceInfo
+from imgconv.cl.device import Context
 from imgconv.cl.program import most_items
 from imgconv.cl.queue import Launch as Bound
 from imgconv.compiling.plan import Launch
 from imgconv.errors import ResourceError
-
-LOG = logging.getLogger("imgconv")
-T = TypeVar("T")
 
 
 class WorkGroupError(ResourceError):
@@ -43,15 +37,3 @@ def check_work_groups(context: Context, launches: Sequence[Launch], bound: Seque
             f"the kernel ({launch.source.path}) has work groups of {items} work items, and {context.info.name} allows "
             f"{most} for it", launch.name, most,
         )
-
-
-def with_groups_that_fit(info: DeviceInfo, make: Callable[[DeviceInfo], T]) -> T:
-    """The result of `make` for the device, or for the same one with smaller work groups if it raises WorkGroupError."""
-    while True:
-        try:
-            return make(info)
-        except WorkGroupError as error:
-            if not 0 < error.most < info.max_work_group_size:
-                raise
-            LOG.info("%s; planned again for smaller work groups", error)
-            info = replace(info, max_work_group_size=error.most)

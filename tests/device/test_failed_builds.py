@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +54,11 @@ class Compiler:
         self.most, self.broken, self.sources, self._compile = most, broken, list[str](), program.compile_text
         monkeypatch.setattr(program, "compile_text", self)
 
-    def __call__(self, context: Context, part: Part, options: Sequence[str] = ()) -> Program:
+    def __call__(self, context: Context, part: Part) -> Program:
         self.sources.append(part.source)
         if part.source.count("__kernel") > self.most or self.broken in part.source:
-            raise BuildError(part.name, "", launch=part.launch, status=-6)
-        return self._compile(context, part, options)
+            raise BuildError(part.name, "", launch=part.kernels[-1].launch, status=-6)
+        return self._compile(context, part)
 
 
 def test_kernels_that_fail_together_are_built_alone(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +106,7 @@ def test_a_kept_binary_without_the_kernels_is_replaced(
     device: DeviceInfo, context: Context, monkeypatch: pytest.MonkeyPatch, content: str
 ) -> None:
     imgconv.load(network(), device)
-    folder = program_cache.PROGRAMS._folder()
+    folder = program_cache.PROGRAMS.folder()
     entries = {path.name: program_cache.read_binary(path.name) or b"" for path in folder.iterdir()}
     text = {"other kernels": "kernel void other(global float *x) { x[0] = 1; }", "no kernel": "float f() { return 1; }"}
     useless = b"" if content == "empty" else program.binary(program.build(context, text[content], content))

@@ -22,6 +22,7 @@ from imgconv.config import Config
 from imgconv.errors import ResourceError
 from imgconv.onnx_import import import_onnx
 from imgconv.running import work_groups
+from imgconv.running.replanning import until_kernels_work
 from imgconv.running.work_groups import WorkGroupError
 from imgconv.tensor import Tensor, build_graph
 
@@ -107,12 +108,11 @@ def test_the_kernel_that_allows_the_fewest_counts(
 ) -> None:
     """One further plan is made, not one for each kernel."""
     asked: list[int] = []
-    planned = work_groups.with_groups_that_fit
 
     def counted(info: DeviceInfo, make: Any) -> Any:
-        return planned(info, lambda each: (asked.append(each.max_work_group_size), make(each))[1])
+        return until_kernels_work(info, lambda each: (asked.append(each.max_work_group_size), make(each))[1])
 
-    monkeypatch.setattr("imgconv.running.compiled.with_groups_that_fit", counted)
+    monkeypatch.setattr("imgconv.running.compiled.until_kernels_work", counted)
     limits = iter([100, 50, 70])
     monkeypatch.setattr(work_groups, "most_items", lambda context, kernel: next(limits, 64))
     imgconv.load(graph_of("attention", False), phone)
@@ -124,4 +124,4 @@ def test_an_error_that_is_no_smaller_ends_the_load(phone: DeviceInfo) -> None:
         raise WorkGroupError("too many", "y", info.max_work_group_size)
 
     with pytest.raises(WorkGroupError, match="tensor 'y': too many"):
-        work_groups.with_groups_that_fit(phone, failing)
+        until_kernels_work(phone, failing)

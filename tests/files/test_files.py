@@ -71,7 +71,7 @@ def test_what_a_killed_process_left_goes(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_removed_before_it_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock, calls = files._lock, 0
+    lock, calls = files.lock, 0
 
     def late(file: object, wait: bool) -> None:
         nonlocal calls
@@ -80,7 +80,7 @@ def test_a_file_that_is_removed_before_it_is_locked(tmp_path: Path, monkeypatch:
             files._remove_abandoned(tmp_path / "file")
         lock(file, wait)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(files, "_lock", late)
+    monkeypatch.setattr(files, "lock", late)
     with written_whole(tmp_path / "file") as file:
         file.write(b"whole")
     assert (tmp_path / "file").read_bytes() == b"whole" and os.listdir(tmp_path) == ["file"] and calls == 3

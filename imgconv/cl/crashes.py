@@ -1,0 +1,143 @@
+"""Kernels at which a driver's compiler crashed or hung, remembered for each driver.
+
+    a build                         has a mark on disk as long as it runs, with the kernels that it builds
+    the process ends in the build   the mark stays; the next process takes its kernels for suspects
+    a suspect                       is built alone, in a process of its own if one can be started, as is all else then
+    that process ends, or hangs     the kernel is refused: plans take another one, or it is built without optimisation
+    it builds the kernel            the kernel is no suspect any more
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from threading import Lock
+from typing import NoReturn
+
+from imgconv.cl.device import DeviceInfo
+from imgconv.errors import BuildError
+from imgconv.files.kept import Kept, digest
+from imgconv.files.marks import abandoned, marked
+
+LOG = logging.getLogger("imgconv")
+CRASHES = Kept("crashes", 2**20)
+WITHOUT_OPTIMISATION = "-cl-opt-disable"
+
+Known = dict[str, tuple[str, str]]
+"""By a kernel's key: its file and launch, and how its build ended; that is empty for a suspect."""
+
+
+@dataclass(frozen=True)
+class BuiltKernel:
+    """A kernel of a program, as other programs and processes know it.
+
+    name: in the program. key: a hash of its text. path: of its template. launch: of the plan, with its nodes.
+    """
+
+    name: str
+    key: str
+    path: str
+    launch: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}, launch {self.launch}" if self.launch else self.path
+
+
+class RefusedError(BuildError):
+    """The driver's compiler crashes or hangs at a kernel. A new plan leaves the kernel out if it can."""
+
+
+def key_with(key: str, options: Sequence[str]) -> str:
+    """A kernel's key, if it is built with these options."""
+    return f"{key} {WITHOUT_OPTIMISATION}" if WITHOUT_OPTIMISATION in options else key
+
+
+def known_kernels(info: DeviceInfo) -> Known:
+    """The suspects and the refused kernels of a device's driver."""
+    for content in abandoned(CRASHES):
+        with suppress(AttributeError, KeyError, TypeError, ValueError):  # somebody else's file
+            mark = json.loads(content)
+            _take(str(mark["driver"]), {str(key): str(about) for key, about in mark["kernels"].items()})
+    return _read(info.key)
+
+
+def refused_kernels(info: DeviceInfo) -> frozenset[str]:
+    """The keys of the kernels that a device's driver cannot build."""
+    return frozenset(key for key, (_, how) in known_kernels(info).items() if how)
+
+
+def being_built(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> AbstractContextManager[None]:
+    """Marks the kernels as being built by this process, for the process that comes after it."""
+    content = {"driver": info.key, "kernels": {kernel.key: str(kernel) for kernel in kernels}}
+    return marked(CRASHES, json.dumps(content).encode())
+
+
+def suspect(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> None:
+    """Notes that a process has ended that built these kernels."""
+    with _changed(info.key) as known:
+        for kernel in kernels:
+            known.setdefault(kernel.key, (str(kernel), ""))
+
+
+def clear(info: DeviceInfo, kernels: Sequence[BuiltKernel]) -> None:
+    """Notes that the kernels were built: they are no suspects."""
+    with _changed(info.key) as known:
+        for key in [kernel.key for kernel in kernels if known.get(kernel.key, ("", "refused"))[1] == ""]:
+            del known[key]
+
+
+def refuse(info: DeviceInfo, kernel: BuiltKernel, options: Sequence[str], how: str) -> NoReturn:
+    """Notes that the kernel, built alone, ended the process or hung. Warns of it, and raises RefusedError."""
+    with _changed(info.key) as known:
+        known[key_with(kernel.key, options)] = str(kernel), how
+    _warn(info.key, str(kernel), how)
+    raise RefusedError(kernel.path, how, launch=kernel.launch)
+
+
+def _take(driver: str, kernels: dict[str, str]) -> None:
+    """Takes in the mark of a process that has ended. A suspect is refused if nothing else was built again."""
+    LOG.warning("a process ended while %s built %s", driver, "; ".join(kernels.values()))
+    with _changed(driver) as known:
+        for key, about in kernels.items():
+            if key not in known:
+                known[key] = about, ""
+            elif len(kernels) == 1 and not known[key][1]:
+                known[key] = about, "two processes ended that built it"
+                _warn(driver, *known[key])
+
+
+def _warn(driver: str, about: str, how: str) -> None:
+    message = (
+        f"the compiler of {driver} fails at {about}: {how}. Another kernel takes its place if there is one, else it is "
+        f"built without optimisation. To try it again, delete the folder {CRASHES.name} in imgconv's cache"
+    )
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+_lock = Lock()
+_seen: dict[str, Known] = {}  # by this process, which may have no folder to write to
+
+
+@contextmanager
+def _changed(driver: str) -> Iterator[Known]:
+    """What is known of a driver's kernels, to be changed."""
+    with _lock:
+        known = _seen[driver] = _read(driver)
+        before = dict(known)
+        yield known
+        if known != before:
+            CRASHES.write(_entry(driver), json.dumps(known).encode())
+
+
+def _read(driver: str) -> Known:
+    content = CRASHES.read(_entry(driver))
+    stored = {} if content is None else {key: (about, how) for key, (about, how) in json.loads(content).items()}
+    return stored or dict(_seen.get(driver, {}))
+
+
+def _entry(driver: str) -> str:
+    return digest(driver.encode()).hex()

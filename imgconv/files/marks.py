@@ -1,0 +1,60 @@
+"""Marks: small files that say what a process is doing, in case it does not survive that.
+
+    <folder of a Kept>/<random>.mark    locked for as long as its process lives
+
+A mark whose lock is free is of a process that ended inside of `marked`. Processes that are still running keep theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO
+
+from imgconv.files.disk import lock
+from imgconv.files.kept import Kept
+
+SUFFIX = ".mark"
+
+
+@contextmanager
+def marked(where: Kept, content: bytes) -> Iterator[None]:
+    """Keeps a mark while the `with` block runs. Without one where files cannot be written or locked."""
+    file = _open(where, content)
+    try:
+        yield
+    finally:
+        if file is not None:
+            with suppress(OSError):
+                os.unlink(file.name)
+            file.close()
+
+
+def abandoned(where: Kept) -> list[bytes]:
+    """The contents of the marks whose processes have ended; removes them."""
+    found: list[bytes] = []
+    with suppress(OSError):
+        for path in sorted(where.folder().glob(f"*{SUFFIX}")):
+            with suppress(OSError), path.open("rb") as file:
+                lock(file, wait=False)
+                found.append(file.read())
+                path.unlink()
+    return [content for content in found if content]
+
+
+def _open(where: Kept, content: bytes) -> IO[bytes] | None:
+    file = None
+    try:
+        file = (where.folder() / f"{secrets.token_hex(8)}{SUFFIX}").open("xb")
+        lock(file, wait=False)
+        file.write(content)
+        file.flush()
+        return file
+    except OSError:
+        if file is not None:
+            with suppress(OSError):
+                os.unlink(file.name)
+            file.close()
+        return None

@@ -1,0 +1,38 @@
+"""Plans that the driver's compiler forces: without kernels at which it crashes, with work groups that it allows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from imgconv.cl.crashes import RefusedError
+from imgconv.cl.device import DeviceInfo
+from imgconv.running.work_groups import WorkGroupError
+
+LOG = logging.getLogger("imgconv")
+T = TypeVar("T")
+MOST_REFUSED = 8  # plans of a load; a compiler that still crashes then will not stop
+
+
+def until_kernels_work(info: DeviceInfo, make: Callable[[DeviceInfo], T]) -> T:
+    """The result of `make`, which plans for a device and builds the kernels.
+
+    It is called again, for the device with smaller work groups if the driver's are smaller, and if the driver's
+    compiler crashes at a kernel, which `refused_kernels` then has.
+    """
+    left = MOST_REFUSED
+    while True:
+        try:
+            return make(info)
+        except RefusedError as error:
+            left -= 1
+            if not left:
+                raise
+            LOG.info("%s; planned again without it", error)
+        except WorkGroupError as error:
+            if not 0 < error.most < info.max_work_group_size:
+                raise
+            LOG.info("%s; planned again for smaller work groups", error)
+            info = replace(info, max_work_group_size=error.most)

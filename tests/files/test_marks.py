@@ -1,0 +1,88 @@
+"""imgconv.files.marks: marks of processes that end inside of a `with` block, and of those that do not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from imgconv.files import marks
+from imgconv.files.kept import Kept
+from imgconv.files.marks import abandoned, marked
+
+if sys.platform == "win32":
+    pytest.skip("a mark needs locks of files, which Windows lacks", allow_module_level=True)
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Kept:
+    return Kept(str(tmp_path / "marks"), 2**20)
+
+
+HOLDING = """
+import os, sys
+from imgconv.files.kept import Kept
+from imgconv.files.marks import marked
+with marked(Kept(sys.argv[1], 2**20), b"at work"):
+    print("marked", flush=True)
+    sys.stdin.readline()
+    os._exit(3)
+"""
+
+
+def holding(where: Kept) -> subprocess.Popen[str]:
+    """A process inside of `marked`, which ends there when it reads a line."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDING, where.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert process.stdout is not None and process.stdout.readline() == "marked\n"
+    return process
+
+
+def test_a_block_that_ends_leaves_nothing(where: Kept) -> None:
+    with marked(where, b"x"):
+        assert len(list(where.folder().iterdir())) == 1
+    with pytest.raises(ValueError, match="no"), marked(where, b"x"):
+        raise ValueError("no")
+    assert list(where.folder().iterdir()) == []
+
+
+def test_only_marks_of_ended_processes_are_taken(where: Kept) -> None:
+    first, second = holding(where), holding(where)
+    assert abandoned(where) == []
+    first.communicate("end\n")
+    assert first.returncode == 3
+    assert abandoned(where) == [b"at work"], "the first one's"
+    assert abandoned(where) == [], "once"
+    second.communicate("end\n")
+    assert abandoned(where) == [b"at work"]
+
+
+def test_the_own_marks_are_not_taken(where: Kept) -> None:
+    with marked(where, b"x"):
+        assert abandoned(where) == []
+
+
+def test_a_mark_that_nothing_was_written_to(where: Kept) -> None:
+    (where.folder() / f"empty{marks.SUFFIX}").touch()
+    assert abandoned(where) == [] == list(where.folder().iterdir())
+
+
+def test_a_folder_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    for where in (Kept(str(tmp_path / "file"), 1), Kept(str(tmp_path / "file" / "below"), 1)):
+        with marked(where, b"x"):
+            assert abandoned(where) == []
+
+
+def test_a_file_system_without_locks(where: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise OSError("no locks")
+
+    monkeypatch.setattr(marks, "lock", refuse)
+    with marked(where, b"x"):
+        assert list(where.folder().iterdir()) == []
