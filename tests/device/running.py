@@ -38,16 +38,22 @@ from imgconv.tensor import Tensor, build_graph
 device_settings = functools.partial(
     settings, deadline=None, derandomize=True, print_blob=False, suppress_health_check=list(HealthCheck)
 )
-GPU_UNITS = 24  # compute units of the make-believe GPU
+# The numbers of a make-believe CPU and GPU, by which plans are the same on every machine.
+CPU = {"compute_units": 4, "vector_floats": 8, "local_memory_bytes": 1 << 15}
+GPU = {"compute_units": 24, "local_memory_bytes": 1 << 15}
 UNFUSED = tuple(p for p in PIPELINE if p not in (merge_elementwise, fuse_epilogues, fold_scales))
 
 
 def target(context: Context, kind: str = "cpu", **changes: Any) -> Target:
-    """The device as a Target; 'gpu' gives the plans of a GPU, with images and fixed work groups, to any device."""
+    """The device as a Target, with written numbers in place of this machine's.
+
+    'gpu' gives the plans of a GPU, with images and fixed work groups, to any device.
+    """
     made = target_of(context.info)
     if kind == "gpu":
-        made = replace(made, kind="gpu", compute_units=GPU_UNITS, linear=None)
-    return replace(made, **changes)
+        made = replace(made, kind="gpu", linear=None)
+    numbers = CPU if made.kind == "cpu" else GPU
+    return replace(made, **{**numbers, **changes})
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def test_huge_sums_of_integers_are_exact(context: Context, float16: int) -> None
 
 def test_reduction_of_what_is_repeated(context: Context) -> None:
     """A window axis of more than 32767 positions on which no address depends."""
-    texels = max(ITEMS_OF_A_GPU, ITEMS_OF_A_UNIT * context.info.compute_units) + 1  # too many for a work group each
+    texels = max(ITEMS_OF_A_GPU, ITEMS_OF_A_UNIT * target(context).compute_units) + 1  # too many for a work group each
     array = numpy.arange(4 * texels, dtype=numpy.float32)
     x = Tensor.input("x", array.shape)
     _, made = run_tensors({"y": x.reshape(1, -1).expand(33000, array.size).max([0])}, {"x": array}, context)

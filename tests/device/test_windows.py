@@ -33,7 +33,7 @@ APART = [P((1, 8, 40, 40), (2, 2), (2, 2), (0, 0, 0, 0), (1, 1)), P((1, 8, 40, 4
 
 def wanted(context: Context, kind: str) -> Target:
     """A device of few units: with more of them each output of so small a picture has an item of its own."""
-    return replace(target(context, kind), compute_units=min(2, context.info.compute_units) if kind == "cpu" else 1)
+    return target(context, kind, compute_units=2 if kind == "cpu" else 1)
 
 
 def shares(launch: Launch) -> bool:

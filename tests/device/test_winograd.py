@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 import pytest
 from problems.convolution import ConvolutionProblem
-from running import GPU_UNITS, check, choosing, run_graph, run_tensors, target, using
+from running import GPU, check, choosing, run_graph, run_tensors, target, using
 
 from imgconv.cl.device import Context
 from imgconv.config import Config
@@ -128,7 +128,7 @@ def test_a_large_pixel_changes_what_it_reaches(
     graph, array, expected, magnitude, reached = outlier(value, kept_below)
     apart = numpy.broadcast_to(~reached, expected.shape)
     pairs = (c for c in candidates(PLAIN, kind) if c.winograd == 2)
-    pair = min(pairs, key=lambda c: predicted_cost(PLAIN, c, kind, GPU_UNITS))
+    pair = min(pairs, key=lambda c: predicted_cost(PLAIN, c, kind, GPU["compute_units"]))
     for wanted in (target(context, kind), choosing(target(context, kind), convolution=lambda p, kind, units: pair)):
         plan, made = run_graph(graph, {"x": array}, context, wanted=wanted)
         assert not any("F(4, 3)" in launch.specialisation for launch in plan.launches)
@@ -141,7 +141,7 @@ def test_tiles_of_four_are_for_values_that_are_bounded(context: Context) -> None
     graph, array, expected, magnitude, _ = outlier(1e8, 6.0)
     small = replace(PLAIN, small=True)
     fours = (c for c in candidates(small, "cpu") if c.winograd == 4)
-    four = min(fours, key=lambda c: predicted_cost(small, c, "cpu", GPU_UNITS))
+    four = min(fours, key=lambda c: predicted_cost(small, c, "cpu", GPU["compute_units"]))
     wanted = choosing(target(context, "cpu"), convolution=lambda problem, kind, units: four)
     plan, made = run_graph(graph, {"x": array}, context, wanted=wanted)
     assert any("F(4, 3)" in launch.specialisation for launch in plan.launches)
