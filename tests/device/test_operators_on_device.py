@@ -9,10 +9,9 @@ import test_microsoft_quantization
 import test_operators
 import test_quantization
 import test_recurrent
-from operators import Case, check
+from operators import Case, check, has_oracle
 from operators.integers import NARROW, wrapping_model
-from support import OLD_ORACLE, assert_close, run_model
-from test_operators import NEW_ORACLE_ONLY
+from support import assert_close, run_model
 
 from imgconv.cl.device import DeviceInfo
 
@@ -25,8 +24,7 @@ FAMILIES = {
 
 def first_cases(cases: list[Case]) -> list[Case]:
     """The first case of each operator."""
-    usable = [c for c in cases if not (OLD_ORACLE and (c.op_type, c.opset, c.outputs) in NEW_ORACLE_ONLY)]
-    first = {c.op_type: c for c in reversed(usable)}
+    first = {c.op_type: c for c in reversed(cases) if has_oracle(c)}
     return list(first.values())
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy
 import onnx
 import onnx.helper
-from support import assert_close, make_model, run_model, run_oracle
+import pytest
+from support import OLD_ORACLE, OLD_ORACLE_REASON, assert_close, make_model, run_model, run_oracle
 
 from imgconv.cl.device import DeviceInfo
 
@@ -101,7 +102,33 @@ def model_of(case: Case) -> tuple[onnx.ModelProto, dict[str, Any]]:
     return model, feeds
 
 
+# Where OLD_ORACLE is no oracle: operator, opset and number of outputs.
+NEW_ORACLE_ONLY = {
+    ("AveragePool", 19, 1), ("AveragePool", 22, 1), ("LpNormalization", 22, 1), ("Resize", 18, 1), ("MaxPool", 12, 2),
+    ("QuantizeLinear", 21, 1),
+}
+
+
+def has_oracle(case: Case) -> bool:
+    """Whether this onnxruntime is right in a case."""
+    return not (OLD_ORACLE and ((case.op_type, case.opset, case.outputs) in NEW_ORACLE_ONLY or needs_new_oracle(case)))
+
+
+def needs_new_oracle(case: Case) -> bool:
+    """Whether its inputs are such that OLD_ORACLE is wrong in it, though not in others of the operator."""
+    given = [each.array if isinstance(each, Constant) else each for each in case.inputs]
+    if case.op_type == "TopK":  # leaves NaN unsorted
+        return any(isinstance(a, numpy.ndarray) and a.dtype.kind == "f" and bool(numpy.isnan(a).any()) for a in given)
+    if case.op_type == "QLinearSoftmax":  # wraps around instead of saturating
+        return bool(given[-1].dtype == numpy.int8)
+    if case.op_type == "Resize":  # rounds where a pixel is as near as another
+        return isinstance(given[0], tuple) and given[0] == (1, 1, 1, 20)
+    return case.op_type == "Attention" and len(given) == 2  # ends the process without a bias
+
+
 def check(case: Case, engine: str | DeviceInfo) -> None:
+    if not has_oracle(case):
+        pytest.skip(OLD_ORACLE_REASON)
     model, feeds = model_of(case)
     expected = run_oracle(model, feeds)
     assert_close(run_model(model, feeds, engine), expected, case.tolerance)

@@ -29,7 +29,7 @@ from operators.reduction import REDUCTIONS
 from operators.resize import RESIZES
 from operators.sampling import SAMPLINGS
 from operators.selection import SELECTIONS
-from support import ENGINES, OLD_ORACLE, OLD_ORACLE_REASON, assert_close, run_model, run_oracle
+from support import ENGINES, assert_close, run_model, run_oracle
 
 from imgconv import ops
 from imgconv.graph.evaluate import evaluate_graph
@@ -46,17 +46,11 @@ FAMILIES = {
 ALL = [
     pytest.param(case, id=f"{family}-{case}-{n}") for family, cases in FAMILIES.items() for n, case in enumerate(cases)
 ]
-# Where OLD_ORACLE is no oracle: operator, opset and number of outputs.
-NEW_ORACLE_ONLY = {
-    ("AveragePool", 19, 1), ("AveragePool", 22, 1), ("LpNormalization", 22, 1), ("Resize", 18, 1), ("MaxPool", 12, 2),
-}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("case", ALL)
 def test_operator(case: Case, engine: str) -> None:
-    if OLD_ORACLE and (case.op_type, case.opset, case.outputs) in NEW_ORACLE_ONLY:
-        pytest.skip(OLD_ORACLE_REASON)
     check(case, engine)
 
 

@@ -10,7 +10,7 @@ import onnx
 import onnx.helper
 import pytest
 from operators import Case, Constant, check, model_of
-from support import ENGINES, OLD_ORACLE, OLD_ORACLE_REASON, assert_refused, make_model, run_model, run_oracle
+from support import ENGINES, assert_refused, make_model, run_model, run_oracle
 
 from imgconv.errors import ModelError, UnsupportedError
 from imgconv.graph.expression import operations
@@ -164,8 +164,6 @@ CASES = [
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("case", CASES)
 def test_quantised(case: Case, engine: str) -> None:
-    if OLD_ORACLE and (case.op_type, case.opset) == ("QuantizeLinear", 21):
-        pytest.skip(OLD_ORACLE_REASON)
     check(case, engine)
 
 
