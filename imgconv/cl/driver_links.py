@@ -1,4 +1,4 @@
-"""Links to drivers whose path has a space, in a folder of the user's cache whose path has none.
+"""Links to drivers whose path has a space, in a folder whose path has none.
 
 Intel's driver for CPUs (2026.22) finds the folder of its other files in /proc/self/maps, and reads a path there up to
 the first space. The path of a symbolic link is not in /proc/self/maps, that of a hard link is.
@@ -6,6 +6,8 @@ the first space. The path of a symbolic link is not in /proc/self/maps, that of 
     <the user's cache folder>/imgconv/drivers/<key>/
         libintelocl.so      a hard link, or a copy if the cache is on another file system
         ...                 symbolic links to the other files of the driver's folder
+
+Where the cache cannot be written, or has a space too, they are in the folder for temporary files.
 """
 
 from __future__ import annotations
@@ -18,29 +20,44 @@ from contextlib import suppress
 from pathlib import Path
 
 from imgconv.cl.loader import loaded
-from imgconv.files.kept import digest, own_folder
+from imgconv.files.kept import digest, own_folder, private_folder
 
 SPACE = re.compile(r"\s", re.ASCII)
 SENSITIVE = "libintelocl.so"
 
 
 def without_spaces(library: Path) -> Path:
-    """A path without spaces of a driver's library; the library's own if there is no such folder."""
+    """A path without spaces of a driver's library; the library's own if there can be none."""
     if not SPACE.search(str(library)):
         return library
-    try:
-        folder = own_folder("drivers")
-        status = library.stat()
-        key = digest(*(str(each).encode() for each in (library, status.st_size, status.st_mtime_ns))).hex()
-        link = folder / key / library.name
-        if SPACE.search(str(link)):
-            return library
-        if not link.exists():
-            _remove_dangling(folder)
-            _fill(folder / key, library)
-        return link if link.exists() else library
-    except OSError:
-        return library
+    for find in (_cache_folder, _temporary_folder):
+        with suppress(OSError):
+            link = _link_in(find(), library)
+            if link.exists():
+                return link
+    return library
+
+
+def _cache_folder() -> Path:
+    return own_folder("drivers")
+
+
+def _temporary_folder() -> Path:
+    """A folder of this user for all processes, where the cache cannot be written or has a space too."""
+    return private_folder(Path(tempfile.gettempdir(), f"imgconv-drivers-{os.geteuid()}"))
+
+
+def _link_in(folder: Path, library: Path) -> Path:
+    """The link to a library in a folder, made if there is none. Raises OSError if it cannot be made."""
+    if SPACE.search(str(folder)):
+        raise OSError(f"{folder} has a space")
+    status = library.stat()
+    key = digest(*(str(each).encode() for each in (library, status.st_size, status.st_mtime_ns))).hex()
+    link = folder / key / library.name
+    if not link.exists():
+        _remove_dangling(folder)
+        _fill(folder / key, library)
+    return link
 
 
 def path_problem(library: str | None = None) -> str:
@@ -54,7 +71,7 @@ def path_problem(library: str | None = None) -> str:
         return ""
     return (
         f"Intel's driver works only from a path without spaces, unlike {wrong!r}: install it in another folder, or set "
-        "XDG_CACHE_HOME to a folder whose path has none, where imgconv then puts a link to it"
+        "XDG_CACHE_HOME or TMPDIR to a folder without one, where imgconv then puts a link to it"
     )
 
 

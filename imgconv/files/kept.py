@@ -115,6 +115,11 @@ def own_folder(name: str) -> Path:
         raise OSError(str(error)) from error
     if not folder.is_absolute():  # the same, in older versions of platformdirs: "~"
         raise OSError(f"there is no folder {folder.parts[0]}")
+    return private_folder(folder)
+
+
+def private_folder(folder: Path) -> Path:
+    """The folder, made if it does not exist. Raises OSError if it cannot be made, or others can write to it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_ours(folder, stat.S_IFDIR)
     return folder

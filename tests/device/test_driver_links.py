@@ -50,10 +50,14 @@ def library(tmp_path: Path) -> Path:
     return folder / NAME
 
 
-def test_it_works_by_a_link(library: Path, tmp_path: Path) -> None:
-    variables = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONWARNINGS": "ignore"}
-    assert run_python(INSTALLED.format(str(library)) + RUN, **variables).split() == ["120.0"]
-    (folder,) = (tmp_path / "cache" / "imgconv" / "drivers").iterdir()
+@pytest.mark.parametrize("cache", ["cache", "a cache"])
+def test_it_works_by_a_link(library: Path, tmp_path: Path, cache: str) -> None:
+    """In the cache; or, if that has a space too, among the temporary files."""
+    (tmp_path / "temporary").mkdir()
+    variables = {"XDG_CACHE_HOME": str(tmp_path / cache), "TMPDIR": str(tmp_path / "temporary")}
+    assert run_python(INSTALLED.format(str(library)) + RUN, **variables, PYTHONWARNINGS="ignore").split() == ["120.0"]
+    temporary = tmp_path / "temporary" / f"imgconv-drivers-{os.geteuid()}"
+    (folder,) = (temporary if " " in cache else tmp_path / "cache" / "imgconv" / "drivers").iterdir()
     assert {each.name for each in folder.iterdir()} == {each.name for each in library.parent.iterdir()}
 
 
@@ -67,7 +71,9 @@ except imgconv.DeviceError as error:
 print(*[driver.problem for driver in list_drivers({{"Intel(R) OpenCL"}}) if driver.library == str(library)])
 """
     code = INSTALLED.format(str(library)) + code.format(RUN.strip().replace("\n", "\n    "))
-    found = run_python(code, XDG_CACHE_HOME=str(tmp_path / "a cache"), PYTHONWARNINGS="ignore").splitlines()
+    (tmp_path / "a temporary").mkdir()
+    variables = {"XDG_CACHE_HOME": str(tmp_path / "a cache"), "TMPDIR": str(tmp_path / "a temporary")}
+    found = run_python(code, **variables, PYTHONWARNINGS="ignore").splitlines()
     assert len(found) == 2
     for line in found:
         assert repr(str(library)) in line and "XDG_CACHE_HOME" in line
