@@ -37,7 +37,7 @@ FILE = Path(__file__).parent / "snapshots.json"
 FOLDER = os.environ.get("IMGCONV_MODELS")
 DEVICES = {
     "cpu": Target(ImageLimits(16384, 16384, 2048), "cpu", 8, linear=Alignment(1, 16, 1 << 30)),
-    "large gpu": Target(ImageLimits(32768, 32768, 2048), "gpu", 132),
+    "large gpu": Target(ImageLimits(32768, 32768, 2048), "gpu", 132, native_functions=True),
     "small gpu": Target(ImageLimits(16384, 16384, 2048), "gpu", 2, images_in_buffers=Alignment(64, 64, 1 << 30)),
 }
 MODES = ("float", "half", "half arithmetic")

@@ -19,6 +19,7 @@ from imgconv.kernels.target import HALF_MAX, Target
 from imgconv.reports import terminal
 from imgconv.reports.table import Column, print_table
 from imgconv.running.compiled import prepare_for
+from imgconv.running.native_functions import native_functions_fit
 from imgconv.running.precision import BOUND, PrecisionChoice, choose_precision
 from imgconv.running.tuner import ranked, tune
 from imgconv.running.replanning import until_kernels_work
@@ -85,9 +86,10 @@ def _tune_kernels(options: argparse.Namespace) -> None:
         for other in options.merge:
             database.merge(other)
         context = open_device(device, profile=True)
+        native = native_functions_fit(context, config)
 
         def rows_on(info: DeviceInfo) -> list[dict[str, Any]]:
-            prepared = prepare_for(info, import_onnx(options.model, shapes), config)
+            prepared = prepare_for(info, import_onnx(options.model, shapes), config, native_functions=native)
             found = tune(prepared, context, database, options.budget, options.candidates, progress)
             return [_row(problem, measured, prepared.target) for problem, measured in found.items()]
 
@@ -136,10 +138,11 @@ def _tune_precision(options: argparse.Namespace) -> None:
     with terminal.Progress(f"reading {options.model}") as progress:
         cases, shapes = read_cases(options)
         device = select(config.device)
-        context = open_device(device)
+        context, tuning = open_device(device), open_beside(options.model)
+        native = native_functions_fit(context, config)
 
         def chosen_on(info: DeviceInfo) -> tuple[Graph, PrecisionChoice]:
-            prepared = prepare_for(info, import_onnx(options.model, shapes), config, open_beside(options.model))
+            prepared = prepare_for(info, import_onnx(options.model, shapes), config, tuning, native_functions=native)
             graph = prepared.graph
             splits = len(graph.nodes)
             return graph, choose_precision(prepared, context, progress, cases, options.tolerance, splits=splits)

@@ -19,6 +19,7 @@ from imgconv.reports.verify import FLOAT_BOUND, HALF_BOUND, Layer, as_json, chec
 from imgconv.reports.verify import wrong_outputs
 from imgconv.running.compiled import prepare_for
 from imgconv.running.drawings import drawn_inputs
+from imgconv.running.native_functions import native_functions_fit
 from imgconv.running.precision import choose_precision
 from imgconv.running.replanning import until_kernels_work
 from imgconv.stored.precision_file import read_precision_file
@@ -95,10 +96,11 @@ def measure(options: argparse.Namespace, progress: terminal.Progress) -> tuple[D
     judged = bool(file) or config.float16 > 0
     config = replace(config, float16=mode)
     cases, shapes = read_cases(options, options.case)
-    context = open_device(device)
+    context, tuning = open_device(device), open_beside(options.model)
+    native = native_functions_fit(context, config)
 
     def verified(info: DeviceInfo) -> list[Layer]:
-        prepared = prepare_for(info, import_onnx(options.model, shapes), config, open_beside(options.model))
+        prepared = prepare_for(info, import_onnx(options.model, shapes), config, tuning, native_functions=native)
         inputs = cases[0] if cases else drawn_inputs(prepared.graph)[0]
         precision = file.precision_of(prepared.graph) if file else None
         if judged and mode and not file:

@@ -68,9 +68,9 @@ class LaunchEmitter:
             return "native"
         if not self.config.float16:
             return "exact"
-        # Native functions of CPUs have few digits: see digits_of.
-        in_place = self.target.kind == "gpu" and output.storage.name in self.placed.in_place_of_halves
-        return "in place of halves" if in_place else "of numbers"
+        if not self.target.native_functions:
+            return "of numbers"
+        return "in place of halves" if output.storage.name in self.placed.in_place_of_halves else "to halves"
 
     def emit(self, steps: Iterable[Step]) -> Iterator[tuple[Step, Launch]]:
         """The launch of each step. If a step's kernel is impossible, the launches of its `instead` steps."""

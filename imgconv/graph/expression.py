@@ -25,15 +25,15 @@ Expression = Union["Literal", "Argument", "Apply"]
 
 # The most characters of an operation's text. If it is longer, its arguments are shown as "...".
 LONGEST_TEXT = 10_000
-# The forms of functions that kernels take: for all floats, as ONNX says; for arguments without NaN; the same for what
-# FLOAT16 keeps in float; the device's native ones, if there are.
-Forms = OneOf["exact", "of numbers", "in place of halves", "native"]
+# The forms of functions that kernels take: for all floats, as ONNX says; for arguments without NaN; the same where the
+# device's native functions are exact enough, for halves and for what FLOAT16 keeps in float; the device's native ones,
+# if there are.
+Forms = OneOf["exact", "of numbers", "to halves", "in place of halves", "native"]
 # The digits that a result needs: a float's; most of them, so that it may be some units in the last place off; a half's.
 Digits = OneOf["all", "most", "half"]
-# The operations whose forms for half have most digits on GPUs, at every argument: Vulkan lets exp2 be 3 + 2 |x| units
-# in the last place off, a division 2.5 (Precision and Operation of SPIR-V Instructions), and native_exp is an exp2. On
-# NVIDIA's driver (580, H200) it is 4 units off up to |x| = 8 and 15 up to 30, and so is the sigmoid of it. So a plan
-# that keeps some values in float shares their kernels with the one that keeps none.
+# The operations whose forms for half have most digits at every argument, if the device's native functions are exact
+# enough (running/native_functions.py). So a plan that keeps some values in float shares their kernels with the one that
+# keeps none.
 MOST_DIGITS = frozenset({"exp", "erf", "sigmoid"})
 # The types of an ONNX operator. NUMBER is int64 if every argument is an integer, else float32.
 NUMBER, FLOAT, WHOLE, TRUTH = "number", "float32", "int64", "bool"
@@ -58,8 +58,8 @@ class Onnx:
 class Operation:
     """A scalar function in numpy, as OpenCL C for float4, and in ONNX.
 
-    native: the OpenCL C with NATIVE_EXPLOG. to_half: the OpenCL C for a result that is stored in half, on GPUs. Its
-    error is below the rounding to half. of_numbers: the OpenCL C if no argument is NaN.
+    native: the OpenCL C with NATIVE_EXPLOG. to_half: the OpenCL C for a result that is stored in half, where native
+    functions are exact enough. Its error is below the rounding to half. of_numbers: the OpenCL C if no argument is NaN.
     """
 
     numpy: Callable[..., Array]

@@ -22,7 +22,9 @@ class Target:
     linear: the alignment of linear textures in a buffer, if textures are linear; None if they are images. CPU drivers
     emulate image reads by calls of functions, which take several times as long as reads of memory. loop_rounds:
     after so many rounds of all its loops the driver ends a work item's loops; None if it does not. vector_floats: in a
-    register of a CPU; plans of other CPUs run too, but their sums may not fit into its registers.
+    register of a CPU; plans of other CPUs run too, but their sums may not fit into its registers. native_functions:
+    whether native_exp and native_recip, measured on the device, are exact enough for FLOAT16
+    (running/native_functions.py); False for a device that is not at hand.
     """
 
     limits: ImageLimits
@@ -38,6 +40,7 @@ class Target:
     linear: Alignment | None = None
     loop_rounds: int | None = None
     vector_floats: int = 16
+    native_functions: bool = False
 
     @property
     def texture_limits(self) -> ImageLimits | None:

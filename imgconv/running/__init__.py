@@ -11,6 +11,7 @@ compiled.py        a model's plans for the shapes that come
 replanning.py      other plans if the compiler crashes at a kernel, or allows few work items for one: work_groups.py
 target.py          an opened device as the compiler sees it; description.py: one that is not at hand;
                    targets.py: compiled files for such devices, by a machine without any
+native_functions.py  how exact the device's native functions are: measured once
 precision.py       which values keep float, found by running: rounding.py by the half plan alone, on the inputs of
                    drawings.py; numbers.py is what it does on the device
 tuner.py           which specialisation is fastest, found by running; timing.py

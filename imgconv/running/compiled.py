@@ -24,6 +24,7 @@ from imgconv.limits import Limits, spending
 from imgconv.running.description import read_description
 from imgconv.running.early_builds import workers_started
 from imgconv.running.host_tail import HostTail, strict_error
+from imgconv.running.native_functions import native_functions_fit
 from imgconv.running.target import target_of
 from imgconv.running.replanning import until_kernels_work
 from imgconv.stored.compiled_file import PlanFor, SavedModel
@@ -45,18 +46,20 @@ LOG = logging.getLogger("imgconv")
 
 
 def prepare_for(
-    info: DeviceInfo, graph: Graph, config: Config, tuning: Database | None = None, packings: Packings | None = None
+    info: DeviceInfo, graph: Graph, config: Config, tuning: Database | None = None, packings: Packings | None = None,
+    native_functions: bool = False,
 ) -> Prepared:
     """Prepares a graph for a device. Measurements on the device choose its kernels, else the cost model.
 
-    packings: those of other plans of the model; they are preferred if that costs little. Raises DeviceError.
+    packings: those of other plans of the model; they are preferred if that costs little. native_functions: see Target.
+    Raises DeviceError.
     """
     chooser: Chooser = CostModel()
     if tuning is not None:
         chooser = Tuned(tuning, info.key, chooser)
     if packings is not None:
         chooser = SharedPackings(chooser, packings)
-    return replace(prepare(graph, config, target_of(info), chooser), refused=refused_kernels(info))
+    return replace(prepare(graph, config, target_of(info, native_functions), chooser), refused=refused_kernels(info))
 
 
 def _chooser(info: DeviceInfo, tuning: Database | None) -> Chooser:
@@ -132,12 +135,15 @@ def plans_to_save(
 ) -> list[PlanFor]:
     """The plans of a compiled file: the model's own with its binaries, or those for devices that need not be there.
 
+    If the own one uses the device's native functions, another one is for devices where they were not measured.
     targets: see Model.save; empty for the model's own. Raises what `load` raises, and InputError.
     """
     config = compiled.config
     if not targets:
-        target = limited(target_of(own), config)
-        return [PlanFor(compiled.plan, own.key, target, compiled.session.binaries())]
+        native_functions = native_functions_fit(compiled.session.context, config)
+        target = limited(target_of(own, native_functions), config)
+        found = PlanFor(compiled.plan, own.key, target, compiled.session.binaries())
+        return [found, *(plans_for(compiled.graph, config, [own], tuning) if native_functions else ())]
     devices = [each if isinstance(each, DeviceInfo) else read_description(each) for each in targets]
     return plans_for(compiled.graph, config, devices, tuning)
 
@@ -145,7 +151,10 @@ def plans_to_save(
 def plans_for(
     graph: Graph, config: Config, devices: Sequence[DeviceInfo], tuning: Database | None
 ) -> list[PlanFor]:
-    """A plan for each device. graph: after the passes. Raises what `limited` and `lower` raise."""
+    """A plan for each device, without its native functions. graph: after the passes.
+
+    Raises what `limited` and `lower` raise.
+    """
     plans = []
     for info in devices:
         target = limited(target_of(info), config)
@@ -243,13 +252,13 @@ class Source:
         """The graph after the passes, the settings with what keeps float, and their plan on the device."""
         from imgconv.running.session import Session
 
-        stage = self.picture
-        prepared = prepare_for(self.info, graph, self.config, self.tuning, self.packings)
+        stage, native = self.picture, native_functions_fit(self.context, self.config)
+        prepared = prepare_for(self.info, graph, self.config, self.tuning, self.packings, native)
         precision, session = self._precision(prepared)
         config = replace(self.config, precision=precision)
         if stage:
             after = stage.before(graph, shapes)
-            prepared = prepare_for(self.info, after, self.config, self.tuning, self.packings)
+            prepared = prepare_for(self.info, after, self.config, self.tuning, self.packings, native)
         if session is None or stage or states or lenders:
             lenders = [*lenders, session] if session else lenders
             session = Session(prepared.plan(config, states), self.context, self.progress, lenders)
@@ -342,6 +351,7 @@ class SavedSource:
             if refused and found and any(launch.source.key in refused for launch in found.plan.launches):
                 found = None
             if found is None:
+                target = replace(target, native_functions=native_functions_fit(self.context, saved.config))
                 target = target if self.trusted else replace(target, linear=None)
                 plan = Prepared(saved.read_graph(), saved.config, target, refused=refused).plan(states=states)
             else:

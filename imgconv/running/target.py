@@ -11,8 +11,8 @@ from imgconv.kernels.target import Target, TargetKind
 LLVMPIPE_ROUNDS = 65_535
 
 
-def target_of(info: DeviceInfo) -> Target:
-    """The Target for a device: the properties that the compiler needs."""
+def target_of(info: DeviceInfo, native_functions: bool = False) -> Target:
+    """The Target for a device: the properties that the compiler needs. native_functions: see Target."""
     limits = ImageLimits(info.max_image_width, info.max_image_height, info.max_image_layers)
     kind: TargetKind = "cpu" if info.kind == "cpu" else "gpu"
     smallest = 4 * 2  # bytes of a texel of half
@@ -22,5 +22,5 @@ def target_of(info: DeviceInfo) -> Target:
         limits, kind, info.compute_units, info.half_images, info.max_read_images, info.fp16_arithmetic,
         info.byte_images, info.local_memory_bytes, Alignment(row, base, info.max_allocation_bytes) if row else None,
         info.max_work_group_size, linear, LLVMPIPE_ROUNDS if "llvmpipe" in info.name else None,
-        info.vector_floats,
+        info.vector_floats, native_functions,
     )

@@ -128,15 +128,18 @@ class SavedModel:
     def plan_for(self, device: str, target: Target) -> PlanFor | None:
         """The plan that was made for this kind of device and these kernels, with its weights; None if there is none.
 
-        device: DeviceInfo.key. The plan has binaries only if they are of this device and driver.
+        device: DeviceInfo.key. The plan has binaries only if they are of this device and driver. A plan that uses
+        native functions is for the device and driver on which they were measured, whatever `target` says of them.
         """
         return self._read(lambda: self._plan_for(device, target))
 
     def _plan_for(self, device: str, target: Target) -> PlanFor | None:
-        wanted, common = _target_values(target), COMMON.read_text(encoding="utf-8")
+        wanted, common = dict(_target_values(target)), COMMON.read_text(encoding="utf-8")
+        del wanted["native_functions"]
         fitting = [
             plan for plan in self.table.plans
             if plan.common == common and {name: getattr(plan.target, name) for name in wanted} == wanted
+            and (plan.device == device or not plan.target.native_functions)
         ]
         table = next((plan for plan in fitting if plan.device == device), fitting[0] if fitting else None)
         if table is None:
@@ -218,5 +221,5 @@ def _target_values(target: Target) -> Mapping[str, Any]:
         "row_alignment": alignment.row if alignment else 0, "base_alignment": alignment.base if alignment else 0,
         "largest_buffer": alignment.limit if alignment else 0, "max_work_group": target.max_work_group,
         "linear_alignment": linear.base if linear else 0, "linear_limit": linear.limit if linear else 0,
-        "loop_rounds": target.loop_rounds or 0,
+        "loop_rounds": target.loop_rounds or 0, "native_functions": target.native_functions,
     }

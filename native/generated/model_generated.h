@@ -1844,7 +1844,8 @@ struct Target FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_MAX_WORK_GROUP = 30,
     VT_LINEAR_ALIGNMENT = 32,
     VT_LINEAR_LIMIT = 34,
-    VT_LOOP_ROUNDS = 36
+    VT_LOOP_ROUNDS = 36,
+    VT_NATIVE_FUNCTIONS = 38
   };
   uint32_t image_width() const {
     return GetField<uint32_t>(VT_IMAGE_WIDTH, 0);
@@ -1897,6 +1898,9 @@ struct Target FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   uint32_t loop_rounds() const {
     return GetField<uint32_t>(VT_LOOP_ROUNDS, 0);
   }
+  bool native_functions() const {
+    return GetField<uint8_t>(VT_NATIVE_FUNCTIONS, 0) != 0;
+  }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
            VerifyField<uint32_t>(verifier, VT_IMAGE_WIDTH, 4) &&
@@ -1917,6 +1921,7 @@ struct Target FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyField<uint32_t>(verifier, VT_LINEAR_ALIGNMENT, 4) &&
            VerifyField<uint64_t>(verifier, VT_LINEAR_LIMIT, 8) &&
            VerifyField<uint32_t>(verifier, VT_LOOP_ROUNDS, 4) &&
+           VerifyField<uint8_t>(verifier, VT_NATIVE_FUNCTIONS, 1) &&
            verifier.EndTable();
   }
 };
@@ -1976,6 +1981,9 @@ struct TargetBuilder {
   void add_loop_rounds(uint32_t loop_rounds) {
     fbb_.AddElement<uint32_t>(Target::VT_LOOP_ROUNDS, loop_rounds, 0);
   }
+  void add_native_functions(bool native_functions) {
+    fbb_.AddElement<uint8_t>(Target::VT_NATIVE_FUNCTIONS, static_cast<uint8_t>(native_functions), 0);
+  }
   explicit TargetBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
@@ -2005,7 +2013,8 @@ inline flatbuffers::Offset<Target> CreateTarget(
     uint32_t max_work_group = 0,
     uint32_t linear_alignment = 0,
     uint64_t linear_limit = 0,
-    uint32_t loop_rounds = 0) {
+    uint32_t loop_rounds = 0,
+    bool native_functions = false) {
   TargetBuilder builder_(_fbb);
   builder_.add_linear_limit(linear_limit);
   builder_.add_largest_buffer(largest_buffer);
@@ -2021,6 +2030,7 @@ inline flatbuffers::Offset<Target> CreateTarget(
   builder_.add_image_layers(image_layers);
   builder_.add_image_height(image_height);
   builder_.add_image_width(image_width);
+  builder_.add_native_functions(native_functions);
   builder_.add_byte_images(byte_images);
   builder_.add_half_arithmetic(half_arithmetic);
   builder_.add_half_images(half_images);
@@ -2045,7 +2055,8 @@ inline flatbuffers::Offset<Target> CreateTargetDirect(
     uint32_t max_work_group = 0,
     uint32_t linear_alignment = 0,
     uint64_t linear_limit = 0,
-    uint32_t loop_rounds = 0) {
+    uint32_t loop_rounds = 0,
+    bool native_functions = false) {
   auto kind__ = kind ? _fbb.CreateString(kind) : 0;
   return imgconv::stored::CreateTarget(
       _fbb,
@@ -2065,7 +2076,8 @@ inline flatbuffers::Offset<Target> CreateTargetDirect(
       max_work_group,
       linear_alignment,
       linear_limit,
-      loop_rounds);
+      loop_rounds,
+      native_functions);
 }
 
 struct Storage FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {

@@ -23,6 +23,7 @@ class Reader {
   Plan read() {
     plan_.device = text(table_.device());
     plan_.common = text(table_.common());
+    plan_.native_functions = table_.target() && table_.target()->native_functions();
     plan_.local_memory_bytes = table_.target() ? table_.target()->local_memory_bytes() : 0;
     plan_.workspace_bytes = number(table_.workspace_bytes(), 0, LARGEST, "the workspace");
     each(table_.slots(), [&](const stored::Slot &slot) { plan_.slots.push_back(read_slot(slot)); });
@@ -340,6 +341,7 @@ void require_launch(const Plan &plan, const Launch &launch, const DeviceInfo &in
 // The first limit of the device that the plan does not keep; empty if it fits.
 std::string misfit(const Plan &plan, const DeviceInfo &info) {
   try {
+    require(!plan.native_functions || plan.device == info.key(), "native functions as exact as those of its own device");
     require(!plan.computes_in_half || info.has("cl_khr_fp16"), "arithmetic in half (cl_khr_fp16)");
     require_room("bytes in one allocation", plan.workspace_bytes, info.max_allocation_bytes);
     for (const Storage &each : plan.slots) require_storage(each, info);

@@ -85,6 +85,7 @@ struct Plan {
   std::vector<ProgramParts> programs;
   std::vector<Launch> launches;
   bool computes_in_half = false;
+  bool native_functions = false;  // they were measured on `device` only
   uint64_t local_memory_bytes = 0;  // of the device that it was made for; 0: not known
   std::string unsupported;  // what of it this library does not do; empty: nothing
 

@@ -51,7 +51,7 @@ def target(context: Context, kind: str = "cpu", **changes: Any) -> Target:
     """
     made = target_of(context.info)
     if kind == "gpu":
-        made = replace(made, kind="gpu", linear=None)
+        made = replace(made, kind="gpu", linear=None, native_functions=True)
     numbers = CPU if made.kind == "cpu" else GPU
     return replace(made, **{**numbers, **changes})
 

@@ -115,6 +115,33 @@ def test_a_state_over_50_frames(device: DeviceInfo, play: Play, tmp_path: Path) 
     assert_same_bits(found, {"run": expected, "submit": expected})
 
 
+def test_native_functions_are_those_of_the_device_on_which_they_were_measured(
+    device: DeviceInfo, play: Play, tmp_path: Path
+) -> None:
+    model = imgconv.load(build_graph({"y": Tensor.input("x", (1, 4, 5, 5)).sigmoid()}), device=device)
+    measured, plain = (replace(target_of(device), native_functions=native) for native in (True, False))
+    plans = {
+        "own": [PlanFor(model.plan, device.key, measured)],
+        "other": [PlanFor(model.plan, "another device", measured)],
+        "both": [PlanFor(model.plan, "another device", measured), PlanFor(model.plan, "another device", plain)],
+    }
+    for name, made in plans.items():
+        save_model(tmp_path / name, model._last.graph, model.config, made)
+    lines = f"""
+        for name in ("own", "both"):
+            results[name] = Player({str(tmp_path)!r} + "/" + name, "{device.index}").run(given)["y"]
+        try:
+            Player({str(tmp_path / "other")!r}, "{device.index}")
+        except PlayerError as error:
+            assert error.status == "UNFIT" and "native functions" in error.message, error
+        else:
+            assert False
+    """
+    x = numbers(1, 4, 5, 5)
+    expected = model.run({"x": x})["y"]
+    assert_same_bits(play(lines, {"x": x}), {"own": expected, "both": expected})
+
+
 def test_integers(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
     """Converted as Python converts them; refused where a float does not hold them."""
     i, f, b = Tensor.input("i", (4,), "int64"), Tensor.input("f", (4,)), Tensor.input("b", (4,), "bool")

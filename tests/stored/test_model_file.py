@@ -17,6 +17,7 @@ from fuzz import files
 from fuzz.case import Draw
 from snapshots import DEVICES, Case, graph_of, plan_of
 
+from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
 from imgconv.errors import Error, ModelError
@@ -130,10 +131,26 @@ def test_the_plan_that_fits(tmp_path: Path) -> None:
     others += [replace(target, loop_rounds=65535)]
     assert not any(model.plan_for("the device", other) for other in others)
     assert model.plan_for("the device", replace(target, vector_floats=8))  # only kernels are chosen by it
-    assert {f.name for f in fields(target)} - {"vector_floats"} == {  # a field that is added has to be compared too
+    # A field that is added has to be compared too.
+    assert {f.name for f in fields(target)} - {"vector_floats", "native_functions"} == {
         "limits", "kind", "compute_units", "half_images", "max_read_images", "half_arithmetic", "byte_images",
         "local_memory_bytes", "images_in_buffers", "max_work_group", "linear", "loop_rounds",
     }
+
+
+def test_a_plan_with_native_functions_is_for_the_device_on_which_they_were_measured(tmp_path: Path) -> None:
+    graph, target, config = graph_of("conv_gru", False), DEVICES["small gpu"], Config(float16=1)
+    made = {native: lower(graph, config, replace(target, native_functions=native)) for native in (True, False)}
+    plans = [PlanFor(plan, "own", replace(target, native_functions=native)) for native, plan in made.items()]
+    save_model(tmp_path / "both", graph, config, plans)
+    save_model(tmp_path / "one", graph, config, plans[:1])
+    both, one = SavedModel.open(tmp_path / "both"), SavedModel.open(tmp_path / "one")
+    for measured in (True, False):
+        there = replace(target, native_functions=measured)
+        own, other = both.plan_for("own", there), both.plan_for("other", there)
+        assert own and own.plan.launches == made[True].launches
+        assert other and other.plan.launches == made[False].launches
+        assert one.plan_for("own", there) and not one.plan_for("other", there)
 
 
 def test_plans_for_several_devices(tmp_path: Path) -> None:

@@ -185,14 +185,10 @@ def _signature(tiling: Tiling) -> str:
 
 
 def digits_of(forms: Forms, storage: Texture | HostBuffer) -> Digits:
-    """The digits that a result needs which is stored there.
-
-    Linear textures are CPUs'. Intel's native_exp is 1.5e-4 too large on average: within half's rounding of 2.4e-4, but
-    always to one side, so that the errors of a layer add up.
-    """
-    if isinstance(storage, Texture) and storage.tiling.linear:
-        return "all"
-    return "half" if storage.dtype == "float16" else "most" if forms == "in place of halves" else "all"
+    """The digits that a result needs which is stored there."""
+    if forms == "in place of halves":
+        return "half" if storage.dtype == "float16" else "most"
+    return "half" if forms == "to halves" and storage.dtype == "float16" else "all"
 
 
 @dataclass

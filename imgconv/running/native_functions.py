@@ -1,0 +1,88 @@
+"""How exact a device's native functions are: measured once, and kept by device and driver.
+
+OpenCL leaves the error of native_exp and native_recip to the driver: Intel's for CPUs is 2.3e-4 off, NVIDIA's 5e-7. A
+kernel of FLOAT16 may take them for what it stores as a half, and for what is kept in float in place of a half, because
+rounding it to half cost too much (`forms_of` in compiling/emit.py). Errors to one side add up from layer to layer where
+rounding averages out: with Intel's, YOLOX-Nano is off 0.15 where rounding to half costs less than 1e-2.
+
+So the device's are taken if the forms of exp and of the sigmoid (graph/expression.py, `to_half`) are at most UNITS *
+(1 + |x|) units in the last place off. Vulkan allows an exp2 3 + 2 |x| and a division 2.5 (Precision and Operation of
+SPIR-V Instructions), which makes less of both. Up to |x| = 10 that is a fortieth of the largest error of rounding to
+half, which leaves the bound to the rounding.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy
+
+from imgconv.arrays import Array
+from imgconv.cl.device import Context
+from imgconv.cl.image import create_buffer, download_buffer
+from imgconv.cl.program import build, kernel
+from imgconv.cl.queue import enqueue
+from imgconv.config import Config
+from imgconv.files.kept import Kept, digest
+from imgconv.graph.expression import OPERATIONS
+
+MEASURED = Kept("native", 2**20)
+VERSION = 1  # of the measurement: raise it if it gives other numbers
+FUNCTIONS = ("exp", "sigmoid")
+UNITS, UNIT = 8.0, 2.0**-23
+# Arguments: near zero, to where the exponential is near the ends of a float's range, and past these.
+SAMPLES, RANGE, BEYOND = 1 << 15, 80.0, (-numpy.inf, -1000.0, 1000.0, numpy.inf)
+LANES = 4
+
+
+def native_functions_fit(context: Context, config: Config) -> bool:
+    """Whether plans for the device take its native functions for halves. Measures them if no process has."""
+    if not config.float16 or config.native_explog or context.info.kind == "cpu":  # CPU drivers' gain nothing
+        return False
+    return max(native_errors(context).values()) <= UNITS
+
+
+def native_errors(context: Context) -> dict[str, float]:
+    """The largest error of each of FUNCTIONS at an argument x, divided by 1 + |x|, in units in the last place.
+
+    Kept for later processes. Raises BuildError, DeviceError.
+    """
+    key = digest(str(VERSION).encode(), context.info.key.encode()).hex()
+    kept = MEASURED.read(key)
+    if kept is not None:
+        return {name: float(error) for name, error in json.loads(kept).items()}
+    x = arguments()
+    found = {name: largest_error(name, x, made) for name, made in computed(context, x).items()}
+    MEASURED.write(key, json.dumps(found).encode())
+    return found
+
+
+def arguments() -> Array:
+    """The arguments at which functions are measured."""
+    random = numpy.random.default_rng(0)
+    parts = random.uniform(-1, 1, SAMPLES), random.uniform(-RANGE, RANGE, SAMPLES), BEYOND
+    return numpy.concatenate(parts).astype(numpy.float32)
+
+
+def computed(context: Context, x: Array) -> dict[str, Array]:
+    """What the device makes of arguments, by function."""
+    forms = {name: (OPERATIONS[name].to_half or "").format("x[n]") for name in FUNCTIONS}
+    lines = "\n".join(f"  {name}[n] = {form};" for name, form in forms.items())
+    outputs = "".join(f", __global float4 *{name}" for name in FUNCTIONS)
+    source = f"__kernel void k(__global const float4 *x{outputs}) {{\n  const int n = get_global_id(0);\n{lines}\n}}\n"
+    launch = kernel(build(context, source, "imgconv/running/native_functions.py"), "k")
+    given = create_buffer(context, x)
+    results = {name: create_buffer(context, numpy.zeros_like(x)) for name in FUNCTIONS}
+    launch.set_args(given, *results.values())
+    enqueue(context, launch, (x.size // LANES,))
+    return {name: download_buffer(context, made, x.shape, x.dtype) for name, made in results.items()}
+
+
+def largest_error(name: str, x: Array, made: Array) -> float:
+    """The largest error of a function's results, relative and divided by 1 + |x|, in units in the last place."""
+    exact = x.astype(numpy.float64)
+    with numpy.errstate(all="ignore"):
+        expected = OPERATIONS[name].numpy(exact)
+        error = numpy.abs(made / expected - 1) / (1 + numpy.abs(exact)) / UNIT
+        error[made == expected.astype(numpy.float32)] = 0  # zero and infinity too
+    return float(numpy.max(numpy.where(numpy.isnan(error), numpy.inf, error)))
