@@ -30,9 +30,7 @@ class Limits:
     bytes: of any one tensor. seconds: of reading and planning the model; it is looked at between two nodes and between
     two passes, so that a driver which builds a kernel may take longer. nodes: with functions put in place of their
     calls and with loops unrolled. run_seconds: of each wait for the device, at load and in runs; then it is given up
-    with a DeviceError. Such waits look at the device again and again, which takes a run some 0.1 ms. None: the waits of
-    a load, of a model's first run, and of frames that no caller waits for are given up after 600 s; other ones are the
-    driver's own, which have no end.
+    with a DeviceError. An honest run takes less than the default on slow devices too.
 
         imgconv.load("upload.onnx", limits=imgconv.Limits(bytes=2**28, seconds=20, nodes=5000), trusted=False)
     """
@@ -40,12 +38,12 @@ class Limits:
     bytes: int = 2**36
     seconds: float = 1800.0
     nodes: int = 50_000
-    run_seconds: float | None = None
+    run_seconds: float = 600.0
 
     def __post_init__(self) -> None:
         for name in ("bytes", "seconds", "nodes", "run_seconds"):
             value = getattr(self, name)
-            if not (value is None and name == "run_seconds") and not value > 0:
+            if not value > 0:
                 raise ConfigError(f"limits: {name} is {value!r}; it is a number above 0")
 
 

@@ -107,9 +107,15 @@ class Worker:
         return self.works
 
     def build(self, source: str, options: Sequence[str]) -> bytes | None:
-        """The binary of the program; None if the process ended, or the source has errors. Call `is_ready` before."""
+        """The binary of the program; None if the process ended, or the source has errors. Call `is_ready` before.
+
+        Raises SystemExit if Ctrl-C has ended the load meanwhile.
+        """
         self._ask(" ".join(options) + "\n" + source)
-        return self._answer() or None
+        answer = self._answer()
+        if self._closed:
+            raise SystemExit
+        return answer or None
 
     @property
     def crashed(self) -> bool:
@@ -189,9 +195,15 @@ class Builders:
 
     @contextmanager
     def next(self) -> Iterator[Worker | None]:
-        """A worker that is ready, or None for this process. Waits until one is idle; no two threads get the same."""
+        """A worker that is ready, or None for this process. Waits until one is idle; no two threads get the same.
+
+        Raises SystemExit if Ctrl-C has ended the load meanwhile.
+        """
         queue = self._idle
         who = queue.get()
+        if queue is not self._idle:
+            queue.put(None)  # for the next one that waits
+            raise SystemExit
         try:
             yield who
         finally:
@@ -243,7 +255,9 @@ class Builders:
             self._inside -= 1
             if self._inside:
                 return
+            left = self._idle
             ending, self._workers, self._idle, self._lost = self._workers, [], SimpleQueue(), 0
+            left.put(None)
         for worker in ending:
             worker.close()
 

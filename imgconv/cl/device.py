@@ -6,14 +6,15 @@ works in.
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args
 
 from imgconv.cl.build_processes import Builders
 from imgconv.cl.driver_links import path_problem
@@ -21,7 +22,9 @@ from imgconv.cl.drivers import cpu_variables, drivers_visible
 from imgconv.cl.ending import WAITING, driver_use, keep
 from imgconv.cl.instruction_set import instruction_set, read_cpuinfo
 from imgconv.cl.loader import device_number, new_context
+from imgconv.cl.watchdog import Call, Overdue
 from imgconv.errors import DeviceError, ResourceError
+from imgconv.limits import Limits
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -39,6 +42,7 @@ WITHOUT_IMAGES_IN_PARTS = "rusticl"
 UNKNOWN_COMPUTE_UNITS, COMPUTE_UNITS_OF_ADRENO = 9999, 2  # an Adreno has 1 to 6
 
 DeviceKind = Literal["gpu", "accelerator", "cpu"]  # the best first
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,8 @@ class DeviceInfo:
     """Floats in a register of vectors, if it is a CPU: CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT."""
     instruction_set: str = ""
     """What the driver compiles for, if it is a CPU: see cl/instruction_set.py."""
+    problem: str = ""
+    """Why it cannot be opened, with OpenCL's status; empty if it can."""
 
     @property
     def full_name(self) -> str:
@@ -105,27 +111,9 @@ class DeviceInfo:
         return f"[{self.index}] {self.name} ({self.kind}, {self.platform}, {self.opencl_version})"
 
 
-class Flag:
-    """threading.Event without waiting: has no lock that a signal handler which raises could leave locked."""
-
-    def __init__(self) -> None:
-        self._is_set = False
-
-    def is_set(self) -> bool:
-        """Whether it is set."""
-        return self._is_set
-
-    def set(self) -> None:
-        """Sets it."""
-        self._is_set = True
-
-    def clear(self) -> None:
-        """Resets it."""
-        self._is_set = False
-
-
-# Seconds that a wait for the device may take by default: an honest run takes less, on slow devices too.
-PATIENCE = 600.0
+# Seconds that a wait for the device may take by default.
+PATIENCE = Limits.run_seconds
+NAMING_SECONDS = 1.0  # for a look at what a device does that hangs
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,45 +128,77 @@ class Context:
     builders: Builders
     """Who builds programs for it."""
     patience: float = PATIENCE
-    """Seconds that a wait for the device may take, if it is bounded."""
-    always: bool = False
-    """Whether all waits are bounded; else those of a session's start and first run."""
-    has_run: Flag = field(default_factory=Flag)
-    """Set once a run of the newest session has ended, as long as the device is not given up."""
+    """Seconds that a wait for the device may take."""
     lock: Lock = field(default_factory=Lock)
     """The thread that enqueues a run holds it, so that the launches of one run stay together."""
     copies: list[cl.Event] = field(default_factory=list)
-    """If waits are bounded, the events of copies that may be under way: to drop one waits for its copy."""
-    given_up: Flag = field(default_factory=Flag)
-    """Set once a wait took too long."""
+    """The events of copies that may be under way: to drop one waits for its copy."""
+    first_launches: list[FirstLaunch] = field(default_factory=list)
+    """The launches of first runs that may be under way, in order, so that one that hangs can be named."""
+    left: list[Call[Any]] = field(default_factory=list)
+    """Calls of the driver whose caller pressed Ctrl-C."""
+    in_use: list[object] = field(default_factory=list)
+    """What commands of failed runs may still use: the arrays of a caller who pressed Ctrl-C, for example."""
+    hung: list[str] = field(default_factory=list)
+    """Why the device was given up; empty if it was not."""
 
-    @property
-    def bounded(self) -> bool:
-        """Whether the next wait for the device is bounded."""
-        return self.patience < math.inf and (self.always or not self.has_run.is_set())
+    def within(self, function: Callable[[], Result], seconds: float | None = None) -> Result:
+        """Returns what a function returns that calls the driver. Raises what it raises.
 
-    def note_run(self) -> None:
-        """A run has ended: its kernels do."""
-        if not (self.has_run.is_set() or self.given_up.is_set()):
-            self.has_run.set()
+        seconds: that it may take, by default `patience`; then the device is given up, which raises DeviceError.
+        """
+        self.check()
+        bound, call = self.patience if seconds is None else seconds, Call(function)
+        try:
+            return call.result(bound)
+        except Overdue:
+            self.give_up(bound)
+        except BaseException:
+            if not call.is_over:
+                self.left.append(call)
+            raise
 
     def check(self) -> None:
         """Raises DeviceError if the device was given up."""
-        if self.given_up.is_set():
-            raise DeviceError(
-                f"{self.info.name} did not finish within {self.patience:g} s (Limits.run_seconds): it hangs, or the "
-                "model asks for too much. Load the model again; if that fails too, start another process"
-            )
+        if self.hung:
+            raise DeviceError(self.hung[0])
 
-    def give_up(self) -> None:
+    def give_up(self, seconds: float) -> NoReturn:
         """Raises DeviceError from now on. The next `open_device` makes a new context."""
-        self.given_up.set()
-        self.has_run.clear()
+        self.hung.append(
+            f"{self.info.name} did not finish within {seconds:g} s (Limits.run_seconds){self._hanging_launch()}: it "
+            "hangs, or the model asks for too much. Load the model again; if that fails too, start another process"
+        )
         _forget(self.info)
-        keep(self.copies)  # to drop one waits for its copy
+        keep(self.copies)
+        keep(self.in_use)
         if self.info.platform in WAITING:
             driver_use.keep_all(self.info.platform)
-        self.check()
+        raise DeviceError(self.hung[0])
+
+    def _hanging_launch(self) -> str:
+        """Which launch of a first run has not ended; empty if none is known."""
+        looked = Call(lambda: next((str(each) for each in self.first_launches if not each.is_over()), ""))
+        try:
+            found = looked.result(NAMING_SECONDS)
+        except Exception:  # a driver that hangs may not even tell
+            return ""
+        return f", {found}" if found else ""
+
+
+@dataclass
+class FirstLaunch:
+    """A launch of a first run. event: None as long as the driver is enqueuing it."""
+
+    name: str
+    event: cl.Event | None = None
+
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.event is not None and self.event.command_execution_status <= 0
+
+    def __str__(self) -> str:
+        return self.name
 
 
 # Held while the loader looks for drivers, because it reads a variable of the whole process.
@@ -209,7 +229,16 @@ def list_devices() -> tuple[DeviceInfo, ...]:
 
 
 def _described() -> tuple[DeviceInfo, ...]:
-    return tuple(_describe(index, device) for index, device in enumerate(_find_devices()))
+    return _asked(lambda: tuple(_describe(index, device) for index, device in enumerate(_find_devices())))
+
+
+def _asked(function: Callable[[], Result]) -> Result:
+    """Returns what a function returns that calls drivers before there is a Context."""
+    try:
+        return Call(function).result(PATIENCE)
+    except Overdue:
+        advice = "end other processes that use the device, or start the machine anew"
+        raise DeviceError(f"an OpenCL driver did not answer within {PATIENCE:g} s: {advice}") from None
 
 
 def default_device(devices: tuple[DeviceInfo, ...]) -> DeviceInfo:
@@ -256,10 +285,10 @@ def _chosen(choice: str | int | None, candidates: tuple[DeviceInfo, ...]) -> Dev
     raise DeviceError(f"{problem} {choice!r}; choose by index or by a part of one name:\n{listing}")
 
 
-def open_device(info: DeviceInfo, profile: bool = False, patience: float | None = None) -> Context:
+def open_device(info: DeviceInfo, profile: bool = False, patience: float = PATIENCE) -> Context:
     """Opens the device. With ``profile`` its queue records when each launch starts and ends.
 
-    patience: seconds that a wait for the device may take; None: PATIENCE, and only until a run has ended.
+    patience: seconds that a wait for the device may take.
 
     A process has one OpenCL context for each device, and a new queue for each call.
     Raises DeviceError if the device is gone, has no RGBA float images, or the driver refuses.
@@ -267,19 +296,24 @@ def open_device(info: DeviceInfo, profile: bool = False, patience: float | None 
     import pyopencl as cl
 
     _leave_out_caches(cl)
-    devices = _find_devices()
+    devices = _asked(_find_devices)
     device = devices[info.index] if info.index < len(devices) else None
     if device is None or (_text(device.platform.name), _text(device.name)) != (info.platform, info.name):
         raise DeviceError(f"device {info} is not there any more: list the devices again")
+    if info.problem:
+        raise DeviceError(
+            f"device {info} cannot be opened: {info.problem}. Another process may use all of it, or the driver has to "
+            "be updated; imgconv devices shows what other devices there are"
+        )
     if not info.float_images:
         refused = f"device {info} cannot read and write RGBA float images, where all tensors are kept"
         raise DeviceError(". ".join(filter(None, (refused, path_problem()))))
     properties = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if profile else {}
     try:
-        handle = _handles.get(device.int_ptr) or _handles.setdefault(device.int_ptr, _handle(info.index, device))
-        queue = cl.CommandQueue(handle, device, **properties)
-        bound = PATIENCE if patience is None else patience
-        return Context(info, handle, queue, profile, Builders(device), bound, patience is not None)
+        made = partial(_handle, info.index, device)
+        handle = _handles.get(device.int_ptr) or _handles.setdefault(device.int_ptr, _asked(made))
+        queue = _asked(partial(cl.CommandQueue, handle, device, **properties))
+        return Context(info, handle, queue, profile, Builders(device), patience)
     except cl.Error as error:
         raise refusal(info, "opening the device", error) from error
 
@@ -407,7 +441,7 @@ def _find_devices() -> list[cl.Device]:
 def _describe(index: int, device: cl.Device) -> DeviceInfo:
     extensions = tuple(sorted(device.extensions.split()))
     images = bool(device.image_support)
-    formats = _image_formats(index, device) if images else frozenset()
+    formats, problem = _image_formats(index, device) if images else (frozenset(), "")
     kind, vector_floats = _kind(device), max(4, device.native_vector_width_float)
     compiled_for = (read_cpuinfo(), platform.machine(), vector_floats, cpu_variables())
     return DeviceInfo(
@@ -440,6 +474,7 @@ def _describe(index: int, device: cl.Device) -> DeviceInfo:
         shares_memory=bool(device.host_unified_memory),
         vector_floats=vector_floats,
         instruction_set=instruction_set(*compiled_for) if kind == "cpu" else "",
+        problem=problem,
         **_image_alignment(device, extensions),
     )
 
@@ -471,10 +506,10 @@ def _kind(device: cl.Device) -> DeviceKind:
     return "cpu" if device.type & cl.device_type.CPU else "accelerator"
 
 
-def _image_formats(index: int, device: cl.Device) -> frozenset[str]:
+def _image_formats(index: int, device: cl.Device) -> tuple[frozenset[str], str]:
     """Which of 'float', 'half' and 'byte' (signed, normalised) RGBA the device reads and writes.
 
-    In single images as well as in image arrays.
+    In single images as well as in image arrays. Also why it cannot be opened; empty if it can.
     """
     import pyopencl as cl
 
@@ -485,11 +520,12 @@ def _image_formats(index: int, device: cl.Device) -> frozenset[str]:
             cl.get_supported_image_formats(context, cl.mem_flags.READ_WRITE, image_type)
             for image_type in (cl.mem_object_type.IMAGE2D, cl.mem_object_type.IMAGE2D_ARRAY)
         ]
-    except cl.Error:
+    except cl.Error as error:
         # A device that cannot be opened is listed without images; open_device refuses it.
-        return frozenset()
-    return frozenset(
+        return frozenset(), f"{error}, status {error.code}"
+    found = frozenset(
         name
         for name, channel_type in types.items()
         if all(cl.ImageFormat(cl.channel_order.RGBA, channel_type) in formats for formats in offered)
     )
+    return found, ""

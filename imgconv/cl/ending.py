@@ -12,6 +12,7 @@ import atexit
 import ctypes
 import gc
 import os
+from contextlib import suppress
 from threading import Condition, Lock, get_ident
 from typing import Any
 
@@ -24,6 +25,8 @@ FORKED = (
 # Whose driver (580) waits for a kernel that hangs when memory, a program or a context is released, another context's
 # too, and at the end of the process. Intel's waits if the queue is not released.
 WAITING = ("NVIDIA CUDA",)
+# That the end of the interpreter waits for calls that Ctrl-C or a bound has left in the driver.
+SECONDS_FOR_THOSE_LEFT = 5.0
 
 
 class DriverUse:
@@ -47,6 +50,7 @@ class DriverUse:
         self._ended_by: int | None = None
         self._registered = False
         self._kept: set[str] = set()
+        self._left_behind: set[object] = set()
         self.forked = False
 
     def check(self) -> None:
@@ -85,16 +89,32 @@ class DriverUse:
         self.forked = True
         self._lock = Lock()
         self._left = Condition(self._lock)
+        self._left_behind = set()
         self._inside = {each: count for each, count in self._inside.items() if each == thread}
 
     def end(self) -> None:
-        """Waits until no other thread is inside, and lets no other thread enter."""
+        """Waits until no other thread is inside, and a while for calls left behind; lets no other thread enter."""
         thread = get_ident()
         with self._lock:
             self._ended_by = thread
             self._left.wait_for(lambda: not self._inside.keys() - {thread})
+            if not self._left.wait_for(lambda: not self._left_behind, SECONDS_FOR_THOSE_LEFT):
+                self._left_behind.clear()
+                _exit_without_handlers()
         for platform in self._kept:
             _keep_all(platform)
+
+    def leave(self, call: object) -> None:
+        """Notes a call that a thread is making, and for which no other one waits any more."""
+        with self._lock:
+            self._left_behind.add(call)
+
+    def forget(self, call: object) -> None:
+        """Notes that a call is over, for which it may be that no thread waits."""
+        if self._left_behind:
+            with self._lock:
+                self._left_behind.discard(call)
+                self._left.notify_all()
 
     def keep_all(self, platform: str) -> None:
         """Never releases what there is of the platform's driver now, and at the end of the interpreter."""
@@ -108,6 +128,16 @@ driver_use = DriverUse()
 def keep(thing: object) -> None:
     """Never releases it."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+def _exit_without_handlers() -> None:
+    """Ends the process, after Python's own end, without that of the driver: Intel's waits for a queue that hangs.
+
+    Only glibc has what this needs.
+    """
+    with suppress(OSError, TypeError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.on_exit(libc._exit, None)  # with the status of the process
 
 
 def _keep_all(platform: str) -> None:

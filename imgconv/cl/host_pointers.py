@@ -7,7 +7,6 @@ enqueued for a copy.
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -20,11 +19,8 @@ from imgconv.cl.queue import Kernel
 
 
 def reads_host_memory(context: Context) -> bool:
-    """Whether kernels can take the address of an array.
-
-    Not if all waits are bounded: a kernel that hangs may write to the array after its memory was freed.
-    """
-    if not context.info.shares_memory or context.always and context.patience < math.inf:
+    """Whether kernels can take the address of an array."""
+    if not context.info.shares_memory:
         return False
     with suppress(cl.Error, AttributeError):
         shared = context.handle.devices[0].svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM

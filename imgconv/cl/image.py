@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -125,9 +126,7 @@ def upload(context: Context, image: cl.Image, array: Array) -> cl.Event:
     if array.shape != shape or array.dtype != dtype:
         raise InputError(f"an array of {array.shape}, {array.dtype}, does not fit an image of {shape}, {dtype}")
     with _driver_errors(context, f"an upload to an image of {_size_text(image)}", "", image_shape(image)):
-        return cl.enqueue_copy(
-            context.queue, image, np.ascontiguousarray(array), origin=(0, 0, 0), region=_whole_region(image)
-        )
+        return _copy(context, image, np.ascontiguousarray(array), origin=(0, 0, 0), region=_whole_region(image))
 
 
 def download(context: Context, image: cl.Image, region: Texels | None = None) -> Array:
@@ -139,7 +138,7 @@ def download(context: Context, image: cl.Image, region: Texels | None = None) ->
     shape = (layers, height, width, 4) if _is_array(image) else (height, width, 4)
     array = np.empty(shape, image_dtype(image))
     with _driver_errors(context, f"a download of an image of {_size_text(image)}", "", image_shape(image)):
-        cl.enqueue_copy(context.queue, array, image, origin=(0, 0, 0), region=(width, height, layers))
+        _copy(context, array, image, origin=(0, 0, 0), region=(width, height, layers))
     return array
 
 
@@ -197,11 +196,11 @@ def copy_through_host(context: Context, destination: cl.Image | cl.Buffer, sourc
     if isinstance(destination, cl.Image):
         assert isinstance(source, cl.Buffer)
         texels = download_buffer(context, source, image_shape(destination), image_dtype(destination))
-        upload(context, destination, texels).wait()
+        upload(context, destination, texels)
         return
     assert isinstance(source, cl.Image)
     with _driver_errors(context, f"an upload to a buffer of {destination.size} bytes", "", (destination.size,)):
-        cl.enqueue_copy(context.queue, destination, download(context, source)).wait()
+        _copy(context, destination, download(context, source))
 
 
 @contextmanager
@@ -214,9 +213,9 @@ def mapped(context: Context, image: cl.Image, write: bool = False) -> Iterator[A
     shape, dtype = image_shape(image), image_dtype(image)
     flags = cl.map_flags.READ | cl.map_flags.WRITE if write else cl.map_flags.READ
     with _driver_errors(context, f"mapping an image of {_size_text(image)}", "", shape):
-        packed, _, row_bytes, layer_bytes = cl.enqueue_map_image(
-            context.queue, image, flags, (0, 0, 0), _whole_region(image), shape, dtype
-        )
+        packed, _, row_bytes, layer_bytes = context.within(partial(
+            cl.enqueue_map_image, context.queue, image, flags, (0, 0, 0), _whole_region(image), shape, dtype
+        ))
     texel_strides = (row_bytes, 4 * dtype.itemsize, dtype.itemsize)
     strides = (layer_bytes, *texel_strides) if len(shape) == 4 else texel_strides
     memory_map = packed.base
@@ -224,7 +223,7 @@ def mapped(context: Context, image: cl.Image, write: bool = False) -> Iterator[A
     try:
         yield np.lib.stride_tricks.as_strided(packed, shape, strides, writeable=write)
     finally:
-        memory_map.release(context.queue).wait()
+        context.within(lambda: memory_map.release(context.queue).wait())
 
 
 def create_buffer(context: Context, content: int | Array, tensor: str = "") -> cl.Buffer:
@@ -241,7 +240,7 @@ def create_buffer(context: Context, content: int | Array, tensor: str = "") -> c
     with _driver_errors(context, f"a buffer of {size} bytes", tensor, (size,)):
         buffer = cl.Buffer(context.handle, cl.mem_flags.READ_WRITE, size)
         if not isinstance(content, int):
-            cl.enqueue_copy(context.queue, buffer, np.ascontiguousarray(content))
+            _copy(context, buffer, np.ascontiguousarray(content))
     return buffer
 
 
@@ -251,8 +250,13 @@ def download_buffer(context: Context, buffer: cl.Buffer, shape: tuple[int, ...],
     if array.nbytes > buffer.size:
         raise InputError(f"an array of {array.nbytes} bytes cannot be read from a buffer of {buffer.size} bytes")
     with _driver_errors(context, f"a download of a buffer of {buffer.size} bytes", "", (buffer.size,)):
-        cl.enqueue_copy(context.queue, array, buffer)
+        _copy(context, array, buffer)
     return array
+
+
+def _copy(context: Context, destination: Any, source: Any, **extent: Any) -> cl.Event:
+    """Copies between host and device, and waits."""
+    return context.within(partial(cl.enqueue_copy, context.queue, destination, source, **extent))
 
 
 def _texel_format(info: DeviceInfo, dtype: np.dtype[Any], shape: tuple[int, ...], tensor: str) -> cl.ImageFormat:

@@ -53,10 +53,13 @@ def loaded(name: str) -> tuple[str, ...]:
 
 
 @cache
-def launch_function() -> Function | None:
-    """clEnqueueNDRangeKernel, called with the GIL held because it returns at once. None without the library."""
-    opencl = library()
-    return None if opencl is None else ctypes.PYFUNCTYPE(*LAUNCH)(("clEnqueueNDRangeKernel", opencl))
+def launch_function(is_first: bool = False) -> Function | None:
+    """clEnqueueNDRangeKernel, called with the GIL held because it returns at once. None without the library.
+
+    is_first: for a kernel's first launch, at which a driver may compile; the GIL is released.
+    """
+    opencl, kind = library(), ctypes.CFUNCTYPE if is_first else ctypes.PYFUNCTYPE
+    return None if opencl is None else kind(*LAUNCH)(("clEnqueueNDRangeKernel", opencl))
 
 
 @cache

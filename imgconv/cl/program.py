@@ -8,9 +8,9 @@ import re
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
 from weakref import ReferenceType, ref
 
@@ -21,18 +21,22 @@ from imgconv.cl.crashes import (
     WITHOUT_OPTIMISATION, BuiltKernel, Known, being_built, clear, key_with, known_kernels, refuse, refused_kernels,
     suspect,
 )
-from imgconv.cl.device import ADVICE, Context, environment_options
+from imgconv.cl.device import ADVICE, PATIENCE, Context, environment_options
 from imgconv.cl.program_cache import program_key, read_binary, write_binary
-from imgconv.errors import BuildError, DeviceError
+from imgconv.cl.watchdog import Calls, Overdue
+from imgconv.errors import BuildError, DeviceError, Error
 from imgconv.files.kept import digest
 
 LINES_AROUND_ERROR = 2
+BUILD_SECONDS = PATIENCE  # in which at least one program has to be built
 # The programs of some models. One of 16 kernels takes a megabyte or two on a CPU's driver.
 PROGRAMS_KEPT = 128
 
 
 class Kernel(cl.Kernel):
-    """A kernel object of a program, which weak references can refer to."""
+    """A kernel object of a program, which weak references can refer to. label: the launch that it is for, in errors."""
+
+    label: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +62,8 @@ def build(context: Context, source: str, name: str, options: Sequence[str] = ())
     driver's log and the source lines near each error.
     """
     with _without_warnings(), context.builders:
-        return _build(context, _without_crash(context, Part(source, name, options=tuple(options))), 0)
+        part = Part(source, name, options=tuple(options))
+        return context.within(lambda: _build(context, _without_crash(context, part), 0), BUILD_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -99,13 +104,27 @@ def building(context: Context, parts: Sequence[Part], workers: int = 0) -> Itera
     """
     # Twice as many threads as builds: one may wait for another's turn at the driver while a worker builds.
     threads = 2 * (builds_here(context.info.platform) + workers)
-    with _without_warnings(), context.builders, ThreadPoolExecutor(threads) as pool:
+    order = sorted(range(len(parts)), key=lambda number: _rank(parts[number]))
+    with _without_warnings(), context.builders:
+        builds = Calls({number: partial(_build_part, context, workers, parts[number]) for number in order}, threads)
         try:
-            order = sorted(range(len(parts)), key=lambda number: _rank(parts[number]))
-            started = {number: pool.submit(_build_part, context, workers, parts[number]) for number in order}
-            yield (started[number].result() for number in range(len(parts)))
-        finally:
-            pool.shutdown(cancel_futures=True)
+            yield (_built_part(context, builds, number, parts) for number in range(len(parts)))
+        except BaseException as error:
+            builds.close(BUILD_SECONDS if isinstance(error, Error) else 0)
+            raise
+        builds.close(BUILD_SECONDS)
+
+
+def _built_part(context: Context, builds: Calls[Program], number: int, parts: Sequence[Part]) -> Program:
+    """The program of a part, once it is built. Raises BuildError; DeviceError if builds hang."""
+    try:
+        return builds.result(number, BUILD_SECONDS)
+    except Overdue:
+        names = ", ".join(str(kernel) for each in sorted(builds.running) for kernel in parts[each].known_as)
+        raise DeviceError(
+            f"{context.info.name}, driver {context.info.driver_version}, has built no kernel for {BUILD_SECONDS:g} s, "
+            f"and is at work on {names}: its compiler hangs. Start another process, which will leave out what hangs"
+        ) from None
 
 
 def build_all(context: Context, parts: Sequence[Part], workers: int = 0) -> list[Program]:

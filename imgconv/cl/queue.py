@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import ctypes
-import time
+import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from time import perf_counter, sleep
+from typing import Any
 
 import pyopencl as cl
 
-from imgconv.cl.device import Context, failure, refusal
+from imgconv.cl.device import Context, FirstLaunch, failure, refusal
 from imgconv.cl.loader import launch_function
-from imgconv.errors import DeviceError
+from imgconv.cl.watchdog import Call
+from imgconv.errors import DeviceError, Error
 
 Event = cl.Event
 Kernel = cl.Kernel
-# How often a wait that is bounded looks at the device: after this part of the time so far, in seconds at most.
-LOOKS, LONGEST_LOOK = 50, 0.01
+# Seconds for which a thread looks at a GPU before it leaves the wait to another one: to wake it again takes longer than
+# the end of a short run. A CPU's driver computes with the thread that waits.
+LOOKED_FOR = 5e-4
 # A kernel whose arguments are set, its global size, and its local size (None: the driver chooses).
 Launch = tuple[cl.Kernel, tuple[int, ...], tuple[int, ...] | None]
 # A launch, and a function that enqueues it and returns the driver's status.
 Bound = tuple[Callable[[], int], Launch]
+
+
+def set_arguments(context: Context, kernel: Kernel, arguments: Sequence[cl.Buffer | cl.Image]) -> None:
+    """Sets a kernel's arguments: images and buffers. Raises DeviceError if the driver refuses one."""
+    try:
+        kernel.set_args(*arguments)
+    except cl.Error as error:
+        raise refusal(context.info, f"arguments of {_called(kernel)}", error) from error
 
 
 def enqueue(
@@ -39,25 +51,22 @@ def enqueue(
         raise _refused(context, (kernel, global_size, local_size), error) from error
 
 
-def set_arguments(context: Context, kernel: Kernel, arguments: Sequence[cl.Buffer | cl.Image], launch: str) -> None:
-    """Sets all arguments of a kernel. launch: whose they are, for errors. Raises DeviceError, ResourceError."""
-    try:
-        kernel.set_args(*arguments)
-    except cl.Error as error:
-        raise refusal(context.info, f"launch {launch!r}, kernel {kernel.function_name!r}", error) from error
-
-
 def bind(context: Context, launches: Iterable[Launch]) -> list[Bound]:
     """Launches for `enqueue_all`, with the driver's arguments converted once."""
-    function, queue = launch_function(), ctypes.c_void_p(context.queue.int_ptr)
-    bound: list[Bound] = []
-    for launch in launches:
-        kernel, *sizes = launch
-        # No event: nothing waits for one launch, and making an event takes a driver as long as pyopencl's call.
-        pointers = [None if size is None else (ctypes.c_size_t * len(size))(*size) for size in sizes]
-        arguments = (queue, ctypes.c_void_p(kernel.int_ptr), len(launch[1]), None, *pointers, 0, None, None)
-        bound.append((partial(function, *arguments) if function else lambda: 1, launch))
-    return bound
+    function = launch_function()
+    # No event: nothing waits for one launch, and making an event takes a driver as long as pyopencl's call.
+    return [
+        (partial(function, *_arguments(context, launch), None) if function else lambda: 1, launch)
+        for launch in launches
+    ]
+
+
+def _arguments(context: Context, launch: Launch) -> tuple[object, ...]:
+    """The driver's arguments for a launch, without the last one, where its event goes."""
+    kernel, *sizes = launch
+    pointers = [None if size is None else (ctypes.c_size_t * len(size))(*size) for size in sizes]
+    queue, handle = ctypes.c_void_p(context.queue.int_ptr), ctypes.c_void_p(kernel.int_ptr)
+    return queue, handle, len(launch[1]), None, *pointers, 0, None
 
 
 def enqueue_all(context: Context, bound: Iterable[Bound]) -> None:
@@ -66,6 +75,17 @@ def enqueue_all(context: Context, bound: Iterable[Bound]) -> None:
         if call():
             # pyopencl collects garbage and tries again if memory is short, and its error says what is wrong.
             enqueue(context, *launch)
+
+
+def enqueue_noted(context: Context, launch: Launch) -> None:
+    """Like `enqueue`; if the launch hangs, the DeviceError of the wait names it."""
+    noted, function, made = FirstLaunch(_name(launch)), launch_function(is_first=True), ctypes.c_void_p()
+    context.first_launches.append(noted)
+    if function is None or function(*_arguments(context, launch), ctypes.byref(made)):
+        noted.event = enqueue(context, *launch)
+    else:
+        assert made.value is not None
+        noted.event = cl.Event.from_int_ptr(made.value, retain=False)
 
 
 def finish(context: Context) -> None:
@@ -77,28 +97,61 @@ def finish(context: Context) -> None:
 
 
 def finish_queue(context: Context, queue: cl.CommandQueue) -> None:
-    """Waits for a queue of the context. Raises pyopencl's errors, and DeviceError if it is bounded and takes longer."""
-    if context.bounded:
-        wait_within(context, [cl.enqueue_marker(queue)], queue)
-    else:
-        queue.finish()
-    _drop_copies(context)
+    """Waits for a queue of the context. Raises pyopencl's errors, and DeviceError after Context.patience."""
+    if context.info.kind == "cpu" or not _ends_soon(queue):
+        context.within(queue.finish)
+    _drop_ended(context)
+
+
+def _ends_soon(queue: cl.CommandQueue) -> bool:
+    """Looks at a queue for a moment; whether its commands have ended without an error."""
+    marker, end = cl.enqueue_marker(queue), perf_counter() + LOOKED_FOR
+    queue.flush()
+    while marker.command_execution_status > cl.command_execution_status.COMPLETE:
+        if perf_counter() > end:
+            return False
+        sleep(0)  # other threads may have work for Python
+    return bool(marker.command_execution_status == cl.command_execution_status.COMPLETE)
 
 
 def wait_for_all(context: Context, events: Sequence[Event]) -> None:
-    """Waits for events. Raises pyopencl's errors, and DeviceError if it is bounded and takes longer."""
-    if context.bounded:
-        wait_within(context, events)
-    cl.wait_for_events(list(events))
-    _drop_copies(context)
+    """Waits for events. Raises pyopencl's errors, and DeviceError after Context.patience."""
+    context.within(partial(cl.wait_for_events, list(events)))
+    _drop_ended(context)
 
 
 def drain(context: Context, queues: Iterable[cl.CommandQueue] = ()) -> None:
     """Waits for the context's queue and others, even if a command in them failed or the device is given up."""
-    for queue in {context.queue, *queues}:
-        with suppress(cl.Error, DeviceError):
-            wait_within(context, [cl.enqueue_marker(queue)], queue)
-    _drop_copies(context)
+    with suppress(cl.Error, DeviceError):
+        context.within(partial(_finish_each, tuple(context.left), {context.queue, *queues}))
+        context.left.clear()
+        context.in_use.clear()
+        _drop_ended(context)
+
+
+def settle(
+    context: Context, error: BaseException, used: object = None, queues: Iterable[cl.CommandQueue] = ()
+) -> None:
+    """After one of imgconv's errors waits for the context's queue and others; after Ctrl-C leaves that to the next run.
+
+    used: what the commands may still use; it is kept until they are over.
+    """
+    context.in_use.append(used)
+    if isinstance(error, Error):
+        drain(context, queues)
+    else:
+        finishing = Call(partial(_finish_each, tuple(context.left), {context.queue, *queues}))
+        finishing.leave()
+        context.left.append(finishing)
+
+
+def _finish_each(left: Sequence[Call[Any]], queues: Iterable[cl.CommandQueue]) -> None:
+    for call in left:
+        with suppress(Exception):
+            call.result(math.inf)
+    for queue in queues:
+        with suppress(cl.Error):
+            queue.finish()
 
 
 def enqueue_barrier(context: Context, wait_for: Sequence[Event]) -> Event:
@@ -133,30 +186,20 @@ def wait(context: Context, events: Sequence[Event]) -> None:
         raise refusal(context.info, "waiting for a frame", error) from error
 
 
-def wait_within(context: Context, events: Sequence[Event], queue: cl.CommandQueue | None = None) -> None:
-    """Looks at events until they are over, the more rarely the longer it takes. Raises DeviceError, and pyopencl's.
-
-    After Context.patience the device is given up. queue: that of the events; by default the context's.
-    """
-    context.check()
-    (queue or context.queue).flush()
-    begun = time.monotonic()
-    while not is_over(events):
-        waited = time.monotonic() - begun
-        if waited > context.patience or context.given_up.is_set():
-            context.give_up()
-        time.sleep(min(waited / LOOKS, LONGEST_LOOK))
-
-
-def _drop_copies(context: Context) -> None:
-    """Drops the events of copies that are over."""
+def _drop_ended(context: Context) -> None:
+    """Drops the events of copies and of first launches that are over."""
     if context.copies:
         context.copies[:] = [copy for copy in context.copies if not is_over([copy])]
+    if context.first_launches:
+        context.first_launches[:] = [launch for launch in context.first_launches if not launch.is_over()]
 
 
 def is_over(events: Sequence[Event]) -> bool:
-    """Whether the commands of all events have ended, with or without an error."""
-    return all(event.command_execution_status <= cl.command_execution_status.COMPLETE for event in events)
+    """Whether the commands of all events have ended, with or without an error; also if the driver cannot tell."""
+    try:
+        return all(event.command_execution_status <= cl.command_execution_status.COMPLETE for event in events)
+    except cl.Error:
+        return True
 
 
 def span(events: Sequence[Event]) -> tuple[int, int]:
@@ -184,6 +227,14 @@ def spans(context: Context, events: Iterable[cl.Event]) -> list[tuple[float, flo
 
 
 def _refused(context: Context, launch: Launch, error: cl.Error) -> DeviceError:
+    return refusal(context.info, _name(launch), error)
+
+
+def _name(launch: Launch) -> str:
     kernel, global_size, local_size = launch
-    what = f"kernel {kernel.function_name!r}, global size {global_size}, local size {local_size}"
-    return refusal(context.info, what, error)
+    return f"{_called(kernel)}, global size {global_size}, local size {local_size}"
+
+
+def _called(kernel: Kernel) -> str:
+    label = getattr(kernel, "label", "")
+    return f"{label}, kernel {kernel.function_name!r}" if label else f"kernel {kernel.function_name!r}"

@@ -19,7 +19,7 @@ from imgconv.arrays import Array
 from imgconv.cl.device import Context, refusal
 from imgconv.cl.image import Buffer, Image
 from imgconv.cl.loader import copy_function
-from imgconv.cl.queue import wait_within
+from imgconv.cl.queue import wait, wait_for_all
 
 Queue = cl.CommandQueue
 Memory = Union[Buffer, Image]
@@ -53,6 +53,11 @@ def enqueue_upload(
     return _enqueue(context, memory, memory, array, queue, wait_for, "an upload")
 
 
+def upload_array(context: Context, memory: Memory, array: Array) -> None:
+    """Copies a contiguous array to a buffer or an image of its size, and waits. Raises DeviceError."""
+    wait(context, [context.within(partial(enqueue_upload, context, memory, array))])
+
+
 def enqueue_download(
     context: Context, array: Array, memory: Memory, queue: cl.CommandQueue | None = None, wait_for: Events = None
 ) -> cl.Event:
@@ -77,14 +82,13 @@ def pinned_array(context: Context, shape: tuple[int, ...], dtype: npt.DTypeLike)
     if not size:
         return np.empty(shape, dtype)
     try:
-        buffer = cl.Buffer(context.handle, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size)
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
+        buffer = cl.Buffer(context.handle, flags, size)
         # It stays mapped as long as a reference to the array exists. rusticl ends the process if the reference goes
         # before the map is made.
         array: Array
-        array, event = cl.enqueue_map_buffer(
-            context.queue, buffer, READ_WRITE, 0, shape, np.dtype(dtype), is_blocking=False
-        )
-        wait_within(context, [event])
+        map_it = partial(cl.enqueue_map_buffer, context.queue, buffer, READ_WRITE, 0, shape, np.dtype(dtype))
+        array, _ = context.within(map_it)
     except cl.Error as error:
         raise refusal(context.info, f"{size} bytes of pinned memory", error, "", shape) from error
     return array
@@ -160,8 +164,9 @@ class SharedPort:
         self._shape, self._dtype = shape, np.dtype(dtype)
         size = int(np.prod(shape)) * self._dtype.itemsize
         try:
-            self.memory = cl.Buffer(context.handle, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size)
-            wait_within(context, self.to_host(context, context.queue, True))
+            flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
+            self.memory = cl.Buffer(context.handle, flags, size)
+            wait_for_all(context, context.within(partial(self.to_host, context, context.queue, True)))
         except cl.Error as error:
             raise refusal(context.info, f"{size} bytes of shared memory", error, "", shape) from error
 
@@ -222,8 +227,7 @@ def _enqueue(
         )
     except cl.Error as error:
         raise refusal(context.info, f"{what} of {memory.size} bytes", error) from error
-    if context.bounded:
-        context.copies.append(copy)
+    context.copies.append(copy)
     return copy
 
 

@@ -76,6 +76,7 @@ def print_at(console: Console, column: int, text: str, style: str | None = None,
 
 def describe(device: DeviceInfo) -> list[tuple[str, object]]:
     """The lines shown for a device, in order: (name, value)."""
+    problem = f"open this device: {device.problem}" if device.problem else "use this device"
     formats = [name for name, offered in (("float", device.float_images), ("half", device.half_images)) if offered]
     sizes = "x".join(map(str, device.max_work_item_sizes))
     image = f"{device.max_image_width}x{device.max_image_height}, arrays of {device.max_image_layers} layers"
@@ -91,7 +92,7 @@ def describe(device: DeviceInfo) -> list[tuple[str, object]]:
         ("OpenCL C", device.opencl_c_version),
         *compiled_for,
         ("image limit", image),
-        ("RGBA read + write", ", ".join(formats) or "none: imgconv cannot use this device"),
+        ("RGBA read + write", ", ".join(formats) or f"none: imgconv cannot {problem}"),
         ("images a kernel", f"{device.max_read_images} read, {device.max_write_images} written"),
         ("fp16 arithmetic", _yes(device.fp16_arithmetic)),
         ("work group", f"{device.max_work_group_size} work items, at most {sizes}"),

@@ -12,9 +12,9 @@ from imgconv.arrays import Array
 from imgconv.cl.device import Context
 from imgconv.cl.image import Buffer, allocate, allocate_buffer, clear_buffer, create_buffer, create_image
 from imgconv.cl.image import create_image_in, download, download_buffer, fill, part_of
-from imgconv.cl.queue import Event, check, finish, wait
+from imgconv.cl.queue import Event, check, finish
 from imgconv.cl.transfer import Memory, Port, SharedPort, StagedPort, enqueue_download, enqueue_upload
-from imgconv.cl.transfer import pinned_array
+from imgconv.cl.transfer import pinned_array, upload_array
 from imgconv.compiling.plan import Plan, Region, Storage
 from imgconv.errors import DeviceError, ResourceError
 from imgconv.kernels.layout import LANES, HostBuffer, ImageForm, Placement, Texture
@@ -96,7 +96,7 @@ class DeviceMemory:
             place = self.plan.input_buffers[value.name]
             drawn = random.random(place.shape)
             array = (drawn if value.dtype.startswith("float") else drawn > 0.5).astype(place.dtype)
-            wait(self.context, [enqueue_upload(self.context, self[place], array)])
+            upload_array(self.context, self[place], array)
 
     def read(self, arrays: Mapping[Storage, Array]) -> list[Event]:
         """Fills arrays from their storages, and waits; the copies' events. Raises DeviceError."""
@@ -132,7 +132,7 @@ class DeviceMemory:
 
     def replace(self, constant: Storage, content: Array) -> None:
         """Other content for a constant, of the same form. Lenders and those it is lent to have it too."""
-        wait(self.context, [enqueue_upload(self.context, self[constant], numpy.ascontiguousarray(content))])
+        upload_array(self.context, self[constant], numpy.ascontiguousarray(content))
 
     def clear_states(self) -> None:
         """Sets every state to zero."""
@@ -191,7 +191,7 @@ class DeviceMemory:
         if isinstance(storage, HostBuffer):
             return create_buffer(self.context, content, storage.name)
         memory = self._image(storage.form, storage.name)
-        wait(self.context, [enqueue_upload(self.context, memory, numpy.ascontiguousarray(content))])
+        upload_array(self.context, memory, numpy.ascontiguousarray(content))
         return memory
 
     def _slot_images(self, lenders: Sequence[DeviceMemory]) -> dict[int, Memory]:

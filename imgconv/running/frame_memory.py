@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.cl.queue import Event, enqueue_barrier, enqueue_marker, is_over, span, wait, wait_within
+from imgconv.cl.queue import Event, drain, enqueue_barrier, enqueue_marker, is_over, span, wait
 from imgconv.cl.transfer import Port, Queue
 from imgconv.pictures.pixels import Pixels
 from imgconv.running.exchange import converted, moved_outputs
@@ -86,6 +86,8 @@ class FrameMemory:
     def start(self, uploading: Queue, downloading: Queue) -> None:
         """Enqueues the frame after the earlier ones, its copies on these queues."""
         context = self.context
+        if context.in_use:
+            drain(context)
         apart = uploading is not context.queue
         awaited = apart or context.profile
         sent: list[Port | PicturePort] = [*self.sent, *self.pictures]
@@ -113,11 +115,6 @@ class FrameMemory:
     def finish(self) -> None:
         """Waits for the frame. Raises DeviceError, ResourceError."""
         wait(self.context, [*self.computing, *self.downloads])
-        self.context.note_run()
-
-    def wait_within(self) -> None:
-        """Waits for the frame. Raises DeviceError if that takes longer than Context.patience."""
-        wait_within(self.context, [*self.computing, *self.downloads])
 
     def is_over(self) -> bool:
         """Whether `finish` would return at once."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from imgconv.cl.device import Context
 from imgconv.cl.image import copy_region, copy_through_host
-from imgconv.cl.queue import Launch, bind, enqueue, enqueue_all, set_arguments
+from imgconv.cl.queue import Launch, bind, enqueue, enqueue_all, enqueue_noted, set_arguments
 from imgconv.cl.recording import Recording, distrust, is_trusted, record, trust
 from imgconv.cl.transfer import Memory, is_image
 from imgconv.compiling.plan import Storage
@@ -15,7 +15,7 @@ from imgconv.errors import DeviceError
 from imgconv.kernels.layout import Texture
 from imgconv.running.device_memory import DeviceMemory
 from imgconv.running.exchange import ImageCopy
-from imgconv.running.programs import Programs
+from imgconv.running.programs import Programs, called
 from imgconv.running.work_groups import check_work_groups
 
 LAUNCHES_COMPARED = 4
@@ -36,11 +36,21 @@ class LaunchSequence:
 
     def enqueue(self) -> None:
         """Enqueues every launch. Those of the last call must be over. Raises DeviceError, ResourceError."""
-        self.launched = True
-        if self.recording is not None:
+        if not self.launched:
+            self.launched = True
+            self.context.within(self._enqueue_first)
+        elif self.recording is not None:
             self.recording.replay()
         else:
             enqueue_all(self.context, self._bound)
+
+    def _enqueue_first(self) -> None:
+        """Enqueues every launch so that one that hangs can be named: a driver may compile a kernel at its launch."""
+        if self.recording is not None:
+            self.recording.replay()
+            return
+        for launch in self.launches:
+            enqueue_noted(self.context, launch)
 
     def enqueue_each(self) -> Iterator[int]:
         """Enqueues the launches one by one; yields each one's number. Raises DeviceError, ResourceError."""
@@ -100,9 +110,10 @@ class Launching:
         launch = self.plan.launches[number]
         source = launch.source
         kernel = self._programs.new_kernel(source.text)
+        kernel.label = f"launch {called(launch)}"
         used = [argument.storage for argument in source.arguments]
         arguments = [memory[place] if place in memory else self._memory[place] for place in used]
-        set_arguments(self.context, kernel, arguments, launch.name)
+        set_arguments(self.context, kernel, arguments)
         return kernel, source.global_size, source.local_size
 
     def _compare_replay(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from imgconv.arrays import Array
 from imgconv.cl.ending import driver_use
-from imgconv.cl.queue import drain
+from imgconv.cl.queue import settle
 from imgconv.compiling.plan import Storage
 from imgconv.errors import InputError
 from imgconv.running.frame_memory import FrameMemory
@@ -30,7 +30,13 @@ class Mapped:
         if session.plan.moved is not None:
             raise InputError(f"output {session.plan.moved.outputs[0]!r} is not made on the device: use run or submit")
         self._session = session
-        self._memory = FrameMemory(session, True)
+        self._made: FrameMemory | None = FrameMemory(session, True)
+
+    @property
+    def _memory(self) -> FrameMemory:
+        if self._made is None:
+            self._made = FrameMemory(self._session, True)
+        return self._made
 
     @property
     def inputs(self) -> dict[str, Array]:
@@ -57,14 +63,14 @@ class Mapped:
         return self.outputs
 
     def _run(self) -> None:
-        context = self._session.context
+        context, memory = self._session.context, self._memory
         try:
             with context.lock:
-                self._memory.start(context.queue, context.queue)
-            self._memory.finish()
-        except BaseException:
-            drain(context)
-            self._memory = FrameMemory(self._session, True)
+                memory.start(context.queue, context.queue)
+            memory.finish()
+        except BaseException as error:
+            self._made = None  # its arrays may be the device's
+            settle(context, error, memory)
             raise
 
     def _array(self, place: Storage) -> Array:

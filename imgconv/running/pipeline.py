@@ -28,7 +28,7 @@ import numpy
 
 from imgconv.arrays import Array, Arrays
 from imgconv.cl.ending import driver_use
-from imgconv.cl.queue import drain
+from imgconv.cl.queue import settle
 from imgconv.cl.transfer import is_memory, new_queue
 from imgconv.errors import DeviceError, Error, InputError
 from imgconv.pictures.pixels import Pixels
@@ -64,9 +64,8 @@ class _Condition(Condition):
 class Frame(Future[dict[str, Array]]):
     """The Future of one submitted frame's outputs: Model.submit returns it. It runs at once and cannot be cancelled.
 
-    If no caller waits for it in result() or exception(), and the device takes over 600 s for it (Limits.run_seconds, if
-    it is given), the device is given up and it fails with a DeviceError. What a signal handler raises, as for Ctrl-C,
-    ends the wait and not the frame: result() can be called again.
+    If the device takes over 600 s for it (Limits.run_seconds), the device is given up and it fails with a DeviceError.
+    What a signal handler raises, as for Ctrl-C, ends the wait and not the frame: result() can be called again.
 
         frame = model.submit({"x": array})
         frame.result()["y"]                     # waits; raises what failed on the device
@@ -103,7 +102,6 @@ class Frame(Future[dict[str, Array]]):
         timeout: seconds after which it may return before that.
         """
         if timeout is not None:
-            # A wait in the driver cannot be interrupted.
             end = monotonic() + timeout
             while not self._is_over():
                 if monotonic() >= end:
@@ -128,8 +126,8 @@ class Frame(Future[dict[str, Array]]):
         self._oldest_since = min(self._oldest_since, now)
         if now - self._oldest_since > context.patience:
             with suppress(DeviceError):
-                context.give_up()
-        if context.given_up.is_set() or memory.is_over():
+                context.give_up(context.patience)
+        if context.hung or memory.is_over():
             self._finish()
 
     def _wait(self) -> None:
@@ -137,7 +135,7 @@ class Frame(Future[dict[str, Array]]):
         memory = self._memory
         if memory is not None:
             with suppress(Exception):
-                memory.wait_within()
+                memory.finish()
 
 
 class Pipeline:
@@ -301,7 +299,7 @@ class Pipeline:
         """Returns the frame's memory for the next one. After a failure it may be mapped, or in use by the device."""
         if failure is not None and frame._memory is not None:
             with driver_use:
-                drain(self._session.context, self._queues)
+                settle(self._session.context, failure, frame._memory, self._queues)
         with self._lock:
             memory, frame._memory = frame._memory, None
             if memory is not None and failure is None:
@@ -368,7 +366,6 @@ def _stop(watch: _Watch, thread: Thread) -> None:
         return
     driver_use.end()
     for frame in tuple(watch.frames):
-        frame._wait()
         with suppress(Exception):
             frame._finish()
     # Frames that callbacks submitted meanwhile.

@@ -135,5 +135,9 @@ class Programs:
     def _described(self, text: str) -> BuiltKernel:
         """A kernel, with the first launch that needs it and its ONNX nodes."""
         launch = self._launches[text]
-        about = f"{launch.name!r} (nodes {', '.join(launch.origin)})" if launch.origin else repr(launch.name)
-        return BuiltKernel(kernel_name(self._numbers[text]), launch.source.key, launch.source.path, about)
+        return BuiltKernel(kernel_name(self._numbers[text]), launch.source.key, launch.source.path, called(launch))
+
+
+def called(launch: Launch) -> str:
+    """A launch and its ONNX nodes, for messages."""
+    return f"{launch.name!r} (nodes {', '.join(launch.origin)})" if launch.origin else repr(launch.name)

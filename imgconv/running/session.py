@@ -9,7 +9,7 @@ from typing import Any
 from imgconv.arrays import Array
 from imgconv.cl.device import Context
 from imgconv.cl.ending import driver_use
-from imgconv.cl.queue import Launch, drain, finish
+from imgconv.cl.queue import Launch, drain, finish, settle
 from imgconv.cl.transfer import Port, enqueue_copy
 from imgconv.compiling.plan import Plan, Storage
 from imgconv.running.device_memory import DeviceMemory
@@ -38,7 +38,6 @@ class Session:
         """
         self.plan, self.context = plan, context
         context.check()
-        context.has_run.clear()
         with driver_use:
             lent = [] if binaries else [each.programs for each in lenders]
             self.programs: Programs = Programs(plan, context, lent, alone or bool(binaries))
@@ -58,12 +57,13 @@ class Session:
         """
         exchange = Exchange.of(self.plan, self.context, inputs, outputs or {})
         with driver_use, self.context.lock:
+            if self.context.in_use:
+                drain(self.context)
             try:
                 self._run(exchange)
-                self.context.note_run()
-            except BaseException:
+            except BaseException as error:
                 # The commands must be over before the launches are enqueued again.
-                drain(self.context)
+                settle(self.context, error, exchange)
                 raise
         return exchange.results()
 
@@ -73,10 +73,8 @@ class Session:
 
     def _run(self, exchange: Exchange) -> None:
         self._moved = exchange.moved
-        bounded = self.context.bounded
-        if bounded:
-            self.context.check()
-        if self._runs_in_place and not bounded and are_apart(exchange):
+        self.context.check()
+        if self._runs_in_place and are_apart(exchange):
             self._in_place.run(exchange)
             return
         context, memory = self.context, self.memory
@@ -133,7 +131,6 @@ class Session:
         self.memory.upload_inputs(inputs)
         yield from self.sequence.enqueue_each()
         finish(self.context)
-        self.context.note_run()
 
     def value(self, name: str) -> Array:
         """The array of the value that the last step completed, float32 or float16 as it is stored."""

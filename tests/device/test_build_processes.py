@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -20,6 +19,7 @@ from imgconv.cl import build_processes, image, program, queue
 from imgconv.cl.build_processes import Address, Worker
 from imgconv.cl.device import Context, DeviceInfo, open_device
 from imgconv.cl.program import Part, Program
+from imgconv.cl.watchdog import Calls
 from imgconv.errors import BuildError
 
 SOURCE = "kernel void store(global float *values) {{ values[0] = {}.5f; }}"
@@ -266,7 +266,7 @@ def test_programs_that_take_long_are_built_first(context: Context, monkeypatch: 
         return build(*arguments)
 
     monkeypatch.setattr(program, "_build_part", noted)
-    monkeypatch.setattr(program, "ThreadPoolExecutor", lambda count: ThreadPoolExecutor(1))
+    monkeypatch.setattr(program, "Calls", lambda functions, threads: Calls(functions, 1))
     parts = [Part(SOURCE.format(30 + number), name) for number, name in enumerate(names)]
     assert [stored_by(context, built) for built in program.build_all(context, parts)] == [30.5, 31.5, 32.5, 33.5, 34.5]
     assert begun == ["conv.cl, separable.cl", "squeeze_excite.cl", "conv.cl", "generated", "generated"]
