@@ -266,6 +266,35 @@ def test_ctrl_c_gives_the_memory_back(model: imgconv.Model, monkeypatch: pytest.
     assert_equal(model.submit(drawn(0)).result(timeout=HANG_TIMEOUT), model.run(drawn(0)))
 
 
+class Alarm(Exception):
+    """Raised by a signal handler."""
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, Alarm])
+def test_what_ends_a_wait_is_not_the_frames_failure(
+    model: imgconv.Model, monkeypatch: pytest.MonkeyPatch, raised: type[BaseException]
+) -> None:
+    """The frames before it and after it are as they were, and so is the room for further ones."""
+    expected, outputs = [model.run(drawn(seed)) for seed in range(4)], {"y": numpy.zeros((1, 7, 12, 9), "f4")}
+    monkeypatch.setattr(FrameMemory, "is_over", lambda memory: False)  # the pipeline's own thread finishes nothing
+
+    def interrupted(memory: Any) -> None:
+        raise raised
+
+    for _ in range(4):
+        frames = [model.submit(drawn(seed), 3, outputs if seed == 1 else None) for seed in range(3)]
+        with monkeypatch.context() as broken:
+            broken.setattr(FrameMemory, "finish", interrupted)
+            for wait in (frames[1].result, frames[2].exception, lambda: model.submit(drawn(3), 3)):
+                with pytest.raises(raised):
+                    wait()
+            assert not any(frame.done() for frame in frames)
+        frames.append(model.submit(drawn(3), 3))
+        for frame, want in zip(frames, expected, strict=True):
+            assert_equal(frame.result(), want)
+        assert model._last.pipeline.bytes == 3 * model.plan.buffer_bytes
+
+
 def test_a_dropped_model_still_answers(device: DeviceInfo) -> None:
     before = frame_threads()
     expected = [imgconv.load(network(), device=device).run(drawn(seed)) for seed in range(3)]
