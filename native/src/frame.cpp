@@ -40,7 +40,7 @@ BoundLaunch Frame::bind(const Launch &launch) const {
   }
   for (cl_uint i = 0; i < wanted; ++i) {
     cl_mem argument = memory(launch.arguments[i]).get();
-    check(cl.clSetKernelArg(kernel.get(), i, sizeof argument, &argument), "argument ", i, " of '", launch.name, "'");
+    check(cl.clSetKernelArg(kernel.get(), i, sizeof argument, &argument), "argument ", i, " of '", launch.name, "', kernel k", launch.kernel);
   }
   return {kernel, &launch};
 }

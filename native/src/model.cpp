@@ -78,7 +78,7 @@ void Model::run_each() {
   for (const BoundLaunch &each : first_->launches()) {
     const auto doing = activity_.begin("launch '" + each.launch->name + "'");
     each.enqueue(context_, nullptr);
-    context_.finish("launch '", each.launch->name, "'");
+    context_.finish("launch '", each.launch->name, "', kernel k", each.launch->kernel);
   }
   has_run_ = true;
 }

@@ -50,10 +50,15 @@ std::string status_name(cl_int status);
 // What a failed call is: IMGCONV_ERROR_MEMORY if memory is short, else IMGCONV_ERROR_DEVICE.
 imgconv_status kind_of_failure(cl_int status);
 
+// What the user may do after a failed call, as the end of a message.
+const char *remedy(cl_int status);
+
 // Throws Error if a call failed. what: the parts of a text.
 template <class... Parts>
 void check(cl_int status, const Parts &...what) {
-  if (status != CL_SUCCESS) throw Error(kind_of_failure(status), what..., ": ", status_name(status));
+  if (status != CL_SUCCESS) {
+    throw Error(kind_of_failure(status), what..., ": ", status_name(status), remedy(status));
+  }
 }
 
 // A new object of the driver: `create` makes it of the arguments, `release` frees it. Throws Error.

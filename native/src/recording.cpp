@@ -116,7 +116,7 @@ void BoundLaunch::enqueue(const Context &context, cl_event *event, cl_command_qu
   const cl_int status = context.cl->clEnqueueNDRangeKernel(
       queue ? queue : context.queue.get(), kernel.get(), dimensions(), nullptr, global_size(), local_size(), 0, nullptr,
       event);
-  check(status, "launching '", launch->name, "'");
+  check(status, "launching '", launch->name, "', kernel k", launch->kernel);
 }
 
 std::unique_ptr<Recording> record(const Context &context, const std::vector<BoundLaunch> &launches) {

@@ -32,16 +32,13 @@ ONLY_IN_ONE = "tanh("
 @pytest.fixture(scope="module")
 def model() -> imgconv.Model:
     """Of 17 launches, each of its own kernel."""
-    intel = next((each for each in list_devices() if each.platform == "Intel(R) OpenCL"), None)
-    if intel is None:
-        pytest.skip("the faulty driver is over Intel's: pip install intel-opencl-rt")
     x = Tensor.input("x", X.shape)
     y = x
     for channels in range(8, 32, 4):
         y = y.conv2d(const(channels + 4, channels, 3, 3), padding=1).relu()
         y = y.max_pool(2, 1) if channels < 20 else y.max_pool(3, 1)
     y = y.conv2d(const(4, 32, 1, 1)).tanh()
-    return imgconv.load(build_graph({"y": y.global_average_pool().flatten(), "map": y}, [x]), device=intel)
+    return imgconv.load(build_graph({"y": y.global_average_pool().flatten(), "map": y}, [x]))
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +148,7 @@ def test_hangs_are_given_up(run: Run, play: Play, variables: Any, tmp_path: Path
     calls = [
         ("clFinish", "run(given)"), ("clEnqueueNDRangeKernel", "run(given)"), ("clEnqueueReadBuffer", "run(given)"),
         ("clFinish", "reset()"), ("clEnqueueNDRangeKernel", "submit(given)"), ("clEnqueueMapBuffer", "map_input('x')"),
-        ("clWaitForEvents", "wait(model.submit(given))"), ("clFinish", "close()"),
+        ("clWaitForEvents", "wait(model.submit(given))"), ("execution", "run(given)"), ("clFinish", "close()"),
     ]
     lines = SET_FAULTS + f"""
     from pathlib import Path
@@ -187,7 +184,7 @@ def test_hangs_are_given_up(run: Run, play: Play, variables: Any, tmp_path: Path
     (tmp_path / "programs").mkdir()
     assert_right(run("adreno", "--cache", "programs"))
     found = {name: str(said) for name, said in play(lines, {"x": X}, **variables("adreno", tmp_path)).items()}
-    assert found.pop("7 close()") == "OK" and len(found) == 14
+    assert found.pop("8 close()") == "OK" and len(found) == 16
     said = "TIMEOUT: the device did not finish within 20 s (options.timeout_ms): "
     assert all(text.startswith(said) for text in found.values()), found
 
@@ -197,8 +194,9 @@ def test_a_hang_while_opening(run: Run, model: imgconv.Model, tmp_path: Path) ->
     assert_said(run("adreno;stall=clCreateContext", "--timeout", 1), "within 1 s", "opening the model")
     last = model.plan.launches[-1].name
     assert_said(run(f"adreno;build_hang={ONLY_IN_ONE}", "--timeout", 10), "building ", "launch 'map'")
-    hang = f"adreno;stall=clEnqueueNDRangeKernel@{len(model.plan.launches)}"
-    assert_said(run(hang, "--timeout", 10), f"launch '{last}'")
+    for stalled in ("clEnqueueNDRangeKernel", "execution"):
+        hang = f"adreno;stall={stalled}@{len(model.plan.launches)}"
+        assert_said(run(hang, "--timeout", 10), f"launch '{last}'")
 
 
 # Contexts
@@ -210,7 +208,7 @@ def test_a_refused_context(run: Run, built: Path, variables: Any, tmp_path: Path
     faults, said = f"adreno;fail=clCreateContext:{status}", f"opening QUALCOMM Adreno(TM): CL_{name} ({status})"
     assert_said(run(faults), said)
     described = described_with(variables(faults, tmp_path), built)
-    assert described["refused"] == said and "float_images" not in described
+    assert described["refused"].startswith(said) and "float_images" not in described
 
 
 def test_a_refused_hint(run: Run, built: Path, variables: Any, tmp_path: Path) -> None:
@@ -298,19 +296,41 @@ def test_another_plan_in_place_of_one_that_fails(
 def test_binaries_that_are_of_no_use(run: Run, model: imgconv.Model, tmp_path: Path, fault: str) -> None:
     """Of the folder and of the file: the source is compiled."""
     (tmp_path / "programs").mkdir()
+    intel = next((each for each in list_devices() if each.platform == "Intel(R) OpenCL"), None)
+    if intel is None:
+        pytest.skip("the faulty driver is over Intel's, which is not seen here")
     model.save(tmp_path / "own.imgconv")
-    for faults, name in ((f"adreno;binary={fault}", "model.imgconv"), (f"binary={fault}", "own.imgconv")):
-        assert_right(run(faults.partition(";")[0] if ";" in faults else "", "--cache", "programs", name=name))
+    for presented, name in (("adreno", "model.imgconv"), ("", "own.imgconv")):
+        if fault != "empty":
+            assert_right(run(presented, "--cache", "programs", name=name))
         for _ in range(2):
-            assert_right(run(faults, "--cache", "programs", name=name))
+            assert_right(run(f"{presented};binary={fault}", "--cache", "programs", name=name))
+    assert faulty_driver.met(tmp_path)
 
 
 # Memory
 
-@pytest.mark.parametrize("refused", ["clCreateSubBuffer:-13", "clCreateSubBuffer:-13@3-"])
-def test_parts_of_a_buffer_that_are_refused(run: Run, refused: str) -> None:
+@pytest.mark.parametrize(
+    "refused", ["clCreateSubBuffer:-13", "clCreateSubBuffer:-13@3-", "image_in_buffer:-40", "image_in_buffer:-65@2-"]
+)
+def test_parts_of_a_buffer_that_are_refused(run: Run, tmp_path: Path, refused: str) -> None:
     """They have memory of their own."""
     assert_right(run(f"adreno;fail={refused}"))
+    assert faulty_driver.met(tmp_path)
+
+
+@pytest.mark.parametrize("call", ["run(given)", "wait(model.submit(given))"])
+def test_a_launch_that_fails_while_it_runs(run: Run, play: Play, variables: Any, tmp_path: Path, call: str) -> None:
+    """clFinish is successful then. In a first run the launch is named."""
+    assert_said(run("adreno;fail=execution:-5@3"), "launch 't4', kernel k2: CL_OUT_OF_RESOURCES (-5)")
+    lines = SET_FAULTS + f"""
+    model = Player("model.imgconv")
+    model.run(given)
+    set_faults("adreno;fail=execution:-5@3")
+    results["said"] = numpy.array(status_of(lambda: model.{call}))
+    """
+    said = str(play(lines, {"x": X}, **variables("adreno", tmp_path))["said"])
+    assert said.startswith("MEMORY: ") and "CL_OUT_OF_RESOURCES (-5)" in said
 
 
 def test_out_of_resources_has_one_status(run: Run, play: Play, variables: Any, tmp_path: Path) -> None:
