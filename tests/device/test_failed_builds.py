@@ -103,8 +103,10 @@ def test_the_status_and_the_log_are_the_drivers(context: Context) -> None:
 
 @pytest.mark.parametrize("content", ["other kernels", "no kernel", "empty"])
 def test_a_kept_binary_without_the_kernels_is_replaced(
-    device: DeviceInfo, context: Context, monkeypatch: pytest.MonkeyPatch, content: str
+    device: DeviceInfo, context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str
 ) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(program, "_built", OrderedDict())
     imgconv.load(network(), device)
     folder = program_cache.PROGRAMS.folder()
     entries = {path.name: program_cache.read_binary(path.name) or b"" for path in folder.iterdir()}
