@@ -5,6 +5,7 @@ A machine that does other work may hide a fault or show one that is not there, s
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from imgconv.cl.queue import Launch, bind, durations, enqueue, enqueue_all, fini
 from imgconv.kernels.specialise import FOLDER
 
 ROOT = Path(__file__).parents[1]
-INCLUDING = ["-w", "-I", str(FOLDER)]
+INCLUDING = ["-I", os.path.relpath(FOLDER)]  # drivers disagree on quotes around a path with spaces
 _new = count(time.time_ns() % 10**6 * 1000)  # drivers keep what they built, in later processes too
 
 
@@ -53,7 +54,7 @@ def new_text() -> str:
 def builds_take_turns(context: Context) -> bool:
     """Two threads build programs no sooner than one does."""
     def one(text: str) -> None:
-        cl.Program(context.handle, text).build(INCLUDING)
+        cl.Program(context.handle, text).build(["-w", *INCLUDING])
 
     one(new_text())
     texts = [[new_text() for _ in range(4)] for _ in range(2)]
@@ -70,7 +71,7 @@ def vectors_are_tried(context: Context) -> bool:
             text = new_text()
             assert " NOT_VECTORIZED " in text
             text = text.replace(" NOT_VECTORIZED ", " ") if is_tried else text
-            cl.Program(context.handle, text).build(INCLUDING)
+            cl.Program(context.handle, text).build(["-w", *INCLUDING])
 
     built(True)
     tried, spared = (seconds(lambda: built(each), 3, time.process_time) for each in (True, False))
@@ -116,7 +117,7 @@ def programs_cost_no_more(context: Context) -> bool:
         return "".join(f"kernel void k{next(_new)}(global float *x) {body}" for _ in range(kernels))
 
     def built(kernels: int) -> None:
-        cl.Program(context.handle, text(kernels)).build(INCLUDING)
+        cl.Program(context.handle, text(kernels)).build(["-w", *INCLUDING])
 
     built(1)
     return not is_longer(seconds(lambda: [built(1) for _ in range(4)], 2), seconds(lambda: built(4), 2), 1.2)

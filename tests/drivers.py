@@ -43,7 +43,6 @@ ROOT = Path(__file__).parents[1]
 SECONDS = 300  # that a probe may take; one that takes longer hangs
 INTEL, POCL, MESA, NVIDIA = "Intel(R) OpenCL", "Portable Computing Language", "rusticl", "NVIDIA CUDA"
 OCLGRIND = "Oclgrind"
-INCLUDING = ["-I", str(FOLDER)]
 TEXELS = numpy.arange(1, 33, dtype=numpy.float32).reshape(8, 4)
 COUNT = "kernel void count(global int *o, int n) { int i = 0; while (i < n) i++; o[0] = i; }"
 
@@ -113,7 +112,7 @@ def builds_collide(context: Context) -> bool:
     text = template("conv.cl")
 
     def one(number: int) -> None:
-        cl.Program(context.handle, f"#define OUTPUT_WIDTH {50 + number}\n{text}").build(INCLUDING)
+        cl.Program(context.handle, f"#define OUTPUT_WIDTH {50 + number}\n{text}").build(driver_times.INCLUDING)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(one, range(16)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from driver_times import INCLUDING
 
 from imgconv.cl.device import Context
 from imgconv.cl.program import build
@@ -12,4 +13,4 @@ from imgconv.kernels.specialise import FOLDER, template_files
 @pytest.mark.parametrize("file", sorted(template_files()))
 def test_a_file_compiles_alone(context: Context, file: str) -> None:
     text = (FOLDER / file).read_text(encoding="utf-8")
-    build(context, text, file, ["-I", str(FOLDER)])
+    build(context, text, file, INCLUDING)
