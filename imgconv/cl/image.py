@@ -82,15 +82,15 @@ def part_of(context: Context, buffer: cl.Buffer, offset: int, size: int, tensor:
         return buffer[offset : offset + size]
 
 
-def clear_buffer(context: Context, buffer: cl.Buffer, tensor: str = "") -> None:
-    """Enqueues setting a buffer of whole 32-bit words to zero."""
+def fill_buffer(context: Context, buffer: cl.Buffer, value: float, tensor: str = "") -> None:
+    """Enqueues setting a buffer of whole 32-bit words to a float."""
     with _driver_errors(context, f"a buffer of {buffer.size} bytes", tensor, (buffer.size,)):
-        cl.enqueue_fill_buffer(context.queue, buffer, np.uint32(0), 0, buffer.size - buffer.size % 4)
+        cl.enqueue_fill_buffer(context.queue, buffer, np.float32(value), 0, buffer.size - buffer.size % 4)
 
 
 def allocate_buffer(context: Context, buffer: cl.Buffer, tensor: str = "") -> None:
     """Like `allocate`, for a buffer."""
-    clear_buffer(context, buffer, tensor)
+    fill_buffer(context, buffer, 0.0, tensor)
     with _driver_errors(context, f"a buffer of {buffer.size} bytes", tensor, (buffer.size,)):
         finish_queue(context, context.queue)
 

@@ -145,8 +145,8 @@ Recording = Union[CommandBuffer, RecordedQueue]
 WAYS: tuple[tuple[type[CommandBuffer] | type[RecordedQueue], Types], ...] = (
     (CommandBuffer, COMMAND_BUFFER), (RecordedQueue, RECORDABLE_QUEUES),
 )
-# By DeviceInfo.key: devices whose replays gave the results of plain launches; and those whose are not used, with why.
-_trusted: set[str] = set()
+# By DeviceInfo.key: the most launches whose replay gave the results of plain ones; and whose are not used, with why.
+_trusted: dict[str, int] = {}
 _distrusted: dict[str, str] = {}
 
 
@@ -169,14 +169,14 @@ def record(context: Context, launches: Sequence[Launch]) -> Recording | None:
         return None
 
 
-def is_trusted(info: DeviceInfo) -> bool:
-    """Whether a replay on this device and driver was found to equal the plain launches."""
-    return info.key in _trusted
+def is_trusted(info: DeviceInfo, launches: int) -> bool:
+    """Whether a replay of at least so many launches was found to equal plain ones on this device and driver."""
+    return launches <= _trusted.get(info.key, 0)
 
 
-def trust(info: DeviceInfo) -> None:
-    """Notes that a replay gave the results of the plain launches."""
-    _trusted.add(info.key)
+def trust(info: DeviceInfo, launches: int) -> None:
+    """Notes that a replay of so many launches gave the results of plain ones."""
+    _trusted[info.key] = max(launches, _trusted.get(info.key, 0))
 
 
 def distrust(info: DeviceInfo, reason: str) -> None:

@@ -10,8 +10,8 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.cl.device import Context
-from imgconv.cl.image import Buffer, allocate, allocate_buffer, clear_buffer, create_buffer, create_image
-from imgconv.cl.image import create_image_in, download, download_buffer, fill, part_of
+from imgconv.cl.image import Buffer, allocate, allocate_buffer, create_buffer, create_image
+from imgconv.cl.image import create_image_in, download, download_buffer, fill, fill_buffer, part_of
 from imgconv.cl.queue import Event, check, finish
 from imgconv.cl.transfer import Memory, Port, SharedPort, StagedPort, enqueue_download, enqueue_upload
 from imgconv.cl.transfer import pinned_array, upload_array
@@ -134,12 +134,31 @@ class DeviceMemory:
         """Other content for a constant, of the same form. Lenders and those it is lent to have it too."""
         upload_array(self.context, self[constant], numpy.ascontiguousarray(content))
 
+    def overwrite(self, value: float) -> None:
+        """Sets all that launches write, states too, to a value."""
+        for memory in self._written():
+            if isinstance(memory, Buffer):
+                fill_buffer(self.context, memory, value)
+            else:
+                fill(self.context, memory, (value,) * 4)
+
+    def written_content(self) -> list[bytes]:
+        """The content of all that launches write. Textures take turns in memory: it is that of the last ones."""
+        return [
+            download_buffer(self.context, each, (each.size,), numpy.uint8).tobytes() if isinstance(each, Buffer)
+            else download(self.context, each).tobytes() for each in self._written()
+        ]
+
+    def _written(self) -> list[Memory]:
+        """The memory that launches write, each once, but parts of the workspace that overlap."""
+        return list({id(self[launch.writes]): self[launch.writes] for launch in self.plan.launches}.values())
+
     def clear_states(self) -> None:
         """Sets every state to zero."""
         for texture in self.plan.states:
             memory = self[texture]
             if isinstance(memory, Buffer):
-                clear_buffer(self.context, memory, texture.name)
+                fill_buffer(self.context, memory, 0.0, texture.name)
             else:
                 fill(self.context, memory, (0.0, 0.0, 0.0, 0.0))
 

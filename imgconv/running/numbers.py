@@ -18,7 +18,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.cl import device
 from imgconv.cl.device import Context
-from imgconv.cl.image import Buffer, clear_buffer, copy_texels, create_buffer, download_buffer
+from imgconv.cl.image import Buffer, copy_texels, create_buffer, download_buffer, fill_buffer
 from imgconv.cl.program import Part, Program, building, kernel
 from imgconv.cl.queue import Kernel, enqueue
 from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texels, Texture
@@ -70,7 +70,7 @@ class Numbers:
     def largest(self) -> dict[str, float]:
         """The largest magnitude of each value that was measured since the last call, NaN if a number is NaN. Waits."""
         bits = download_buffer(self._context, self._largest, (max(len(self._indices), 1),), BITS)
-        clear_buffer(self._context, self._largest)
+        fill_buffer(self._context, self._largest, 0.0)
         halves = bits.astype(numpy.uint16).view(numpy.float16)
         found, places = dict(self._on_host), self._session.plan.placements
         for name, number in self._indices.items():

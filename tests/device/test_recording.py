@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +16,9 @@ from support import wait_until
 import imgconv
 from imgconv.cl import recording
 from imgconv.cl.device import Context, DeviceInfo, open_device
+from imgconv.cl.queue import bind, enqueue_all
 from imgconv.graph.nodes import Graph
+from imgconv.running import launching
 from imgconv.running.session import Session
 from imgconv.tensor import Tensor, build_graph, convolution
 
@@ -28,7 +30,7 @@ INVALID_OPERATION = -59
 def nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every test meets the drivers for the first time; one that leaks is tried here all the same."""
     monkeypatch.setattr(recording, "LEAKING_PLATFORM", "")
-    monkeypatch.setattr(recording, "_trusted", set())
+    monkeypatch.setattr(recording, "_trusted", {})
     monkeypatch.setattr(recording, "_distrusted", {})
     yield
 
@@ -281,3 +283,93 @@ def test_a_replay_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made is not None
     with pytest.raises(imgconv.DeviceError, match="clEnqueueRecordingQCOM: Adreno refused: INVALID_OPERATION"):
         made.replay()
+
+
+class Recorded:
+    """A recording of a made-up driver, which replays some of the launches in some order."""
+
+    extension = "a made-up extension"
+
+    def __init__(self, context: Context, launches: Any, order: Callable[[list[Any]], list[Any]]) -> None:
+        self._context, self._bound = context, bind(context, order(list(launches)))
+
+    def replay(self) -> None:
+        enqueue_all(self._context, self._bound)
+
+
+@pytest.fixture
+def records(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[list[Any]], list[Any]]], None]:
+    """Makes the device record, and replay as a function orders the launches. None of it is known before."""
+
+    def use(order: Callable[[list[Any]], list[Any]]) -> None:
+        recording._distrusted.clear()
+        recording._trusted.clear()
+
+        def record(context: Context, launches: Any) -> Recorded | None:
+            return None if context.info.key in recording._distrusted else Recorded(context, launches, order)
+
+        monkeypatch.setattr(launching, "record", record)
+
+    return use
+
+
+def without(number: int) -> Callable[[list[Any]], list[Any]]:
+    return lambda launches: launches[:number] + launches[number + 1 :]
+
+
+def swapped(number: int) -> Callable[[list[Any]], list[Any]]:
+    return lambda launches: [*launches[:number], launches[number + 1], launches[number], *launches[number + 2 :]]
+
+
+def until(number: int) -> Callable[[list[Any]], list[Any]]:
+    return lambda launches: launches[:number]
+
+
+@pytest.mark.parametrize("way", [until, without, swapped])
+def test_any_replay_that_is_wrong_is_found(device: DeviceInfo, records: Any, way: Any) -> None:
+    """Wherever it stops, whichever launch it loses, and whichever two it swaps."""
+    plan = imgconv.load(chain(), device=device).plan
+    expected = Session(plan, open_device(device)).run(drawn(0))
+    count = len(plan.launches)
+    # The last two launches write outputs, of which the first does not need the second.
+    for number in range(count - 2 if way is swapped else count):
+        records(way(number))
+        with pytest.warns(RuntimeWarning, match="a replay through a made-up extension gave other results"):
+            session = Session(plan, open_device(device))
+        assert session.sequence.recording is None
+        for name, array in session.run(drawn(0)).items():
+            numpy.testing.assert_array_equal(array, expected[name])
+
+
+def test_a_replay_is_believed_up_to_the_length_compared(device: DeviceInfo, records: Any) -> None:
+    """A driver that cuts long recordings off is found by the first one that is longer."""
+    x = Tensor.input("x", (1, 5, 7, 9))
+    short = build_graph({"y": x.mean((2, 3))}, [x], "short")
+    plans = [imgconv.load(graph, device=device).plan for graph in (short, chain())]
+    cut = len(plans[0].launches)
+    assert cut < len(plans[1].launches)
+    records(until(cut))
+    assert Session(plans[0], open_device(device)).sequence.recording is not None
+    assert recording.is_trusted(device, cut) and not recording.is_trusted(device, cut + 1)
+    with pytest.warns(RuntimeWarning, match="gave other results"):
+        assert Session(plans[1], open_device(device)).sequence.recording is None
+
+
+def test_a_right_replay_is_compared_once(device: DeviceInfo, records: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = imgconv.load(chain(), device=device).plan
+    records(lambda launches: launches)
+    compared: list[int] = []
+    replay = Recorded.replay
+    monkeypatch.setattr(Recorded, "replay", lambda self: [compared.append(1), replay(self)][1])
+    sessions = [Session(plan, open_device(device)) for _ in range(3)]
+    assert len(compared) == 1 and all(session.sequence.recording is not None for session in sessions)
+
+
+def test_states_are_zero_after_a_comparison(device: DeviceInfo, records: Any) -> None:
+    """And lenders' memory holds what it did, as far as anyone reads it."""
+    x, state = Tensor.input("x", (1, 4)), Tensor.input("state", (1, 4))
+    graph = build_graph({"y": x + state * 0.5, "next": x + state}, [x, state], "state")
+    given = {"x": numpy.arange(4, dtype=numpy.float32).reshape(1, 4)}
+    records(lambda launches: launches)
+    stream = imgconv.load(graph, device=device).stream({"next": "state"})
+    assert [stream.run(given)["y"][0, 2] for _ in range(3)] == [2, 3, 4]

@@ -74,6 +74,18 @@ FAULTS = (
         (f"{HANG} -k nobody",),
     ),
     Fault(
+        "running/launching.py", "a replay is compared on what the launches before it left",
+        "            memory.overwrite(NEVER_COMPUTED)\n",
+        "",
+        ("device/test_recording.py -k wrong",),
+    ),
+    Fault(
+        "cl/recording.py", "a replay of any length is believed",
+        "return launches <= _trusted.get(info.key, 0)",
+        "return info.key in _trusted",
+        ("device/test_recording.py -k length",),
+    ),
+    Fault(
         "cl/build_processes.py", "a lost worker is not replaced",
         "            self._workers.remove(worker)\n",
         "",
