@@ -85,21 +85,22 @@ def test_where_no_process_can_be_started(tmp_path: Path) -> None:
     assert third.stdout.startswith("right") and "two processes ended that built it" in third.stderr
 
 
-def killed_in_a_build(faults: str, cache: Path) -> None:
-    """A process that is ended while it builds."""
+def ended_in_a_build(faults: str, cache: Path, by: int = signal.SIGKILL) -> None:
+    """Starts a process, and ends it by a signal while it builds."""
     running = subprocess.Popen(
         [sys.executable, "-c", NETWORK + LOAD], env=environment(faults, cache) | {"PYTHONPATH": str(ROOT)}, cwd=ROOT,
     )
     while not any("build_hang" in line for line in met(cache)):
         assert running.poll() is None
         time.sleep(0.05)
-    running.kill()
-    running.wait()
+    running.send_signal(by)
+    running.wait(60)
 
 
-def test_a_hang_names_the_kernel_at_the_next_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
+def test_a_hang_names_the_kernel_at_the_next_start(tmp_path: Path, by: int) -> None:
     hang = f"adreno;build_hang={CONVOLUTION}"
-    killed_in_a_build(hang, tmp_path)
+    ended_in_a_build(hang, tmp_path, by)
     again = start(hang, tmp_path, "build_processes.APART_SECONDS = 5.0" + LOAD)
     assert again.stdout.startswith("right") and "block 3x" not in again.stdout
     assert "it was not built within 5 s" in again.stderr
@@ -107,7 +108,7 @@ def test_a_hang_names_the_kernel_at_the_next_start(tmp_path: Path) -> None:
 
 def test_a_process_that_was_killed_is_no_crash(tmp_path: Path) -> None:
     """What it was building is built again; no kernel is refused."""
-    killed_in_a_build(f"adreno;build_hang={CONVOLUTION}", tmp_path)
+    ended_in_a_build(f"adreno;build_hang={CONVOLUTION}", tmp_path)
     again = start("adreno", tmp_path)
     assert "block 3x" in again.stdout and "a process ended while" in again.stderr and "fails at" not in again.stderr
     assert start("adreno", tmp_path).stderr == ""
