@@ -164,7 +164,7 @@ IMGCONV_API void *imgconv_opencl_context(const imgconv_model *model);
 IMGCONV_API void *imgconv_opencl_queue(const imgconv_model *model);
 
 /* JSON as `imgconv devices --json` prints it, of all devices; "default" is true for the one that options.device NULL
- * takes. Of a device whose driver opens no context it has "refused", with the reason, in place of what the images can do. Give it to `imgconv compile MODEL --target FILE.json`. At most `size` bytes with the 0 at the end are written to
+ * takes. Of a device that cannot be opened, "problem" says why, and it is not said what its images can be. Give it to `imgconv compile MODEL --target FILE.json`. At most `size` bytes with the 0 at the end are written to
  * `text`, which may be NULL if size is 0; `needed` (or NULL) becomes the size of all. */
 IMGCONV_API imgconv_status imgconv_devices_json(char *text, size_t size, size_t *needed, imgconv_error *error);
 

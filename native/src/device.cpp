@@ -29,14 +29,20 @@ std::string kind_of(cl_device_type type) {
   return type & CL_DEVICE_TYPE_CPU ? "cpu" : "accelerator";
 }
 
-// Whether RGBA of a type can be read and written, as image2d_t and as image2d_array_t.
+// Throws Error if a call failed; open_device says what to do then.
+void check_opening(cl_int status, const std::string &what) {
+  if (status != CL_SUCCESS) throw Error(kind_of_failure(status), what, ": ", status_name(status));
+}
+
+// Whether RGBA of a type can be read and written, as image2d_t and as image2d_array_t. Throws Error.
 bool offers(const Opencl &cl, cl_context context, cl_channel_type type) {
   constexpr cl_mem_object_type IMAGES[] = {CL_MEM_OBJECT_IMAGE2D, CL_MEM_OBJECT_IMAGE2D_ARRAY};
   for (const cl_mem_object_type image : IMAGES) {
     cl_uint count = 0;
-    if (cl.clGetSupportedImageFormats(context, CL_MEM_READ_WRITE, image, 0, nullptr, &count)) return false;
+    const auto get = cl.clGetSupportedImageFormats;
+    check_opening(get(context, CL_MEM_READ_WRITE, image, 0, nullptr, &count), "listing the formats of images");
     std::vector<cl_image_format> formats(count);
-    if (cl.clGetSupportedImageFormats(context, CL_MEM_READ_WRITE, image, count, formats.data(), nullptr)) return false;
+    check_opening(get(context, CL_MEM_READ_WRITE, image, count, formats.data(), nullptr), "listing the formats of images");
     const bool found = std::any_of(formats.begin(), formats.end(), [&](const cl_image_format &each) {
       return each.image_channel_order == CL_RGBA && each.image_channel_data_type == type;
     });
@@ -66,10 +72,10 @@ void describe_images(const Opencl &cl, DeviceInfo &info) {
     info.float_images = offers(cl, context.get(), CL_FLOAT);
     info.half_images = offers(cl, context.get(), CL_HALF_FLOAT);
     info.byte_images = offers(cl, context.get(), CL_SNORM_INT8);
-  } catch (const Error &problem) {
+  } catch (const Error &error) {
     // It is listed all the same; open_device refuses it.
-    info.refused_with = problem.status();
-    info.refusal = problem.what();
+    info.refused_with = error.status();
+    info.problem = error.what();
   }
 }
 
@@ -146,10 +152,9 @@ std::string fields(const DeviceInfo &info, bool is_default) {
   IMGCONV_FIELD(global_memory_bytes) IMGCONV_FIELD(max_allocation_bytes) IMGCONV_FIELD(extensions)
   IMGCONV_FIELD(image_row_alignment) IMGCONV_FIELD(image_base_alignment) IMGCONV_FIELD(buffer_alignment)
   IMGCONV_FIELD(shares_memory) IMGCONV_FIELD(vector_floats) IMGCONV_FIELD(instruction_set)
-  if (info.refusal.empty()) {
+  IMGCONV_FIELD(problem)
+  if (info.problem.empty()) {
     IMGCONV_FIELD(float_images) IMGCONV_FIELD(half_images) IMGCONV_FIELD(byte_images)
-  } else {
-    made += "\"refused\": " + json(info.refusal) + ", ";
   }
 #undef IMGCONV_FIELD
   return made + "\"fp16_arithmetic\": " + json(info.has("cl_khr_fp16")) +
@@ -233,8 +238,10 @@ ContextHandle new_context(const Opencl &cl, const DeviceInfo &info) {
   const cl_context_properties hinted[] = {CL_CONTEXT_PLATFORM, platform, PERFORMANCE_HINT, PERFORMANCE_HIGH, 0};
   const cl_context_properties plain[] = {CL_CONTEXT_PLATFORM, platform, 0};
   const auto make = [&](const cl_context_properties *properties) {
-    return own("opening " + info.name, cl.clReleaseContext, cl.clCreateContext, properties, 1u, &info.device_id, nullptr,
-               nullptr);
+    cl_int status = CL_SUCCESS;
+    const cl_context made = cl.clCreateContext(properties, 1, &info.device_id, nullptr, nullptr, &status);
+    check_opening(status, "opening " + info.name);
+    return ContextHandle(made, cl.clReleaseContext);
   };
   try {
     if (info.has("cl_qcom_perf_hint")) return make(hinted);
@@ -245,7 +252,10 @@ ContextHandle new_context(const Opencl &cl, const DeviceInfo &info) {
 }
 
 Context open_device(std::shared_ptr<const Opencl> cl, const DeviceInfo &info, bool profile) {
-  if (!info.refusal.empty()) throw Error(info.refused_with, info.refusal);
+  if (!info.problem.empty()) {
+    throw Error(info.refused_with, info.name, " cannot be opened: ", info.problem, ". Another process may use all of it, or ",
+                "the driver has to be updated; imgconv-run --devices shows what other devices there are");
+  }
   if (!info.float_images) {
     throw Error(IMGCONV_ERROR_DEVICE, info.name, " cannot read and write RGBA float images, where tensors are kept");
   }

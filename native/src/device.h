@@ -25,8 +25,8 @@ struct DeviceInfo {
   uint64_t buffer_alignment = 128;  // in bytes, of the start of a buffer in a buffer
   uint64_t vector_floats = 16;  // in a register of vectors, if it is a CPU
   std::string instruction_set;  // what the driver compiles for, if it is a CPU
-  // Why the driver opens no context, so that float_images, half_images and byte_images are not known; else empty.
-  std::string refusal;
+  // Why it cannot be opened, so that float_images, half_images and byte_images are not known; empty if it can.
+  std::string problem;
   imgconv_status refused_with = IMGCONV_OK;
   cl_platform_id platform_id = nullptr;
   cl_device_id device_id = nullptr;
@@ -43,7 +43,7 @@ std::vector<DeviceInfo> list_devices(const Opencl &cl);
 // The device that `choice` means: see imgconv_options.device. Throws Error.
 const DeviceInfo &select_device(const std::vector<DeviceInfo> &devices, const char *choice);
 
-// {"devices": [...]}, each with "default". What is not known of a device is left out, and "refused" says why.
+// {"devices": [...]}, each with "default". What is not known of a device is left out, and "problem" says why.
 std::string to_json(const std::vector<DeviceInfo> &devices, const DeviceInfo *chosen);
 
 // An opened device with one in-order queue.

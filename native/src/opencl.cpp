@@ -18,6 +18,9 @@ constexpr const char *LIBRARIES[] = {
 #endif
 };
 
+// NVIDIA's own, after a reset.
+constexpr cl_int NVIDIA_LOST = -9999;
+
 bool find_functions(void *library, Opencl &found) {
   // Pixel phones' library gives its functions out itself, once it is enabled.
   const auto enable = reinterpret_cast<void (*)()>(dlsym(library, "enableOpenCL"));
@@ -83,9 +86,15 @@ imgconv_status kind_of_failure(cl_int status) {
 }
 
 const char *remedy(cl_int status) {
-  return kind_of_failure(status) == IMGCONV_ERROR_MEMORY
-             ? ": close other models and programs that use the device, or compile the model for smaller inputs"
-             : ": open the model again; if that fails too, start another process, or use another driver";
+  if (kind_of_failure(status) == IMGCONV_ERROR_MEMORY) {
+    return "; a smaller input or FLOAT16=1 takes less, and so does ending what else uses the device";
+  }
+  switch (status) {
+    case CL_DEVICE_NOT_AVAILABLE: case CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST: case CL_INVALID_DEVICE:
+    case CL_INVALID_CONTEXT: case CL_INVALID_COMMAND_QUEUE: case NVIDIA_LOST:
+      return "; the device was lost or reset: open the model again; if that fails too, start another process";
+    default: return "; update the driver, or choose another device: imgconv-run --devices lists them";
+  }
 }
 
 }  // namespace imgconv

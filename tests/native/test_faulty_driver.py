@@ -13,8 +13,12 @@ from typing import Any
 import faulty_driver
 import numpy
 import pytest
+from faulty_driver.matrix import FROM_THE_START, IN_RUNS, OF_BUILDS, problems, small_models, under
+from faulty_driver.outcomes import Case, outcomes_of
+from faulty_driver.test_matrix import NAMES, REAL_CASES
 from graphs import assert_near, const, image, numbers
 from played import Play, assert_same_bits
+from published import REAL, needs_models
 
 import imgconv
 from imgconv.cl.device import DeviceInfo, list_devices
@@ -110,6 +114,68 @@ def test_the_player_meets_it(play: Play, tmp_path: Path) -> None:
     made = play(lines, inputs, **variables)
     assert_near(made["y"], evaluate_graph(graph, inputs)["y"])
     assert bytes(made["replay"]) == b"cl_qcom_recordable_queues"
+
+
+# All faults, as Python meets them
+
+REMEDIES = (
+    "a smaller input or FLOAT16=1 takes less, and so does ending what else uses the device",
+    "the device was lost or reset: open the model again; if that fails too, start another process",
+    "update the driver, or choose another device",
+)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
+    return small_models(tmp_path_factory.mktemp("models"))
+
+
+def compiled(case: Case, adreno: DeviceInfo, folder: Path) -> Case:
+    """The case for the player, with a plan for work groups of up to 64 items too."""
+    small = replace(adreno, max_work_group_size=64, driver_version="small")
+    imgconv.load(case.model).save(folder / "m.imgconv", targets=[adreno, small])
+    return replace(case, model=str(folder / "m.imgconv"), player=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_models_under_faults(
+    models: dict[str, Case], adreno: DeviceInfo, environment: dict[str, str], name: str, tmp_path: Path
+) -> None:
+    """Right, or an error that says what was refused and what to do."""
+    case = compiled(models[name], adreno, tmp_path)
+    for faults, from_the_start in (FROM_THE_START, True), (IN_RUNS, False):
+        found, status = outcomes_of(under(case, faults, from_the_start), tmp_path, library(environment))
+        assert not list(problems(faults, found, REMEDIES)) and status == 0
+
+
+def library(environment: dict[str, str]) -> dict[str, str]:
+    """What of the player's environment the faulty driver's does not set."""
+    return {name: environment[name] for name in ("LD_LIBRARY_PATH", "IMGCONV_LIBRARY")}
+
+
+def test_builds_that_fail(
+    models: dict[str, Case], adreno: DeviceInfo, environment: dict[str, str], tmp_path: Path
+) -> None:
+    case = compiled(models["convolutions"], adreno, tmp_path)
+    cases = under(case, OF_BUILDS, True)
+    for number in range(len(cases)):
+        (tmp_path / str(number)).mkdir()
+    cases = [replace(each, cache=str(tmp_path / str(number))) for number, each in enumerate(cases)]
+    found, status = outcomes_of(cases, tmp_path, library(environment))
+    assert not list(problems(OF_BUILDS, found, ("",))) and status == 0
+
+
+@pytest.mark.models
+@needs_models
+@pytest.mark.parametrize("path", REAL_CASES)
+def test_real_models_under_faults(
+    adreno: DeviceInfo, environment: dict[str, str], path: str, tmp_path: Path
+) -> None:
+    numbers = (REAL / path).with_name(f"{REAL_CASES[path]}.npz")
+    case = compiled(Case(str(REAL / path), str(numbers), tolerance=1e-3), adreno, tmp_path)
+    for faults, from_the_start in (FROM_THE_START, True), (IN_RUNS, False):
+        found, status = outcomes_of(under(case, faults, from_the_start), tmp_path, library(environment), seconds=1800)
+        assert not list(problems(faults, found, REMEDIES)) and status == 0
 
 
 # Replays
@@ -208,14 +274,14 @@ def test_a_refused_context(run: Run, built: Path, variables: Any, tmp_path: Path
     faults, said = f"adreno;fail=clCreateContext:{status}", f"opening QUALCOMM Adreno(TM): CL_{name} ({status})"
     assert_said(run(faults), said)
     described = described_with(variables(faults, tmp_path), built)
-    assert described["refused"].startswith(said) and "float_images" not in described
+    assert described["problem"] == said and "float_images" not in described
 
 
 def test_a_refused_hint(run: Run, built: Path, variables: Any, tmp_path: Path) -> None:
     faults = "adreno;perf_hint;refuse_hint"
     assert_right(run(faults))
     described = described_with(variables(faults, tmp_path), built)
-    assert described["float_images"] and "refused" not in described
+    assert described["float_images"] and not described["problem"]
     assert "refuse_hint" in faulty_driver.met(tmp_path)
 
 
