@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import HANG_TIMEOUT
 
 ROOT = Path(__file__).parent.parent
 # Stands for Python: `-m venv` makes an environment whose Python is this script too, and pip takes a while.
@@ -31,7 +32,7 @@ def test_makes_at_once_install_one_after_another(tmp_path: Path) -> None:
     (folder / "python").chmod(0o755)
     command = ["make", "PYTHON=./python", ".venv/installed-cpu", ".venv/installed-test"]
     makes = [subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for _ in range(3)]
-    said = [make.communicate(timeout=120)[0].decode() for make in makes]
+    said = [make.communicate(timeout=HANG_TIMEOUT)[0].decode() for make in makes]
     assert [make.returncode for make in makes] == [0] * 3, said
     assert (folder / "pip.log").read_text().split() == ["begin", "end"] * 2
     assert sum(text.count("installing imgconv[test]") for text in said) == 1

@@ -19,6 +19,7 @@ from faulty_driver.test_matrix import NAMES, REAL_CASES
 from graphs import assert_near, const, image, numbers
 from played import Play, assert_same_bits
 from published import REAL, needs_models
+from support import HANG_TIMEOUT
 
 import imgconv
 from imgconv.cl.device import DeviceInfo, list_devices
@@ -81,7 +82,7 @@ def run(built: Path, variables: Any, model: imgconv.Model, adreno: DeviceInfo, t
         command = [built / "imgconv-run", name, "--input", "x=x.npy", *references, "--tolerance", "1e-4", *arguments]
         return subprocess.run(
             list(map(str, command)), cwd=tmp_path, env=variables(faults, tmp_path), capture_output=True, text=True,
-            timeout=300,
+            timeout=HANG_TIMEOUT,
         )
 
     return started
@@ -323,7 +324,7 @@ def test_processes_that_build_at_once_do_not_blame_each_other(
         while first.poll() is None and not list((tmp_path / "programs").glob("*.building")):
             time.sleep(0.01)
         assert_right(run("adreno", "--cache", "programs"))
-        assert first.wait(60) == 0, first.stderr and first.stderr.read()
+        assert first.wait(HANG_TIMEOUT) == 0, first.stderr and first.stderr.read()
     assert not list((tmp_path / "programs").glob("*.building"))
 
 
