@@ -338,9 +338,10 @@ def build_binary(
         with _turn(context):
             made = cl.Program(context.handle, [context.handle.devices[0]], [content])
             built = made.build(options=[NO_WARNINGS, *options])
+        if not built.get_info(cl.program_info.NUM_KERNELS):  # NVIDIA's driver (580) crashes at the names of none
+            return None
         found = str(built.get_info(cl.program_info.KERNEL_NAMES)).split(";")
-        has_kernels = bool(built.get_info(cl.program_info.NUM_KERNELS)) and any(found)
-        return Program(name, built) if has_kernels and set(kernels) <= set(found) else None
+        return Program(name, built) if any(found) and set(kernels) <= set(found) else None
     except cl.Error:
         return None
 
