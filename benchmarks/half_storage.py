@@ -37,7 +37,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import select
 from imgconv.commands.arguments import add_device_argument
 from imgconv.compiling.halves import halves_of
-from imgconv.compiling.textures import SMALL_WEIGHTS, values_behind_indices, why_float
+from imgconv.compiling.textures import SMALL_WEIGHTS, known_float, why_float
 from imgconv.config import Precision
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import Texture
@@ -156,12 +156,12 @@ def row_of(file: Path, options: argparse.Namespace) -> Row:
     if expected is None:
         raise imgconv.InputError(f"onnxruntime does not take {file}: {found.why}")
     model = imgconv.load(file, options.device, float16=1, shapes={name: a.shape for name, a in given.items()})
-    graph, plan, choosing = model.graph, model.plan, values_behind_indices(model.graph)
+    graph, plan, known = model.graph, model.plan, known_float(model.graph)
     stored = {
         name: graph.values[name].size for name, place in plan.placements.items() if name in graph.values
         and isinstance(place.storage, Texture) and graph.values[name].dtype.startswith("float")
     }
-    names = [name for name in stored if not why_float(graph, graph.values[name], Precision(), choosing)]
+    names = [name for name in stored if not why_float(graph, graph.values[name], Precision(), known)]
     pictures = [in_range(graph, with_picture(given, Path(path))) for path in options.pictures]
     case = Stored(graph, pictures, names)
     every, best, total = range(len(pictures)), case.best(options.bound), sum(stored.values())

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from imgconv.compiling.plan import Plan
-from imgconv.compiling.textures import values_behind_indices, why_float
+from imgconv.compiling.textures import known_float, why_float
 from imgconv.config import Config
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import Texture
@@ -40,7 +40,7 @@ class Halves:
 
 def halves_of(plan: Plan, graph: Graph, config: Config) -> Halves:
     """The Halves of a graph's plan. Buffers of the host's side, as of some outputs, do not count."""
-    choosing = values_behind_indices(graph)
+    known = known_float(graph)
     stored = {
         name: place.storage.dtype for name, place in plan.placements.items()
         if isinstance(place.storage, Texture) and name in graph.values and graph.values[name].dtype.startswith("float")
@@ -48,7 +48,7 @@ def halves_of(plan: Plan, graph: Graph, config: Config) -> Halves:
     half = [name for name, dtype in stored.items() if dtype == "float16"]
     numbers = sum(graph.values[name].size for name in stored)
     reasons = {
-        name: why_float(graph, graph.values[name], config.precision, choosing) or "sharing a texture with one of these"
+        name: why_float(graph, graph.values[name], config.precision, known) or "sharing a texture with one of these"
         for name, dtype in stored.items() if dtype == "float32"
     }
     share = sum(graph.values[name].size for name in half) / numbers if numbers else 1.0

@@ -10,6 +10,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.config import Config, Precision, Sums
+from imgconv.graph.growth import growth_of
 from imgconv.graph.expression import Apply, operations, parts
 from imgconv.graph.index import constant
 from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Order, Product
@@ -176,7 +177,7 @@ class Textures:
         self.graph, self.config, self.target, self.states = graph, config, target, states
         self.layouts = choose_layouts(graph)
         self.storage_dtype: StorageDtype = "float16" if config.float16 else "float32"
-        self.choosing = values_behind_indices(graph)
+        self.known_float = known_float(graph) if config.float16 else {}
         self.of_small = convolutions_of_small(graph, SMALL)
         self.inside = concatenations_in_place(graph, self.layouts, frozenset(states.values()))
         self.placements: dict[str, Placement] = {}
@@ -207,12 +208,12 @@ class Textures:
         return self._dtype(value, self.config.precision)
 
     def _dtype(self, value: Value, precision: Precision) -> StorageDtype:
-        is_float = why_float(self.graph, value, precision, self.choosing) or self.keeps_float(value.name, precision)
+        is_float = why_float(self.graph, value, precision, self.known_float) or self.keeps_float(value.name, precision)
         return "float32" if is_float else self.storage_dtype
 
     def keeps_float(self, name: str, precision: Precision) -> bool:
         """Whether a value is stored in float, because it must be, or because a part that is written into it must be."""
-        if name in precision.storage or name in self.choosing:
+        if name in precision.storage or name in self.known_float:
             return True
         return any(self.keeps_float(part, precision) for part, (owner, _) in self.inside.items() if owner == name)
 
@@ -308,8 +309,23 @@ class Textures:
         return places
 
 
-def why_float(graph: Graph, value: Value, precision: Precision, choosing: frozenset[str]) -> str:
-    """Why a value is stored in float under FLOAT16, or "". choosing: `values_behind_indices`.
+def known_float(graph: Graph) -> dict[str, str]:
+    """Why values stay float whatever a measurement says of them, by their names.
+
+    Of inputs that are larger than the measured ones, squares and sums of many numbers pass 65504, or vanish as the
+    reciprocals of squares do, where all other values are far from it.
+    """
+    reasons = {}
+    for name, growth in growth_of(graph, HALF_MAX).items():
+        if abs(growth.power) > 1:
+            reasons[name] = f"made of squares: they grow as power {growth.power:g} of what they are made of"
+        elif growth.terms >= LONG_SUM:
+            reasons[name] = f"made of sums of {LONG_SUM} numbers or more: {growth.terms:.0f}"
+    return reasons | dict.fromkeys(values_behind_indices(graph), "deciding an index")
+
+
+def why_float(graph: Graph, value: Value, precision: Precision, known: Mapping[str, str]) -> str:
+    """Why a value is stored in float under FLOAT16, or "". known: `known_float`.
 
     A colon parts the kind of reason from its details.
     """
@@ -322,8 +338,8 @@ def why_float(graph: Graph, value: Value, precision: Precision, choosing: frozen
             return "reduced from integers"
         if terms >= LONG_SUM:
             return f"reduced from {LONG_SUM} numbers or more: {terms}"
-    if value.name in choosing:
-        return "deciding an index"
+    if value.name in known:
+        return known[value.name]
     if any(takes_logarithm(reader) for reader in graph.consumers[value.name]):
         return "in front of a logarithm"
     if value.name in precision.storage:

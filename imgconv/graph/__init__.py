@@ -6,6 +6,7 @@ index.py          integer expressions for indices and addresses, and their OpenC
 expression.py     elementwise expressions, and the table of scalar functions: numpy, OpenCL C, ONNX
 evaluate.py       reference semantics of every node, in numpy
 value_ranges.py   range analysis: how large values can be
+growth.py         how values grow with the inputs: squares, sums
 moved.py          integers that are moved and not computed with
 lazy.py           lazy tensors that record operations; users import imgconv/tensor.py
 builder.py        from recorded operations to a Graph

@@ -3,10 +3,11 @@
 Rounding to half has a relative error of 2^-11 at each value. Most networks do not amplify it. A few do, above all in
 their first layers of few channels, whose errors pass through all later layers. And half ends at 65504. So:
 
-1. The plan that stores everything in half runs on drawings: two, or a large one; more if these leave a doubt. If by
-   its own account (rounding.py) rounding costs no more than the bound, and nothing comes near 65504, it is the choice,
-   and nothing else is compiled.
-2. If a value comes near 65504, a plan in float tells which ones do. These keep float.
+1. The plan that stores everything in half runs on drawings: two with two dark pictures, or a large one; more if these
+   leave a doubt. If by its own account (rounding.py) rounding costs no more than the bound, and nothing comes near
+   65504, it is the choice, and nothing else is compiled.
+2. If a value comes near 65504, a plan in float tells which ones do. These keep float. So do all values if an output is
+   lost in half on a guarding input: zero everywhere or not finite, where float's is neither.
 3. If rounding costs too much, the half plan runs again and again, each time with a few of its values moved by some
    units in their last place: first in blocks, and the most sensitive block is split repeatedly. Those that cost most,
    beside their size, keep float, until the others cost a third of the bound. The plan that keeps these is
@@ -58,7 +59,7 @@ from imgconv.config import Float16, Precision, Sums
 from imgconv.graph.expression import operations
 from imgconv.graph.nodes import Convolution, Graph, Product, Reduction
 from imgconv.kernels.target import HALF_MAX
-from imgconv.running.drawings import MARGIN, drawn_inputs, guarding_inputs, other_inputs
+from imgconv.running.drawings import DARK, MARGIN, drawn_inputs, guarding_inputs, other_inputs
 from imgconv.running.numbers import building_numbers
 from imgconv.running.programs import Progress
 from imgconv.running.rounding import LEAST_UNITS, MOST_UNITS, Group, Rounding, least_scales, look, relative_error
@@ -77,6 +78,8 @@ PARTS, PARTS_ON_INPUTS = (1 / 3, 1 / 6, 0.0), (1.0, 2 / 3, 1 / 2, 1 / 3, 1 / 6, 
 # Two drawings, noise and discs, say enough if the error on them is so many times smaller than what is accepted: on one
 # drawing of a kind a network is off up to four times as far as on another.
 PAIR, BETWEEN_DRAWINGS = 2, 4
+# Measured in any case: this pair, and two dark pictures.
+FIRST = PAIR + len(DARK)
 # A pair of drawings of fewer numbers says too little in any case: OpenSeeFace's gaze network of 32 x 32 is off five
 # times as far on another drawing.
 ENOUGH_NUMBERS = 2 * 3 * 128 * 128
@@ -95,6 +98,7 @@ PART_OF_RUNS = 0.9
 NEAR = "near 65504: {:.3g} on the measured inputs"
 NOT_FINITE = "not finite in float either"
 SENSITIVE = "too sensitive to rounding"
+LOST = "in a model whose outputs are lost in half if inputs are large"
 OF_LEVELS = "in a quantised network, whose levels halves would change"
 
 
@@ -140,6 +144,9 @@ def choose_precision(
         kept = Precision().and_storage(frozenset(graph.values), OF_LEVELS)
         return PrecisionChoice(kept, 0.0, float("nan"), {}, measured.new_session(1, kept))
     precision, session = measured.near, measured.half
+    if measured.loses_outputs(session):
+        kept = Precision().and_storage(frozenset(graph.values), LOST)
+        return PrecisionChoice(kept, 0.0, float("nan"), measured.largest, measured.new_session(float16, kept))
     errors = half_errors = measured.errors(session)
     costs, parts = _Costs(measured, session), PARTS_ON_INPUTS if inputs else PARTS
     for part in parts:
@@ -158,6 +165,15 @@ def choose_precision(
 def _with_guards(largest: Mapping[str, float], guards: Mapping[str, float]) -> dict[str, float]:
     """The largest values, also on the guarding inputs. These need no MARGIN: most of these models are for 0 .. 1."""
     return {name: float(numpy.maximum(value, guards[name] / MARGIN)) for name, value in largest.items()}
+
+
+def is_lost(made: Arrays, expected: Arrays) -> bool:
+    """Whether an output is not finite where it should be, or is zero everywhere and should not be."""
+    for name, exact in expected.items():
+        finite = numpy.isfinite(exact)
+        if not numpy.isfinite(made[name][finite]).all() or exact[finite].any() and not made[name][finite].any():
+            return True
+    return False
 
 
 def _out_of_range(guards: Mapping[str, float]) -> bool:
@@ -301,9 +317,22 @@ class _Measured:
         return self._looked_at(self.session)
 
     def _looked_at(self, session: Session) -> tuple[list[dict[str, Array]], dict[str, float]]:
-        exact, found = look(session, self.inputs if self.compared else self.inputs[:PAIR], self.progress)
-        guards = look(session, self.guards, self.progress)[1]
-        return exact, found if _out_of_range(guards) else _with_guards(found, guards)
+        exact, found = look(session, self.inputs if self.compared else self.inputs[:FIRST], self.progress)
+        outputs, guards = look(session, self.guards, self.progress)
+        is_served = not _out_of_range(guards) or any(map(is_lost, self.guarded[0], outputs))
+        return exact, _with_guards(found, guards) if is_served else found
+
+    @cached_property
+    def guarded(self) -> tuple[list[dict[str, Array]], dict[str, float]]:
+        """The outputs of the half plan for each of the guarding inputs, and `largest` by these runs."""
+        return look(self.plain, self.guards, self.progress)
+
+    def loses_outputs(self, session: Session) -> bool:
+        """Whether a plan loses an output on a guarding input that the float plan has; see `is_lost`."""
+        made = self.guarded[0] if session is self.plain else [session.run(inputs) for inputs in self.guards]
+        if all(numpy.isfinite(array).all() and array.any() for each in made for array in each.values()):
+            return False  # without the float plan, which may not be compiled yet
+        return any(is_lost(each, self.session.run(inputs)) for each, inputs in zip(made, self.guards, strict=True))
 
     @cached_property
     def least(self) -> dict[str, float]:
@@ -325,7 +354,7 @@ class _Measured:
         """`largest` by the half plan alone; None if a half comes near 65504 there, or if plans are compared."""
         if self.compared:
             return None
-        found = _with_guards(self.rounding(self.plain).largest, look(self.plain, self.guards, self.progress)[1])
+        found = _with_guards(self.rounding(self.plain).largest, self.guarded[1])
         stored = self.plain.plan.placements
         # OpenCL lets images make 65504 of what is more.
         near = any(not found[name] * MARGIN < HALF_MAX for name in found if stored[name].storage.dtype == "float16")
@@ -339,8 +368,8 @@ class _Measured:
     def rounding(self, session: Session) -> Rounding:
         """What rounding costs a plan on the inputs."""
         if session not in self.roundings:
-            found = rounding_of(session, self.prepared.graph, self.inputs[:PAIR], self.progress)
-            more = self.inputs[PAIR:]
+            found = rounding_of(session, self.prepared.graph, self.inputs[:FIRST], self.progress)
+            more = self.inputs[FIRST:]
             numbers = sum(array.size for arrays in self.inputs[:PAIR] for array in arrays.values())
             if more and (self.compared or numbers < ENOUGH_NUMBERS or not max(found.errors) <= self.clear):
                 found = found.with_more(more, self.progress)

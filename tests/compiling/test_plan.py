@@ -45,6 +45,28 @@ def test_what_chooses_elements_is_never_half() -> None:
 
 
 @pytest.mark.parametrize(
+    ("make", "dtype"),
+    [
+        (lambda x: x * x, "float32"),
+        (lambda x: x**2.0, "float32"),
+        (lambda x: (x * x).mean([1], keepdims=True) + 1e-5, "float32"),
+        (lambda x: 1.0 / ((x * x).mean([1], keepdims=True) + 1e-5), "float32"),
+        (lambda x: x.sum([2, 3], keepdims=True) + 1, "float32"),
+        (lambda x: (x * x).mean([1], keepdims=True).sqrt() + 1e-5, "float16"),
+        (lambda x: x.sigmoid() * x.sigmoid(), "float16"),
+        (lambda x: x * x.sigmoid(), "float16"),
+    ],
+)
+def test_squares_and_long_sums_are_half_only_where_they_are_bounded(
+    make: Callable[[Tensor], Tensor], dtype: str
+) -> None:
+    """A square passes 65504 where no other value is near it."""
+    value = make(image(2, 20, 9, 8).relu().conv2d(const(20, 20, 1, 1))).named("value")
+    plan = planned(Config(float16=1), y=value * 2 + value.exp(), z=value.max([2], keepdims=True))
+    assert by_name(plan, "value").dtype == dtype
+
+
+@pytest.mark.parametrize(
     ("read", "dtype"),
     [
         (lambda x: x.log(), "float32"),

@@ -9,7 +9,8 @@ from planted import overflow_model, picture
 from imgconv.graph.nodes import Graph, Value
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
-from imgconv.running.drawings import BYTES, UNIT, draw, drawn_inputs, guarding_inputs, other_inputs, picture_range
+from imgconv.running.drawings import BYTES, DARK, LARGE, UNIT, draw, drawn_inputs, guarding_inputs, other_inputs
+from imgconv.running.drawings import picture_range
 from imgconv.tensor import Tensor, build_graph
 
 RANDOM = numpy.random.default_rng(11)
@@ -59,7 +60,9 @@ def test_other_inputs_than_pictures() -> None:
 def test_drawings_fill_their_range() -> None:
     """A convolution without a bias: 0 .. 1, and 0 .. 255 to see what overflows."""
     graph = run_passes(import_onnx(overflow_model()))
-    for inputs, most, count in ((drawn_inputs(graph), 1, 6), (guarding_inputs(graph), 255, 2)):
+    drawn = drawn_inputs(graph)
+    assert [numpy.unique(each["x"]).tolist() for each in drawn[2:4]] == [[grey] for grey in numpy.float32(DARK)]
+    for inputs, most, count in (((*drawn[:2], *drawn[4:]), 1, 6), (guarding_inputs(graph), 255, 2)):
         assert len({each["x"].tobytes() for each in inputs}) == len(inputs) == count
         for each in inputs:
             assert each["x"].dtype == numpy.float32
@@ -78,14 +81,15 @@ def test_edges_are_flat_areas(shape: tuple[int, ...]) -> None:
 
 def test_an_input_without_elements_is_drawn() -> None:
     x = Tensor.input("x", (1, 3, 0, 4))
-    assert [drawn["x"].shape for drawn in drawn_inputs(build_graph({"y": x.sum([2])}))] == [x.shape] * 6
+    assert [drawn["x"].shape for drawn in drawn_inputs(build_graph({"y": x.sum([2])}))] == [x.shape] * 8
 
 
 @pytest.mark.parametrize("shape, count", [
-    ((1, 3, 48, 224), 6), ((1, 3, 416, 416), 2), ((1, 320, 320, 3), 4), ((1, 3, 700, 700), 2), ((1, 3, 710, 710), 1),
+    ((1, 3, 48, 224), 8), ((1, 3, 416, 416), 4), ((1, 320, 320, 3), 6), ((1, 3, 700, 700), 4), ((1, 3, 710, 710), 1),
     ((1, 90), 6),
 ])
 def test_small_inputs_are_drawn_more_often(shape: tuple[int, ...], count: int) -> None:
+    """Two of the inputs are dark pictures, unless they are no pictures, or very large ones."""
     assert len(drawn_inputs(build_graph({"y": Tensor.input("x", shape) + 1}))) == count
 
 
@@ -98,6 +102,26 @@ def test_a_large_picture_is_half_noise_and_half_discs(shape: tuple[int, ...]) ->
     (left, right), (noise_left, _), (_, discs_right) = halves
     numpy.testing.assert_array_equal(left, noise_left)
     numpy.testing.assert_array_equal(right, discs_right)
+
+
+def test_inputs_that_are_no_pictures_are_drawn_larger_too() -> None:
+    """A picture whose range is told stays in it beside them."""
+    x, size = Tensor.input("x", SHAPE), Tensor.input("size", (1, 16, 20, 16))
+    told, count = (x - 127.5) / 127.5, Tensor.input("count", (4,), "int64")
+    weights = Tensor.constant(numpy.ones((16, 3, 1, 1), numpy.float32))
+    graph = build_graph({"y": told.conv2d(weights) + size, "z": count + 1})
+    for name, most in (("size", LARGE), ("x", 255.0), ("count", 1.0)):
+        for each in guarding_inputs(run_passes(graph)):
+            assert numpy.abs(each[name]).max() <= most * (1 + 1e-6)
+            assert name == "count" or numpy.abs(each[name]).max() > most / 2
+
+
+def test_other_inputs_are_no_plain_pictures() -> None:
+    graph = run_passes(import_onnx(overflow_model()))
+    drawn = drawn_inputs(graph)
+    assert all(numpy.ptp(each["x"]) > 0.9 for each in other_inputs(graph, drawn))
+    (plain, *_) = other_inputs(graph, drawn[2:3])
+    assert plain["x"].shape == drawn[2]["x"].shape
 
 
 def test_other_inputs_have_the_range_of_the_measured_ones() -> None:

@@ -398,7 +398,7 @@ def test_two_drawings_are_enough_if_they_leave_no_doubt(
 ) -> None:
     clear = 1e-3
     for side, error, compared, drawings in (
-        (128, clear, False, 2), (127, clear, False, 6), (128, 1.01 * clear, False, 6), (128, clear, True, 6),
+        (128, clear, False, 4), (127, clear, False, 8), (128, 1.01 * clear, False, 8), (128, clear, True, 8),
     ):
         give_errors(monkeypatch, error)
         y = Tensor.input("x", (1, 3, side, side)).conv2d(constant(4, 3, 1, 1))

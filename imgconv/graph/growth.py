@@ -1,0 +1,137 @@
+"""How the values of a graph grow with what they are computed from: a variance as its square, a sum with its terms.
+
+A measurement on some inputs says nothing of inputs that are ten times as large: a square is a hundred times as large on
+them, and 300 * 300 passes 65504, where half ends, while what normalises by it serves inputs of any size. So the growth
+of elementwise work and sums is known beforehand, in two numbers. Inputs and the results of convolutions and products
+count as 1 and 1: these are measured. What is bounded, as a sigmoid, and constants do not grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy
+
+from imgconv.graph.expression import Apply, Argument, Expression, Literal, argument_numbers, parts, substitute
+from imgconv.graph.nodes import Concatenation, Gather, Graph, Load, Node, Operand, Reduction
+from imgconv.graph.value_ranges import Bounds
+
+_KEPT = ("negative", "absolute", "floor", "ceil", "round", "truncate")
+_LARGEST = ("add", "subtract", "maximum", "minimum", "where")
+_BOUNDED = frozenset((
+    "tanh", "sigmoid", "erf", "atan", "sin", "cos", "sign", "less", "less_equal", "equal", "not", "and", "or", "xor",
+    "isnan", "isinf",
+))
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How a value grows: as a power of the inputs' size, and by how many terms are added up without a mean of them.
+
+    A variance is Growth(2), the root of it Growth(1), a sum of 100 squares Growth(2, 100). terms: of a constant its
+    largest magnitude.
+    """
+
+    power: float = 1.0
+    terms: float = 1.0
+
+
+BASE, BOUNDED = Growth(), Growth(0.0)
+
+
+def growth_of(graph: Graph, most: float) -> dict[str, Growth]:
+    """The Growth of every value, by name. most: what is known to be within it counts as bounded."""
+    bounds, found = Bounds(graph), dict[str, Growth]()
+
+    def of(operand: Operand) -> Growth:
+        if operand.value in graph.constants:
+            array = numpy.abs(graph.constants[operand.value])
+            return Growth(0.0, float(numpy.max(array, initial=0.0)))
+        low, high = bounds.of_operand(operand)
+        return BOUNDED if -most <= low and high <= most else found.get(operand.value, BASE)
+
+    for node in graph.nodes:
+        result = node.operands[0] if isinstance(node.operation, Load) else None
+        read = [result, *node.epilogue_operands]
+        made = _of_expression(node.epilogue, [_of_operation(node, of), *map(of, node.epilogue_operands)], read)
+        found[node.output.name] = Growth(made.power, max(made.terms, 1.0))
+        bounds.known[node.output.name] = bounds.of_node(node)
+        low, high = bounds.known[node.output.name]
+        if -most <= low and high <= most:
+            found[node.output.name] = BOUNDED
+    return found
+
+
+def _of_operation(node: Node, of: Callable[[Operand], Growth]) -> Growth:
+    """The growth of the operation's result, before the epilogue."""
+    operation = node.operation
+    if isinstance(operation, Load) or isinstance(operation, Gather) and operation.reduction is None:
+        return of(node.operands[0])
+    if isinstance(operation, Concatenation):
+        return _largest([of(operand) for operand in node.operands])
+    if not isinstance(operation, Reduction) or operation.kind == "argmax":
+        return BASE
+    body = _of_expression(operation.body, [of(operand) for operand in node.operands], node.operands)
+    count = prod(node.operands[0].view.shape[len(node.output.shape) :])
+    return Growth(body.power, body.terms * count) if operation.kind == "sum" else body
+
+
+def _of_expression(
+    expression: Expression, arguments: Sequence[Growth], operands: Sequence[Operand | None]
+) -> Growth:
+    """The growth of an expression. operands: of the arguments; None if one is computed by the node itself."""
+    done: dict[Expression, Growth] = {}
+    first = {number: Argument(operands.index(operands[number])) for number in argument_numbers(expression)}
+    for part in parts(substitute(expression, first)):  # so that squares are products of equal expressions
+        if isinstance(part, Literal):
+            done[part] = Growth(0.0, abs(part.value))
+        elif isinstance(part, Argument):
+            done[part] = arguments[part.number]
+        else:
+            done[part] = _applied(part, [done[a] for a in part.arguments])
+    return done[part]
+
+
+def _applied(part: Apply, given: Sequence[Growth]) -> Growth:
+    """The growth of a scalar function of arguments that grow so."""
+    name, a, b = part.operation, given[0], given[-1]
+    if name in _BOUNDED:
+        return BOUNDED
+    if name in _KEPT:
+        return a
+    if name in _LARGEST:
+        return _largest(given[1:] if name == "where" else given)
+    if name == "multiply":
+        return _power(a, 2.0) if part.arguments[0] == part.arguments[1] else _product(a, b)
+    if name in ("divide", "reciprocal"):
+        a = BOUNDED if name == "reciprocal" else a
+        return Growth(a.power - b.power, a.terms / max(b.terms, 1.0) if b.power == 0 else a.terms)
+    if name == "sqrt":
+        return _power(a, 0.5)
+    exponent = part.arguments[-1]
+    if name == "power" and isinstance(exponent, Literal):
+        return _power(a, exponent.value)
+    return BASE if any(each.power for each in given) else BOUNDED
+
+
+def _power(a: Growth, exponent: float) -> Growth:
+    return Growth(a.power * exponent, max(a.terms, 1.0) ** max(exponent, 0.0))
+
+
+def _product(a: Growth, b: Growth) -> Growth:
+    """The growth of a product of two numbers: that of the larger, since a gate or a scale is not as large as its input.
+
+    A constant makes a sum smaller, as a mean is made of it, but none larger: its size is measured.
+    """
+    power = a.power + b.power if a.power * b.power < 0 else max(a.power, b.power, key=abs)
+    if a.power == 0 or b.power == 0:
+        constant, other = (a, b) if a.power == 0 else (b, a)
+        return Growth(power, other.terms * min(constant.terms, 1.0))
+    return Growth(power, max(a.terms, b.terms))
+
+
+def _largest(given: Sequence[Growth]) -> Growth:
+    growing = [each for each in given if each.power] or given
+    return Growth(max((each.power for each in growing), key=abs), max(each.terms for each in growing))
