@@ -55,11 +55,18 @@ STATUS(clFlush, (cl_command_queue a), (a))
 STATUS(clReleaseMemObject, (cl_mem a), (a))
 STATUS(clReleaseKernel, (cl_kernel a), (a))
 STATUS(clReleaseProgram, (cl_program a), (a))
-STATUS(clReleaseEvent, (cl_event a), (a))
 STATUS(clReleaseContext, (cl_context a), (a))
 
 /* Waiting. A launch that hangs blocks the caller; after one that failed, events and what waits for them say so. What
  * fails has waited before: no command runs any more. */
+
+static struct handles ran;  /* the events of launches before one that hangs or has failed */
+
+static cl_int CL_API_CALL faulty_clReleaseEvent(cl_event event) {
+  const cl_int refused = before("clReleaseEvent");
+  forget(&ran, event);
+  return refused ? refused : real.clReleaseEvent(event);
+}
 
 static cl_int ended(void) {
   if (state == CL_RUNNING) block(-1);
@@ -81,7 +88,8 @@ static cl_int CL_API_CALL faulty_clGetEventInfo(
     cl_event event, cl_event_info parameter, size_t size, void *value, size_t *needed) {
   const cl_int refused = before("clGetEventInfo");
   const cl_int status = refused ? refused : real.clGetEventInfo(event, parameter, size, value, needed);
-  if (!status && state && value && parameter == CL_EVENT_COMMAND_EXECUTION_STATUS) *(cl_int *)value = state;
+  const cl_bool asked = value && parameter == CL_EVENT_COMMAND_EXECUTION_STATUS;
+  if (!status && asked && state && !knows(&ran, event)) *(cl_int *)value = state;
   return status;
 }
 
@@ -369,7 +377,10 @@ cl_int launch(cl_command_queue queue, cl_kernel kernel, cl_uint dimensions, cons
   const long number = __atomic_add_fetch(&launches, 1, __ATOMIC_SEQ_CST);
   const cl_bool lost = fault("lose") && number % fault_number("lose") == 0;
   if (!executed() && !lost) {
-    return real.clEnqueueNDRangeKernel(queue, kernel, dimensions, offset, global, local, waits, events, event);
+    const cl_int status =
+        real.clEnqueueNDRangeKernel(queue, kernel, dimensions, offset, global, local, waits, events, event);
+    if (event && !status) remember(&ran, *event);
+    return status;
   }
   if (lost) note("lose launch %ld", number);
   return waits || event ? real.clEnqueueMarkerWithWaitList(queue, waits, events, event) : CL_SUCCESS;
