@@ -13,6 +13,7 @@ from typing import Any
 import numpy
 import onnx
 from onnx.helper import make_node
+from published import REAL
 from support import make_model, run_oracle
 
 from faulty_driver.outcomes import Case, Outcome
@@ -20,6 +21,9 @@ from faulty_driver.outcomes import Case, Outcome
 RIGHT = ""
 # Faults that are there from the start: words of the error, or RIGHT.
 FROM_THE_START = {
+    "fail=clCreateContext:-2": "DEVICE_NOT_AVAILABLE",
+    "fail=clCreateContext:-5": "OUT_OF_RESOURCES",
+    "fail=clCreateContext:-6": "OUT_OF_HOST_MEMORY",
     "perf_hint;refuse_hint": RIGHT,
     "fail=clCreateCommandQueue:-6;fail=clCreateCommandQueueWithProperties:-6": "OUT_OF_HOST_MEMORY",
     "fail=clCreateBuffer:-4": "MEM_OBJECT_ALLOCATION_FAILURE",
@@ -66,6 +70,19 @@ OF_BUILDS = {
     "fail=clBuildProgram:-6@1": RIGHT,
     "fail=clCreateProgramWithSource:-6": "-6",
 }
+NAMES = ("convolutions", "sequences")  # of small_models
+# Of real models: a case each.
+REAL_CASES = {
+    "espcn/espcn.onnx": "case_espcn_zoo", "minifasnet/minifasnet_v2.onnx": "case_fas_MiniFASNetV2_T1",
+    "squeezenet/squeezenet.onnx": "case_squeezenet_fp32_fish", "yolox_nano/yolox_nano.onnx": "case_yolox_nano_139",
+    "ultraface/ultraface_rfb320.onnx": "case_ultraface_rfb320_1",
+}
+
+
+def real_model(path: str) -> Case:
+    """A real model with its case. Sums in another order than onnxruntime's are up to 1e-3 off."""
+    return Case(str(REAL / path), str((REAL / path).with_name(f"{REAL_CASES[path]}.npz")), tolerance=1e-3)
+
 
 def small_models(folder: Path) -> dict[str, Case]:
     """Convolutions, and layers of sequences whose work groups are large, by name; their outputs are onnxruntime's."""

@@ -80,9 +80,10 @@ def outcomes_of(
 def in_python(case: Case) -> Calls:
     """Loads a model, and returns ways to run it."""
     import imgconv
-    from imgconv.cl import program, recording
+    from imgconv.cl import device, program, recording
 
-    program._built.clear()  # what this process knows of programs and recordings
+    device._handles.clear()  # what this process keeps of contexts, programs and recordings
+    program._built.clear()
     recording._trusted.clear()
     recording._distrusted.clear()
     limits = imgconv.Limits() if case.run_seconds is None else imgconv.Limits(run_seconds=case.run_seconds)

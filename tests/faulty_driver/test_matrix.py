@@ -1,25 +1,20 @@
-"""Models under every fault: the outcome is right, or an error that says what was refused and what to do."""
+"""Models under every fault: the outcome is right, or an error that says what was refused and what to do.
+
+test_builds.py has the faults of compilers, test_hanging.py what never ends.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from faulty_driver.matrix import FROM_THE_START, IN_RUNS, OF_BUILDS, problems, small_models, under
+from faulty_driver.matrix import FROM_THE_START, IN_RUNS, NAMES, REAL_CASES, problems, real_model, small_models, under
 from faulty_driver.outcomes import Case, outcomes_of
-from published import REAL, needs_models
+from published import needs_models
 
 from imgconv.cl.device import ADVICE, LOST_ADVICE, SHORTAGE_ADVICE
 
-REMEDIES = (ADVICE, LOST_ADVICE, SHORTAGE_ADVICE)
-NAMES = ("convolutions", "sequences")
-# Of real models: a case each.
-REAL_CASES = {
-    "espcn/espcn.onnx": "case_espcn_zoo", "minifasnet/minifasnet_v2.onnx": "case_fas_MiniFASNetV2_T1",
-    "squeezenet/squeezenet.onnx": "case_squeezenet_fp32_fish", "yolox_nano/yolox_nano.onnx": "case_yolox_nano_139",
-    "ultraface/ultraface_rfb320.onnx": "case_ultraface_rfb320_1",
-}
+REMEDIES = (ADVICE, LOST_ADVICE, SHORTAGE_ADVICE, "the driver has to be updated")
 
 
 @pytest.fixture(scope="module")
@@ -45,29 +40,10 @@ def test_faults_in_runs(models: dict[str, Case], name: str, cache: Path) -> None
     assert not list(problems(IN_RUNS, found, REMEDIES)) and status == 0
 
 
-def test_builds_that_fail(models: dict[str, Case], tmp_path: Path) -> None:
-    """The first of them is named, with its status, if it fails alone too."""
-    cases = under(models["convolutions"], OF_BUILDS, True)
-    found, status = outcomes_of(
-        [replace(case, cache=str(tmp_path / str(number))) for number, case in enumerate(cases)], tmp_path
-    )
-    assert not list(problems(OF_BUILDS, found, ("",))) and status == 0
-
-
-@pytest.mark.parametrize("binary", ("refuse", "empty", "unbuilt"))
-def test_binaries_that_are_no_good(models: dict[str, Case], binary: str, tmp_path: Path) -> None:
-    """What the cache has is not believed: twice with the fault, and once more without it."""
-    faults = {"": "", f"binary={binary}": "", f"binary={binary};": "", ";": ""}
-    found, status = outcomes_of(under(models["convolutions"], faults, True), tmp_path)
-    assert not list(problems(faults, found, ())) and status == 0
-
-
 @pytest.mark.models
 @needs_models
 @pytest.mark.parametrize("path", REAL_CASES)
 def test_real_models(path: str, cache: Path) -> None:
-    numbers = (REAL / path).with_name(f"{REAL_CASES[path]}.npz")
-    case = Case(str(REAL / path), str(numbers), tolerance=1e-3)  # float in another order than onnxruntime's
     for faults, from_the_start in (FROM_THE_START, True), (IN_RUNS, False):
-        found, status = outcomes_of(under(case, faults, from_the_start), cache, seconds=1800)
+        found, status = outcomes_of(under(real_model(path), faults, from_the_start), cache, seconds=1800)
         assert not list(problems(faults, found, REMEDIES)) and status == 0

@@ -13,12 +13,12 @@ from typing import Any
 import faulty_driver
 import numpy
 import pytest
-from faulty_driver.matrix import FROM_THE_START, IN_RUNS, OF_BUILDS, problems, small_models, under
+from faulty_driver.matrix import FROM_THE_START, IN_RUNS, NAMES, OF_BUILDS, REAL_CASES, problems, real_model
+from faulty_driver.matrix import small_models, under
 from faulty_driver.outcomes import Case, outcomes_of
-from faulty_driver.test_matrix import NAMES, REAL_CASES
 from graphs import assert_near, const, image, numbers
 from played import Play, assert_same_bits
-from published import REAL, needs_models
+from published import needs_models
 from support import HANG_TIMEOUT
 
 import imgconv
@@ -122,7 +122,7 @@ def test_the_player_meets_it(play: Play, tmp_path: Path) -> None:
 REMEDIES = (
     "a smaller input or FLOAT16=1 takes less, and so does ending what else uses the device",
     "the device was lost or reset: open the model again; if that fails too, start another process",
-    "update the driver, or choose another device",
+    "update the driver, or choose another device", "the driver has to be updated",
 )
 
 
@@ -172,8 +172,7 @@ def test_builds_that_fail(
 def test_real_models_under_faults(
     adreno: DeviceInfo, environment: dict[str, str], path: str, tmp_path: Path
 ) -> None:
-    numbers = (REAL / path).with_name(f"{REAL_CASES[path]}.npz")
-    case = compiled(Case(str(REAL / path), str(numbers), tolerance=1e-3), adreno, tmp_path)
+    case = compiled(real_model(path), adreno, tmp_path)
     for faults, from_the_start in (FROM_THE_START, True), (IN_RUNS, False):
         found, status = outcomes_of(under(case, faults, from_the_start), tmp_path, library(environment), seconds=1800)
         assert not list(problems(faults, found, REMEDIES)) and status == 0
