@@ -44,6 +44,7 @@ FROM_THE_START = {
     "native=coarse": RIGHT,
     "recordable": RIGHT,
     "recordable;replay=1": RIGHT,
+    "recordable;replay=4": RIGHT,
     "recordable;fail=clNewRecordingQCOM:-5": RIGHT,
     "recordable;fail=clEndRecordingQCOM:-59": RIGHT,
     "recordable;fail=clEnqueueRecordingQCOM:-5": RIGHT,
