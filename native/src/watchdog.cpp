@@ -35,15 +35,15 @@ std::string Activity::text() const {
   return made;
 }
 
-// A call: its work, and what came of it.
-struct Call {
-  std::function<void()> work;
-  std::exception_ptr problem;
-  bool is_over = false;
-};
-
 // Shared with the threads, which outlive the Watchdog if a call took too long.
 struct Watchdog::State {
+  // Its work, and what came of it.
+  struct Call {
+    std::function<void()> work;
+    std::exception_ptr problem;
+    bool is_over = false;
+  };
+
   explicit State(std::chrono::milliseconds most) : timeout(most) {}
 
   void serve() {
@@ -90,7 +90,7 @@ Watchdog::~Watchdog() {
 }
 
 void Watchdog::call(const std::string &what, std::function<void()> work) {
-  const auto call = std::make_shared<Call>();
+  const auto call = std::make_shared<State::Call>();
   call->work = std::move(work);
   std::unique_lock<std::mutex> turn(state_->lock);
   State &state = *state_;
@@ -112,11 +112,6 @@ void Watchdog::call(const std::string &what, std::function<void()> work) {
   }
   if (!call->is_over) throw Error(IMGCONV_ERROR_TIMEOUT, state.given_up);
   if (call->problem) std::rethrow_exception(call->problem);
-}
-
-bool Watchdog::gave_up() const {
-  const std::lock_guard<std::mutex> turn(state_->lock);
-  return !state_->given_up.empty();
 }
 
 }  // namespace imgconv

@@ -45,7 +45,6 @@ class Watchdog {
     call(what, [made, work = std::move(work)] { *made = work(); });
     return std::move(*made);
   }
-  bool gave_up() const;
   const Activity &activity() const { return activity_; }
 
  private:

@@ -24,6 +24,7 @@ from support import HANG_TIMEOUT
 import imgconv
 from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.graph.evaluate import evaluate_graph
+from imgconv.kernels.source import COMMON
 from imgconv.running.description import read_description
 from imgconv.tensor import Tensor, build_graph
 
@@ -311,6 +312,17 @@ def test_a_kernel_that_crashes_the_compiler(run: Run, tmp_path: Path) -> None:
         mark.unlink()
     assert_right(run("adreno", "--cache", "programs"))
     assert {path.suffix for path in (tmp_path / "programs").iterdir()} == {".program"}
+
+
+def test_a_kernel_that_crashes_the_compiler_alone(run: Run, tmp_path: Path) -> None:
+    """One of a program that is not built together."""
+    (tmp_path / "programs").mkdir()
+    before = COMMON.read_text(encoding="utf-8").splitlines()[-1]
+    crash = f"adreno;build_fail=1;build_crash={before}\n#define NAME k1\n"  # others come before it if it is not alone
+    assert run(crash, "--cache", "programs").returncode == -11
+    done = run(crash, "--cache", "programs")
+    assert_said(done, "an earlier process ended while the driver of QUALCOMM Adreno(TM) compiled", "launch 't3'")
+    assert done.stderr.count("launch '") == 1
 
 
 def test_processes_that_build_at_once_do_not_blame_each_other(
