@@ -7,9 +7,8 @@ from typing import Any
 import numpy
 import onnx
 import onnx.helper
-import onnxruntime
 import pytest
-from support import one_thread
+from support import run_oracle
 
 from imgconv import host
 from imgconv.arrays import Array
@@ -23,7 +22,7 @@ def run_host(op_type: str, inputs: dict[str, Array], outputs: int = 1, limit: in
     return host.HostProgram.of(HostGraph(tuple(inputs), names, (node,)), limit).run(list(inputs.values()))
 
 
-def run_onnxruntime(op_type: str, inputs: dict[str, Array], outputs: int = 1, **attributes: Any) -> Any:
+def run_onnxruntime(op_type: str, inputs: dict[str, Array], outputs: int = 1, **attributes: Any) -> list[Any]:
     declared = [
         onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
         for n, a in inputs.items()
@@ -32,8 +31,7 @@ def run_onnxruntime(op_type: str, inputs: dict[str, Array], outputs: int = 1, **
     node = onnx.helper.make_node(op_type, list(inputs), names, **attributes)
     graph = onnx.helper.make_graph([node], "g", declared, [onnx.ValueInfoProto(name=n) for n in names])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=8)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), one_thread(), ["CPUExecutionProvider"])
-    return session.run(None, inputs)
+    return list(run_oracle(model, inputs).values())
 
 
 def check(op_type: str, inputs: dict[str, Array], outputs: int = 1, **attributes: Any) -> None:
