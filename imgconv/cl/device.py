@@ -301,10 +301,11 @@ def open_device(info: DeviceInfo, profile: bool = False, patience: float = PATIE
     if device is None or (_text(device.platform.name), _text(device.name)) != (info.platform, info.name):
         raise DeviceError(f"device {info} is not there any more: list the devices again")
     if info.problem:
-        raise DeviceError(
-            f"device {info} cannot be opened: {info.problem}. Another process may use all of it, or the driver has to "
-            "be updated; imgconv devices shows what other devices there are"
+        remedy = path_problem() or (
+            "Another process may use all of it, or the driver has to be updated; imgconv devices shows what other "
+            "devices there are"
         )
+        raise DeviceError(f"device {info} cannot be opened: {info.problem}. {remedy}")
     if not info.float_images:
         refused = f"device {info} cannot read and write RGBA float images, where all tensors are kept"
         raise DeviceError(". ".join(filter(None, (refused, path_problem()))))
