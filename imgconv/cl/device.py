@@ -197,6 +197,10 @@ class FirstLaunch:
         """Whether it has ended."""
         return self.event is not None and self.event.command_execution_status <= 0
 
+    def has_failed(self) -> bool:
+        """Whether it has ended with an error."""
+        return self.event is not None and self.event.command_execution_status < 0
+
     def __str__(self) -> str:
         return self.name
 

@@ -175,7 +175,9 @@ def check(context: Context, events: Sequence[Event]) -> None:
     for event in events:
         status = event.command_execution_status
         if status < 0:
-            raise failure(context.info, "a launch or a copy", status, f"it failed while it ran ({status})")
+            failed = next((str(each) for each in context.first_launches if each.has_failed()), "a launch or a copy")
+            context.first_launches.clear()
+            raise failure(context.info, failed, status, f"it failed while it ran ({status})")
 
 
 def wait(context: Context, events: Sequence[Event]) -> None:
@@ -191,7 +193,8 @@ def _drop_ended(context: Context) -> None:
     if context.copies:
         context.copies[:] = [copy for copy in context.copies if not is_over([copy])]
     if context.first_launches:
-        context.first_launches[:] = [launch for launch in context.first_launches if not launch.is_over()]
+        kept = [launch for launch in context.first_launches if not launch.is_over() or launch.has_failed()]
+        context.first_launches[:] = kept
 
 
 def is_over(events: Sequence[Event]) -> bool:

@@ -53,9 +53,10 @@ def enqueue_upload(
     return _enqueue(context, memory, memory, array, queue, wait_for, "an upload")
 
 
-def upload_array(context: Context, memory: Memory, array: Array) -> None:
-    """Copies a contiguous array to a buffer or an image of its size, and waits. Raises DeviceError."""
-    wait(context, [context.within(partial(enqueue_upload, context, memory, array))])
+def upload_array(context: Context, memory: Memory, array: Array, tensor: str) -> None:
+    """Copies a contiguous array to a buffer or an image of its size, and waits. Raises DeviceError with the tensor."""
+    what = f"tensor {tensor!r}: an upload"
+    wait(context, [context.within(partial(_enqueue, context, memory, memory, array, None, None, what))])
 
 
 def enqueue_download(

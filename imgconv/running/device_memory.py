@@ -96,7 +96,7 @@ class DeviceMemory:
             place = self.plan.input_buffers[value.name]
             drawn = random.random(place.shape)
             array = (drawn if value.dtype.startswith("float") else drawn > 0.5).astype(place.dtype)
-            upload_array(self.context, self[place], array)
+            upload_array(self.context, self[place], array, place.name)
 
     def read(self, arrays: Mapping[Storage, Array]) -> list[Event]:
         """Fills arrays from their storages, and waits; the copies' events. Raises DeviceError."""
@@ -132,7 +132,7 @@ class DeviceMemory:
 
     def replace(self, constant: Storage, content: Array) -> None:
         """Other content for a constant, of the same form. Lenders and those it is lent to have it too."""
-        upload_array(self.context, self[constant], numpy.ascontiguousarray(content))
+        upload_array(self.context, self[constant], numpy.ascontiguousarray(content), constant.name)
 
     def overwrite(self, value: float) -> None:
         """Sets all that launches write, states too, to a value."""
@@ -210,7 +210,7 @@ class DeviceMemory:
         if isinstance(storage, HostBuffer):
             return create_buffer(self.context, content, storage.name)
         memory = self._image(storage.form, storage.name)
-        upload_array(self.context, memory, numpy.ascontiguousarray(content))
+        upload_array(self.context, memory, numpy.ascontiguousarray(content), storage.name)
         return memory
 
     def _slot_images(self, lenders: Sequence[DeviceMemory]) -> dict[int, Memory]:

@@ -5,6 +5,7 @@ test_builds.py has the faults of compilers, test_hanging.py what never ends.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,11 @@ def test_real_models(path: str, cache: Path) -> None:
     for faults, from_the_start in (FROM_THE_START, True), (IN_RUNS, False):
         found, status = outcomes_of(under(real_model(path), faults, from_the_start), cache, seconds=1800)
         assert not list(problems(faults, found, REMEDIES)) and status == 0
+
+
+def test_what_failed_is_named(models: dict[str, Case], cache: Path) -> None:
+    """The launch that failed while it ran, and the tensor whose memory is missing when it is filled."""
+    late, failed = under(models["convolutions"], {"late=1": "", "fail=execution:-36@3": ""}, True)
+    (no_memory, lost), _ = outcomes_of([late, failed], cache)
+    assert re.match("tensor '.*': an upload of", no_memory.message), no_memory
+    assert re.match("launch '.*kernel 'k2', .*it failed while it ran", lost.message), lost
