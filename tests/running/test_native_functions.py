@@ -119,3 +119,23 @@ def test_a_gpu_with_coarse_functions_computes_without_them(
     assert done.returncode == 0, done.stderr
     used = {"float": False, "half": native, "asked": True, "half again": native}
     assert json.loads(done.stdout.splitlines()[-1]) == {"kind": "gpu", "native": used, "measured": 1}
+
+
+def test_a_saved_model_has_a_plan_without_them_too(tmp_path: Path) -> None:
+    """The first one is for the device on which they were measured, which loads it; the other one for all others."""
+    lines = f"""
+import json, numpy
+import imgconv
+from imgconv.stored.compiled_file import SavedModel
+from imgconv.tensor import Tensor, build_graph
+path, x = {str(tmp_path / "m.imgconv")!r}, Tensor.input("x", (1, 8, 16, 16))
+weights = Tensor.constant(numpy.ones((8, 8, 3, 3), numpy.float32) / 8)
+imgconv.load(build_graph({{"y": x.sigmoid().conv2d(weights)}}), float16=1).save(path)
+used = any("native_" in launch.source.text for launch in imgconv.load(path).plan.launches)
+plans = SavedModel.open(path).table.plans
+found = [[plan.target.native_functions, any("native_exp(" in k.text for k in plan.kernels)] for plan in plans]
+print(json.dumps([used, found]))
+"""
+    done = run_python(lines, "adreno", tmp_path, "pocl")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [True, [[True, True], [False, False]]]
