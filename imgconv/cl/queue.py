@@ -98,7 +98,9 @@ def finish(context: Context) -> None:
 
 def finish_queue(context: Context, queue: cl.CommandQueue) -> None:
     """Waits for a queue of the context. Raises pyopencl's errors, and DeviceError after Context.patience."""
-    if context.info.kind == "cpu" or not _ends_soon(queue):
+    if context.waits_directly:
+        queue.finish()
+    elif context.info.kind == "cpu" or not _ends_soon(queue):
         context.within(queue.finish)
     _drop_ended(context)
 
@@ -116,7 +118,10 @@ def _ends_soon(queue: cl.CommandQueue) -> bool:
 
 def wait_for_all(context: Context, events: Sequence[Event]) -> None:
     """Waits for events. Raises pyopencl's errors, and DeviceError after Context.patience."""
-    context.within(partial(cl.wait_for_events, list(events)))
+    if context.waits_directly:
+        cl.wait_for_events(list(events))
+    else:
+        context.within(partial(cl.wait_for_events, list(events)))
     _drop_ended(context)
 
 
