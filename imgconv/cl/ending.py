@@ -25,6 +25,7 @@ FORKED = (
 # Whose driver (580) waits for a kernel that hangs when memory, a program or a context is released, another context's
 # too, and at the end of the process. Intel's waits if the queue is not released.
 WAITING = ("NVIDIA CUDA",)
+ALL_PLATFORMS = ""
 # That the end of the interpreter waits for calls that Ctrl-C or a bound has left in the driver.
 SECONDS_FOR_THOSE_LEFT = 5.0
 
@@ -100,6 +101,7 @@ class DriverUse:
             self._left.wait_for(lambda: not self._inside.keys() - {thread})
             if not self._left.wait_for(lambda: not self._left_behind, SECONDS_FOR_THOSE_LEFT):
                 self._left_behind.clear()
+                self._kept.add(ALL_PLATFORMS)  # PoCL's waits too, for what uses a queue that hangs
                 _exit_without_handlers()
         for platform in self._kept:
             _keep_all(platform)
@@ -146,7 +148,8 @@ def _keep_all(platform: str) -> None:
     kinds = cl.Context, cl.Buffer, cl.Image, cl.Kernel, cl.Program, cl.CommandQueue, cl.Event
     for each in gc.get_objects():
         # A mapped array does not tell its context.
-        if issubclass(type(each), cl.MemoryMap) or (issubclass(type(each), kinds) and _platform(each) == platform):
+        is_one = issubclass(type(each), kinds) and platform in (ALL_PLATFORMS, _platform(each))
+        if is_one or issubclass(type(each), cl.MemoryMap):
             keep(each)
 
 

@@ -51,7 +51,7 @@ FAULTS = (
     ),
     Fault(
         "cl/ending.py", "mapped arrays of a device that was given up are released",
-        "issubclass(type(each), cl.MemoryMap) or ",
+        " or issubclass(type(each), cl.MemoryMap)",
         "",
         (f"{HANG} -k kept",),
     ),
