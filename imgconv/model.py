@@ -91,7 +91,7 @@ class Model:
 
     @property
     def plan(self) -> Plan:
-        """What runs, in what order, on which textures: print(model.plan). Raises as `graph` does."""
+        """The launches in order, and their textures: print(model.plan). Raises as `graph` does."""
         return self._last.plan
 
     @property
@@ -303,7 +303,7 @@ class Model:
 
 
 def prepares_pictures(model: Model, name: str) -> bool:
-    """Whether `model.submit` takes Pixels for an input, see imgconv.pictures.pixels."""
+    """Returns whether `model.submit` takes Pixels for an input, see imgconv.pictures.pixels."""
     from imgconv.running.picture_port import takes_pixels
 
     return takes_pixels(model.plan, model._last.tail, name)
@@ -335,7 +335,7 @@ def _check_given(names: Sequence[str], arrays: Mapping[str, Any]) -> None:
 
 
 def _key(arrays: Mapping[str, Any], contents: frozenset[str]) -> frozenset[PlanKey]:
-    """What a plan is made for. arrays: Values do if there are no `contents`."""
+    """The inputs for which a plan is made. arrays: Values do if there are no `contents`."""
     return frozenset([
         (name, array.shape, (array.dtype.str, array.tobytes()) if name in contents else ())
         for name, array in arrays.items()
@@ -399,7 +399,7 @@ class Settings:
 
 
 def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedSource:
-    """What `load` compiles: the model and its settings, on an opened device. Raises what `load` raises.
+    """The source that `load` compiles: the model and its settings, on an opened device. Raises what `load` raises.
 
         open_source("model.onnx", Settings(float16=1)).config.float16      # 1
     """

@@ -57,19 +57,19 @@ class CrashError(Exception):
 
 
 def builds_here(platform: str) -> int:
-    """How many programs this process builds at once."""
+    """Returns the number of programs that this process builds at once."""
     return 1 if platform in ONE_AT_A_TIME else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, eq=False)
 class Address:
-    """What a worker is told of a device. Its properties raise OSError if another process cannot find the device."""
+    """The address of a device for a worker. Its properties raise OSError if another process cannot find the device."""
 
     device: cl.Device
 
     @cached_property
     def message(self) -> str:
-        """What the worker reads first."""
+        """The first message to a worker."""
         opencl, platform = library(), self.device.platform
         if opencl is None:
             raise OSError("the OpenCL library was not found")
@@ -119,7 +119,7 @@ class Worker:
 
     @property
     def crashed(self) -> bool:
-        """Whether it ended by itself in a build."""
+        """Returns whether it ended by itself in a build."""
         return not self.works and not self._closed
 
     def kill(self) -> None:
@@ -283,5 +283,5 @@ Idle = SimpleQueue[Union[Worker, None]]
 
 
 def _can_start() -> bool:
-    """Whether sys.executable is Python. In an application that contains Python, it is the application."""
+    """Returns whether sys.executable is Python. In an application that contains Python, it is the application."""
     return Path(sys.executable or "").name.lower().startswith(("python", "pypy"))

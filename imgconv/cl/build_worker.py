@@ -79,7 +79,7 @@ class Compiler:
         raise LookupError(f"no device {number} on platform {name!r}")
 
     def _new(self, function: str, *arguments: object) -> c_void_p:
-        """What a function makes whose last argument is the place of its status. Raises LookupError with that."""
+        """Returns the result of a function whose last argument takes its status. Raises LookupError with it."""
         status, make = c_int32(), self._opencl[function]
         make.restype = c_void_p
         made = c_void_p(make(*arguments, byref(status)))

@@ -124,7 +124,7 @@ _seen: dict[str, Known] = {}  # by this process, which may have no folder to wri
 
 @contextmanager
 def _changed(driver: str) -> Iterator[Known]:
-    """What is known of a driver's kernels, to be changed."""
+    """Yields the known kernels of a driver, and keeps what is changed."""
     with _lock:
         known = _seen[driver] = _read(driver)
         before = dict(known)

@@ -1,4 +1,4 @@
-"""Which OpenCL devices there are, what each can do, and opening one.
+"""Lists the OpenCL devices and their properties, and opens one.
 
 list_devices() gives a tuple of DeviceInfo, select() one of them, open_device() the Context that the rest of imgconv.cl
 works in.
@@ -47,7 +47,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """What one OpenCL device is and can do. Image sizes are in texels, memory in bytes, work sizes in work items."""
+    """The properties of an OpenCL device. Image sizes are in texels, memory in bytes, work sizes in work items."""
 
     index: int
     platform: str
@@ -90,7 +90,7 @@ class DeviceInfo:
     vector_floats: int = 16
     """Floats in a register of vectors, if it is a CPU: CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT."""
     instruction_set: str = ""
-    """What the driver compiles for, if it is a CPU: see cl/instruction_set.py."""
+    """The instruction set that the driver compiles for, of a CPU: see cl/instruction_set.py."""
     problem: str = ""
     """Why it cannot be opened, with OpenCL's status; empty if it can."""
 
@@ -126,7 +126,7 @@ class Context:
     handle: cl.Context
     queue: cl.CommandQueue
     profile: bool
-    """Whether the queue records when each launch starts and ends."""
+    """True if the queue records when each launch starts and ends."""
     builders: Builders
     """Who builds programs for it."""
     patience: float = PATIENCE
@@ -140,13 +140,13 @@ class Context:
     left: list[Call[Any]] = field(default_factory=list)
     """Calls of the driver whose caller pressed Ctrl-C."""
     in_use: list[object] = field(default_factory=list)
-    """What commands of failed runs may still use: the arrays of a caller who pressed Ctrl-C, for example."""
+    """Objects that commands of failed runs may still use: the arrays of a caller who pressed Ctrl-C, for example."""
     hung: list[str] = field(default_factory=list)
     """Why the device was given up; empty if it was not."""
 
     @property
     def waits_directly(self) -> bool:
-        """Whether waits are the driver's own, without a bound: by default, of some drivers, after first runs."""
+        """True if waits are the driver's own, without a bound: of some drivers, by default, after first runs."""
         return self.info.platform in UNBOUNDED and self.patience == PATIENCE and not self.first_launches
 
     def within(self, function: Callable[[], Result], seconds: float | None = None) -> Result:
@@ -184,7 +184,7 @@ class Context:
         raise DeviceError(self.hung[0])
 
     def _hanging_launch(self) -> str:
-        """Which launch of a first run has not ended; empty if none is known."""
+        """Returns the launch of a first run that has not ended; empty if none is known."""
         looked = Call(lambda: next((str(each) for each in self.first_launches if not each.is_over()), ""))
         try:
             found = looked.result(NAMING_SECONDS)
@@ -201,11 +201,11 @@ class FirstLaunch:
     event: cl.Event | None = None
 
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """Returns whether it has ended."""
         return self.event is not None and self.event.command_execution_status <= 0
 
     def has_failed(self) -> bool:
-        """Whether it has ended with an error."""
+        """Returns whether it has ended with an error."""
         return self.event is not None and self.event.command_execution_status < 0
 
     def __str__(self) -> str:
@@ -400,7 +400,7 @@ def _forget(info: DeviceInfo) -> None:
 
 
 def no_driver_message(system: str, machine: str, android: bool) -> str:
-    """What to install if there is no OpenCL driver. system is sys.platform, machine is platform.machine()."""
+    """Returns what to install if there is no OpenCL driver. system: sys.platform; machine: platform.machine()."""
     x86 = machine.lower() in ("x86_64", "amd64")
     if android:
         advice = (
@@ -519,7 +519,7 @@ def _kind(device: cl.Device) -> DeviceKind:
 
 
 def _image_formats(index: int, device: cl.Device) -> tuple[frozenset[str], str]:
-    """Which of 'float', 'half' and 'byte' (signed, normalised) RGBA the device reads and writes.
+    """Returns the members of 'float', 'half' and 'byte' (signed, normalised) whose RGBA the device reads and writes.
 
     In single images as well as in image arrays. Also why it cannot be opened; empty if it can.
     """

@@ -1,4 +1,4 @@
-"""Which OpenCL drivers are installed, letting the loader see all of them, and what became of each.
+"""Finds the installed OpenCL drivers, lets the loader see all of them, and reports on each.
 
 OpenCL's loader reads the .icd files of one folder, each with the name of a driver's library. Some drivers come without
 such a file. `list_drivers` is for people who look for a device that is missing.
@@ -76,7 +76,7 @@ def drivers_visible() -> Iterator[None]:
 
 @cache
 def cpu_variables() -> dict[str, str]:
-    """Those of CPU_VARIABLES that are set. Drivers read them when they are loaded: later changes do not count."""
+    """Returns the CPU_VARIABLES that are set. Drivers read them when they are loaded: later changes do not count."""
     return {name: os.environ[name] for name in CPU_VARIABLES if os.environ.get(name)}
 
 
@@ -168,7 +168,7 @@ def _unregistered(library: str, chosen: str | None, found: frozenset[str]) -> Dr
 
 
 def _looked_at(library: str, by: str, found: frozenset[str]) -> Driver:
-    """What became of a driver that the loader tried to load."""
+    """Returns a report on a driver that the loader tried to load."""
     if os.path.isabs(library) and not os.path.exists(library):
         return Driver(library, by, (), "there is no such file")
     try:

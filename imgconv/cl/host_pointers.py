@@ -19,7 +19,7 @@ from imgconv.cl.queue import Kernel
 
 
 def reads_host_memory(context: Context) -> bool:
-    """Whether kernels can take the address of an array."""
+    """Returns whether kernels can take the address of an array."""
     if not context.info.shares_memory:
         return False
     with suppress(cl.Error, AttributeError):

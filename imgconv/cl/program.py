@@ -158,7 +158,7 @@ ONE_BY_ONE = ("NVIDIA CUDA",)
 
 
 def workers_for(context: Context, kernels: int) -> int:
-    """How many processes build so many kernels, beside this one."""
+    """Returns the number of processes that build this many kernels, besides this one."""
     each = IN_PROCESSES.get(context.info.platform)
     if each is None:
         return 0
@@ -167,7 +167,7 @@ def workers_for(context: Context, kernels: int) -> int:
 
 
 def programs_at_once(context: Context, kernels: int) -> int:
-    """As how many programs so many kernels are built soonest, at once as far as that is possible; at least 1."""
+    """Returns the number of programs that minimises the time to build this many kernels; at least 1."""
     platform = context.info.platform
     return max(kernels, 1) if platform in ONE_BY_ONE else workers_for(context, kernels) + builds_here(platform)
 

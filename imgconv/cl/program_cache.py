@@ -36,7 +36,7 @@ Listing = dict[str, dict[int, str]]
 
 
 def read_listing(info: DeviceInfo, texts: Sequence[str]) -> Listing:
-    """What `write_listing` stored for a plan with these kernel texts; empty if there is none."""
+    """Returns the listing that was stored for a plan with these kernel texts; empty if there is none."""
     content = PROGRAMS.read(_listing_key(info, texts))
     if content is None:
         return {}

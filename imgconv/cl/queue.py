@@ -203,7 +203,7 @@ def _drop_ended(context: Context) -> None:
 
 
 def is_over(events: Sequence[Event]) -> bool:
-    """Whether the commands of all events have ended, with or without an error; also if the driver cannot tell."""
+    """Returns whether the commands of all events have ended, even by an error; True if the driver cannot tell."""
     try:
         return all(event.command_execution_status <= cl.command_execution_status.COMPLETE for event in events)
     except cl.Error:

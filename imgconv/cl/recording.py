@@ -170,7 +170,7 @@ def record(context: Context, launches: Sequence[Launch]) -> Recording | None:
 
 
 def is_trusted(info: DeviceInfo, launches: int) -> bool:
-    """Whether a replay of at least so many launches was found to equal plain ones on this device and driver."""
+    """Returns whether a replay of at least so many launches was found to equal plain ones on this device and driver."""
     return launches <= _trusted.get(info.key, 0)
 
 

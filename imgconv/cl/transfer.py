@@ -37,12 +37,12 @@ def new_queue(context: Context) -> cl.CommandQueue:
 
 
 def is_memory(value: object) -> TypeGuard[Memory]:
-    """Whether a value is an OpenCL buffer or image."""
+    """Returns whether a value is an OpenCL buffer or image."""
     return isinstance(value, (cl.Buffer, cl.Image))
 
 
 def is_image(value: object) -> TypeGuard[Image]:
-    """Whether a value is an OpenCL image."""
+    """Returns whether a value is an OpenCL image."""
     return isinstance(value, cl.Image)
 
 
@@ -110,7 +110,7 @@ def pinned(context: Context, array: Array) -> Array:
 
 
 class _Pinned:
-    """What an array of `pinned` refers to. A buffer pins the memory that it was made with, as long as it exists.
+    """The base of an array of `pinned`. A buffer pins the memory that it was made with, as long as it exists.
 
     The buffer itself is not used: copies take the address of the array.
     """

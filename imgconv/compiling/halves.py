@@ -1,4 +1,4 @@
-"""How much of a plan is half, and what stays float for which reason."""
+"""The share of a plan that is half, and the reasons why the rest stays float."""
 
 from __future__ import annotations
 

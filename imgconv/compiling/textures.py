@@ -84,7 +84,7 @@ def choose_layouts(graph: Graph) -> dict[str, Layout]:
 
 
 def _runs_along_last_axis(node: Node, operand: Operand) -> bool:
-    """Whether a product or a reduction runs along the last axis of what it reads, and along no other."""
+    """Returns whether a product or a reduction runs along the last axis of what it reads, and along no other."""
     *others, last = operand.view.index or (constant(0),)
     if not operand.view.source or operand.view.source[-1] < LEAST_ALONG:
         return False
@@ -212,7 +212,7 @@ class Textures:
         return "float32" if is_float else self.storage_dtype
 
     def keeps_float(self, name: str, precision: Precision) -> bool:
-        """Whether a value is stored in float, because it must be, or because a part that is written into it must be."""
+        """Returns whether a value is stored in float: it must be, or a part that is written into it must be."""
         if name in precision.storage or name in self.known_float:
             return True
         return any(self.keeps_float(part, precision) for part, (owner, _) in self.inside.items() if owner == name)
@@ -232,12 +232,12 @@ class Textures:
         )
 
     def sums_of(self, name: str) -> Sums:
-        """How the node that computes a value may sum products: in half only if the value is stored in half too."""
+        """Returns the narrowest width in which a value's node may sum: half only if the value is stored in half too."""
         half = self.config.float16 == 2 and self.placements[name].storage.dtype == "float16"
         return self.config.precision.sums_of(name) if half else "float"
 
     def placement(self, value: Value) -> Placement:
-        """Where a value is stored: in its own texture, or in that of the concatenation into which it is written."""
+        """Returns the placement of a value: its own texture, or that of the concatenation into which it is written."""
         if value.name not in self.placements:
             if value.name in self.inside:
                 owner, offset = self.inside[value.name]
@@ -250,7 +250,7 @@ class Textures:
         return self.placements[value.name]
 
     def result(self, value: Value) -> Placement:
-        """Where a generated kernel writes a value: an output that no node reads goes to its host buffer."""
+        """Returns where a generated kernel writes a value: an output that no node reads goes to its host buffer."""
         name = value.name
         if name not in self.graph.outputs or name in self.states or self.graph.consumers[name]:
             return self.placement(value)
@@ -291,7 +291,7 @@ class Textures:
         return Placement(texture, array.shape)
 
     def operand_places(self, node: Node, output: Placement) -> dict[str, Placement]:
-        """Where each operand of a node is stored. A constant is packed along the axis of the output's lanes."""
+        """Returns the placement of a node's operands. Constants are packed along the axis of the output's lanes."""
         places = {}
         packed = output.layout.packed
         for operand in node.all_operands:
@@ -348,7 +348,7 @@ def why_float(graph: Graph, value: Value, precision: Precision, known: Mapping[s
 
 
 def takes_logarithm(node: Node) -> bool:
-    """Whether a node takes the logarithm of a number that is no exponential's: of any size, as the power of a sound.
+    """Returns whether a node takes the logarithm of a number that is no exponential's, as the power of a sound.
 
     Half has few digits below 6e-5 and none below 6e-8, and a logarithm tells 1e-8 from 1e-10. log(1 + exp(x)) and the
     logarithm of a sum of exponentials do not.

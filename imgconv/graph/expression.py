@@ -269,7 +269,7 @@ class Apply:
 
 
 def _equal(a: Expression, b: Expression, found: set[tuple[int, int]]) -> bool:
-    """Whether two expressions are the same tree. found: the ids of pairs that are known to be equal."""
+    """Returns whether two expressions are the same tree. found: the ids of pairs that are known to be equal."""
     if a is b or (id(a), id(b)) in found:
         return True
     if not (isinstance(a, Apply) and isinstance(b, Apply)):
@@ -347,7 +347,7 @@ def operations(expression: Expression) -> tuple[str, ...]:
 
 
 def arity(operation: str) -> int:
-    """How many arguments a scalar function takes: arity("add") is 2."""
+    """Returns the number of arguments of a scalar function: arity("add") is 2."""
     return 1 + max(int(number) for number in re.findall(r"{(\d)}", OPERATIONS[operation].opencl))
 
 
@@ -398,7 +398,7 @@ _EXACT, _ROUNDED = {"maximum", "minimum", "negative", "absolute"}, {"add", "subt
 
 
 def is_exact_in_half(expression: Expression) -> bool:
-    """Whether half arithmetic on halfs gives what float arithmetic does whose result is then rounded to half.
+    """Returns whether half arithmetic on halfs gives what float arithmetic does whose result is then rounded to half.
 
     It does if no value is rounded twice: a float holds a sum or product of two halfs so well that rounding it again
     gives the nearest half (Figueroa, When is double rounding innocuous?, 1995).

@@ -1,4 +1,4 @@
-"""How the values of a graph grow with what they are computed from: a variance as its square, a sum with its terms.
+"""Growth of a graph's values with what they are computed from: a variance as its square, a sum with its terms.
 
 A measurement on some inputs says nothing of inputs that are ten times as large: a square is a hundred times as large on
 them, and 300 * 300 passes 65504, where half ends, while what normalises by it serves inputs of any size. So the growth
@@ -28,7 +28,7 @@ _BOUNDED = frozenset((
 
 @dataclass(frozen=True)
 class Growth:
-    """How a value grows: as a power of the inputs' size, and by how many terms are added up without a mean of them.
+    """Growth of a value: the power of the inputs' size, and the number of terms that are added up and not averaged.
 
     A variance is Growth(2), the root of it Growth(1), a sum of 100 squares Growth(2, 100). terms: of a constant its
     largest magnitude.

@@ -189,7 +189,7 @@ class Source:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the shapes of the inputs never change."""
+        """Returns whether the shapes of the inputs never change."""
         return isinstance(self.model, Graph) and self.picture is None
 
     @property
@@ -266,7 +266,7 @@ class Source:
         return prepared, config, session
 
     def _precision(self, prepared: Prepared) -> tuple[Precision, Session | None]:
-        """What keeps float: of the precision file, of an earlier load or of a measurement. And the measured plan."""
+        """Returns the precision, of its file, of an earlier load or of a measurement, and the measured plan."""
         if self.precision:
             return self.precision.precision_of(prepared.graph), None
         if not self.config.float16:
@@ -312,7 +312,7 @@ class SavedSource:
 
     @property
     def description(self) -> str:
-        """What the outputs mean, as JSON."""
+        """The meaning of the outputs, as JSON."""
         return self.saved.description
 
     @property

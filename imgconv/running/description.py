@@ -62,7 +62,7 @@ def _device(name: str, content: Any) -> DeviceInfo:
 
 
 def _is_a(type_name: Any, value: Any) -> bool:
-    """Whether a value is of a field's type, which the module's annotations have as text."""
+    """Returns whether a value is of a field's type, which the module's annotations have as text."""
     if type_name == "DeviceKind":
         return value in ("cpu", "gpu", "accelerator")
     if str(type_name).startswith("tuple"):

@@ -277,7 +277,7 @@ def _channels_of(place: Placement, axis: int) -> tuple[slice, ...]:
 
 
 def _holds(memory: Memory, textures: Sequence[Texture]) -> bool:
-    """Whether memory that was a slot's can hold other textures."""
+    """Returns whether memory that was a slot's can hold other textures."""
     if isinstance(memory, Buffer):
         return all(texture.tiling.linear and texture.bytes <= memory.size for texture in textures)
     return all(map(image_form(memory).holds, textures))

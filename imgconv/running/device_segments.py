@@ -59,7 +59,7 @@ class DeviceSegment:
         return tuple(call.attribute("body")(*inputs))
 
     def _is_little(self, inputs: Sequence[Array]) -> bool:
-        """Whether the segment is products by matrices, and elementwise work, with few multiply-adds."""
+        """Returns whether the segment is products by matrices, and elementwise work, with few multiply-adds."""
         if not self._matrices:
             return False
         first = self.body.nodes[0]

@@ -134,7 +134,7 @@ def picture_range(graph: Graph, value: Value) -> tuple[float, float] | None:
 
 
 def is_picture(value: Value) -> bool:
-    """Whether an input can be a picture: rank 4, with 1, 3 or 4 channels in front of rows and columns or behind."""
+    """Returns whether an input can be a picture: rank 4, with 1, 3 or 4 channels before or after rows and columns."""
     return len(value.shape) == 4 and (value.shape[1] in CHANNELS or value.shape[3] in CHANNELS)
 
 

@@ -178,7 +178,7 @@ def check_inputs(wanted: tuple[Value, ...], given: Inputs) -> dict[str, Array]:
 
 
 def check_frame(wanted: tuple[Value, ...], given: Inputs) -> dict[str, Array | Pixels]:
-    """As `check_inputs`, with Pixels in place of some arrays."""
+    """Does what `check_inputs` does, with Pixels in place of some arrays."""
     _check_names(wanted, given)
     made: dict[str, Array | Pixels] = {}
     for value in wanted:
@@ -231,7 +231,7 @@ def _check_names(wanted: tuple[Value, ...], given: Inputs) -> None:
 
 
 def absent(names: Sequence[str]) -> str:
-    """Which inputs are missing: "input 'x' is missing", "inputs 'x' and 'state' are missing"."""
+    """Returns the missing inputs: "input 'x' is missing", "inputs 'x' and 'state' are missing"."""
     *first, last = map(repr, names)
     return f"inputs {', '.join(first)} and {last} are missing" if first else f"input {last} is missing"
 
@@ -314,7 +314,7 @@ def converted(value: Value, array: Array, copy: bool = False) -> Array:
 
 
 def _holds(dtype: str, array: Array) -> bool:
-    """Whether an array may be given for a dtype: any float for a float, else any dtype that loses nothing."""
+    """Returns whether an array may be given for a dtype: any float for a float, else any dtype that loses nothing."""
     if array.dtype == dtype or (array.dtype.kind == "f" and dtype.startswith("float")):
         return True
     if array.dtype.kind in "biu" and not dtype.startswith("float"):

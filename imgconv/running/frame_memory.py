@@ -117,7 +117,7 @@ class FrameMemory:
         wait(self.context, [*self.computing, *self.downloads])
 
     def is_over(self) -> bool:
-        """Whether `finish` would return at once."""
+        """Returns whether `finish` would return at once."""
         return is_over([*self.computing, *self.downloads])
 
     def ticks(self) -> dict[str, Ticks]:

@@ -70,13 +70,13 @@ class InPlace:
 
 
 def can_run_in_place(launching: Launching) -> bool:
-    """Whether the device takes arrays, and its launches are neither replayed nor timed."""
+    """Returns whether the device takes arrays, and its launches are neither replayed nor timed."""
     context = launching.context
     return launching.sequence.recording is None and not context.profile and reads_host_memory(context)
 
 
 def are_apart(exchange: Exchange) -> bool:
-    """Whether a run's inputs and outputs are arrays only, and no output is in the memory of an input."""
+    """Returns whether a run's inputs and outputs are arrays only, and no output is in the memory of an input."""
     if exchange.copies_in or exchange.copies_out or exchange.instead:
         return False
     given = exchange.uploads.values()

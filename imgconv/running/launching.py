@@ -135,7 +135,7 @@ class Launching:
             distrust(self.context.info, reason)
 
     def _replays_equally(self, recording: Recording) -> bool:
-        """Whether the launches leave the same values everywhere if they are replayed.
+        """Returns whether the launches leave the same values everywhere if they are replayed.
 
         All memory that they write is overwritten before. So a launch that is lost, or comes too early, is found by the
         values that later ones make of what they read instead, though its own may be overwritten since.

@@ -1,4 +1,4 @@
-"""How exact a device's native functions are: measured once, and kept by device and driver.
+"""The errors of a device's native functions: measured once, and kept by device and driver.
 
 OpenCL leaves the error of native_exp and native_recip to the driver: Intel's for CPUs is 2.3e-4 off, NVIDIA's 5e-7. A
 kernel of FLOAT16 may take them for what it stores as a half, and for what is kept in float in place of a half, because
@@ -36,7 +36,7 @@ LANES = 4
 
 
 def native_functions_fit(context: Context, config: Config) -> bool:
-    """Whether plans for the device take its native functions for halves. Measures them if no process has."""
+    """Returns whether plans for the device take its native functions for halves. Measures them if no process has."""
     if not config.float16 or config.native_explog or context.info.kind == "cpu":  # CPU drivers' gain nothing
         return False
     return max(native_errors(context).values()) <= UNITS
@@ -65,7 +65,7 @@ def arguments() -> Array:
 
 
 def computed(context: Context, x: Array) -> dict[str, Array]:
-    """What the device makes of arguments, by function."""
+    """Returns the device's results for some arguments, by function."""
     forms = {name: (OPERATIONS[name].to_half or "").format("x[n]") for name in FUNCTIONS}
     lines = "\n".join(f"  {name}[n] = {form};" for name, form in forms.items())
     outputs = "".join(f", __global float4 *{name}" for name in FUNCTIONS)

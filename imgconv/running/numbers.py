@@ -35,7 +35,7 @@ TEXELS, TILE, MORE, NUMBER = range(4)
 
 @dataclass(frozen=True)
 class Tile:
-    """What cl/numbers.cl is told about a tile, its work items, and its origin and region in the image, in texels."""
+    """The arguments of cl/numbers.cl for a tile: its work items, and its origin and region in the image, in texels."""
 
     about: Buffer
     items: tuple[int]

@@ -26,7 +26,7 @@ ITEMS = 64  # of a row in the first launch; each goes on until the row is done
 
 
 def takes_pixels(plan: Plan, tail: HostTail | None, name: str) -> bool:
-    """Whether Pixels can be given for an input: the device alone reads it, as a buffer of float32."""
+    """Returns whether Pixels can be given for an input: the device alone reads it, as a buffer of float32."""
     place = plan.input_buffers.get(name)
     on_host = {value.name for value in (plan.moved.inputs if plan.moved else ())}
     on_host |= {value.name for value in (tail.direct if tail else ())}
@@ -79,7 +79,7 @@ class PicturePort:
 
     @property
     def shares(self) -> bool:
-        """Whether host and device use its memory in turn."""
+        """Returns whether host and device use its memory in turn."""
         return self._port.shares
 
     def fill(self, pixels: Pixels) -> None:

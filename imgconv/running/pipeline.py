@@ -112,7 +112,7 @@ class Frame(Future[dict[str, Array]]):
             pipeline.finish_through(self)
 
     def _is_over(self) -> bool:
-        """Whether the device has finished its work."""
+        """Returns whether the device has finished its work."""
         memory = self._memory
         return memory is None or memory.is_over()
 

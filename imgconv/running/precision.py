@@ -1,4 +1,4 @@
-"""Which values of a model may be stored in half, and which nodes may compute in half: measured on the model itself.
+"""Chooses the values of a model that are stored in half, and the nodes that compute in half, by measuring it.
 
 Rounding to half has a relative error of 2^-11 at each value. Most networks do not amplify it. A few do, above all in
 their first layers of few channels, whose errors pass through all later layers. And half ends at 65504. So:
@@ -168,7 +168,7 @@ def _with_guards(largest: Mapping[str, float], guards: Mapping[str, float]) -> d
 
 
 def is_lost(made: Arrays, expected: Arrays) -> bool:
-    """Whether an output is not finite where it should be, or is zero everywhere and should not be."""
+    """Returns whether an output is not finite where it should be, or is zero everywhere and should not be."""
     for name, exact in expected.items():
         finite = numpy.isfinite(exact)
         if not numpy.isfinite(made[name][finite]).all() or exact[finite].any() and not made[name][finite].any():
@@ -177,7 +177,7 @@ def is_lost(made: Arrays, expected: Arrays) -> bool:
 
 
 def _out_of_range(guards: Mapping[str, float]) -> bool:
-    """Whether the guarding inputs are far out of the model's range, by the largest values in float on them."""
+    """Returns whether the guarding inputs are far out of the model's range, by the largest values in float on them."""
     return sum(not value <= HALF_MAX for value in guards.values()) > OUTLIERS * len(guards)
 
 
@@ -208,14 +208,14 @@ def steps_of(graph: Graph) -> frozenset[str]:
 
 
 def is_quantised(graph: Graph) -> bool:
-    """Whether most convolutions and products read the levels of a quantised network: what round makes."""
+    """Returns whether most convolutions and products read the levels of a quantised network: what round makes."""
     steps = steps_of(graph)
     layers = [node for node in graph.nodes if isinstance(node.operation, (Convolution, Product))]
     return 2 * sum(not steps.isdisjoint(node.reads) for node in layers) > len(layers)
 
 
 def ends_in_softmax(graph: Graph) -> bool:
-    """Whether exponentials are summed behind the last convolutions and products."""
+    """Returns whether exponentials are summed behind the last convolutions and products."""
     inner: set[str] = set()  # what a convolution or a product depends on
     for node in reversed(graph.nodes):
         if isinstance(node.operation, (Convolution, Product)) or node.output.name in inner:
@@ -281,12 +281,12 @@ class _Measured:
 
     @property
     def inputs(self) -> tuple[Arrays, ...]:
-        """What is measured on."""
+        """The inputs on which is measured."""
         return self._pictures[0]
 
     @property
     def guards(self) -> tuple[Arrays, ...]:
-        """What tells values that may come near 65504, but no errors."""
+        """Inputs that show values which may come near 65504, but no errors."""
         return self._pictures[1]
 
     @cached_property
@@ -328,7 +328,7 @@ class _Measured:
         return look(self.plain, self.guards, self.progress)
 
     def loses_outputs(self, session: Session) -> bool:
-        """Whether a plan loses an output on a guarding input that the float plan has; see `is_lost`."""
+        """Returns whether a plan loses an output on a guarding input that the float plan has; see `is_lost`."""
         made = self.guarded[0] if session is self.plain else [session.run(inputs) for inputs in self.guards]
         if all(numpy.isfinite(array).all() and array.any() for each in made for array in each.values()):
             return False  # without the float plan, which may not be compiled yet
@@ -366,7 +366,7 @@ class _Measured:
         return self.in_float[1] if self.by_half is None else self.by_half
 
     def rounding(self, session: Session) -> Rounding:
-        """What rounding costs a plan on the inputs."""
+        """Returns the cost of rounding for a plan on the inputs."""
         if session not in self.roundings:
             found = rounding_of(session, self.prepared.graph, self.inputs[:FIRST], self.progress)
             more = self.inputs[FIRST:]
@@ -440,7 +440,7 @@ class _Measured:
 
 @dataclass
 class _Costs:
-    """What the values of a half plan cost. A second question goes on where the first one ended.
+    """The costs of the values of a half plan. A second question goes on where the first one ended.
 
     blocks: the values, by their costs on the input on which all of them cost most; on_another: those of blocks on
     another input.
@@ -531,7 +531,7 @@ class _Sums:
 
     @cached_property
     def judged(self) -> list[_Judged]:
-        """What sums are judged on: the measured inputs, then others.
+        """The inputs on which sums are judged: the measured ones, then others.
 
         Storage alone may be over the bound on another input, which then says nothing of sums and is left out.
         """
@@ -550,7 +550,7 @@ class _Sums:
         return found
 
     def room(self, error: float) -> float:
-        """What sums may add to the error of storage, in the measured range."""
+        """The error that sums may add to that of storage, in the measured range."""
         return SHARE_OF_SUMS * max(0.0, self.bound - error)
 
     def precision(self, runs: frozenset[str], in_float: frozenset[str]) -> Precision:
@@ -565,13 +565,13 @@ class _Sums:
         return [relative_error(session.run(each.inputs), each.outputs, each.scales) for each in self.judged]
 
     def allowed(self, runs: frozenset[str], in_float: frozenset[str], part: float = 1.0) -> bool:
-        """Whether this part of each room is enough for these sums."""
+        """Returns whether this part of each room is enough for these sums."""
         errors = zip(self.errors_of(runs, in_float), self.judged, strict=True)
         return all(error <= each.error + part * each.room for error, each in errors)
 
     @cached_property
     def worst(self) -> tuple[Arrays, dict[str, Array]]:
-        """Of the judged inputs, the one for which sums in half cost most, and its outputs with sums in float."""
+        """Returns the judged input for which sums in half cost most, and its outputs with sums in float."""
         errors = zip(self.errors_of(frozenset(), frozenset()), self.judged, strict=True)
         _, number = max((error - each.error - each.room, number) for number, (error, each) in enumerate(errors))
         inputs = self.judged[number].inputs

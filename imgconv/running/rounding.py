@@ -1,4 +1,4 @@
-"""What rounding to half costs, by the half plan alone: nothing is computed in float.
+"""Measures the cost of rounding to half by the half plan alone: nothing is computed in float.
 
 The plan runs twice on the same input. In the second run numbers in half move by up to some units in their last place:
 each value as soon as it is computed, and the weights of the launches that compute it. Rounding is off by the root of
@@ -143,7 +143,7 @@ class Rounding:
 
     @cached_property
     def errors(self) -> list[float]:
-        """What all rounding costs, as a relative error of the outputs, for each of the inputs."""
+        """Returns the cost of all rounding, as a relative error of the outputs, for each of the inputs."""
         return [
             relative_error(self.moved(number), made, self.scales) / distance(LEAST_UNITS)
             for number, made in enumerate(self.outputs)
@@ -215,12 +215,12 @@ def is_half(storage: Storage) -> bool:
 
 
 def keeps_halves(expression: Expression) -> bool:
-    """Whether the result, of halves, is one of them, or the negative of one."""
+    """Returns whether the result, of halves, is one of them, or the negative of one."""
     return KEEPS_HALVES.issuperset(operations(expression)) and is_exact_in_half(expression)
 
 
 def copies_halves(launch: Launch, graph: Graph) -> bool:
-    """Whether all that a launch writes are halves that it reads: it moves them, or takes the larger of some."""
+    """Returns whether all that a launch writes are halves that it reads: it moves them, or takes the larger of some."""
     def keeps(node: Node | None) -> bool:
         if node is None or not keeps_halves(node.epilogue):
             return False
@@ -233,7 +233,7 @@ def copies_halves(launch: Launch, graph: Graph) -> bool:
 
 
 def distance(units: int) -> float:
-    """How far numbers move that move by up to `units`, beside how far rounding is off: roots of mean squares."""
+    """The ratio of moves by up to `units` to rounding errors: of the roots of their mean squares."""
     return float(2 * (units * (units + 1)) ** 0.5)
 
 

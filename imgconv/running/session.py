@@ -110,7 +110,7 @@ class Session:
 
     @cached_property
     def picture_launches(self) -> PictureLaunches:
-        """What makes an input of a picture of any size, see Pixels. Raises BuildError, ResourceError."""
+        """The launches that make an input of a picture of any size, see Pixels. Raises BuildError, ResourceError."""
         with driver_use, self.context.lock:
             return PictureLaunches(self.context)
 

@@ -37,7 +37,7 @@ class Stream:
 
     @property
     def plan(self) -> Plan:
-        """What runs for each frame."""
+        """The plan that runs for each frame."""
         return self._session.plan
 
     def run(self, inputs: Inputs) -> dict[str, Array]:
