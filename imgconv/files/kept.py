@@ -31,7 +31,7 @@ HEAD = len(MAGIC) + 32
 CHECKS = 64
 
 _written: dict[str, int] = {}  # bytes since then, by the folder's name
-_troubles: list[OSError] = []
+_troubles: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _check_ours(path: Path, kind: int) -> None:
 
 def _say(error: OSError) -> None:
     """Warns of the first problem in the process."""
-    _troubles.append(error)
-    if len(_troubles) == 1:
+    if not _troubles:
+        _troubles.append(str(error))  # the error itself would keep the frames of its traceback, and what they hold
         message = f"what a load compiles and measures cannot be kept for the next one, which takes longer: {error}"
         warnings.warn(message, RuntimeWarning, stacklevel=2)

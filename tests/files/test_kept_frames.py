@@ -1,0 +1,35 @@
+"""A folder that cannot be used: its error is told once, and holds nothing."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+
+import pytest
+
+from imgconv.files import kept
+from imgconv.files.kept import Kept
+
+
+class Held:
+    pass
+
+
+def test_an_error_holds_no_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The traceback of one that is kept would hold what its callers hold: the session of each load."""
+
+    def refused(name: str) -> Path:
+        raise PermissionError(name)
+
+    def read() -> weakref.ref[Held]:
+        held = Held()
+        assert Kept("programs", 1).read("key") is None
+        return weakref.ref(held)
+
+    monkeypatch.setattr(kept, "own_folder", refused)
+    monkeypatch.setattr(kept, "_troubles", [])
+    with pytest.warns(RuntimeWarning, match="cannot be kept"):
+        seen = read()
+    gc.collect()
+    assert seen() is None
