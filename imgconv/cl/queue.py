@@ -178,6 +178,9 @@ def enqueue_marker(context: Context) -> Event:
 def check(context: Context, events: Sequence[Event]) -> None:
     """Raises DeviceError if the command of an event that is over has failed: not every driver's clFinish says so."""
     for event in events:
+        if event.command_execution_status > cl.command_execution_status.COMPLETE:
+            # rusticl's clFinish (22.3) does not wait for commands that another thread has flushed.
+            wait(context, [event])
         status = event.command_execution_status
         if status < 0:
             failed = next((str(each) for each in context.first_launches if each.has_failed()), "a launch or a copy")
