@@ -115,8 +115,6 @@ class DeviceInfo:
 PATIENCE = Limits.run_seconds
 # NVIDIA's driver (580) spins in a wait. A bounded one adds 0.05 to 0.15 ms to a run of 0.36 ms on an H100.
 UNBOUNDED = ("NVIDIA CUDA",)
-# A wait in another thread than the one that enqueued ends before the work does (22.3).
-WAITS_IN_ITS_THREAD = "rusticl"
 NAMING_SECONDS = 1.0  # for a look at what a device does that hangs
 
 
@@ -157,8 +155,6 @@ class Context:
         seconds: that it may take, by default `patience`; then the device is given up, which raises DeviceError.
         """
         self.check()
-        if self.info.platform == WAITS_IN_ITS_THREAD:
-            return function()
         bound, call = self.patience if seconds is None else seconds, Call(function)
         try:
             return call.result(bound)
