@@ -127,7 +127,7 @@ def test_a_loop_that_grows_a_constant_is_left_to_the_device(monkeypatch: pytest.
 
 
 def test_constants_that_double_take_no_more_memory_than_a_tensor_may() -> None:
-    """What is computed of constants is at most `bytes` in all, and takes at most as much meanwhile."""
+    """Folded constants have at most `bytes` in all, and take at most as much meanwhile."""
     nodes = [node("Concat", [f"t{i}", f"t{i}"], [f"t{i + 1}"], axis=0) for i in range(40)]
     nodes += [node("ReduceSum", ["t40"], ["q"], keepdims=0), node("Add", ["x", "q"], ["y"])]
     model, bound = make_model(nodes, {"x": X}, ["y"], 17, {"t0": numpy.ones(4, numpy.float32)}), 2**24

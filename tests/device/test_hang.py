@@ -92,7 +92,7 @@ def hangs(device: DeviceInfo) -> None:
 
 
 def run_hanging(code: str, device: DeviceInfo, folder: Path, limits: str, frames: int) -> str:
-    """What a process prints whose device hangs, and which then does the rest of the code. It has to end by itself."""
+    """Returns the output of a process whose device hangs, and which then does the rest of the code. It must end."""
     path = folder / "network.onnx"
     imgconv.export_onnx(network(), path)
     known = {"path": str(path), "device": device.index, "shape": SHAPE, "limits": limits, "frames": frames}
@@ -314,7 +314,7 @@ def pressed_in(stalled: Stalled) -> Iterator[None]:
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="there are no signals to a thread")
 def test_ctrl_c_leaves_a_wait(device: DeviceInfo, stalled: Stalled) -> None:
-    """What runs later gives the right results; a frame stays in flight."""
+    """Later runs give the right results; a frame stays in flight."""
     if device.platform in UNBOUNDED:
         pytest.skip("the driver's own wait is used, which hears no Ctrl-C")
     model = imgconv.load(network(), device=device)

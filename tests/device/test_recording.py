@@ -327,7 +327,7 @@ def until(number: int) -> Callable[[list[Any]], list[Any]]:
 
 @pytest.mark.parametrize("way", [until, without, swapped])
 def test_any_replay_that_is_wrong_is_found(device: DeviceInfo, records: Any, way: Any) -> None:
-    """Wherever it stops, whichever launch it loses, and whichever two it swaps."""
+    """A replay that stops at any launch, loses any, or swaps any two is not used."""
     plan = imgconv.load(chain(), device=device).plan
     expected = Session(plan, open_device(device)).run(drawn(0))
     count = len(plan.launches)

@@ -74,7 +74,7 @@ def test_every_problem_is_measured_once(device: DeviceInfo, tmp_path: Path, monk
 
 
 def test_equal_convolutions_are_one_problem() -> None:
-    """Whatever follows them."""
+    """The elementwise work that follows does not matter."""
     on = Target(ImageLimits(4096, 4096, 8), "gpu", 16)
     made = prepare(network(), Config(), on)
     first, second, *others = (launch.choice.problem for launch in made.plan().launches if launch.choice)

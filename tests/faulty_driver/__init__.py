@@ -67,7 +67,7 @@ def environment(faults: str, cache: Path | None = None, real: str = "intel") -> 
 
 
 def variables(faults: str, cache: Path | None = None, real: str = "intel") -> dict[str, str]:
-    """What `environment` adds to that of this process."""
+    """Returns the variables that `environment` adds to those of this process."""
     if cache is None:
         cache = Path(tempfile.mkdtemp(prefix="faulty-driver-"))
         atexit.register(shutil.rmtree, cache, ignore_errors=True)

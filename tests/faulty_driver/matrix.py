@@ -143,7 +143,7 @@ def _adreno(faults: str, all_of_them: bool) -> str:
 
 
 def problems(faults: Mapping[str, str], found: Sequence[Outcome], remedies: Sequence[str]) -> Iterator[str]:
-    """What is wrong with the outcomes of models under faults. remedies: one of them is in each error's message."""
+    """Returns what is wrong with the outcomes of models under faults. remedies: each error's message has one."""
     if len(found) < len(faults):
         yield f"the process ended under {list(faults)[len(found)]}"
     for (fault, words), made in zip(faults.items(), found):

@@ -1,4 +1,4 @@
-"""What becomes of models under faults: a process that loads and runs them, in Python or in the player.
+"""Outcomes of models under faults: a process that loads and runs them, in Python or in the player.
 
     python -m faulty_driver.outcomes '[{"model": "m.onnx", "numbers": "m.npz", "at_load": "adreno;late=3", ...}, ...]'
 

@@ -107,7 +107,7 @@ def test_a_hang_names_the_kernel_at_the_next_start(tmp_path: Path, by: int) -> N
 
 
 def test_a_process_that_was_killed_is_no_crash(tmp_path: Path) -> None:
-    """What it was building is built again; no kernel is refused."""
+    """Its kernels are built again; none is refused."""
     ended_in_a_build(f"adreno;build_hang={CONVOLUTION}", tmp_path)
     again = start("adreno", tmp_path)
     assert "block 3x" in again.stdout and "a process ended while" in again.stderr and "fails at" not in again.stderr
@@ -141,7 +141,7 @@ print(len(warned))
 
 @pytest.mark.parametrize("binary", ["refuse", "empty", "unbuilt", "kernelless"])
 def test_binaries_that_are_no_good(binary: str, tmp_path: Path) -> None:
-    """What is kept or saved is compiled from source again; a file without binaries is saved with a warning."""
+    """Kept and saved programs are compiled from source again; a file without binaries is saved with a warning."""
     for _ in range(2):
         done = start(f"adreno;binary={binary}", tmp_path, SAVE.format(tmp_path / "model.imgconv"))
         assert done.stdout.startswith("right"), done.stderr

@@ -21,7 +21,7 @@ def used_with(faults: Sequence[str], cache: Path, real: str = "intel") -> list[d
 
 
 def ran(faults: str, cache: Path, real: str = "intel", lines: str = "") -> Any:
-    """What lines of Python print in a process with the faulty driver."""
+    """Returns what lines of Python print in a process with the faulty driver."""
     done = run_python(lines, faults, cache, real)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -136,7 +136,7 @@ print(json.dumps([dataclasses.asdict(device) for device in list_devices()]))
 
 @pytest.mark.parametrize("real", ("intel", "pocl"))
 def test_an_adreno_is_listed(real: str, tmp_path: Path) -> None:
-    """As the Adreno 640 that comes along is described, but for what the real driver has to bear."""
+    """Its properties are those of adreno_640.json, except for limits of the real driver below it."""
     described = json.loads((ROOT / "imgconv" / "running" / "devices" / "adreno_640.json").read_text())
     (found,) = ran("adreno;recordable;perf_hint", tmp_path, real, LISTED)
     names = described.keys() - {"sources", "byte_images", "fp16_arithmetic", "extensions"}

@@ -52,7 +52,7 @@ def lines_of(code: str, faults: str, folder: Path) -> list[str]:
 
 
 def test_first_runs_that_hang_name_the_launch(tmp_path: Path) -> None:
-    """Whether the launch never ends, or the driver does not return from enqueuing it."""
+    """Both if the launch never ends, and if the driver does not return from enqueuing it."""
     said = lines_of("""
 for fault in "stall=execution@3", "stall=clEnqueueNDRangeKernel@3":
     for name, run in RUNS.items():

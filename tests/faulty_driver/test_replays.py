@@ -34,7 +34,7 @@ print(launches)
 
 
 def test_recordings_that_are_cut_off(tmp_path: Path) -> None:
-    """Wherever they are; a driver that replays all is used."""
+    """Replays that are cut anywhere are not used; a driver that replays all is."""
     done = run_python(LINES, "adreno;recordable", tmp_path)
     *lines, launches = done.stdout.splitlines()
     assert done.returncode == 0 and int(launches) >= 14, done.stderr

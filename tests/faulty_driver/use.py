@@ -1,4 +1,4 @@
-"""What a program does that uses OpenCL once, through pyopencl: for tests that see what a fault changes."""
+"""A program that uses OpenCL once, through pyopencl: for tests that see what a fault changes."""
 
 from __future__ import annotations
 

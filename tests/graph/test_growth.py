@@ -1,4 +1,4 @@
-"""How values grow with what they are made of."""
+"""The growth of values with their operands."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ ONLY_IN_ONE = "tanh("
 
 @pytest.fixture(scope="module")
 def model() -> imgconv.Model:
-    """Of 17 launches, each of its own kernel."""
+    """A model of 17 launches, each of its own kernel."""
     x = Tensor.input("x", X.shape)
     y = x
     for channels in range(8, 32, 4):
@@ -54,7 +54,7 @@ def variables(environment: dict[str, str]) -> Callable[[str, Path], dict[str, st
 
 
 def described_with(environment: dict[str, str], built: Path) -> dict[str, Any]:
-    """What imgconv-run says of the only device."""
+    """Returns what imgconv-run says of the only device."""
     command = [built / "imgconv-run", "--devices"]
     listed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     (found,) = json.loads(listed)["devices"]
@@ -151,7 +151,7 @@ def test_models_under_faults(
 
 
 def library(environment: dict[str, str]) -> dict[str, str]:
-    """What of the player's environment the faulty driver's does not set."""
+    """Returns the player's variables that the faulty driver's environment does not set."""
     return {name: environment[name] for name in ("LD_LIBRARY_PATH", "IMGCONV_LIBRARY")}
 
 
@@ -257,7 +257,7 @@ def test_hangs_are_given_up(run: Run, play: Play, variables: Any, tmp_path: Path
 
 
 def test_a_hang_while_opening(run: Run, model: imgconv.Model, tmp_path: Path) -> None:
-    """What hangs is named: the build of a kernel, or a launch of the first run."""
+    """The error names the build of a kernel, or the launch of the first run, that hangs."""
     assert_said(run("adreno;stall=clCreateContext", "--timeout", 1), "within 1 s", "opening the model")
     last = model.plan.launches[-1].name
     assert_said(run(f"adreno;build_hang={ONLY_IN_ONE}", "--timeout", 10), "building ", "launch 'map'")
@@ -372,7 +372,7 @@ def test_another_plan_in_place_of_one_that_fails(
 
 @pytest.mark.parametrize("fault", ["refuse", "unbuilt", "kernelless", "empty"])
 def test_binaries_that_are_of_no_use(run: Run, model: imgconv.Model, tmp_path: Path, fault: str) -> None:
-    """Of the folder and of the file: the source is compiled."""
+    """Useless binaries of the folder and of the file: the source is compiled."""
     (tmp_path / "programs").mkdir()
     intel = next((each for each in list_devices() if each.platform == "Intel(R) OpenCL"), None)
     if intel is None:
@@ -412,7 +412,7 @@ def test_a_launch_that_fails_while_it_runs(run: Run, play: Play, variables: Any,
 
 
 def test_out_of_resources_has_one_status(run: Run, play: Play, variables: Any, tmp_path: Path) -> None:
-    """Whatever call fails; and the next run is right."""
+    """Any call may fail with it; the next run is right."""
     calls = {
         "clEnqueueRecordingQCOM": "run", "clEnqueueReadBuffer": "run", "clEnqueueWriteBuffer": "run", "clFinish": "run",
         "clEnqueueMapBuffer": "map_input", "clEnqueueMarkerWithWaitList": "run",

@@ -110,12 +110,12 @@ NEW_ORACLE_ONLY = {
 
 
 def has_oracle(case: Case) -> bool:
-    """Whether this onnxruntime is right in a case."""
+    """Returns whether this onnxruntime is right in a case."""
     return not (OLD_ORACLE and ((case.op_type, case.opset, case.outputs) in NEW_ORACLE_ONLY or needs_new_oracle(case)))
 
 
 def needs_new_oracle(case: Case) -> bool:
-    """Whether its inputs are such that OLD_ORACLE is wrong in it, though not in others of the operator."""
+    """Returns whether OLD_ORACLE is wrong with its inputs, though not in other cases of the operator."""
     given = [each.array if isinstance(each, Constant) else each for each in case.inputs]
     if case.op_type == "TopK":  # leaves NaN unsorted
         return any(isinstance(a, numpy.ndarray) and a.dtype.kind == "f" and bool(numpy.isnan(a).any()) for a in given)

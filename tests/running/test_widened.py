@@ -62,7 +62,7 @@ def test_the_kernel_of_a_linear_texture_says_what_it_holds(linear: Alignment | N
 
 
 def test_what_is_near_65504_needs_no_other_kernel(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If textures are images, as on a GPU."""
+    """Textures are images here, as on a GPU."""
     monkeypatch.setattr(precision._Measured, "session", property(lambda measured: pytest.fail("a float plan is made")))
     chosen = imgconv.load(overflow_model(), device, float16=1, max_image=256)
     assert "big" in chosen.config.precision.storage

@@ -187,7 +187,7 @@ ALTERED = 100
 
 
 def outcomes(folder: Path) -> list[str]:
-    """What becomes of each of ALTERED files whose tables are altered: "read", or the error and its cause."""
+    """Returns the outcome of each of ALTERED files with altered tables: "read", or the error and its cause."""
     found = []
     for seed in range(ALTERED):
         draw = Draw(seed)
