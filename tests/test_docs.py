@@ -30,7 +30,7 @@ from models import build
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Recipes for changes of imgconv itself: their code is code of the repository.
-RECIPES = ROOT / "docs" / "architecture.md"
+RECIPES = ROOT / "docs" / "architecture" / "recipes.md"
 # What keeps a command short here.
 SHORT = {"profile": ["--repeat", "2"], "tune": ["--budget", "0.2"], "bench": ["--seconds", "0.1"]}
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
