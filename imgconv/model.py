@@ -22,7 +22,7 @@ from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
 from imgconv.limits import Limits
 from imgconv.running.compiled import Compiled, SavedSource, Source, plans_to_save
-from imgconv.running.host_tail import strict_error
+from imgconv.running.host_fallback import strict_error
 from imgconv.running.stream import Stream, check_states
 from imgconv.stored.compiled_file import SavedModel, save_model
 from imgconv.stored.precision_file import PrecisionFile, read_precision_file
@@ -153,7 +153,7 @@ class Model:
         """
         from imgconv.running.mapped import Mapped
 
-        return Mapped(self._last.session, self._last.tail)
+        return Mapped(self._last.session, self._last.fallback)
 
     @property
     def queue(self) -> Queue:
@@ -306,7 +306,7 @@ def prepares_pictures(model: Model, name: str) -> bool:
     """Returns whether `model.submit` takes Pixels for an input, see imgconv.pictures.pixels."""
     from imgconv.running.picture_port import takes_pixels
 
-    return takes_pixels(model.plan, model._last.tail, name)
+    return takes_pixels(model.plan, model._last.fallback, name)
 
 
 def pinned(model: Model, array: Array) -> Array:
@@ -437,8 +437,8 @@ def _open_saved(saved: SavedModel, path: str, settings: Settings) -> SavedSource
         raise ConfigError(f"{path!r} is compiled: its settings and shapes cannot be changed any more")
     device = settings.device
     info = device if isinstance(device, DeviceInfo) else select(read_device(device))
-    if settings.strict and saved.tail:
-        raise strict_error(saved.tail, path)
+    if settings.strict and saved.host_partition:
+        raise strict_error(saved.host_partition, path)
     context = open_device(info, patience=settings.limits.run_seconds)
     return SavedSource(saved, info, context, settings.progress, limits=settings.limits, trusted=settings.trusted)
 

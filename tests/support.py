@@ -19,7 +19,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.errors import ModelError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.onnx_import import import_onnx
-from imgconv.running.host_tail import HostTail
+from imgconv.running.host_fallback import HostFallback
 
 Arrays = dict[str, Any]
 
@@ -41,8 +41,8 @@ def run_model(model: Any, inputs: Mapping[str, Any], engine: str | DeviceInfo = 
     if isinstance(engine, DeviceInfo):
         return imgconv.load(graph, device=engine).run(inputs)
     assert engine == "reference"
-    made, tail = evaluate_graph(graph, inputs), HostTail.of(graph.tail, graph.inputs, graph.outputs)
-    return made if tail is None else tail.finish(made, tail.inputs_of(inputs))
+    made, fallback = evaluate_graph(graph, inputs), HostFallback.of(graph.host_partition, graph.inputs, graph.outputs)
+    return made if fallback is None else fallback.finish(made, fallback.inputs_of(inputs))
 
 
 def one_thread() -> onnxruntime.SessionOptions:

@@ -14,15 +14,15 @@ from imgconv.compiling.halves import Halves, halves_of
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config, read_config
 from imgconv.files.container import is_container
-from imgconv.graph.nodes import Graph, Tail, Value
-from imgconv.host.segments import is_segment
+from imgconv.graph.nodes import Graph, HostPartition, Value
+from imgconv.host.subgraphs import is_subgraph
 from imgconv.kernels.layout import Texture
 from imgconv.model import load
 from imgconv.passes.elementwise import LAUNCH
 from imgconv.reports import terminal
 from imgconv.reports.table import Column, print_table
 from imgconv.running.compiled import prepare_for
-from imgconv.running.host_tail import crossing_bytes, strict_error
+from imgconv.running.host_fallback import boundary_bytes, strict_error
 from imgconv.stored.tuning import open_beside
 
 DESCRIPTION = """\
@@ -54,11 +54,11 @@ def execute(options: argparse.Namespace) -> None:
     halves = halves_of(plan, graph, config) if config.float16 else None
     if options.json:
         shown = {"reasons": dict(graph.reasons), "choices": choices(plan)} if options.why else {}
-        terminal.print_json(as_json(options.model, device, plan, graph.tail, halves) | shown)
+        terminal.print_json(as_json(options.model, device, plan, graph.host_partition, halves) | shown)
         return
     print_plan(device, graph, plan, options.all, options.constants, halves)
-    if graph.tail:
-        print_crossing(graph.tail, plan)
+    if graph.host_partition:
+        print_boundary(graph.host_partition, plan)
     if options.why:
         print_reasons(graph.reasons, choices(plan))
 
@@ -71,8 +71,8 @@ def _compiled(
         from imgconv.onnx_import import import_onnx
 
         graph = import_onnx(options.model, shapes)
-        if options.strict and graph.tail:
-            raise strict_error(graph.tail, options.model)
+        if options.strict and graph.host_partition:
+            raise strict_error(graph.host_partition, options.model)
         prepared = prepare_for(device, graph, config, open_beside(options.model))
         return prepared.graph, prepared.plan(), config
     # Only a run of the model shows which textures load() keeps float.
@@ -135,14 +135,15 @@ def print_plan(
         console.print(f"  {len(graph.constants)} constants of {count / 1e6:.2f} MB: --constants")
 
 
-def print_crossing(tail: Tail, plan: Plan) -> None:
+def print_boundary(partition: HostPartition, plan: Plan) -> None:
     """Prints how many nodes the host computes, and what comes to it from the device."""
-    crossing = crossing_bytes(tail, plan)
-    listed = ", ".join(f"{name} {count / 1e3:.1f}" for name, count in crossing.items())
-    segments = sum(map(is_segment, tail.graph.nodes))
-    again = f", {segments} of them segments that go to the device again" if segments else ""
+    boundary = boundary_bytes(partition, plan)
+    listed = ", ".join(f"{name} {count / 1e3:.1f}" for name, count in boundary.items())
+    subgraphs = sum(map(is_subgraph, partition.graph.nodes))
+    again = f", {subgraphs} of them subgraphs that go to the device again" if subgraphs else ""
     terminal.console().print(
-        f"{len(tail.graph.nodes)} nodes on the host{again}; {sum(crossing.values()) / 1e3:.1f} kB come from the device"
+        f"{len(partition.graph.nodes)} nodes on the host{again}; {sum(boundary.values()) / 1e3:.1f} kB come from the "
+        f"device"
         + (f": {listed}" if listed else "")
     )
 
@@ -200,9 +201,9 @@ def totals_as_text(plan: Plan) -> list[str]:
 
 
 def as_json(
-    model: str, device: DeviceInfo, plan: Plan, tail: Tail | None = None, halves: Halves | None = None
+    model: str, device: DeviceInfo, plan: Plan, partition: HostPartition | None = None, halves: Halves | None = None
 ) -> dict[str, Any]:
-    """Everything that print_plan and print_tail show, as plain data. outputs: those of the device."""
+    """Everything that print_plan and print_partition show, as plain data. outputs: those of the device."""
     half = {"half": {**vars(halves), "reasons": dict(halves.reasons)}} if halves else {}
     return half | {
         "model": model,
@@ -211,16 +212,16 @@ def as_json(
         "outputs": [_value(value) for value in plan.outputs],
         "launches": [_launch(launch) for launch in plan.launches],
         "totals": totals(plan),
-        **({"host": _tail(tail, plan)} if tail else {}),
+        **({"host": _partition(partition, plan)} if partition else {}),
     }
 
 
-def _tail(tail: Tail, plan: Plan) -> dict[str, Any]:
+def _partition(partition: HostPartition, plan: Plan) -> dict[str, Any]:
     return {
-        "node": tail.node, "reason": tail.reason, "crossing_bytes": crossing_bytes(tail, plan),
+        "node": partition.node, "reason": partition.reason, "boundary_bytes": boundary_bytes(partition, plan),
         "nodes": [{"name": n.name, "op_type": n.op_type, "inputs": n.inputs, "outputs": n.outputs}
-                  for n in tail.graph.nodes],
-        "outputs": [_value(value) for value in tail.outputs],
+                  for n in partition.graph.nodes],
+        "outputs": [_value(value) for value in partition.outputs],
     }
 
 

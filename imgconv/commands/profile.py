@@ -120,10 +120,10 @@ def print_host(host: HostProfile) -> None:
     print_table(console, HOST, [
         (f"{e.op_type} {e.node}", f"{(e.end - e.start) * 1e3:.3f}", f"{e.bytes / 1e3:.1f}") for e in longest
     ])
-    listed = ", ".join(f"{name} {count / 1e3:.1f}" for name, count in host.crossing.items())
-    crossing = sum(host.crossing.values())
+    listed = ", ".join(f"{name} {count / 1e3:.1f}" for name, count in host.boundary_bytes.items())
+    boundary = sum(host.boundary_bytes.values())
     console.print(
-        f"{len(host.shown)} nodes on the host take {host.seconds * 1e3:.3f} ms; {crossing / 1e3:.1f} kB come from the "
+        f"{len(host.shown)} nodes on the host take {host.seconds * 1e3:.3f} ms; {boundary / 1e3:.1f} kB come from the "
         f"device" + (f": {listed}" if listed else "")
     )
 

@@ -48,11 +48,11 @@ class Prepared:
 
 
 def prepare(graph: Graph, config: Config, target: Target, chooser: Chooser = CostModel()) -> Prepared:
-    """Runs the passes on a graph, after the device has taken suppression from its tail if it can.
+    """Runs the passes on a graph, after the device has taken suppression from its host partition if it can.
 
     Raises DeviceError if `config` asks for half and the device has none.
     """
-    if graph.tail and not config.float16:
+    if graph.host_partition and not config.float16:
         from imgconv.host.bounded import with_bounded_rows  # with all operators, which other models do not need
 
         graph = with_bounded_rows(graph)

@@ -109,4 +109,4 @@ def _of_outputs(graph: Graph, names: tuple[str, ...]) -> Graph:
             kept.append(node)
             needed |= node.reads
     constants = {name: array for name, array in graph.constants.items() if name in needed}
-    return replace(graph, outputs=names, nodes=tuple(reversed(kept)), constants=constants, tail=None)
+    return replace(graph, outputs=names, nodes=tuple(reversed(kept)), constants=constants, host_partition=None)

@@ -241,7 +241,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Tail:
+class HostPartition:
     """The part of a model that the host computes.
 
     graph: its inputs are outputs of the device's graph and inputs of the model, its outputs those of the model that the
@@ -264,8 +264,8 @@ class Tail:
 class Graph:
     """Inputs, names of outputs, nodes in topological order, and constants as arrays by name.
 
-    reasons: why passes changed or kept something, by the name of the value concerned. tail: what the host computes of
-    the outputs; None if they are the model's.
+    reasons: why passes changed or kept something, by the name of the value concerned.
+    host_partition: what the host computes of the outputs; None if they are the model's.
     """
 
     inputs: tuple[Value, ...]
@@ -274,7 +274,7 @@ class Graph:
     constants: Arrays = field(default_factory=dict)
     name: str = "model"
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
-    tail: Tail | None = field(default=None, compare=False)
+    host_partition: HostPartition | None = field(default=None, compare=False)
 
     @cached_property
     def values(self) -> dict[str, Value]:
@@ -332,7 +332,7 @@ class Graph:
         lines += [f"  constant {value}" for value in self._known_constants().values()]
         lines += [f"  {node}" for node in self.nodes]
         lines += [f"  output {self.values[name]}" for name in self.outputs]
-        return "\n".join(lines if self.tail is None else [*lines, str(self.tail)])
+        return "\n".join(lines if self.host_partition is None else [*lines, str(self.host_partition)])
 
 
 @cache

@@ -24,14 +24,14 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.errors import Error
 from imgconv.graph.joined import renamed
-from imgconv.graph.nodes import Graph, Tail
+from imgconv.graph.nodes import Graph, HostPartition
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
 from imgconv.host.detections import BEST_OF_CLASSES, Matching, Pattern, needed, with_detections
 from imgconv.host.registry import HostCall, host
 from imgconv.host.row_rules import LAYERS, OF_SIZES, RULES
 from imgconv.host.row_suppression import best_of_classes, suppressed
-from imgconv.host.rows import NOTHING, Given, PaddedRows, Rule, StaysError, arithmetic, call, shape_of
-from imgconv.host.segments import DOMAIN, constants_of, is_segment
+from imgconv.host.rows import NOTHING, Given, PaddedRows, Rule, CannotOffloadError, arithmetic, call, shape_of
+from imgconv.host.subgraphs import DOMAIN, constants_of, is_subgraph
 from imgconv.tensor import Tensor, build_graph, origin
 
 KEPT_ROWS = "KeptRows"
@@ -46,14 +46,14 @@ def kept_rows(call: HostCall, rows: Array, mask: Array) -> Array:
 
 
 def with_bounded_rows(graph: Graph) -> Graph:
-    """The graph, with suppression of its tail on the device if that keeps every result. Else the graph itself.
+    """The graph, with the suppression of its host partition on the device if results stay equal. Else the graph.
 
     Raises ResourceError for a tensor that is larger than the limits allow.
     """
-    tail = graph.tail
-    if tail is None or any(name not in graph.values for name in tail.graph.inputs):
+    partition = graph.host_partition
+    if partition is None or any(name not in graph.values for name in partition.graph.inputs):
         return graph
-    rewritten = with_detections(tail.graph)
+    rewritten = with_detections(partition.graph)
     given = {
         name: Tensor.input(name, value.shape, value.dtype)
         for name in rewritten.inputs for value in [graph.values[name]]
@@ -63,15 +63,15 @@ def with_bounded_rows(graph: Graph) -> Graph:
     while True:
         rest = _without(rewritten, taken.keys())
         read = {*rest.outputs, *(name for node in rest.nodes for name in node.reads)}
-        crossing = {name: rows for name, rows in taken.items() if name in read}
-        places = {name for name, rows in crossing.items() if rows.places_in is not None}
+        boundary = {name: rows for name, rows in taken.items() if name in read}
+        places = {name for name, rows in boundary.items() if rows.places_in is not None}
         if not places:
             break
         taken = {name: rows for name, rows in taken.items() if name not in places}
     twice = {name for node in rest.nodes if _suppresses(node) for name in node.outputs if name in taking.values}
-    if not crossing or any(taking.values[name].is_suppressed for name in twice):
+    if not boundary or any(taking.values[name].is_suppressed for name in twice):
         return graph
-    return _joined(graph, tail, rest, crossing, given)
+    return _merged(graph, partition, rest, boundary, given)
 
 
 def _suppresses(node: HostNode) -> bool:
@@ -103,23 +103,23 @@ class _Taking:
                 try:
                     with origin(node.name):
                         made = self.made(node)
-                except (StaysError, Error):
+                except (CannotOffloadError, Error):
                     continue
                 self.values |= {name: rows for name, rows in zip(node.outputs, made) if name}
 
     def made(self, node: HostNode) -> Sequence[PaddedRows]:
-        """The outputs of a node. Raises StaysError, and Error from its operator."""
+        """The outputs of a node. Raises CannotOffloadError, and Error from its operator."""
         if node.op_type == "If" and not node.domain:
             return [self.chosen(node)]
         if not all(name in self.values for name in node.inputs if name):
-            raise StaysError
+            raise CannotOffloadError
         given = [self.values[name] if name else None for name in node.inputs]
-        if is_segment(node):
-            return self.segment(node, given)
+        if is_subgraph(node):
+            return self.subgraph(node, given)
         if (node.op_type, node.domain) == (BEST_OF_CLASSES, DOMAIN):
             return best_of_classes(node, given)
         if node.domain or node.bodies:
-            raise StaysError
+            raise CannotOffloadError
         if node.op_type == "NonMaxSuppression":
             return suppressed(node, given)
         rows = [each for each in given if each is not None]
@@ -129,7 +129,7 @@ class _Taking:
     def rule(self, node: HostNode, rows: Sequence[PaddedRows]) -> Rule:
         """Returns the function that computes a node of ONNX's own domain."""
         if any(each.is_triple for each in rows) and node.op_type != "Gather":
-            raise StaysError
+            raise CannotOffloadError
         if node.op_type == "NonZero":
             return RULES["NonZero"]
         if any(each.sizes is not None for each in rows):
@@ -140,22 +140,22 @@ class _Taking:
         if node.op_type == "Shape":
             return shape_of
         if node.op_type in LAYERS and self.in_front.isdisjoint(node.outputs):
-            raise StaysError
+            raise CannotOffloadError
         found = RULES.get(node.op_type) or LAYERS.get(node.op_type)
         if found is None:
-            raise StaysError
+            raise CannotOffloadError
         return found
 
-    def segment(self, node: HostNode, given: Given) -> Sequence[PaddedRows]:
+    def subgraph(self, node: HostNode, given: Given) -> Sequence[PaddedRows]:
         """Layers that the host would give to the device."""
         body = node.bodies["body"]
         if self.in_front.isdisjoint(node.outputs):
-            raise StaysError
+            raise CannotOffloadError
         outputs = {name for inner in body.nodes for name in inner.outputs}
         named = {name: rows for name, rows in zip(body.inputs, given) if rows is not None}
         inner = _Taking(body, {**self.values, **named}, outputs).values
         if any(name not in inner for name in body.outputs):
-            raise StaysError
+            raise CannotOffloadError
         return [inner[name] for name in body.outputs]
 
     def chosen(self, node: HostNode) -> PaddedRows:
@@ -163,15 +163,15 @@ class _Taking:
         then, other = node.attributes.get("then_branch"), node.attributes.get("else_branch")
         found: dict[str, str] = {}
         if not any(self.matching.find(pattern, node.inputs[0], found) for pattern in CONDITIONS):
-            raise StaysError
+            raise CannotOffloadError
         if not isinstance(then, HostGraph) or not isinstance(other, HostGraph):
-            raise StaysError
+            raise CannotOffloadError
         rows, nothing = self.values.get(found["rows"], NOTHING), constants_of(then).get(then.outputs[0])
         if rows.space is None or nothing is None or nothing.size or len(node.outputs) != 1:
-            raise StaysError
+            raise CannotOffloadError
         inner = _Taking(other, self.values, self.in_front).values.get(other.outputs[0], NOTHING)
         if inner.space is None or inner.tensor.rank != nothing.ndim or rows.space not in inner.space.inside:
-            raise StaysError
+            raise CannotOffloadError
         return inner
 
 
@@ -184,12 +184,13 @@ def _in_front(graph: HostGraph) -> set[str]:
     return read
 
 
-def _joined(
-    graph: Graph, tail: Tail, rest: HostGraph, crossing: Mapping[str, PaddedRows], given: Mapping[str, Tensor]
+def _merged(
+    graph: Graph, partition: HostPartition, rest: HostGraph, boundary: Mapping[str, PaddedRows],
+    given: Mapping[str, Tensor],
 ) -> Graph:
-    """The graph with the nodes that make the crossing values, and its tail without those."""
+    """The graph with the nodes that make the boundary values, and its partition without those."""
     tensors, nodes, masks = dict[str, Tensor](), list[HostNode](), dict[int, str]()
-    for name, rows in crossing.items():
+    for name, rows in boundary.items():
         if rows.space is None:
             tensors[name] = rows.tensor
             continue
@@ -206,9 +207,9 @@ def _joined(
     read = {*outputs, *(name for node in (*nodes, *rest.nodes) for name in node.reads)}
     inputs = tuple(name for name in (*rest.inputs, *made) if name in read)
     left = HostGraph(inputs, outputs, (*nodes, *rest.nodes), {**rest.constants, **constants})
-    declared = {value.name for value in tail.outputs}
+    declared = {value.name for value in partition.outputs}
     kept = [name for name in graph.outputs if name in declared or name in inputs]
     return replace(
         graph, nodes=(*graph.nodes, *built.nodes), constants={**graph.constants, **built.constants},
-        outputs=tuple(dict.fromkeys((*kept, *made))), tail=replace(tail, graph=left),
+        outputs=tuple(dict.fromkeys((*kept, *made))), host_partition=replace(partition, graph=left),
     ).validate()

@@ -26,7 +26,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
 from imgconv.host.registry import HostCall, host
-from imgconv.host.segments import DOMAIN, constants_of
+from imgconv.host.subgraphs import DOMAIN, constants_of
 from imgconv.suppression import best_first
 
 BEST_OF_CLASSES = "BestOfClasses"
@@ -143,18 +143,18 @@ def _with_classes(graph: HostGraph) -> HostGraph:
     """One node in place of those of all classes; see the top of this file."""
     makers = {name: (node, n) for node in graph.nodes for n, name in enumerate(node.outputs) if name}
     matching = Matching(makers, constants_of(graph))
-    joined: dict[str, tuple[HostNode, list[dict[str, Any]]]] = {}
+    merged: dict[str, tuple[HostNode, list[dict[str, Any]]]] = {}
     for node in graph.nodes:
         matched = matching.classes(node)
         if matched:
-            joined[matched[0]] = node, matched[1]
-    if joined.keys() != PARTS.keys():
+            merged[matched[0]] = node, matched[1]
+    if merged.keys() != PARTS.keys():
         return graph
-    about = _agreed([rows for _, rows in joined.values()])
+    about = _agreed([rows for _, rows in merged.values()])
     if about is None:
         return graph
     scores, boxes, attributes = about
-    concats = [joined[part][0] for part in PARTS]
+    concats = [merged[part][0] for part in PARTS]
     outputs = tuple(node.outputs[0] for node in concats)
     replaced = {id(node) for node in concats}
     body = needed(replace(graph, inputs=(scores, boxes), outputs=outputs), outputs)

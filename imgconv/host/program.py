@@ -14,7 +14,7 @@ from imgconv.arrays import Array
 from imgconv.errors import Error
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
 from imgconv.host.registry import LIMIT, RANDOM, HostCall, Function, find
-from imgconv.host.segments import is_segment
+from imgconv.host.subgraphs import is_subgraph
 
 Slots = tuple[int, ...]
 OnDevice = Callable[[HostGraph], Function]
@@ -95,7 +95,7 @@ class HostProgram:
     def of(graph: HostGraph, limit: int = LIMIT, on_device: OnDevice | None = None) -> HostProgram:
         """Prepares a graph; what depends on constants only is computed here. limit: bytes of the largest tensor.
 
-        on_device: makes the function of a segment, see segments.py; without it the host computes segments too. Raises
+        on_device: makes the function of a device subgraph, see subgraphs.py; without it the host computes it. Raises
         ModelError if the host has no function for an operator.
         """
         return _Preparing(graph, limit, on_device).program()
@@ -190,7 +190,7 @@ class _Preparing:
         attributes = {name: value for name, value in node.attributes.items() if name not in bodies} | alone
         call = HostCall(node.name, node.op_type, node.version, attributes, wanted, self.limit)
         function = find(node.op_type, node.domain)
-        if self.on_device and is_segment(node):
+        if self.on_device and is_subgraph(node):
             function = self.on_device(next(iter(node.bodies.values())))
         bound = {name: bodies[name] for name in bodies.keys() - alone.keys()}
         made = HostStep(call, function, inputs, outputs, bound)

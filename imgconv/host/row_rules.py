@@ -1,7 +1,7 @@
 """ONNX operators on values whose number of rows depends on data: see rows.py.
 
-Each rule takes a node and its inputs, and gives its outputs. It raises StaysError if what exists of the result would
-depend on more than a mask, or if rows that do not exist would have a part in it.
+Each rule takes a node and its inputs, and gives its outputs. It raises CannotOffloadError if what exists of the
+result would depend on more than a mask, or if rows that do not exist would have a part in it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import numpy
 
 from imgconv.graph.onnx_nodes import HostNode
-from imgconv.host.rows import Count, Given, PaddedRows, Rule, Space, StaysError, call
-from imgconv.host.segments import BY_ELEMENT_OF_A_BATCH
+from imgconv.host.rows import Count, Given, PaddedRows, Rule, Space, CannotOffloadError, call
+from imgconv.host.subgraphs import BY_ELEMENT_OF_A_BATCH
 from imgconv.tensor import Tensor, concatenate, where
 
 ELEMENTWISE = (
@@ -29,9 +29,9 @@ def _first(given: Given) -> PaddedRows:
     """The first input, whose rows depend on data. The others must be known."""
     first, *others = given
     if first is None or first.space is None:
-        raise StaysError
+        raise CannotOffloadError
     if any(each is not None and not each.is_known for each in others):
-        raise StaysError
+        raise CannotOffloadError
     return first
 
 
@@ -39,7 +39,7 @@ def _places(node: HostNode, given: Given) -> list[PaddedRows]:
     """NonZero of one axis: each place is its own row."""
     (x,) = given
     if x is None or x.tensor.rank != 1:
-        raise StaysError
+        raise CannotOffloadError
     mask = x.tensor.cast("bool")
     space = Space(mask) if x.space is None else x.space.part(mask.apply("and", x.space.mask, dtype="bool"))
     return [PaddedRows(Tensor.constant(numpy.arange(mask.size).reshape(1, -1)), 1, space, x.space)]
@@ -50,11 +50,11 @@ def _elementwise(node: HostNode, given: Given) -> list[PaddedRows]:
     rows = [each for each in given if each is not None]
     found = {(each.space, each.tensor.rank - each.axis) for each in rows if each.space is not None}
     if len(found) != 1 or any(each.places_in is not None for each in rows):
-        raise StaysError
+        raise CannotOffloadError
     ((space, from_end),) = found
     for each in rows:
         if each.space is None and each.tensor.rank >= from_end and each.tensor.shape[-from_end] != 1:
-            raise StaysError
+            raise CannotOffloadError
     (made,) = call(node, given)
     return [PaddedRows(made, made.rank - from_end, space)]
 
@@ -69,7 +69,7 @@ def _axes(node: HostNode, given: Given, rank: int) -> list[int]:
     second = given[1] if len(given) > 1 else None
     axes = node.attributes.get("axes") if second is None else second.tensor.numpy().reshape(-1).tolist()
     if not isinstance(axes, (list, tuple)) or not axes:
-        raise StaysError
+        raise CannotOffloadError
     return sorted(int(axis) % rank for axis in axes)
 
 
@@ -77,7 +77,7 @@ def _squeezed(node: HostNode, given: Given) -> list[PaddedRows]:
     first = _first(given)
     axes = _axes(node, given, first.tensor.rank)
     if first.axis in axes:
-        raise StaysError
+        raise CannotOffloadError
     return [replace(first, tensor=call(node, given)[0], axis=first.axis - sum(axis < first.axis for axis in axes))]
 
 
@@ -93,16 +93,16 @@ def _transposed(node: HostNode, given: Given) -> list[PaddedRows]:
     first = _first(given)
     perm = node.attributes.get("perm", tuple(reversed(range(first.tensor.rank))))
     if not isinstance(perm, tuple):
-        raise StaysError
+        raise CannotOffloadError
     return [replace(first, tensor=call(node, given)[0], axis=perm.index(first.axis))]
 
 
 def _split(node: HostNode, given: Given) -> list[PaddedRows]:
     first, axis = _first(given), node.attributes.get("axis", 0)
     if not isinstance(axis, int):
-        raise StaysError
+        raise CannotOffloadError
     if axis % first.tensor.rank == first.axis:
-        raise StaysError
+        raise CannotOffloadError
     return [replace(first, tensor=tensor) for tensor in call(node, given)]
 
 
@@ -110,7 +110,7 @@ def _sliced(node: HostNode, given: Given) -> list[PaddedRows]:
     """Other axes, or the first rows if those that exist come first."""
     first, *lists = given
     if first is None or first.space is None or len(lists) < 2 or any(each is None for each in lists):
-        raise StaysError
+        raise CannotOffloadError
     starts, ends, *rest = (each.numbers() for each in lists if each is not None)
     axes = rest[0] if rest else list(range(len(starts)))
     steps = rest[1] if len(rest) > 1 else [1] * len(starts)
@@ -118,12 +118,12 @@ def _sliced(node: HostNode, given: Given) -> list[PaddedRows]:
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         if axis % first.tensor.rank != first.axis:
             if isinstance(start, Count) or isinstance(end, Count):
-                raise StaysError
+                raise CannotOffloadError
         elif (start, step) != (0, 1):
-            raise StaysError
+            raise CannotOffloadError
         elif not (end.space is first.space if isinstance(end, Count) else end >= size):
             if isinstance(end, Count) or end <= 0 or not space.is_prefix:
-                raise StaysError
+                raise CannotOffloadError
             space = space.part(space.mask.slice(0, 0, end), is_prefix=True)
     return [replace(first, tensor=call(node, given)[0], space=space)]
 
@@ -133,15 +133,15 @@ def _concatenated(node: HostNode, given: Given) -> list[PaddedRows]:
     rows = [each for each in given if each is not None]
     axis = node.attributes.get("axis", 0)
     if not isinstance(axis, int):
-        raise StaysError
+        raise CannotOffloadError
     first = rows[0]
     if any((each.space is None, each.axis, each.places_in) != (False, first.axis, first.places_in) for each in rows):
-        raise StaysError
+        raise CannotOffloadError
     (made,) = call(node, given)
     spaces = [each.space for each in rows if each.space is not None]
     if axis % first.tensor.rank != first.axis:
         if any(space is not spaces[0] for space in spaces):
-            raise StaysError
+            raise CannotOffloadError
         return [replace(first, tensor=made)]
     space = spaces[0] if len(spaces) == 1 else Space(concatenate([space.mask for space in spaces], 0))
     return [replace(first, tensor=made, space=space)]
@@ -151,22 +151,22 @@ def _gathered(node: HostNode, given: Given) -> list[PaddedRows]:
     """Columns of rows; or rows at places, which are rows themselves."""
     table, index = given
     if table is None or index is None:
-        raise StaysError
+        raise CannotOffloadError
     axis = node.attributes.get("axis", 0)
     if not isinstance(axis, int):
-        raise StaysError
+        raise CannotOffloadError
     axis %= table.tensor.rank
     if index.space is None:
         if axis == table.axis or not index.is_known:
-            raise StaysError
+            raise CannotOffloadError
         if table.is_triple and (index.tensor.numpy() != 2).any():
-            raise StaysError
+            raise CannotOffloadError
         moved = index.tensor.rank - 1 if axis < table.axis else 0
         return [replace(table, tensor=call(node, given)[0], axis=table.axis + moved, is_triple=False)]
     if table.is_triple or index.is_triple or index.places_in is not table.space:
-        raise StaysError
+        raise CannotOffloadError
     if table.space is not None and axis != table.axis:
-        raise StaysError
+        raise CannotOffloadError
     return [PaddedRows(call(node, given)[0], axis + index.axis, index.space, table.places_in)]
 
 
@@ -176,11 +176,11 @@ def _extreme(node: HostNode, given: Given) -> list[PaddedRows]:
     axes = given[1].tensor.numpy().reshape(-1).tolist() if len(given) > 1 and given[1] is not None else None
     axes = node.attributes.get("axes") if axes is None else axes
     if first.space is None:
-        raise StaysError
+        raise CannotOffloadError
     if node.attributes.get("noop_with_empty_axes", 0) or first.places_in is not None or not first.tensor.is_float:
-        raise StaysError
+        raise CannotOffloadError
     if axes and first.axis not in [axis % first.tensor.rank for axis in axes]:  # type: ignore[union-attr]
-        raise StaysError
+        raise CannotOffloadError
     mask = first.space.mask.reshape(*(-1 if a == first.axis else 1 for a in range(first.tensor.rank)))
     seen = where(mask, first.tensor, -inf if node.op_type == "ReduceMax" else inf)
     return [PaddedRows(call(node, [PaddedRows(seen), *given[1:]])[0])]
@@ -190,7 +190,7 @@ def _shaped(node: HostNode, given: Given) -> list[PaddedRows]:
     """Reshape and Flatten: the axis of the rows stays, or takes in the axes behind it."""
     first = given[0]
     if first is None or first.space is None:
-        raise StaysError
+        raise CannotOffloadError
     (made,) = call(node, given)
     old, new, axis = first.tensor.shape, made.shape, first.axis
     if node.op_type == "Flatten":
@@ -198,7 +198,7 @@ def _shaped(node: HostNode, given: Given) -> list[PaddedRows]:
         wanted: list[Any] = [-1, new[1]] if axis < split else [new[0], -1]
     else:
         if given[1] is None:
-            raise StaysError
+            raise CannotOffloadError
         wanted = given[1].numbers()
     follows = -1 if any(isinstance(each, Count) for each in wanted) or _copies(node, wanted, axis) else axis
     for place, each in enumerate(wanted):
@@ -211,11 +211,11 @@ def _shaped(node: HostNode, given: Given) -> list[PaddedRows]:
         if is_rows and prod(old[:axis]) == prod(new[:place]) and prod(old) > 0:
             count = new[place] // old[axis]
             if new[place] != count * old[axis] or count not in numpy.cumprod([1, *old[axis + 1 :]]):
-                raise StaysError
+                raise CannotOffloadError
             if count > 1 and (first.places_in is not None or isinstance(each, Count)):
-                raise StaysError
+                raise CannotOffloadError
             return [replace(first, tensor=made, axis=place, space=first.space.repeated(count))]
-    raise StaysError
+    raise CannotOffloadError
 
 
 def _copies(node: HostNode, wanted: list[Any], axis: int) -> bool:
@@ -227,7 +227,7 @@ def _expanded(node: HostNode, given: Given) -> list[PaddedRows]:
     """Rows of which all are the same, or rows with further axes."""
     x, target = given
     if x is None or target is None:
-        raise StaysError
+        raise CannotOffloadError
     (made,) = call(node, given)
     wanted: list[Any] = [1] * made.rank
     numbers = target.numbers()
@@ -236,13 +236,13 @@ def _expanded(node: HostNode, given: Given) -> list[PaddedRows]:
     if x.space is not None:
         axis = made.rank - x.tensor.rank + x.axis
         if spaces.setdefault(x.space, axis) != axis or not (isinstance(wanted[axis], Count) or wanted[axis] == 1):
-            raise StaysError
+            raise CannotOffloadError
     if len(spaces) != 1 or sum(isinstance(each, Count) for each in wanted) > 1:
-        raise StaysError
+        raise CannotOffloadError
     ((space, axis),) = spaces.items()
     own = axis - (made.rank - x.tensor.rank)
     if x.space is None and own >= 0 and x.tensor.shape[own] != 1:
-        raise StaysError
+        raise CannotOffloadError
     return [replace(x, tensor=made, axis=axis, space=space)]
 
 
@@ -250,10 +250,10 @@ def _filled(node: HostNode, given: Given) -> list[PaddedRows]:
     """ConstantOfShape."""
     (sizes,) = given
     if sizes is None:
-        raise StaysError
+        raise CannotOffloadError
     counts = [(axis, each.space) for axis, each in enumerate(sizes.numbers()) if isinstance(each, Count)]
     if len(counts) != 1:
-        raise StaysError
+        raise CannotOffloadError
     ((axis, space),) = counts
     return [PaddedRows(call(node, given)[0], axis, space)]
 
@@ -262,20 +262,20 @@ def _written(node: HostNode, given: Given) -> list[PaddedRows]:
     """ScatterElements and ScatterND of whole rows: those that exist of the updates, at their own places."""
     x, index, updates = given
     if x is None or index is None or updates is None:
-        raise StaysError
+        raise CannotOffloadError
     axis = 0 if node.op_type == "ScatterND" else int(node.attributes.get("axis", 0)) % x.tensor.rank  # type: ignore
     is_alone = node.attributes.get("reduction", "none") == "none" and x.axis in ((axis,) if x.space else (0, axis))
     if not is_alone or index.space is None or updates.space is not index.space or index.places_in is not x.space:
-        raise StaysError
+        raise CannotOffloadError
     own = numpy.arange(x.tensor.shape[axis]).reshape(-1, *[1] * (x.tensor.rank - 1 - axis))
     own = own.reshape(-1, 1) if node.op_type == "ScatterND" else own
     is_whole = updates.tensor.shape == x.tensor.shape and (
         index.tensor.shape == (own.shape if node.op_type == "ScatterND" else x.tensor.shape)
     )
     if not is_whole or (index.axis, updates.axis) != (axis, axis) or not index.tensor.is_constant:
-        raise StaysError
+        raise CannotOffloadError
     if (index.tensor.numpy() != own).any():
-        raise StaysError
+        raise CannotOffloadError
     mask = index.space.mask.reshape(*(-1 if a == axis else 1 for a in range(x.tensor.rank)))
     return [replace(x, tensor=where(mask, updates.tensor, x.tensor))]
 
@@ -284,9 +284,9 @@ def _aligned(node: HostNode, given: Given) -> list[PaddedRows]:
     """RoiAlign: a region a row."""
     features, regions, batch = given
     if features is None or regions is None or batch is None:
-        raise StaysError
+        raise CannotOffloadError
     if features.space is not None or regions.space is not batch.space or (regions.axis, batch.axis) != (0, 0):
-        raise StaysError
+        raise CannotOffloadError
     return [PaddedRows(call(node, given)[0], 0, regions.space)]
 
 
@@ -294,13 +294,13 @@ def _multiplied(node: HostNode, given: Given) -> list[PaddedRows]:
     """Gemm and MatMul of rows with a known matrix."""
     first, matrix = _first(given), given[1]
     if matrix is None:
-        raise StaysError
+        raise CannotOffloadError
     bias = given[2] if len(given) > 2 else None
     rank, axis = first.tensor.rank, first.axis
     if matrix.tensor.rank > 2 or axis == rank - 1 or node.attributes.get("transA", 0):
-        raise StaysError
+        raise CannotOffloadError
     if bias is not None and bias.tensor.rank == 2 and bias.tensor.shape[0] != 1:
-        raise StaysError
+        raise CannotOffloadError
     (made,) = call(node, given)
     return [PaddedRows(made, axis, first.space)]
 
@@ -311,7 +311,7 @@ def _normalised(node: HostNode, given: Given) -> list[PaddedRows]:
     is_old = node.version < 13
     axis = int(node.attributes.get("axis", 1 if is_old else -1)) % first.tensor.rank  # type: ignore[arg-type]
     if first.axis >= axis if is_old else first.axis == axis:
-        raise StaysError
+        raise CannotOffloadError
     return [replace(first, tensor=call(node, given)[0])]
 
 
@@ -320,7 +320,7 @@ def _layer(node: HostNode, given: Given) -> list[PaddedRows]:
     first = _first(given)
     made = call(node, given)
     if first.axis != 0 or len(made) != 1:
-        raise StaysError
+        raise CannotOffloadError
     return [PaddedRows(made[0], 0, first.space)]
 
 

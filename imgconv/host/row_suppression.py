@@ -7,7 +7,7 @@ from math import nan
 import numpy
 
 from imgconv.graph.onnx_nodes import HostNode
-from imgconv.host.rows import Given, PaddedRows, Space, StaysError, take_rows
+from imgconv.host.rows import Given, PaddedRows, Space, CannotOffloadError, take_rows
 from imgconv.ops.indexing import take_along
 from imgconv.tensor import Tensor, concatenate, less, order, suppression, where
 
@@ -20,15 +20,15 @@ def best_of_classes(node: HostNode, given: Given) -> list[PaddedRows]:
     """See host/detections.py: the best of each class, of which those over the threshold exist."""
     scores, boxes = given
     if scores is None or boxes is None:
-        raise StaysError
+        raise CannotOffloadError
     classes, labels = (numpy.asarray(node.attributes[name]) for name in ("classes", "labels"))
     if scores.tensor.rank != 2 or boxes.tensor.rank != 2 or scores.space or boxes.space:
-        raise StaysError
+        raise CannotOffloadError
     (size, width), most = scores.tensor.shape, node.attributes["most"]
     if not isinstance(most, int):
-        raise StaysError
+        raise CannotOffloadError
     if boxes.tensor.shape[0] != size or classes.max() >= width or len(classes) * min(most, size) > MOST_BOXES:
-        raise StaysError
+        raise CannotOffloadError
     by_class = scores.tensor.take(1, classes.tolist()).transpose(1, 0)
     is_over = less(float(numpy.asarray(node.attributes["threshold"])), by_class)
     count = min(most, size)
@@ -45,20 +45,20 @@ def suppressed(node: HostNode, given: Given) -> list[PaddedRows]:
     """NonMaxSuppression of one class: (rows, 3), of which those of the boxes that stay exist."""
     boxes, scores, *limits = given
     if boxes is None or scores is None:
-        raise StaysError
+        raise CannotOffloadError
     if scores.tensor.shape[:2] != (1, 1) or boxes.tensor.shape[0] != 1 or boxes.space is not scores.space:
-        raise StaysError
+        raise CannotOffloadError
     if any(each is not None and not each.is_known for each in limits):
-        raise StaysError
+        raise CannotOffloadError
     size, space = scores.tensor.shape[2], boxes.space
     most, overlap, least = (
         None if each is None else each.tensor.numpy().item() for each in [*limits, None, None, None][:3]
     )
     staying = min(int(most or 0), size)
     if not 0 < staying <= MOST_STAYING or size > (MOST_BOXES if space else MOST_UNMASKED):
-        raise StaysError
+        raise CannotOffloadError
     if space is not None and (boxes.axis, scores.axis) != (1, 2):
-        raise StaysError
+        raise CannotOffloadError
     values = scores.tensor.reshape(size)
     mask = Tensor.constant(numpy.ones(size, bool)) if space is None else space.mask
     mask = mask if least is None else mask.apply("and", less(float(least), values), dtype="bool")

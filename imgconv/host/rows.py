@@ -24,7 +24,7 @@ from imgconv.ops.indexing import take_along
 from imgconv.tensor import Tensor
 
 
-class StaysError(Exception):
+class CannotOffloadError(Exception):
     """A node that stays with the host."""
 
 
@@ -65,7 +65,7 @@ class Count:
         if isinstance(other, Count) and other.space is self.space:
             return True
         if isinstance(other, Count) or other >= 0:  # type: ignore[operator]
-            raise StaysError
+            raise CannotOffloadError
         return False
 
     __hash__ = object.__hash__
@@ -80,11 +80,11 @@ class Count:
     __rmul__ = __mul__
 
     def __bool__(self) -> bool:
-        raise StaysError
+        raise CannotOffloadError
 
     def _unless(self, is_same: bool) -> Count:
         if not is_same:
-            raise StaysError
+            raise CannotOffloadError
         return self
 
 
@@ -111,11 +111,11 @@ class PaddedRows:
         return self.sizes is None and self.space is None and self.tensor.is_constant
 
     def numbers(self) -> list[Any]:
-        """The integers of a list, some of them Counts. Raises StaysError if they are computed from data."""
+        """The integers of a list, some of them Counts. Raises CannotOffloadError if they are computed from data."""
         if self.sizes is not None:
             return list(self.sizes.reshape(-1))
         if not self.is_known:
-            raise StaysError
+            raise CannotOffloadError
         return list(self.tensor.numpy().reshape(-1).tolist())
 
 
@@ -128,7 +128,7 @@ def call(node: HostNode, given: Given) -> list[Tensor]:
     """The outputs of the operator's own function."""
     registered = ops.find(node.op_type, node.domain)
     if registered is None:
-        raise StaysError
+        raise CannotOffloadError
     tensors = tuple(None if each is None else each.tensor for each in given)
     made = registered.function(
         ops.Call(node.name, node.op_type, node.version, tensors, node.attributes, node.outputs)
@@ -152,7 +152,7 @@ def shape_of(node: HostNode, given: Given) -> list[PaddedRows]:
     """Shape of a value whose rows depend on data."""
     (x,) = given
     if x is None or x.space is None:
-        raise StaysError
+        raise CannotOffloadError
     sizes = numpy.array(x.tensor.shape, object)
     sizes[x.axis] = Count(x.space)
     start, end = (node.attributes.get(name) for name in ("start", "end"))
@@ -160,12 +160,12 @@ def shape_of(node: HostNode, given: Given) -> list[PaddedRows]:
 
 
 def arithmetic(node: HostNode, given: Given) -> list[PaddedRows]:
-    """Returns the result of the host's own function on shapes. Raises StaysError if it asks how large a Count is."""
+    """Returns the result of the host's own function on shapes. Raises CannotOffloadError if it needs a Count."""
     if any(each is not None and each.sizes is None and not each.is_known for each in given):
-        raise StaysError
+        raise CannotOffloadError
     if node.op_type == "Cast":
         if node.attributes["to"] not in ("int32", "int64"):
-            raise StaysError
+            raise CannotOffloadError
         return [each for each in given if each is not None]
     arrays = [None if each is None else each.tensor.numpy() if each.sizes is None else each.sizes for each in given]
     known: Mapping[str, Any] = node.attributes
@@ -173,7 +173,7 @@ def arithmetic(node: HostNode, given: Given) -> list[PaddedRows]:
     try:
         made = registry.find(node.op_type)(asked, *arrays)
     except (TypeError, ValueError, AttributeError) as error:
-        raise StaysError from error
+        raise CannotOffloadError from error
     parts = made if isinstance(made, tuple) else (made,)
     results = [numpy.asarray(part) for part in parts]
     return [with_sizes(each) if each.dtype == object else PaddedRows(Tensor.constant(each)) for each in results]

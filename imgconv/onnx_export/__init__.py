@@ -40,9 +40,9 @@ def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onn
     computes a part of the model.
     Example: export_onnx(graph, "after.onnx").
     """
-    if graph.tail is not None:
-        raise UnsupportedError(f"the host computes a part of the model, which is not written: {graph.tail.reason}",
-                               node=graph.tail.node)
+    if graph.host_partition is not None:
+        said = f"the host computes a part of the model, which is not written: {graph.host_partition.reason}"
+        raise UnsupportedError(said, node=graph.host_partition.node)
     writer = Writer(graph.values)
     nodes = Nodes(graph, writer)
     for node in graph.nodes:

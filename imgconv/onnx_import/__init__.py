@@ -20,13 +20,13 @@ except ModuleNotFoundError as error:
     raise MissingPackageError("onnx", "onnx", "reading an ONNX file") from error
 
 from imgconv.graph.nodes import Graph
-from imgconv.host.segments import layers_outside
+from imgconv.host.subgraphs import layers_outside
 from imgconv.limits import budget, spending
 from imgconv.onnx_import.file import opset_of, opsets_of, parsed, prepared, read_file
 from imgconv.onnx_import.inputs import declaration, read_inputs, real_inputs, size_clash, with_content
 from imgconv.onnx_import.schema import domain_of
 from imgconv.onnx_import.scope import UNROLLED_NODES, Scope, ImportState, needed_steps
-from imgconv.onnx_import.tail import Splitter
+from imgconv.onnx_import.partition import Partitioner
 from imgconv.onnx_import.texts import text_nodes
 from imgconv.tensor import build_graph
 
@@ -41,7 +41,7 @@ def import_onnx(model: Model, shapes: Shapes | None = None, contents: Arrays | N
     A dimension that is not given has the size of another one of its name, unless the name is "", "?", "-1" or "None".
     contents: arrays for inputs that become constants of the Graph, which then does not have these inputs.
 
-    What the device cannot compute because it depends on data, and all behind it, is the Graph's `tail`.
+    What the device cannot compute because it depends on data, and all that follows it, is the Graph's `host_partition`.
 
     An initializer that is also listed as an input is a constant. Tensors that depend on no input are computed during
     the import. Loops are unrolled to at most UNROLLED_NODES nodes. Tensors of float64 and bfloat16 are computed in
@@ -134,20 +134,21 @@ class _Importer:
         inputs = [t for t in inputs if t.name not in self.contents]
         numbers = self.scope.needed.difference(node.name for node in texts)
         self.scope.define_all(self.scope.initializers(self.graph, numbers), "")
-        splitter = Splitter(self.scope, inputs)
+        partitioner = Partitioner(self.scope, inputs)
         for step in steps:
-            splitter.add(step)
-        outputs, tail = splitter.tail(self.graph.output)
+            partitioner.add(step)
+        outputs, partition = partitioner.finish(self.graph.output)
         # An input without elements becomes a constant for the nodes that read it; as an output it stays the input.
         outputs |= {t.name: t for t in inputs if t.name in outputs}
-        graph = replace(build_graph(outputs, inputs, self.graph.name or "model"), tail=tail)
+        graph = replace(build_graph(outputs, inputs, self.graph.name or "model"), host_partition=partition)
         if not any(v.dtype == "float64" and (graph.consumers[v.name] or v.name in graph.producers) for v in (
             *graph.inputs, *(node.output for node in graph.nodes)
         )):
             self.scope.source.in_float.pop("float64", None)  # only the host reads them
-        layers = layers_outside(tail.graph) if tail else []
-        if tail and layers:
-            said = f"{len(layers)} convolutions and products run on the host, behind node {tail.node!r}: {tail.reason}"
+        layers = layers_outside(partition.graph) if partition else []
+        if partition and layers:
+            said = f"{len(layers)} convolutions and products run on the host, after node {partition.node!r}"
+            said = f"{said}: {partition.reason}"
             warnings.warn(said, RuntimeWarning, stacklevel=2)
         if self.scope.source.in_float:
             listed = ", ".join(f"{dtype} ({name!r} ...)" for dtype, name in self.scope.source.in_float.items())

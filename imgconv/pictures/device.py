@@ -92,7 +92,7 @@ class PictureStage:
                 limits = numpy.iinfo(value.dtype)
                 made = made.apply("round").clip(limits.min, limits.max)
             graph = build_graph({name: made.cast(value.dtype)}, [picture])
-        if model.tail and target.name in model.tail.graph.inputs:
+        if model.host_partition and target.name in model.host_partition.graph.inputs:
             # The device makes this input, and the host reads it too.
             if name != target.name:
                 raise InputError(f"the host reads the model's input {target.name!r}: rename it")

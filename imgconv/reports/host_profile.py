@@ -8,19 +8,19 @@ from typing import Any
 
 from imgconv.arrays import Arrays
 from imgconv.compiling.plan import Plan
-from imgconv.graph.nodes import Tail
+from imgconv.graph.nodes import HostPartition
 from imgconv.host import NodeTiming
 from imgconv.host.program import OnDevice
-from imgconv.running.host_tail import HostTail, crossing_bytes
+from imgconv.running.host_fallback import HostFallback, boundary_bytes
 from imgconv.running.session import Session
 
 
 @dataclass(frozen=True)
 class HostProfile:
-    """The host's part of a frame. shown: the nodes in the run of median length; crossing: bytes from the device."""
+    """The host's part of a frame. shown: the nodes in the run of median length; boundary_bytes: from the device."""
 
     shown: tuple[NodeTiming, ...]
-    crossing: Mapping[str, int]
+    boundary_bytes: Mapping[str, int]
 
     @property
     def seconds(self) -> float:
@@ -30,7 +30,7 @@ class HostProfile:
     def to_json(self) -> dict[str, Any]:
         """Everything as plain data."""
         return {
-            "seconds": self.seconds, "crossing_bytes": dict(self.crossing),
+            "seconds": self.seconds, "boundary_bytes": dict(self.boundary_bytes),
             "nodes": [
                 {"name": e.node, "op_type": e.op_type, "start": e.start, "end": e.end, "bytes": e.bytes}
                 for e in self.shown
@@ -39,18 +39,18 @@ class HostProfile:
 
 
 def measure_host(
-    tail: Tail | None, plan: Plan, session: Session, inputs: Arrays, repeat: int, on_device: OnDevice
+    partition: HostPartition | None, plan: Plan, session: Session, inputs: Arrays, repeat: int, on_device: OnDevice
 ) -> HostProfile | None:
-    """Runs the tail `repeat` times on what the device makes of the inputs; None if there is no tail."""
-    host = HostTail.of(tail, plan.inputs, [value.name for value in plan.outputs], on_device)
-    if tail is None or host is None:
+    """Runs the host fallback `repeat` times on what the device makes of the inputs; None if there is none."""
+    host = HostFallback.of(partition, plan.inputs, [value.name for value in plan.outputs], on_device)
+    if partition is None or host is None:
         return None
     made, direct = session.run(inputs), host.inputs_of(inputs)
-    host.finish(made, direct)  # compiles the segments
+    host.finish(made, direct)  # compiles the subgraphs
     runs: list[tuple[NodeTiming, ...]] = []
     for _ in range(repeat):
         timings: list[NodeTiming] = []
         host.finish(made, direct, timings=timings)
         runs.append(tuple(timings))
     ordered = sorted(runs, key=lambda run: run[-1].end if run else 0.0)
-    return HostProfile(ordered[(len(ordered) - 1) // 2], crossing_bytes(tail, plan))
+    return HostProfile(ordered[(len(ordered) - 1) // 2], boundary_bytes(partition, plan))

@@ -19,7 +19,7 @@ from imgconv.kernels.layout import StorageDtype, Texture
 from imgconv.model import Model
 from imgconv.reports.host_profile import HostProfile, measure_host
 from imgconv.reports.peaks import Peaks, measure_peaks
-from imgconv.running.compiled import segments_on
+from imgconv.running.compiled import subgraphs_on
 from imgconv.running.measuring import Span, Timeline
 from imgconv.running.programs import Progress
 from imgconv.running.session import Session
@@ -294,8 +294,8 @@ def measure(
     runs = tuple(after_warm_up(lambda: session.timeline(arrays), repeat))
     say(0, 0, "measuring the device")
     both = before, measure_peaks(context, dtype)
-    on_device = segments_on(model.device, session.context, model.config)
-    host = measure_host(model.graph.tail, model.plan, session, arrays, repeat, on_device)
+    on_device = subgraphs_on(model.device, session.context, model.config)
+    host = measure_host(model.graph.host_partition, model.plan, session, arrays, repeat, on_device)
     return Profile(
         name, model.device, model.config, model.plan, Peaks.of(max, both), runs, wall, Peaks.of(min, both), host
     )

@@ -23,7 +23,7 @@ from imgconv.errors import Error, MissingPackageError
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.target import HALF_MAX
 from imgconv.running.exchange import check_inputs
-from imgconv.running.host_tail import HostTail
+from imgconv.running.host_fallback import HostFallback
 from imgconv.running.numbers import magnitude
 from imgconv.running.programs import Progress
 from imgconv.running.rounding import relative_error
@@ -100,8 +100,8 @@ def verify(
     sessions = [Session(plan, context, progress) for plan in plans]
     if progress:
         progress(0, 0, "running onnxruntime")
-    tail = HostTail.of(graph.tail, graph.inputs, graph.outputs)
-    wanted = tail.names if tail else graph.outputs
+    fallback = HostFallback.of(graph.host_partition, graph.inputs, graph.outputs)
+    wanted = fallback.names if fallback else graph.outputs
     expected = reference(path, graph, inputs)
     launches = {name: plans[0].launches[number] for number, name in plans[0].made.items()}
     stored = {name: place.storage.dtype for name, place in plans[-1].placements.items()}
@@ -118,9 +118,9 @@ def verify(
                 layer, half_difference=difference(half, found), half_error=relative_error({"": half}, {"": found}),
             )
         layers.append(layer)
-    if tail:
-        results = [tail.finish(session.outputs(), tail.inputs_of(inputs)) for session in sessions]
-        ends = [name for name in tail.tail.graph.outputs if name in expected]
+    if fallback:
+        results = [fallback.finish(session.outputs(), fallback.inputs_of(inputs)) for session in sessions]
+        ends = [name for name in fallback.partition.graph.outputs if name in expected]
         layers += [_on_host(name, expected[name], *(result[name] for result in results)) for name in ends]
     return [_judged(layer, expected.get(layer.name), bound, judge_half) for layer in layers]
 
@@ -226,7 +226,7 @@ def reference(path: str | os.PathLike[str], graph: Graph, inputs: Arrays) -> dic
     import onnxruntime
 
     model = onnx.load(os.fspath(path))
-    known = {*graph.values, *(graph.tail.graph.outputs if graph.tail else ())}
+    known = {*graph.values, *(graph.host_partition.graph.outputs if graph.host_partition else ())}
     made = [name for node in model.graph.node for name in node.output if name in known]
     del model.graph.output[:]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)

@@ -23,7 +23,7 @@ from imgconv.graph.nodes import Graph, Value
 from imgconv.limits import Limits, spending
 from imgconv.running.description import read_description
 from imgconv.running.early_builds import workers_started
-from imgconv.running.host_tail import HostTail, strict_error
+from imgconv.running.host_fallback import HostFallback, strict_error
 from imgconv.running.native_functions import native_functions_fit
 from imgconv.running.target import target_of
 from imgconv.running.replanning import until_kernels_work
@@ -71,33 +71,33 @@ def _chooser(info: DeviceInfo, tuning: Database | None) -> Chooser:
 class Compiled:
     """A model for inputs of certain shapes: its plan, and its session on a device.
 
-    tail: what the host computes of the outputs; None if the device makes them all.
+    fallback: what the host computes of the outputs; None if the device makes them all.
     """
 
     make_graph: Callable[[], Graph]
     plan: Plan
     config: Config
     session: Session
-    tail: HostTail | None = None
+    fallback: HostFallback | None = None
 
     def run(self, inputs: Inputs, outputs: Outputs | None = None) -> dict[str, Any]:
-        """Every output by name; see Session.run. Raises what it and HostTail.finish raise."""
-        if self.tail is None:
+        """Every output by name; see Session.run. Raises what it and HostFallback.finish raise."""
+        if self.fallback is None:
             return self.session.run(inputs, outputs)
-        made = self.session.run(inputs, self.tail.on_device(outputs or {}))
-        return self.tail.finish(made, self.tail.inputs_of(inputs), outputs)
+        made = self.session.run(inputs, self.fallback.on_device(outputs or {}))
+        return self.fallback.finish(made, self.fallback.inputs_of(inputs), outputs)
 
     @property
     def outputs(self) -> tuple[Value, ...]:
         """Every output of the model; a size that depends on data is -1."""
-        return self.plan.outputs if self.tail is None else self.tail.tail.outputs
+        return self.plan.outputs if self.fallback is None else self.fallback.partition.outputs
 
     @cached_property
     def pipeline(self) -> Pipeline:
         """The frames in flight."""
         from imgconv.running.pipeline import Pipeline
 
-        return Pipeline(self.session, self.tail)
+        return Pipeline(self.session, self.fallback)
 
     @cached_property
     def graph(self) -> Graph:
@@ -105,10 +105,10 @@ class Compiled:
         return self.make_graph()
 
 
-def segments_on(
+def subgraphs_on(
     info: DeviceInfo, context: Context, config: Config, tuning: Database | None = None, limits: Limits = Limits()
 ) -> OnDevice:
-    """Makes the functions of a tail's segments: sessions on a device.
+    """Makes the functions of the host partition's device subgraphs: sessions on a device.
 
     They compute in float: which values of theirs may be half is not measured.
     """
@@ -122,12 +122,12 @@ def segments_on(
                 info, lambda info: Session(prepare_for(info, graph, plain, tuning).plan(plain), context, None, lenders)
             )
 
-    def segment(body: HostGraph) -> Function:
-        from imgconv.running.device_segments import DeviceSegment
+    def subgraph(body: HostGraph) -> Function:
+        from imgconv.running.device_subgraphs import DeviceSubgraph
 
-        return DeviceSegment(body, compile)
+        return DeviceSubgraph(body, compile)
 
-    return segment
+    return subgraph
 
 
 def plans_to_save(
@@ -236,15 +236,16 @@ class Source:
             from imgconv.onnx_import import import_onnx
 
             graph = import_onnx(graph, inner, contents)
-        if self.strict and graph.tail:
-            raise strict_error(graph.tail, os.fspath(self.model) if isinstance(self.model, (str, os.PathLike)) else "")
+        if self.strict and graph.host_partition:
+            file = os.fspath(self.model) if isinstance(self.model, (str, os.PathLike)) else ""
+            raise strict_error(graph.host_partition, file)
         with workers_started(graph, self.config, self.context):
             prepared, config, session = self._built(graph, shapes, lenders, states)
         say_what_is_half(session.plan, prepared.graph, config)
         optimised = prepared.graph
-        on_device = segments_on(self.info, self.context, self.config, self.tuning, self.limits)
-        tail = HostTail.of(optimised.tail, optimised.inputs, optimised.outputs, on_device)
-        return Compiled(lambda: optimised, session.plan, config, session, tail)
+        on_device = subgraphs_on(self.info, self.context, self.config, self.tuning, self.limits)
+        fallback = HostFallback.of(optimised.host_partition, optimised.inputs, optimised.outputs, on_device)
+        return Compiled(lambda: optimised, session.plan, config, session, fallback)
 
     def _built(
         self, graph: Graph, shapes: Shapes, lenders: Sequence[Session], states: Mapping[str, str] | None
@@ -357,6 +358,6 @@ class SavedSource:
             else:
                 plan = found.plan
             session = Session(plan, self.context, self.progress, lenders, found.binaries if found else ())
-            on_device = segments_on(self.info, self.context, saved.config, self.tuning, self.limits)
-            tail = HostTail.of(saved.tail, plan.inputs, [v.name for v in plan.outputs], on_device)
-            return Compiled(saved.read_graph, plan, saved.config, session, tail)
+            on_device = subgraphs_on(self.info, self.context, saved.config, self.tuning, self.limits)
+            fallback = HostFallback.of(saved.host_partition, plan.inputs, [v.name for v in plan.outputs], on_device)
+            return Compiled(saved.read_graph, plan, saved.config, session, fallback)

@@ -8,7 +8,7 @@ from imgconv.cl.queue import settle
 from imgconv.compiling.plan import Storage
 from imgconv.errors import InputError
 from imgconv.running.frame_memory import FrameMemory
-from imgconv.running.host_tail import HostTail
+from imgconv.running.host_fallback import HostFallback
 from imgconv.running.session import Session
 
 
@@ -23,10 +23,10 @@ class Mapped:
     stored dtypes: those of plan.input_buffers and plan.output_buffers.
     """
 
-    def __init__(self, session: Session, tail: HostTail | None = None) -> None:
-        """Raises ResourceError; InputError if the host makes an output: integers that only move, or a tail's."""
-        if tail is not None:
-            raise InputError(f"output {tail.tail.graph.outputs[0]!r} is made on the host: use run or submit")
+    def __init__(self, session: Session, fallback: HostFallback | None = None) -> None:
+        """Raises ResourceError; InputError if the host makes an output: integers that only move, or fallback."""
+        if fallback is not None:
+            raise InputError(f"output {fallback.partition.graph.outputs[0]!r} is made on the host: use run or submit")
         if session.plan.moved is not None:
             raise InputError(f"output {session.plan.moved.outputs[0]!r} is not made on the device: use run or submit")
         self._session = session

@@ -18,28 +18,28 @@ from imgconv.compiling.plan import Plan
 from imgconv.errors import InputError
 from imgconv.kernels.layout import HostBuffer
 from imgconv.pictures.pixels import MIDDLE, Pixels
-from imgconv.running.host_tail import HostTail
+from imgconv.running.host_fallback import HostFallback
 
 FILE = Path(device.__file__).with_name("picture.cl")
 LEAST = 1 << 20  # bytes for a picture: memory that grew little by little would be made anew often
 ITEMS = 64  # of a row in the first launch; each goes on until the row is done
 
 
-def takes_pixels(plan: Plan, tail: HostTail | None, name: str) -> bool:
+def takes_pixels(plan: Plan, fallback: HostFallback | None, name: str) -> bool:
     """Returns whether Pixels can be given for an input: the device alone reads it, as a buffer of float32."""
     place = plan.input_buffers.get(name)
     on_host = {value.name for value in (plan.moved.inputs if plan.moved else ())}
-    on_host |= {value.name for value in (tail.direct if tail else ())}
+    on_host |= {value.name for value in (fallback.direct if fallback else ())}
     is_read = name in plan.exact_inputs and name not in on_host
     # An input of integers lies in a buffer of floats too.
     is_float = all(value.dtype == "float32" for value in plan.inputs if value.name == name)
     return is_read and is_float and isinstance(place, HostBuffer) and place.dtype == "float32"
 
 
-def check_pixels(plan: Plan, tail: HostTail | None, inputs: Mapping[str, Array | Pixels]) -> None:
+def check_pixels(plan: Plan, fallback: HostFallback | None, inputs: Mapping[str, Array | Pixels]) -> None:
     """Raises InputError for Pixels of an input that does not take them."""
     for name, given in inputs.items():
-        if isinstance(given, Pixels) and not takes_pixels(plan, tail, name):
+        if isinstance(given, Pixels) and not takes_pixels(plan, fallback, name):
             raise InputError(f"input {name!r} takes no Pixels: it is no float32, or the host reads it; give an array")
 
 

@@ -34,7 +34,7 @@ from imgconv.errors import DeviceError, Error, InputError
 from imgconv.pictures.pixels import Pixels
 from imgconv.running.exchange import Inputs, check_exact, check_frame, check_outputs
 from imgconv.running.frame_memory import FrameMemory, Ticks
-from imgconv.running.host_tail import HostTail
+from imgconv.running.host_fallback import HostFallback
 from imgconv.running.picture_port import check_pixels
 from imgconv.running.session import Session
 
@@ -146,10 +146,10 @@ class Pipeline:
     host's pinned memory if the device has its own memory.
     """
 
-    def __init__(self, session: Session, tail: HostTail | None = None) -> None:
-        """tail: what the host computes of the outputs. Raises DeviceError. Frames allocate the memory they need."""
+    def __init__(self, session: Session, fallback: HostFallback | None = None) -> None:
+        """fallback: what the host computes of the outputs. Raises DeviceError. Frames allocate the memory they need."""
         self._session = session
-        self._tail = tail
+        self._fallback = fallback
         context = session.context
         self._small = session.plan.buffer_bytes < SMALL_FRAME
         # The queues of uploads and of downloads.
@@ -193,11 +193,12 @@ class Pipeline:
         if any(map(is_memory, inputs.values())):
             raise InputError("a submitted frame takes arrays; run() takes OpenCL buffers and images")
         arrays = check_frame(self._session.plan.inputs, inputs)
-        check_pixels(self._session.plan, self._tail, arrays)
+        check_pixels(self._session.plan, self._fallback, arrays)
         check_exact(self._session.plan, arrays)
         wanted = outputs or {}
-        check_outputs(self._session.plan.outputs, wanted if self._tail is None else self._tail.on_device(wanted))
-        frame = Frame(self, {} if self._tail is None else self._tail.inputs_of(arrays, copy=True), wanted)
+        on_device = wanted if self._fallback is None else self._fallback.on_device(wanted)
+        check_outputs(self._session.plan.outputs, on_device)
+        frame = Frame(self, {} if self._fallback is None else self._fallback.inputs_of(arrays, copy=True), wanted)
         try:
             self._until(partial(self._give_memory, frame, depth))
             self._start(frame, arrays)
@@ -278,9 +279,9 @@ class Pipeline:
                 start = monotonic()
                 memory.finish()
                 self._behind = monotonic() - start > BEHIND
-                made = memory.results(outputs if self._tail is None else self._tail.on_device(outputs))
+                made = memory.results(outputs if self._fallback is None else self._fallback.on_device(outputs))
                 frame.ticks = memory.ticks()
-                return (made if self._tail is None else self._tail.finish(made, frame.direct, outputs)), None
+                return (made if self._fallback is None else self._fallback.finish(made, frame.direct, outputs)), None
         except Exception as error:
             # What a signal handler raises in the main thread is for the caller that waits.
             if not isinstance(error, Error) and current_thread() is main_thread():

@@ -27,12 +27,12 @@ class Stream:
 
     def __init__(self, compiled: Compiled) -> None:
         """Raises InputError if what the host computes reads a state."""
-        self._session, self._tail = session, tail = compiled.session, compiled.tail
-        if tail:
+        self._session, self._fallback = session, fallback = compiled.session, compiled.fallback
+        if fallback:
             given = {value.name for value in session.plan.outputs} | {value.name for value in session.plan.inputs}
-            states = [name for name in tail.tail.graph.inputs if name not in given]
+            states = [name for name in fallback.partition.graph.inputs if name not in given]
             if states:
-                raise InputError(f"the host reads {states[0]!r}, so it cannot be a state: {tail.tail.reason}")
+                raise InputError(f"the host reads {states[0]!r}, so it cannot be a state: {fallback.partition.reason}")
         self.reset()
 
     @property
@@ -46,7 +46,7 @@ class Stream:
         Raises InputError, RangeError, DeviceError.
         """
         made = self._session.run(inputs)
-        return made if self._tail is None else self._tail.finish(made, self._tail.inputs_of(inputs))
+        return made if self._fallback is None else self._fallback.finish(made, self._fallback.inputs_of(inputs))
 
     def reset(self) -> None:
         """Sets the state to zero. If other threads run frames, it waits for the current one."""

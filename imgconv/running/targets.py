@@ -12,7 +12,7 @@ from imgconv.config import Config
 from imgconv.limits import Limits, spending
 from imgconv.passes import run_passes
 from imgconv.running.compiled import plans_for, say_what_is_half
-from imgconv.running.host_tail import HostTail, strict_error
+from imgconv.running.host_fallback import HostFallback, strict_error
 from imgconv.stored.compiled_file import save_model
 from imgconv.stored.precision_file import PrecisionFile
 from imgconv.stored.tuning import open_beside
@@ -36,10 +36,10 @@ def save_for_devices(
         raise ValueError("float16 takes a precision file")
     with spending(Limits()):
         imported = import_onnx(model, shapes)
-        if strict and imported.tail:
-            raise strict_error(imported.tail, os.fspath(model))
+        if strict and imported.host_partition:
+            raise strict_error(imported.host_partition, os.fspath(model))
         graph = run_passes(imported)
-        HostTail.of(graph.tail, graph.inputs, graph.outputs)  # raises for what the host does not compute
+        HostFallback.of(graph.host_partition, graph.inputs, graph.outputs)  # raises for what the host does not compute
         if precision:
             config = replace(config, precision=precision.precision_of(graph))
         plans = plans_for(graph, config, devices, open_beside(model))

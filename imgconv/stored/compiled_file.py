@@ -22,17 +22,17 @@ from imgconv.config import Config, Precision, is_float16
 from imgconv.errors import ModelError
 from imgconv.files.container import Blob, Container, places_of, write_container
 from imgconv.files.flat import Schema, Table
-from imgconv.graph.nodes import Graph, Tail
+from imgconv.graph.nodes import Graph, HostPartition
 from imgconv.kernels.source import COMMON
 from imgconv.kernels.target import Target
 from imgconv.stored.blobs import BlobWriter
 from imgconv.stored.graph_table import graph_values, read_graph
 from imgconv.stored.plan_table import plan_values, read_plan
-from imgconv.stored.tail_table import read_tail, tail_values
+from imgconv.stored.partition_table import read_partition, partition_values
 from imgconv.version import VERSION
 
 # What this imgconv reads, and what a reader of its files has to know: Model.needs in model.fbs. NEEDS_HOST is for files
-# with a tail, which the host computes.
+# with a host partition, which the host computes.
 READS, NEEDS, NEEDS_HOST = 2, 1, 2
 # What reading a made-up file may raise; a damaged one does not pass its checksums.
 REFUSED = (
@@ -76,9 +76,9 @@ def model_values(
         for each in plans
     ]
     values = {
-        "needs": NEEDS_HOST if graph.tail else NEEDS, "written_by": VERSION, "config": _config_values(config),
+        "needs": NEEDS_HOST if graph.host_partition else NEEDS, "written_by": VERSION, "config": _config_values(config),
         "graph": graph_values(graph, blobs), "plans": made, "description": description,
-        "tail": None if graph.tail is None else tail_values(graph.tail, blobs),
+        "host_partition": None if graph.host_partition is None else partition_values(graph.host_partition, blobs),
     }
     values["blobs"] = list(map(vars, places_of(blobs.parts)))
     return values, blobs.parts
@@ -149,13 +149,14 @@ class SavedModel:
         return PlanFor(read_plan(table, self._blob), device, target, binaries)
 
     def read_graph(self) -> Graph:
-        """The graph after the passes, with its tail."""
-        return replace(self._read(lambda: read_graph(self.table.graph, self._blob)), tail=self.tail)
+        """The graph after the passes, with its host partition."""
+        return replace(self._read(lambda: read_graph(self.table.graph, self._blob)), host_partition=self.host_partition)
 
     @cached_property
-    def tail(self) -> Tail | None:
+    def host_partition(self) -> HostPartition | None:
         """The host fallback; None if the device makes all outputs."""
-        return self._read(lambda: None if self.table.tail is None else read_tail(self.table.tail, self._blob))
+        table = self.table.host_partition
+        return self._read(lambda: None if table is None else read_partition(table, self._blob))
 
     @property
     def refused_by_player(self) -> str:
@@ -163,8 +164,8 @@ class SavedModel:
         return self._read(self._refused_by_player)
 
     def _refused_by_player(self) -> str:
-        if self.tail:
-            return f"node {self.tail.node!r} and what is behind it depend on data: the host computes them"
+        if self.host_partition:
+            return f"node {self.host_partition.node!r} and what follows it depend on data: the host computes them"
         outputs = (output for plan in self.table.plans for output in plan.outputs if output.kind == "moved")
         chosen = next((o.value.name for o in outputs if 0 not in o.value.shape and not len(o.moved_inputs)), None)
         if chosen is None:

@@ -100,8 +100,8 @@ struct HostNodeBuilder;
 struct HostGraph;
 struct HostGraphBuilder;
 
-struct Tail;
-struct TailBuilder;
+struct HostPartition;
+struct HostPartitionBuilder;
 
 struct Model;
 struct ModelBuilder;
@@ -3936,8 +3936,8 @@ inline flatbuffers::Offset<HostGraph> CreateHostGraphDirect(
       constants__);
 }
 
-struct Tail FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
-  typedef TailBuilder Builder;
+struct HostPartition FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
+  typedef HostPartitionBuilder Builder;
   enum FlatBuffersVTableOffset FLATBUFFERS_VTABLE_UNDERLYING_TYPE {
     VT_GRAPH = 4,
     VT_OUTPUTS = 6,
@@ -3971,40 +3971,40 @@ struct Tail FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   }
 };
 
-struct TailBuilder {
-  typedef Tail Table;
+struct HostPartitionBuilder {
+  typedef HostPartition Table;
   flatbuffers::FlatBufferBuilder &fbb_;
   flatbuffers::uoffset_t start_;
   void add_graph(flatbuffers::Offset<imgconv::stored::HostGraph> graph) {
-    fbb_.AddOffset(Tail::VT_GRAPH, graph);
+    fbb_.AddOffset(HostPartition::VT_GRAPH, graph);
   }
   void add_outputs(flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Value>>> outputs) {
-    fbb_.AddOffset(Tail::VT_OUTPUTS, outputs);
+    fbb_.AddOffset(HostPartition::VT_OUTPUTS, outputs);
   }
   void add_node(flatbuffers::Offset<flatbuffers::String> node) {
-    fbb_.AddOffset(Tail::VT_NODE, node);
+    fbb_.AddOffset(HostPartition::VT_NODE, node);
   }
   void add_reason(flatbuffers::Offset<flatbuffers::String> reason) {
-    fbb_.AddOffset(Tail::VT_REASON, reason);
+    fbb_.AddOffset(HostPartition::VT_REASON, reason);
   }
-  explicit TailBuilder(flatbuffers::FlatBufferBuilder &_fbb)
+  explicit HostPartitionBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
     start_ = fbb_.StartTable();
   }
-  flatbuffers::Offset<Tail> Finish() {
+  flatbuffers::Offset<HostPartition> Finish() {
     const auto end = fbb_.EndTable(start_);
-    auto o = flatbuffers::Offset<Tail>(end);
+    auto o = flatbuffers::Offset<HostPartition>(end);
     return o;
   }
 };
 
-inline flatbuffers::Offset<Tail> CreateTail(
+inline flatbuffers::Offset<HostPartition> CreateHostPartition(
     flatbuffers::FlatBufferBuilder &_fbb,
     flatbuffers::Offset<imgconv::stored::HostGraph> graph = 0,
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Value>>> outputs = 0,
     flatbuffers::Offset<flatbuffers::String> node = 0,
     flatbuffers::Offset<flatbuffers::String> reason = 0) {
-  TailBuilder builder_(_fbb);
+  HostPartitionBuilder builder_(_fbb);
   builder_.add_reason(reason);
   builder_.add_node(node);
   builder_.add_outputs(outputs);
@@ -4012,7 +4012,7 @@ inline flatbuffers::Offset<Tail> CreateTail(
   return builder_.Finish();
 }
 
-inline flatbuffers::Offset<Tail> CreateTailDirect(
+inline flatbuffers::Offset<HostPartition> CreateHostPartitionDirect(
     flatbuffers::FlatBufferBuilder &_fbb,
     flatbuffers::Offset<imgconv::stored::HostGraph> graph = 0,
     const std::vector<flatbuffers::Offset<imgconv::stored::Value>> *outputs = nullptr,
@@ -4021,7 +4021,7 @@ inline flatbuffers::Offset<Tail> CreateTailDirect(
   auto outputs__ = outputs ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Value>>(*outputs) : 0;
   auto node__ = node ? _fbb.CreateString(node) : 0;
   auto reason__ = reason ? _fbb.CreateString(reason) : 0;
-  return imgconv::stored::CreateTail(
+  return imgconv::stored::CreateHostPartition(
       _fbb,
       graph,
       outputs__,
@@ -4039,7 +4039,7 @@ struct Model FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_PLANS = 12,
     VT_BLOBS = 14,
     VT_DESCRIPTION = 16,
-    VT_TAIL = 18
+    VT_HOST_PARTITION = 18
   };
   uint32_t needs() const {
     return GetField<uint32_t>(VT_NEEDS, 0);
@@ -4062,8 +4062,8 @@ struct Model FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const flatbuffers::String *description() const {
     return GetPointer<const flatbuffers::String *>(VT_DESCRIPTION);
   }
-  const imgconv::stored::Tail *tail() const {
-    return GetPointer<const imgconv::stored::Tail *>(VT_TAIL);
+  const imgconv::stored::HostPartition *host_partition() const {
+    return GetPointer<const imgconv::stored::HostPartition *>(VT_HOST_PARTITION);
   }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
@@ -4082,8 +4082,8 @@ struct Model FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            verifier.VerifyVectorOfTables(blobs()) &&
            VerifyOffset(verifier, VT_DESCRIPTION) &&
            verifier.VerifyString(description()) &&
-           VerifyOffset(verifier, VT_TAIL) &&
-           verifier.VerifyTable(tail()) &&
+           VerifyOffset(verifier, VT_HOST_PARTITION) &&
+           verifier.VerifyTable(host_partition()) &&
            verifier.EndTable();
   }
 };
@@ -4113,8 +4113,8 @@ struct ModelBuilder {
   void add_description(flatbuffers::Offset<flatbuffers::String> description) {
     fbb_.AddOffset(Model::VT_DESCRIPTION, description);
   }
-  void add_tail(flatbuffers::Offset<imgconv::stored::Tail> tail) {
-    fbb_.AddOffset(Model::VT_TAIL, tail);
+  void add_host_partition(flatbuffers::Offset<imgconv::stored::HostPartition> host_partition) {
+    fbb_.AddOffset(Model::VT_HOST_PARTITION, host_partition);
   }
   explicit ModelBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
@@ -4136,9 +4136,9 @@ inline flatbuffers::Offset<Model> CreateModel(
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Plan>>> plans = 0,
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<imgconv::stored::Blob>>> blobs = 0,
     flatbuffers::Offset<flatbuffers::String> description = 0,
-    flatbuffers::Offset<imgconv::stored::Tail> tail = 0) {
+    flatbuffers::Offset<imgconv::stored::HostPartition> host_partition = 0) {
   ModelBuilder builder_(_fbb);
-  builder_.add_tail(tail);
+  builder_.add_host_partition(host_partition);
   builder_.add_description(description);
   builder_.add_blobs(blobs);
   builder_.add_plans(plans);
@@ -4158,7 +4158,7 @@ inline flatbuffers::Offset<Model> CreateModelDirect(
     const std::vector<flatbuffers::Offset<imgconv::stored::Plan>> *plans = nullptr,
     const std::vector<flatbuffers::Offset<imgconv::stored::Blob>> *blobs = nullptr,
     const char *description = nullptr,
-    flatbuffers::Offset<imgconv::stored::Tail> tail = 0) {
+    flatbuffers::Offset<imgconv::stored::HostPartition> host_partition = 0) {
   auto written_by__ = written_by ? _fbb.CreateString(written_by) : 0;
   auto plans__ = plans ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Plan>>(*plans) : 0;
   auto blobs__ = blobs ? _fbb.CreateVector<flatbuffers::Offset<imgconv::stored::Blob>>(*blobs) : 0;
@@ -4172,7 +4172,7 @@ inline flatbuffers::Offset<Model> CreateModelDirect(
       plans__,
       blobs__,
       description__,
-      tail);
+      host_partition);
 }
 
 inline const imgconv::stored::Model *GetModel(const void *buf) {

@@ -378,10 +378,10 @@ std::string Plan::origin(uint32_t kernel) const {
 
 PlanChoice::PlanChoice(const File &file, const DeviceInfo &info)
     : file_(file), info_(info), room_(4 * uint64_t(file.bytes()) + 4096) {
-  if (const stored::Tail *tail = file.model().tail()) {
-    throw Error(IMGCONV_ERROR_UNSUPPORTED, "node '", tail->node() ? tail->node()->str() : "?", "' and what is behind it ",
-                "depend on data: the host computes them, which this library does not do: run the model with Python, or ",
-                "end the ONNX file before them");
+  if (const stored::HostPartition *partition = file.model().host_partition()) {
+    throw Error(IMGCONV_ERROR_UNSUPPORTED, "node '", partition->node() ? partition->node()->str() : "?",
+                "' and what follows it depend on data: the host computes them, which this library does not do: run the ",
+                "model with Python, or end the ONNX file before them");
   }
   const auto *tables = file.model().plans();
   for (flatbuffers::uoffset_t i = 0; tables && i < tables->size(); ++i) waiting_.push_back(i);

@@ -17,7 +17,7 @@ from onnx.helper import make_graph, make_model, make_node, make_opsetid
 from PIL import Image
 from planted import overflow_model
 from support import make_input
-from tail_models import CASES
+from host_fallback_models import CASES
 
 from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.cli import notes_on_stderr
@@ -303,7 +303,7 @@ def test_what_the_host_computes_is_shown(imgconv: Command, device: DeviceInfo) -
     assert "9 nodes on the host; 1.8 kB come from the device: boxes 1.0, scores 0.8" in out
     _, out, _ = imgconv("inspect", "detector.onnx", *options, "--json")
     host = json.loads(out)["host"]
-    assert host["node"] == "picked" and host["crossing_bytes"] == {"boxes": 1024, "scores": 768}
+    assert host["node"] == "picked" and host["boundary_bytes"] == {"boxes": 1024, "scores": 768}
     assert host["outputs"][0]["shape"] == [-1]
     write_picture("red.png", (255, 0, 0))
     status, out, err = imgconv("run", "detector.onnx", "red.png", *options, "--scale", "1/255")
@@ -330,7 +330,7 @@ def test_strict_refuses_what_needs_the_host(imgconv: Command, device: DeviceInfo
     write_picture("red.png", (255, 0, 0))
     pictures = ["red.png"] if command == "run" else []
     status, _, err = imgconv(command, "detector.onnx", *pictures, "--strict", "--device", device.index)
-    assert status == 1 and "node 'picked': strict: the host would compute it and what is behind it" in err
+    assert status == 1 and "node 'picked': strict: the host would compute it and what follows it" in err
     assert not Path("detector.imgconv").exists()
 
 

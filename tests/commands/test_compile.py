@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx.helper import make_graph, make_model, make_node, make_opsetid
 from support import make_input
-from tail_models import CASES
+from host_fallback_models import CASES
 
 import imgconv as engine
 from imgconv.cl.device import DeviceInfo
@@ -92,7 +92,7 @@ def test_what_the_player_will_refuse(imgconv: Command) -> None:
     """tests/native/test_player.py says that it does."""
     onnx.save(CASES["detector"]()[0], "boxes.onnx")
     status, out, err = compile_without_device(imgconv, "boxes.onnx", *TARGETS)
-    assert status == 0 and "libimgconv, the player for apps, does not: node 'picked' and what is behind it" in out, err
+    assert status == 0 and "libimgconv, the player for apps, does not: node 'picked' and what follows it" in out, err
     status, _, err = compile_without_device(imgconv, "boxes.onnx", *TARGETS, "--strict")
     assert status == 1 and "node 'picked'" in err
     write_choice_of_integers()

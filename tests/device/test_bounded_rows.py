@@ -16,7 +16,7 @@ from imgconv.host.bounded import KEPT_ROWS
 from imgconv.onnx_export import export_onnx
 from imgconv.tensor import Tensor, build_graph, suppression
 from tests.support import assert_close, make_model, run_oracle
-from tests.tail_models import body, node
+from tests.host_fallback_models import body, node
 
 RANDOM = numpy.random.default_rng(21)
 EXACT = 0.0  # rows are chosen, and integers of few bits are added
@@ -71,8 +71,8 @@ def batched(
 
 def steps(loaded: imgconv.Model) -> list[str]:
     """The op types that the host computes."""
-    tail = loaded._last.tail
-    return [step.call.op_type for step in tail.program.steps] if tail else []
+    fallback = loaded._last.fallback
+    return [step.call.op_type for step in fallback.program.steps] if fallback else []
 
 
 def suppresses(loaded: imgconv.Model) -> bool:

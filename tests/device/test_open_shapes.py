@@ -155,7 +155,7 @@ def test_data_is_never_compiled_for(device: DeviceInfo) -> None:
     proto = model_of(nodes, [make_input("x", "f4", [2, 2])])
     with pytest.raises(imgconv.UnsupportedError, match="shape must be constant"):
         imgconv.load(proto, device=device, strict=True)
-    assert imgconv.load(proto, device=device).graph.tail is not None
+    assert imgconv.load(proto, device=device).graph.host_partition is not None
 
 
 def test_unknown_sizes_of_one_name_differ(device: DeviceInfo) -> None:

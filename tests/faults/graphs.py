@@ -154,16 +154,16 @@ FAULTS = (
         ("ops/test_operators.py -k Gather", "device/test_tables.py", "device/test_operators_on_device.py"),
     ),
     Fault(
-        "host/detours.py", "an assignment adds what is no zero",
+        "host/canonicalisation.py", "an assignment adds what is no zero",
         " and not zero.any()",
         "",
-        ("host/test_detours.py",),
+        ("host/test_canonicalisation.py",),
     ),
     Fault(
-        "host/detours.py", "what else reads a part of an assignment finds nothing",
+        "host/canonicalisation.py", "what else reads a part of an assignment finds nothing",
         " or reads[same.outputs[0]] != 1:",
         ":",
-        ("host/test_detours.py",),
+        ("host/test_canonicalisation.py",),
     ),
     Fault(
         "host/row_rules.py", "rows that no level has are written over those of another",

@@ -33,7 +33,7 @@ from imgconv.graph.nodes import Graph
 from imgconv.limits import Limits, spending
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
-from imgconv.running.host_tail import HostTail
+from imgconv.running.host_fallback import HostFallback
 
 Arrays = dict[str, Any]
 Oracle = Callable[[onnx.ModelProto, Arrays], "Arrays | None"]
@@ -251,7 +251,7 @@ def compared(draw: Draw, model: onnx.ModelProto) -> str:
         ways[name] = loaded.run(inputs)
         check_constants(loaded.plan)
     said = judged(model, inputs, expected, ways, stores_half(model, graph))
-    return said if graph.tail is None else f"{said}, with a tail"
+    return said if graph.host_partition is None else f"{said}, with a fallback"
 
 
 def check_constants(plan: Plan) -> None:
@@ -271,8 +271,8 @@ def stores_half(model: onnx.ModelProto, graph: Graph) -> bool:
 
 def in_numpy(graph: Graph, inputs: Arrays) -> Arrays:
     """A graph's results without a device."""
-    made, tail = evaluate_graph(graph, inputs), HostTail.of(graph.tail, graph.inputs, graph.outputs)
-    return made if tail is None else tail.finish(made, tail.inputs_of(inputs))
+    made, fallback = evaluate_graph(graph, inputs), HostFallback.of(graph.host_partition, graph.inputs, graph.outputs)
+    return made if fallback is None else fallback.finish(made, fallback.inputs_of(inputs))
 
 
 def setting(draw: Draw, context: Context) -> tuple[dict[str, Any], str]:

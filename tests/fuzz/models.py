@@ -181,7 +181,7 @@ def planned(draw: Draw, model: onnx.ModelProto) -> str:
             results = imgconv.load(graph, device=context.info, limits=BOUND).run(inputs)
     except Error as error:
         return type(error).__name__
-    for name in graph.outputs if graph.tail is None else ():
+    for name in graph.outputs if graph.host_partition is None else ():
         if results[name].shape != graph.values[name].shape:
             raise Wrong(f"{name} has the shape {results[name].shape}, not {graph.values[name].shape}")
     return "run on a device"

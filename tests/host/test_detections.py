@@ -18,7 +18,7 @@ from imgconv.host import detections
 from imgconv.host.detections import BEST_OF_CLASSES, with_detections
 from imgconv.onnx_import import import_onnx
 from tests.support import make_model, run_oracle
-from tests.tail_models import body, node
+from tests.host_fallback_models import body, node
 
 BOXES, CLASSES, MOST = 50, 6, 8
 RANDOM = numpy.random.default_rng(11)
@@ -61,15 +61,15 @@ def detector(
     return make_model(nodes, inputs, ["b", "s", "l"], 18, constants), inputs
 
 
-def tail_of(model: onnx.ModelProto) -> HostGraph:
-    tail = import_onnx(model).tail
-    assert tail is not None
-    return tail.graph
+def partition_of(model: onnx.ModelProto) -> HostGraph:
+    partition = import_onnx(model).host_partition
+    assert partition is not None
+    return partition.graph
 
 
 def check(model: onnx.ModelProto, inputs: dict[str, Array]) -> HostGraph:
     """The rewritten graph, whose values are those of the graph before and of onnxruntime."""
-    before = tail_of(model)
+    before = partition_of(model)
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in before.inputs if name not in inputs)
     graph, expected = with_detections(before), run_oracle(model, inputs)
     for each in (before, graph):

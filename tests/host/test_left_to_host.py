@@ -42,7 +42,7 @@ def test_a_network_behind_inexact_integers_is_refused() -> None:
 def test_as_onnxruntime(case: Case) -> None:
     model, feeds = model_of(case)
     graph = import_onnx(model)
-    assert graph.tail is not None
+    assert graph.host_partition is not None
     assert not graph.outputs
     found, expected = run_model(model, feeds), run_oracle(model, feeds)
     for name, want in expected.items():

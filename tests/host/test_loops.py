@@ -15,9 +15,9 @@ from imgconv.graph.onnx_nodes import HostGraph, HostNode
 from imgconv.host.loops import with_first_rounds
 from imgconv.host.program import HostStep
 from tests.support import assert_close, make_model, run_oracle
-from tests.tail_models import body, node
+from tests.host_fallback_models import body, node
 
-WIDTH = 72  # WIDTH * WIDTH numbers make a product by a matrix a segment
+WIDTH = 72  # WIDTH * WIDTH numbers make a product by a matrix a subgraph
 WEIGHTS = numpy.random.default_rng(6).normal(0, 0.1, (WIDTH, WIDTH)).astype(numpy.float32)
 ROWS, MATRIX = ("float32", (2, WIDTH)), ("float32", (WIDTH, WIDTH))
 ROUND = {"number": "int64", "goes": "bool"}
@@ -89,7 +89,7 @@ def test_loops(case: Any, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = inputs_of(rounds)
     expected = run_oracle(case(), inputs)
     for least in (0, 1 << 19):
-        monkeypatch.setattr("imgconv.running.device_segments.WORTH_A_LAUNCH", least)
+        monkeypatch.setattr("imgconv.running.device_subgraphs.WORTH_A_LAUNCH", least)
         # Sums of WIDTH products in float, of the size of their result, in up to 12 rounds.
         assert_close(imgconv.load(case()).run(inputs), expected, 1e-5)
 
@@ -107,7 +107,7 @@ def test_what_rounds_have_in_common_is_computed_once(case: Any, times: int, monk
     loaded = imgconv.load(case())
     ran.clear()
     loaded.run(inputs_of(4))
-    assert ran["Transpose"] == times and ran["MatMul"] + ran["Segment"] in (4, 12)
+    assert ran["Transpose"] == times and ran["MatMul"] + ran["Subgraph"] in (4, 12)
 
 
 def test_random_numbers_are_drawn_in_every_round() -> None:

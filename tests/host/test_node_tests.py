@@ -15,7 +15,7 @@ from imgconv import host
 from imgconv.onnx_import.file import opset_of
 from imgconv.onnx_import.schema import ELEMENT_TYPES, dtype_name
 from imgconv.onnx_import.scope import Scope, ImportState
-from imgconv.onnx_import.tail import host_graph
+from imgconv.onnx_import.partition import host_graph
 
 # Of types that numpy has not; and the same again, put together from other operators.
 LEFT_OUT = ("bf16", "bfloat16", "BFLOAT16", "_expanded")

@@ -27,7 +27,7 @@ from imgconv.running.target import target_of
 from imgconv.stored.compiled_file import PlanFor, save_model
 from imgconv.tensor import Tensor, build_graph, concatenate, less
 from models import build
-from tests.tail_models import CASES
+from tests.host_fallback_models import CASES
 
 ROOT = Path(__file__).parent.parent.parent
 X = numbers(1, 3, 9, 7)
@@ -266,7 +266,7 @@ def test_opencl_buffers(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
 
 def test_what_the_host_computes_is_refused(device: DeviceInfo, play: Play, tmp_path: Path) -> None:
     imgconv.load(CASES["detector"]()[0], device=device).save(tmp_path / "m")
-    assert_refused(play, tmp_path / "m", device.index, "UNSUPPORTED", "node 'picked' and what is behind it")
+    assert_refused(play, tmp_path / "m", device.index, "UNSUPPORTED", "node 'picked' and what follows it")
 
 
 def assert_refused(play: Play, path: Path, device: int, status: str, message: str, **changed: str) -> None:

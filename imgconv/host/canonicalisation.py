@@ -14,15 +14,15 @@ from dataclasses import replace
 
 from imgconv.arrays import Array, Arrays
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
-from imgconv.host.segments import constants_of
+from imgconv.host.subgraphs import constants_of
 
 ENDS = ([0], [-1])  # axes that every rank has
 
 
-def without_detours(graph: HostGraph) -> HostGraph:
+def canonicalised(graph: HostGraph) -> HostGraph:
     """The graph, and the bodies of its nodes, with one node in place of such three."""
     nodes = [
-        replace(node, attributes={**node.attributes, **{n: without_detours(b) for n, b in node.bodies.items()}})
+        replace(node, attributes={**node.attributes, **{n: canonicalised(b) for n, b in node.bodies.items()}})
         for node in graph.nodes
     ]
     known, taken = constants_of(graph), {*graph.own, *graph.captured}
@@ -30,9 +30,9 @@ def without_detours(graph: HostGraph) -> HostGraph:
     reads = Counter([*graph.outputs, *(name for node in nodes for name in node.reads)])
     constants, passed = dict(graph.constants), set[str]()
     for number, node in enumerate(nodes):
-        detour = _detour(node, makers, reads, known)
-        if detour:
-            wide, same, zero = detour
+        found = _assignment(node, makers, reads, known)
+        if found:
+            wide, same, zero = found
             passed.update((*wide.outputs, *same.outputs))
             op_type, inputs = "Identity", wide.inputs[:1]
             if zero.dtype.kind not in "iu":
@@ -46,7 +46,7 @@ def without_detours(graph: HostGraph) -> HostGraph:
     return replace(graph, nodes=kept, constants=constants)
 
 
-def _detour(
+def _assignment(
     node: HostNode, makers: dict[str, HostNode], reads: Counter[str], known: Arrays
 ) -> tuple[HostNode, HostNode, Array] | None:
     """The two nodes in front of a Squeeze, and the zero, if nothing else reads what they make."""

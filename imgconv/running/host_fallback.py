@@ -1,4 +1,4 @@
-"""The end of a model that depends on data, prepared once and run for each frame on the host."""
+"""The host fallback: the part of a model that depends on data, prepared once and run for each frame."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from imgconv.arrays import Array
 from imgconv.cl.transfer import is_memory
 from imgconv.compiling.plan import Plan
 from imgconv.errors import InputError, UnsupportedError
-from imgconv.graph.nodes import Tail, Value
+from imgconv.graph.nodes import HostPartition, Value
 
 if TYPE_CHECKING:
     from imgconv.host import HostProgram, NodeTiming
@@ -24,41 +24,42 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class HostTail:
-    """A Tail with its program. direct: the inputs of the model that it reads."""
+class HostFallback:
+    """A HostPartition with its program. direct: the inputs of the model that it reads."""
 
-    tail: Tail
+    partition: HostPartition
     program: HostProgram
     direct: tuple[Value, ...]
 
     @staticmethod
     def of(
-        tail: Tail | None, inputs: Sequence[Value], made: Collection[str], on_device: OnDevice | None = None
-    ) -> HostTail | None:
-        """A tail, prepared; None if there is none. inputs: the model's; made: what the device makes.
+        partition: HostPartition | None, inputs: Sequence[Value], made: Collection[str],
+        on_device: OnDevice | None = None,
+    ) -> HostFallback | None:
+        """The prepared host partition; None if there is none. inputs: the model's; made: what the device makes.
 
-        on_device: makes the functions of the tail's segments; without it the host computes them. Raises ModelError for
-        an operator that the host does not run.
+        on_device: makes the functions of the device subgraphs; without it the host computes them. Raises ModelError
+        for an operator that the host does not run.
         """
-        if tail is None:
+        if partition is None:
             return None
         from imgconv.host import HostProgram
         from imgconv.host.detections import with_detections
 
-        direct = tuple(v for v in inputs if v.name in tail.graph.inputs and v.name not in made)
-        return HostTail(tail, HostProgram.of(with_detections(tail.graph), on_device=on_device), direct)
+        direct = tuple(v for v in inputs if v.name in partition.graph.inputs and v.name not in made)
+        return HostFallback(partition, HostProgram.of(with_detections(partition.graph), on_device=on_device), direct)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The names of the model's outputs."""
-        return tuple(value.name for value in self.tail.outputs)
+        return tuple(value.name for value in self.partition.outputs)
 
     def on_device(self, outputs: Mapping[str, T]) -> dict[str, T]:
         """The caller's arrays and memory for outputs that the device makes. Raises InputError for an unknown name."""
         unknown = [name for name in outputs if name not in self.names]
         if unknown:
             raise InputError(f"no output is called {unknown[0]!r}; the model's outputs are {', '.join(self.names)}")
-        return {name: given for name, given in outputs.items() if name not in self.tail.graph.outputs}
+        return {name: given for name, given in outputs.items() if name not in self.partition.graph.outputs}
 
     def inputs_of(self, inputs: Inputs, copy: bool = False) -> dict[str, Array]:
         """The arrays of the inputs that it reads, in the model's types. Raises InputError for OpenCL memory."""
@@ -77,24 +78,25 @@ class HostTail:
         ResourceError naming a node, InputError for an array that does not fit.
         """
         given = {**made, **inputs}
-        found = self.program.run([given[name] for name in self.tail.graph.inputs], timings)
+        found = self.program.run([given[name] for name in self.partition.graph.inputs], timings)
         kept = {id(value) for value in given.values()}
         results = dict(made)
-        for name, value in zip(self.tail.graph.outputs, found, strict=True):
+        for name, value in zip(self.partition.graph.outputs, found, strict=True):
             mine = (outputs or {}).get(name)
             results[name] = _own(value, kept) if mine is None else _filled(name, mine, value)
             kept.add(id(results[name]))
         return {name: results[name] for name in self.names if name in results}  # a state of a stream is not there
 
 
-def crossing_bytes(tail: Tail, plan: Plan) -> dict[str, int]:
-    """The bytes of each value that comes from the device for the host, by name."""
-    return {name: plan.output_buffers[name].bytes for name in tail.graph.inputs if name in plan.output_buffers}
+def boundary_bytes(partition: HostPartition, plan: Plan) -> dict[str, int]:
+    """The bytes of each boundary tensor that the host reads from the device, by name."""
+    return {name: plan.output_buffers[name].bytes for name in partition.graph.inputs if name in plan.output_buffers}
 
 
-def strict_error(tail: Tail, file: str = "") -> UnsupportedError:
-    """The error of load(strict=True) for a model with a tail."""
-    return UnsupportedError(f"strict: the host would compute it and what is behind it: {tail.reason}", file, tail.node)
+def strict_error(partition: HostPartition, file: str = "") -> UnsupportedError:
+    """The error of load(strict=True) for a model with a host partition."""
+    said = f"strict: the host would compute it and what follows it: {partition.reason}"
+    return UnsupportedError(said, file, partition.node)
 
 
 def _own(value: Any, kept: set[int]) -> Any:

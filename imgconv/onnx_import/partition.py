@@ -3,7 +3,7 @@
 A node is the host's if it cannot be imported, because a shape or a choice depends on data, or if it reads what such a
 node makes. What crosses from the device to the host should be small: a node that only moves elements, in front of the
 host's nodes, is the host's too if it reads fewer bytes than it makes. So is one that makes integers of 32 or 64 bits,
-which are floats on a device. Convolutions and products of the host's part go to the device again: host/segments.py.
+which are floats on a device. Convolutions and products of the host's part go to the device again: host/subgraphs.py.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import onnx.defs
 from imgconv import host, ops
 from imgconv.errors import ContentError, DataError, ModelError, PassedError, UnsupportedError
 from imgconv.graph.moved import WIDE
-from imgconv.graph.nodes import Tail, Value
+from imgconv.graph.nodes import HostPartition, Value
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
-from imgconv.host.detours import without_detours
+from imgconv.host.canonicalisation import canonicalised
 from imgconv.host.loops import with_first_rounds
-from imgconv.host.segments import with_segments
+from imgconv.host.subgraphs import with_subgraphs
 from imgconv.limits import budget
 from imgconv.onnx_import.schema import ELEMENT_TYPES, domain_of, dtype_name, function_versions, schema_of
 from imgconv.onnx_import.scope import TYPE_ATTRIBUTES, Scope, NeededNode, UnrolledError, needed_steps, reads
@@ -51,7 +51,7 @@ class Hosted:
     reason: str
 
 
-class Splitter:
+class Partitioner:
     """Imports a model's nodes in order, and collects those that are left to the host."""
 
     def __init__(self, scope: Scope, inputs: Iterable[Tensor]) -> None:
@@ -107,8 +107,8 @@ class Splitter:
         self.texts |= texts_made(hosted.step, self.texts, self.scope.version)
         self.hosted |= {name: hosted for name in node.output if name}
 
-    def tail(self, declared: Sequence[onnx.ValueInfoProto]) -> tuple[dict[str, Tensor], Tail | None]:
-        """(what the device makes, by name; the Tail, or None). declared: the model's outputs.
+    def finish(self, declared: Sequence[onnx.ValueInfoProto]) -> tuple[dict[str, Tensor], HostPartition | None]:
+        """Returns what the device makes, by name, and the HostPartition, or None. declared: the model's outputs.
 
         Raises ModelError if an output is made by no node.
         """
@@ -123,15 +123,15 @@ class Splitter:
         cut = self._cut(chosen)
         nodes = tuple(host_node(self.scope, chosen[number].step) for number in sorted(chosen))
         constants = {name: t.numpy() for name in cut if (t := self._known(name)).is_constant}
-        crossing = [name for name in cut if name not in constants]
-        graph = HostGraph(tuple(crossing), tuple(n for n in names if n in self.hosted), nodes, constants)
+        boundary = [name for name in cut if name not in constants]
+        graph = HostGraph(tuple(boundary), tuple(n for n in names if n in self.hosted), nodes, constants)
         values = tuple(
             _declared(value) if value.name in self.hosted else _value(value.name, direct[value.name])
             for value in declared
         )
-        made = direct | {name: self._known(name) for name in crossing if name not in self.inputs}
-        graph = with_segments(with_first_rounds(without_detours(graph)))
-        return made, Tail(graph, values, first.step.name, first.reason)
+        made = direct | {name: self._known(name) for name in boundary if name not in self.inputs}
+        graph = with_subgraphs(with_first_rounds(canonicalised(graph)))
+        return made, HostPartition(graph, values, first.step.name, first.reason)
 
     def _known(self, name: str) -> Tensor:
         found = self.scope.find(name)

@@ -14,34 +14,34 @@ import imgconv
 from imgconv.cl.device import DeviceInfo
 from imgconv.cli import main
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
-from imgconv.host.segments import is_segment, row_inputs
+from imgconv.host.subgraphs import is_subgraph, row_inputs
 from imgconv.onnx_import import import_onnx
-from imgconv.running.device_segments import SESSIONS, DeviceSegment, rounded_up
+from imgconv.running.device_subgraphs import SESSIONS, DeviceSubgraph, rounded_up
 from tests.support import assert_close, make_model, run_oracle
-from tests.tail_models import CASES, PICTURE, node
+from tests.host_fallback_models import CASES, PICTURE, node
 
 TOLERANCE = 1e-5  # sums of up to 128 products in float, of values up to 10
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[DeviceSegment]:
-    """The segments that are made in a test. The device computes them, even if they are little work."""
-    monkeypatch.setattr("imgconv.running.device_segments.WORTH_A_LAUNCH", 0)
-    found: list[DeviceSegment] = []
-    initialise = DeviceSegment.__init__
+def made(monkeypatch: pytest.MonkeyPatch) -> list[DeviceSubgraph]:
+    """The subgraphs that are made in a test. The device computes them, even if they are little work."""
+    monkeypatch.setattr("imgconv.running.device_subgraphs.WORTH_A_LAUNCH", 0)
+    found: list[DeviceSubgraph] = []
+    initialise = DeviceSubgraph.__init__
 
-    def remember(self: DeviceSegment, *given: Any) -> None:
+    def remember(self: DeviceSubgraph, *given: Any) -> None:
         initialise(self, *given)
         found.append(self)
 
-    monkeypatch.setattr(DeviceSegment, "__init__", remember)
+    monkeypatch.setattr(DeviceSubgraph, "__init__", remember)
     return found
 
 
 def bodies(graph: HostGraph) -> list[HostGraph]:
-    """The bodies of all segments."""
+    """The bodies of all subgraphs."""
     inner = [body for n in graph.nodes for body in n.bodies.values()]
-    return [b for n in graph.nodes if is_segment(n) for b in n.bodies.values()] + [s for b in inner for s in bodies(b)]
+    return [b for n in graph.nodes if is_subgraph(n) for b in n.bodies.values()] + [s for b in inner for s in bodies(b)]
 
 
 def behind_rows(nodes: list[onnx.NodeProto], constants: dict[str, Any], outputs: str) -> onnx.ModelProto:
@@ -67,19 +67,19 @@ PRODUCT = [node("MatMul", "rows matrix", "product"), node("Relu", "product", "y"
 
 
 @pytest.mark.parametrize("name", ["two_stage", "crops", "convolutions_in_bodies"])
-def test_nothing_is_left_to_the_host(name: str, device: DeviceInfo, made: list[DeviceSegment]) -> None:
+def test_nothing_is_left_to_the_host(name: str, device: DeviceInfo, made: list[DeviceSubgraph]) -> None:
     model, inputs = CASES[name]()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loaded = imgconv.load(model, device)
         assert_close(loaded.run(inputs), run_oracle(model, inputs), TOLERANCE)
-    assert made and any(segment._sessions for segment in made)
-    assert not any(segment.on_host for segment in made)
+    assert made and any(subgraph._sessions for subgraph in made)
+    assert not any(subgraph.on_host for subgraph in made)
 
 
 def test_what_a_segment_takes_in() -> None:
     """The products, what lies between them and both heads; not the regions, which the host makes."""
-    graph = import_onnx(CASES["crops"]()[0]).tail
+    graph = import_onnx(CASES["crops"]()[0]).host_partition
     assert graph is not None
     (body,) = bodies(graph.graph)
     assert [n.op_type for n in body.nodes] == [
@@ -90,7 +90,7 @@ def test_what_a_segment_takes_in() -> None:
     assert not {"w1", "w2", "w3", "w4"} & set(graph.graph.constants)
 
 
-def test_numbers_of_rows_are_rounded_up(device: DeviceInfo, made: list[DeviceSegment]) -> None:
+def test_numbers_of_rows_are_rounded_up(device: DeviceInfo, made: list[DeviceSubgraph]) -> None:
     model = behind_rows(PRODUCT, {"matrix": MATRIX}, "y")
     loaded = imgconv.load(model, device)
     for count in (5, 6, 7, 8, 0, 33, 47, 1):
@@ -98,11 +98,11 @@ def test_numbers_of_rows_are_rounded_up(device: DeviceInfo, made: list[DeviceSeg
         found = loaded.run(given)
         assert found["y"].shape == (count, 512)
         assert_close(found, run_oracle(model, given), TOLERANCE)
-    (segment,) = made
-    assert [shapes[0][0] for shapes in segment._sessions] == [6, 8, 48, 1]
+    (subgraph,) = made
+    assert [shapes[0][0] for shapes in subgraph._sessions] == [6, 8, 48, 1]
 
 
-def test_sizes_are_kept_up_to_a_number(device: DeviceInfo, made: list[DeviceSegment]) -> None:
+def test_sizes_are_kept_up_to_a_number(device: DeviceInfo, made: list[DeviceSubgraph]) -> None:
     model = behind_rows(PRODUCT, {"matrix": MATRIX}, "y")
     loaded = imgconv.load(model, device)
     for count in (1, 2, 3, 4, 6, 8, 12, 16, 24, 1, 96):
@@ -124,7 +124,7 @@ MIXES = {
 
 
 @pytest.mark.parametrize("name", MIXES)
-def test_rows_that_mix_are_compiled_as_they_are(name: str, device: DeviceInfo, made: list[DeviceSegment]) -> None:
+def test_rows_that_mix_are_compiled_as_they_are(name: str, device: DeviceInfo, made: list[DeviceSubgraph]) -> None:
     constants = {"matrix": MATRIX, "together": numpy.array([1, -1]), "two_rows": numpy.float32([[1], [2]])}
     model = behind_rows(MIXES[name], constants, "y")
     loaded = imgconv.load(model, device)
@@ -150,28 +150,28 @@ def test_which_operators_keep_rows(op_type: str, inputs: tuple[str, ...], attrib
 
 
 def test_a_path_through_the_host_ends_a_segment() -> None:
-    """The second product waits for the host, which waits for the first: they are two segments."""
+    """The second product waits for the host, which waits for the first: they are two subgraphs."""
     square = numpy.random.default_rng(2).uniform(-1, 1, (512, 16)).astype(numpy.float32)
     nodes = [
         *PRODUCT, node("TopK", "y three", "best positions", axis=0), node("ReduceMax", "best", "most", axes=[0]),
         node("Add", "y most", "sum"), node("MatMul", "sum square", "z"),
     ]
     model = behind_rows(nodes, {"matrix": MATRIX, "square": square, "three": numpy.array([3])}, "z")
-    tail = import_onnx(model).tail
-    assert tail is not None
-    assert [[n.op_type for n in body.nodes] for body in bodies(tail.graph)] == [["MatMul", "Relu"], ["MatMul"]]
-    order = [n.op_type for n in tail.graph.nodes if n.op_type in ("Segment", "TopK", "ReduceMax", "Add")]
-    assert order == ["Segment", "TopK", "ReduceMax", "Add", "Segment"]
+    partition = import_onnx(model).host_partition
+    assert partition is not None
+    assert [[n.op_type for n in body.nodes] for body in bodies(partition.graph)] == [["MatMul", "Relu"], ["MatMul"]]
+    order = [n.op_type for n in partition.graph.nodes if n.op_type in ("Subgraph", "TopK", "ReduceMax", "Add")]
+    assert order == ["Subgraph", "TopK", "ReduceMax", "Add", "Subgraph"]
 
 
-def test_doubles_are_the_hosts(device: DeviceInfo, made: list[DeviceSegment]) -> None:
+def test_doubles_are_the_hosts(device: DeviceInfo, made: list[DeviceSubgraph]) -> None:
     nodes = [node("Cast", "rows", "doubles", to=11), node("MatMul", "doubles matrix", "y")]
     model = behind_rows(nodes, {"matrix": MATRIX.astype(numpy.float64)}, "y")
     given = {"x": rows_over(7)}
     found = imgconv.load(model, device).run(given)
     assert found["y"].dtype == numpy.float64
     numpy.testing.assert_allclose(found["y"], run_oracle(model, given)["y"], 1e-13, 1e-13)
-    assert not any(segment._sessions for segment in made)
+    assert not any(subgraph._sessions for subgraph in made)
 
 
 def test_what_inspect_says(device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,13 +179,13 @@ def test_what_inspect_says(device: DeviceInfo, tmp_path: Path, capsys: pytest.Ca
     onnx.save(CASES["two_stage"]()[0], path)
     assert main(["inspect", str(path), "--device", str(device.index)]) == 0
     shown = capsys.readouterr().out
-    assert "nodes on the host, 1 of them segments that go to the device again" in " ".join(shown.split())
+    assert "nodes on the host, 1 of them subgraphs that go to the device again" in " ".join(shown.split())
     text = str(import_onnx(path))
-    assert "  y = Segment(copies)\n    conv_2 = Conv(copies, second)\n    pooled = GlobalAveragePool(conv_2)\n" in text
+    assert "  y = Subgraph(copies)\n    conv_2 = Conv(copies, second)\n    pooled = GlobalAveragePool(conv_2)\n" in text
 
 
 def test_little_work_stays_on_the_host(
-    device: DeviceInfo, made: list[DeviceSegment], monkeypatch: pytest.MonkeyPatch
+    device: DeviceInfo, made: list[DeviceSubgraph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two products of six rows: as many multiply-adds as are worth a launch, and one fewer."""
     nodes = [node("MatMul", "rows w", "hidden"), node("Relu", "hidden", "active"), node("Gemm", "active v", "y")]
@@ -193,21 +193,21 @@ def test_little_work_stays_on_the_host(
     model = behind_rows(nodes, constants, "y")
     work = 8 * 512 + 512 * 4
     for least, sessions in ((6 * work, 1), (6 * work + 1, 0)):
-        monkeypatch.setattr("imgconv.running.device_segments.WORTH_A_LAUNCH", least)
+        monkeypatch.setattr("imgconv.running.device_subgraphs.WORTH_A_LAUNCH", least)
         made.clear()
         assert_close(imgconv.load(model, device).run({"x": rows_over(6)}), run_oracle(model, {"x": rows_over(6)}), 1e-5)
-        assert [len(segment._sessions) for segment in made] == [sessions]
+        assert [len(subgraph._sessions) for subgraph in made] == [sessions]
 
 
 @pytest.mark.parametrize("least", [0, 1 << 19])
 def test_a_product_with_a_vector(
-    device: DeviceInfo, made: list[DeviceSegment], monkeypatch: pytest.MonkeyPatch, least: int
+    device: DeviceInfo, made: list[DeviceSubgraph], monkeypatch: pytest.MonkeyPatch, least: int
 ) -> None:
-    """It has one axis, and begins a segment as a matrix does."""
+    """It has one axis, and begins a subgraph as a matrix does."""
     nodes = [node("Tile", "rows repeats", "long"), node("MatMul", "long v", "y")]
     vector = numpy.random.default_rng(2).uniform(-1, 1, 4096).astype(numpy.float32)
     model = behind_rows(nodes, {"repeats": numpy.array([1, 512]), "v": vector}, "y")
-    monkeypatch.setattr("imgconv.running.device_segments.WORTH_A_LAUNCH", least)
+    monkeypatch.setattr("imgconv.running.device_subgraphs.WORTH_A_LAUNCH", least)
     found = imgconv.load(model, device).run({"x": rows_over(6)})
     assert_close(found, run_oracle(model, {"x": rows_over(6)}), 1e-4)  # sums of 4096 products in float
     assert len(made) == 1

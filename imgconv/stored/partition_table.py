@@ -1,4 +1,4 @@
-"""A Tail as the table of model.fbs, and back."""
+"""A HostPartition as the table of model.fbs, and back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy
 
-from imgconv.graph.nodes import Tail, Value
+from imgconv.graph.nodes import HostPartition, Value
 from imgconv.graph.onnx_nodes import Attribute, HostGraph, HostNode
 from imgconv.stored.blobs import BlobWriter, ReadBlob, read_array
 from imgconv.stored.graph_table import value_values
@@ -17,11 +17,11 @@ KINDS: dict[type, tuple[str, str]] = {
 }
 
 
-def tail_values(tail: Tail, blobs: BlobWriter) -> dict[str, Any]:
-    """The values of a Tail table. Arrays go to `blobs`."""
+def partition_values(partition: HostPartition, blobs: BlobWriter) -> dict[str, Any]:
+    """The values of a HostPartition table. Arrays go to `blobs`."""
     return {
-        "graph": _graph(tail.graph, blobs), "outputs": list(map(value_values, tail.outputs)), "node": tail.node,
-        "reason": tail.reason,
+        "graph": _graph(partition.graph, blobs), "outputs": list(map(value_values, partition.outputs)),
+        "node": partition.node, "reason": partition.reason,
     }
 
 
@@ -52,9 +52,10 @@ def _attribute(name: str, value: Attribute, blobs: BlobWriter) -> dict[str, Any]
     return {"name": name, "kind": field, field: value}
 
 
-def read_tail(table: Any, blob: ReadBlob) -> Tail:
-    """The Tail of a table. Raises ValueError, KeyError or TypeError for what no tail has."""
-    return Tail(_read_graph(table.graph, blob), tuple(map(_read_output, table.outputs)), table.node, table.reason)
+def read_partition(table: Any, blob: ReadBlob) -> HostPartition:
+    """The HostPartition of a table. Raises ValueError, KeyError or TypeError for what no host partition has."""
+    outputs = tuple(map(_read_output, table.outputs))
+    return HostPartition(_read_graph(table.graph, blob), outputs, table.node, table.reason)
 
 
 def _read_output(table: Any) -> Value:
@@ -71,7 +72,8 @@ def _read_graph(table: Any, blob: ReadBlob) -> HostGraph:
 
 def _read_node(table: Any, blob: ReadBlob) -> HostNode:
     attributes = {each.name: _read_attribute(each, blob) for each in table.attributes}
-    return HostNode(table.name, table.op_type, table.inputs, table.outputs, attributes, table.version, table.domain)
+    op_type = "Subgraph" if (table.op_type, table.domain) == ("Segment", "imgconv") else table.op_type  # older files
+    return HostNode(table.name, op_type, table.inputs, table.outputs, attributes, table.version, table.domain)
 
 
 def _read_attribute(table: Any, blob: ReadBlob) -> Attribute:

@@ -1,15 +1,15 @@
 """Convolutions and products behind a shape that depends on data, put together for the device.
 
-A segment begins at a convolution, or at a product with a known matrix, and takes in the layers behind it. It is one
-node of the host's graph, op type Segment, with a body:
+A subgraph begins at a convolution, or at a product with a known matrix, and takes in the layers behind it. It is one
+node of the host's graph, op type Subgraph, with a body:
 
     crops = RoiAlign(features, boxes, batch)            crops = RoiAlign(features, boxes, batch)
     rows = Flatten(crops)                               rows = Flatten(crops)
-    hidden = Gemm(rows, W1, b1)            becomes      scores = Segment(rows)
+    hidden = Gemm(rows, W1, b1)            becomes      scores = Subgraph(rows)
     active = Relu(hidden)
     scores = Gemm(active, W2, b2)
 
-imgconv.running.device_segments runs it; without a device the host runs its body.
+imgconv.running.device_subgraphs runs it; without a device the host runs its body.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from imgconv.graph.onnx_nodes import HostGraph, HostNode
 from imgconv.host.registry import HostCall, host
 from imgconv.tensor import Tensor, build_graph, origin
 
-SEGMENT, DOMAIN = "Segment", "imgconv"
+SUBGRAPH, DOMAIN = "Subgraph", "imgconv"
 PRODUCTS = frozenset(("Gemm", "MatMul"))
 LAYERS = PRODUCTS | {"Conv", "ConvTranspose"}
 SMALLEST = 4096  # numbers of a matrix; with fewer, the copies to the device and back take longer than the product
@@ -43,28 +43,28 @@ BY_ELEMENT_OF_A_BATCH = frozenset((
 OTHERS = frozenset(("Flatten", "Gemm", "LogSoftmax", "MatMul", "Reshape", "Softmax", "Squeeze", "Transpose"))
 
 
-@host(SEGMENT, domain=DOMAIN)
-def segment(call: HostCall, *inputs: Array) -> Any:
-    """The outputs of a segment on the host."""
+@host(SUBGRAPH, domain=DOMAIN)
+def subgraph(call: HostCall, *inputs: Array) -> Any:
+    """The outputs of a subgraph on the host."""
     return tuple(call.attribute("body")(*inputs))
 
 
-def is_segment(node: HostNode) -> bool:
+def is_subgraph(node: HostNode) -> bool:
     """Returns whether a node is the device's."""
-    return (node.op_type, node.domain) == (SEGMENT, DOMAIN)
+    return (node.op_type, node.domain) == (SUBGRAPH, DOMAIN)
 
 
-def with_segments(graph: HostGraph, around: Arrays | None = None) -> HostGraph:
-    """The graph, and the bodies of its nodes, with segments. around: the constants of the graphs around it."""
+def with_subgraphs(graph: HostGraph, around: Arrays | None = None) -> HostGraph:
+    """The graph, and the bodies of its nodes, with subgraphs. around: the constants of the graphs around it."""
     own = graph.own
     known = {name: array for name, array in (around or {}).items() if name not in own} | constants_of(graph)
     nodes = [
-        replace(node, attributes={**node.attributes, **{n: with_segments(b, known) for n, b in node.bodies.items()}})
+        replace(node, attributes={**node.attributes, **{n: with_subgraphs(b, known) for n, b in node.bodies.items()}})
         for node in graph.nodes
     ]
     groups = _Grouping(nodes, known).groups()
     if groups:
-        nodes = _joined(nodes, groups, known, graph.outputs)
+        nodes = _merged(nodes, groups, known, graph.outputs)
     read = {*graph.outputs, *(name for node in nodes for name in node.reads)}
     kept = tuple(node for node in nodes if node.op_type != "Constant" or not read.isdisjoint(node.outputs))
     constants = {name: array for name, array in graph.constants.items() if name in read}
@@ -83,7 +83,7 @@ def layers_outside(graph: HostGraph) -> list[HostNode]:
 
 
 def graph_of(body: HostGraph, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, str]) -> Graph:
-    """The Graph of a segment for inputs of these shapes and dtypes. Raises what the operators' functions raise."""
+    """The Graph of a subgraph for inputs of these shapes and dtypes. Raises what the operators' functions raise."""
     tensors = _recorded(body, shapes, dtypes)
     return build_graph(
         {name: tensors[name] for name in body.outputs}, [tensors[name] for name in body.inputs], body.nodes[0].name
@@ -93,7 +93,7 @@ def graph_of(body: HostGraph, shapes: Mapping[str, tuple[int, ...]], dtypes: Map
 def row_inputs(body: HostGraph, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, str]) -> frozenset[str]:
     """The inputs whose axis 0 may be of any length, because row i of every output depends on row i of these only.
 
-    They are as long as the first layer's input. Empty if the segment is not of that kind.
+    They are as long as the first layer's input. Empty if the subgraph is not of that kind.
     """
     tensors = _recorded(body, shapes, dtypes)
     count = next(iter(shapes[name] for name in body.nodes[0].inputs if name in shapes))[:1]
@@ -144,7 +144,7 @@ def _keeps_rows(node: HostNode, inputs: Sequence[Tensor | None], rows: Sequence[
 def _recorded(
     body: HostGraph, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, str]
 ) -> dict[str, Tensor]:
-    """Every value of a segment as a lazy tensor."""
+    """Every value of a subgraph as a lazy tensor."""
     tensors = {name: Tensor.constant(array) for name, array in body.constants.items()}
     tensors |= {name: Tensor.input(name, shapes[name], dtypes[name]) for name in body.inputs}
     for node in body.nodes:
@@ -172,7 +172,7 @@ def constants_of(graph: HostGraph) -> dict[str, Array]:
 
 
 class _Grouping:
-    """Finds the nodes of each segment, by their numbers."""
+    """Finds the nodes of each subgraph, by their numbers."""
 
     def __init__(self, nodes: Sequence[HostNode], known: Arrays) -> None:
         self.nodes, self.known = nodes, known
@@ -181,7 +181,7 @@ class _Grouping:
         self.group_of: dict[int, list[int]] = {}
 
     def groups(self) -> list[list[int]]:
-        """The segments, each with its nodes in order."""
+        """The subgraphs, each with its nodes in order."""
         for number, node in enumerate(self.nodes):
             if not self._is_layer_or_behind(node):
                 continue
@@ -195,7 +195,7 @@ class _Grouping:
         return list({id(group): group for group in self.group_of.values()}.values())
 
     def _is_layer_or_behind(self, node: HostNode) -> bool:
-        """Returns whether a node may be in a segment."""
+        """Returns whether a node may be in a subgraph."""
         if node.domain or ops.find(node.op_type) is None or len([name for name in node.outputs if name]) != 1:
             return False
         if node.op_type not in BY_ELEMENT_OF_A_BATCH | OTHERS:
@@ -203,7 +203,7 @@ class _Grouping:
         return node.inputs[0] not in self.known and all(name in self.known for name in node.inputs[1:] if name)
 
     def _begins(self, node: HostNode) -> bool:
-        """Returns whether a segment may begin at a node."""
+        """Returns whether a subgraph may begin at a node."""
         if node.op_type not in LAYERS:
             return False
         return node.op_type not in PRODUCTS or self.known[node.inputs[1]].size >= SMALLEST
@@ -222,7 +222,7 @@ class _Grouping:
         return True
 
 
-def _joined(
+def _merged(
     nodes: Sequence[HostNode], groups: Sequence[list[int]], known: Arrays, outputs: Iterable[str]
 ) -> list[HostNode]:
     """The nodes in topological order, each group as one node."""
@@ -231,7 +231,7 @@ def _joined(
     for group in groups:
         inner = [nodes[number] for number in group]
         others = [node for number, node in enumerate(nodes) if number not in group]
-        made.append(_segment_node(inner, {*outputs, *(name for node in others for name in node.reads)}, known))
+        made.append(_subgraph_node(inner, {*outputs, *(name for node in others for name in node.reads)}, known))
     makers = {name: number for number, node in enumerate(made) for name in node.outputs if name}
     order = TopologicalSorter({
         number: [makers[name] for name in node.reads if name in makers] for number, node in enumerate(made)
@@ -239,11 +239,11 @@ def _joined(
     return [made[number] for number in order.static_order()]
 
 
-def _segment_node(inner: Sequence[HostNode], wanted: set[str], known: Arrays) -> HostNode:
-    """The node of a segment. wanted: what the other nodes and the graph's outputs read."""
+def _subgraph_node(inner: Sequence[HostNode], wanted: set[str], known: Arrays) -> HostNode:
+    """The node of a subgraph. wanted: what the other nodes and the graph's outputs read."""
     own = [name for node in inner for name in node.outputs if name]
     read = list(dict.fromkeys(name for node in inner for name in node.reads if name not in own))
     inputs = tuple(name for name in read if name not in known)
     outputs = tuple(name for name in own if name in wanted)
     body = HostGraph(inputs, outputs, tuple(inner), {name: known[name] for name in read if name in known})
-    return HostNode(inner[0].name, SEGMENT, inputs, outputs, {"body": body}, 1, DOMAIN)
+    return HostNode(inner[0].name, SUBGRAPH, inputs, outputs, {"body": body}, 1, DOMAIN)

@@ -1,4 +1,4 @@
-"""Runs the convolutions and products behind a shape that depends on data: see imgconv.host.segments."""
+"""Runs the convolutions and products behind a shape that depends on data: see imgconv.host.subgraphs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from imgconv.errors import ResourceError, UnsupportedError
 from imgconv.graph.nodes import Graph
 from imgconv.graph.onnx_nodes import HostGraph
 from imgconv.host.registry import HostCall
-from imgconv.host.segments import ELEMENTWISE, PRODUCTS, graph_of, row_inputs
+from imgconv.host.subgraphs import ELEMENTWISE, PRODUCTS, graph_of, row_inputs
 
 if TYPE_CHECKING:
     from imgconv.running.session import Session
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 Shapes = tuple[tuple[int, ...], ...]
 Compile = Callable[[Graph, Sequence["Session"]], "Session"]
 
-SESSIONS = 8  # of each segment; as many plans does a model keep
-# With fewer multiply-adds numpy takes less time for a segment of products (0.02 to 0.05 ms a product of so many) than
+SESSIONS = 8  # of each subgraph; as many plans does a model keep
+# With fewer multiply-adds numpy takes less time for a subgraph of products (0.02 to 0.05 ms a product of so many) than
 # the copies, a launch and the wait for it (0.7 ms, profiled on Intel's). Loops of decoders ask for such, of one row.
 WORTH_A_LAUNCH = 1 << 19
 
 
-class DeviceSegment:
-    """A segment on a device; called as a host function. It keeps its last eight sessions, which share the weights.
+class DeviceSubgraph:
+    """A subgraph on a device; called as a host function. It keeps its last eight sessions, which share the weights.
 
     If each row of the outputs depends on the same row of the inputs, it is compiled for numbers of rows 1, 2, 3, 4, 6,
     8, 12, 16 ..., and rows of zeros are added; else for each shape.
@@ -59,7 +59,7 @@ class DeviceSegment:
         return tuple(call.attribute("body")(*inputs))
 
     def _is_little(self, inputs: Sequence[Array]) -> bool:
-        """Returns whether the segment is products by matrices, and elementwise work, with few multiply-adds."""
+        """Returns whether the subgraph is products by matrices, and elementwise work, with few multiply-adds."""
         if not self._matrices:
             return False
         first = self.body.nodes[0]
@@ -104,7 +104,7 @@ class DeviceSegment:
 
 
 def rounded_up(count: int) -> int:
-    """The number of rows that a segment is compiled for: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 ..., at least `count`."""
+    """The number of rows that a subgraph is compiled for: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 ..., at least `count`."""
     power = 1 << max(count - 1, 0).bit_length()
     return power * 3 // 4 if count <= power * 3 // 4 else power
 

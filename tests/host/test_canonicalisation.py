@@ -11,9 +11,9 @@ import pytest
 import imgconv
 from imgconv.cl.device import DeviceInfo
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
-from imgconv.host.detours import without_detours
+from imgconv.host.canonicalisation import canonicalised
 from tests.support import make_model, run_oracle
-from tests.tail_models import node
+from tests.host_fallback_models import node
 
 X = numpy.array([-0.0, 0.0, -1.5, 3.0, 0.0, 2.0], numpy.float32)
 
@@ -56,7 +56,7 @@ def test_what_is_left(form: Form) -> None:
     graph = HostGraph(("x",), tuple(filter(None, ("y", form.also))), tuple(
         HostNode("", each.op_type, tuple(each.input), tuple(each.output), {}, 17) for each in nodes_of()
     ), constants)
-    assert [each.op_type for each in without_detours(graph).nodes] == form.nodes.split()
+    assert [each.op_type for each in canonicalised(graph).nodes] == form.nodes.split()
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
@@ -90,5 +90,5 @@ def test_a_zero_takes_no_name_of_another_value() -> None:
         HostNode("", "Squeeze", ("same", "first"), ("y",), {}, 17), HostNode("", "Mul", ("y", "y.zero"), ("z",)),
     )
     constants = {"zero": numpy.array([0], numpy.float32), "first": numpy.array([0])}
-    total, product = without_detours(HostGraph(("x",), ("z",), nodes, constants)).nodes
+    total, product = canonicalised(HostGraph(("x",), ("z",), nodes, constants)).nodes
     assert total.inputs == ("x", "y.zero_") and product.inputs == ("y", "y.zero"), "y.zero is from outside"

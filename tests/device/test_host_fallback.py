@@ -17,7 +17,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.errors import InputError, UnsupportedError
 from imgconv.onnx_import import import_onnx
 from tests.support import assert_close, make_model, run_model, run_oracle
-from tests.tail_models import BACKBONE, CASES, FILTERS, PICTURE, Case, if_of_one_shape, node
+from tests.host_fallback_models import BACKBONE, CASES, FILTERS, PICTURE, Case, if_of_one_shape, node
 
 TOLERANCE = 1e-5  # one small convolution in float, of values up to 10
 
@@ -95,12 +95,12 @@ def test_outputs_of_the_caller(device: DeviceInfo) -> None:
 def test_what_crosses_is_small() -> None:
     """The boxes cross once: what moves and gathers them is the host's. Integers and doubles of inputs do not cross."""
     graph = import_onnx(CASES["detector"]()[0])
-    assert graph.tail is not None
+    assert graph.host_partition is not None
     assert set(graph.outputs) == {"corners", "scores"} or set(graph.outputs) == {"boxes", "scores"}
     graph = import_onnx(CASES["integers"]()[0])
-    assert graph.tail is not None
+    assert graph.host_partition is not None
     assert graph.outputs == ("over",)
-    assert {"ids", "doubles"} <= set(graph.tail.graph.inputs)
+    assert {"ids", "doubles"} <= set(graph.host_partition.graph.inputs)
 
 
 def test_pieces_of_one_tensor_cross_as_one() -> None:
@@ -124,8 +124,8 @@ def test_pieces_of_one_tensor_cross_as_one() -> None:
 def test_a_static_shape_stays_on_the_device() -> None:
     """The host compares, because it reads what is compared anyway."""
     graph = import_onnx(CASES["non_zero"]()[0])
-    assert graph.tail is not None
-    assert [n.op_type for n in graph.tail.graph.nodes] == [
+    assert graph.host_partition is not None
+    assert [n.op_type for n in graph.host_partition.graph.nodes] == [
         "Greater", "NonZero", "Transpose", "GatherND", "ReduceMax", "Size"
     ]
     assert str(graph).endswith("output count: int64 [-1]") or "on the host, because of node 'places'" in str(graph)
@@ -140,14 +140,14 @@ def test_branches_of_one_shape_stay_on_the_device(device: DeviceInfo) -> None:
 
 
 def test_layers_on_the_host_are_said() -> None:
-    """A product of two tensors that depend on data is no segment: no matrix is known."""
+    """A product of two tensors that depend on data is no subgraph: no matrix is known."""
     nodes = [
         onnx.helper.make_node("NonZero", ["x"], ["places"], name="places"),
         onnx.helper.make_node("Cast", ["places"], ["floats"], to=1),
         onnx.helper.make_node("Transpose", ["floats"], ["columns"]),
         onnx.helper.make_node("MatMul", ["floats", "columns"], ["y"]),
     ]
-    with pytest.warns(RuntimeWarning, match="1 convolutions and products run on the host, behind node 'places'"):
+    with pytest.warns(RuntimeWarning, match="1 convolutions and products run on the host, after node 'places'"):
         import_onnx(make_model(nodes, {"x": PICTURE}, ["y"], 13))
 
 
@@ -191,7 +191,7 @@ def test_a_compiled_file(case: Case, device: DeviceInfo, tmp_path: Path) -> None
     again = imgconv.load(tmp_path / "m.imgconv", device)
     assert_close(again.run(inputs), loaded.run(inputs), 0)
     assert again.outputs == loaded.outputs
-    assert str(again.graph.tail) == str(loaded.graph.tail)
+    assert str(again.graph.host_partition) == str(loaded.graph.host_partition)
     with pytest.raises(UnsupportedError, match="strict: "):
         imgconv.load(tmp_path / "m.imgconv", device, strict=True)
 
