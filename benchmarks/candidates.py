@@ -21,7 +21,7 @@ from imgconv.kernels.matmul import template as matmul
 from imgconv.kernels.step import Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import template_of
-from imgconv.running.tuner import problems_of, ranked
+from imgconv.loading.tuner import problems_of, ranked
 
 DEFAULT_WITHIN, TUNED_WITHIN = 1.10, 1.03
 

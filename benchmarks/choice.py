@@ -49,8 +49,8 @@ from imgconv.compiling.compiler import limited
 from imgconv.config import Config, read_config
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.kernels.device_model.gpu_time import A630
-from imgconv.running.target import target_of
-from imgconv.running.tuner import Trial, built, side_by_side
+from imgconv.loading.target import target_of
+from imgconv.loading.tuner import Trial, built, side_by_side
 
 # For sums of up to some thousand products, rounded to 24 bits each; relative to the largest result.
 FLOAT_TOLERANCE = 1e-5

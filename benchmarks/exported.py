@@ -32,8 +32,8 @@ from benchmarks.measure import (
 from imgconv.arrays import Arrays
 from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.commands.arguments import add_device_argument, positive
-from imgconv.running.session import Session
-from imgconv.running.timing import Timing, after_warm_up, repeated, timed
+from imgconv.runtime.session import Session
+from imgconv.reports.timing import Timing, after_warm_up, repeated, timed
 
 NETWORKS = (
     "alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "efficientnet_v2_s", "googlenet", "inception_v3",

@@ -33,8 +33,8 @@ from benchmarks.measure import (
 from benchmarks.networks import Network, open_network
 from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.config import read_config
-from imgconv.running.session import Session
-from imgconv.running.timing import Timing, timed
+from imgconv.runtime.session import Session
+from imgconv.reports.timing import Timing, timed
 
 RESOLUTIONS = (224, 448, 896, 1792)
 REFERENCE = 448

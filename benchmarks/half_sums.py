@@ -38,11 +38,11 @@ from imgconv.commands.arguments import positive
 from imgconv.compiling.compiler import Prepared
 from imgconv.config import Float16, Precision, read_config
 from imgconv.graph.nodes import Graph
-from imgconv.running.compiled import prepare_for
+from imgconv.loading.compiled import prepare_for
 from imgconv.running.drawings import CHANNELS, UNIT, picture_range
 from imgconv.running.precision import choose_precision
 from imgconv.running.rounding import relative_error
-from imgconv.running.session import Session
+from imgconv.runtime.session import Session
 
 PICTURE = Path(__file__).parents[1] / "examples" / "demo.png"
 

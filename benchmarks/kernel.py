@@ -40,9 +40,9 @@ from imgconv.config import Config, read_config
 from imgconv.graph.nodes import Convolution, Graph, Node, Product
 from imgconv.kernels.target import Target
 from imgconv.reports.peaks import Peaks, measure_peaks
-from imgconv.running.session import Session
-from imgconv.running.target import target_of
-from imgconv.running.timing import Timing, repeated
+from imgconv.runtime.session import Session
+from imgconv.loading.target import target_of
+from imgconv.reports.timing import Timing, repeated
 from imgconv.tensor import build_graph
 
 PROBLEMS = Path(__file__).parent.parent / "tests" / "device"

@@ -39,7 +39,7 @@ from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.commands.arguments import positive
 from imgconv.config import read_config
 from imgconv.graph.nodes import Graph
-from imgconv.running.session import Session
+from imgconv.runtime.session import Session
 from imgconv.tensor import Tensor, build_graph, convolution
 
 RUNS = 100_000

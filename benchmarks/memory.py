@@ -29,9 +29,9 @@ from imgconv.compiling.compiler import compile_graph
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, read_config
 from imgconv.reports.peaks import measure_peaks
-from imgconv.running.session import Session
-from imgconv.running.target import target_of
-from imgconv.running.timing import Timing, repeated
+from imgconv.runtime.session import Session
+from imgconv.loading.target import target_of
+from imgconv.reports.timing import Timing, repeated
 from imgconv.tensor import Tensor, build_graph
 
 Array = Any

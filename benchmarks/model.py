@@ -32,8 +32,8 @@ from imgconv.compiling.plan import Plan
 from imgconv.config import read_config
 from imgconv.kernels.layout import Texture
 from imgconv.reports.first_result import first_results
-from imgconv.running.session import Session
-from imgconv.running.timing import Timing, repeated, timed
+from imgconv.runtime.session import Session
+from imgconv.reports.timing import Timing, repeated, timed
 
 
 @dataclass(frozen=True)

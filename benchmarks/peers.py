@@ -35,7 +35,7 @@ from benchmarks.networks import DEFAULT, Network, open_network
 from imgconv.cl import drivers
 from imgconv.cl.device import DeviceInfo, select
 from imgconv.config import read_config
-from imgconv.running.timing import WARMUP_SECONDS, Timing
+from imgconv.reports.timing import WARMUP_SECONDS, Timing
 
 OURS = "imgconv"
 LEAST_WARMUP = 4  # some engines record at the second or third run

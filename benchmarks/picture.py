@@ -34,8 +34,8 @@ from imgconv.config import read_config
 from imgconv.model import Model
 from imgconv.pictures.device import PICTURE, array_shape, prepared
 from imgconv.pictures.preparation import FILTERS, FORMATS, Format, Preparation, placed
-from imgconv.running.session import Session
-from imgconv.running.timing import Timing, after_warm_up, repeated, timed
+from imgconv.runtime.session import Session
+from imgconv.reports.timing import Timing, after_warm_up, repeated, timed
 from imgconv.tensor import Tensor, build_graph
 
 # Pillow rounds Y, U and V to 8 bits after each direction, by up to 1 together; 1 of U is 2.02 of blue.

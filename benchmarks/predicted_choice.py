@@ -10,7 +10,7 @@ from benchmarks.adreno_mesa import Mesa
 from benchmarks.adreno_rows import row_of
 from benchmarks.candidates import Asked, Row
 from imgconv.kernels.device_model.gpu_time import Gpu
-from imgconv.running.tuner import prepare_copies
+from imgconv.loading.tuner import prepare_copies
 
 
 def predicted_rows(

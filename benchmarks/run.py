@@ -45,10 +45,10 @@ from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.cl.queue import finish
 from imgconv.commands.arguments import positive
 from imgconv.config import read_config
-from imgconv.running.mapped import Mapped
-from imgconv.running.pipeline import Frame, Pipeline
-from imgconv.running.session import Session
-from imgconv.running.timing import Timing, timed
+from imgconv.runtime.mapped import Mapped
+from imgconv.runtime.pipeline import Frame, Pipeline
+from imgconv.runtime.session import Session
+from imgconv.reports.timing import Timing, timed
 
 FRAMES = 12
 RUNS_A_LOAD = 10

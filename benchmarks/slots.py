@@ -35,7 +35,7 @@ from imgconv.kernels.device_model.gpu_time import GPUS
 from imgconv.kernels.matmul import template as matmul
 from imgconv.kernels.step import Specialisation
 from imgconv.kernels.target import Target
-from imgconv.running.tuner import prepare_copies
+from imgconv.loading.tuner import prepare_copies
 
 FIGURES = ("issue", "reads", "registers", "waves", "spills", "lanes")
 

@@ -52,7 +52,7 @@ from imgconv.passes import run_passes
 from imgconv.running.drawings import UNIT, picture_range
 from imgconv.running.rounding import least_scales, scales_of
 from imgconv.running.rounding import relative_error as beside_scales
-from imgconv.running.timing import after_warm_up, timed
+from imgconv.reports.timing import after_warm_up, timed
 
 RIGHT, REFUSED, WRONG, FOREIGN, ENDED = "right", "refused", "wrong", "not onnxruntime's", "ended"
 REPEAT = 5

@@ -29,7 +29,7 @@ from imgconv.reports.terminal import to_json
 from imgconv.tasks import Description, PicturePlacement, Task, find_task, read_description
 
 if TYPE_CHECKING:
-    from imgconv.running.pipeline import Frame
+    from imgconv.runtime.pipeline import Frame
 
 Batch = Mapping[str, Any]
 

@@ -21,9 +21,9 @@ from imgconv.errors import ConfigError, ContentError, Error, InputError, ShapeEr
 from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, Value
 from imgconv.limits import Limits
-from imgconv.running.compiled import Compiled, SavedSource, Source, plans_to_save
-from imgconv.running.host_fallback import strict_error
-from imgconv.running.stream import Stream, check_states
+from imgconv.loading.compiled import Compiled, SavedSource, Source, plans_to_save
+from imgconv.runtime.host_fallback import strict_error
+from imgconv.runtime.stream import Stream, check_states
 from imgconv.stored.compiled_file import SavedModel, save_model
 from imgconv.stored.precision_file import PrecisionFile, read_precision_file
 from imgconv.stored.tuning import Database, open_beside
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from imgconv.onnx_import import Model as OnnxModel
     from imgconv.pictures.pixels import Pixels
     from imgconv.pictures.preparation import Colors, Filter, Format, Order, Resize
-    from imgconv.running.exchange import Inputs, Outputs
-    from imgconv.running.mapped import Mapped
-    from imgconv.running.pipeline import Frame
-    from imgconv.running.programs import Progress
-    from imgconv.running.session import Session
+    from imgconv.runtime.io_binding import Inputs, Outputs
+    from imgconv.runtime.mapped import Mapped
+    from imgconv.runtime.pipeline import Frame
+    from imgconv.runtime.programs import Progress
+    from imgconv.runtime.session import Session
 
 # The name and shape of an input, and dtype and bytes if its content matters: a plan is made for those of all inputs.
 PlanKey = tuple[str, tuple[int, ...], Union[tuple[str, bytes], tuple[()]]]
@@ -151,7 +151,7 @@ class Model:
         phones, nothing is copied; else the device copies from and to pinned memory. It takes `plan.buffer_bytes`.
         See Mapped. Raises ResourceError, and what `graph` raises.
         """
-        from imgconv.running.mapped import Mapped
+        from imgconv.runtime.mapped import Mapped
 
         return Mapped(self._last.session, self._last.fallback)
 
@@ -219,7 +219,8 @@ class Model:
             raise InputError(f"the content of {', '.join(self.needs_content)} shapes the model, so it cannot stream")
         check_states(last.plan, states)
         shapes = {value.name: value.shape for value in last.plan.inputs}
-        return Stream(self._source.compile(shapes, {}, [last.session], states))
+        compiled = self._source.compile(shapes, {}, [last.session], states)
+        return Stream(compiled.session, compiled.fallback)
 
     def save(self, path: str | os.PathLike[str], targets: Sequence[str | os.PathLike[str] | DeviceInfo] = ()) -> None:
         """Writes the plan of the last run, its weights and the driver's programs: `load` takes the file as a model.
@@ -252,7 +253,7 @@ class Model:
     ) -> tuple[Compiled, dict[str, Array | Memory | Pixels]]:
         """The plan for the inputs, and the inputs that it takes."""
         from imgconv.cl.transfer import is_memory
-        from imgconv.running.exchange import as_given, check_wanted
+        from imgconv.runtime.io_binding import as_given, check_wanted
 
         given = as_given(inputs)
         if outputs is not None:
@@ -295,7 +296,7 @@ class Model:
             return self._source.compile(shapes, {n: arrays[n] for n in self._contents}, self._sessions)
         except InputError:
             if self._plans:
-                from imgconv.running.exchange import check_inputs
+                from imgconv.runtime.io_binding import check_inputs
 
                 # An error about the last plan's inputs says more than one about what the file allows.
                 check_inputs(self.plan.inputs, {n: a for n, a in arrays.items() if n not in self._contents})
@@ -304,7 +305,7 @@ class Model:
 
 def prepares_pictures(model: Model, name: str) -> bool:
     """Returns whether `model.submit` takes Pixels for an input, see imgconv.pictures.pixels."""
-    from imgconv.running.picture_port import takes_pixels
+    from imgconv.runtime.picture_input import takes_pixels
 
     return takes_pixels(model.plan, model._last.fallback, name)
 
@@ -329,7 +330,7 @@ def _described(model: Model) -> str:
 def _check_given(names: Sequence[str], arrays: Mapping[str, Any]) -> None:
     missing = [name for name in names if name not in arrays]
     if missing:
-        from imgconv.running.exchange import absent
+        from imgconv.runtime.io_binding import absent
 
         raise InputError(absent(missing))
 

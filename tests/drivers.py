@@ -35,7 +35,8 @@ from imgconv.cl.program import build, kernel
 from imgconv.cl.queue import enqueue, finish
 from imgconv.errors import BuildError, DeviceError
 from imgconv.kernels.specialise import FOLDER
-from imgconv.running import native_functions, programs
+from imgconv.loading import native_functions
+from imgconv.runtime import programs
 from tests import driver_times
 from tests.support import make_model
 
@@ -381,7 +382,7 @@ WORKAROUNDS = (
                "static functions that it calls make states of GRUs wrong", static_functions_are_wrong),
     Workaround("files of the wheel", (INTEL,), "cl/drivers.py, unregistered_drivers",
                "its .icd file names a path that was never filled in", wheel_names_no_library, always=False),
-    Workaround("native functions", (INTEL, POCL, MESA, NVIDIA, OCLGRIND), "running/native_functions.py, UNITS",
+    Workaround("native functions", (INTEL, POCL, MESA, NVIDIA, OCLGRIND), "loading/native_functions.py, UNITS",
                "native_exp and native_recip have fewer digits than FLOAT16 needs", native_functions_are_coarse,
                always=False),
     Workaround("functions are not linked", (NVIDIA,), "cl/common.cl, inline",
@@ -404,7 +405,7 @@ WORKAROUNDS = (
                driver_times.changed_arguments_cost, always=False),
     Workaround("setup of launches", (NVIDIA,), "cl/busy.py", "the time of a launch counts its setup",
                driver_times.launches_count_setup, always=False),
-    Workaround("waits for copies", (INTEL,), "running/frame_memory.py, FrameMemory.start",
+    Workaround("waits for copies", (INTEL,), "runtime/frame_memory.py, FrameMemory.start",
                "while a host waits for a copy, one core less computes", driver_times.waits_for_copies_take_a_core,
                always=False),
     Workaround("names share local memory", (OCLGRIND,), "../tests/conftest.py, kernels_in_a_program",

@@ -42,7 +42,7 @@ import onnx.helper
 import imgconv
 from benchmarks.leaks import BLOCKS, Growth, measure_growth
 from imgconv.cl.device import select
-from imgconv.running.frame_memory import FrameMemory
+from imgconv.runtime.frame_memory import FrameMemory
 
 ROOT = Path(__file__).parents[1]
 SIDES = 200

@@ -19,7 +19,7 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.errors import ModelError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.onnx_import import import_onnx
-from imgconv.running.host_fallback import HostFallback
+from imgconv.runtime.host_fallback import HostFallback
 
 Arrays = dict[str, Any]
 

@@ -25,7 +25,7 @@ from imgconv.kernels.conv import candidates as conv_candidates
 from imgconv.kernels.conv.problem import Problem
 from imgconv.passes import run_passes
 from imgconv.reports.peaks import Peaks
-from imgconv.running import timing
+from imgconv.reports import timing
 from imgconv.tensor import Tensor, build_graph, convolution
 
 

@@ -13,7 +13,7 @@ from imgconv.cl import drivers
 from imgconv.cl import instruction_set as module
 from imgconv.cl.device import DeviceInfo, select
 from imgconv.cl.instruction_set import instruction_set, read_cpuinfo
-from imgconv.running.description import read_description
+from imgconv.loading.description import read_description
 
 COMMON = "fpu sse sse2 ssse3 sse4_1 sse4_2 fma movbe popcnt avx f16c abm bmi1 avx2 bmi2 erms"
 AVX512 = "avx512f avx512dq avx512bw avx512vl avx512_fp16 amx_tile"

@@ -14,8 +14,8 @@ from imgconv.errors import DeviceError
 from imgconv.files.disk import check_folder
 from imgconv.model import Model, Settings, open_source, read_settings
 from imgconv.reports import terminal
-from imgconv.running.description import known_devices, read_description
-from imgconv.running.targets import save_for_devices
+from imgconv.loading.description import known_devices, read_description
+from imgconv.loading.targets import save_for_devices
 from imgconv.stored.compiled_file import SavedModel
 
 SUFFIX = ".imgconv"

@@ -21,8 +21,8 @@ from imgconv.model import load
 from imgconv.passes.elementwise import LAUNCH
 from imgconv.reports import terminal
 from imgconv.reports.table import Column, print_table
-from imgconv.running.compiled import prepare_for
-from imgconv.running.host_fallback import boundary_bytes, strict_error
+from imgconv.loading.compiled import prepare_for
+from imgconv.runtime.host_fallback import boundary_bytes, strict_error
 from imgconv.stored.tuning import open_beside
 
 DESCRIPTION = """\

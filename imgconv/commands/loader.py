@@ -35,7 +35,7 @@ from imgconv.model import pinned
 from imgconv.pictures.pixels import LARGEST, Pixels
 
 if TYPE_CHECKING:
-    from imgconv.running.pipeline import Frame
+    from imgconv.runtime.pipeline import Frame
 
 MANY = 400  # pictures, for which workers are worth their start
 CORES = 4  # at least: one stays for this process

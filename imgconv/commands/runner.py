@@ -28,7 +28,7 @@ from imgconv.pictures.preparation import PictureInput, Preparation, Size
 from imgconv.pictures.sources import pictures
 from imgconv.pictures.tiles import PictureTiling, usual_overlap
 from imgconv.pictures.video import is_video
-from imgconv.running.programs import Progress
+from imgconv.runtime.programs import Progress
 from imgconv.tasks import Answers, Description, Picture, PicturePlacement, Task, Texts, find_task
 
 MULTIPLE = 32  # pixels

@@ -18,11 +18,11 @@ from imgconv.kernels.step import Problem
 from imgconv.kernels.target import HALF_MAX, Target
 from imgconv.reports import terminal
 from imgconv.reports.table import Column, print_table
-from imgconv.running.compiled import prepare_for
-from imgconv.running.native_functions import native_functions_fit
+from imgconv.loading.compiled import prepare_for
+from imgconv.loading.native_functions import native_functions_fit
 from imgconv.running.precision import BOUND, PrecisionChoice, choose_precision
-from imgconv.running.tuner import ranked, tune
-from imgconv.running.replanning import until_kernels_work
+from imgconv.loading.tuner import ranked, tune
+from imgconv.loading.replanning import until_kernels_work
 from imgconv.stored.precision_file import PrecisionFile, fingerprint
 from imgconv.stored.precision_file import default_path as precision_path
 from imgconv.stored.tuning import Database, Measured, default_path, open_beside

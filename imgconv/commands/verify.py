@@ -17,11 +17,11 @@ from imgconv.reports import verify_page
 from imgconv.reports.table import Column, print_table
 from imgconv.reports.verify import FLOAT_BOUND, HALF_BOUND, Layer, as_json, check_oracle, first_problem, verify
 from imgconv.reports.verify import wrong_outputs
-from imgconv.running.compiled import prepare_for
+from imgconv.loading.compiled import prepare_for
 from imgconv.running.drawings import drawn_inputs
-from imgconv.running.native_functions import native_functions_fit
+from imgconv.loading.native_functions import native_functions_fit
 from imgconv.running.precision import choose_precision
-from imgconv.running.replanning import until_kernels_work
+from imgconv.loading.replanning import until_kernels_work
 from imgconv.stored.precision_file import read_precision_file
 from imgconv.stored.tuning import open_beside
 

@@ -32,7 +32,7 @@ Forms = OneOf["exact", "of numbers", "to halves", "in place of halves", "native"
 # The digits that a result needs: a float's; most of them, so that it may be some units in the last place off; a half's.
 Digits = OneOf["all", "most", "half"]
 # The operations whose forms for half have most digits at every argument, if the device's native functions are exact
-# enough (running/native_functions.py). So a plan that keeps some values in float shares their kernels with the one that
+# enough (loading/native_functions.py). So a plan that keeps some values in float shares their kernels with the one that
 # keeps none.
 MOST_DIGITS = frozenset({"exp", "erf", "sigmoid"})
 # The types of an ONNX operator. NUMBER is int64 if every argument is an integer, else float32.

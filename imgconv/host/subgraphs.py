@@ -9,7 +9,7 @@ node of the host's graph, op type Subgraph, with a body:
     active = Relu(hidden)
     scores = Gemm(active, W2, b2)
 
-imgconv.running.device_subgraphs runs it; without a device the host runs its body.
+imgconv.loading.device_subgraphs runs it; without a device the host runs its body.
 """
 
 from __future__ import annotations

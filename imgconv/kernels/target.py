@@ -24,7 +24,7 @@ class Target:
     after so many rounds of all its loops the driver ends a work item's loops; None if it does not. vector_floats: in a
     register of a CPU; plans of other CPUs run too, but their sums may not fit into its registers. native_functions:
     whether native_exp and native_recip, measured on the device, are exact enough for FLOAT16
-    (running/native_functions.py); False for a device that is not at hand.
+    (loading/native_functions.py); False for a device that is not at hand.
     """
 
     limits: ImageLimits

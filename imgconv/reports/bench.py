@@ -14,7 +14,7 @@ import numpy
 from imgconv.arrays import Arrays
 from imgconv.errors import Error, MissingPackageError
 from imgconv.model import Model
-from imgconv.running.pipeline import Frame
+from imgconv.runtime.pipeline import Frame
 
 LEAST_RUNS = 5
 WARM_UP = 0.5  # seconds

@@ -11,8 +11,8 @@ from imgconv.compiling.plan import Plan
 from imgconv.graph.nodes import HostPartition
 from imgconv.host import NodeTiming
 from imgconv.host.program import OnDevice
-from imgconv.running.host_fallback import HostFallback, boundary_bytes
-from imgconv.running.session import Session
+from imgconv.runtime.host_fallback import HostFallback, boundary_bytes
+from imgconv.runtime.session import Session
 
 
 @dataclass(frozen=True)

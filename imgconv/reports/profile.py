@@ -19,11 +19,11 @@ from imgconv.kernels.layout import StorageDtype, Texture
 from imgconv.model import Model
 from imgconv.reports.host_profile import HostProfile, measure_host
 from imgconv.reports.peaks import Peaks, measure_peaks
-from imgconv.running.compiled import subgraphs_on
-from imgconv.running.measuring import Span, Timeline
-from imgconv.running.programs import Progress
-from imgconv.running.session import Session
-from imgconv.running.timing import Timing, after_warm_up, repeated, timed
+from imgconv.loading.compiled import subgraphs_on
+from imgconv.runtime.measuring import Span, Timeline
+from imgconv.runtime.programs import Progress
+from imgconv.runtime.session import Session
+from imgconv.reports.timing import Timing, after_warm_up, repeated, timed
 
 BOUNDS = ("multiply-adds", "bandwidth")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from imgconv.reports.profile import LaunchProfile, Profile
-from imgconv.running.measuring import Span
+from imgconv.runtime.measuring import Span
 
 DEVICE = 1
 LAUNCHES, TRANSFERS, HOST = 1, 2, 3

@@ -22,12 +22,12 @@ from imgconv.config import Precision
 from imgconv.errors import Error, MissingPackageError
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.target import HALF_MAX
-from imgconv.running.exchange import check_inputs
-from imgconv.running.host_fallback import HostFallback
+from imgconv.runtime.io_binding import check_inputs
+from imgconv.runtime.host_fallback import HostFallback
 from imgconv.running.numbers import magnitude
-from imgconv.running.programs import Progress
+from imgconv.runtime.programs import Progress
 from imgconv.running.rounding import relative_error
-from imgconv.running.session import Session
+from imgconv.runtime.session import Session
 
 # Rounding has a relative error of 5e-4 in half and 6e-8 in float, at each layer. A network of fifty layers that
 # amplifies nothing stays below these bounds; an error above has other causes than rounding.

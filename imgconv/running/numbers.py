@@ -22,7 +22,7 @@ from imgconv.cl.image import Buffer, copy_texels, create_buffer, download_buffer
 from imgconv.cl.program import Part, Program, building, kernel
 from imgconv.cl.queue import Kernel, enqueue
 from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texels, Texture
-from imgconv.running.session import Session
+from imgconv.runtime.session import Session
 
 FILE = Path(device.__file__).with_name("numbers.cl")
 ITEMS = 1 << 14  # at most: each takes several texels of a large texture

@@ -61,10 +61,10 @@ from imgconv.graph.nodes import Convolution, Graph, Product, Reduction
 from imgconv.kernels.target import HALF_MAX
 from imgconv.running.drawings import DARK, MARGIN, drawn_inputs, guarding_inputs, other_inputs
 from imgconv.running.numbers import building_numbers
-from imgconv.running.programs import Progress
+from imgconv.runtime.programs import Progress
 from imgconv.running.rounding import LEAST_UNITS, MOST_UNITS, Group, Rounding, least_scales, look, relative_error
 from imgconv.running.rounding import rounding_of, scales_of
-from imgconv.running.session import Session
+from imgconv.runtime.session import Session
 
 BOUND = 1e-2
 # At load: 80 runs of a small network take less time than to compile another plan. `imgconv tune` splits further.

@@ -32,8 +32,8 @@ from imgconv.graph.nodes import Concatenation, Graph, Load, Node, Reduction
 from imgconv.graph.value_ranges import Bounds
 from imgconv.kernels.layout import Placement, Texture
 from imgconv.running.numbers import HALVES, Numbers, magnitude, moved_halves
-from imgconv.running.programs import Progress
-from imgconv.running.session import Session
+from imgconv.runtime.programs import Progress
+from imgconv.runtime.session import Session
 
 # Of the range of a bounded output, what counts as its least scale: below it halves have fewer digits.
 PART_OF_RANGE = 2.0**-14

@@ -1,4 +1,4 @@
-// Element types, and arrays of the caller to and from the types that a device keeps. As imgconv/running/exchange.py.
+// Element types, and arrays of the caller to and from the types that a device keeps. As imgconv/runtime/io_binding.py.
 #pragma once
 
 #include <cstddef>

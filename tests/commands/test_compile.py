@@ -20,8 +20,8 @@ from host_fallback_models import CASES
 import imgconv as engine
 from imgconv.cl.device import DeviceInfo
 from imgconv.kernels.target import Target
-from imgconv.running.description import read_description
-from imgconv.running.target import target_of
+from imgconv.loading.description import read_description
+from imgconv.loading.target import target_of
 from imgconv.stored.compiled_file import SavedModel
 
 ROOT = Path(__file__).parent.parent.parent

@@ -20,7 +20,7 @@ from onnx.helper import make_node
 from PIL import Image
 from support import HANG_TIMEOUT
 
-import imgconv.running.compiled as compiled_module
+import imgconv.loading.compiled as compiled_module
 from imgconv.cl.device import DeviceInfo
 from imgconv.commands.flow import in_order
 from imgconv.reports import counting

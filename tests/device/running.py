@@ -28,10 +28,10 @@ from imgconv.passes import PIPELINE, run_passes
 from imgconv.passes.elementwise import merge_elementwise
 from imgconv.passes.epilogues import fuse_epilogues
 from imgconv.passes.scales import fold_scales
-from imgconv.running import session
-from imgconv.running.programs import Programs
-from imgconv.running.session import Session
-from imgconv.running.target import target_of
+from imgconv.runtime import session
+from imgconv.runtime.programs import Programs
+from imgconv.runtime.session import Session
+from imgconv.loading.target import target_of
 from imgconv.tensor import Tensor, build_graph
 
 # Draws are the same in every run: a failure is repeated, and the drivers' binaries come from pyopencl's cache.

@@ -164,7 +164,7 @@ def test_a_worker_that_ends_ends_nothing_else(
     monkeypatch.setattr(program, "read_binary", lambda key: None)
     monkeypatch.setattr(program, "compile_text", None)
     monkeypatch.setattr(build_processes, "builds_here", lambda platform: 0)
-    monkeypatch.setattr("imgconv.running.programs.workers_for", lambda context, kernels: 1)
+    monkeypatch.setattr("imgconv.runtime.programs.workers_for", lambda context, kernels: 1)
     monkeypatch.setattr(Worker, "build", crashing)
     model = imgconv.load(network(), device)
     check(model)

@@ -16,8 +16,8 @@ import imgconv
 from imgconv.cl import program, transfer
 from imgconv.cl.device import DeviceInfo
 from imgconv.kernels.layout import Placement, Texture
-from imgconv.running import launching, session
-from imgconv.running.device_memory import COPYING_THREADS, LARGE_BYTES
+from imgconv.runtime import launches, session
+from imgconv.runtime.device_memory import COPYING_THREADS, LARGE_BYTES
 from imgconv.tensor import Tensor, build_graph, convolution
 
 SHAPE = (1, 6, 10, 8)
@@ -266,7 +266,7 @@ def test_mapped_after_a_failure(device: DeviceInfo, monkeypatch: pytest.MonkeyPa
         raise imgconv.DeviceError("planted")
 
     with monkeypatch.context() as broken, pytest.raises(imgconv.DeviceError, match="planted"):
-        broken.setattr(launching.LaunchSequence, "enqueue", fail)
+        broken.setattr(launches.LaunchSequence, "enqueue", fail)
         mapped.run()
     mapped.inputs["x"][...] = drawn(0)
     numpy.testing.assert_array_equal(mapped.run()["z"], drawn(0) + 1)

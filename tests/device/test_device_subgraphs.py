@@ -16,7 +16,7 @@ from imgconv.cli import main
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
 from imgconv.host.subgraphs import is_subgraph, row_inputs
 from imgconv.onnx_import import import_onnx
-from imgconv.running.device_subgraphs import SESSIONS, DeviceSubgraph, rounded_up
+from imgconv.loading.device_subgraphs import SESSIONS, DeviceSubgraph, rounded_up
 from tests.support import assert_close, make_model, run_oracle
 from tests.host_fallback_models import CASES, PICTURE, node
 
@@ -26,7 +26,7 @@ TOLERANCE = 1e-5  # sums of up to 128 products in float, of values up to 10
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[DeviceSubgraph]:
     """The subgraphs that are made in a test. The device computes them, even if they are little work."""
-    monkeypatch.setattr("imgconv.running.device_subgraphs.WORTH_A_LAUNCH", 0)
+    monkeypatch.setattr("imgconv.loading.device_subgraphs.WORTH_A_LAUNCH", 0)
     found: list[DeviceSubgraph] = []
     initialise = DeviceSubgraph.__init__
 
@@ -193,7 +193,7 @@ def test_little_work_stays_on_the_host(
     model = behind_rows(nodes, constants, "y")
     work = 8 * 512 + 512 * 4
     for least, sessions in ((6 * work, 1), (6 * work + 1, 0)):
-        monkeypatch.setattr("imgconv.running.device_subgraphs.WORTH_A_LAUNCH", least)
+        monkeypatch.setattr("imgconv.loading.device_subgraphs.WORTH_A_LAUNCH", least)
         made.clear()
         assert_close(imgconv.load(model, device).run({"x": rows_over(6)}), run_oracle(model, {"x": rows_over(6)}), 1e-5)
         assert [len(subgraph._sessions) for subgraph in made] == [sessions]
@@ -207,7 +207,7 @@ def test_a_product_with_a_vector(
     nodes = [node("Tile", "rows repeats", "long"), node("MatMul", "long v", "y")]
     vector = numpy.random.default_rng(2).uniform(-1, 1, 4096).astype(numpy.float32)
     model = behind_rows(nodes, {"repeats": numpy.array([1, 512]), "v": vector}, "y")
-    monkeypatch.setattr("imgconv.running.device_subgraphs.WORTH_A_LAUNCH", least)
+    monkeypatch.setattr("imgconv.loading.device_subgraphs.WORTH_A_LAUNCH", least)
     found = imgconv.load(model, device).run({"x": rows_over(6)})
     assert_close(found, run_oracle(model, {"x": rows_over(6)}), 1e-4)  # sums of 4096 products in float
     assert len(made) == 1

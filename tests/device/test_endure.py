@@ -6,7 +6,7 @@ import pytest
 
 import endure
 from imgconv.cl.device import DeviceInfo
-from imgconv.running.frame_memory import FrameMemory
+from imgconv.runtime.frame_memory import FrameMemory
 
 
 def passed(device: DeviceInfo, name: str, scale: float) -> tuple[bool, str]:

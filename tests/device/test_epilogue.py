@@ -28,7 +28,7 @@ from imgconv.config import Config
 from imgconv.kernels.conv.problem import Specialisation
 from imgconv.kernels.layout import LANES, Texture
 from imgconv.passes import run_passes
-from imgconv.running.session import Session
+from imgconv.runtime.session import Session
 from imgconv.tensor import Tensor, build_graph
 
 BASES: Mapping[str, Problem] = {

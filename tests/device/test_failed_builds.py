@@ -127,7 +127,7 @@ def test_a_kept_binary_without_the_kernels_is_replaced(
 def test_a_model_is_saved_without_binaries_if_there_are_none(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("imgconv.running.programs.binary", lambda made: b"")
+    monkeypatch.setattr("imgconv.runtime.programs.binary", lambda made: b"")
     model = imgconv.load(network(), device)
     with pytest.warns(RuntimeWarning, match=r"no binaries .* compiles at its first load"):
         model.save(tmp_path / "m")

@@ -29,9 +29,9 @@ from imgconv.cl.ending import DriverUse
 from imgconv.cl.image import create_buffer
 from imgconv.cl.program import Kernel
 from imgconv.cl.watchdog import Call
-from imgconv.running import frame_memory
-from imgconv.running.device_memory import DeviceMemory
-from imgconv.running.session import Session
+from imgconv.runtime import frame_memory
+from imgconv.runtime.device_memory import DeviceMemory
+from imgconv.runtime.session import Session
 
 BOUNDED = imgconv.Limits(run_seconds=60)
 # A kernel that runs as long as its process, in front of the model's own.

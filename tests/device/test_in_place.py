@@ -11,9 +11,9 @@ import pytest
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
-from imgconv.running.exchange import Exchange
-from imgconv.running.in_place import are_apart, can_run_in_place
-from imgconv.running.session import Session
+from imgconv.runtime.io_binding import Exchange
+from imgconv.runtime.zero_copy import are_apart, can_run_in_place
+from imgconv.runtime.session import Session
 from imgconv.tensor import Tensor, build_graph, convolution
 
 SHAPE = (1, 6, 10, 8)

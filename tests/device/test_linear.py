@@ -21,8 +21,8 @@ from imgconv.graph.nodes import Graph
 from imgconv.kernels.conv import candidates as conv_candidates, problem as conv
 from imgconv.kernels.layout import Alignment
 from imgconv.kernels.target import Target
-from imgconv.running.session import Session
-from imgconv.running.target import target_of
+from imgconv.runtime.session import Session
+from imgconv.loading.target import target_of
 from imgconv.tensor import Tensor, build_graph
 
 

@@ -21,7 +21,7 @@ from imgconv.pictures import pixels as module
 from imgconv.pictures.pixels import Pixels
 from imgconv.pictures.preparation import PictureInput
 from imgconv.preprocess import FILTERS, RESIZES, Preparation
-from imgconv.running import pipeline
+from imgconv.runtime import pipeline
 from imgconv.tensor import Tensor, build_graph
 
 # At an even size a pixel can lie on the very edge of a box of the 'area' filter, where rounding decides.

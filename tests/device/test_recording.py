@@ -18,8 +18,8 @@ from imgconv.cl import recording
 from imgconv.cl.device import Context, DeviceInfo, open_device
 from imgconv.cl.queue import bind, enqueue_all
 from imgconv.graph.nodes import Graph
-from imgconv.running import launching
-from imgconv.running.session import Session
+from imgconv.runtime import launches
+from imgconv.runtime.session import Session
 from imgconv.tensor import Tensor, build_graph, convolution
 
 STATUS = ctypes.POINTER(ctypes.c_int32)
@@ -71,7 +71,7 @@ def test_one_call_a_run_with_the_same_results(recorder: DeviceInfo, monkeypatch:
     replay = recorded.sequence.recording.replay
     monkeypatch.setattr(recorded.sequence.recording, "replay", lambda: (calls.append("replay"), replay()))
     expected = [plain.run(drawn(seed)) for seed in range(3)]
-    monkeypatch.setattr("imgconv.running.launching.enqueue_all", lambda *_: calls.append("one by one"))
+    monkeypatch.setattr("imgconv.runtime.launches.enqueue_all", lambda *_: calls.append("one by one"))
     for seed in (0, 1, 2, 1):
         found = recorded.run(drawn(seed))
         for name, array in expected[seed].items():
@@ -94,7 +94,7 @@ def test_a_run_after_one_that_stopped_half_way(recorder: DeviceInfo, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
-        broken.setattr("imgconv.running.device_memory.enqueue_download", interrupted)
+        broken.setattr("imgconv.runtime.device_memory.enqueue_download", interrupted)
         model.run(inputs)
     numpy.testing.assert_array_equal(model.run(inputs)["y"], expected)
 
@@ -308,7 +308,7 @@ def records(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> Callable[[Ca
         def record(context: Context, launches: Any) -> Recorded | None:
             return None if context.info.key in recording._distrusted else Recorded(context, launches, order)
 
-        monkeypatch.setattr(launching, "record", record)
+        monkeypatch.setattr(launches, "record", record)
 
     return use
 

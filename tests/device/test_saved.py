@@ -24,8 +24,8 @@ from imgconv.cl import program
 from imgconv.cl.device import DeviceInfo
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
-from imgconv.running.description import read_description
-from imgconv.running.target import target_of
+from imgconv.loading.description import read_description
+from imgconv.loading.target import target_of
 from imgconv.stored import compiled_file
 from imgconv.stored.plan_table import read_plan
 from imgconv.tensor import Tensor, build_graph, concatenate
@@ -95,7 +95,7 @@ def test_nothing_is_compiled_planned_or_imported(device: DeviceInfo, path: Path)
     """In a process of its own: no package but numpy and pyopencl, no pass, no lowering, no kernel source built."""
     script = f"""
         import sys, numpy, pyopencl, imgconv
-        import imgconv.running.compiled, imgconv.compiling.compiler, imgconv.cl.program
+        import imgconv.loading.compiled, imgconv.compiling.compiler, imgconv.cl.program
         def refuse(*arguments, **options):
             raise AssertionError("this is not wanted")
         imgconv.compiling.compiler.run_passes = imgconv.compiling.compiler.lower = imgconv.cl.program._build = refuse

@@ -21,8 +21,8 @@ from imgconv.cl import program
 from imgconv.cl.device import DeviceInfo
 from imgconv.errors import InputError
 from imgconv.graph.nodes import Graph
-from imgconv.running import pipeline
-from imgconv.running.frame_memory import FrameMemory
+from imgconv.runtime import pipeline
+from imgconv.runtime.frame_memory import FrameMemory
 from imgconv.tensor import Tensor, build_graph, convolution
 
 SHAPE = (1, 5, 12, 9)
@@ -238,7 +238,7 @@ def test_the_memory_of_a_failed_frame_is_not_used_again(
     expected = each_way.run(drawn(0))
     for _ in range(4):
         with monkeypatch.context() as broken:
-            broken.setattr("imgconv.running.launching.LaunchSequence.enqueue", fail)
+            broken.setattr("imgconv.runtime.launches.LaunchSequence.enqueue", fail)
             frame = each_way.submit(drawn(1))
             with pytest.raises(imgconv.DeviceError, match="planted"):
                 frame.result(timeout=HANG_TIMEOUT)

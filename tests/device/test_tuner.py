@@ -27,8 +27,8 @@ from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.separable import problem as separable
 from imgconv.kernels.target import Target
-from imgconv.running import tuner
-from imgconv.running.target import target_of
+from imgconv.loading import tuner
+from imgconv.loading.target import target_of
 from imgconv.stored.tuning import Database, Measured, Tuned, key
 from imgconv.tensor import Tensor, build_graph
 

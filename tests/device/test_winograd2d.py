@@ -24,7 +24,7 @@ from imgconv.kernels.layout import ImageLimits, Texture
 from imgconv.kernels.target import Target
 from imgconv.kernels.winograd import template as winograd2d
 from imgconv.kernels.winograd.template import Problem, candidates, cost, without
-from imgconv.running.tuner import problems_of
+from imgconv.loading.tuner import problems_of
 from imgconv.tensor import Tensor, build_graph, concatenate, convolution
 
 C = ConvolutionProblem

@@ -21,9 +21,9 @@ from imgconv.compiling.lower import lower
 from imgconv.config import Config
 from imgconv.errors import ResourceError
 from imgconv.onnx_import import import_onnx
-from imgconv.running import work_groups
-from imgconv.running.replanning import until_kernels_work
-from imgconv.running.work_groups import WorkGroupError
+from imgconv.runtime import work_groups
+from imgconv.loading.replanning import until_kernels_work
+from imgconv.runtime.work_groups import WorkGroupError
 from imgconv.tensor import Tensor, build_graph
 
 WIDE = numpy.random.default_rng(2).random((1, 8, 96, 96), numpy.float32)
@@ -112,7 +112,7 @@ def test_the_kernel_that_allows_the_fewest_counts(
     def counted(info: DeviceInfo, make: Any) -> Any:
         return until_kernels_work(info, lambda each: (asked.append(each.max_work_group_size), make(each))[1])
 
-    monkeypatch.setattr("imgconv.running.compiled.until_kernels_work", counted)
+    monkeypatch.setattr("imgconv.loading.compiled.until_kernels_work", counted)
     limits = iter([100, 50, 70])
     monkeypatch.setattr(work_groups, "most_items", lambda context, kernel: next(limits, 64))
     imgconv.load(graph_of("attention", False), phone)

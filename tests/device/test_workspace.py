@@ -22,9 +22,9 @@ from imgconv.graph.nodes import Graph
 from imgconv.kernels.conv import candidates as conv_candidates, problem as conv
 from imgconv.kernels.layout import Texture
 from imgconv.passes import run_passes
-from imgconv.running import device_memory as device_memory
-from imgconv.running.session import Session
-from imgconv.running.target import target_of
+from imgconv.runtime import device_memory as device_memory
+from imgconv.runtime.session import Session
+from imgconv.loading.target import target_of
 from imgconv.tensor import Tensor, build_graph
 
 SHAPE = (1, 8, 24, 24)

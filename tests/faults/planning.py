@@ -104,7 +104,7 @@ FAULTS = (
         ("device/test_convolution.py",),
     ),
     Fault(
-        "running/frame_memory.py", "a frame is fetched before its launches have ended",
+        "runtime/frame_memory.py", "a frame is fetched before its launches have ended",
         "computed = self.computing[-1:] if apart else None",
         "computed = self.computing[:0] if apart else None",
         ("device/test_submit.py", "device/test_stream.py"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .fault import Fault
 
-HANG, WORKERS, EARLY = "device/test_hang.py", ("device/test_build_processes.py",), ("running/test_early_builds.py",)
+HANG, WORKERS, EARLY = "device/test_hang.py", ("device/test_build_processes.py",), ("loading/test_early_builds.py",)
 
 FAULTS = (
     Fault(
@@ -62,19 +62,19 @@ FAULTS = (
         (f"{HANG} -k kept",),
     ),
     Fault(
-        "running/session.py", "a device that was given up gets memory for a further frame",
+        "runtime/session.py", "a device that was given up gets memory for a further frame",
         "        self.context.check()  # drivers wait",
         "        # drivers wait",
         (f"{HANG} -k given_up",),
     ),
     Fault(
-        "running/pipeline.py", "frames that nobody waits for have no bound",
+        "runtime/pipeline.py", "frames that nobody waits for have no bound",
         "if now - self._oldest_since > context.patience:",
         "if False:",
         (f"{HANG} -k nobody",),
     ),
     Fault(
-        "running/launching.py", "a replay is compared on what the launches before it left",
+        "runtime/launches.py", "a replay is compared on what the launches before it left",
         "            memory.overwrite(NEVER_COMPUTED)\n",
         "",
         ("device/test_recording.py -k wrong",),
@@ -104,19 +104,19 @@ FAULTS = (
         WORKERS,
     ),
     Fault(
-        "running/early_builds.py", "a load leaves no note for the next one",
+        "loading/early_builds.py", "a load leaves no note for the next one",
         '            PROGRAMS.write(key, b"")\n',
         "            pass\n",
         EARLY,
     ),
     Fault(
-        "running/early_builds.py", "a load that failed leaves a note",
+        "loading/early_builds.py", "a load that failed leaves a note",
         '        yield\n        if not is_noted:\n            PROGRAMS.write(key, b"")\n',
         '        if not is_noted:\n            PROGRAMS.write(key, b"")\n        yield\n',
         EARLY,
     ),
     Fault(
-        "running/early_builds.py", "a note is for all settings",
+        "loading/early_builds.py", "a note is for all settings",
         'context.info.key, config.float16, config.native_explog',
         'context.info.key, config.native_explog',
         EARLY,

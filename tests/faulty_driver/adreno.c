@@ -1,4 +1,4 @@
-/* The fault "adreno": the driver says about itself what that of an Adreno 640 says (running/devices/adreno_640.json). */
+/* The fault "adreno": the driver says about itself what that of an Adreno 640 says (loading/devices/adreno_640.json). */
 #include "faults.h"
 
 #include <stdio.h>

@@ -100,7 +100,7 @@ MODEL = '''
 import dataclasses, json
 import imgconv
 from graphs import const, numbers
-from imgconv.running.target import target_of
+from imgconv.loading.target import target_of
 from imgconv.tensor import Tensor, build_graph
 x = Tensor.input("x", (1, 3, 12, 10))
 y = x
@@ -171,7 +171,7 @@ def test_a_refused_hint(tmp_path: Path) -> None:
 RECORDED = MODEL + '''
 from faulty_driver import set_faults
 from imgconv.cl.device import open_device, select
-from imgconv.running.session import Session
+from imgconv.runtime.session import Session
 session = Session(imgconv.load(graph).plan, open_device(select()))
 found = [type(session.sequence.recording).__name__]
 for faults in ("adreno;recordable", "adreno;recordable;replay=1", "adreno;recordable"):

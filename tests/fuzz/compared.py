@@ -33,7 +33,7 @@ from imgconv.graph.nodes import Graph
 from imgconv.limits import Limits, spending
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
-from imgconv.running.host_fallback import HostFallback
+from imgconv.runtime.host_fallback import HostFallback
 
 Arrays = dict[str, Any]
 Oracle = Callable[[onnx.ModelProto, Arrays], "Arrays | None"]

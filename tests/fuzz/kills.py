@@ -56,7 +56,7 @@ WORKS = {
 SCRIPT = """
 import warnings
 warnings.simplefilter("ignore")
-import imgconv, imgconv.onnx_import, imgconv.running.compiled
+import imgconv, imgconv.onnx_import, imgconv.loading.compiled
 from imgconv.cli import main
 print("begins", flush=True)
 {work}

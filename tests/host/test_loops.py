@@ -89,7 +89,7 @@ def test_loops(case: Any, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = inputs_of(rounds)
     expected = run_oracle(case(), inputs)
     for least in (0, 1 << 19):
-        monkeypatch.setattr("imgconv.running.device_subgraphs.WORTH_A_LAUNCH", least)
+        monkeypatch.setattr("imgconv.loading.device_subgraphs.WORTH_A_LAUNCH", least)
         # Sums of WIDTH products in float, of the size of their result, in up to 12 rounds.
         assert_close(imgconv.load(case()).run(inputs), expected, 1e-5)
 

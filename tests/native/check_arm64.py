@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy
 
 import imgconv
-from imgconv.running.description import read_description
+from imgconv.loading.description import read_description
 from models import build
 
 ROOT = Path(__file__).parent.parent.parent

@@ -25,7 +25,7 @@ import imgconv
 from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.kernels.source import COMMON
-from imgconv.running.description import read_description
+from imgconv.loading.description import read_description
 from imgconv.tensor import Tensor, build_graph
 
 X = numbers(1, 8, 12, 12)

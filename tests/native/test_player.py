@@ -22,8 +22,8 @@ import imgconv
 from imgconv.cl.device import DeviceInfo, list_devices
 from imgconv.config import Precision
 from imgconv.graph.nodes import Graph
-from imgconv.running import compiled
-from imgconv.running.target import target_of
+from imgconv.loading import compiled
+from imgconv.loading.target import target_of
 from imgconv.stored.compiled_file import PlanFor, save_model
 from imgconv.tensor import Tensor, build_graph, concatenate, less
 from models import build

@@ -36,9 +36,9 @@ from imgconv.reports.peaks import Peaks
 from imgconv.reports.profile import Profile
 from imgconv.reports.profile_page import page
 from imgconv.reports.trace import trace
-from imgconv.running.measuring import Timeline
-from imgconv.running.session import Session
-from imgconv.running.timing import Timing
+from imgconv.runtime.measuring import Timeline
+from imgconv.runtime.session import Session
+from imgconv.reports.timing import Timing
 from imgconv.tensor import Tensor, build_graph
 
 HOSTILE = "</script><b>&\"'\\u2028 \u2028é"

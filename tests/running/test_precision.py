@@ -40,8 +40,8 @@ from imgconv.running import precision as choosing, rounding
 from imgconv.running.drawings import MARGIN, drawn_inputs
 from imgconv.running.precision import Block, by_worth, choose_precision, ends_in_softmax, fewest, without_room
 from imgconv.running.rounding import Rounding, relative_error
-from imgconv.running.session import Session
-from imgconv.running.target import target_of
+from imgconv.runtime.session import Session
+from imgconv.loading.target import target_of
 from imgconv.stored.precision_file import (
     choice_key, read_choice, write_choice,
 )
@@ -155,7 +155,7 @@ def test_no_kernel_is_compiled_twice(device: DeviceInfo, context: Context, monke
         compiled.extend(texts)
         return programs_of(texts, builds)
 
-    monkeypatch.setattr("imgconv.running.programs.programs_of", recorded)
+    monkeypatch.setattr("imgconv.runtime.programs.programs_of", recorded)
     prepared = Prepared(graph_of(offset_model()), Config(float16=1), target_of(device))
     choice = choose_precision(prepared, context, None, [{"x": picture()}], splits=3)
     assert choice.precision.storage and len(compiled) == len(set(compiled))

@@ -24,8 +24,8 @@ from imgconv.passes import run_passes
 from imgconv.running.numbers import HALVES, Numbers, magnitude, moved_halves
 from imgconv.running.rounding import PART_OF_RANGE, is_half, least_scales, mean_square
 from imgconv.running.rounding import distance, relative_error, rounding_of, scales_of
-from imgconv.running.session import Session
-from imgconv.running.target import target_of
+from imgconv.runtime.session import Session
+from imgconv.loading.target import target_of
 from imgconv.tensor import Tensor, build_graph, concatenate
 
 RANDOM = numpy.random.default_rng(12)

@@ -20,8 +20,8 @@ from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
 from imgconv.running import precision
 from imgconv.running.rounding import is_half, relative_error
-from imgconv.running.session import Session
-from imgconv.running.target import target_of
+from imgconv.runtime.session import Session
+from imgconv.loading.target import target_of
 from imgconv.tensor import Tensor, build_graph, concatenate
 
 

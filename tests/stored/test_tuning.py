@@ -29,8 +29,8 @@ from imgconv.kernels.matmul import template as matmul
 from imgconv.kernels.step import Choice
 from imgconv.kernels.templates import template_of
 from imgconv.onnx_import import import_onnx
-from imgconv.running.compiled import prepare_for
-from imgconv.running.tuner import ranked
+from imgconv.loading.compiled import prepare_for
+from imgconv.loading.tuner import ranked
 from imgconv.stored import tuning
 from imgconv.stored.tuning import Database, Measured, Tuned, default_path, key, open_beside
 from imgconv.stored.tuning import _text as stored_text

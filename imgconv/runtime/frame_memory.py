@@ -10,9 +10,9 @@ from imgconv.arrays import Array
 from imgconv.cl.queue import Event, drain, enqueue_barrier, enqueue_marker, is_over, span, wait
 from imgconv.cl.transfer import Port, Queue
 from imgconv.pictures.pixels import Pixels
-from imgconv.running.exchange import converted, moved_outputs
-from imgconv.running.picture_port import PicturePort
-from imgconv.running.session import Session
+from imgconv.runtime.io_binding import converted, moved_outputs
+from imgconv.runtime.picture_input import PicturePort
+from imgconv.runtime.session import Session
 
 Ticks = tuple[int, int]
 

@@ -12,13 +12,13 @@ from imgconv.cl.ending import driver_use
 from imgconv.cl.queue import Launch, drain, finish, settle
 from imgconv.cl.transfer import Port, enqueue_copy
 from imgconv.compiling.plan import Plan, Storage
-from imgconv.running.device_memory import DeviceMemory
-from imgconv.running.exchange import Exchange, Inputs, Outputs, moved_outputs
-from imgconv.running.in_place import InPlace, are_apart, can_run_in_place
-from imgconv.running.launching import LaunchSequence, Launching
-from imgconv.running.measuring import Measuring, Timeline
-from imgconv.running.picture_port import PictureLaunches
-from imgconv.running.programs import Programs, Progress
+from imgconv.runtime.device_memory import DeviceMemory
+from imgconv.runtime.io_binding import Exchange, Inputs, Outputs, moved_outputs
+from imgconv.runtime.zero_copy import InPlace, are_apart, can_run_in_place
+from imgconv.runtime.launches import LaunchSequence, Launching
+from imgconv.runtime.measuring import Measuring, Timeline
+from imgconv.runtime.picture_input import PictureLaunches
+from imgconv.runtime.programs import Programs, Progress
 
 
 class Session:

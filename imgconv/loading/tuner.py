@@ -23,9 +23,9 @@ from imgconv.graph.nodes import Graph, Node, Operand, Value
 from imgconv.kernels.step import Choice, Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import template_of
-from imgconv.running.programs import Progress
+from imgconv.runtime.programs import Progress
 from imgconv.running.rounding import relative_error
-from imgconv.running.session import Session
+from imgconv.runtime.session import Session
 from imgconv.stored.tuning import Database, Measured, key
 
 # How often each of many candidates is launched, and all of a few together.

@@ -11,8 +11,8 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.config import Config
 from imgconv.limits import Limits, spending
 from imgconv.passes import run_passes
-from imgconv.running.compiled import plans_for, say_what_is_half
-from imgconv.running.host_fallback import HostFallback, strict_error
+from imgconv.loading.compiled import plans_for, say_what_is_half
+from imgconv.runtime.host_fallback import HostFallback, strict_error
 from imgconv.stored.compiled_file import save_model
 from imgconv.stored.precision_file import PrecisionFile
 from imgconv.stored.tuning import open_beside

@@ -16,14 +16,14 @@ from faulty_driver import run_python
 from imgconv.cl.device import Context
 from imgconv.config import Config
 from imgconv.files.kept import Kept
-from imgconv.running import native_functions
-from imgconv.running.native_functions import RANGE, UNITS, arguments, computed, largest_error, native_errors
-from imgconv.running.native_functions import native_functions_fit
+from imgconv.loading import native_functions
+from imgconv.loading.native_functions import RANGE, UNITS, arguments, computed, largest_error, native_errors
+from imgconv.loading.native_functions import native_functions_fit
 
 GPU_LOADS = """
 import json, numpy
 import imgconv
-from imgconv.running import native_functions
+from imgconv.loading import native_functions
 from imgconv.tensor import Tensor, build_graph
 measured, original = [], native_functions.computed
 native_functions.computed = lambda *given: measured.append(1) or original(*given)

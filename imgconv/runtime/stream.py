@@ -11,8 +11,9 @@ from imgconv.compiling.plan import Plan
 from imgconv.errors import InputError
 
 if TYPE_CHECKING:
-    from imgconv.running.compiled import Compiled
-    from imgconv.running.exchange import Inputs
+    from imgconv.runtime.host_fallback import HostFallback
+    from imgconv.runtime.io_binding import Inputs
+    from imgconv.runtime.session import Session
 
 
 class Stream:
@@ -25,9 +26,9 @@ class Stream:
         stream.reset()
     """
 
-    def __init__(self, compiled: Compiled) -> None:
+    def __init__(self, session: Session, fallback: HostFallback | None) -> None:
         """Raises InputError if what the host computes reads a state."""
-        self._session, self._fallback = session, fallback = compiled.session, compiled.fallback
+        self._session, self._fallback = session, fallback
         if fallback:
             given = {value.name for value in session.plan.outputs} | {value.name for value in session.plan.inputs}
             states = [name for name in fallback.partition.graph.inputs if name not in given]

@@ -18,7 +18,7 @@ from imgconv.graph.nodes import HostPartition, Value
 if TYPE_CHECKING:
     from imgconv.host import HostProgram, NodeTiming
     from imgconv.host.program import OnDevice
-    from imgconv.running.exchange import Inputs, Outputs
+    from imgconv.runtime.io_binding import Inputs, Outputs
 
 T = TypeVar("T")
 

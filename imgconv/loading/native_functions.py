@@ -70,7 +70,7 @@ def computed(context: Context, x: Array) -> dict[str, Array]:
     lines = "\n".join(f"  {name}[n] = {form};" for name, form in forms.items())
     outputs = "".join(f", __global float4 *{name}" for name in FUNCTIONS)
     source = f"__kernel void k(__global const float4 *x{outputs}) {{\n  const int n = get_global_id(0);\n{lines}\n}}\n"
-    launch = kernel(build(context, source, "imgconv/running/native_functions.py"), "k")
+    launch = kernel(build(context, source, "imgconv/loading/native_functions.py"), "k")
     given = create_buffer(context, x)
     results = {name: create_buffer(context, numpy.zeros_like(x)) for name in FUNCTIONS}
     launch.set_args(given, *results.values())

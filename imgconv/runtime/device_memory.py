@@ -18,7 +18,7 @@ from imgconv.cl.transfer import pinned_array, upload_array
 from imgconv.compiling.plan import Plan, Region, Storage
 from imgconv.errors import DeviceError, ResourceError
 from imgconv.kernels.layout import LANES, HostBuffer, ImageForm, Placement, Texture
-from imgconv.running.exchange import Exchange, Inputs, image_form
+from imgconv.runtime.io_binding import Exchange, Inputs, image_form
 
 # Arrays of at least so many bytes are copied by several threads, because one core fills new memory at 10 GB/s. To start
 # the threads takes half a millisecond: beside an H200, two arrays of 6 MB took 1 ms longer with them.

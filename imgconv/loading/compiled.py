@@ -21,12 +21,12 @@ from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
 from imgconv.graph.nodes import Graph, Value
 from imgconv.limits import Limits, spending
-from imgconv.running.description import read_description
-from imgconv.running.early_builds import workers_started
-from imgconv.running.host_fallback import HostFallback, strict_error
-from imgconv.running.native_functions import native_functions_fit
-from imgconv.running.target import target_of
-from imgconv.running.replanning import until_kernels_work
+from imgconv.loading.description import read_description
+from imgconv.loading.early_builds import workers_started
+from imgconv.runtime.host_fallback import HostFallback, strict_error
+from imgconv.loading.native_functions import native_functions_fit
+from imgconv.loading.target import target_of
+from imgconv.loading.replanning import until_kernels_work
 from imgconv.stored.compiled_file import PlanFor, SavedModel
 from imgconv.stored.precision_file import PrecisionFile, choice_key, read_choice, write_choice
 from imgconv.stored.tuning import Database, Tuned
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from imgconv.host.registry import Function
     from imgconv.onnx_import import Model as OnnxModel
     from imgconv.pictures.device import PictureStage
-    from imgconv.running.exchange import Inputs, Outputs
-    from imgconv.running.pipeline import Pipeline
-    from imgconv.running.programs import Progress
-    from imgconv.running.session import Session
+    from imgconv.runtime.io_binding import Inputs, Outputs
+    from imgconv.runtime.pipeline import Pipeline
+    from imgconv.runtime.programs import Progress
+    from imgconv.runtime.session import Session
 
 LOG = logging.getLogger("imgconv")
 
@@ -95,7 +95,7 @@ class Compiled:
     @cached_property
     def pipeline(self) -> Pipeline:
         """The frames in flight."""
-        from imgconv.running.pipeline import Pipeline
+        from imgconv.runtime.pipeline import Pipeline
 
         return Pipeline(self.session, self.fallback)
 
@@ -115,7 +115,7 @@ def subgraphs_on(
     plain = replace(config, float16=0, precision=Precision())
 
     def compile(graph: Graph, lenders: Sequence[Session]) -> Session:
-        from imgconv.running.session import Session
+        from imgconv.runtime.session import Session
 
         with spending(limits):
             return until_kernels_work(
@@ -123,7 +123,7 @@ def subgraphs_on(
             )
 
     def subgraph(body: HostGraph) -> Function:
-        from imgconv.running.device_subgraphs import DeviceSubgraph
+        from imgconv.loading.device_subgraphs import DeviceSubgraph
 
         return DeviceSubgraph(body, compile)
 
@@ -251,7 +251,7 @@ class Source:
         self, graph: Graph, shapes: Shapes, lenders: Sequence[Session], states: Mapping[str, str] | None
     ) -> tuple[Prepared, Config, Session]:
         """The graph after the passes, the settings with what keeps float, and their plan on the device."""
-        from imgconv.running.session import Session
+        from imgconv.runtime.session import Session
 
         stage, native = self.picture, native_functions_fit(self.context, self.config)
         prepared = prepare_for(self.info, graph, self.config, self.tuning, self.packings, native)
@@ -342,7 +342,7 @@ class SavedSource:
         return until_kernels_work(self.info, lambda info: replace(self, info=info)._compiled(lenders, states))
 
     def _compiled(self, lenders: Sequence[Session], states: Mapping[str, str] | None) -> Compiled:
-        from imgconv.running.session import Session
+        from imgconv.runtime.session import Session
 
         saved = self.saved
         with spending(self.limits), saved.naming():

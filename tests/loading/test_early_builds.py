@@ -11,8 +11,8 @@ from imgconv.cl.build_processes import Builders
 from imgconv.cl.device import Context
 from imgconv.config import Config
 from imgconv.graph.nodes import Graph
-from imgconv.running import early_builds
-from imgconv.running.early_builds import kernels_foreseen, workers_started
+from imgconv.loading import early_builds
+from imgconv.loading.early_builds import kernels_foreseen, workers_started
 from imgconv.tensor import Tensor, build_graph
 
 

@@ -18,7 +18,7 @@ from imgconv.host.registry import HostCall
 from imgconv.host.subgraphs import ELEMENTWISE, PRODUCTS, graph_of, row_inputs
 
 if TYPE_CHECKING:
-    from imgconv.running.session import Session
+    from imgconv.runtime.session import Session
 
 Shapes = tuple[tuple[int, ...], ...]
 Compile = Callable[[Graph, Sequence["Session"]], "Session"]

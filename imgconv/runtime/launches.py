@@ -13,10 +13,10 @@ from imgconv.cl.transfer import Memory, is_image
 from imgconv.compiling.plan import Storage
 from imgconv.errors import DeviceError
 from imgconv.kernels.layout import Texture
-from imgconv.running.device_memory import DeviceMemory
-from imgconv.running.exchange import ImageCopy
-from imgconv.running.programs import Programs, called
-from imgconv.running.work_groups import check_work_groups
+from imgconv.runtime.device_memory import DeviceMemory
+from imgconv.runtime.io_binding import ImageCopy
+from imgconv.runtime.programs import Programs, called
+from imgconv.runtime.work_groups import check_work_groups
 
 
 # What memory is overwritten with: small, as an index too, and never the result of a layer.

@@ -32,11 +32,11 @@ from imgconv.cl.queue import settle
 from imgconv.cl.transfer import is_memory, new_queue
 from imgconv.errors import DeviceError, Error, InputError
 from imgconv.pictures.pixels import Pixels
-from imgconv.running.exchange import Inputs, check_exact, check_frame, check_outputs
-from imgconv.running.frame_memory import FrameMemory, Ticks
-from imgconv.running.host_fallback import HostFallback
-from imgconv.running.picture_port import check_pixels
-from imgconv.running.session import Session
+from imgconv.runtime.io_binding import Inputs, check_exact, check_frame, check_outputs
+from imgconv.runtime.frame_memory import FrameMemory, Ticks
+from imgconv.runtime.host_fallback import HostFallback
+from imgconv.runtime.picture_input import check_pixels
+from imgconv.runtime.session import Session
 
 # A frame with fewer bytes of inputs and outputs is copied on the compute queue: a wait for another queue takes a GPU
 # tens of microseconds, as long as the copy of this many bytes. Mapping and unmapping shared memory takes as long.

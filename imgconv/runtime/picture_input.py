@@ -18,7 +18,7 @@ from imgconv.compiling.plan import Plan
 from imgconv.errors import InputError
 from imgconv.kernels.layout import HostBuffer
 from imgconv.pictures.pixels import MIDDLE, Pixels
-from imgconv.running.host_fallback import HostFallback
+from imgconv.runtime.host_fallback import HostFallback
 
 FILE = Path(device.__file__).with_name("picture.cl")
 LEAST = 1 << 20  # bytes for a picture: memory that grew little by little would be made anew often

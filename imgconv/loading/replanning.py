@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from imgconv.cl.crashes import RefusedError
 from imgconv.cl.device import DeviceInfo
-from imgconv.running.work_groups import WorkGroupError
+from imgconv.runtime.work_groups import WorkGroupError
 
 LOG = logging.getLogger("imgconv")
 T = TypeVar("T")

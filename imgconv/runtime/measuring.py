@@ -8,9 +8,9 @@ from functools import cached_property
 
 from imgconv.cl.busy import Busy
 from imgconv.cl.queue import durations, enqueue, finish, spans
-from imgconv.running.device_memory import DeviceMemory
-from imgconv.running.exchange import Exchange, Inputs
-from imgconv.running.launching import LaunchSequence
+from imgconv.runtime.device_memory import DeviceMemory
+from imgconv.runtime.io_binding import Exchange, Inputs
+from imgconv.runtime.launches import LaunchSequence
 
 Span = tuple[float, float]
 

@@ -11,8 +11,8 @@ import pytest
 from imgconv.compiling.compiler import prepare
 from imgconv.config import Config
 from imgconv.errors import InputError
-from imgconv.running.description import FOLDER, known_devices, read_description
-from imgconv.running.target import target_of
+from imgconv.loading.description import FOLDER, known_devices, read_description
+from imgconv.loading.target import target_of
 from imgconv.tensor import Tensor, build_graph
 
 GOOD: dict[str, Any] = json.loads((FOLDER / "adreno_650.json").read_text())

@@ -7,9 +7,9 @@ from imgconv.cl.ending import driver_use
 from imgconv.cl.queue import settle
 from imgconv.compiling.plan import Storage
 from imgconv.errors import InputError
-from imgconv.running.frame_memory import FrameMemory
-from imgconv.running.host_fallback import HostFallback
-from imgconv.running.session import Session
+from imgconv.runtime.frame_memory import FrameMemory
+from imgconv.runtime.host_fallback import HostFallback
+from imgconv.runtime.session import Session
 
 
 class Mapped:

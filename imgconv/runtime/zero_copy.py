@@ -14,9 +14,9 @@ from imgconv.cl.transfer import Memory
 from imgconv.compiling.plan import Storage
 from imgconv.errors import DeviceError
 from imgconv.kernels.layout import HostBuffer
-from imgconv.running.device_memory import DeviceMemory
-from imgconv.running.exchange import Exchange
-from imgconv.running.launching import Launching
+from imgconv.runtime.device_memory import DeviceMemory
+from imgconv.runtime.io_binding import Exchange
+from imgconv.runtime.launches import Launching
 
 
 class InPlace:
