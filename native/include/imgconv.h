@@ -52,7 +52,7 @@ typedef enum imgconv_status {
   IMGCONV_ERROR_BUSY = 8,        /* as many frames are in flight as were asked for */
   IMGCONV_ERROR_UNSUPPORTED = 9, /* the model needs something that this library leaves to Python */
   IMGCONV_ERROR_TIMEOUT = 10,    /* a call took longer than options.timeout_ms: see Time above */
-  IMGCONV_ERROR_CRASH = 11       /* an earlier process ended while the driver compiled kernels of the file: see
+  IMGCONV_ERROR_CRASH = 11       /* processes ended while the driver compiled kernels of the file: see
                                     options.cache_folder; the message names them and what to remove */
 } imgconv_status;
 
@@ -92,8 +92,9 @@ typedef struct imgconv_options {
   const char *cache_folder; /* an existing folder for compiled programs, so that the next open is quick. They run as
                                they are: nobody else may be able to write it. If it cannot be used, opening takes
                                longer. While the driver compiles, a file NUMBER.building there names the kernels. If
-                               the process ends meanwhile, it stays, and to compile them again is
-                               IMGCONV_ERROR_CRASH until it is removed. Also if the system ended the app. NULL: none */
+                               the process ends meanwhile, it stays: the next open takes another plan of the file; if
+                               there is none, it compiles once more, and after a second end opening is
+                               IMGCONV_ERROR_CRASH until the file is removed. NULL: none */
   uint32_t frames;          /* the most frames in flight at once, for imgconv_submit, at most 64; their memory is
                                allocated when the model is opened. 0: 2, whose memory imgconv_submit allocates */
   int profile;              /* not 0: imgconv_profile may be called; runs are slower */

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 namespace imgconv {
 namespace {
 
@@ -16,22 +18,26 @@ bool lock(int file) {
   return flock(file, LOCK_EX | LOCK_NB) == 0 && fstat(file, &status) == 0 && status.st_nlink > 0;
 }
 
-// A process locks its mark before it writes to it.
-bool is_written(int file) {
-  struct stat status {};
-  return fstat(file, &status) == 0 && status.st_size > 0;
+// The number of lines from here to the end of a file.
+int count_lines(int file) {
+  char part[256];
+  int count = 0;
+  for (ssize_t size; (size = read(file, part, sizeof part)) > 0;) count += int(std::count(part, part + size, '\n'));
+  return count;
 }
 
 }  // namespace
 
-BuildMark::BuildMark(const std::string &path, const std::string &kernels) : path_(path) {
+BuildMark::BuildMark(const std::string &path, const std::string &kernels, int most_ends) : path_(path) {
   if (path.empty()) return;
   file_ = open(path.c_str(), FLAGS | O_CREAT, 0600);
   if (file_ < 0) return;
   const bool is_ours = lock(file_);
-  was_left_ = is_ours && is_written(file_);
-  if (is_ours && !was_left_ && write(file_, kernels.data(), kernels.size()) > 0) return;
-  if (is_ours && !was_left_) unlink(path.c_str());
+  const int ends = is_ours ? count_lines(file_) : 0;
+  too_many_ends_ = ends >= most_ends;
+  const std::string line = kernels + "\n";
+  if (is_ours && !too_many_ends_ && write(file_, line.data(), line.size()) > 0) return;
+  if (is_ours && ends == 0) unlink(path.c_str());
   close(file_);
   file_ = -1;
 }
@@ -42,10 +48,10 @@ BuildMark::~BuildMark() {
   close(file_);
 }
 
-bool BuildMark::is_left(const std::string &path) {
+int BuildMark::ends(const std::string &path) {
   const int file = open(path.c_str(), FLAGS);
-  if (file < 0) return false;
-  const bool found = lock(file) && is_written(file);
+  if (file < 0) return 0;
+  const int found = lock(file) ? count_lines(file) : 0;
   close(file);
   return found;
 }

@@ -1,9 +1,9 @@
 // A mark in the folder of programs while the driver compiles: its compiler may end the process, at each start again.
 //
-//     <hash>.building     the kernels that are compiled, as text; locked by the process that compiles them
+//     <hash>.building     a line for each process that began to compile: the kernels; locked while one compiles
 //
-// A mark that nobody has locked was left by a process that ended meanwhile. A folder without marks, or without locks,
-// only costs that knowledge.
+// A line of a mark that nobody has locked is of a process that ended meanwhile. A folder without marks, or without
+// locks, only costs that knowledge.
 #pragma once
 
 #include <string>
@@ -12,21 +12,22 @@ namespace imgconv {
 
 class BuildMark {
  public:
-  // path: empty for none. If another process compiles the same now, or if the mark was left, nothing is marked.
-  BuildMark(const std::string &path, const std::string &kernels);
-  // Removes the mark, unless it was left.
+  // path: empty for none. kernels: a line. If another process compiles the same now, or if `most_ends` processes have
+  // ended while they compiled it, nothing is marked.
+  BuildMark(const std::string &path, const std::string &kernels, int most_ends);
+  // Removes the mark, unless too many processes have ended.
   ~BuildMark();
   BuildMark(const BuildMark &) = delete;
   BuildMark &operator=(const BuildMark &) = delete;
 
-  bool was_left() const { return was_left_; }
-  // Whether an earlier process left this mark.
-  static bool is_left(const std::string &path);
+  bool too_many_ends() const { return too_many_ends_; }
+  // The number of processes that ended while they compiled this.
+  static int ends(const std::string &path);
 
  private:
   std::string path_;
   int file_ = -1;
-  bool was_left_ = false;
+  bool too_many_ends_ = false;
 };
 
 }  // namespace imgconv

@@ -46,7 +46,8 @@ void Model::build(const File &file, const Settings &settings) {
   while (!programs_) {
     plan_ = plans.next();
     try {
-      programs_ = std::make_unique<Programs>(context_, file, plan_, settings.cache_folder, activity_);
+      programs_ = std::make_unique<Programs>(
+          context_, file, plan_, plans.none_waits(), settings.cache_folder, activity_);
     } catch (const Error &problem) {
       plans.reject(problem);
     }

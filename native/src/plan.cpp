@@ -416,6 +416,8 @@ void PlanChoice::reject(const Error &problem) {
   note(problem.what());
 }
 
+bool PlanChoice::none_waits() const { return waiting_.empty(); }
+
 void PlanChoice::note(const char *problem) {
   problems_ += join("\n  plan for ", device_, ": ", problem);
   ++noted_;

@@ -104,6 +104,8 @@ class PlanChoice {
   Plan next();
   // Notes why the last plan does not run after all. Throws the problem if another plan does not help.
   void reject(const Error &problem);
+  // Whether no other plan of the file is left to try.
+  bool none_waits() const;
 
  private:
   void note(const char *problem);

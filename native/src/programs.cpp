@@ -54,17 +54,21 @@ Kernel make_kernel(const Context &context, const Program &program, uint32_t numb
 
 class Builder {
  public:
-  Builder(const Context &context, const Plan &plan, const std::string &cache_folder, const Activity &activity)
-      : context_(context), plan_(plan), cache_folder_(cache_folder), activity_(activity) {}
+  Builder(const Context &context, const Plan &plan, const std::string &cache_folder, const Activity &activity,
+          int most_ends)
+      : context_(context), plan_(plan), cache_folder_(cache_folder), activity_(activity), most_ends_(most_ends) {}
 
-  // Throws Error if an earlier process ended while it compiled some of the programs.
-  void check_marks() const {
+  // Whether earlier processes ended while they compiled some of the programs. Throws Error if too many did.
+  bool check_marks() const {
     std::string left;
+    bool found = false;
     for (const ProgramParts &each : plan_.programs) {
-      if (cache_folder_.empty() || !BuildMark::is_left(mark_path(plan_.source(each.kernels)))) continue;
-      left += (left.empty() ? "" : "; ") + origins_of(each.kernels);
+      const int ends = cache_folder_.empty() ? 0 : BuildMark::ends(mark_path(plan_.source(each.kernels)));
+      found = found || ends > 0;
+      if (ends >= most_ends_) left += (left.empty() ? "" : "; ") + origins_of(each.kernels);
     }
     if (!left.empty()) throw crash(left);
+    return found;
   }
 
   // A program with these kernels. If the driver does not build them together, one for each. Throws Error.
@@ -115,8 +119,8 @@ class Builder {
     const auto doing = activity_.begin("building " + origins);
     const Opencl &cl = *context_.cl;
     const auto turn = compiler_turn(context_.info);
-    const BuildMark mark(cache_folder_.empty() ? "" : mark_path(source), origins);
-    if (mark.was_left()) throw crash(origins);
+    const BuildMark mark(cache_folder_.empty() ? "" : mark_path(source), origins, most_ends_);
+    if (mark.too_many_ends()) throw crash(origins);
     const char *text = source.c_str();
     const Program program = own(
         "a program", cl.clReleaseProgram, cl.clCreateProgramWithSource, context_.handle.get(), 1u, &text, nullptr);
@@ -134,10 +138,9 @@ class Builder {
   }
 
   Error crash(const std::string &origins) const {
-    return Error(IMGCONV_ERROR_CRASH, "an earlier process ended while the driver of ", context_.info.name, " compiled one ",
-                 "of the kernels below. If it crashed, use another driver, or compile the model for another target; if it ",
-                 "was ended from outside, remove the files *.building in '", cache_folder_, "' and open the model again: ",
-                 origins);
+    return Error(IMGCONV_ERROR_CRASH, "processes ended while the driver of ", context_.info.name, " compiled one of the kernels ",
+                 "below. If it crashed, use another driver, or compile the model for another target; if they were ended ",
+                 "from outside, remove the files *.building in '", cache_folder_, "' and open the model again: ", origins);
   }
 
   std::string origins_of(const std::vector<uint32_t> &kernels) const {
@@ -150,15 +153,18 @@ class Builder {
   const Plan &plan_;
   const std::string &cache_folder_;
   const Activity &activity_;
+  const int most_ends_;
 };
 
 }  // namespace
 
-Programs::Programs(const Context &context, const File &file, const Plan &plan, const std::string &cache_folder,
-                   const Activity &activity)
+Programs::Programs(const Context &context, const File &file, const Plan &plan, bool is_last,
+                   const std::string &cache_folder, const Activity &activity)
     : context_(context), cache_folder_(cache_folder), program_of_(plan.kernels.size()) {
-  const Builder builder(context, plan, cache_folder, activity);
-  builder.check_marks();
+  // The system may have ended a process: where no other plan can run, the kernels are compiled once more, one program
+  // at a time, so that a second end says which kernels the compiler crashes at.
+  const Builder builder(context, plan, cache_folder, activity, is_last ? 2 : 1);
+  const bool one_at_a_time = builder.check_marks() || builds_one_at_a_time(context.info);
   const bool own_binaries = plan.device == context.info.key();
   const size_t count = plan.programs.size();
   std::vector<std::vector<BuiltProgram>> built(count);
@@ -171,7 +177,7 @@ Programs::Programs(const Context &context, const File &file, const Plan &plan, c
       built[number] = builder.build(parts.kernels, binary);
     }
   };
-  const size_t cores = builds_one_at_a_time(context.info) ? 1 : std::thread::hardware_concurrency();
+  const size_t cores = one_at_a_time ? 1 : std::thread::hardware_concurrency();
   std::vector<std::future<void>> others;
   for (size_t thread = 1; thread < std::min(cores, count); ++thread) {
     others.push_back(std::async(std::launch::async, work));
