@@ -21,8 +21,6 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.graph.check import check
 
-Expression = Union["Literal", "Argument", "Apply"]
-
 # The most characters of an operation's text. If it is longer, its arguments are shown as "...".
 LONGEST_TEXT = 10_000
 # The forms of functions that kernels take: for all floats, as ONNX says; for arguments without NaN; the same where the
@@ -266,6 +264,9 @@ class Apply:
     def __str__(self) -> str:
         # Innermost first, so that a long chain does not recurse deeply.
         return [part._text for part in parts(self) if isinstance(part, Apply)][-1]
+
+
+Expression = Union[Literal, Argument, Apply]
 
 
 def _equal(a: Expression, b: Expression, found: set[tuple[int, int]]) -> bool:

@@ -13,22 +13,21 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from pathlib import Path
+from functools import cached_property
 from typing import Any, TypeVar
 
 from imgconv.compiling.plan import Plan
-from imgconv.config import Config, Precision, is_float16
+from imgconv.config import Config
 from imgconv.errors import ModelError
 from imgconv.files.container import Blob, Container, places_of, write_container
-from imgconv.files.flat import Schema, Table
+from imgconv.files.flat import Table
 from imgconv.graph.nodes import Graph, HostPartition
 from imgconv.kernels.source import COMMON
 from imgconv.kernels.target import Target
 from imgconv.stored.blobs import BlobWriter
-from imgconv.stored.graph_table import graph_values, read_graph
+from imgconv.stored.codec import Reader, Writer
 from imgconv.stored.plan_table import plan_values, read_plan
-from imgconv.stored.partition_table import read_partition, partition_values
+from imgconv.stored.tables import codec, graph_values, partition_values, read_graph, read_partition, schema
 from imgconv.version import VERSION
 
 # What this imgconv reads, and what a reader of its files has to know: Model.needs in model.fbs. NEEDS_HOST is for files
@@ -40,12 +39,6 @@ REFUSED = (
     ValueError, struct.error,
 )
 T = TypeVar("T")
-
-
-@cache
-def schema() -> Schema:
-    """The schema of the files."""
-    return Schema.of((Path(__file__).parent / "model.fbs").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -75,8 +68,10 @@ def model_values(
         plan_values(each.plan, blobs, each.binaries) | {"device": each.device, "target": _target_values(each.target)}
         for each in plans
     ]
+    writer = Writer(codec(), blobs)
     values = {
-        "needs": NEEDS_HOST if graph.host_partition else NEEDS, "written_by": VERSION, "config": _config_values(config),
+        "needs": NEEDS_HOST if graph.host_partition else NEEDS, "written_by": VERSION,
+        "config": writer.values(Config, "Config", config),
         "graph": graph_values(graph, blobs), "plans": made, "description": description,
         "host_partition": None if graph.host_partition is None else partition_values(graph.host_partition, blobs),
     }
@@ -113,7 +108,8 @@ class SavedModel:
     @cached_property
     def config(self) -> Config:
         """The settings that it was compiled with."""
-        return self._read(lambda: _read_config(self.table.config))
+        config: Config = self._read(lambda: Reader(codec(), self._blob).value(Config, "Config", self.table.config))
+        return config
 
     @property
     def inputs(self) -> dict[str, tuple[str, list[int | str] | None]]:
@@ -192,23 +188,6 @@ class SavedModel:
             raise
         except REFUSED as error:
             raise self.container.error(f"what it holds is no model ({error}): compile it again") from error
-
-
-def _config_values(config: Config) -> dict[str, Any]:
-    return {
-        "float16": config.float16, "native_explog": config.native_explog, "max_image": config.max_image or 0,
-        "device": config.device, "float_storage": sorted(config.precision.storage),
-        "float_arithmetic": sorted(config.precision.arithmetic), "half_runs": sorted(config.precision.runs),
-    }
-
-
-def _read_config(table: Any) -> Config:
-    names = table.float_storage, table.float_arithmetic, table.half_runs
-    if not is_float16(table.float16) or 0 < table.max_image < 8:
-        raise ValueError(f"float16 {table.float16} and images of {table.max_image} texels")
-    storage, arithmetic, runs = map(frozenset, names)
-    precision = Precision(storage, arithmetic, runs)
-    return Config(table.float16, table.native_explog, table.max_image or None, table.device or None, precision)
 
 
 def _target_values(target: Target) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ from imgconv.files.container import Container, write_container
 from imgconv.graph.expression import Argument, apply
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import Alignment, Texture
-from imgconv.stored import plan_table
+from imgconv.stored import tables
 from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
 from imgconv.tensor import Tensor, build_graph, order, recurrence
 
@@ -214,7 +214,7 @@ def test_python_without_asserts_refuses_the_same_files(tmp_path: Path) -> None:
 def test_a_template_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch of a template that this imgconv does not have keeps its kernel, and has no choice."""
     _, plan = saved(tmp_path / "m", CASES[0])
-    monkeypatch.setattr(plan_table, "TEMPLATES", ())
+    monkeypatch.setattr(tables, "TEMPLATES", ())
     found = SavedModel.open(tmp_path / "m").plan_for("the device", DEVICES["cpu"])
     assert found is not None
     launches = found.plan.launches
