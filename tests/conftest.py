@@ -7,6 +7,7 @@ import gc
 import os
 import platform
 import re
+import signal
 import sys
 import uuid
 import zlib
@@ -43,7 +44,8 @@ def opened(device: DeviceInfo) -> Context:
 
 
 def pytest_configure() -> None:
-    """Machines differ in how long an example takes to draw and to test."""
+    """Lets examples take any time, since machines differ, and takes Ctrl-C, which jobs of a script's shell ignore."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.register_profile("imgconv", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("imgconv")
 
