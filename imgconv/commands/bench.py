@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy
 from rich.table import Table
 
-from imgconv.arrays import Array
+from imgconv.arrays import Array, Arrays, Declared, Shapes
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument
-from imgconv.commands.arguments import add_strict_argument, number, positive
-from imgconv.commands.batching import batch_shapes, repeated
+from imgconv.commands.arguments import add_strict_argument, check_sizes, number, positive
 from imgconv.commands.inputs import declared_of
 from imgconv.commands.profile import read_inputs
 from imgconv.errors import InputError
@@ -82,6 +83,31 @@ def execute(options: argparse.Namespace) -> None:
         terminal.print_json(figures)
     else:
         print_figures(figures)
+
+
+def batch_shapes(declared: Declared, shapes: Shapes, batch: int) -> Shapes:
+    """The shapes of the inputs that leave their batch open, with this batch. Raises InputError if none does."""
+    check_sizes(declared, shapes)
+    found: dict[str, Sequence[int] | int] = dict(shapes)
+    sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
+    for name, (_, dimensions) in declared.items():
+        if dimensions and isinstance(dimensions[0], str):
+            given = shapes.get(name, dimensions)
+            rest = [] if isinstance(given, int) else [*given][1:]
+            found[name] = (batch, *(each if isinstance(each, int) else sizes[each] for each in rest))
+    if found == dict(shapes):
+        raise InputError(f"--batch {batch}: no input of the model leaves its batch open")
+    return found
+
+
+def repeated(arrays: Arrays, shapes: Shapes) -> dict[str, Any]:
+    """The arrays of one picture as those of a batch of it."""
+    made = {}
+    for name, array in arrays.items():
+        shape = shapes.get(name)
+        count = 1 if shape is None or isinstance(shape, int) else shape[0] // array.shape[0]
+        made[name] = numpy.concatenate([array] * count) if count > 1 else array
+    return made
 
 
 def measured(

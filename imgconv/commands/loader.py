@@ -1,38 +1,40 @@
 """A fixed number of worker processes that read pictures and outputs for one device, as PyTorch's DataLoader has.
 
-Threads of Python take turns for most of this work: beside an H200, one process prepares 400 pictures a second however
-many cores there are, and the device could run 3,000. Each worker has slots of memory that it shares with this process:
+Threads of Python take turns for most of this work: next to an H200, one process prepares 400 pictures a second however
+many cores there are, and the device could run 3,000. Each worker has PREFETCH samples in memory that it shares with
+this process:
 
-    worker:         prepares a picture -> input in a slot        decodes the slot's outputs, prepares the next one ...
-    this process:                        submits it, outputs -> the slot
+    worker:         prepares a picture -> input of a sample      decodes its outputs, prepares the next one ...
+    this process:                        submits it, outputs -> the sample
 
-Workers start while the model is compiled. They are used for many pictures in files, on machines of several cores.
+Workers are used for many pictures in files, on machines of several cores.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
-from itertools import islice
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import send_handle
 from selectors import EVENT_READ, DefaultSelector
-from threading import Thread
 from typing import TYPE_CHECKING
 
-from imgconv.commands import worker
-from imgconv.commands.flow import Flow
-from imgconv.commands.outcome import Outcome, Shown
-from imgconv.commands.runner import Item, Runner
-from imgconv.commands.slots import SharedMemory, Slots
-from imgconv.commands.worker import SLOTS, Reply, Work, exit_reason, without_interrupts
+from imgconv.commands import threads, worker
+from imgconv.commands.outcome import DeviceSummary, Outcome, Result
+from imgconv.commands.runner import CommandLine, Item, Run, Runner
+from imgconv.commands.shared_samples import SampleLayout, allocate, mapped
+from imgconv.commands.worker import Reply, exit_reason, without_interrupts
 from imgconv.errors import Error
-from imgconv.model import pinned
+from imgconv.model import Model, pinned
 from imgconv.pictures.pixels import LARGEST, Pixels
+from imgconv.pictures.preparation import Size
+from imgconv.runtime.programs import Progress
 
 if TYPE_CHECKING:
     from imgconv.runtime.pipeline import Frame
@@ -40,11 +42,13 @@ if TYPE_CHECKING:
 MANY = 400  # pictures, for which workers are worth their start
 CORES = 4  # at least: one stays for this process
 MOST_WORKERS = 16
+PREFETCH = 3  # samples that a worker has at once: one is prepared while others are computed or wait
 BYTES = 1 << 30  # of shared memory, at most
+TIMED = 0.02  # seconds of runs, the shortest of which is reported
 
 
 def cores() -> int:
-    """Returns how many this process may use."""
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -57,16 +61,56 @@ def worker_count(pictures: int | None, share: int) -> int:
     return min(share - 1, MOST_WORKERS) if can_fork and (pictures or 0) >= MANY and share >= CORES else 0
 
 
-def answers(runner: Runner, flow: Flow, items: Iterator[Item], loader: Loader, with_lines: bool) -> Iterator[Shown]:
-    """Yields what each picture shows, in order: by the loader's workers if they can do it, else by threads.
+def results(
+    line: CommandLine, size: Size | None, items: Iterator[Item], workers: int, progress: Progress
+) -> Generator[DeviceSummary | Result, None, None]:
+    """Yields the DeviceSummary of the command line's device, and the result of each picture, in order.
 
-    Raises what Flow.through and Loader.through raise.
+    size: of the first picture. Raises what Runner.load, Runner.prepare, Model.submit and Loader.through raise.
     """
-    for some in (islice(items, 1), items) if loader.count else (items,):
-        for outcome in flow.through(some, runner.prepare, runner.finish):  # the first one tells how long a run takes
-            yield Shown.of(outcome, with_lines)
-        if some is not items and loader.begin(runner, with_lines):
+    with_lines = not line.options.json
+    with Loader(workers) as loader:
+        runner = Runner.load(line, size, progress)
+        first, seconds = _first_outcomes(runner, items)
+        if first:
+            yield DeviceSummary.of(runner.model, seconds, runner.size, runner.task is not None)
+        yield from (Result.of(outcome, with_lines) for outcome in first)
+        if loader.begin(runner, with_lines):
             yield from loader.through(items)
+        else:
+            yield from (Result.of(outcome, with_lines) for outcome in threads.outcomes(runner, items))
+
+
+def _first_outcomes(runner: Runner, items: Iterator[Item]) -> tuple[list[Outcome], float]:
+    """Returns the outcomes up to the first picture that can be read, and the seconds of its run on the warm device.
+
+    No other thread runs meanwhile: threads of Python take turns, and a run of 0.3 ms would be one of 3 ms.
+    """
+    found, seconds = [], 0.0
+    for item in items:
+        sample, runs = runner.prepare(item)
+        outputs = []
+        for run in runs:
+            outputs.append(runner.model.submit(run).result())
+            seconds = seconds or _seconds(runner.model, run)
+        found.append(runner.finish(sample, outputs))
+        if seconds:
+            break
+    return found, seconds
+
+
+def _seconds(model: Model, run: Run) -> float:
+    """Returns the shortest time of a run, of a few if it is short."""
+    arrays = {name: given for name, given in run.items() if not isinstance(given, Pixels)}
+    taken: list[float] = []
+    while sum(taken) < TIMED and len(taken) < 5:
+        start = time.perf_counter()
+        if len(arrays) == len(run):
+            model.run(arrays)
+        else:
+            model.submit(run).result()
+        taken.append(time.perf_counter() - start)
+    return min(taken)
 
 
 class Loader:
@@ -75,40 +119,23 @@ class Loader:
         with Loader(worker_count(1000, cores())) as loader:
             runner = ...
             if loader.begin(runner, with_lines=True):
-                for shown in loader.through(items):
-                    print(shown)
+                for result in loader.through(items):
+                    print(result)
     """
 
     def __init__(self, count: int) -> None:
-        """Starts the workers in a thread, which waits for a server that has imported what they need."""
-        self.count, self._ended = count, False
+        """Starts the server that forks the workers: it imports what they need while the model is loaded."""
+        self.count = count
         self._processes: dict[Connection, BaseProcess] = {}
         if count:
-            self._memory = SharedMemory()
             multiprocessing.set_forkserver_preload([worker.__name__])
             with without_interrupts(), suppress(OSError):
                 forkserver.ensure_running()
-        self._starter = Thread(target=self._start, name="imgconv workers", daemon=True)
-        self._starter.start()
-
-    def _start(self) -> None:
-        context = multiprocessing.get_context("forkserver")
-        with suppress(EOFError, OSError):  # the server was ended, or the system has no memory: there are fewer workers
-            for _ in range(self.count):
-                ours, theirs = context.Pipe()
-                with theirs:
-                    process = context.Process(target=worker.work, args=(theirs, self._memory), daemon=True)
-                    process.start()
-                self._processes[ours] = process
-                if self._ended:
-                    return
 
     def __enter__(self) -> Loader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended = True
-        self._starter.join()
         for process in self._processes.values():
             process.terminate()
         for connection, process in self._processes.items():
@@ -116,101 +143,100 @@ class Loader:
             connection.close()
 
     def begin(self, runner: Runner, with_lines: bool) -> bool:
-        """Tells the workers what to do; whether they can. Pictures in tiles and in batches are for threads."""
-        self._starter.join()
-        pictures = runner.apart() if self._processes and runner.batch == 1 else None
-        target = runner.given.target
+        """Starts the workers; returns whether they can do it. Pictures in tiles are for threads."""
+        pictures, target = runner.apart() if self.count else None, runner.given.target
         if pictures is None or target is None:
             return False
         self._model, self._others, self._size = runner.model, runner.given.arrays, runner.size
         self._input = runner.model.inputs[target.name]
-        slots = Slots(self._input, tuple(runner.model.outputs.values()), LARGEST if pictures.on_device else 0)
-        count = min(len(self._processes), BYTES // (SLOTS * slots.bytes)) * SLOTS
-        try:
-            self._memory.allocate(count * slots.bytes)
-        except OSError:
-            return False
-        array = pinned(self._model, self._memory.array(count * slots.bytes))
-        self._slots = [slots.slot(array, number) for number in range(count)]
-        for connection in islice(self._processes, count // SLOTS):
-            with suppress(OSError):  # it ended, which `through` finds
-                connection.send(Work(pictures, slots, count, with_lines))
-        return count > 0
+        layout = SampleLayout(self._input, tuple(runner.model.outputs.values()), LARGEST if pictures.on_device else 0)
+        most = min(self.count, BYTES // (PREFETCH * layout.bytes))
+        count = most * PREFETCH
+        context = multiprocessing.get_context("forkserver")
+        with suppress(EOFError, OSError):  # the server was ended, or the system has no memory: there are fewer workers
+            file = allocate(count * layout.bytes)
+            memory = pinned(self._model, mapped(os.dup(file), count * layout.bytes))
+            self._buffers = [layout.buffers(memory, number) for number in range(count)]
+            try:
+                for _ in range(most):
+                    ours, theirs = context.Pipe()
+                    with theirs:
+                        given = theirs, pictures, layout, count, with_lines
+                        process = context.Process(target=worker.work, args=given, daemon=True)
+                        process.start()
+                    self._processes[ours] = process
+                    send_handle(ours, file, process.pid)
+            finally:
+                os.close(file)
+        return bool(self._processes)
 
-    def through(self, items: Iterator[Item]) -> Iterator[Shown]:
-        """Yields what each picture shows, in order. Raises what Model.submit raises, and a worker's Error.
+    def through(self, items: Iterator[Item]) -> Iterator[Result]:
+        """Yields the result of each picture, in order.
 
-        The pictures of a worker that ends before its time have errors.
+        Raises what Model.submit raises, a worker's Error, and Error if a worker ends before its time.
         """
-        self._items, self._selector = items, DefaultSelector()
-        self._frames: deque[tuple[Connection, int, Frame]] = deque()
+        self._items = items
+        self._connections = list(self._processes)
+        self._frames: deque[tuple[int, Frame]] = deque()
         self._order: deque[int] = deque()  # positions that are not yielded
-        self._done: dict[int, Shown] = {}
-        self._given: dict[Connection, dict[int, Item]] = {}  # by slot
-        workers = [*islice(self._processes, len(self._slots) // SLOTS)]
-        for number, connection in enumerate(workers):
-            self._selector.register(connection, EVENT_READ, connection)
-            self._given[connection] = {}
-        for number in sorted(range(len(self._slots)), key=lambda number: number % SLOTS):
-            self._give(workers[number // SLOTS], number)
-        with self._selector:
+        self._done: dict[int, Result] = {}
+        self._given: dict[int, Item] = {}  # by the number of the sample
+        with DefaultSelector() as self._selector:
+            for connection in self._connections:
+                self._selector.register(connection, EVENT_READ, connection)
+            for number in sorted(range(len(self._connections) * PREFETCH), key=lambda number: number % PREFETCH):
+                self._give(number)
             while self._order:
                 self._step()
                 while self._order and self._order[0] in self._done:
                     yield self._done.pop(self._order.popleft())
 
-    def _give(self, connection: Connection, number: int) -> None:
-        """Gives a worker the next picture, for a slot of its own."""
-        item = next(self._items, None) if connection in self._given else None
+    def _give(self, number: int) -> None:
+        """Gives the sample's worker the next picture for it."""
+        item = next(self._items, None)
         if item:
             self._order.append(item.position)
-            self._given[connection][number] = item
-            with suppress(OSError):
-                connection.send((number, worker.sendable(item)))
+            self._given[number] = item
+            self._send(number, worker.sendable(item))
+
+    def _send(self, number: int, item: Item | None) -> None:
+        with suppress(OSError):  # it ended, which its connection says
+            self._connections[number // PREFETCH].send((number, item))
 
     def _step(self) -> None:
-        """Takes what workers say; if none says anything, waits for the device, or without frames for them."""
+        """Takes the workers' replies; if there are none, waits for the device, or without frames for a reply."""
         ready = self._selector.select(0 if self._frames else None)
         for key, _ in ready:
             self._take(key.data)
         if self._frames and not ready:
             self._fetch()
-        while self._frames and self._frames[0][2].done():
+        while self._frames and self._frames[0][1].done():
             self._fetch()
 
     def _fetch(self) -> None:
-        """Waits for the oldest frame, whose outputs are in its slot then, and tells its worker."""
-        connection, number, frame = self._frames.popleft()
+        """Waits for the oldest frame, whose outputs are in its sample then, and tells its worker."""
+        number, frame = self._frames.popleft()
         frame.result()
-        with suppress(OSError):
-            connection.send(number)
+        self._send(number, None)
 
     def _take(self, connection: Connection) -> None:
-        """Takes a worker's reply: submits its picture, or gives it another one."""
+        """Takes a worker's reply: submits its sample, or gives it another picture."""
         try:
             reply: Reply = connection.recv()
-        except (EOFError, OSError):
-            self._lose(connection)
-            return
+        except (EOFError, OSError) as error:
+            place = self._connections.index(connection)
+            had = ", ".join(item.name for number, item in self._given.items() if number // PREFETCH == place)
+            raise Error(f"of {had} one was not read: {exit_reason(self._processes[connection])}") from error
         if isinstance(reply, Error):
             raise reply
         number, found = reply
-        if isinstance(found, Shown):
+        if isinstance(found, Result):
             self._done[found.position] = found
-            del self._given[connection][number]
-            self._give(connection, number)
+            del self._given[number]
+            self._give(number)
             return
-        slot = self._slots[number]
-        picture = Pixels(self._input.shape, self._size, [slot.packed[:found]], stays=True) if found else slot.input
-        frame = self._model.submit({**self._others, self._input.name: picture}, outputs=slot.outputs)
-        self._frames.append((connection, number, frame))
-
-    def _lose(self, connection: Connection) -> None:
-        """Takes a worker out that ended before its time: its pictures have errors. Raises Error if none is left."""
-        self._selector.unregister(connection)
-        reason, lost = exit_reason(self._processes[connection]), self._given.pop(connection).values()
-        for item in lost:
-            outcome = Outcome(item.name, item.position, error=f"{item.name} was not read: {reason}")
-            self._done[item.position] = Shown.of(outcome, False)
-        if not self._given:
-            raise Error(f"no process is left that reads pictures: of {', '.join(i.name for i in lost)}: {reason}")
+        buffers = self._buffers[number]
+        pixels = Pixels(self._input.shape, self._size, [buffers.packed[:found]], stays=True) if found else None
+        picture = pixels or buffers.input
+        frame = self._model.submit({**self._others, self._input.name: picture}, outputs=buffers.outputs)
+        self._frames.append((number, frame))

@@ -77,8 +77,8 @@ def _not_finite(array: Any) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """An outcome as people see it, small enough to go from one process to another.
+class Result:
+    """An outcome in printable form, small enough to go from one process to another.
 
     position: the picture's number; text: `as_json` as JSON, on one line; lines: text and its style; error: why there is
     no result.
@@ -95,10 +95,10 @@ class Shown:
         return dict(json.loads(self.text))
 
     @staticmethod
-    def of(outcome: Outcome, with_lines: bool) -> Shown:
+    def of(outcome: Outcome, with_lines: bool) -> Result:
         """Returns the printable form of an outcome. with_lines: they cost time, and JSON needs none."""
         lines = tuple(lines_of(outcome)) if with_lines and not outcome.error else ()
-        return Shown(outcome.position, to_json(as_json(outcome)), lines, outcome.error)
+        return Result(outcome.position, to_json(as_json(outcome)), lines, outcome.error)
 
 
 @dataclass(frozen=True)

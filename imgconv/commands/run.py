@@ -6,21 +6,20 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument, count
-from imgconv.commands.arguments import add_strict_argument, number, positive
-from imgconv.commands.flow import Flow
+from imgconv.commands.arguments import add_strict_argument, number
+from imgconv.commands.dispatch import devices_of, dispatch
 from imgconv.commands.inputs import check_complete, read_given
 from imgconv.commands.journal import Journal
-from imgconv.commands.loader import Loader, answers, cores, worker_count
-from imgconv.commands.outcome import DeviceSummary, Shown, is_folder
-from imgconv.commands.runner import CommandLine, Item, Runner, failed_outcome, items_of, opened
-from imgconv.commands.spread import devices_of, spread
+from imgconv.commands.loader import cores, results, worker_count
+from imgconv.commands.outcome import DeviceSummary, Result, is_folder
+from imgconv.commands.runner import CommandLine, Item, Pictures, items_of, opened
 from imgconv.errors import InputError
 from imgconv.files.disk import check_folder, written_whole
 from imgconv.pictures.preparation import Size
@@ -39,7 +38,7 @@ A picture becomes the model's input as x = (pixel * scale - mean) / std, with pi
 that the model takes. A model of any size takes the first picture's for all, and letterboxes the others; --shape chooses
 another one.
 
-What the outputs mean is told by their shapes if that is plain. Else say it: with --task and --head, or in MODEL's name
+What the outputs mean is state by their shapes if that is plain. Else say it: with --task and --head, or in MODEL's name
 with the suffix .task.json, a file such as {"task": "detect", "head": "yolox", "labels": "labels.txt", "preparation":
 {"resize": "letterbox"}}. Heads of each task:
 """ + "\n".join(
@@ -65,10 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--devices", metavar="all|0,1", help="several devices at once, each in a process; results come as they are done"
     )
     parser.add_argument(
-        "--batch", type=positive, metavar="N",
-        help="pictures in one run, of a model that leaves it open (default: 8 if that is faster, of 100 or more)",
-    )
-    parser.add_argument(
         "--tile", type=count, nargs="?", const=-1, metavar="OVERLAP",
         help="take the picture in tiles of the model's size that overlap by so many pixels (default: an eighth)",
     )
@@ -92,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass
-class Told:
+class RunState:
     """The results so far. results: of all pictures, if they are wanted at the end; failed: those without an answer.
 
     A camera has no last picture, so that nothing is kept of pictures that went well unless it is needed.
@@ -104,15 +99,15 @@ class Told:
     results: list[Mapping[str, Any]] = field(default_factory=list)
     failed: list[Mapping[str, Any]] = field(default_factory=list)
 
-    def add(self, shown: Shown) -> None:
-        """Adds what a picture shows; the journal gets a line of it. Raises InputError."""
+    def add(self, result: Result) -> None:
+        """Adds a picture's result; the journal gets a line of it. Raises InputError."""
         self.count += 1
         if self.keeps:
-            self.results.append(shown.result)
-        if shown.error:
-            self.failed.append(shown.result)
+            self.results.append(result.result)
+        if result.error:
+            self.failed.append(result.result)
         if self.journal:
-            self.journal.add(shown.text)
+            self.journal.add(result.text)
 
 
 def execute(options: argparse.Namespace) -> None:
@@ -127,19 +122,19 @@ def execute(options: argparse.Namespace) -> None:
         size, items = opened(item for item in items_of(line) if item.name not in done)
         total = count_of(line.paths)
         left = total - len(done.intersection(line.paths)) if total is not None else None
-        told = Told(journal, keeps=bool(options.json or options.coco))
+        state = RunState(journal, keeps=bool(options.json or options.coco))
         if left == 0 and line.paths:
             print(f"all {total} pictures are in {options.jsonl!r}", file=sys.stderr)
         else:
-            run_all(line, size, items, left, told)
+            run_all(line, size, items, left, state)
     if options.coco:
         with written_whole(options.coco) as file:
-            file.write(json.dumps(coco_json([*earlier, *told.results])).encode())
-    failed = [each for each in earlier if "error" in each] + told.failed
+            file.write(json.dumps(coco_json([*earlier, *state.results])).encode())
+    failed = [each for each in earlier if "error" in each] + state.failed
     if failed and total == 1:
         raise InputError(failed[0]["error"])
     if failed:
-        of, first = len(earlier) + told.count, failed[0]["picture"]
+        of, first = len(earlier) + state.count, failed[0]["picture"]
         raise InputError(f"{len(failed)} of {of} pictures cannot be read; the first is {first!r}")
 
 
@@ -178,23 +173,26 @@ def describe(options: argparse.Namespace, beside: Description) -> Description:
     return replace(found, **{name: value for name, value in asked.items() if value is not None})
 
 
-def run_all(line: CommandLine, size: Size | None, items: Iterator[Item], total: int | None, told: Told) -> None:
-    """Runs every item and tells each outcome as it comes. Loads the model if a picture can be read.
+def run_all(line: CommandLine, size: Size | None, items: Iterator[Item], total: int | None, state: RunState) -> None:
+    """Runs every item and reports each result as it comes. Loads the model if a picture can be read.
 
     size: of the first picture that can be read; total: how many items there are, if that is known.
     """
     options, several = line.options, total != 1
     if size is None and line.paths:
+        reader = Pictures(line, None, line.given.preparation)
         for item in items:
-            tell(line, Shown.of(failed_outcome(item), False), several, told)
+            sample, _ = reader.prepare(item)
+            report(Result.of(reader.finish(sample, []), False), several, state)
         return
     heads: list[DeviceSummary] = []
     with ExitStack() as stack:
         with terminal.Progress(f"reading {options.model}") as progress:
             if options.devices:
-                messages = spread(line, size, items, total, devices_of(options.devices))
+                messages = dispatch(line, size, items, total, devices_of(options.devices))
             else:
-                messages = shown_by_one(line, size, items, total, progress, stack)
+                messages = results(line, size, items, worker_count(total, cores()), lambda *stage: progress(*stage))
+            stack.enter_context(closing(messages))
             first = next(messages)
         counting = stack.enter_context(Counting(total)) if several else None
         for message in chain([first], messages):
@@ -202,27 +200,13 @@ def run_all(line: CommandLine, size: Size | None, items: Iterator[Item], total: 
                 print_head(line, message, is_first=not heads)
                 heads.append(message)
                 continue
-            tell(line, message, several, told)
+            report(message, several, state)
             if counting:
                 counting.step()
     if options.json:
         devices = [{"device": head.device, "seconds": head.seconds} for head in heads]
         about = {"devices": devices} if options.devices else devices[0]
-        terminal.print_json({"model": options.model, **about, "results": told.results})
-
-
-def shown_by_one(
-    line: CommandLine, size: Size | None, items: Iterator[Item], total: int | None, progress: terminal.Progress,
-    stack: ExitStack,
-) -> Iterator[DeviceSummary | Shown]:
-    """Yields what one device gives, in this process: its DeviceSummary, and what each picture shows, in their order."""
-    loader = stack.enter_context(Loader(worker_count(total, cores())))
-    runner = Runner.load(line, size, lambda *stage: progress(*stage), total)
-    flow = stack.enter_context(Flow(runner.model, runner.batch))
-    for place, each in enumerate(answers(runner, flow, items, loader, not line.options.json)):
-        if not place:
-            yield DeviceSummary.of(runner.model, flow.seconds, runner.size, runner.task is not None)
-        yield each
+        terminal.print_json({"model": options.model, **about, "results": state.results})
 
 
 def print_head(line: CommandLine, head: DeviceSummary, is_first: bool) -> None:
@@ -238,9 +222,9 @@ def print_head(line: CommandLine, head: DeviceSummary, is_first: bool) -> None:
         print(f"imgconv: what the outputs mean is not plain from their shapes: {what}", file=sys.stderr)
 
 
-def tell(line: CommandLine, shown: Shown, several: bool, told: Told) -> None:
-    """Prints what a picture shows, unless all are printed as JSON, and adds it to what was told."""
-    if shown.error and several:
-        print(f"imgconv: {shown.error}", file=sys.stderr)
-    terminal.say_all(shown.lines)
-    told.add(shown)
+def report(result: Result, several: bool, state: RunState) -> None:
+    """Prints a picture's result, unless all are printed as JSON, and adds it to the state."""
+    if result.error and several:
+        print(f"imgconv: {result.error}", file=sys.stderr)
+    terminal.say_all(result.lines)
+    state.add(result)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
-import numpy
 from PIL import Image
 
 from imgconv.arrays import Array, Arrays, Shapes
-from imgconv.commands.batching import faster_batch, takes
-from imgconv.commands.flow import Done, Job, Run
 from imgconv.commands.inputs import GivenInputs, read_preparation
 from imgconv.commands.outcome import Outcome, drawn, is_folder, path_for, save_arrays, save_images
 from imgconv.commands.recognizer import Recognizer
@@ -33,7 +30,9 @@ from imgconv.tasks import Answers, Description, Picture, PicturePlacement, Task,
 
 MULTIPLE = 32  # pixels
 FUNCTIONS = ("parser", "execute", "known")  # options that the parser sets
-MANY = 100  # pictures, for which it is worth to measure whether several at once are faster
+
+# The inputs of a run by name: arrays, or a picture that the device prepares.
+Run = Mapping[str, Union[Array, Pixels]]
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Sample:
     """A picture that was read, where it lies in the model's input, and its tiles; or why it was not read."""
 
     item: Item
@@ -118,16 +117,6 @@ def opened(items: Iterable[Item]) -> tuple[Size | None, Iterator[Item]]:
 def raising(error: InputError) -> Image.Image:
     """In place of a picture that cannot be read: raises why."""
     raise error
-
-
-def failed_outcome(item: Item) -> Outcome:
-    """The outcome of a picture that cannot be read."""
-    try:
-        assert item.read is not None
-        item.read()
-    except InputError as error:
-        return Outcome(item.name, item.position, error=str(error))
-    raise AssertionError(f"{item.name} can be read")
 
 
 def _loaded(line: CommandLine, size: Size | None, progress: Progress) -> tuple[Model, PictureInput | None]:
@@ -188,37 +177,32 @@ class Pictures:
 
     @property
     def may_tile(self) -> bool:
-        """Returns whether a picture may take several runs."""
-        options = self._line.options
-        return options.tile is not None or (self._keeps_size and not options.resize)
+        """Returns whether a picture may take several runs: --tile, or an image network's own size is kept."""
+        options, is_image = self._line.options, self.task is not None and self.task.name == "image"
+        return options.tile is not None or (is_image and self._preparation.resize == "stretch" and not options.resize)
 
-    @property
-    def _keeps_size(self) -> bool:
-        """Returns whether it is an image network whose pictures are not to be letterboxed or cropped."""
-        return self.task is not None and self.task.name == "image" and self._preparation.resize == "stretch"
-
-    def prepare(self, item: Item) -> Job[Seen]:
-        """Reads a picture and makes the model's input of it; no run if it cannot be read."""
+    def prepare(self, item: Item) -> tuple[Sample, Iterable[Run]]:
+        """Reads a picture and makes runs of it: one, several if it is in tiles, none if it cannot be read."""
         given = self._line.given
         if item.read is None:
-            return Job(Seen(item), [given.arrays])
+            return Sample(item), [given.arrays]
         try:
             picture = item.read()
         except InputError as error:
-            return Job(Seen(item, error=str(error)), [])
+            return Sample(item, error=str(error)), []
         assert given.target is not None
         size = given.target.picture_size(picture.size)
         tiling = self._tiling(picture.size, size)
         if tiling is None:
             placement = PicturePlacement.of(picture.size, size, self._preparation)
             made = pixels_or_array(picture, given.target, self._preparation, self.on_device)
-            return Job(Seen(item, picture, placement), [self._inputs(made)])
+            return Sample(item, picture, placement), [self._inputs(made)]
         last = given.target.channels_last
         whole = replace(given.target, dimensions=(1, "", "", given.target.channels or 3) if last else (1, 3, "", ""))
         array = input_array(picture, whole, self._preparation)
         placement = PicturePlacement.of(picture.size, picture.size, self._preparation)
         runs = map(self._inputs, tiling.cut(array, (2, 1) if last else (3, 2)))
-        return Job(Seen(item, picture, placement, tiling), runs)
+        return Sample(item, picture, placement, tiling), runs
 
     def _tiling(self, picture: Size, size: Size) -> PictureTiling | None:
         """The tiles of a picture: if they are asked for, or an image network takes another size."""
@@ -233,22 +217,21 @@ class Pictures:
         assert self._line.given.target is not None
         return {**self._line.given.arrays, self._line.given.target.name: made}
 
-    def finish(self, done: Done[Seen]) -> Outcome:
-        """Decodes the outputs and writes the files. Raises InputError."""
-        seen = done.of
-        if seen.error:
-            return Outcome(seen.item.name, seen.item.position, error=seen.error)
-        outputs: Arrays = done.outputs[0]
-        if seen.tiling:
-            joined = seen.tiling.join
-            outputs = {name: joined([each[name] for each in done.outputs]) for name in outputs}
-        placement = seen.placement or PicturePlacement((0, 0), (0, 0), (1, 1), (0, 0, 1, 1))
-        answers = self._read(seen.picture, self.task.decode(outputs, placement) if self.task else {})
+    def finish(self, sample: Sample, runs: Sequence[Arrays]) -> Outcome:
+        """Decodes the outputs of its runs and writes the files. Raises InputError."""
+        if sample.error:
+            return Outcome(sample.item.name, sample.item.position, error=sample.error)
+        outputs = runs[0]
+        if sample.tiling:
+            joined = sample.tiling.join
+            outputs = {name: joined([each[name] for each in runs]) for name in outputs}
+        placement = sample.placement or PicturePlacement((0, 0), (0, 0), (1, 1), (0, 0, 1, 1))
+        answers = self._read(sample.picture, self.task.decode(outputs, placement) if self.task else {})
         made = Outcome(
-            seen.item.name, seen.item.position, seen.picture.size if seen.picture else (0, 0),
+            sample.item.name, sample.item.position, sample.picture.size if sample.picture else (0, 0),
             self.task.name if self.task else "", outputs, answers,
         )
-        return replace(made, files=self._save(seen, made))
+        return replace(made, files=self._save(sample, made))
 
     def _read(self, picture: Image.Image | None, answers: Answers) -> Answers:
         """The answers, with the text of each line that was found."""
@@ -257,20 +240,20 @@ class Pictures:
             return answers
         return {name: reads.read(picture, each) if isinstance(each, Texts) else each for name, each in answers.items()}
 
-    def _save(self, seen: Seen, made: Outcome) -> dict[str, str]:
+    def _save(self, sample: Sample, made: Outcome) -> dict[str, str]:
         """Writes the files of --output and --save; their names by output name, "" for the file of --save."""
         options, files, target = self._line.options, {}, self._line.given.target
         if options.output:
-            picture = seen.picture
-            if picture and target and not seen.tiling and any(isinstance(a, Picture) for a in made.answers.values()):
+            picture = sample.picture
+            if picture and target and not sample.tiling and any(isinstance(a, Picture) for a in made.answers.values()):
                 # An image shows the part of the picture that the model was given.
                 picture = resized(picture, target.picture_size(picture.size), self._preparation)
             order = self._preparation.order
             images = {name: drawn(picture, answer, order) for name, answer in made.answers.items()}
             shown = {name: image for name, image in images.items() if image is not None}
-            files = save_images(shown, self._path(options.output, seen.item, ".png"))
+            files = save_images(shown, self._path(options.output, sample.item, ".png"))
         if options.save:
-            files[""] = self._path(options.save, seen.item, ".npz")
+            files[""] = self._path(options.save, sample.item, ".npz")
             save_arrays(made.outputs, files[""])
         return files
 
@@ -280,24 +263,18 @@ class Pictures:
 
 
 class Runner(Pictures):
-    """Pictures, and the loaded model that they are for. batch: how many pictures it takes at once."""
+    """Pictures, and the loaded model that they are for."""
 
-    def __init__(
-        self, line: CommandLine, model: Model, task: Task | None, preparation: Preparation, total: int | None
-    ) -> None:
-        """total: how many pictures there are, if that is known. Raises InputError if the model takes no --batch."""
-        super().__init__(line, task, preparation, Recognizer.load(line.options) if line.options.recognizer else None)
-        self.model, target = model, line.given.target
-        self.batch = self._batch(total)
-        # Several pictures at once are arrays, which are put together.
-        self.on_device = self.batch == 1 and target is not None and prepares_pictures(model, target.name)
+    def __init__(self, line: CommandLine, model: Model, task: Task | None, preparation: Preparation) -> None:
+        target = line.given.target
+        on_device = target is not None and prepares_pictures(model, target.name)
+        recognizer = Recognizer.load(line.options) if line.options.recognizer else None
+        super().__init__(line, task, preparation, recognizer, on_device)
+        self.model = model
 
     @staticmethod
-    def load(line: CommandLine, size: Size | None, progress: Progress, total: int | None = None) -> Runner:
-        """Compiles the model. size: that of the first picture; total: how many there are, if that is known.
-
-        Raises what imgconv.load raises, and InputError.
-        """
+    def load(line: CommandLine, size: Size | None, progress: Progress) -> Runner:
+        """Compiles the model. size: that of the first picture. Raises what imgconv.load raises, and InputError."""
         options, model, target = line.options, *_loaded(line, size, progress)
         outputs = {name: (value.dtype, value.shape) for name, value in model.outputs.items()}
         task = find_task(outputs, target.picture_size((0, 0)) if target else (0, 0), line.description)
@@ -311,26 +288,7 @@ class Runner(Pictures):
         if line.given.target and line.given.target.is_open and (task is None or task.name != "image"):
             described = {"resize": "letterbox", **described}
         preparation = read_preparation(options, target, described)
-        return Runner(replace(line, given=replace(line.given, target=target)), model, task, preparation, total)
-
-    def _batch(self, total: int | None) -> int:
-        """Returns how many pictures to run at once: --batch, or what is faster for MANY pictures if the batch is open.
-
-        Raises InputError if the model does not take --batch.
-        """
-        target, options = self._line.given.target, self._line.options
-        is_wanted = options.batch != 1 and (options.batch or (total or 0) >= MANY)
-        is_open = target and isinstance(target.dimensions[0], str)
-        if target and is_open and is_wanted and not (self.may_tile or self._line.given.arrays):
-            shape = target.shape((1, 1), self._preparation.channels)
-            one = {target.name: numpy.zeros(shape, target.dtype)}
-            if not options.batch:
-                return faster_batch(self.model, one)
-            if takes(self.model, one, options.batch):
-                return int(options.batch)
-        if (options.batch or 1) > 1:
-            raise InputError(f"--batch {options.batch}: the model does not take several pictures at once")
-        return 1
+        return Runner(replace(line, given=replace(line.given, target=target)), model, task, preparation)
 
     def apart(self) -> Pictures | None:
         """Returns what worker processes need to prepare pictures and to decode outputs; None if they cannot."""

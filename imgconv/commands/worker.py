@@ -1,4 +1,4 @@
-"""A worker process of a Loader: prepares pictures in slots of shared memory, and decodes the outputs that come back."""
+"""A worker process of a Loader: prepares pictures in shared memory, and decodes the outputs that come back."""
 
 from __future__ import annotations
 
@@ -7,82 +7,58 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import recv_handle
 from typing import Union
 
 import numpy
 
-from imgconv.commands.flow import Done
-from imgconv.commands.outcome import Shown
-from imgconv.commands.runner import Item, Pictures, Seen, raising
-from imgconv.commands.slots import SharedMemory, Slots
+from imgconv.commands.outcome import Result
+from imgconv.commands.runner import Item, Pictures, Sample, raising
+from imgconv.commands.shared_samples import SampleLayout, mapped
 from imgconv.errors import Error, InputError
 from imgconv.pictures.pixels import Pixels
 
-SLOTS = 3  # pictures that a worker has at once: one is prepared while others are computed or wait
 NICENESS = 5  # above that of the process that enqueues launches, for which all others wait
 
-
-@dataclass(frozen=True)
-class Work:
-    """The first message to a worker. count: of all workers' slots."""
-
-    pictures: Pictures
-    slots: Slots
-    count: int
-    with_lines: bool
+# To a worker: the number of a sample, and a picture to prepare there, or None if its outputs are there.
+Request = tuple[int, Union[Item, None]]
+# From a worker: a sample with the bytes of its packed picture (0: it is the model's input), or with its result.
+Reply = Union[tuple[int, Union[int, Result]], Error]
 
 
-# To a worker: a picture and the slot for it, or a slot whose outputs are there.
-Request = Union[tuple[int, Item], int]
-# From a worker: a slot that holds a picture, with its packed bytes (0: it is the model's input); a slot that is free
-# again, with what its picture shows; or what went wrong.
-Reply = Union[tuple[int, int], tuple[int, Shown], Error]
+def work(connection: Connection, pictures: Pictures, layout: SampleLayout, count: int, with_lines: bool) -> None:
+    """Answers requests until the other side ends. count: samples of all workers, whose memory is sent first."""
+    os.nice(NICENESS)
+    samples: dict[int, Sample] = {}
+    with suppress(EOFError, OSError):  # the loader has ended
+        memory = mapped(recv_handle(connection), count * layout.bytes)
+        buffers = [layout.buffers(memory, number) for number in range(count)]
 
+        def reply(number: int, item: Item | None) -> Reply:
+            if item is None:
+                outcome = pictures.finish(samples.pop(number), [buffers[number].outputs])
+                return number, Result.of(outcome, with_lines)
+            sample, runs = pictures.prepare(item)
+            for run in runs:
+                samples[number] = sample
+                made = run[layout.input.name]
+                if isinstance(made, Pixels):
+                    made.write(buffers[number].packed)
+                    return number, made.bytes
+                numpy.copyto(buffers[number].input, made)
+                return number, 0
+            return number, Result.of(pictures.finish(sample, []), with_lines)
 
-def work(connection: Connection, memory: SharedMemory) -> None:
-    """Answers requests until the other side ends. Its first message is Work."""
-    if hasattr(os, "nice"):
-        os.nice(NICENESS)
-    with suppress(EOFError, OSError):  # the loader has ended, or needs no worker
-        given: Work = connection.recv()
-        worker = _Worker(given, memory)
         while True:
             request: Request = connection.recv()
             try:
-                connection.send(worker.reply(request))
+                connection.send(reply(*request))
             except Error as error:
                 connection.send(error)
-
-
-class _Worker:
-    def __init__(self, given: Work, memory: SharedMemory) -> None:
-        array = memory.array(given.count * given.slots.bytes)
-        self._slots = [given.slots.slot(array, number) for number in range(given.count)]
-        self._input, self._pictures, self._with_lines = given.slots.input.name, given.pictures, given.with_lines
-        self._seen: dict[int, Seen] = {}
-
-    def reply(self, request: Request) -> Reply:
-        """Prepares a picture, or decodes the outputs of one; what cannot be read is decoded at once."""
-        if isinstance(request, int):
-            return request, self._shown(Done(self._seen.pop(request), [self._slots[request].outputs]))
-        number, item = request
-        job = self._pictures.prepare(item)
-        for run in job.runs:
-            made, slot = run[self._input], self._slots[number]
-            self._seen[number] = job.of
-            if isinstance(made, Pixels):
-                made.write(slot.packed)
-                return number, made.bytes
-            numpy.copyto(slot.input, made)
-            return number, 0
-        return number, self._shown(Done(job.of, []))
-
-    def _shown(self, done: Done[Seen]) -> Shown:
-        return Shown.of(self._pictures.finish(done), self._with_lines)
 
 
 def sendable(item: Item) -> Item:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from command_line import Command, write_classifier, write_convolution, write_picture
+from command_line import Command, write_classifier, write_convolution, write_model, write_picture
 import numpy
 import pytest
+from onnx.helper import make_node
 
 from imgconv.cl.device import DeviceInfo
 from imgconv.commands import bench as command
+from imgconv.commands.bench import batch_shapes
+from imgconv.errors import InputError
 from imgconv.reports import bench
 from imgconv.reports.bench import Latency, Sustained
 
@@ -75,3 +78,23 @@ def test_the_first_result(imgconv: Command, device: DeviceInfo) -> None:
     assert min(json.loads(out)["first_result"].values()) > 0
     status, _, err = imgconv("bench", "means.imgconv", *options, "--compare", "onnxruntime")
     assert status == 1 and "needs the ONNX file" in err
+
+
+def test_shapes_of_a_batch() -> None:
+    declared: Any = {"x": ("float32", ["n", 3, "h", 8]), "s": ("float32", [1, 4])}
+    assert batch_shapes(declared, {"h": 6}, 5) == {"h": 6, "x": (5, 3, 6, 8)}
+    assert batch_shapes(declared, {"x": (1, 3, 2, 8)}, 5) == {"x": (5, 3, 2, 8)}
+    with pytest.raises(InputError, match="no input of the model leaves its batch open"):
+        batch_shapes({"s": ("float32", [1, 4])}, {}, 5)
+
+
+def test_a_batch(imgconv: Command, device: DeviceInfo) -> None:
+    write_model("open.onnx", [make_node("GlobalAveragePool", ["x"], ["y"])], {"x": ["n", 3, 8, 8]})
+    write_picture("a.png", (1, 2, 3), (8, 8))
+    command = ("bench", "open.onnx", "a.png", "--batch", 4, "--device", device.index, "--seconds", 0, "--no-first")
+    status, out, err = imgconv(*command, "--compare", "onnxruntime")
+    assert status == 0 and "4 pictures in each of " in out, err
+    assert json.loads(imgconv(*command, "--json")[1])["batch"] == 4
+    write_classifier()
+    status, _, err = imgconv("bench", "means.onnx", "--batch", 4)
+    assert status == 1 and "no input of the model leaves its batch open" in err

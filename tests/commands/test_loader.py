@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,10 +33,10 @@ pytestmark = pytest.mark.skipif(
 TWO_WORKERS = """\
 import sys
 from imgconv import cli
-from imgconv.commands import loader, spread
+from imgconv.commands import dispatch, loader
 
 loader.MANY, loader.MOST_WORKERS, begin = 3, 2, loader.Loader.begin
-spread.cores = lambda: 2 * loader.CORES
+dispatch.cores = lambda: 2 * loader.CORES
 
 def reported(self, *given):
     began = begin(self, *given)
@@ -96,7 +97,7 @@ def test_workers_show_what_threads_show(imgconv: Command, monkeypatch: pytest.Mo
         monkeypatch.setattr("imgconv.commands.run.worker_count", lambda *_, number=number: number)
         status, _, err = imgconv("run", "means.onnx", *names, "--jsonl", f"{number}.jsonl", "--output", f"{number}/")
         assert status == 1 and "1 of 14 pictures cannot be read; the first is '008.png'" in err
-    assert began == [True]
+    assert began == [False, True]
     lines = [json.loads(line) for line in Path("2.jsonl").read_text().splitlines()]
     assert [line["picture"] for line in lines] == names
     assert ["error" in line for line in lines] == [number == 8 for number in range(14)]
@@ -106,29 +107,19 @@ def test_workers_show_what_threads_show(imgconv: Command, monkeypatch: pytest.Mo
     assert len(list(Path("2").iterdir())) == 13
 
 
-def test_a_killed_worker_loses_its_own_pictures_only(imgconv: Command) -> None:
+def test_a_killed_worker_is_an_error(imgconv: Command) -> None:
+    """It names the pictures that the worker had, none of which was yielded."""
     names = write_pictures(40)
-    found = []
+    found: list[str] = []
     with workers(["means.onnx", *names]) as (made, items):
-        for shown in made.through(items):
-            found.append(shown.result)
-            if len(found) == 1:
-                next(iter(made._processes.values())).kill()
-    assert [each["picture"] for each in found] == names
-    lost = [each for each in found if "error" in each]
-    assert 0 < len(lost) <= 3
-    assert all("was not read: its process was ended by SIGKILL" in each["error"] for each in lost)
-    for number, each in enumerate(found):
-        assert "error" in each or red_of(each) == pytest.approx(number, abs=1e-3)
-
-
-def test_without_a_worker_left_it_says_what_was_read(imgconv: Command) -> None:
-    names = write_pictures(20)
-    with workers(["means.onnx", *names], 1) as (made, items):
-        with pytest.raises(Error, match=r"no process is left .* 00\d.png.*SIGKILL"):
-            for _ in made.through(items):
-                for process in made._processes.values():
-                    process.kill()
+        with pytest.raises(Error, match="^of .* one was not read: its process was ended by SIGKILL$") as error:
+            for result in made.through(items):
+                found.append(result.result["picture"])
+                if len(found) == 1:
+                    next(iter(made._processes.values())).kill()
+    assert found == names[: len(found)] and 0 < len(found) < 40
+    named = re.findall(r"\d{3}\.png", str(error.value))
+    assert 0 < len(named) <= loader.PREFETCH and set(named).isdisjoint(found)
 
 
 def test_a_worker_that_cannot_start_is_left_out(imgconv: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +136,8 @@ def test_a_worker_that_cannot_start_is_left_out(imgconv: Command, monkeypatch: p
     monkeypatch.setattr(ForkServerProcess, "start", start)
     with workers(["means.onnx", *names], 3) as (made, items):
         assert len(made._processes) == 1
-        assert [shown.result["picture"] for shown in made.through(items)] == names
+        assert [result.result["picture"] for result in made.through(items)] == names
+    calls[0] = 1
     monkeypatch.setattr("imgconv.commands.run.worker_count", lambda *_: 2)
     status, _, _ = imgconv("run", "means.onnx", *names, "--jsonl", "r.jsonl")
     lines = [json.loads(line) for line in Path("r.jsonl").read_text().splitlines()]
@@ -198,9 +190,9 @@ def test_what_threads_do_alone(imgconv: Command, monkeypatch: pytest.MonkeyPatch
         assert not made.begin(runner, False)
 
 
-def test_workers_that_are_not_needed_are_ended() -> None:
-    with Loader(3) as made:
-        made._starter.join()
+def test_workers_end_with_the_loader(imgconv: Command) -> None:
+    names = write_pictures(2)
+    with workers(["means.onnx", *names], 3) as (made, _):
         processes = list(made._processes.values())
         assert len(processes) == 3 and all(process.is_alive() for process in processes)
     assert not any(process.is_alive() for process in processes)

@@ -22,7 +22,7 @@ from support import HANG_TIMEOUT
 
 import imgconv.loading.compiled as compiled_module
 from imgconv.cl.device import DeviceInfo
-from imgconv.commands.flow import in_order
+from imgconv.commands.threads import in_order
 from imgconv.reports import counting
 from imgconv.reports.counting import Counting
 

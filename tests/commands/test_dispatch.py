@@ -1,4 +1,4 @@
-"""imgconv run --devices: every picture once, whatever becomes of a process."""
+"""imgconv run --devices: every picture once."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from PIL import Image
 
 from imgconv.cl.device import DeviceInfo
 from imgconv.cli import parse
-from imgconv.commands.outcome import DeviceSummary, Shown
+from imgconv.commands.dispatch import dispatch
+from imgconv.commands.outcome import DeviceSummary, Result
 from imgconv.commands.run import read_command_line
 from imgconv.commands.runner import Item, items_of
-from imgconv.commands.spread import spread
 from imgconv.commands.worker import sendable, without_interrupts
 from imgconv.errors import DeviceError, InputError
 
@@ -54,17 +54,15 @@ def test_two_processes_share_the_pictures(imgconv: Command, device: DeviceInfo) 
     assert "all 13 pictures are in" in imgconv(*command)[2]
 
 
-def test_a_killed_process_loses_nothing(imgconv: Command, device: DeviceInfo) -> None:
+def test_a_killed_process_is_named(imgconv: Command, device: DeviceInfo) -> None:
     names = write_pictures(60)
     line = read_command_line(parse(["run", "means.onnx", *names]))
-    told = spread(line, (9, 12), items_of(line), 60, [device, device])
-    found: list[str] = []
-    for message in told:
-        if isinstance(message, Shown):
-            found.append(message.result["picture"])
-            if len(found) == 1:
-                multiprocessing.active_children()[0].kill()
-    assert sorted(found) == names
+    messages = dispatch(line, (9, 12), items_of(line), 60, [device, device])
+    assert isinstance(next(messages), DeviceSummary)
+    multiprocessing.active_children()[0].kill()
+    with pytest.raises(DeviceError, match=rf"^\[{device.index}\] .*: its process was ended by SIGKILL$"):
+        list(messages)
+    assert not multiprocessing.active_children()
 
 
 def test_processes_ignore_interrupts_from_their_first_moment() -> None:
@@ -81,12 +79,12 @@ def test_processes_ignore_interrupts_from_their_first_moment() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_without_a_device_left_it_says_why(imgconv: Command, device: DeviceInfo) -> None:
+def test_errors_of_a_process_are_raised_here(imgconv: Command, device: DeviceInfo) -> None:
     """The task is asked for, which only the processes know."""
     names = write_pictures(3)
     line = read_command_line(parse(["run", "means.onnx", *names, "--task", "pose"]))
-    with pytest.raises(DeviceError, match="no device is left: .*which head do the outputs have"):
-        list(spread(line, (9, 12), items_of(line), None, [device]))
+    with pytest.raises(DeviceError, match="which head do the outputs have"):
+        list(dispatch(line, (9, 12), items_of(line), None, [device]))
 
 
 def test_what_the_options_exclude(imgconv: Command) -> None:
@@ -118,6 +116,6 @@ def test_frames_go_with_their_pixels() -> None:
 def test_heads_are_told_before_pictures(imgconv: Command, device: DeviceInfo) -> None:
     names = write_pictures(2)
     line = read_command_line(parse(["run", "means.onnx", *names, "--json"]))
-    messages = list(spread(line, (9, 12), items_of(line), 2, [device]))
-    assert [type(message) for message in messages] == [DeviceSummary, Shown, Shown]
+    messages = list(dispatch(line, (9, 12), items_of(line), 2, [device]))
+    assert [type(message) for message in messages] == [DeviceSummary, Result, Result]
     assert isinstance(messages[0], DeviceSummary) and messages[0].name == device.name and messages[0].seconds > 0
