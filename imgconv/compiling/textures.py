@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy
@@ -13,8 +13,8 @@ from imgconv.config import Config, Precision, Sums
 from imgconv.graph.growth import growth_of
 from imgconv.graph.expression import Apply, operations, parts
 from imgconv.graph.index import constant
-from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Order, Product
-from imgconv.graph.nodes import Recurrence, Reduction, Suppression, Value, indices_of
+from imgconv.graph.nodes import Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Operation
+from imgconv.graph.nodes import Order, Product, Recurrence, Reduction, Suppression, Value, indices_of
 from imgconv.graph.value_ranges import convolutions_of_small
 from imgconv.kernels.conv.problem import SMALL
 from imgconv.kernels.layout import (
@@ -30,6 +30,28 @@ SMALL_WEIGHTS = 1 << 14  # elements up to which weights stay float: half would s
 # Of the states of a Recurrence: the directions of a step lie side by side, as the next layer's product reads them.
 RECURRENT_LAYOUT = Layout((0, 1, 2), (3,), 4)
 LEAST_ALONG = 8  # elements of a last axis that are worth a layout of their own
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The layout that an operation's kernels want. layout: of the result, by its rank; None if they take any.
+
+    operands: the number of operands that should have it too, where they are read whole; the kernels of an operation
+    that asks this of none write no other layout. weak: others decide about an operand first.
+    """
+
+    layout: Callable[[int], Layout] | None = None
+    operands: int = 0
+    weak: bool = False
+
+
+ALL = 2**31
+LAYOUTS: Mapping[type[Operation], Wanted] = {
+    Load: Wanted(), Reduction: Wanted(), Gather: Wanted(),
+    Convolution: Wanted(image_layout, 1), Concatenation: Wanted(image_layout, ALL),
+    Product: Wanted(matrix_layout, ALL, weak=True), Order: Wanted(matrix_layout), Suppression: Wanted(matrix_layout),
+    Recurrence: Wanted(lambda rank: RECURRENT_LAYOUT),
+}
 
 
 def default_layout(shape: tuple[int, ...]) -> Layout:
@@ -54,19 +76,15 @@ def choose_layouts(graph: Graph) -> dict[str, Layout]:
     generated kernels write and read are widened: these kernels take any layout.
     """
     layouts: dict[str, Layout] = {}
-    for node in graph.nodes:
-        rank = len(node.output.shape)
-        if isinstance(node.operation, (Convolution, Concatenation)):
-            layouts[node.output.name] = image_layout(rank)
-            for operand in node.operands[: 1 if isinstance(node.operation, Convolution) else None]:
-                if operand.view.is_identity:
-                    layouts[operand.value] = image_layout(rank)
-    for node in graph.nodes:
-        if isinstance(node.operation, Product):
-            layouts[node.output.name] = matrix_layout(len(node.output.shape))
-            for operand in node.operands:
-                if operand.view.is_identity:
-                    layouts.setdefault(operand.value, matrix_layout(len(operand.view.shape)))
+    for weak in (False, True):
+        for node in graph.nodes:
+            wanted = LAYOUTS[type(node.operation)]
+            if wanted.layout is None or wanted.weak != weak:
+                continue
+            layouts[node.output.name] = wanted.layout(len(node.output.shape))
+            for operand in (o for o in node.operands[: wanted.operands] if o.view.is_identity):
+                layout = wanted.layout(len(operand.view.shape))
+                layouts[operand.value] = layouts.get(operand.value, layout) if weak else layout
     for node in graph.nodes:
         for operand in node.operands:
             if operand.value in graph.producers and _runs_along_last_axis(node, operand):
@@ -74,12 +92,11 @@ def choose_layouts(graph: Graph) -> dict[str, Layout]:
     chosen = {name: layouts.get(name, default_layout(value.shape)) for name, value in graph.values.items()}
     for node in graph.nodes:
         name = node.output.name
-        if all(isinstance(n.operation, (Load, Reduction, Gather)) for n in (node, *graph.consumers[name])):
+        wanted = LAYOUTS[type(node.operation)]
+        if all(LAYOUTS[type(n.operation)].layout is None for n in (node, *graph.consumers[name])):
             chosen[name] = widened(chosen[name], node.output.shape)
-        elif isinstance(node.operation, (Order, Suppression)):
-            chosen[name] = matrix_layout(len(node.output.shape))
-        elif isinstance(node.operation, Recurrence):
-            chosen[name] = RECURRENT_LAYOUT
+        elif wanted.layout and not wanted.operands:
+            chosen[name] = wanted.layout(len(node.output.shape))
     return chosen
 
 

@@ -267,6 +267,7 @@ class Apply:
 
 
 Expression = Union[Literal, Argument, Apply]
+IDENTITY = Argument(0)
 
 
 def _equal(a: Expression, b: Expression, found: set[tuple[int, int]]) -> bool:

@@ -22,7 +22,7 @@ from imgconv.arrays import Array
 from imgconv.graph import expression
 from imgconv.graph import view
 from imgconv.graph.check import check
-from imgconv.graph.evaluate import elements_held, elements_read, evaluate_node
+from imgconv.graph.evaluate import elements_held, evaluate_node
 from imgconv.graph.expression import Argument, Expression, Literal
 from imgconv.graph.nodes import IDENTITY, Load, Node, Operand, Operation, Product, Reduction, ReductionKind, Value
 from imgconv.graph.view import Shape, View
@@ -110,7 +110,7 @@ class Lazy:
         computable = all(r.tensor.is_constant for r in reads)
         if computable:
             views, size = [r.view for r in operands], sum(r.tensor.size for r in reads)
-            read, held = elements_read(operation, views, shape), elements_held(views, shape)
+            read, held = operation.elements_read(views, shape), elements_held(views, shape)
             computable = left.can_fold(read, prod(shape) * numpy.dtype(dtype).itemsize, size, held)
         return type(self)(shape, dtype, recorded=made, computable=computable)
 

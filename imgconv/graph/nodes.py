@@ -13,197 +13,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from math import prod
 from textwrap import indent
-from typing import Any, Literal, Union
+from typing import Any
 
 import numpy
 
-from imgconv.arrays import Array, Arrays
+from imgconv.arrays import Arrays
 from imgconv.graph.check import check
-from imgconv.graph.expression import Argument, Expression, argument_numbers
+from imgconv.graph.expression import IDENTITY, Expression, argument_numbers
 from imgconv.graph.onnx_nodes import HostGraph
-from imgconv.graph.view import Shape, View, identity
+from imgconv.graph.operations import (
+    Concatenation, Convolution, Gather, Load, Operation, Order, Product, Recurrence, Reduction, ReductionKind,
+    Suppression, neutral,
+)
+from imgconv.graph.operations.gather import indices_among
+from imgconv.graph.values import Operand, Value, array_value, plain
 
-
-@dataclass(frozen=True)
-class Value:
-    """A tensor's name, shape and numpy dtype name ('float32', 'float16', 'int64', 'bool' ...)."""
-
-    name: str
-    shape: Shape
-    dtype: str
-
-    @property
-    def size(self) -> int:
-        return prod(self.shape)
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}{list(self.shape)}"
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A value read through a view. Outside the view's bounds it reads `fill`."""
-
-    value: str
-    view: View
-    fill: float = 0.0
-
-    def __str__(self) -> str:
-        if self.view.is_identity:
-            return self.value
-        filled = f" else {self.fill:g}" if self.view.bounds else ""
-        shown = ", ".join(map(str, self.view.index))
-        where = " where " + " and ".join(map(str, self.view.bounds)) if self.view.bounds else ""
-        return f"{self.value}[{shown}{where}{filled}]"
-
-
-@dataclass(frozen=True)
-class Load:
-    """The result is operand 0. Elementwise operators (in the epilogue) and movements (in the view) are loads."""
-
-    def __str__(self) -> str:
-        return "load"
-
-
-ReductionKind = Literal["sum", "max", "min", "product", "argmax"]
-
-
-@dataclass(frozen=True)
-class Reduction:
-    """A `body` of the operands, reduced over the last axes of their views.
-
-    Each view has the shape output.shape + window, and the reduction runs over the window.
-    kind: sum, max, min, product, or argmax. On a device, max and min ignore NaN. argmax gives the row-major position in
-    the window of the largest element, the first if several are equal.
-    """
-
-    kind: ReductionKind
-    body: Expression
-
-    def __str__(self) -> str:
-        return f"{self.kind} of {self.body}" if self.body != Argument(0) else self.kind
-
-
-@dataclass(frozen=True)
-class Convolution:
-    """ONNX's Conv or, if transposed, ConvTranspose, without a bias.
-
-    operands: x (N, C, H, W) and w (O, C/groups, KH, KW), or (C, O/groups, KH, KW) if transposed. A third operand,
-    (N, C, 1, 1), is a factor for each channel of x. pads: top and left. The bottom and right pads follow from the
-    output's shape.
-    """
-
-    strides: tuple[int, int] = (1, 1)
-    dilations: tuple[int, int] = (1, 1)
-    pads: tuple[int, int] = (0, 0)
-    groups: int = 1
-    transposed: bool = False
-
-    def __str__(self) -> str:
-        text = "transposed convolution" if self.transposed else "convolution"
-        for name, value, usual in (
-            ("strides", self.strides, (1, 1)), ("dilations", self.dilations, (1, 1)), ("pads", self.pads, (0, 0)),
-        ):
-            text += f" {name} {value[0]}x{value[1]}" if value != usual else ""
-        return text + (f" groups {self.groups}" if self.groups > 1 else "")
-
-
-@dataclass(frozen=True)
-class Product:
-    """Matrix product of a (B..., M, K) and b (B..., K, N), with equal batch axes, to (B..., M, N)."""
-
-    def __str__(self) -> str:
-        return "product"
-
-
-@dataclass(frozen=True)
-class Concatenation:
-    """The operands concatenated along `axis`."""
-
-    axis: int
-
-    def __str__(self) -> str:
-        return f"concatenation axis {self.axis}"
-
-
-@dataclass(frozen=True)
-class Gather:
-    """The elements of operand 0, the table, at the indices that the next operands hold.
-
-    operands: table, index_1 .. index_k. The table's view has the shape output.shape + (K_1, .., K_k). The view of each
-    index has the output's shape. The result at i is the table's view at (i, index_1[i], .., index_k[i]). Indices are
-    rounded to the nearest integer. If one is NaN or not in 0 .. K-1, the result is the table's fill value.
-
-    reduction: of these elements, argument 0 of its body, and of further operands. All views then have the shape
-    output.shape + window in place of output.shape.
-    """
-
-    reduction: Reduction | None = None
-
-    def __str__(self) -> str:
-        return "gather" if self.reduction is None else f"gather, {self.reduction}"
-
-
-@dataclass(frozen=True)
-class Order:
-    """The positions of the first elements of operand 0 along its last axis, in order of size.
-
-    The operand's view has the shape (..., N), the output (..., K) with K <= N. Equal elements are in order of position.
-    largest: whether the largest comes first. NaN counts as larger than every number.
-    """
-
-    largest: bool
-
-    def __str__(self) -> str:
-        return f"order of the {'largest' if self.largest else 'smallest'}"
-
-
-@dataclass(frozen=True)
-class Suppression:
-    """The positions of the boxes that stay if boxes overlap, in order, and -1 behind the last of them.
-
-    operands: boxes (N, 4), left, top, right, bottom, the best first, and how many of them take part, (1). A box
-    stays if its intersection over union with each better one that stays is at most `overlap`. The output has the shape
-    (K), and no more than K stay. A box without an area touches none.
-    """
-
-    overlap: float
-
-    def __str__(self) -> str:
-        return f"suppression over {self.overlap:g}"
-
-
-@dataclass(frozen=True)
-class Recurrence:
-    """States of which each follows from those before it, step by step, as in RNN, GRU and LSTM.
-
-    operands: x (T, N, D, G, H), what is given for each of T steps and of G gates; weights (D, H, G, H); the initial
-    states, (N, D, H) each; then any others of that shape. D directions are independent of each other.
-    states: the states after a step, as expressions. Their arguments are, in this order: x of each gate, for each gate
-    the product of the first state and the weights, each state before the step, the others, the number of the step.
-    inner: if there is one, the weights of the last gate are multiplied by it instead of the first state.
-    reverse: for each direction whether its first step is the last of x. The output is (S, T, N, D, H): each state after
-    each step.
-    """
-
-    states: tuple[Expression, ...]
-    inner: Expression | None = None
-    reverse: tuple[bool, ...] = (False,)
-
-    @property
-    def ways(self) -> str:
-        """The directions, such as "forward and backward"."""
-        return " and ".join("backward" if each else "forward" for each in self.reverse)
-
-    def __str__(self) -> str:
-        inner = f" with {self.inner}" if self.inner is not None else ""
-        return f"recurrence {self.ways} of {', '.join(map(str, self.states))}{inner}"
-
-
-Operation = Union[Load, Reduction, Convolution, Product, Concatenation, Gather, Order, Suppression, Recurrence]
-IDENTITY = Argument(0)
+__all__ = [
+    "IDENTITY", "Concatenation", "Convolution", "Editing", "Gather", "Graph", "HostPartition", "Load", "Node",
+    "Operand", "Operation", "Order", "Product", "Recurrence", "Reduction", "ReductionKind", "Suppression", "Value",
+    "array_value", "indices_of", "neutral", "plain",
+]
 
 
 @dataclass(frozen=True)
@@ -348,58 +178,12 @@ def _check_shapes(node: Node) -> None:
     numbers = argument_numbers(node.epilogue)
     check(all(n <= len(node.epilogue_operands) for n in numbers), node, "epilogue arguments")
     views = [o.view.shape for o in node.operands]
-    operation = node.operation
-    if isinstance(operation, Load):
-        ok = views == [shape]
-    elif isinstance(operation, Reduction):
-        ok = len(set(views)) == 1 and views[0][: len(shape)] == shape
-    elif isinstance(operation, Product):
-        ok = len(views) == 2 and views[0][:-2] == views[1][:-2] == shape[:-2]
-        ok = ok and (views[0][-2], views[1][-1]) == shape[-2:] and views[0][-1] == views[1][-2]
-    elif isinstance(operation, Concatenation):
-        a = operation.axis
-        ok = all(v[:a] + v[a + 1 :] == shape[:a] + shape[a + 1 :] for v in views)
-        ok = ok and sum(v[a] for v in views) == shape[a]
-    elif isinstance(operation, Gather):
-        table, *rest = views
-        lead = rest[-1] if rest else ()
-        count = len(rest) if operation.reduction is None else len(table) - len(lead)
-        ok = 0 < count <= len(rest) and len(table) == len(lead) + count and all(v == lead for v in rest)
-        ok = ok and table[: len(lead)] == lead and lead[: len(shape)] == shape
-        ok = ok and (lead == shape or operation.reduction is not None)
-    elif isinstance(operation, Order):
-        ok = len(views) == 1 and views[0][:-1] == shape[:-1] and shape[-1] <= views[0][-1]
-    elif isinstance(operation, Suppression):
-        ok = len(views) == 2 and views[0][1:] == (4,) and views[1] == (1,) and len(shape) == 1
-    elif isinstance(operation, Recurrence):
-        ok = _fits(operation, shape, views)
-    else:
-        (n, c, *_), w, *factors = views
-        out, each = (w[1] * operation.groups, w[0]) if operation.transposed else (w[0], w[1] * operation.groups)
-        ok = len(views[0]) == len(w) == len(shape) == 4 and (n, out, c) == (*shape[:2], each)
-        ok = ok and factors in ([], [(n, c, 1, 1)])
-    check(ok, node, f"operands {views} do not give {shape}")
-
-
-def _fits(operation: Recurrence, shape: Shape, views: list[Shape]) -> bool:
-    """Returns whether a Recurrence makes a result of this shape from operands of those."""
-    if len(shape) != 5 or len(views) < 2 + len(operation.states) or len(views[1]) != 4:
-        return False
-    states, steps, batch, directions, hidden = shape
-    gates = views[1][2]
-    wanted = [(steps, batch, directions, gates, hidden), (directions, hidden, gates, hidden)]
-    counts = (len(operation.states), len(operation.reverse)) == (states, directions)
-    steps_read = (*operation.states, *([operation.inner] if operation.inner is not None else []))
-    known = 2 * gates + len(views) - 2
-    return counts and views[:2] == wanted and all(v == (batch, directions, hidden) for v in views[2:]) and all(
-        number <= known for each in steps_read for number in argument_numbers(each)
-    )
+    check(node.operation.fits(views, shape), node, f"operands {views} do not give {shape}")
 
 
 def indices_of(node: Node) -> tuple[Operand, ...]:
     """The operands of a Gather that hold indices."""
-    table, first = node.operands[:2]
-    return node.operands[1 : 1 + len(table.view.shape) - len(first.view.shape)]
+    return tuple(indices_among(node.operands))
 
 
 class Editing:
@@ -431,24 +215,3 @@ class Editing:
     def graph(self) -> Graph:
         """The graph as it is now."""
         return replace(self._before, nodes=tuple(self.producers.values()))
-
-
-def neutral(kind: ReductionKind, dtype: str) -> float:
-    """The neutral element of a reduction, such as 0 for a sum. Also the reduction over no elements."""
-    kinds = {"sum": 0.0, "max": -numpy.inf, "argmax": -numpy.inf, "min": numpy.inf, "product": 1.0}
-    if kind in ("max", "argmax", "min") and not dtype.startswith("float"):
-        low, high = (0, 1) if dtype == "bool" else (numpy.iinfo(dtype).min, numpy.iinfo(dtype).max)
-        if kind == "argmax":
-            return min(low - 1, -1)  # less than every number of the type, which then wins
-        return high if kind == "min" else low
-    return kinds[kind]
-
-
-def plain(value: Value) -> Operand:
-    """An operand that reads a whole value, through the identity view."""
-    return Operand(value.name, identity(value.shape))
-
-
-def array_value(name: str, array: Array) -> Value:
-    """The Value of a constant array."""
-    return Value(name, array.shape, str(array.dtype))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf, prod
+from typing import Any
 
 import numpy
 
 from imgconv.graph import view as views
 from imgconv.graph.expression import Argument, Expression, Literal, apply
 from imgconv.graph.index import Division, Index, Lookup, Variable
-from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Order
-from imgconv.graph.nodes import Product, Recurrence, Reduction, Suppression, indices_of
+from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Operation
+from imgconv.graph.nodes import Order, Product, Recurrence, Reduction, Suppression, indices_of
 from imgconv.graph.view import Shape
 from imgconv.onnx_export.recurrences import recurrence
 from imgconv.onnx_export.views import axes_of, cut, grid_arrays, only_padding, reduced_axes, through, windows
@@ -56,33 +57,28 @@ class Nodes:
         return self.writer.compute(node.epilogue, [first, *rest])
 
     def operation(self, node: Node) -> OnnxTensor:
-        operation, operands = node.operation, node.operands
-        stored = {self.graph.values[o.value].dtype for o in operands} | {node.output.dtype}
-        moved_only = node.epilogue == IDENTITY and len(stored) == 1 and not any(o.view.bounds for o in operands)
-        if isinstance(operation, Load):
-            return self.load(operands[0], 0, moved_only)
-        if isinstance(operation, Gather):
-            return self.choose(operation, node)
-        if isinstance(operation, Reduction) and operation.kind == "argmax":
-            return self.argmax(operation, node)
-        if isinstance(operation, Reduction):
-            return self.pooling(operation, node) or self.reduction(operation, node)
-        if isinstance(operation, Convolution):
-            return self.convolution(operation, node)
-        if isinstance(operation, Concatenation):
-            parts = [self.load(o, len(node.output.shape), moved_only) for o in operands]
-            dtype = parts[0].dtype if len({p.dtype for p in parts}) == 1 else common(parts)
-            parts = [self.writer.cast(p, dtype) for p in parts]
-            return self.writer.emit("Concat", parts, dtype, node.output.shape, axis=operation.axis)
-        if isinstance(operation, Order):
-            return self.order(operation, node)
-        if isinstance(operation, Suppression):
-            return self.suppression(operation, node)
-        if isinstance(operation, Recurrence):
-            given = [self.writer.cast(self.load(o, len(o.view.shape)), "float32") for o in operands]
-            return recurrence(self.writer, operation, given, node.output.shape)
-        assert isinstance(operation, Product)
-        a, b = (self.load(o, 2) for o in operands)
+        return EXPORTS[type(node.operation)](self, node.operation, node)
+
+    def only_moves(self, node: Node) -> bool:
+        """Returns whether elements of one type are only moved, which needs no Cast."""
+        stored = {self.graph.values[o.value].dtype for o in node.operands} | {node.output.dtype}
+        return node.epilogue == IDENTITY and len(stored) == 1 and not any(o.view.bounds for o in node.operands)
+
+    def movement(self, _: Load, node: Node) -> OnnxTensor:
+        return self.load(node.operands[0], 0, self.only_moves(node))
+
+    def concatenation(self, operation: Concatenation, node: Node) -> OnnxTensor:
+        parts = [self.load(o, len(node.output.shape), self.only_moves(node)) for o in node.operands]
+        dtype = parts[0].dtype if len({p.dtype for p in parts}) == 1 else common(parts)
+        parts = [self.writer.cast(p, dtype) for p in parts]
+        return self.writer.emit("Concat", parts, dtype, node.output.shape, axis=operation.axis)
+
+    def recurrence(self, operation: Recurrence, node: Node) -> OnnxTensor:
+        given = [self.writer.cast(self.load(o, len(o.view.shape)), "float32") for o in node.operands]
+        return recurrence(self.writer, operation, given, node.output.shape)
+
+    def product(self, _: Product, node: Node) -> OnnxTensor:
+        a, b = (self.load(o, 2) for o in node.operands)
         dtype = common([a, b])
         batch = numpy.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         inputs = [self.writer.cast(a, dtype), self.writer.cast(b, dtype)]
@@ -141,6 +137,11 @@ class Nodes:
         return self.writer.compute(apply("multiply", _A, prod(window)), [mean])
 
     def reduction(self, operation: Reduction, node: Node) -> OnnxTensor:
+        if operation.kind == "argmax":
+            return self.argmax(operation, node)
+        return self.pooling(operation, node) or self.reduce(operation, node)
+
+    def reduce(self, operation: Reduction, node: Node) -> OnnxTensor:
         shape, operands, kept = node.output.shape, node.operands, 0
         view = operands[0].view
         axes, whole = list(range(len(shape), len(view.shape))), view.shape
@@ -199,7 +200,7 @@ class Nodes:
             "Slice", [padded, self.writer.integers(0), self.writer.integers(most)], "int64", (most,)
         )
 
-    def choose(self, operation: Gather, node: Node) -> OnnxTensor:
+    def gather(self, operation: Gather, node: Node) -> OnnxTensor:
         """Exports a gather, and the reduction of what it chooses if there is one."""
         indices, reduction, shape = indices_of(node), operation.reduction, node.output.shape
         chosen = self.chosen(node.operands[0], indices)
@@ -268,3 +269,11 @@ class Nodes:
         if not tensors:
             return self.writer.typed(Literal(float(index.constant)), "int64")
         return self.writer.compute(total, tensors)
+
+
+# The export of each operation.
+EXPORTS: Mapping[type[Operation], Callable[[Nodes, Any, Node], OnnxTensor]] = {
+    Load: Nodes.movement, Reduction: Nodes.reduction, Convolution: Nodes.convolution, Product: Nodes.product,
+    Concatenation: Nodes.concatenation, Gather: Nodes.gather, Order: Nodes.order, Suppression: Nodes.suppression,
+    Recurrence: Nodes.recurrence,
+}

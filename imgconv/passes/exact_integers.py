@@ -10,10 +10,11 @@ from numpy.typing import ArrayLike
 from imgconv.errors import UnsupportedError
 from imgconv.graph import expression
 from imgconv.graph.expression import Apply, Argument, Expression, Literal
+from imgconv.graph.intervals import Range
 from imgconv.graph.moved import EXACT, WIDE, moved_values
 from imgconv.graph.nodes import IDENTITY, Concatenation, Convolution, Gather, Graph, Load, Node, Operand, Order
 from imgconv.graph.nodes import Product, Reduction, Value, plain
-from imgconv.graph.value_ranges import Bounds, Range
+from imgconv.graph.value_ranges import Bounds
 from imgconv.graph.view import expand, reshape
 
 # If their operands are integers of at most 24 bits, so are their results.

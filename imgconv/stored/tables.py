@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import numpy
 
@@ -20,10 +20,11 @@ from imgconv.arrays import Array
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config, Precision
 from imgconv.files.flat import Schema
-from imgconv.graph.expression import OPERATIONS, Apply, Expression, arity
+from imgconv.graph.expression import OPERATIONS as FUNCTIONS, Apply, Expression, arity
 from imgconv.graph.index import Atom, Division, Index, Lookup, Modulo, Variable
-from imgconv.graph.nodes import Convolution, Gather, Graph, HostPartition, Reduction, Value
+from imgconv.graph.nodes import Convolution, Gather, Graph, HostPartition, Operation, Reduction, Value
 from imgconv.graph.onnx_nodes import Attribute, HostGraph, HostNode
+from imgconv.graph.operations import OPERATIONS
 from imgconv.graph.view import View
 from imgconv.kernels.layout import HostBuffer, TexelAxis, Texture, Tiling
 from imgconv.kernels.step import Choice
@@ -79,6 +80,10 @@ def codec() -> Codec:
         Expression | None: Coder(
             lambda writer, made: [] if made is None else [writer.number(Expression, made)],
             lambda reader, numbers: reader.at(Expression, numbers[0]) if numbers else None,
+        ),
+        Operation: Coder(
+            lambda writer, operation: writer.codec.table(Union[OPERATIONS], "Operation").encode(writer, operation),
+            lambda reader, table: reader.codec.table(Union[OPERATIONS], "Operation").decode(reader, table),
         ),
         tuple[Atom, int]: Coder(_term_values, _read_term), Attribute: Coder(_attribute_values, _read_attribute),
         Choice: Coder(_choice_values, _read_choice),
@@ -224,7 +229,7 @@ CHECKS: dict[type, Callable[[Any], bool]] = {
     Modulo: lambda atom: atom.divisor >= 1,
     Lookup: lambda lookup: len(lookup.table) > 0,
     Index: lambda index: index.count <= MOST_ATOMS,
-    Apply: lambda made: made.operation in OPERATIONS and len(made.arguments) == arity(made.operation),
+    Apply: lambda made: made.operation in FUNCTIONS and len(made.arguments) == arity(made.operation),
     Convolution: lambda operation: min(*operation.strides, *operation.dilations, operation.groups) >= 1,
     Config: lambda config: config.max_image is None or config.max_image >= 8,
 }

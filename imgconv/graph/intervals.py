@@ -1,0 +1,71 @@
+"""Interval arithmetic: the range of an expression's values, from those of its arguments. NaN is ignored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy
+
+from imgconv.graph.expression import OPERATIONS, Apply, Argument, Expression, Literal, parts
+
+Range = tuple[float, float]  # the least and the largest value that is not NaN
+
+ANY: Range = (-math.inf, math.inf)
+_RISING = ("floor", "ceil", "round", "truncate", "sign", "tanh", "sigmoid", "erf", "atan", "exp", "expm1")
+_FIXED: dict[str, Range] = {"sin": (-1, 1), "cos": (-1, 1)} | dict.fromkeys(
+    ("less", "less_equal", "equal", "not", "and", "or", "xor", "isnan", "isinf"), (0.0, 1.0)
+)
+
+
+def range_of(expression: Expression, arguments: Sequence[Range]) -> Range:
+    """The range of an expression of arguments in the given ranges."""
+    done: dict[Expression, Range] = {}
+    for part in parts(expression):
+        if isinstance(part, Literal):
+            done[part] = (part.value, part.value)
+        elif isinstance(part, Argument):
+            done[part] = arguments[part.number]
+        else:
+            done[part] = _applied(part, [done[a] for a in part.arguments])
+    low, high = done[expression]
+    return ANY if math.isnan(low) or math.isnan(high) else (low, high)
+
+
+def _applied(part: Apply, given: Sequence[Range]) -> Range:
+    """The range of a scalar function of arguments in the given ranges. ANY if the function has no rule here."""
+    name, a, b = part.operation, given[0], given[-1]
+    if name in _FIXED:
+        return _FIXED[name]
+    if name in (*_RISING, "maximum", "minimum", "add"):
+        with numpy.errstate(all="ignore"):
+            low, high = (float(OPERATIONS[name].numpy(*map(numpy.float64, ends))) for ends in zip(*given, strict=True))
+        return low, high
+    if name in ("subtract", "negative"):
+        first, second = ((0.0, 0.0) if name == "negative" else a), b
+        return first[0] - second[1], first[1] - second[0]
+    if name == "absolute":
+        return (0.0 if a[0] <= 0 <= a[1] else min(map(abs, a))), max(map(abs, a))
+    if name == "multiply":
+        return times(a, b)
+    if name == "divide" and (b[0] > 0 or b[1] < 0):
+        return times(a, (1 / b[1], 1 / b[0]))
+    if name in ("modulo", "remainder") and b[0] > 0:
+        return (-b[1] if name == "remainder" and a[0] < 0 else 0.0), b[1]
+    if name == "shift_right" and a[0] >= 0:
+        return 0.0, a[1]
+    if name == "quotient":  # of integers
+        return -max(map(abs, a)), max(map(abs, a))
+    return union(given[1:]) if name == "where" else ANY
+
+
+def times(a: Range, b: Range) -> Range:
+    """The range of products."""
+    # 0 times infinity is NaN, and ranges ignore NaN.
+    products = [x * y if x and y else 0.0 for x in a for y in b]
+    return min(products), max(products)
+
+
+def union(ranges: Sequence[Range]) -> Range:
+    """The least range that holds all of the given ones."""
+    return min(low for low, _ in ranges), max(high for _, high in ranges)
