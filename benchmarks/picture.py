@@ -32,8 +32,8 @@ from benchmarks.measure import (
 from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.config import read_config
 from imgconv.model import Model
-from imgconv.pictures.device import PICTURE, array_shape, prepared
-from imgconv.pictures.preparation import FILTERS, FORMATS, Format, Preparation, placed
+from imgconv.preprocessing.stage import PICTURE, array_shape, prepared
+from imgconv.preprocessing.preparation import FILTERS, FORMATS, Format, Preparation, placed
 from imgconv.runtime.session import Session
 from imgconv.reports.timing import Timing, after_warm_up, repeated, timed
 from imgconv.tensor import Tensor, build_graph

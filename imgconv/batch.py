@@ -24,7 +24,7 @@ from imgconv.errors import InputError
 from imgconv.graph.nodes import Value
 from imgconv.model import DEPTH, Model, load, prepares_pictures
 from imgconv.pictures.host import pixels_or_array, upright
-from imgconv.pictures.preparation import PictureInput, Preparation, picture_inputs
+from imgconv.preprocessing.preparation import PictureInput, Preparation, picture_inputs
 from imgconv.reports.terminal import to_json
 from imgconv.tasks import Description, PicturePlacement, Task, find_task, read_description
 

@@ -31,8 +31,8 @@ from imgconv.stored.tuning import Database, open_beside
 if TYPE_CHECKING:
     from imgconv.cl.transfer import Memory, Queue
     from imgconv.onnx_import import Model as OnnxModel
-    from imgconv.pictures.pixels import Pixels
-    from imgconv.pictures.preparation import Colors, Filter, Format, Order, Resize
+    from imgconv.preprocessing.pixels import Pixels
+    from imgconv.preprocessing.preparation import Colors, Filter, Format, Order, Resize
     from imgconv.runtime.io_binding import Inputs, Outputs
     from imgconv.runtime.mapped import Mapped
     from imgconv.runtime.pipeline import Frame
@@ -187,7 +187,7 @@ class Model:
         picture. An open size of the model is the picture's own. Shares the weights.
         Raises InputError for a setting that does not fit, ConfigError for a compiled file, and what `load` raises.
         """
-        from imgconv.pictures.device import PICTURE, array_shape, picture_stage
+        from imgconv.preprocessing.stage import PICTURE, array_shape, picture_stage
 
         how = {
             "resize": resize, "filter": filter, "order": order, "scale": scale, "mean": _each(mean), "std": _each(std),
@@ -304,7 +304,7 @@ class Model:
 
 
 def prepares_pictures(model: Model, name: str) -> bool:
-    """Returns whether `model.submit` takes Pixels for an input, see imgconv.pictures.pixels."""
+    """Returns whether `model.submit` takes Pixels for an input, see imgconv.preprocessing.pixels."""
     from imgconv.runtime.picture_input import takes_pixels
 
     return takes_pixels(model.plan, model._last.fallback, name)
@@ -416,7 +416,7 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
     )
     if not isinstance(model, (str, os.PathLike)):
         return source
-    from imgconv.tasks.description import description_beside
+    from imgconv.stored.description_file import description_beside
 
     return replace(source, description=description_beside(model))
 

@@ -12,7 +12,7 @@
 from imgconv.pictures.host import (
     guess_range, input_array, read_picture, resized, save_picture, to_array, to_picture, with_color,
 )
-from imgconv.pictures.preparation import FILTERS, FORMATS, ORDERS, RESIZES, Preparation, letterbox_scale
+from imgconv.preprocessing.preparation import FILTERS, FORMATS, ORDERS, RESIZES, Preparation, letterbox_scale
 
 __all__ = [
     "FILTERS", "FORMATS", "ORDERS", "RESIZES", "Preparation", "guess_range", "input_array", "letterbox_scale",

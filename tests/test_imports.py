@@ -13,27 +13,30 @@ import pytest
 ROOT = Path(__file__).parent.parent / "imgconv"
 
 # Lowest first. A module imports from lower rows only; the modules of a package (ops, cl ...) are one entry.
-LAYERS: tuple[frozenset[str], ...] = tuple(
-    frozenset(row.split())
-    for row in (
-        "arrays errors version",
-        "files limits suppression",
-        "cl config graph",
-        "kernels onnx_export tensor",
-        "ops passes pictures",
-        "host",
-        "compiling onnx_import preprocess tasks",
-        "stored",
-        "runtime",
-        "running",
-        "loading",
-        "model",
-        "__init__ onnx_backend reports",
-        "batch commands",
-        "cli",
-        "__main__",
-    )
+ENGINE = (
+    "arrays errors version",
+    "files limits suppression",
+    "cl config graph",
+    "kernels onnx_export tensor",
+    "ops passes preprocessing",
+    "host",
+    "compiling onnx_import",
+    "stored",
+    "runtime",
+    "running",
+    "loading",
+    "model",
+    "__init__ onnx_backend",
 )
+APPLICATION = (
+    "pictures",
+    "preprocess tasks",
+    "reports",
+    "batch commands",
+    "cli",
+    "__main__",
+)
+LAYERS = tuple(frozenset(row.split()) for row in ENGINE + APPLICATION)
 
 # Who may import what from outside, by the first parts of their names.
 DOORS = {
@@ -123,9 +126,10 @@ KNOWS = {
     "passes": {"arrays", "errors", "graph", "kernels", "limits"},
     "compiling": {"arrays", "config", "errors", "graph", "host", "kernels", "passes"},
     "stored": {"arrays", "compiling", "config", "errors", "files", "graph", "kernels", "limits", "version"},
-    "pictures": {"arrays", "errors", "files", "graph", "tensor"},
+    "preprocessing": {"arrays", "errors", "graph", "tensor"},
+    "pictures": {"arrays", "errors", "files", "preprocessing"},
     "host": {"arrays", "errors", "graph", "ops", "tensor", "suppression"},
-    "tasks": {"arrays", "errors", "files", "pictures", "suppression"},
+    "tasks": {"arrays", "errors", "pictures", "preprocessing", "stored", "suppression"},
 }
 
 

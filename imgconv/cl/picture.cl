@@ -1,5 +1,5 @@
 // A picture of any size becomes a model's input: resized, its channels converted, normalised. Two launches, whose
-// arguments stay the same for all pictures: the sizes are numbers in the header of `packed`, which pictures/pixels.py
+// arguments stay the same for all pictures: the sizes are numbers in the header of `packed`, which preprocessing/pixels.py
 // makes.
 //
 //     packed    [header | row starts | row weights | column starts | column weights | R G B R G B ... 16 bytes more]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from imgconv.arrays import Declared, Shapes
 from imgconv.errors import InputError
-from imgconv.pictures.preparation import FILTERS, ORDERS, RESIZES
+from imgconv.preprocessing.preparation import FILTERS, ORDERS, RESIZES
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, compiled: bool = True) -> None:

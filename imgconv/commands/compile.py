@@ -10,12 +10,13 @@ from pathlib import Path
 from imgconv.cl.device import DeviceInfo
 from imgconv.commands.arguments import add_model_arguments, add_precision_argument, add_strict_argument
 from imgconv.commands.arguments import check_sizes, read_shapes
+from imgconv.commands.inputs import description_of
 from imgconv.errors import DeviceError
 from imgconv.files.disk import check_folder
-from imgconv.model import Model, Settings, open_source, read_settings
-from imgconv.reports import terminal
 from imgconv.loading.description import known_devices, read_description
 from imgconv.loading.targets import save_for_devices
+from imgconv.model import Model, Settings, open_source, read_settings
+from imgconv.reports import terminal
 from imgconv.stored.compiled_file import SavedModel
 
 SUFFIX = ".imgconv"
@@ -46,6 +47,7 @@ def execute(options: argparse.Namespace) -> None:
     """Compiles the model and writes the file. Raises what imgconv.load and Model.save raise."""
     path = options.output or str(Path(options.model).with_suffix(SUFFIX))
     check_folder(path)
+    description_of(options.model)  # raises for what would be kept and refused later
     devices = [read_description(each) for each in options.target]
     with terminal.Progress(f"compiling {options.model}") as progress:
         own = _write(path, options, devices, progress)

@@ -16,7 +16,7 @@ from imgconv.commands.outcome import DeviceSummary, Result
 from imgconv.commands.runner import CommandLine, Item
 from imgconv.commands.worker import exit_reason, sendable, without_interrupts
 from imgconv.errors import DeviceError, Error
-from imgconv.pictures.preparation import Size
+from imgconv.preprocessing.preparation import Size
 
 CHUNK = 16  # pictures that a process asks for at once, at most
 CHUNKS = 16  # for each device, at least: the last ones to be handed out keep only one device busy

@@ -16,10 +16,11 @@ from imgconv.commands.arguments import check_sizes, read_shapes, shown
 from imgconv.errors import InputError
 from imgconv.files.container import is_container
 from imgconv.files.disk import check_regular
-from imgconv.pictures.preparation import PictureInput, Preparation, picture_inputs
+from imgconv.preprocessing.preparation import PictureInput, Preparation, picture_inputs
 from imgconv.preprocess import input_array, read_picture
 from imgconv.stored.compiled_file import SavedModel
-from imgconv.tasks import Description, description_beside, read_description
+from imgconv.stored.description_file import description_beside, description_path
+from imgconv.tasks import Description, read_description
 
 ASKED = ("resize", "crop", "filter", "order", "scale", "mean", "std", "pad")  # options that are fields of a Preparation
 
@@ -59,8 +60,11 @@ def declared_of(model: str) -> Declared:
 
 def description_of(model: str) -> Description:
     """The description beside an ONNX file, or in a compiled one. Raises ModelError, InputError."""
-    text = SavedModel.open(model).description if is_container(model) else description_beside(model)
-    return read_description(text, f"the description of {model!r}") if text else Description()
+    if is_container(model):
+        text, where = SavedModel.open(model).description, f"the description of {model!r}"
+    else:
+        text, where = description_beside(model), repr(str(description_path(model)))
+    return read_description(text, where) if text else Description()
 
 
 def read_given(options: argparse.Namespace) -> GivenInputs:

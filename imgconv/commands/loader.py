@@ -32,8 +32,8 @@ from imgconv.commands.shared_samples import SampleLayout, allocate, mapped
 from imgconv.commands.worker import Reply, exit_reason, without_interrupts
 from imgconv.errors import Error
 from imgconv.model import Model, pinned
-from imgconv.pictures.pixels import LARGEST, Pixels
-from imgconv.pictures.preparation import Size
+from imgconv.preprocessing.pixels import LARGEST, Pixels
+from imgconv.preprocessing.preparation import Size
 from imgconv.runtime.programs import Progress
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from imgconv.arrays import Arrays
 from imgconv.files.disk import written_whole
 from imgconv.model import Model
 from imgconv.pictures.host import save_picture, with_color
-from imgconv.pictures.preparation import Order
+from imgconv.preprocessing.preparation import Order
 from imgconv.reports.results import summarize
 from imgconv.reports.terminal import to_json
 from imgconv.tasks import Answer, Answers, Classes, Depth, Detections, Picture, Pose, Segmentation, Texts, draw

@@ -12,7 +12,7 @@ from imgconv.commands.inputs import declared_of, description_of
 from imgconv.errors import InputError
 from imgconv.model import Model, Settings, open_source
 from imgconv.pictures.host import input_array
-from imgconv.pictures.preparation import PictureInput, Preparation, Size, picture_inputs
+from imgconv.preprocessing.preparation import PictureInput, Preparation, Size, picture_inputs
 from imgconv.tasks import PicturePlacement, Task, Text, Texts, find_task
 
 HEIGHT = 48  # of a line, in pixels, if the model takes any: PP-OCR's since its third version

@@ -22,7 +22,7 @@ from imgconv.commands.outcome import DeviceSummary, Result, is_folder
 from imgconv.commands.runner import CommandLine, Item, Pictures, items_of, opened
 from imgconv.errors import InputError
 from imgconv.files.disk import check_folder, written_whole
-from imgconv.pictures.preparation import Size
+from imgconv.preprocessing.preparation import Size
 from imgconv.pictures.sources import count_of, expanded
 from imgconv.reports import terminal
 from imgconv.reports.counting import Counting

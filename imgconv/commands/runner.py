@@ -20,8 +20,8 @@ from imgconv.commands.recognizer import Recognizer
 from imgconv.errors import InputError, ModelError
 from imgconv.model import Model, Settings, open_source, prepares_pictures
 from imgconv.pictures.host import input_array, pixels_or_array, resized
-from imgconv.pictures.pixels import Pixels
-from imgconv.pictures.preparation import PictureInput, Preparation, Size
+from imgconv.preprocessing.pixels import Pixels
+from imgconv.preprocessing.preparation import PictureInput, Preparation, Size
 from imgconv.pictures.sources import pictures
 from imgconv.pictures.tiles import PictureTiling, usual_overlap
 from imgconv.pictures.video import is_video

@@ -20,7 +20,7 @@ from imgconv.commands.outcome import Result
 from imgconv.commands.runner import Item, Pictures, Sample, raising
 from imgconv.commands.shared_samples import SampleLayout, mapped
 from imgconv.errors import Error, InputError
-from imgconv.pictures.pixels import Pixels
+from imgconv.preprocessing.pixels import Pixels
 
 NICENESS = 5  # above that of the process that enqueues launches, for which all others wait
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from imgconv.host.program import OnDevice
     from imgconv.host.registry import Function
     from imgconv.onnx_import import Model as OnnxModel
-    from imgconv.pictures.device import PictureStage
+    from imgconv.preprocessing.stage import PictureStage
     from imgconv.runtime.io_binding import Inputs, Outputs
     from imgconv.runtime.pipeline import Pipeline
     from imgconv.runtime.programs import Progress
@@ -211,7 +211,7 @@ class Source:
 
     def input_names(self) -> list[str]:
         """The names of the arrays that a run takes: the picture's name in place of the input made from it."""
-        from imgconv.pictures.device import PICTURE
+        from imgconv.preprocessing.stage import PICTURE
 
         made = {self.picture.target.name: PICTURE} if self.picture else {}
         return [made.get(name, name) for name in self.declared_inputs()]

@@ -16,7 +16,7 @@ from imgconv.runtime.host_fallback import HostFallback, strict_error
 from imgconv.stored.compiled_file import save_model
 from imgconv.stored.precision_file import PrecisionFile
 from imgconv.stored.tuning import open_beside
-from imgconv.tasks.description import description_beside
+from imgconv.stored.description_file import description_beside
 
 
 def save_for_devices(

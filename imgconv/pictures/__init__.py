@@ -1,8 +1,7 @@
-"""A picture to a model's input. A line in here knows no OpenCL. The device's way is a graph put before the model's
-own, if all pictures have one size, else numbers beside the pixels.
+"""Pictures on the host. A line in here knows no OpenCL.
 
-preparation.py   what a preparation means, and the weights of its filters
-host.py          in numpy; imgconv/preprocess.py is what users import
-device.py        as graph nodes
-pixels.py        as what cl/picture.cl reads
+host.py      a file to a model's input arrays, and an output image to a file; users import imgconv/preprocess.py
+sources.py   the files, folders, patterns, videos, cameras and streams that a command line names
+video.py     frames of videos and cameras
+tiles.py     a large picture in overlapping tiles
 """

@@ -17,8 +17,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from imgconv.arrays import Array
 from imgconv.errors import InputError
 from imgconv.files.disk import check_regular, written_whole
-from imgconv.pictures.pixels import Pixels
-from imgconv.pictures.preparation import (
+from imgconv.preprocessing.pixels import Pixels
+from imgconv.preprocessing.preparation import (
     Filter, Order, PictureInput, Preparation, Size, luma_weights, placed, taps,
 )
 

@@ -9,7 +9,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.errors import InputError
-from imgconv.pictures.preparation import Size
+from imgconv.preprocessing.preparation import Size
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.cl.queue import Event, drain, enqueue_barrier, enqueue_marker, is_over, span, wait
 from imgconv.cl.transfer import Port, Queue
-from imgconv.pictures.pixels import Pixels
+from imgconv.preprocessing.pixels import Pixels
 from imgconv.runtime.io_binding import converted, moved_outputs
 from imgconv.runtime.picture_input import PicturePort
 from imgconv.runtime.session import Session

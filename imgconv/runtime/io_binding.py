@@ -20,7 +20,7 @@ from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.moved import EXACT, WIDE
 from imgconv.graph.nodes import Value
 from imgconv.kernels.layout import LANES, ImageForm, StorageDtype, Texels, Texture
-from imgconv.pictures.pixels import Pixels
+from imgconv.preprocessing.pixels import Pixels
 
 # What a caller gives for an input, and for an output that is to be filled.
 Input = Union[npt.ArrayLike, Memory, Pixels]

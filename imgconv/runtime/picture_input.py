@@ -17,7 +17,7 @@ from imgconv.cl.transfer import Memory, Queue, SharedPort, StagedPort
 from imgconv.compiling.plan import Plan
 from imgconv.errors import InputError
 from imgconv.kernels.layout import HostBuffer
-from imgconv.pictures.pixels import MIDDLE, Pixels
+from imgconv.preprocessing.pixels import MIDDLE, Pixels
 from imgconv.runtime.host_fallback import HostFallback
 
 FILE = Path(device.__file__).with_name("picture.cl")

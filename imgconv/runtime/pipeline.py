@@ -31,7 +31,7 @@ from imgconv.cl.ending import driver_use
 from imgconv.cl.queue import settle
 from imgconv.cl.transfer import is_memory, new_queue
 from imgconv.errors import DeviceError, Error, InputError
-from imgconv.pictures.pixels import Pixels
+from imgconv.preprocessing.pixels import Pixels
 from imgconv.runtime.io_binding import Inputs, check_exact, check_frame, check_outputs
 from imgconv.runtime.frame_memory import FrameMemory, Ticks
 from imgconv.runtime.host_fallback import HostFallback

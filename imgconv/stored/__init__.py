@@ -5,4 +5,5 @@ codec.py            frozen dataclasses as tables of a schema, and back, by their
 tables.py           the tables of model.fbs and our dataclasses; plan_table.py: a Plan; blobs.py: arrays
 tuning.py           measurements of specialisations, an SQLite file, and the chooser that reads it
 precision_file.py   which values keep float
+description_file.py  what outputs mean: the JSON beside an ONNX file
 """

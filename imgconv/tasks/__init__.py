@@ -8,7 +8,7 @@
 
 heads.py            the table of heads, and which of them a model has
 values.py           the answers, and where a picture lies in a model's input
-description.py      what cannot be guessed: the JSON beside a model, labels
+description.py      what cannot be guessed: the meaning of the JSON beside a model
 classification.py   scores of classes
 detection.py        what all detectors share, and the YOLO family
 anchors.py          SSD and RetinaFace
@@ -19,11 +19,10 @@ coco.py             COCO's names and JSON
 drawing.py          answers on their picture
 """
 
+from imgconv.stored.description_file import description_beside, read_labels
 from imgconv.suppression import suppress
 from imgconv.tasks.coco import coco_json
-from imgconv.tasks.description import (
-    TASKS, Description, description_beside, read_description, read_labels,
-)
+from imgconv.tasks.description import TASKS, Description, read_description
 from imgconv.tasks.drawing import draw
 from imgconv.tasks.heads import HEADS, Task, find_task
 from imgconv.tasks.values import (

@@ -9,7 +9,7 @@ import numpy
 
 from imgconv.arrays import Array, Arrays
 from imgconv.errors import InputError
-from imgconv.pictures.preparation import Size
+from imgconv.preprocessing.preparation import Size
 from imgconv.tasks.description import Description
 from imgconv.tasks.detection import cells, corners_of, detections, one_class_each
 from imgconv.tasks.values import Answers, PicturePlacement

@@ -1,4 +1,4 @@
-"""A model's task, head, labels and preparation, from a small JSON file beside it.
+"""A model's task, head, labels and preparation, from a small JSON file beside it: stored/description_file.py finds it.
 
     yolox_nano.task.json beside yolox_nano.onnx
     {"task": "detect", "head": "yolox", "labels": "labels.txt", "score": 0.4,
@@ -10,18 +10,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any
 
 from imgconv.errors import InputError
-from imgconv.files.disk import check_regular
-from imgconv.pictures.preparation import Preparation
+from imgconv.preprocessing.preparation import Preparation
 
-SUFFIX = ".task.json"
 TASKS = ("classify", "detect", "segment", "pose", "depth", "image", "text")
 
 
@@ -61,8 +57,8 @@ class Description:
         return replace(self, **{**missing, "preparation": preparation})
 
 
-def read_description(text: str, where: str = "", folder: Path | None = None) -> Description:
-    """The description in a JSON text. where: what errors name; folder: that of the file of labels.
+def read_description(text: str, where: str = "") -> Description:
+    """Returns the description in a JSON text, with the labels in it. where: named in errors.
 
     Raises InputError. Example: read_description('{"task": "pose"}').task is "pose".
     """
@@ -75,8 +71,6 @@ def read_description(text: str, where: str = "", folder: Path | None = None) -> 
             listed = ", ".join(each.name for each in fields(Description))
             raise InputError(f"there is no {unknown[0]!r}; what can be said: {listed}")
         labels = content.get("labels", ())
-        if isinstance(labels, str):
-            labels = read_labels((folder or Path()) / labels)
         tuples = {name: tuple(content[name]) for name in ("anchors", "variances") if name in content}
         preparation = {name: _as_setting(value) for name, value in content.get("preparation", {}).items()}
         return Description(**{**content, **tuples, "labels": tuple(map(str, labels)), "preparation": preparation})
@@ -84,45 +78,6 @@ def read_description(text: str, where: str = "", folder: Path | None = None) -> 
         raise InputError(f"{where or 'the description'}: {error}") from error
     except (ValueError, TypeError, AttributeError) as error:
         raise InputError(f"{where or 'the description'} describes no task: {error}") from error
-
-
-def beside(model: str | os.PathLike[str]) -> Path:
-    """The path of the description of a model: a.task.json beside a.onnx."""
-    return Path(model).with_suffix(SUFFIX)
-
-
-def description_beside(model: str | os.PathLike[str]) -> str:
-    """The text of the description beside a model, with the labels in it; "" if there is none. Raises InputError."""
-    if not Path(model).name or not beside(model).is_file():
-        return ""
-    path = beside(model)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
-    labels = read_description(text, repr(str(path)), path.parent).labels
-    content = json.loads(text)
-    return json.dumps(content | {"labels": labels} if labels else content, ensure_ascii=False)
-
-
-def read_labels(path: str | Path) -> tuple[str, ...]:
-    """One name a line; if every line starts with its own number, as in "0,tench", the number is dropped.
-
-    A line of a space is that space, as dictionaries of characters have it.
-
-    Raises InputError naming the file.
-    """
-    try:
-        check_regular(path)
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read labels {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
-    while lines and not lines[-1]:
-        lines.pop()
-    if not any(map(str.strip, lines)):
-        raise InputError(f"labels {str(path)!r} are empty: one name a line is needed")
-    numbered = [re.fullmatch(rf"\s*{number}[\s,:;.]+(.*\S)\s*", line) for number, line in enumerate(lines)]
-    return tuple(match[1] if match and all(numbered) else line.strip() or line for match, line in zip(numbered, lines))
 
 
 def _as_setting(value: Any) -> Any:

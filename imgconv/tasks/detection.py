@@ -8,7 +8,7 @@ import numpy
 
 from imgconv.arrays import Array, Arrays
 from imgconv.errors import InputError
-from imgconv.pictures.preparation import Size
+from imgconv.preprocessing.preparation import Size
 from imgconv.suppression import suppress
 from imgconv.tasks.description import Description
 from imgconv.tasks.values import Answers, Detection, Detections, Label, PicturePlacement, name_of

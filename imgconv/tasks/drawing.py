@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from imgconv.arrays import Array
 from imgconv.pictures.host import to_picture
-from imgconv.pictures.preparation import Order
+from imgconv.preprocessing.preparation import Order
 from imgconv.tasks.values import Answer, Classes, Depth, Detections, Picture, Pose, Segmentation, Texts
 
 Color = tuple[int, int, int]

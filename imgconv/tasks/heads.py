@@ -8,7 +8,7 @@ from typing import Any
 
 from imgconv.arrays import Arrays, Declared
 from imgconv.errors import InputError
-from imgconv.pictures.preparation import Size
+from imgconv.preprocessing.preparation import Size
 from imgconv.tasks import anchors, classification, dense, detection, maps, text
 from imgconv.tasks.coco import KEYPOINTS, NAMES
 from imgconv.tasks.dense import NANODET_STRIDES

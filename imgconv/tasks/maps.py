@@ -9,7 +9,7 @@ from PIL import Image
 
 from imgconv.arrays import Array, Arrays
 from imgconv.errors import InputError
-from imgconv.pictures.preparation import Size
+from imgconv.preprocessing.preparation import Size
 from imgconv.tasks.description import Description
 from imgconv.tasks.detection import corners_of, detections, only
 from imgconv.tasks.values import Answers, Depth, Detection, Detections, Picture, PicturePlacement, Pose, Segmentation

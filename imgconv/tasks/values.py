@@ -9,7 +9,7 @@ from typing import Any, Union
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.pictures.preparation import Box, Preparation, Size, placed
+from imgconv.preprocessing.preparation import Box, Preparation, Size, placed
 
 Point = tuple[float, float, float]
 """x and y in pixels of the picture, and how sure it is."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 
 import imgconv
-from imgconv.pictures.device import array_shape
+from imgconv.preprocessing.stage import array_shape
 from imgconv.preprocess import Preparation
 from imgconv.tensor import Tensor, build_graph
 

@@ -19,7 +19,7 @@ from picture_reference import FLOAT, Size, draw, passing, reference
 import imgconv
 from imgconv.cl.device import DeviceInfo
 from imgconv.kernels.layout import HostBuffer, Texture
-from imgconv.pictures.preparation import placed
+from imgconv.preprocessing.preparation import placed
 from imgconv.preprocess import FILTERS, RESIZES, Preparation, to_array
 
 ROUNDED, HALF = 1.0 + 1e-3, 4 / 16 * 2.1

@@ -17,9 +17,9 @@ from imgconv.cl.device import DeviceInfo
 from imgconv.errors import InputError
 from imgconv.graph.nodes import Graph
 from imgconv.model import pinned
-from imgconv.pictures import pixels as module
-from imgconv.pictures.pixels import Pixels
-from imgconv.pictures.preparation import PictureInput
+from imgconv.preprocessing import pixels as module
+from imgconv.preprocessing.pixels import Pixels
+from imgconv.preprocessing.preparation import PictureInput
 from imgconv.preprocess import FILTERS, RESIZES, Preparation
 from imgconv.runtime import pipeline
 from imgconv.tensor import Tensor, build_graph

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from imgconv.errors import InputError
-from imgconv.pictures.preparation import picture_inputs, placed
+from imgconv.preprocessing.preparation import picture_inputs, placed
 from imgconv.preprocess import FILTERS, RESIZES, Preparation, guess_range, letterbox_scale, read_picture, resized
 from imgconv.preprocess import save_picture, to_array, to_picture, with_color
 

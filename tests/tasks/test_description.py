@@ -41,7 +41,7 @@ def test_a_description_is_read(tmp_path: Path) -> None:
 def test_wrong_descriptions_are_named(tmp_path: Path, text: str, named: str) -> None:
     (tmp_path / "m.task.json").write_text(text)
     with pytest.raises(InputError, match=named) as caught:
-        description_beside(tmp_path / "m.onnx")
+        read_description(description_beside(tmp_path / "m.onnx"), "m.task.json")
     assert "m.task.json" in str(caught.value)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.pictures.preparation import PictureInput, Preparation, Size, luma_weights, placed, taps
+from imgconv.preprocessing.preparation import PictureInput, Preparation, Size, luma_weights, placed, taps
 
 if TYPE_CHECKING:
     from PIL import Image

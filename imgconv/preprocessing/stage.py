@@ -21,7 +21,7 @@ from imgconv.arrays import Array, Declared, Shapes
 from imgconv.errors import InputError, ShapeError
 from imgconv.graph.joined import join, renamed
 from imgconv.graph.nodes import Graph
-from imgconv.pictures.preparation import (
+from imgconv.preprocessing.preparation import (
     Box, Filter, Format, PictureInput, Preparation, Size, luma_weights, picture_inputs, placed, taps,
 )
 from imgconv.tensor import Tensor, build_graph, origin
