@@ -23,7 +23,7 @@ def predicted_rows(
             return
         choices = asked.candidates[:count]
         plan = prepare_copies(asked.prepared, asked.nodes, choices).plan()
-        launches = [launch for launch in plan.launches if launch.choice]
+        launches = [launch for launch in plan.launches if launch.specialisation]
         texts = list(dict.fromkeys(launch.source.text for launch in launches))
         compiled = mesa.compile(texts, [gpu.number])[gpu.number]
         rows = [row_of(launch, gpu, compiled[launch.source.text]) for launch in launches]

@@ -43,7 +43,7 @@ FIGURES = ("issue", "reads", "registers", "waves", "spills", "lanes")
 def launches_of(asked: Asked, choices: Sequence[Specialisation]) -> list[Launch]:
     """The problem's launch by each choice, without its epilogue."""
     plan = prepare_copies(asked.prepared, asked.nodes, choices).plan()
-    return [launch for launch in adreno.without_epilogues(plan).launches if launch.choice]
+    return [launch for launch in adreno.without_epilogues(plan).launches if launch.specialisation]
 
 
 def measurements_of(

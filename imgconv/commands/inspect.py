@@ -85,11 +85,12 @@ def _compiled(
 
 def choices(plan: Plan) -> dict[str, str]:
     """The specialisation of every launch of a template, and its origin, by the name of the written value."""
-    found = {launch.name: f"{launch.specialisation}; {launch.choice}" for launch in plan.launches if launch.choice}
+    chosen = [launch for launch in plan.launches if launch.specialisation]
+    found = {launch.name: f"{launch.specialisation}; {launch.choice}" for launch in chosen}
     for launch in plan.launches:
-        if launch.declined:
-            declined = f"a {launch.declined.template} launch does not pay: {launch.declined}"
-            found[launch.name] = f"{found.get(launch.name, '')}; {declined}"
+        if launch.rejected:
+            rejected = f"a {launch.rejected.template} launch is not profitable: {launch.rejected}"
+            found[launch.name] = f"{found.get(launch.name, '')}; {rejected}"
     return found
 
 

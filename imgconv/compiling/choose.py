@@ -9,7 +9,7 @@ from typing import Protocol
 
 from imgconv.config import Config
 from imgconv.errors import ResourceError
-from imgconv.kernels.step import AnyTemplate, Choice, Problem, Specialisation, Step
+from imgconv.kernels.step import AnyStep, AnyTemplate, Choice, Problem, Specialisation
 from imgconv.kernels.target import Target
 
 
@@ -36,7 +36,7 @@ class Chooser(Protocol):
     """Chooses one of a template's candidates."""
 
     def choose(self, request: Request) -> Choice | None:
-        """The choice. None if the template has no candidate; the steps in `Step.instead` are then taken."""
+        """The choice. None if the template has no candidate; `Step.fallback` is then taken."""
         ...
 
 
@@ -50,57 +50,61 @@ class CostModel:
 
 @lru_cache(4096)
 def least_cost(template: AnyTemplate, problem: Problem, target: Target) -> Choice | None:
-    """The candidate with the lowest predicted cost, and whether it pays. None if there is no candidate."""
+    """The candidate with the lowest predicted cost, and whether it is profitable. None if there is no candidate."""
     costs = [(template.cost(problem, each, target), each) for each in template.candidates(problem, target)]
     if not costs:
         return None
     cost, chosen = min(costs, key=lambda each: each[0])
-    without = template.without(problem, target)
-    return Choice(template.name, problem, chosen, cost, without, cost <= without)
+    baseline = template.baseline(problem, target)
+    return Choice(template.name, problem, chosen, cost, baseline, cost <= baseline)
 
 
 @dataclass(frozen=True)
-class Without:
+class Excluding:
     """A chooser that leaves out specialisations of problems: kernels that the driver cannot build.
 
     If nothing else computes the step, the other chooser's choice stays.
     """
 
     otherwise: Chooser
-    left_out: frozenset[tuple[Problem, Specialisation]]
+    excluded: frozenset[tuple[Problem, Specialisation]]
 
     def choose(self, request: Request) -> Choice | None:
-        """The other chooser's choice if it is not left out, else the candidate with the lowest predicted cost."""
+        """The other chooser's choice if it is not excluded, else the candidate with the lowest predicted cost."""
         choice, problem = self.otherwise.choose(request), request.problem
-        if choice is None or (problem, choice.specialisation) not in self.left_out:
+        if choice is None or (problem, choice.specialisation) not in self.excluded:
             return choice
         candidates = request.template.candidates(problem, request.target)
-        costs = {each: request.cost(each) for each in candidates if (problem, each) not in self.left_out}
+        costs = {each: request.cost(each) for each in candidates if (problem, each) not in self.excluded}
         if not costs:
-            return replace(choice, pays=False)
+            return replace(choice, profitable=False)
         best = min(costs, key=lambda each: costs[each])
-        return replace(
-            choice, specialisation=best, predicted=costs[best], pays=costs[best] <= choice.without, seconds=None
-        )
+        profitable = costs[best] <= choice.baseline
+        return replace(choice, specialisation=best, predicted=costs[best], profitable=profitable, seconds=None)
 
 
-def choose(steps: Sequence[Step], chooser: Chooser, target: Target, config: Config) -> list[Step]:
-    """The steps with their choices. A step that does not pay is replaced by its `instead` steps."""
-    made: list[Step] = []
+@dataclass(frozen=True)
+class ChosenStep:
+    """A step with its choice. rejected: the choice of a step that is not profitable, whose fallback ends with this."""
+
+    step: AnyStep
+    choice: Choice
+    rejected: Choice | None = None
+
+
+def choose(steps: Sequence[AnyStep], chooser: Chooser, target: Target, config: Config) -> list[ChosenStep]:
+    """The steps with their choices. A step that is not profitable is replaced by its fallback."""
+    made: list[ChosenStep] = []
     for step in steps:
-        if step.template is None:
-            made.append(replace(step, instead=tuple(choose(step.instead, chooser, target, config))))
-            continue
-        assert step.problem is not None
         choice = chooser.choose(Request(step.template, step.problem, target, config, step.name))
-        if choice is not None and (choice.pays or not step.instead):
-            made += [*choose(step.before, chooser, target, config), replace(step, choice=choice)]
-            continue
-        if not step.instead:
+        if choice is not None and (choice.profitable or not step.fallback):
+            made += [*choose(step.before, chooser, target, config), ChosenStep(step, choice)]
+        elif step.fallback:
+            *before, last = choose(step.fallback, chooser, target, config)
+            made += [*before, replace(last, rejected=choice or last.rejected)]
+        else:
             raise ResourceError(
                 f"{step.template.file} has no kernel with work groups of at most {target.max_work_group} work items, "
                 "which is what this device takes", step.name, step.nodes[-1].output.shape,
             )
-        *before, last = choose(step.instead, chooser, target, config)
-        made += [*before, replace(last, declined=choice or last.declined)]
     return made

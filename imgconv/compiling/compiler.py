@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from imgconv.compiling.choose import Chooser, CostModel, Without
+from imgconv.compiling.choose import Chooser, CostModel, Excluding
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
@@ -34,17 +34,15 @@ class Prepared:
 
     def plan(self, config: Config | None = None, states: Mapping[str, str] | None = None) -> Plan:
         """The plan with the given settings, by default self.config. states: see `lower`. Raises what `lower` raises."""
-        left_out, declined = frozenset[tuple[Problem, Specialisation]](), frozenset[str]()
+        excluded = frozenset[tuple[Problem, Specialisation]]()
         while True:
-            chooser = Without(self.chooser, left_out) if left_out else self.chooser
-            plan = lower(self.graph, config or self.config, self.target, states, chooser, declined)
-            refused = [launch for launch in plan.launches if self.refused and launch.source.key in self.refused]
-            chosen = [launch.choice for launch in refused if launch.choice]
-            choices = left_out.union((choice.problem, choice.specialisation) for choice in chosen)
-            names = declined.union(launch.name for launch in refused if not launch.choice)
-            if (choices, names) == (left_out, declined):
+            chooser = Excluding(self.chooser, excluded) if excluded else self.chooser
+            plan = lower(self.graph, config or self.config, self.target, states, chooser)
+            launches = [launch for launch in plan.launches if self.refused and launch.source.key in self.refused]
+            found = {(each.choice.problem, each.choice.specialisation) for each in launches if each.choice}
+            if found <= excluded:
                 return plan
-            left_out, declined = choices, names
+            excluded |= found
 
 
 def prepare(graph: Graph, config: Config, target: Target, chooser: Chooser = CostModel()) -> Prepared:

@@ -8,19 +8,15 @@ from functools import partial
 from math import prod
 
 from imgconv.arrays import Array
+from imgconv.compiling.choose import ChosenStep
 from imgconv.compiling.place import Placed
 from imgconv.compiling.plan import Launch, Storage
 from imgconv.config import Config
 from imgconv.errors import ResourceError
 from imgconv.graph.expression import Forms
-from imgconv.kernels.codegen import generated
-from imgconv.kernels.codegen.moments_text import Making, moments_kernel
-from imgconv.kernels.codegen.rows import Rows
-from imgconv.kernels.codegen.rows_text import rows_kernel
-from imgconv.kernels.codegen.windows import windows_kernel
 from imgconv.kernels.layout import Placement, Texture
 from imgconv.kernels.source import KernelSource
-from imgconv.kernels.step import Packed, Step
+from imgconv.kernels.step import AnyStep, Packed
 from imgconv.kernels.target import Target
 
 
@@ -51,13 +47,11 @@ class LaunchEmitter:
     """Makes the launches of steps. Templates see it as imgconv.kernels.step.Emitting.
 
     folded: the textures whose tiling changed after placing, and the same textures with their new tiling.
-    declined: the values of generated launches in whose place others are taken if they can.
     """
 
     placed: Placed
     config: Config
     target: Target
-    declined: frozenset[str] = frozenset()
     folded: Mapping[Texture, Texture] = field(default_factory=dict)
     storages: dict[Hashable, Storage] = field(default_factory=dict)
     waiting: dict[Storage, Packed] = field(default_factory=dict)
@@ -72,25 +66,15 @@ class LaunchEmitter:
             return "of numbers"
         return "in place of halves" if output.storage.name in self.placed.in_place_of_halves else "to halves"
 
-    def emit(self, steps: Iterable[Step]) -> Iterator[tuple[Step, Launch]]:
-        """The launch of each step. If a step's kernel is impossible, the launches of its `instead` steps."""
-        for step in steps:
-            source = self._source(step)
-            declined = step.name in self.declined and step.template is None and step.instead
-            if source is None or declined:
-                yield from self.emit(step.instead)
-            else:
-                yield step, self._launch(step, source)
-
-    def again(self, made: Iterable[tuple[Step, Launch]], folded: Mapping[Texture, Texture]) -> list[Launch]:
+    def fold(
+        self, steps: Iterable[ChosenStep], launches: Iterable[Launch], folded: Mapping[Texture, Texture]
+    ) -> list[Launch]:
         """The launches after textures were folded. Those that use one are made anew: kernels contain addresses."""
         self.folded = folded
-        launches = []
-        for step, launch in made:
-            touched = any(argument.storage in folded for argument in launch.source.arguments)
-            ((_, again),) = self.emit([step]) if touched else ((step, launch),)
-            launches.append(again)
-        return launches
+        return [
+            self.launch(step) if any(a.storage in folded for a in launch.source.arguments) else launch
+            for step, launch in zip(steps, launches, strict=True)
+        ]
 
     def packed(self, name: str, weights: Packed) -> Storage:
         """The storage of packed weights. What `content` gives packs them at their first use."""
@@ -115,33 +99,20 @@ class LaunchEmitter:
         lies = self.folded.get(storage) if isinstance(storage, Texture) else None
         return place if lies is None else replace(place, storage=lies)
 
-    def _source(self, step: Step) -> KernelSource | None:
-        output = self.where(step.output)
+    def launch(self, chosen: ChosenStep) -> Launch:
+        """The launch of a step with its choice."""
+        step = chosen.step
         places = {name: self.where(place) for name, place in step.places.items()}
-        if step.template is not None:
-            assert step.problem is not None and step.choice is not None
-            placed = replace(step, output=output, places=places)
-            return step.template.kernel(placed, step.problem, step.choice.specialisation, self)
-        forms = self.forms_of(output)
-        if isinstance(step.details, Rows):
-            source = rows_kernel(step.details, output, places, forms, self.target)
-            return None if source is None or len(source.arguments) > self.target.max_read_images else source
-        if isinstance(step.details, Making):
-            return moments_kernel(step.details, output, places, forms, self.target)
-        (node,) = step.nodes
-        source = windows_kernel(node, output, places, forms, self.target)
-        return source or generated.generate(node, output, places, forms, self.target)
-
-    def _launch(self, step: Step, source: KernelSource) -> Launch:
+        placed = replace(step, output=self.where(step.output), places=places)
+        source = step.template.kernel(placed, chosen.choice.specialisation, self)
         self._check(step, source)
-        own = step.problem.multiply_adds if step.problem else 0
-        multiply_adds = own if step.multiply_adds is None else step.multiply_adds
+        multiply_adds = step.problem.multiply_adds if step.multiply_adds is None else step.multiply_adds
         return Launch(
             step.name, step.kind, source, step.description, step.origin, multiply_adds, step.reason,
-            step.operation, self._moved_bytes(step, source), step.values, step.choice, step.declined,
+            step.operation, self._moved_bytes(step, source), step.values, chosen.choice, chosen.rejected,
         )
 
-    def _check(self, step: Step, source: KernelSource) -> None:
+    def _check(self, step: AnyStep, source: KernelSource) -> None:
         shape = step.nodes[-1].output.shape
         images = sum(isinstance(a.storage, Texture) and not a.written for a in source.arguments)
         if images > self.target.max_read_images:
@@ -154,7 +125,7 @@ class LaunchEmitter:
                 f"the kernel has work groups of {items} work items, this device takes {most}", step.name, shape
             )
 
-    def _moved_bytes(self, step: Step, source: KernelSource) -> int:
+    def _moved_bytes(self, step: AnyStep, source: KernelSource) -> int:
         """Bytes that a kernel must move. Of a texture that several values share, only the values read count."""
         found = (self.placed.placements.get(operand.value) for operand in step.reads)
         values = {self.where(place) for place in found if place is not None}

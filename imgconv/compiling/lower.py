@@ -18,27 +18,25 @@ from imgconv.kernels.target import Target
 
 def lower(
     graph: Graph, config: Config, target: Target, states: Mapping[str, str] | None = None,
-    chooser: Chooser = CostModel(), declined: frozenset[str] = frozenset(),
+    chooser: Chooser = CostModel(),
 ) -> Plan:
     """The Plan of a graph after the passes. Raises UnsupportedError or ResourceError.
-
-    declined: the values of generated launches in whose place others are taken if they can.
 
     states: outputs that stay on the device and become inputs of the next run. ``{"h_out": "h_in"}`` feeds output h_out
     to input h_in.
     """
     computed, moved = split_moved(graph, states or {})
     placed = place(computed, config, target, states or {})
-    emitter = LaunchEmitter(placed, config, target, declined)
-    made = list(emitter.emit(choose(placed.steps, chooser, target, config)))
-    launches = [launch for _, launch in made]
+    emitter = LaunchEmitter(placed, config, target)
+    steps = choose(placed.steps, chooser, target, config)
+    launches = list(map(emitter.launch, steps))
     lasting, alignment = frozenset(placed.states), target.workspace
     alive = most_alive(launches, lasting)
     regions = assign_regions(launches, lasting, alignment) if alignment else {}
     slots = assign_slots(launches, lasting | regions.keys(), target.limits, placed.in_place_of_halves)
     folded = {t: replace(t, tiling=tiling) for t, (_, tiling) in slots.items() if t.tiling != tiling}
     if folded:
-        launches = emitter.again(made, folded)
+        launches = emitter.fold(steps, launches, folded)
     names = {v.name for v in graph.inputs} | graph.producers.keys()
     storages = {a.storage for launch in launches for a in launch.source.arguments} | {*placed.input_buffers.values()}
     places = {name: emitter.where(each) for name, each in placed.placements.items() if name in names}

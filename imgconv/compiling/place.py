@@ -12,17 +12,16 @@ from imgconv.arrays import Array, Arrays
 from imgconv.compiling.plan import Storage
 from imgconv.compiling.textures import Textures, default_layout, host_buffer
 from imgconv.config import Config
-from imgconv.graph.nodes import IDENTITY, Concatenation, Gather, Graph, Load, Node, Operand, Reduction, Value, plain
+from imgconv.graph.nodes import Concatenation, Gather, Graph, Load, Node, Operand, Reduction, Value, plain
 from imgconv.graph.view import reshape
-from imgconv.kernels.codegen.moments import PARTS_LAYOUT, Parts, find_parts, moments_of
-from imgconv.kernels.codegen.moments_text import Making
-from imgconv.kernels.codegen.rows import Rows, find_rows
+from imgconv.kernels.codegen.generated import launch_of
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture, byte_texture
-from imgconv.kernels.step import AnyTemplate, LaunchKind, Step, describe, operation_of
+from imgconv.kernels.step import AnyStep, AnyTemplate
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import TEMPLATES
 
 FEW = 16  # numbers of an input
+Offer = tuple[AnyTemplate, tuple[Node, ...]]  # a template and nodes that it may compute in one launch
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Placed:
     from run to run. in_place_of_halves: float values that would be halves but for the settings' precision.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[AnyStep, ...]
     placements: Mapping[str, Placement]
     input_buffers: Mapping[str, Storage]
     output_buffers: Mapping[str, HostBuffer]
@@ -69,9 +68,8 @@ class _Placer(Textures):
         self.input_buffers: dict[str, Storage] = {}
         self.copies: dict[tuple[Operand, Layout], Operand] = {}
         self.copied = 0
-        self.steps: list[Step] = []
-        # By the name of the value written: the templates that can compute it, each with the nodes of the launch.
-        self.offers: dict[str, list[tuple[AnyTemplate, tuple[Node, ...]]]] = {}
+        self.steps: list[AnyStep] = []
+        self.offers: dict[str, list[Offer]] = {}  # by the name of the value that the last node writes
 
     # Inputs and outputs
 
@@ -97,7 +95,8 @@ class _Placer(Textures):
                 self.graph = _seen_as(self.graph, value, buffer.shape)
                 continue
             node = Node(value, Load(), (_rows(plain(value), buffer.shape),))
-            self.generate(node, self.placement(value), {value.name: given}, "pack", f"pack {value.name}")
+            made, text = self.placement(value), f"pack {value.name}"
+            self.steps.append(launch_of(node, made, {value.name: given}, "pack", text))
 
     def place_outputs(self) -> tuple[Texture, ...]:
         """Adds the last steps, which write outputs to host buffers and states to textures. Returns these textures."""
@@ -108,11 +107,11 @@ class _Placer(Textures):
         states = []
         for name, target in self.states.items():
             output = self.placement(values[target])
-            assert isinstance(output.storage, Texture)
             node = Node(values[target], Load(), (plain(values[name]),))
             places = self.operand_places(node, output)
-            self.generate(node, output, places, "copy", f"keep {name}", f"{name} is {target} at the next run")
-            states.append(output.storage)
+            reason = f"{name} is {target} at the next run"
+            self.steps.append(launch_of(node, output, places, "copy", f"keep {name}", reason))
+            states.append(output.texture)
         return tuple(states)
 
     def _unpack(self, value: Value) -> None:
@@ -120,51 +119,50 @@ class _Placer(Textures):
         self.output_buffers[value.name] = buffer
         node = Node(value, Load(), (plain(value),))
         output = Placement(buffer, value.shape)
-        self.generate(node, output, self.operand_places(node, output), "unpack", f"unpack {value.name}")
+        places = self.operand_places(node, output)
+        self.steps.append(launch_of(node, output, places, "unpack", f"unpack {value.name}"))
 
     # Nodes
 
     def place_nodes(self) -> None:
         """Places every node, in order. Nodes that one launch may compute together are placed with their last one."""
-        found = find_rows(self.graph, self.states)
-        waiting = {node.output.name for rows in found.values() for node in rows.nodes[:-1]}
-        together = waiting | found.keys()  # what a launch of several nodes computes; a node is part of one at most
+        groups: dict[str, tuple[Node, ...]] = {}  # those of a launch of several nodes; a node is in one at most
         for template in TEMPLATES:
             for nodes in template.nodes(self.graph):
-                names = {node.output.name for node in nodes}
-                if len(nodes) > 1 and names & together:
-                    continue
-                together |= names if len(nodes) > 1 else set()
-                waiting |= names - {nodes[-1].output.name}
-                self.offers.setdefault(nodes[-1].output.name, []).append((template, nodes))
+                names = [node.output.name for node in nodes]
+                if len(nodes) > 1:
+                    if any(groups.get(name, nodes) != nodes for name in names):
+                        continue
+                    groups |= dict.fromkeys(names, nodes)
+                self.offers.setdefault(names[-1], []).append((template, nodes))
         for node in self.graph.nodes:
-            if node.output.name in found:
-                self._place_rows(found[node.output.name])
-            elif node.output.name not in waiting:
+            if groups.get(node.output.name, (node,))[-1] == node:
                 self._place_node(node)
 
-    def _place_node(self, node: Node, declined: int = 0) -> None:
-        """Places a node with the first template that takes it, else generated. Skips the first `declined` templates."""
-        offers = self.offers.get(node.output.name, [])[declined:]
-        if not offers:
-            self._place_generated(node)
-            return
-        template, nodes = offers[0]
+    def _place_node(self, node: Node) -> None:
+        """Places a node, and those that a launch may compute together with it."""
+        if isinstance(node.operation, Concatenation):
+            self._concatenate(node)
+        else:
+            self._place_offered(self.offers[node.output.name])
 
-        def otherwise() -> None:
-            for each in nodes[:-1]:
-                self._place_node(each)
-            self._place_node(node, declined + 1)
+    def _place_offered(self, offers: Sequence[Offer]) -> None:
+        """Adds the step of the first template that takes its nodes; those of the others are its fallback."""
+        (template, nodes), *others = offers
+
+        def fallback() -> None:
+            if others[0][1] != nodes:
+                for each in nodes[:-1]:
+                    self._place_node(each)
+            self._place_offered(others)
 
         step = template.place(self, nodes)
         if step is None:
-            otherwise()
-        elif len(nodes) > 1 or len(offers) > 1:
-            self.steps.append(replace(step, instead=self._aside(otherwise)))
+            fallback()
         else:
-            self.steps.append(step)
+            self.steps.append(replace(step, fallback=self._aside(fallback)) if others else step)
 
-    def _aside(self, placing: Callable[[], None]) -> tuple[Step, ...]:
+    def _aside(self, placing: Callable[[], None]) -> tuple[AnyStep, ...]:
         """The steps that `placing` adds, as an alternative. It may not run, so later steps do not read its copies."""
         steps, copies = self.steps, dict(self.copies)
         self.steps = []
@@ -172,71 +170,10 @@ class _Placer(Textures):
         made, self.steps, self.copies = tuple(self.steps), steps, copies
         return made
 
-    def _place_rows(self, rows: Rows) -> None:
-        """Adds one step for all nodes of `rows`. If no kernel can compute them together, adds a step for each."""
-
-        def otherwise() -> None:
-            for each in rows.nodes:
-                self._place_node(each)
-
-        output = self.result(rows.last.output)
-        places: dict[str, Placement] = {}
-        for node in rows.nodes:
-            outside = replace(node, operands=rows.read_from_outside(node), epilogue_operands=())
-            places |= self.operand_places(outside, output)
-        if any(each.storage == output.storage for each in places.values()):
-            otherwise()
-            return
-        details: Rows | Making = rows
-        moments = moments_of(rows)
-        name = self.graph.unused(f"{rows.last.output.name}.parts")
-        parts = find_parts(moments, output, places, self.target, name) if moments else None
-        if parts is not None:
-            details = Making(parts, True)
-            places |= self._place_parts(parts, places)
-        self.steps.append(Step(
-            rows.nodes, output, places, "compute", ", ".join(map(describe, rows.nodes)), "reduction",
-            values=tuple(node.output.name for node in rows.nodes), details=details, instead=self._aside(otherwise),
-        ))
-
-    def _place_parts(self, parts: Parts, places: dict[str, Placement]) -> dict[str, Placement]:
-        """Adds the step that makes the moments of the rows' parts. Returns where they are stored, by name."""
-        value = self.between(parts.name, parts.shape, PARTS_LAYOUT, "float32")
-        output = self.placements[value.name]
-        mean = parts.moments.mean
-        node = replace(mean, output=value, epilogue=IDENTITY)
-        read = {operand.value: places[operand.value] for operand in mean.operands}
-        self.steps.append(Step(
-            (node,), output, read, "compute", f"mean and squared differences in {parts.parts} parts", "reduction",
-            details=Making(parts, False),
-        ))
-        return {value.name: output}
-
-    def _place_generated(self, node: Node) -> None:
-        if isinstance(node.operation, Concatenation):
-            self._concatenate(node)
-            return
-        output = self.result(node.output)
-        moves = isinstance(node.operation, Load) and node.epilogue == IDENTITY
-        packs = isinstance(node.operation, Load) and any(
-            o.value in self.input_buffers and self.placements[o.value].storage == self.input_buffers[o.value]
-            for o in node.all_operands
-        )
-        kind: LaunchKind = "copy" if moves else "compute"
-        if moves and isinstance(output.storage, HostBuffer):
-            kind = "unpack"
-        elif packs:
-            kind = "pack"
-        reason = f"{node.output.name} is read in another order than it is made" if kind == "copy" else ""
-        values = (node.output.name,)
-        self.generate(node, output, self.operand_places(node, output), kind, describe(node), reason, values)
-
-    def generate(
-        self, node: Node, output: Placement, places: dict[str, Placement], kind: LaunchKind, text: str,
-        reason: str = "", values: tuple[str, ...] = (),
-    ) -> None:
-        """Adds a step of a generated kernel."""
-        self.steps.append(Step((node,), output, places, kind, text, operation_of(node), reason, values))
+    def is_input(self, operand: Operand) -> bool:
+        """Returns whether an operand is read from the buffer to which an input is uploaded."""
+        name = operand.value
+        return name in self.input_buffers and self.placements[name].storage == self.input_buffers[name]
 
     def copy(self, operand: Operand, layout: Layout, reason: str) -> Operand:
         """The operand, copied to a texture in the given layout. Each copy is made once."""
@@ -247,7 +184,8 @@ class _Placer(Textures):
             self.copied += 1
             node = Node(replace(value, dtype=source.dtype), Load(), (operand,))
             output = self.placements[value.name]
-            self.generate(node, output, self.operand_places(node, output), "copy", f"copy {operand}", reason)
+            places = self.operand_places(node, output)
+            self.steps.append(launch_of(node, output, places, "copy", f"copy {operand}", reason))
             self.copies[key] = plain(value)
         return self.copies[key]
 
@@ -260,7 +198,8 @@ class _Placer(Textures):
                 output = Placement(whole.storage, part.shape, whole.channel_offset + offset)
                 copy = Node(part, Load(), (operand,), origin=node.origin)
                 reason = f"{operand.value} cannot be written into {node.output.name} where it is made"
-                self.generate(copy, output, self.operand_places(copy, output), "copy", f"copy {operand}", reason)
+                places = self.operand_places(copy, output)
+                self.steps.append(launch_of(copy, output, places, "copy", f"copy {operand}", reason))
             offset += operand.view.shape[1]
 
 

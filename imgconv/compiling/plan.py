@@ -28,8 +28,8 @@ class Launch:
     description: the operation and what is fused into it. origin: the ONNX nodes that it came from.
     reason: why a launch is needed that only moves elements. operation: the kind of work: 'depthwise convolution'.
     moved_bytes: of every value that it reads, counted once and whole, and of the value that it writes.
-    values: the graph's values that it computes; it writes the last one. choice: the chosen specialisation of a
-    template. declined: the choice for a launch that would have computed more values, but does not pay.
+    values: the graph's values that it computes; it writes the last one. choice: the chosen specialisation; None in a
+    plan that an older version stored. rejected: the choice of another launch in its place that is not profitable.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Launch:
     moved_bytes: int = 0
     values: tuple[str, ...] = ()
     choice: Choice | None = None
-    declined: Choice | None = None
+    rejected: Choice | None = None
 
     @property
     def sums(self) -> Sums | Literal[""]:
@@ -55,7 +55,7 @@ class Launch:
 
     @property
     def specialisation(self) -> str:
-        """The chosen specialisation as text. Empty for a generated kernel."""
+        """The chosen specialisation as text. Empty for a kernel without free constants."""
         return str(self.choice.specialisation) if self.choice else ""
 
     @property

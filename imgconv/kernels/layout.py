@@ -355,6 +355,13 @@ class HostBuffer:
         return prod(self.shape) * numpy.dtype(self.dtype).itemsize
 
 
+def as_texture(storage: Texture | HostBuffer) -> Texture:
+    """The storage, where only a texture can be. Raises TypeError for a buffer."""
+    if not isinstance(storage, Texture):
+        raise TypeError(f"{storage.name} is in a buffer, not in a texture")
+    return storage
+
+
 @dataclass(frozen=True)
 class Placement:
     """A tensor in a texture or a buffer. channel_offset: where it starts along the packed axis, a multiple of four."""
@@ -366,6 +373,11 @@ class Placement:
     @property
     def layout(self) -> Layout:
         return self.storage.layout
+
+    @property
+    def texture(self) -> Texture:
+        """The storage of a tensor that is placed in a texture. Raises TypeError for a buffer."""
+        return as_texture(self.storage)
 
     @property
     def bytes(self) -> int:

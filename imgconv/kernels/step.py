@@ -1,8 +1,8 @@
-"""The interface between a graph and its kernels: Step (the work of a launch), Template (a kernel) and Choice.
+"""The interface between a graph and its kernels: Template (a kind of kernel), Step (the work of a launch) and Choice.
 
-A hand-written kernel is a Template, listed in TEMPLATES of templates.py. It is used in three stages: `place` decides
+Every kernel is made by a Template, listed in TEMPLATES of templates.py. It is used in three stages: `place` decides
 where operands are stored and makes a Step for each launch, a chooser takes one of the template's candidates, and
-`kernel` makes the text. A Step without a template is a generated kernel.
+`kernel` makes the text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 from imgconv.arrays import Array
 from imgconv.config import Config, Sums
 from imgconv.graph.expression import Forms, operations
-from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Load, Node, Operand, Value
+from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Load, Node, Operand, Operation, Value
 from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, StorageDtype, Texture
 from imgconv.kernels.source import KernelSource
 from imgconv.kernels.target import Target
@@ -43,59 +43,59 @@ class Specialisation(Hashable, Protocol):
 
 P = TypeVar("P", bound=Problem)
 S = TypeVar("S", bound=Specialisation)
+D = TypeVar("D")
+Kind = TypeVar("Kind", bound=Operation)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The specialisation chosen for a launch of a template.
+    """The specialisation chosen for a launch.
 
-    predicted: the cost, in the unit of the template's cost model. without: the cost of the launches that it replaces,
-    inf if there are none. pays: whether it is expected to be faster than these. seconds: the measured time, None if it
-    was not measured.
+    predicted: the cost, in the unit of the template's cost model. baseline: the cost of the launches that it replaces,
+    inf if there are none. profitable: whether it is expected to be faster than these. seconds: the measured time, None
+    if it was not measured.
     """
 
     template: str
     problem: Problem
     specialisation: Specialisation
     predicted: float
-    without: float = inf
-    pays: bool = True
+    baseline: float = inf
+    profitable: bool = True
     seconds: float | None = None
 
     def __str__(self) -> str:
         measured = None if self.seconds is None else f"the fastest measured, {self.seconds * 1e6:.1f} us"
         text = f"{measured or 'chosen by the cost model'}; predicted cost {self.predicted:.4g}"
-        return text if self.without == inf else f"{text}, {self.without:.4g} in launches of their own"
+        return text if self.baseline == inf else f"{text}, {self.baseline:.4g} in launches of their own"
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class Step(Generic[P, D]):
     """The work of one launch.
 
     nodes: the nodes that it computes, in order. places: where their operands are stored, as the kernel reads them.
-    output: where the last node's result is written; the results of the others have no texture.
+    output: where the last node's result is written; the results of the others have no texture. details: what else the
+    template's `place` found for its `kernel`.
     kind, description, reason, operation: see plan.Launch. values: the graph's values that it computes.
-    details: data from the template's `place` for its `kernel`. before: steps whose results only this step reads; they
-    run if it does. instead: steps that compute the same, if the chooser or the kernel declines. declined: the choice of
-    a larger step that did not pay and was replaced by this one. multiply_adds: as in the model; None if they are the
-    problem's.
+    before: steps whose results only this step reads; they run if it does. fallback: steps that compute the same, if
+    this one is not profitable.
+    multiply_adds: as in the model; None if they are the problem's.
     """
 
     nodes: tuple[Node, ...]
     output: Placement
     places: Mapping[str, Placement]
-    kind: LaunchKind
+    template: Template[P, Any, D]
+    problem: P
+    details: D
     description: str
     operation: str
+    kind: LaunchKind = "compute"
     reason: str = ""
     values: tuple[str, ...] = ()
-    template: AnyTemplate | None = None
-    problem: Problem | None = None
-    details: object = None
-    before: tuple[Step, ...] = ()
-    instead: tuple[Step, ...] = ()
-    choice: Choice | None = None
-    declined: Choice | None = None
+    before: tuple[AnyStep, ...] = ()
+    fallback: tuple[AnyStep, ...] = ()
     multiply_adds: int | None = None
 
     @property
@@ -145,6 +145,14 @@ class Placing(Protocol):
 
     def placement(self, value: Value) -> Placement:
         """Returns the placement of a value of the graph; see imgconv.compiling.place."""
+        ...
+
+    def result(self, value: Value) -> Placement:
+        """Returns where a kernel that can write buffers writes a value: an output may go to its host buffer."""
+        ...
+
+    def is_input(self, operand: Operand) -> bool:
+        """Returns whether an operand is read from the buffer to which an input is uploaded."""
         ...
 
     def copy(self, operand: Operand, layout: Layout, reason: str) -> Operand:
@@ -204,16 +212,16 @@ def _nothing(problem: Problem, target: Target) -> float:
 
 
 @dataclass(frozen=True)
-class Template(Generic[P, S]):
-    """A hand-written kernel.
+class Template(Generic[P, S, D]):
+    """A kind of kernel.
 
-    name: the key of stored measurements, so it must not change. file: the .cl file.
+    name: the key of stored measurements, so it must not change. file: the .cl file, or "generated".
     problem, specialisation: frozen dataclasses. candidates: the specialisations worth measuring for a problem, none if
     the template is not for that device. allowed: whether a stored specialisation is valid for a problem.
-    cost: the predicted time of a launch, in a unit of the template. without: the cost of the launches that it replaces.
+    cost: the predicted time of a launch, in a unit of the template. baseline: that of the launches that it replaces.
 
     nodes: the groups of nodes of a graph that one launch can compute; it writes the last one's result.
-    place: the Step of such a group, None if there is none. kernel: the text of a Step, its problem and the choice.
+    place: the Step of such a group, None if there is none. kernel: the text of a Step with a specialisation.
     measured: whether `imgconv tune` measures copies of a launch's nodes side by side, each with another specialisation.
     """
 
@@ -224,15 +232,70 @@ class Template(Generic[P, S]):
     candidates: Callable[[P, Target], Sequence[S]]
     cost: Callable[[P, S, Target], float]
     nodes: Callable[[Graph], Iterator[tuple[Node, ...]]]
-    place: Callable[[Placing, tuple[Node, ...]], Step | None]
-    kernel: Callable[[Step, P, S, Emitting], KernelSource]
+    place: Callable[[Placing, tuple[Node, ...]], AnyStep | None]
+    kernel: Callable[[Step[P, D], S, Emitting], KernelSource]
     allowed: Callable[[P, S], bool] = _always
-    without: Callable[[P, Target], float] = _nothing
+    baseline: Callable[[P, Target], float] = _nothing
     measured: bool = True
 
 
 # A template of the table. A problem meets its own template only (`template_of`), which these types cannot say.
-AnyTemplate = Template[Any, Any]
+AnyTemplate = Template[Any, Any, Any]
+AnyStep = Step[Any, Any]
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The problem of a kernel without free constants: to compute a value of this name."""
+
+    value: str
+
+    @property
+    def multiply_adds(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class NoChoice:
+    """The only specialisation of a Fixed problem."""
+
+    def __str__(self) -> str:
+        return ""
+
+
+def fixed_template(
+    name: str, file: str, nodes: Callable[[Graph], Iterator[tuple[Node, ...]]],
+    place: Callable[[Placing, tuple[Node, ...]], AnyStep | None],
+    kernel: Callable[[Step[Fixed, D], Emitting], KernelSource],
+) -> Template[Fixed, NoChoice, D]:
+    """A Template of which nothing is free to choose."""
+    return Template(
+        name, file, Fixed, NoChoice, candidates=lambda problem, target: [NoChoice()],
+        cost=lambda problem, chosen, target: 0.0, nodes=nodes, place=place,
+        kernel=lambda step, chosen, emitting: kernel(step, emitting), measured=False,
+    )
+
+
+def nodes_of(*kinds: type[Operation]) -> Callable[[Graph], Iterator[tuple[Node, ...]]]:
+    """The `nodes` of a template for every node with an operation of these kinds."""
+    return lambda graph: ((node,) for node in graph.nodes if isinstance(node.operation, kinds))
+
+
+def operation_as(kind: type[Kind], node: Node) -> Kind:
+    """The operation of a node that a template's `nodes` gave it. Raises TypeError if it is of another kind."""
+    if not isinstance(node.operation, kind):
+        raise TypeError(f"{node.output.name} is a {node.operation}, not a {kind.__name__}")
+    return node.operation
+
+
+def step_of(
+    placing: Placing, node: Node, output: Placement, template: Template[P, Any, D], problem: P, details: D
+) -> Step[P, D]:
+    """The Step of a node whose operands the kernel reads where they are, through any view."""
+    return Step(
+        (node,), output, placing.operand_places(node, output), template, problem, details, describe(node),
+        operation_of(node), values=(node.output.name,),
+    )
 
 
 def operation_of(node: Node) -> str:

@@ -1,20 +1,32 @@
-"""The hand-written kernels. A node goes to the first template that takes it."""
+"""Every kind of kernel. A node goes to the first template that takes it."""
 
 from __future__ import annotations
 
-from imgconv.kernels.conv import template as conv_template
+from imgconv.kernels.codegen import generated, moments_text, rows_text, windows
+from imgconv.kernels.conv import template as conv
 from imgconv.kernels.matmul import template as matmul
 from imgconv.kernels.order import merge, template as order
 from imgconv.kernels.recurrent import template as recurrent
-from imgconv.kernels.separable import template as separable_template
+from imgconv.kernels.separable import template as separable
 from imgconv.kernels.squeeze_excite import template as squeeze_excite
 from imgconv.kernels.step import AnyTemplate, Problem
 from imgconv.kernels.suppression import template as suppress
 from imgconv.kernels.winograd import template as winograd2d
 
 TEMPLATES: tuple[AnyTemplate, ...] = (
-    separable_template.TEMPLATE, squeeze_excite.TEMPLATE, winograd2d.TEMPLATE, conv_template.TEMPLATE, matmul.TEMPLATE,
-    merge.TEMPLATE, order.TEMPLATE, suppress.TEMPLATE, recurrent.TEMPLATE,
+    moments_text.TEMPLATE,
+    rows_text.TEMPLATE,
+    separable.TEMPLATE,
+    squeeze_excite.TEMPLATE,
+    winograd2d.TEMPLATE,
+    conv.TEMPLATE,
+    matmul.TEMPLATE,
+    merge.TEMPLATE,
+    order.TEMPLATE,
+    suppress.TEMPLATE,
+    recurrent.TEMPLATE,
+    windows.TEMPLATE,
+    generated.TEMPLATE,
 )
 
 

@@ -15,12 +15,12 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.cl.device import Context
 from imgconv.cl.queue import Launch, durations, enqueue
-from imgconv.compiling.choose import Request
+from imgconv.compiling.choose import CostModel, Request
 from imgconv.compiling.compiler import Prepared
 from imgconv.config import Config
 from imgconv.errors import Error
 from imgconv.graph.nodes import Graph, Node, Operand, Value
-from imgconv.kernels.step import Choice, Problem, Specialisation
+from imgconv.kernels.step import Choice, Fixed, Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import template_of
 from imgconv.runtime.programs import Progress
@@ -70,8 +70,10 @@ class FixedChoices:
     choices: Mapping[str, Specialisation]
 
     def choose(self, request: Request) -> Choice | None:
-        """The launch's given specialisation; None for a template of another kind."""
-        chosen = self.choices[request.name]
+        """The launch's given specialisation, else the cost model's; None for a template of another kind."""
+        chosen = self.choices.get(request.name)
+        if chosen is None or isinstance(request.problem, Fixed):
+            return CostModel().choose(request)
         return request.choice(chosen) if type(chosen) is request.template.specialisation else None
 
 
@@ -105,7 +107,7 @@ class Trial:
         outputs = [made[name] for name in copies.graph.outputs]
         _compare(outputs, choices, prepared.config)
         # One output for all: the place of memory changes a short launch's time by a fifth on an H200.
-        launches = session.to_one_output([n for n, launch in enumerate(plan.launches) if launch.choice])
+        launches = session.to_one_output([n for n, launch in enumerate(plan.launches) if launch.specialisation])
         return Trial(choices, launches, session, inputs, outputs)
 
     def seconds(self, numbers: Sequence[int], rounds: int) -> list[float]:

@@ -2552,8 +2552,8 @@ struct Choice FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_PROBLEM = 6,
     VT_SPECIALISATION = 8,
     VT_PREDICTED = 10,
-    VT_WITHOUT = 12,
-    VT_PAYS = 14,
+    VT_BASELINE = 12,
+    VT_PROFITABLE = 14,
     VT_SECONDS = 16
   };
   const flatbuffers::String *template_() const {
@@ -2568,11 +2568,11 @@ struct Choice FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   double predicted() const {
     return GetField<double>(VT_PREDICTED, 0.0);
   }
-  double without() const {
-    return GetField<double>(VT_WITHOUT, 0.0);
+  double baseline() const {
+    return GetField<double>(VT_BASELINE, 0.0);
   }
-  bool pays() const {
-    return GetField<uint8_t>(VT_PAYS, 1) != 0;
+  bool profitable() const {
+    return GetField<uint8_t>(VT_PROFITABLE, 1) != 0;
   }
   double seconds() const {
     return GetField<double>(VT_SECONDS, -1.0);
@@ -2586,8 +2586,8 @@ struct Choice FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            VerifyOffset(verifier, VT_SPECIALISATION) &&
            verifier.VerifyString(specialisation()) &&
            VerifyField<double>(verifier, VT_PREDICTED, 8) &&
-           VerifyField<double>(verifier, VT_WITHOUT, 8) &&
-           VerifyField<uint8_t>(verifier, VT_PAYS, 1) &&
+           VerifyField<double>(verifier, VT_BASELINE, 8) &&
+           VerifyField<uint8_t>(verifier, VT_PROFITABLE, 1) &&
            VerifyField<double>(verifier, VT_SECONDS, 8) &&
            verifier.EndTable();
   }
@@ -2609,11 +2609,11 @@ struct ChoiceBuilder {
   void add_predicted(double predicted) {
     fbb_.AddElement<double>(Choice::VT_PREDICTED, predicted, 0.0);
   }
-  void add_without(double without) {
-    fbb_.AddElement<double>(Choice::VT_WITHOUT, without, 0.0);
+  void add_baseline(double baseline) {
+    fbb_.AddElement<double>(Choice::VT_BASELINE, baseline, 0.0);
   }
-  void add_pays(bool pays) {
-    fbb_.AddElement<uint8_t>(Choice::VT_PAYS, static_cast<uint8_t>(pays), 1);
+  void add_profitable(bool profitable) {
+    fbb_.AddElement<uint8_t>(Choice::VT_PROFITABLE, static_cast<uint8_t>(profitable), 1);
   }
   void add_seconds(double seconds) {
     fbb_.AddElement<double>(Choice::VT_SECONDS, seconds, -1.0);
@@ -2635,17 +2635,17 @@ inline flatbuffers::Offset<Choice> CreateChoice(
     flatbuffers::Offset<flatbuffers::String> problem = 0,
     flatbuffers::Offset<flatbuffers::String> specialisation = 0,
     double predicted = 0.0,
-    double without = 0.0,
-    bool pays = true,
+    double baseline = 0.0,
+    bool profitable = true,
     double seconds = -1.0) {
   ChoiceBuilder builder_(_fbb);
   builder_.add_seconds(seconds);
-  builder_.add_without(without);
+  builder_.add_baseline(baseline);
   builder_.add_predicted(predicted);
   builder_.add_specialisation(specialisation);
   builder_.add_problem(problem);
   builder_.add_template_(template_);
-  builder_.add_pays(pays);
+  builder_.add_profitable(profitable);
   return builder_.Finish();
 }
 
@@ -2655,8 +2655,8 @@ inline flatbuffers::Offset<Choice> CreateChoiceDirect(
     const char *problem = nullptr,
     const char *specialisation = nullptr,
     double predicted = 0.0,
-    double without = 0.0,
-    bool pays = true,
+    double baseline = 0.0,
+    bool profitable = true,
     double seconds = -1.0) {
   auto template___ = template_ ? _fbb.CreateString(template_) : 0;
   auto problem__ = problem ? _fbb.CreateString(problem) : 0;
@@ -2667,8 +2667,8 @@ inline flatbuffers::Offset<Choice> CreateChoiceDirect(
       problem__,
       specialisation__,
       predicted,
-      without,
-      pays,
+      baseline,
+      profitable,
       seconds);
 }
 
@@ -2691,7 +2691,7 @@ struct Launch FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
     VT_ARGUMENT_NAMES = 30,
     VT_WRITTEN = 32,
     VT_CHOICE = 34,
-    VT_DECLINED = 36
+    VT_REJECTED = 36
   };
   uint32_t kernel() const {
     return GetField<uint32_t>(VT_KERNEL, 0);
@@ -2741,8 +2741,8 @@ struct Launch FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
   const imgconv::stored::Choice *choice() const {
     return GetPointer<const imgconv::stored::Choice *>(VT_CHOICE);
   }
-  const imgconv::stored::Choice *declined() const {
-    return GetPointer<const imgconv::stored::Choice *>(VT_DECLINED);
+  const imgconv::stored::Choice *rejected() const {
+    return GetPointer<const imgconv::stored::Choice *>(VT_REJECTED);
   }
   bool Verify(flatbuffers::Verifier &verifier) const {
     return VerifyTableStart(verifier) &&
@@ -2778,8 +2778,8 @@ struct Launch FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {
            verifier.VerifyVector(written()) &&
            VerifyOffset(verifier, VT_CHOICE) &&
            verifier.VerifyTable(choice()) &&
-           VerifyOffset(verifier, VT_DECLINED) &&
-           verifier.VerifyTable(declined()) &&
+           VerifyOffset(verifier, VT_REJECTED) &&
+           verifier.VerifyTable(rejected()) &&
            verifier.EndTable();
   }
 };
@@ -2836,8 +2836,8 @@ struct LaunchBuilder {
   void add_choice(flatbuffers::Offset<imgconv::stored::Choice> choice) {
     fbb_.AddOffset(Launch::VT_CHOICE, choice);
   }
-  void add_declined(flatbuffers::Offset<imgconv::stored::Choice> declined) {
-    fbb_.AddOffset(Launch::VT_DECLINED, declined);
+  void add_rejected(flatbuffers::Offset<imgconv::stored::Choice> rejected) {
+    fbb_.AddOffset(Launch::VT_REJECTED, rejected);
   }
   explicit LaunchBuilder(flatbuffers::FlatBufferBuilder &_fbb)
         : fbb_(_fbb) {
@@ -2868,11 +2868,11 @@ inline flatbuffers::Offset<Launch> CreateLaunch(
     flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> argument_names = 0,
     flatbuffers::Offset<flatbuffers::Vector<uint8_t>> written = 0,
     flatbuffers::Offset<imgconv::stored::Choice> choice = 0,
-    flatbuffers::Offset<imgconv::stored::Choice> declined = 0) {
+    flatbuffers::Offset<imgconv::stored::Choice> rejected = 0) {
   LaunchBuilder builder_(_fbb);
   builder_.add_moved_bytes(moved_bytes);
   builder_.add_multiply_adds(multiply_adds);
-  builder_.add_declined(declined);
+  builder_.add_rejected(rejected);
   builder_.add_choice(choice);
   builder_.add_written(written);
   builder_.add_argument_names(argument_names);
@@ -2908,7 +2908,7 @@ inline flatbuffers::Offset<Launch> CreateLaunchDirect(
     const std::vector<flatbuffers::Offset<flatbuffers::String>> *argument_names = nullptr,
     const std::vector<uint8_t> *written = nullptr,
     flatbuffers::Offset<imgconv::stored::Choice> choice = 0,
-    flatbuffers::Offset<imgconv::stored::Choice> declined = 0) {
+    flatbuffers::Offset<imgconv::stored::Choice> rejected = 0) {
   auto arguments__ = arguments ? _fbb.CreateVector<uint32_t>(*arguments) : 0;
   auto global_size__ = global_size ? _fbb.CreateVector<uint64_t>(*global_size) : 0;
   auto local_size__ = local_size ? _fbb.CreateVector<uint64_t>(*local_size) : 0;
@@ -2939,7 +2939,7 @@ inline flatbuffers::Offset<Launch> CreateLaunchDirect(
       argument_names__,
       written__,
       choice,
-      declined);
+      rejected);
 }
 
 struct Kernel FLATBUFFERS_FINAL_CLASS : private flatbuffers::Table {

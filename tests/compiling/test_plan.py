@@ -310,7 +310,7 @@ def three_layers() -> Graph:
 
 def test_launches_keep_what_was_chosen() -> None:
     plan = lower(three_layers(), Config(), target())
-    convolutions = [launch for launch in plan.launches if launch.choice]
+    convolutions = [launch for launch in plan.launches if launch.specialisation]
     assert [launch.values for launch in convolutions] == [(launch.name,) for launch in convolutions]
     for launch in convolutions:
         chosen = launch.choice
@@ -334,13 +334,13 @@ def test_weights_are_packed_once_and_choices_made_once(monkeypatch: pytest.Monke
         asked.append(problem)
         return default_specialisation(problem, kind, units)
 
-    def folding(self: LaunchEmitter, made: Any, folded: Any) -> Any:
+    def folding(self: LaunchEmitter, steps: Any, launches: Any, folded: Any) -> Any:
         folds.append(len(folded))
-        return again(self, made, folded)
+        return fold(self, steps, launches, folded)
 
-    again, folds = LaunchEmitter.again, []
+    fold, folds = LaunchEmitter.fold, []
     monkeypatch.setattr(conv_weights, "pack_weights", counting)
-    monkeypatch.setattr(LaunchEmitter, "again", folding)
+    monkeypatch.setattr(LaunchEmitter, "fold", folding)
     content = lower(three_layers(), Config(), target(), chooser=Taking(convolution=choosing)).content
     assert folds and folds[0] > 0, "nothing folds: another network is needed"
     assert not packed, "packing waits for the first use"

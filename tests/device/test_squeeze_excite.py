@@ -226,12 +226,12 @@ def test_the_rule() -> None:
     gpu_target = Target(ImageLimits(16384, 16384, 2048), "gpu", 132, max_work_group=1024)
     phone, cpu = replace(gpu_target, compute_units=2), replace(gpu_target, kind="cpu")
     small, large = Problem(1, 96, (14, 14), 24, 96), Problem(1, 2048, (7, 7), 1024, 2048)
-    for target_, problem, pays in (
+    for target_, problem, profitable in (
         (gpu_target, small, True), (phone, small, True), (gpu_target, large, False), (phone, large, False),
         (gpu_target, replace(small, batch=10_000), False),
     ):
         choice = least_cost(TEMPLATE, problem, target_)
-        assert choice is not None and choice.pays == pays, problem
+        assert choice is not None and choice.profitable == profitable, problem
         assert choice.specialisation.items <= target_.max_work_group
     for target_ in (cpu, replace(gpu_target, local_memory_bytes=1 << 10), replace(gpu_target, max_work_group=64)):
         assert least_cost(TEMPLATE, small, target_) is None

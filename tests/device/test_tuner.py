@@ -77,7 +77,7 @@ def test_equal_convolutions_are_one_problem() -> None:
     """The elementwise work that follows does not matter."""
     on = Target(ImageLimits(4096, 4096, 8), "gpu", 16)
     made = prepare(network(), Config(), on)
-    first, second, *others = (launch.choice.problem for launch in made.plan().launches if launch.choice)
+    first, second, *others = (launch.choice.problem for launch in made.plan().launches if launch.specialisation)
     assert first == second and tuner.problems_of(made).keys() == {first, *others} and len({first, *others}) == 4
 
 
@@ -130,7 +130,7 @@ def test_choices_write_to_one_output(device: DeviceInfo) -> None:
     choices = tuner.ranked(problem, made.target)[:3]
     trial = tuner.Trial.of(made, nodes, choices, context)
     session = trial.session
-    first = next(launch for launch in session.plan.launches if launch.choice).writes
+    first = next(launch for launch in session.plan.launches if launch.specialisation).writes
     for number, output in enumerate(trial.outputs):
         enqueue_upload(context, session.memory[first], numpy.full(first.bytes // 4, 7, numpy.float32)).wait()
         enqueue(context, *trial.launches[number])
@@ -197,7 +197,7 @@ def test_load_takes_what_was_measured(device: DeviceInfo, tmp_path: Path) -> Non
         database.record(device.key, name, [type(slowest)(slowest.specialisation, 1e-12)])
     model = imgconv.load(network(), device, tuning=database.path)
     best = {str(measured.specialisation) for measured in database.best(device.key).values()}
-    launches = [launch for launch in model.plan.launches if launch.choice]
+    launches = [launch for launch in model.plan.launches if launch.specialisation]
     assert {launch.specialisation for launch in launches} == best
     assert all("the fastest measured, 0.0 us; predicted cost" in str(launch.choice) for launch in launches)
     numpy.testing.assert_allclose(model.run({"x": X})["y"], expected, 0, 1e-5 * numpy.abs(expected).max())
@@ -223,7 +223,7 @@ def test_the_command(
     assert cli.main(["tune", "m.onnx", "--candidates", "2", "--merge", "m.tuning", "--output", "other"]) == 0
     assert f"{problems} problems, written to other" in capsys.readouterr().out
     assert cli.main(["inspect", "m.onnx", "--why"]) == 0
-    chosen = [launch for launch in prepared(device).plan().launches if launch.choice]
+    chosen = [launch for launch in prepared(device).plan().launches if launch.specialisation]
     assert capsys.readouterr().out.count("the fastest measured") == len(chosen) > problems
     with pytest.raises(SystemExit, match="2"):
         cli.main(["tune", "m.onnx", "--candidates", "0"])

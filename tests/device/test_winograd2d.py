@@ -23,7 +23,7 @@ from imgconv.kernels.conv import problem as conv
 from imgconv.kernels.layout import ImageLimits, Texture
 from imgconv.kernels.target import Target
 from imgconv.kernels.winograd import template as winograd2d
-from imgconv.kernels.winograd.template import Problem, candidates, cost, without
+from imgconv.kernels.winograd.template import Problem, baseline, candidates, cost
 from imgconv.loading.tuner import problems_of
 from imgconv.tensor import Tensor, build_graph, concatenate, convolution
 
@@ -208,7 +208,7 @@ def test_the_rule() -> None:
     on = Target(LIMITS, "gpu", 2)
 
     def pays(problem: Problem) -> bool:
-        return min(cost(problem, each, on) for each in candidates(problem, on)) <= without(problem, on)
+        return min(cost(problem, each, on) for each in candidates(problem, on)) <= baseline(problem, on)
 
     assert [pays(problem_of(*each)) for each in SIZES] == [True] * 4 + [False] * 3
     for other in (replace(on, kind="cpu"), replace(on, compute_units=132)):
@@ -243,11 +243,11 @@ def test_a_plan_says_what_it_does() -> None:
     """Three launches: the products have the multiply-adds, the last one the sums, and both costs are shown."""
     x = Tensor.input("x", (1, 128, 28, 28))
     plan = plan_of(x.conv2d(Tensor.constant(numpy.ones((128, 128, 3, 3), numpy.float32)), padding=1), Config(2))
-    before, products, last = (launch for launch in plan.launches if launch.choice)
+    before, products, last = (launch for launch in plan.launches if launch.specialisation)
     assert (before.name, products.name, last.name) == ("y.taps", "y.sums", "y")
     assert [launch.sums for launch in (before, products, last)] == ["", "", "half"]
     assert plan.multiply_adds == products.multiply_adds == 128 * 128 * 9 * 28 * 28
-    assert last.choice and last.choice.pays and last.choice.predicted < last.choice.without < float("inf")
+    assert last.choice and last.choice.profitable and last.choice.predicted < last.choice.baseline < float("inf")
     assert plan.made[len(plan.launches) - 2] == "y" and "y.taps" not in plan.placements
 
 

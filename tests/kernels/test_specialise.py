@@ -22,7 +22,7 @@ def complete(file: str) -> dict[str, str | int]:
 
 
 def test_the_file_of_every_template_is_tested() -> None:
-    assert {"kernels/conv/depthwise.cl", *(row.file for row in TEMPLATES)} == set(FILES)
+    assert {"kernels/conv/depthwise.cl", *(row.file for row in TEMPLATES if row.file != "generated")} == set(FILES)
 
 
 @pytest.mark.parametrize("file", FILES)

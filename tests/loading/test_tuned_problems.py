@@ -22,5 +22,5 @@ def test_copies_of_a_squeeze_whose_pooling_is_a_launch_of_its_own() -> None:
     assert isinstance(problem, squeeze_excite.Problem) and problem.map_size == (1, 1)
     choices = ranked(problem, prepared.target)
     launches = prepare_copies(prepared, nodes, choices).plan().launches
-    made = [launch.choice for launch in launches if launch.choice]
+    made = [launch.choice for launch in launches if launch.specialisation]
     assert [(choice.problem, choice.specialisation) for choice in made] == [(problem, each) for each in choices]

@@ -156,7 +156,7 @@ def test_verify_and_precision_judge_the_plan_that_load_runs(
     x = Tensor.input("x", (1, 8, 9, 9))
     imgconv.export_onnx(build_graph({"y": x.conv2d(const(8, 8, 3, 3))}, [x]), model)
     prepared = prepare_for(device, import_onnx(model), Config())
-    (launch,) = (launch for launch in prepared.plan().launches if launch.choice)
+    (launch,) = (launch for launch in prepared.plan().launches if launch.specialisation)
     assert launch.choice is not None
     other = ranked(launch.choice.problem, prepared.target)[-1]
     for config in (Config(), Config(float16=1)):

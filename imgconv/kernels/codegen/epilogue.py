@@ -18,7 +18,7 @@ from imgconv.graph.expression import (
 from imgconv.graph.index import Index, Variable, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Node, Operand
 from imgconv.kernels.codegen.access import LANE, Emitter, KernelArgument, image_type, write_text
-from imgconv.kernels.layout import LANES, Placement, Texture
+from imgconv.kernels.layout import LANES, Placement
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,9 @@ def output_constants(output: Placement, channels: int, epilogue: Epilogue, helpe
 
     helpers: gets the functions that a store in tiles needs.
     """
-    assert isinstance(output.storage, Texture)
     return {
-        "OUTPUT_IMAGE": image_type(output.storage, True),
-        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.storage, helpers, epilogue.half),
+        "OUTPUT_IMAGE": image_type(output.texture, True),
+        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.texture, helpers, epilogue.half),
         "HALF_EPILOGUE": int(epilogue.half),
         "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "OUTPUT_OFFSET": output.channel_offset // LANES,
         "OUTPUT_QUADS": ceil(channels / LANES), "LAST_LANES": (channels - 1) % LANES + 1,

@@ -23,11 +23,14 @@ from math import ceil, isqrt, prod
 
 from imgconv.graph.expression import Forms, literal_text
 from imgconv.graph.index import Index, Variable, constant, flatten, unflatten, variable, variable_index
-from imgconv.graph.nodes import Gather, Node, Reduction, ReductionKind, indices_of
+from imgconv.graph.nodes import IDENTITY, Gather, Load, Node, Reduction, ReductionKind, indices_of
 from imgconv.graph.view import Shape
 from imgconv.kernels.codegen.access import LANE, Emitter, KernelArgument
 from imgconv.kernels.layout import LANES, HostBuffer, Layout, Placement, Texture
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
+from imgconv.kernels.step import (
+    Emitting, Fixed, LaunchKind, Placing, Step, describe, fixed_template, nodes_of, operation_of,
+)
 from imgconv.kernels.target import Target
 
 NEUTRAL = {"sum": 0.0, "max": float("-inf"), "argmax": float("-inf"), "min": float("inf"), "product": 1.0}
@@ -66,6 +69,38 @@ class WorkGroup:
         """Statements that end the work items that have nothing to write, after the parts are combined."""
         past = [f"if (get_global_id(0) >= {self.count}) return;"] if self.count % self.texels else []
         return [*past, "if (item != 0) return;"]
+
+
+def place(placing: Placing, given: tuple[Node, ...]) -> Step[Fixed, None]:
+    """The Step of a node with a Load, a Reduction or a Gather."""
+    (node,) = given
+    output = placing.result(node.output)
+    moves = isinstance(node.operation, Load) and node.epilogue == IDENTITY
+    kind: LaunchKind = "copy" if moves else "compute"
+    if moves and isinstance(output.storage, HostBuffer):
+        kind = "unpack"
+    elif isinstance(node.operation, Load) and any(map(placing.is_input, node.all_operands)):
+        kind = "pack"
+    reason = f"{node.output.name} is read in another order than it is made" if kind == "copy" else ""
+    places = placing.operand_places(node, output)
+    return launch_of(node, output, places, kind, describe(node), reason, (node.output.name,))
+
+
+def launch_of(
+    node: Node, output: Placement, places: Mapping[str, Placement], kind: LaunchKind, text: str, reason: str = "",
+    values: tuple[str, ...] = (),
+) -> Step[Fixed, None]:
+    """The Step of a node that is placed."""
+    problem = Fixed(node.output.name)
+    return Step((node,), output, places, TEMPLATE, problem, None, text, operation_of(node), kind, reason, values)
+
+
+def kernel(step: Step[Fixed, None], emitting: Emitting) -> KernelSource:
+    """The kernel of a Step."""
+    return generate(step.nodes[0], step.output, step.places, emitting.forms_of(step.output), emitting.target)
+
+
+TEMPLATE = fixed_template("generated", "generated", nodes_of(Load, Reduction, Gather), place, kernel)
 
 
 def generate(

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from math import ceil, isqrt, prod
 
 from imgconv.graph.expression import Apply, Argument, Expression, Forms, Literal, apply, substitute
+from imgconv.graph.index import Variable
 from imgconv.graph.nodes import Graph, Load, Node, Reduction
 from imgconv.graph.view import Shape
 from imgconv.kernels.codegen.rows import Rows, find_rows
-from imgconv.kernels.codegen.rows_text import LONGEST_WALK, RowsMaker, lanes_of, layouts_of
+from imgconv.kernels.codegen.rows_text import LONGEST_WALK, PlacedRows, RowsMaker, lanes_of
 from imgconv.kernels.device_model.costs import LARGE_GPU
 from imgconv.kernels.layout import LANES, Layout, Placement, image_layout, matrix_layout
+from imgconv.kernels.step import operation_as
 from imgconv.kernels.target import Target
 
 TEXELS_OF_A_PART = 3
@@ -48,10 +50,12 @@ class Moments:
 class Parts:
     """The division of rows among work groups: `count` rows, or quads of rows, of `steps` texels each, in `parts` parts.
 
-    items: work items that share a part. beside: rows of a work group. name: of the value that holds the parts.
+    lanes: see PlacedRows. items: work items that share a part. beside: rows of a work group. name: of the value that
+    holds the parts.
     """
 
     moments: Moments
+    lanes: Variable
     name: str
     count: int
     steps: int
@@ -75,8 +79,8 @@ def moments_of(rows: Rows) -> Moments | None:
     if len(rows.reductions) != 2 or not isinstance(rows.last.operation, Load):
         return None
     mean, squares = rows.reductions
-    assert isinstance(mean.operation, Reduction) and isinstance(squares.operation, Reduction)
-    if (mean.operation.kind, squares.operation.kind) != ("sum", "sum") or mean.epilogue_operands:
+    summed, squared = (operation_as(Reduction, node) for node in rows.reductions)
+    if (summed.kind, squared.kind) != ("sum", "sum") or mean.epilogue_operands:
         return None
     if not _divides(mean.epilogue, prod(rows.window)):
         return None
@@ -86,8 +90,8 @@ def moments_of(rows: Rows) -> Moments | None:
     }
     if len(averages) != 1 or len(numbers) != len(mean.operands) or len(squares.operands) != len(numbers) + 1:
         return None
-    difference = apply("subtract", substitute(mean.operation.body, numbers), Argument(averages[0]))
-    found = squares.operation.body == apply("multiply", difference, difference)
+    difference = apply("subtract", substitute(summed.body, numbers), Argument(averages[0]))
+    found = squared.body == apply("multiply", difference, difference)
     return Moments(rows, mean, squares) if found else None
 
 
@@ -108,7 +112,7 @@ def long_moments(graph: Graph, longest: int) -> frozenset[str]:
     if not any(prod(n.operands[0].view.shape[len(n.output.shape) :]) >= longest for n in reductions):
         return frozenset()
     names = set()
-    for rows in find_rows(graph).values():
+    for rows in find_rows(graph):
         found = moments_of(rows)
         if found is not None and prod(rows.window) >= longest and _has_lanes(rows):
             names |= {found.mean.output.name, found.squares.output.name}
@@ -122,12 +126,10 @@ def _has_lanes(rows: Rows) -> bool:
     return lanes_of(rows, layouts) is not None
 
 
-def find_parts(
-    moments: Moments, output: Placement, placements: Mapping[str, Placement], target: Target, name: str
-) -> Parts | None:
+def find_parts(moments: Moments, placed: PlacedRows, target: Target, name: str) -> Parts | None:
     """Returns how work groups share the rows; None if one launch is as fast, or if the kernels are impossible."""
-    maker = moments_maker(moments, output, placements, "exact", target)
-    if maker is None:
+    maker = moments_maker(moments, placed.lanes, placed.output, placed.places, "exact", target)
+    if not maker.stores_texels():
         return None
     if maker.walk <= LONGEST_WALK[target.kind] and not (maker.steps >= LONG and maker.count < target.compute_units):
         return None
@@ -139,21 +141,14 @@ def find_parts(
     parts = min(ceil(wanted / groups), isqrt(maker.steps // READS), maker.steps // (items * FEWEST_STEPS[target.kind]))
     # As many parts as have work: 10 texels in 6 parts of ceil(10 / 6) = 2 texels are 5 parts.
     parts = ceil(maker.steps / ceil(maker.steps / max(1, parts)))
-    return Parts(moments, name, maker.count, maker.steps, parts, items, beside)
+    return Parts(moments, placed.lanes, name, maker.count, maker.steps, parts, items, beside)
 
 
 def moments_maker(
-    moments: Moments, output: Placement, placements: Mapping[str, Placement], forms: Forms, target: Target,
-    stores: bool = True,
-) -> RowsMaker | None:
-    """Returns the maker of statements for the rows; None if a texel holds neither four rows nor four positions of one.
-
-    stores: whether `output` is of the last node.
-    """
-    rows = moments.rows
-    lanes = lanes_of(rows, layouts_of(placements))
-    if lanes is None:
-        return None
-    maker = RowsMaker(rows, lanes, output, placements, forms, target, lanes_last=True)
+    moments: Moments, lanes: Variable, output: Placement, placements: Mapping[str, Placement], forms: Forms,
+    target: Target,
+) -> RowsMaker:
+    """Returns the maker of statements for the rows."""
+    maker = RowsMaker(moments.rows, lanes, output, placements, forms, target, lanes_last=True)
     maker.most_kept = 0
-    return maker if not stores or maker.stores_texels() else None
+    return maker

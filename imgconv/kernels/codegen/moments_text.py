@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from math import ceil
 
-from imgconv.graph.expression import Forms
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
-from imgconv.graph.nodes import Node, Operand, Reduction
+from imgconv.graph.nodes import IDENTITY, Graph, Node, Operand, Reduction
 from imgconv.graph.view import identity
 from imgconv.kernels.codegen.access import LANE, digits_of
 from imgconv.kernels.codegen.generated import BLOCK, assemble
-from imgconv.kernels.codegen.moments import TEXELS_OF_A_PART, Parts, moments_maker
-from imgconv.kernels.codegen.rows_text import RowsMaker
+from imgconv.kernels.codegen.moments import (
+    PARTS_LAYOUT, TEXELS_OF_A_PART, Parts, find_parts, moments_maker, moments_of,
+)
+from imgconv.kernels.codegen.rows import find_rows
+from imgconv.kernels.codegen.rows_text import RowsMaker, place_rows
 from imgconv.kernels.layout import LANES, Placement
 from imgconv.kernels.source import KernelSource
-from imgconv.kernels.target import Target
+from imgconv.kernels.step import Emitting, Fixed, Placing, Step, fixed_template, operation_as
 
 # `delta` is the difference of the other part's mean from this one's. A part of no values changes nothing.
 JOIN = """#ifndef HAVE_join_moments
@@ -41,20 +43,43 @@ class Making:
     apply: bool
 
 
-def moments_kernel(
-    making: Making, output: Placement, placements: Mapping[str, Placement], forms: Forms, target: Target
-) -> KernelSource:
-    """The kernel of one of the two launches. placements: of the parts' value too, if it applies them."""
-    parts = making.parts
-    outside = {name: each for name, each in placements.items() if name != parts.name}
-    maker = moments_maker(parts.moments, output, outside, forms, target, making.apply)
-    assert maker is not None
-    if making.apply:
+def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
+    """The nodes of rows that are a normalisation."""
+    yield from (rows.nodes for rows in find_rows(graph) if moments_of(rows))
+
+
+def place(placing: Placing, given: tuple[Node, ...]) -> Step[Fixed, Making] | None:
+    """The Step that applies the moments, after the one that makes those of the parts. None if one launch is as fast."""
+    placed = place_rows(placing, given)
+    moments = moments_of(placed.rows) if placed else None
+    if placed is None or moments is None:
+        return None
+    name = placing.graph.unused(f"{moments.rows.last.output.name}.parts")
+    parts = find_parts(moments, placed, placing.target, name)
+    if parts is None:
+        return None
+    value = placing.between(name, parts.shape, PARTS_LAYOUT, "float32")
+    output, mean = placing.placements[value.name], moments.mean
+    first = Step(
+        (replace(mean, output=value, epilogue=IDENTITY),), output,
+        {operand.value: placed.places[operand.value] for operand in mean.operands}, TEMPLATE, Fixed(value.name),
+        Making(parts, False), f"mean and squared differences in {parts.parts} parts", "reduction",
+    )
+    placed = replace(placed, places={**placed.places, value.name: output})
+    return replace(placed.step(TEMPLATE, Making(parts, True)), before=(first,))
+
+
+def kernel(step: Step[Fixed, Making], emitting: Emitting) -> KernelSource:
+    """The kernel of one of the two launches."""
+    parts, forms, output = step.details.parts, emitting.forms_of(step.output), step.output
+    outside = {name: each for name, each in step.places.items() if name != parts.name}
+    maker = moments_maker(parts.moments, parts.lanes, output, outside, forms, emitting.target)
+    if step.details.apply:
         maker.emitter.digits = digits_of(forms, output.storage)
     maker.emitter.helpers.append(JOIN)
     maker.emitter.lines += [f"float4 {name} = (float4)(0.0f);" for name in NAMES]
-    if making.apply:
-        _read_parts(maker, parts, placements[parts.name])
+    if step.details.apply:
+        _read_parts(maker, parts, step.places[parts.name])
         _meet(maker, parts)
         _apply(maker, parts)
     else:
@@ -62,6 +87,9 @@ def moments_kernel(
         _meet(maker, parts)
         _write_part(maker, parts, output)
     return _on_grid(maker, parts, output)
+
+
+TEMPLATE = fixed_template("moments", "generated", nodes, place, kernel)
 
 
 def _walk_part(maker: RowsMaker, parts: Parts) -> None:
@@ -103,9 +131,8 @@ def _first(parts: Parts) -> str:
 
 def _value(maker: RowsMaker, node: Node) -> str:
     """The name of what a reduction adds up, at one step."""
-    assert isinstance(node.operation, Reduction)
     arguments = {n: maker.read(o, maker.axes[node.output.name]) for n, o in enumerate(node.operands)}
-    return maker.emitter.name("float4", maker.emitter.compute(node.operation.body, arguments))
+    return maker.emitter.name("float4", maker.emitter.compute(operation_as(Reduction, node).body, arguments))
 
 
 def _meet(maker: RowsMaker, parts: Parts) -> None:

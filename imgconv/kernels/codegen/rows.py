@@ -12,7 +12,7 @@ axis has 6 rows of 100 elements. rows_text.py makes the kernel; moments.py has t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -63,19 +63,18 @@ class Rows:
         return tuple(o for o in node.all_operands if o.value not in self.members)
 
 
-def find_rows(graph: Graph, apart: Iterable[str] = ()) -> dict[str, Rows]:
-    """The rows of a graph, by the name of their output. A node belongs to at most one of them.
+def find_rows(graph: Graph) -> list[Rows]:
+    """The rows of a graph. A node belongs to at most one of them.
 
-    apart: values that keep a kernel of their own. Elementwise work between two reductions is computed again in each
-    reduction that reads it.
+    Elementwise work between two reductions is computed again in each reduction that reads it.
     """
-    found: dict[str, Rows] = {}
-    taken = set(apart) | set(graph.outputs)
+    found: list[Rows] = []
+    taken = set(graph.outputs)
     for last in reversed(graph.nodes):
         if last.output.name not in taken or last.output.name in graph.outputs:
             rows = _longest(graph, last, taken)
             if rows is not None:
-                found[last.output.name] = rows
+                found.append(rows)
                 taken |= rows.members.keys()
     return found
 
@@ -85,7 +84,7 @@ def _longest(graph: Graph, last: Node, taken: set[str]) -> Rows | None:
     for with_loads in (True, False):
         nodes = _members(graph, last, taken, with_loads)
         for start in range(len(nodes)):
-            rows = _match(_on_results(nodes[start:]))
+            rows = rows_of(_on_results(nodes[start:]))
             if rows is not None:
                 return rows
     return None
@@ -120,7 +119,7 @@ def _on_results(nodes: list[Node]) -> list[Node]:
     return [node for node in nodes if node.output.name in after]
 
 
-def _match(nodes: list[Node]) -> Rows | None:
+def rows_of(nodes: Sequence[Node]) -> Rows | None:
     """The nodes as rows; None if they do not run over the same rows."""
     reductions = [n for n in nodes if isinstance(n.operation, Reduction)]
     if not 2 <= len(nodes) <= MOST_NODES or not 1 <= len(reductions) <= MOST_REDUCTIONS:

@@ -8,22 +8,24 @@ nothing cancels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import ceil, prod
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from imgconv.graph.expression import Forms, literal_text
 from imgconv.graph.index import Index, Variable, constant, unflatten, variable, variable_index
-from imgconv.graph.nodes import Node, Operand, Reduction
+from imgconv.graph.nodes import Graph, Node, Operand, Reduction
 from imgconv.graph.view import Shape
 from imgconv.kernels.codegen.access import LANE, Emitter, digits_of
 from imgconv.kernels.codegen.generated import (
     COMBINE, GROUP, ITEMS_OF_A_GPU, NEUTRAL, assemble, bounded_id, combine_lanes, meet,
 )
-from imgconv.kernels.codegen.rows import Rows, named_axes
+from imgconv.kernels.codegen.rows import Rows, find_rows, named_axes, rows_of
 from imgconv.kernels.device_model.costs import LARGE_GPU
 from imgconv.kernels.layout import LANES, HostBuffer, Layout, Placement
 from imgconv.kernels.source import KernelSource, round_up
+from imgconv.kernels.step import Emitting, Fixed, Placing, Step, Template, describe, fixed_template, operation_as
 from imgconv.kernels.target import Target
 
 # Texels of its row that a work item keeps: in registers, on CPUs in the cache. Mesa's Adreno compiler unrolls no more.
@@ -33,28 +35,77 @@ ROWS_OF_A_GROUP = {"gpu": 64, "cpu": 8}  # if each item has a row of its own
 # The most steps of an item. A longer part has left a CPU's cache before it is walked again; on a GPU it leaves compute
 # units without a row.
 LONGEST_WALK = {"gpu": 32, "cpu": 8192}
+D = TypeVar("D")
 BLOCK = 64  # terms of a sum that are added up before they join the rest: the rounding of long sums stays small
 
 
-def rows_kernel(
-    rows: Rows, output: Placement, placements: Mapping[str, Placement], forms: Forms, target: Target
-) -> KernelSource | None:
-    """One kernel for all nodes; None if it is impossible, or if a launch for each node is faster.
+def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
+    """The nodes of all rows."""
+    yield from (rows.nodes for rows in find_rows(graph))
 
-    It is possible if a texel holds four rows side by side, or four positions of one row. It is slower if the rows are
-    few and long.
 
-    output: where the last node's result is written. placements: where each operand lies that no node of the rows makes.
+@dataclass(frozen=True)
+class PlacedRows:
+    """Rows whose operands are in texels that a kernel can read.
+
+    lanes: the variable that runs along a texel's lanes. output: where the last node's result is written. places: where
+    each operand is that no node of the rows makes.
     """
-    lanes = lanes_of(rows, layouts_of(placements))
-    if lanes is None:
+
+    rows: Rows
+    lanes: Variable
+    output: Placement
+    places: Mapping[str, Placement]
+
+    def step(self, template: Template[Fixed, Any, D], details: D) -> Step[Fixed, D]:
+        """The Step of one launch that computes the rows."""
+        return Step(
+            self.rows.nodes, self.output, self.places, template, Fixed(self.rows.last.output.name), details,
+            ", ".join(map(describe, self.rows.nodes)), "reduction",
+            values=tuple(node.output.name for node in self.rows.nodes),
+        )
+
+
+def place_rows(placing: Placing, given: tuple[Node, ...]) -> PlacedRows | None:
+    """Places the operands and the result of rows.
+
+    None if a kernel would read what it writes, or if a texel holds neither four rows side by side nor four positions
+    of one row.
+    """
+    rows = rows_of(given)
+    if rows is None:
         return None
-    maker = RowsMaker(rows, lanes, output, placements, forms, target)
-    if not maker.stores_texels():
+    output, places = placing.result(rows.last.output), dict[str, Placement]()
+    for node in rows.nodes:
+        outside = replace(node, operands=rows.read_from_outside(node), epilogue_operands=())
+        places |= placing.operand_places(outside, output)
+    lanes = lanes_of(rows, layouts_of(places))
+    if lanes is None or any(each.storage == output.storage for each in places.values()):
+        return None
+    return PlacedRows(rows, lanes, output, places)
+
+
+def place(placing: Placing, given: tuple[Node, ...]) -> Step[Fixed, PlacedRows] | None:
+    """The Step of rows. None if they are few and long, so that a launch for each node is faster."""
+    placed, target = place_rows(placing, given), placing.target
+    if placed is None:
+        return None
+    maker = RowsMaker(placed.rows, placed.lanes, placed.output, placed.places, "exact", target)
+    images = len({each.storage for each in placed.places.values()}) + 1
+    if not maker.stores_texels() or images > target.max_read_images:
         return None
     if maker.walk > LONGEST_WALK[target.kind] and (target.kind == "cpu" or maker.count < target.compute_units):
         return None
-    return maker.make()
+    return placed.step(TEMPLATE, placed)
+
+
+def kernel(step: Step[Fixed, PlacedRows], emitting: Emitting) -> KernelSource:
+    """The kernel of a Step."""
+    rows, lanes, forms = step.details.rows, step.details.lanes, emitting.forms_of(step.output)
+    return RowsMaker(rows, lanes, step.output, step.places, forms, emitting.target).make()
+
+
+TEMPLATE = fixed_template("rows", "generated", nodes, place, kernel)
 
 
 def layouts_of(placements: Mapping[str, Placement]) -> dict[str, Layout]:
@@ -220,8 +271,7 @@ class RowsMaker:
 
     def _reduce(self, node: Node) -> None:
         """Emits one reduction over the row, and its result for the row."""
-        emitter, operation, name = self.emitter, node.operation, node.output.name
-        assert isinstance(operation, Reduction)
+        emitter, operation, name = self.emitter, operation_as(Reduction, node), node.output.name
         kind, total = operation.kind, f"total{len(self.results)}"
         neutral = literal_text(NEUTRAL[kind])
         self.read_ahead(node.operands, self.axes[name])

@@ -14,13 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 
-from imgconv.graph.expression import Forms, literal_text
+from imgconv.graph.expression import literal_text
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Node, Reduction
 from imgconv.kernels.codegen.access import LANE, Emitter
 from imgconv.kernels.codegen.generated import COMBINE, NEUTRAL, grid_of, group_for, on_grid, window_of
 from imgconv.kernels.layout import Placement
 from imgconv.kernels.source import KernelSource
+from imgconv.kernels.step import Emitting, Fixed, Placing, Step, fixed_template, nodes_of, operation_as, step_of
 from imgconv.kernels.target import Target
 
 BLOCKS = (2, 4, 8)  # outputs of a work item along one axis
@@ -40,15 +41,19 @@ class Sharing:
     columns: int
 
 
-def windows_kernel(
-    node: Node, output: Placement, placements: Mapping[str, Placement], forms: Forms, target: Target
-) -> KernelSource | None:
-    """The kernel of a reduction over overlapping windows. None if sharing reads does not pay."""
-    sharing = find_sharing(node, output, target)
-    if sharing is None:
-        return None
-    assert isinstance(node.operation, Reduction)
-    emitter = Emitter.storing(forms, output.storage)
+def place(placing: Placing, given: tuple[Node, ...]) -> Step[Fixed, Sharing] | None:
+    """The Step of a reduction over overlapping windows. None if sharing reads is not profitable."""
+    (node,) = given
+    output = placing.result(node.output)
+    sharing = find_sharing(node, output, placing.target)
+    return None if sharing is None else step_of(placing, node, output, TEMPLATE, Fixed(node.output.name), sharing)
+
+
+def kernel(step: Step[Fixed, Sharing], emitting: Emitting) -> KernelSource:
+    """The kernel of a Step."""
+    (node,), output, placements, sharing, target = step.nodes, step.output, step.places, step.details, emitting.target
+    operation = operation_as(Reduction, node)
+    emitter = Emitter.storing(emitting.forms_of(output), output.storage)
     shape, window = output.shape, window_of(node)
     blocks = tuple(ceil(n / sharing.block) if a == sharing.axis else n for a, n in enumerate(shape))
     grid, x, y = grid_of(output.layout, blocks, target.kind == "gpu")
@@ -61,7 +66,7 @@ def windows_kernel(
     for number, (place, own) in enumerate(zip(places, axes, strict=True)):
         total = columns[number, 0]
         for tap in range(1, window[sharing.window_axis]):
-            total = COMBINE[node.operation.kind].format(total, columns[number, tap])
+            total = COMBINE[operation.kind].format(total, columns[number, tap])
         ragged = shape[sharing.axis] % sharing.block and number
         emitter.lines.append(f"if ({emitter.index(place[sharing.axis])} < {shape[sharing.axis]}) {{" if ragged else "{")
         with emitter.scope():
@@ -71,6 +76,9 @@ def windows_kernel(
             emitter.store(output, list(place), emitter.compute(node.epilogue, arguments))
         emitter.lines.append("}")
     return on_grid(emitter, output, grid, None, target)
+
+
+TEMPLATE = fixed_template("windows", "generated", nodes_of(Reduction), place, kernel)
 
 
 def find_sharing(node: Node, output: Placement, target: Target) -> Sharing | None:
@@ -111,7 +119,7 @@ def _emit_columns(
     sharing: Sharing,
 ) -> dict[tuple[int, int], str]:
     """Emits the loops over the other window axes. Returns the column's name for each output and tap."""
-    assert isinstance(node.operation, Reduction)
+    operation = operation_as(Reduction, node)
     rank, window = len(node.output.shape), window_of(node)
     start, opened = len(emitter.lines), 0
     places: dict[Variable, Index] = {}
@@ -130,11 +138,11 @@ def _emit_columns(
             loads = tuple(emitter.load(o, placements[o.value], at) for o in node.operands)
             if loads not in values:
                 values[loads] = f"column{len(values)}"
-                value = emitter.compute(node.operation.body, dict(enumerate(loads)))
-                combined = COMBINE[node.operation.kind].format(values[loads], value)
+                value = emitter.compute(operation.body, dict(enumerate(loads)))
+                combined = COMBINE[operation.kind].format(values[loads], value)
                 emitter.lines.append(f"{values[loads]} = {combined};")
             columns[output, tap] = values[loads]
     emitter.lines.append("}" * opened)
-    neutral = literal_text(NEUTRAL[node.operation.kind])
+    neutral = literal_text(NEUTRAL[operation.kind])
     emitter.lines[start:start] = [f"float4 {name} = (float4)({neutral});" for name in values.values()]
     return columns

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -13,7 +12,7 @@ from imgconv.config import Sums
 from imgconv.errors import UnsupportedError
 from imgconv.graph.expression import Argument, Expression, apply, argument_numbers, substitute
 from imgconv.graph.index import Variable, constant, variable, variable_index
-from imgconv.graph.nodes import Convolution, Graph, Node, Operand
+from imgconv.graph.nodes import Convolution, Node, Operand
 from imgconv.graph.view import View
 from imgconv.kernels.codegen.access import LANE
 from imgconv.kernels.conv.candidates import candidates
@@ -23,7 +22,7 @@ from imgconv.kernels.conv.text import convolution_kernel, factor_texel
 from imgconv.kernels.conv.weights import PackedWeights, Weights
 from imgconv.kernels.layout import LANES, Placement, Texture, image_layout
 from imgconv.kernels.source import KernelSource
-from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_of
+from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, nodes_of, operation_as, operation_of
 from imgconv.kernels.target import HALF_MAX
 
 
@@ -35,19 +34,13 @@ class ConvDetails:
     exact: bool
 
 
-def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
-    """Every convolution."""
-    yield from ((node,) for node in graph.nodes if isinstance(node.operation, Convolution))
-
-
-def place(placing: Placing, given: tuple[Node, ...]) -> Step:
+def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, ConvDetails]:
     """The Step of a convolution. Operands that conv.cl cannot read are copied.
 
     Raises UnsupportedError if the weights depend on an input.
     """
     (node,) = given
-    operation = node.operation
-    assert isinstance(operation, Convolution)
+    operation = operation_as(Convolution, node)
     x, w, *factors = node.operands
     if w.value not in placing.graph.constants:
         raise UnsupportedError(
@@ -63,7 +56,9 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step:
     return step_of(placing, replace(node, operands=(x, w, *factors)), problem, operation, placing.constant_of(w))
 
 
-def step_of(placing: Placing, node: Node, problem: Problem, operation: Convolution, array: Array) -> Step:
+def step_of(
+    placing: Placing, node: Node, problem: Problem, operation: Convolution, array: Array
+) -> Step[Problem, ConvDetails]:
     """The Step of a node whose operands are placed as conv.cl reads them. array: the weights."""
     x, w, *factors = node.operands
     output = placing.placement(node.output)
@@ -74,12 +69,13 @@ def step_of(placing: Placing, node: Node, problem: Problem, operation: Convoluti
     weights = Weights(w, array, operation, placing.weights_dtype(array, (node,)))
     places = {o.value: placing.placements[o.value] for o in (x, *factors)}
     places |= placing.operand_places(replace(node, operands=(x, *factors)), output)
+    problem = replace(
+        problem, sums=sums, integers=exact or array.dtype == numpy.int8, gated=bool(factors),
+        small=node.output.name in placing.of_small,
+    )
     return Step(
-        (node,), output, places, "compute", describe(node), operation_of(node), values=(node.output.name,),
-        template=TEMPLATE, details=ConvDetails(weights, exact), problem=replace(
-            problem, sums=sums, integers=exact or array.dtype == numpy.int8, gated=bool(factors),
-            small=node.output.name in placing.of_small,
-        ),
+        (node,), output, places, TEMPLATE, problem, ConvDetails(weights, exact), describe(node), operation_of(node),
+        values=(node.output.name,),
     )
 
 
@@ -88,10 +84,9 @@ def sums_of(placing: Placing, name: str, weights: Array) -> Sums:
     return "float" if numpy.any(numpy.abs(weights) > HALF_MAX) else placing.sums_of(name)
 
 
-def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+def kernel(step: Step[Problem, ConvDetails], chosen: Specialisation, emitting: Emitting) -> KernelSource:
     """The kernel of a Step: conv.cl, with packed weights."""
-    assert isinstance(step.details, ConvDetails)
-    (node,), weights, exact = step.nodes, step.details.weights, step.details.exact
+    (node,), problem, weights, exact = step.nodes, step.problem, step.details.weights, step.details.exact
     bytes_ = weights.array.dtype == numpy.int8 and (chosen.weights_in_buffer or emitting.target.byte_images)
     dtype = "int8" if bytes_ else weights.dtype
     # A byte b of an image is read as b / 127. For exact sums the kernel scales each weight, else the epilogue does.
@@ -147,6 +142,6 @@ TEMPLATE = Template(
         problem, target.kind, target.compute_units, target.vector_floats, target.max_work_group
     ),
     cost=lambda problem, chosen, target: predicted_cost(problem, chosen, target.kind, target.compute_units),
-    nodes=nodes, place=place, kernel=kernel,
+    nodes=nodes_of(Convolution), place=place, kernel=kernel,
     allowed=lambda problem, chosen: chosen.allowed(problem),
 )

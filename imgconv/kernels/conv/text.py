@@ -48,7 +48,7 @@ def convolution_kernel(
     x = placements[node.operands[0].value]
     starts = chosen.parts == chosen.vector_quads == 1 and not (chosen.winograd or problem.integers)
     half = problem.sums == "half" and chosen.parts == 1 and problem.filters % LANES == 0
-    half = half and isinstance(output.storage, Texture) and output.storage.tiling.is_one_image
+    half = half and output.texture.tiling.is_one_image
     epilogue = build_epilogue(node, output, placements, forms, starts=starts, half=half)
     helpers: list[str] = []
     constants = output_constants(output, problem.filters, epilogue, helpers) | {
@@ -58,8 +58,7 @@ def convolution_kernel(
     constants |= _input_access(node, x, problem, chosen, helpers)
     constants |= _weight_access(weights, problem, chosen, exact, helpers)
     constants |= _factor_access(node, placements, problem.half, helpers)
-    assert isinstance(x.storage, Texture) and isinstance(output.storage, Texture)
-    constants["INDEX"] = _index_type(problem, chosen, x.storage.tiling, output.storage.tiling)
+    constants["INDEX"] = _index_type(problem, chosen, x.texture.tiling, output.texture.tiling)
     blocks, local = work_items(problem, chosen), chosen.local_size
     width, height, depth = local or (1, chosen.parts, 1)
     size = (round_up(blocks[0], width), round_up(blocks[1], height), round_up(blocks[2], depth))

@@ -14,7 +14,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.graph.expression import Forms
 from imgconv.graph.index import Index, Variable, constant, unflatten, variable, variable_index
-from imgconv.graph.nodes import Convolution, Graph, Node, Operand, Product
+from imgconv.graph.nodes import Convolution, Node, Operand, Product
 from imgconv.graph.view import View, axis_variables, identity, transpose
 from imgconv.kernels.codegen.access import (
     LANE, SHORT_LIMIT, KernelArgument, coordinate, image_type, index_text, read_text,
@@ -28,7 +28,7 @@ from imgconv.kernels.device_model.gpu_time import WAVE, LaunchWork, gpu_with, ti
 from imgconv.kernels.layout import LANES, Placement, Texture, matrix_layout
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
-from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_of
+from imgconv.kernels.step import AnyStep, Emitting, Placing, Step, Template, describe, nodes_of, operation_of
 from imgconv.kernels.target import Target, TargetKind
 
 
@@ -301,7 +301,7 @@ def _ends_with_tensor(operand: Operand, placement: Placement) -> bool:
 
 def product_kernel(
     node: Node, problem: Problem, chosen: Specialisation, output: Placement, placements: Mapping[str, Placement],
-    padded_inner: bool, forms: Forms, group_sizes: bool,
+    padded_inner: bool, forms: Forms,
 ) -> KernelSource:
     """The kernel of a product: matmul.cl. padded_inner: whether K is a multiple of four or B has zero rows past K."""
     a, b = (placements[o.value] for o in node.operands)
@@ -346,12 +346,7 @@ def product_kernel(
     return KernelSource(text, "matmul.cl", arguments, size, local)
 
 
-def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
-    """Every product."""
-    yield from ((node,) for node in graph.nodes if isinstance(node.operation, Product))
-
-
-def place(placing: Placing, given: tuple[Node, ...]) -> Step:
+def place(placing: Placing, given: tuple[Node, ...]) -> AnyStep:
     """The Step of a product. A product with a constant matrix is a 1x1 convolution if `reads_rows` allows it."""
     (node,) = given
     a, b = node.operands
@@ -376,8 +371,8 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step:
     places = {o.value: placing.placements[o.value] for o in node.operands}
     places |= placing.operand_places(replace(node, operands=()), output)
     return Step(
-        (node,), output, places, "compute", describe(node), operation_of(node), values=(node.output.name,),
-        template=TEMPLATE, problem=problem, details=padded,
+        (node,), output, places, TEMPLATE, problem, padded, describe(node), operation_of(node),
+        values=(node.output.name,),
     )
 
 
@@ -432,13 +427,10 @@ def _padded_matrix(placing: Placing, node: Node, operand: Operand, array: Array)
     return Operand(name, View(operand.view.shape, padded.shape, index))
 
 
-def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+def kernel(step: Step[Problem, bool], chosen: Specialisation, emitting: Emitting) -> KernelSource:
     """The kernel of a Step. Its details: whether A's lanes past K meet zeros in B."""
-    assert isinstance(step.details, bool)
-    return product_kernel(
-        step.nodes[0], problem, chosen, step.output, step.places, step.details, emitting.forms_of(step.output),
-        emitting.target.kind == "gpu",
-    )
+    forms = emitting.forms_of(step.output)
+    return product_kernel(step.nodes[0], step.problem, chosen, step.output, step.places, step.details, forms)
 
 
 TEMPLATE = Template(
@@ -448,5 +440,5 @@ TEMPLATE = Template(
         problem, target.kind, target.compute_units, target.max_work_group
     ),
     cost=lambda problem, chosen, target: predicted_cost(problem, chosen, target.kind, target.compute_units),
-    nodes=nodes, place=place, kernel=kernel,
+    nodes=nodes_of(Product), place=place, kernel=kernel,
 )

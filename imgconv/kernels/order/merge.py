@@ -9,11 +9,11 @@ from math import ceil, prod
 from imgconv.graph.nodes import IDENTITY, Graph, Node, Order, plain
 from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
-from imgconv.kernels.layout import LANES, Texture, matrix_layout
+from imgconv.kernels.layout import LANES, matrix_layout
 from imgconv.kernels.order import template as order
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
-from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_of
+from imgconv.kernels.step import AnyStep, Emitting, Placing, Step, Template, describe
 from imgconv.kernels.target import Target
 
 FILE = "kernels/order/merge.cl"
@@ -72,11 +72,10 @@ def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
             yield (node,)
 
 
-def place(placing: Placing, given: tuple[Node, ...]) -> Step:
+def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Order]:
     """The Step of the last launch, after the one that orders runs and those that join all but the last two."""
     (node,) = given
     whole = order.place(placing, given)
-    assert isinstance(whole.problem, order.Problem)
     *lead, count = node.output.shape
     size, name = whole.problem.size, node.output.name
     shape, layout = (prod(lead), size), matrix_layout(2)
@@ -89,10 +88,10 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step:
     problem = replace(whole.problem, count=size, runs=True)
     run = problem.run
     made = between(run)
-    steps = [
+    steps: list[AnyStep] = [
         Step(
-            (made,), placing.placements[made.output.name], whole.places, "compute", f"runs of {describe(node)}",
-            operation_of(node), template=order.TEMPLATE, problem=problem,
+            (made,), placing.placements[made.output.name], whole.places, order.TEMPLATE, problem, whole.details,
+            f"runs of {describe(node)}", whole.operation,
         )
     ]
     while True:
@@ -100,8 +99,9 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step:
         read, made = made.output, node if is_last else between(2 * run)
         step = Step(
             (replace(made, operands=(plain(read), *node.operands)),), placing.placements[made.output.name],
-            {**whole.places, read.name: placing.placements[read.name]}, "compute", f"merge of {describe(node)}",
-            operation_of(node), template=TEMPLATE, problem=Problem(shape[0], size, count if is_last else size, run),
+            {**whole.places, read.name: placing.placements[read.name]}, TEMPLATE,
+            Problem(shape[0], size, count if is_last else size, run), whole.details, f"merge of {describe(node)}",
+            whole.operation,
         )
         if is_last:
             return replace(step, values=whole.values, before=tuple(steps))
@@ -109,20 +109,19 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step:
         run *= 2
 
 
-def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+def kernel(step: Step[Problem, Order], chosen: Specialisation, emitting: Emitting) -> KernelSource:
     """The kernel of a Step."""
-    (node,), output = step.nodes, step.output
-    assert isinstance(node.operation, Order) and isinstance(output.storage, Texture)
+    (node,), problem, output = step.nodes, step.problem, step.output
     forms, helpers = emitting.forms_of(step.output), list[str]()
     epilogue = build_epilogue(node, output, step.places, forms)
     positions, read_positions = order.row_function(node.operands[0], step.places, forms, "p_")
     rows, read_row = order.row_function(node.operands[1], step.places, forms, "r_")
     read = [*positions.arguments, *rows.arguments]
     items = chosen.merge_items
-    largest = max(problem.rows, problem.size, GROUP + problem.count, output.storage.tiling.width)
+    largest = max(problem.rows, problem.size, GROUP + problem.count, output.texture.tiling.width)
     constants: dict[str, str | int] = {
         "INDEX": "short" if largest <= SHORT_LIMIT else "int", "SIZE": problem.size, "RUN": problem.run,
-        "STEPS": problem.steps, "BLOCK_QUADS": chosen.merge_quads, "LARGEST": int(node.operation.largest),
+        "STEPS": problem.steps, "BLOCK_QUADS": chosen.merge_quads, "LARGEST": int(step.details.largest),
         "ROW_PARAMETERS": "".join(f", {a.declaration}" for a in read),
         "ROW_ARGUMENTS": "".join(f", {a.name}" for a in read),
         "READ_POSITIONS(row, quad)": read_positions, "READ_ROW(row, quad)": read_row,

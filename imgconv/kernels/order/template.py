@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 
 from imgconv.graph.expression import Forms
 from imgconv.graph.index import Index, Variable, unflatten, variable, variable_index
-from imgconv.graph.nodes import Graph, Node, Operand, Order
+from imgconv.graph.nodes import Node, Operand, Order
 from imgconv.kernels.codegen.access import LANE, SHORT_LIMIT, Emitter, KernelArgument
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
-from imgconv.kernels.layout import LANES, Placement, Texture
+from imgconv.kernels.layout import LANES, Placement
 from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.kernels.specialise import specialise
-from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_of
+from imgconv.kernels.step import Emitting, Placing, Step, Template, nodes_of, operation_as, step_of
 from imgconv.kernels.target import Target
 
 FILE = "kernels/order/order.cl"
@@ -93,35 +93,25 @@ def cost(problem: Problem, chosen: Specialisation, target: Target) -> float:
     return each * ceil(problem.rows * problem.groups / target.compute_units)
 
 
-def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
-    """Every Order."""
-    yield from ((node,) for node in graph.nodes if isinstance(node.operation, Order))
-
-
-def place(placing: Placing, given: tuple[Node, ...]) -> Step:
+def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Order]:
     """The Step of an Order, which reads rows through any view."""
     (node,) = given
     *lead, count = node.output.shape
-    output = placing.placement(node.output)
-    return Step(
-        (node,), output, placing.operand_places(node, output), "compute", describe(node), operation_of(node),
-        values=(node.output.name,), template=TEMPLATE,
-        problem=Problem(prod(lead), node.operands[0].view.shape[-1], count),
-    )
+    problem = Problem(prod(lead), node.operands[0].view.shape[-1], count)
+    return step_of(placing, node, placing.placement(node.output), TEMPLATE, problem, operation_as(Order, node))
 
 
-def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+def kernel(step: Step[Problem, Order], chosen: Specialisation, emitting: Emitting) -> KernelSource:
     """The kernel of a Step."""
-    (node,), output = step.nodes, step.output
-    assert isinstance(node.operation, Order) and isinstance(output.storage, Texture)
+    (node,), problem, output = step.nodes, step.problem, step.output
     forms, helpers = emitting.forms_of(step.output), list[str]()
     epilogue = build_epilogue(node, output, step.places, forms)
     rows, call = row_function(node.operands[0], step.places, forms, "r_")
     local = (chosen.order_items, 1, 1)
-    largest = max(problem.rows, problem.size, output.storage.tiling.width)
+    largest = max(problem.rows, problem.size, output.texture.tiling.width)
     constants: dict[str, str | int] = {
         "INDEX": "short" if largest <= SHORT_LIMIT else "int", "SIZE": problem.size, "RUNS": int(problem.runs),
-        "LARGEST": int(node.operation.largest), "ITEMS": chosen.order_items, "BLOCK_QUADS": problem.block_quads,
+        "LARGEST": int(step.details.largest), "ITEMS": chosen.order_items, "BLOCK_QUADS": problem.block_quads,
         "STAGES": problem.stages,
         "ROW_PARAMETERS": "".join(f", {a.declaration}" for a in rows.arguments),
         "ROW_ARGUMENTS": "".join(f", {a.name}" for a in rows.arguments), "READ_ROW(row, quad)": call,
@@ -155,6 +145,6 @@ def row_function(
 
 
 TEMPLATE = Template(
-    "order", FILE, Problem, Specialisation, candidates=candidates, cost=cost, nodes=nodes, place=place,
+    "order", FILE, Problem, Specialisation, candidates=candidates, cost=cost, nodes=nodes_of(Order), place=place,
     kernel=kernel,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
@@ -12,14 +12,14 @@ import numpy
 from imgconv.errors import ResourceError
 from imgconv.graph.expression import Expression, Forms, argument_numbers, operations
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
-from imgconv.graph.nodes import Graph, Node, Operand, Recurrence
+from imgconv.graph.nodes import Node, Operand, Recurrence
 from imgconv.graph.view import identity
 from imgconv.kernels.codegen.access import LANE, SHORT_LIMIT, Emitter, KernelArgument, image_type, read_text
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
-from imgconv.kernels.layout import LANES, Layout, Placement, Texture
+from imgconv.kernels.layout import LANES, Layout, Placement
 from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.kernels.specialise import specialise
-from imgconv.kernels.step import Emitting, Placing, Step, Template, operation_of
+from imgconv.kernels.step import Emitting, Placing, Step, Template, nodes_of, operation_as, operation_of
 from imgconv.kernels.target import Target
 
 FILE = "kernels/recurrent/recurrent.cl"
@@ -102,20 +102,14 @@ def cost(problem: Problem, chosen: Specialisation, target: Target) -> float:
     return problem.steps * groups * (turns * each + chosen.recurrent_items / 8)
 
 
-def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
-    """Every Recurrence."""
-    yield from ((node,) for node in graph.nodes if isinstance(node.operation, Recurrence))
-
-
 def problem_of(node: Node) -> Problem:
     """The problem of a Recurrence."""
-    assert isinstance(node.operation, Recurrence)
     states, steps, batch, directions, hidden = node.output.shape
     gates = node.operands[1].view.shape[2]
-    return Problem(steps, batch, directions, gates, hidden, states, node.operation.inner is not None)
+    return Problem(steps, batch, directions, gates, hidden, states, operation_as(Recurrence, node).inner is not None)
 
 
-def place(placing: Placing, given: tuple[Node, ...]) -> Step:
+def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Recurrence]:
     """The Step of a Recurrence, which reads all but the weights through any view."""
     (node,) = given
     problem = problem_of(node)
@@ -134,12 +128,12 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step:
     x, _, *others = node.operands
     places = placing.operand_places(replace(node, operands=(x, *others)), output)
     places[weights.value] = placing.placements[weights.value]
-    assert isinstance(node.operation, Recurrence)
-    text = f"recurrence {node.operation.ways}, {problem.steps} step{'s' if problem.steps > 1 else ''}"
+    operation = operation_as(Recurrence, node)
+    text = f"recurrence {operation.ways}, {problem.steps} step{'s' if problem.steps > 1 else ''}"
     node = replace(node, operands=(x, weights, *others))
     return Step(
-        (node,), output, places, "compute", " + ".join([text, *operations(node.epilogue)]), operation_of(node),
-        values=(node.output.name,), template=TEMPLATE, problem=problem,
+        (node,), output, places, TEMPLATE, problem, operation, " + ".join([text, *operations(node.epilogue)]),
+        operation_of(node), values=(node.output.name,),
     )
 
 
@@ -155,18 +149,17 @@ def _placed_weights(placing: Placing, node: Node) -> Operand:
     return placing.copy(weights, WEIGHTS_LAYOUT, "a recurrent layer reads four columns of a row to a texel")
 
 
-def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+def kernel(step: Step[Problem, Recurrence], chosen: Specialisation, emitting: Emitting) -> KernelSource:
     """The kernel of a Step."""
-    (node,), output = step.nodes, step.output
-    weights = step.places[node.operands[1].value].storage
-    assert isinstance(output.storage, Texture) and isinstance(weights, Texture)
+    (node,), problem, output = step.nodes, step.problem, step.output
+    weights = step.places[node.operands[1].value].texture
     helpers = list[str]()
     epilogue = build_epilogue(node, output, step.places, emitting.forms_of(step.output))
-    functions = _Functions(node, step.places, emitting.forms_of(step.output))
+    functions = _Functions(step.details, node, step.places, emitting.forms_of(step.output))
     local = (chosen.recurrent_items, 1, 1)
     rows = weights.shape[1]
-    largest = max(problem.gates * problem.quads, problem.directions * rows, output.storage.tiling.width)
-    reverse = functions.operation.reverse
+    largest = max(problem.gates * problem.quads, problem.directions * rows, output.texture.tiling.width)
+    reverse = step.details.reverse
     constants: dict[str, str | int] = {
         "INDEX": "short" if largest <= SHORT_LIMIT else "int",
         "STEPS": problem.steps, "BATCH": problem.batch, "GATES": problem.gates, "STATES": problem.states,
@@ -190,9 +183,8 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
 class _Functions:
     """The functions of a Recurrence's expressions: their text, macros that call them, and the images that they read."""
 
-    def __init__(self, node: Node, places: Mapping[str, Placement], forms: Forms) -> None:
-        assert isinstance(node.operation, Recurrence)
-        self.operation, self.node, self.places, self.forms = node.operation, node, places, forms
+    def __init__(self, operation: Recurrence, node: Node, places: Mapping[str, Placement], forms: Forms) -> None:
+        self.operation, self.node, self.places, self.forms = operation, node, places, forms
         self.arguments: list[KernelArgument] = []
         self.helpers: list[str] = []
         inner = self.operation.inner
@@ -260,6 +252,6 @@ class _Functions:
 
 
 TEMPLATE = Template(
-    "recurrence", FILE, Problem, Specialisation, candidates=candidates, cost=cost, nodes=nodes, place=place,
-    kernel=kernel,
+    "recurrence", FILE, Problem, Specialisation, candidates=candidates, cost=cost,
+    nodes=nodes_of(Recurrence), place=place, kernel=kernel,
 )

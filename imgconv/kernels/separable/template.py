@@ -17,12 +17,14 @@ from imgconv.kernels.conv.template import is_direct, sums_of
 from imgconv.kernels.conv.text import input_constants
 from imgconv.kernels.conv.weights import PackedWeights, Weights
 from imgconv.kernels.device_model.costs import LARGE_GPU
-from imgconv.kernels.layout import LANES, Placement, StorageDtype, Texture, choose_tiling, image_layout
+from imgconv.kernels.layout import (
+    LANES, Placement, StorageDtype, Texture, as_texture, choose_tiling, image_layout,
+)
 from imgconv.kernels.separable.costs import candidates, cost_of_two, may_pay, predicted_cost
 from imgconv.kernels.separable.problem import Problem, Specialisation, groups_of
 from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.kernels.specialise import specialise
-from imgconv.kernels.step import Emitting, Placing, Step, Template, describe
+from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_as
 from imgconv.kernels.target import Target
 
 FILE = "kernels/separable/separable.cl"
@@ -69,9 +71,8 @@ def problem_of(depthwise: Node, pointwise: Node) -> Problem:
 
 
 def _problem_of(node: Node) -> conv.Problem:
-    assert isinstance(node.operation, Convolution)
     x, w = (operand.view.shape for operand in node.operands)
-    return conv.problem_of(node.operation, x, w, node.output.shape)
+    return conv.problem_of(operation_as(Convolution, node), x, w, node.output.shape)
 
 
 def separable_kernel(
@@ -82,14 +83,13 @@ def separable_kernel(
     first, second = problem.depthwise, problem.pointwise
     x = placements[depthwise.operands[0].value]
     between = placements[depthwise.output.name]
-    assert isinstance(x.storage, Texture) and isinstance(output.storage, Texture)
     before, after = _epilogues(depthwise, pointwise, problem, chosen, between, output, placements, forms)
     helpers: list[str] = []
     half = problem.pointwise.half
     sums = itertools.product(range(chosen.block_columns), range(chosen.block_quads))
     stride, dilation = first.strides[1], first.dilations[1]
     constants = input_constants(depthwise, x, helpers) | output_constants(output, second.filters, after, helpers) | {
-        "INDEX": _index_type(problem, chosen, x.storage, output.storage), "BATCH": first.batch,
+        "INDEX": _index_type(problem, chosen, x.texture, output.texture), "BATCH": first.batch,
         "INPUT_HEIGHT": first.input_size[0], "QUADS": first.output_quads,
         "QUAD_LANES": (first.filters - 1) % LANES + 1,
         "OUTPUT_WIDTH": second.output_size[1], "OUTPUT_HEIGHT": second.output_size[0],
@@ -101,7 +101,7 @@ def separable_kernel(
         "PARTS": chosen.parts, "WORK_GROUP": group_attribute(chosen.local_size),
         "EACH_SUM(act)": " ".join(f"act({column}, {o})" for column, o in sums),
         "HALF_QUADS": chosen.half_quads(problem), "HALF_SUMS": int(problem.sums == "half"),
-        "READ_INPUT(x, y)": read_text("input", x.storage, helpers, half=half),
+        "READ_INPUT(x, y)": read_text("input", x.texture, helpers, half=half),
         "WINDOWS_IMAGE": image_type(windows),
         "READ_WINDOW(quad, tap)": read_text("windows", windows, helpers, half=half).replace("x, y)", "tap, quad)"),
         "WEIGHTS_IMAGE": image_type(weights),
@@ -128,7 +128,7 @@ def _epilogues(
     """The epilogues of both convolutions. Only sums that are half from end to end start with a bias, as those of
     depthwise.cl and conv.cl do, and have epilogues in half, if no lanes need to be cleared."""
     half = problem.sums == "half"
-    alone, image = chosen.parts == 1, isinstance(output.storage, Texture) and output.storage.tiling.is_one_image
+    alone, image = chosen.parts == 1, output.texture.tiling.is_one_image
     before = build_epilogue(
         depthwise, between, placements, forms, "depthwise_", half, half and problem.depthwise.filters % LANES == 0
     )
@@ -157,7 +157,7 @@ def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
             yield node, after
 
 
-def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
+def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, SeparableDetails] | None:
     """The Step of a pair. None if its input needs a copy, it reads too many images, or it reads what it writes."""
     depthwise, pointwise = given
     problem = problem_of(depthwise, pointwise)
@@ -179,12 +179,11 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
     places = {x.value: placing.placements[x.value], between.name: place}
     places |= placing.operand_places(replace(depthwise, operands=()), place)
     places |= placing.operand_places(replace(pointwise, operands=()), output)
+    problem = Problem(replace(problem.depthwise, sums=sums), replace(problem.pointwise, sums=sums))
+    details = SeparableDetails(_weights(placing, depthwise), _weights(placing, pointwise))
     return Step(
-        given, output, places, "compute", f"{describe(depthwise)}, then {describe(pointwise)}", "separable convolution",
-        values=(between.name, pointwise.output.name), template=TEMPLATE, problem=Problem(
-            replace(problem.depthwise, sums=sums), replace(problem.pointwise, sums=sums)
-        ),
-        details=SeparableDetails(_weights(placing, depthwise), _weights(placing, pointwise)),
+        given, output, places, TEMPLATE, problem, details, f"{describe(depthwise)}, then {describe(pointwise)}",
+        "separable convolution", values=(between.name, pointwise.output.name),
     )
 
 
@@ -201,22 +200,18 @@ def _sums_of(placing: Placing, given: tuple[Node, ...]) -> Sums:
 
 
 def _weights(placing: Placing, node: Node) -> Weights:
-    operand, operation = node.operands[1], node.operation
-    assert isinstance(operation, Convolution)
+    operand = node.operands[1]
     array = placing.constant_of(operand)
-    return Weights(operand, array, operation, placing.weights_dtype(array, (node,)))
+    return Weights(operand, array, operation_as(Convolution, node), placing.weights_dtype(array, (node,)))
 
 
-def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+def kernel(step: Step[Problem, SeparableDetails], chosen: Specialisation, emitting: Emitting) -> KernelSource:
     """The kernel of a Step, with the packed weights of both convolutions."""
-    assert isinstance(step.details, SeparableDetails)
-    depthwise, pointwise = step.nodes
+    (depthwise, pointwise), problem = step.nodes, step.problem
 
     def packed(node: Node, weights: Weights, part: conv.Problem, block_quads: int) -> Texture:
         one = PackedWeights(weights, part, block_quads, 0, False, weights.dtype)
-        storage = emitting.packed(f"{node.output.name}.weights", one)
-        assert isinstance(storage, Texture)
-        return storage
+        return as_texture(emitting.packed(f"{node.output.name}.weights", one))
 
     windows = packed(depthwise, step.details.depthwise, problem.depthwise, 1)
     weights = packed(pointwise, step.details.pointwise, problem.pointwise, chosen.block_quads)
@@ -236,5 +231,5 @@ TEMPLATE = Template(
     "separable", FILE, Problem, Specialisation, candidates=_offered,
     cost=lambda problem, chosen, target: predicted_cost(problem, chosen, target.compute_units),
     nodes=nodes, place=place, kernel=kernel,
-    without=lambda problem, target: cost_of_two(problem, target.kind, target.compute_units),
+    baseline=lambda problem, target: cost_of_two(problem, target.kind, target.compute_units),
 )

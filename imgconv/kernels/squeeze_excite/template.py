@@ -18,21 +18,22 @@ from imgconv.arrays import Array
 from imgconv.graph.index import Index, Variable, constant, flatten, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, Operand, Product, Reduction, plain
 from imgconv.graph.view import axis_variables, identity
+from imgconv.kernels.codegen import generated
 from imgconv.kernels.codegen.access import (
     LANE, SHORT_LIMIT, KernelArgument, coordinate, image_type, index_text, read_text,
 )
 from imgconv.kernels.codegen.epilogue import Epilogue, build_epilogue, output_constants
-from imgconv.kernels.codegen.generated import window_of
 from imgconv.kernels.conv import candidates as conv_candidates, costs as conv_costs, problem as conv
 from imgconv.kernels.conv.costs import nanoseconds_on_small_gpu
 from imgconv.kernels.device_model.costs import LARGE, LARGE_GPU, SMALL
 from imgconv.kernels.device_model.gpu_time import WAVE, LaunchWork, gpu_with
 from imgconv.kernels.layout import (
-    LANES, HostBuffer, ImageLimits, Placement, StorageDtype, Texture, choose_tiling, image_layout, matrix_layout,
+    LANES, HostBuffer, ImageLimits, Placement, StorageDtype, Texture, as_texture, choose_tiling, image_layout,
+    matrix_layout,
 )
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
 from imgconv.kernels.specialise import specialise
-from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_of
+from imgconv.kernels.step import AnyStep, Emitting, Placing, Step, Template, describe
 from imgconv.kernels.target import Target
 
 FILE = "kernels/squeeze_excite/squeeze_excite.cl"
@@ -122,10 +123,10 @@ class Matrix:
 
     def content(self, storage: Texture | HostBuffer) -> Array:
         """The array to upload to the storage."""
-        assert isinstance(storage, Texture)
-        padded = numpy.zeros(storage.shape, self.dtype)
+        texture = as_texture(storage)
+        padded = numpy.zeros(texture.shape, self.dtype)
         padded[: self.array.shape[0]] = self.array
-        return storage.tiling.scatter(storage.layout.pack(padded))
+        return texture.tiling.scatter(texture.layout.pack(padded))
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +192,7 @@ def _work_on_small_gpu(problem: Problem, chosen: Specialisation, target: Target)
 
 
 @lru_cache(1024)
-def without(problem: Problem, target: Target) -> float:
+def baseline(problem: Problem, target: Target) -> float:
     """The predicted cost of the products, and of the pooling if this launch does it, in launches of their own."""
     products = sum(
         conv_costs.predicted_cost(
@@ -281,11 +282,11 @@ def _rows(node: Node) -> int:
 def problem_of(pool: Node, first: Node, second: Node) -> Problem:
     """The problem of the three nodes, with the whole map."""
     images, channels = pool.output.shape[:2]
-    rows, columns = (*[n for n in window_of(pool) if n > 1], 1, 1)[:2]
+    rows, columns = (*[n for n in generated.window_of(pool) if n > 1], 1, 1)[:2]
     return Problem(images, channels, (rows, columns), first.output.size // images, second.output.size // images)
 
 
-def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
+def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, SqueezeExciteDetails] | None:
     """The Step of the three nodes; the pooling is in a launch before it if this is expected to be faster.
 
     None on CPUs, if the device's local memory is too small, or if operands do not lie as the kernel reads them.
@@ -297,7 +298,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
     if not together:
         problem = replace(problem, map_size=(1, 1))
     x, made = (pool.operands[0], given) if together else (plain(pool.output), given[1:])
-    before = () if together else (_pooling(placing, pool),)
+    before = () if together else (generated.place(placing, (pool,)),)
     if not candidates(problem, placing.target) or not _can_read(placing, x, problem):
         return None
     output = placing.placement(second.output)
@@ -310,10 +311,10 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
     # A kernel cannot both read and write an image.
     if len(read) + 2 > placing.target.max_read_images or any(places[name].storage == output.storage for name in read):
         return None
+    details = SqueezeExciteDetails(_matrix(placing, first), _matrix(placing, second))
     return Step(
-        made, output, places, "compute", ", then ".join(map(describe, made)), "squeeze-and-excitation",
-        values=tuple(node.output.name for node in made), template=TEMPLATE, problem=problem, before=before,
-        details=SqueezeExciteDetails(_matrix(placing, first), _matrix(placing, second)),
+        made, output, places, TEMPLATE, problem, details, ", then ".join(map(describe, made)), "squeeze-and-excitation",
+        values=tuple(node.output.name for node in made), before=before,
     )
 
 
@@ -326,15 +327,6 @@ def _joins(problem: Problem, target: Target) -> bool:
     """Returns whether the pooling is expected to be faster in the launch of the products than in one of its own."""
     apart = _least_cost(replace(problem, map_size=(1, 1)), target) + _cost_of_pooling(problem, target)
     return _least_cost(problem, target) <= apart
-
-
-def _pooling(placing: Placing, pool: Node) -> Step:
-    """The Step of the pooling as a launch of its own."""
-    output = placing.placement(pool.output)
-    return Step(
-        (pool,), output, placing.operand_places(pool, output), "compute", describe(pool), operation_of(pool),
-        values=(pool.output.name,),
-    )
 
 
 def _between(placing: Placing, node: Node) -> Placement:
@@ -373,19 +365,18 @@ def _matrix(placing: Placing, node: Node) -> Matrix:
     return Matrix(operand, array[(0,) * (array.ndim - 2)], dtype)
 
 
-def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+def kernel(step: Step[Problem, SqueezeExciteDetails], chosen: Specialisation, emitting: Emitting) -> KernelSource:
     """The kernel of a Step: squeeze_excite.cl."""
-    *pools, first, second = step.nodes
+    (*pools, first, second), problem = step.nodes, step.problem
     helpers: list[str] = []
     read = first.operands[0]
     x = pools[0].operands[0] if pools else Operand(read.value, identity(read.view.source))
-    source, output = step.places[x.value].storage, step.output
+    source, output = step.places[x.value].texture, step.output
     squeezed = _epilogue(pools[0], step, emitting, "pool_") if pools else Epilogue("", "(sum)", "", ())
     hidden = _epilogue(first, step, emitting, "hidden_")
     after = build_epilogue(second, output, step.places, emitting.forms_of(output))
-    assert isinstance(step.details, SqueezeExciteDetails) and isinstance(source, Texture)
     matrices = [
-        emitting.packed(f"{node.output.name}.matrix", matrix)
+        as_texture(emitting.packed(f"{node.output.name}.matrix", matrix))
         for node, matrix in ((first, step.details.first), (second, step.details.second))
     ]
     constants = _sizes(problem, chosen) | output_constants(output, problem.filters, after, helpers) | {
@@ -395,7 +386,6 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     }
     constants |= _input_access(x, step.places[x.value], problem, helpers)
     for name, matrix in zip(("first", "second"), matrices, strict=True):
-        assert isinstance(matrix, Texture)
         text = read_text(name, matrix, helpers, inside=True)
         constants |= {f"{name.upper()}_IMAGE": image_type(matrix), f"READ_{name.upper()}(x, y)": text}
     arguments = (
@@ -408,7 +398,7 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
     return KernelSource(text, FILE, arguments, (chosen.items, problem.batch), (chosen.items, 1))
 
 
-def _epilogue(node: Node, step: Step, emitting: Emitting, prefix: str) -> Epilogue:
+def _epilogue(node: Node, step: AnyStep, emitting: Emitting, prefix: str) -> Epilogue:
     """The epilogue of a node whose result stays in local memory."""
     place = step.places[node.output.name]
     return build_epilogue(node, place, step.places, emitting.forms_of(place), prefix)
@@ -441,5 +431,5 @@ def _input_access(x: Operand, place: Placement, problem: Problem, helpers: list[
 
 TEMPLATE = Template(
     "squeeze_excite", FILE, Problem, Specialisation, candidates=candidates, cost=cost, nodes=nodes,
-    place=place, kernel=kernel, without=without,
+    place=place, kernel=kernel, baseline=baseline,
 )

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
 import numpy
 
-from imgconv.graph.nodes import Graph, Node, Suppression
+from imgconv.graph.nodes import Node, Suppression
 from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
-from imgconv.kernels.layout import LANES, Texture
+from imgconv.kernels.layout import LANES
 from imgconv.kernels.order.template import row_function
 from imgconv.kernels.source import KernelSource, group_attribute
 from imgconv.kernels.specialise import specialise
-from imgconv.kernels.step import Emitting, Placing, Step, Template, describe, operation_of
+from imgconv.kernels.step import Emitting, Placing, Step, Template, nodes_of, operation_as, step_of
 from imgconv.kernels.target import Target
 
 FILE = "kernels/suppression/suppress.cl"
@@ -60,33 +59,23 @@ def cost(problem: Problem, chosen: Specialisation, target: Target) -> float:
     return pairs + (problem.most * 25 if chosen.suppress_items > 1 else 0)
 
 
-def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
-    """Every Suppression."""
-    yield from ((node,) for node in graph.nodes if isinstance(node.operation, Suppression))
-
-
-def place(placing: Placing, given: tuple[Node, ...]) -> Step:
+def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Suppression]:
     """The Step of a Suppression, which reads boxes through any view."""
     (node,) = given
-    output = placing.placement(node.output)
-    return Step(
-        (node,), output, placing.operand_places(node, output), "compute", describe(node), operation_of(node),
-        values=(node.output.name,), template=TEMPLATE,
-        problem=Problem(node.operands[0].view.shape[0], node.output.shape[0]),
-    )
+    problem = Problem(node.operands[0].view.shape[0], node.output.shape[0])
+    return step_of(placing, node, placing.placement(node.output), TEMPLATE, problem, operation_as(Suppression, node))
 
 
-def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+def kernel(step: Step[Problem, Suppression], chosen: Specialisation, emitting: Emitting) -> KernelSource:
     """The kernel of a Step."""
-    (node,), output = step.nodes, step.output
-    assert isinstance(node.operation, Suppression) and isinstance(output.storage, Texture)
+    (node,), problem, output = step.nodes, step.problem, step.output
     forms, helpers = emitting.forms_of(step.output), list[str]()
     epilogue = build_epilogue(node, output, step.places, forms)
     boxes, read_box = row_function(node.operands[0], step.places, forms, "b_")
     counts, read_count = row_function(node.operands[1], step.places, forms, "c_")
     read = [*boxes.arguments, *counts.arguments]
-    items, overlap = chosen.suppress_items, numpy.float32(node.operation.overlap)
-    local, largest = (items, 1, 1), max(problem.size, output.storage.tiling.width)
+    items, overlap = chosen.suppress_items, numpy.float32(step.details.overlap)
+    local, largest = (items, 1, 1), max(problem.size, output.texture.tiling.width)
     constants: dict[str, str | int] = {
         "INDEX": "short" if largest <= SHORT_LIMIT else "int", "SIZE": problem.size, "MOST": problem.most,
         "ITEMS": items, "BLOCK_QUADS": ceil(problem.most / LANES),
@@ -102,6 +91,6 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
 
 
 TEMPLATE = Template(
-    "suppress", FILE, Problem, Specialisation, candidates=candidates, cost=cost, nodes=nodes, place=place,
-    kernel=kernel,
+    "suppress", FILE, Problem, Specialisation, candidates=candidates, cost=cost,
+    nodes=nodes_of(Suppression), place=place, kernel=kernel,
 )

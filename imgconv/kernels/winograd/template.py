@@ -126,7 +126,7 @@ def nodes(graph: Graph) -> Iterator[tuple[Node, ...]]:
                 yield (node,)
 
 
-def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
+def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, None] | None:
     """The Step of the last launch, after those of the first two.
 
     None if the convolution does not sum in half, on other devices, if conv.cl would need a copy of its input, or if the
@@ -137,7 +137,6 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
         return None
     direct = conv_template.place(placing, given)
     problem = direct.problem
-    assert isinstance(problem, conv.Problem) and isinstance(direct.details, conv_template.ConvDetails)
     x, w = direct.nodes[0].operands
     if problem.sums != SUMS or problem.integers or not conv_template.is_direct(placing, x, in_order=False):
         return None
@@ -156,17 +155,13 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step | None:
     last = replace(node, operands=(plain(sums),))
     weights = TapWeights(w, direct.details.weights.array, PRODUCTS, direct.details.weights.dtype)
     return Step(
-        (last,), direct.output, {**direct.places, sums.name: places[sums.name]}, "compute",
-        f"outputs of {describe(node)}", direct.operation, values=direct.values, template=TEMPLATE, problem=after,
-        before=(
+        (last,), direct.output, {**direct.places, sums.name: places[sums.name]}, TEMPLATE, after, None,
+        f"outputs of {describe(node)}", direct.operation, values=direct.values, before=(
+            Step((tapped,), places[taps.name], direct.places, TEMPLATE, before, None, "taps", direct.operation),
             Step(
-                (tapped,), places[taps.name], direct.places, "compute", "taps", direct.operation, template=TEMPLATE,
-                problem=before,
-            ),
-            Step(
-                (products,), places[sums.name], {taps.name: places[taps.name]}, "compute", str(PRODUCTS),
-                direct.operation, template=conv_template.TEMPLATE, details=conv_template.ConvDetails(weights, False),
-                problem=after.products, multiply_adds=problem.multiply_adds,
+                (products,), places[sums.name], {taps.name: places[taps.name]}, conv_template.TEMPLATE, after.products,
+                conv_template.ConvDetails(weights, False), str(PRODUCTS), direct.operation,
+                multiply_adds=problem.multiply_adds,
             ),
         ),
     )
@@ -217,21 +212,20 @@ def _least_cost(problem: conv.Problem, target: Target) -> float:
     return min(predicted_cost(problem, each, kind, units) for each in conv_candidates.candidates(problem, kind, units))
 
 
-def without(problem: Problem, target: Target) -> float:
+def baseline(problem: Problem, target: Target) -> float:
     """The predicted nanoseconds of one launch of conv.cl, without taps."""
     return _least_cost(problem.convolution, target) if problem.to_outputs else inf
 
 
-def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitting) -> KernelSource:
+def kernel(step: Step[Problem, None], chosen: Specialisation, emitting: Emitting) -> KernelSource:
     """The kernel of a Step: winograd2d.cl."""
-    (node,) = step.nodes
-    source, output = step.places[node.operands[0].value], step.output
-    assert isinstance(source.storage, Texture) and isinstance(output.storage, Texture)
+    (node,), problem, output = step.nodes, step.problem, step.output
+    source = step.places[node.operands[0].value]
     epilogue = build_epilogue(node, output, step.places, emitting.forms_of(step.output))
     helpers: list[str] = []
     size = [round_up(n, each) for n, each in zip(problem.work_items, chosen.local_size, strict=True)]
     constants: dict[str, str | int] = {
-        "INDEX": _index_type(problem, source.storage, output.storage), "BLOCK_QUADS": 1,
+        "INDEX": _index_type(problem, source.texture, output.texture), "BLOCK_QUADS": 1,
         "WORK_GROUP": group_attribute(chosen.local_size), "GUARD": int(tuple(size) != problem.work_items),
         "TO_OUTPUTS": int(problem.to_outputs), "TILE_ROWS": problem.tiles[0], "TILE_COLUMNS": problem.tiles[1],
         "FOLDS": problem.folds, "FOLD_COLUMNS": problem.tensor[3],
@@ -241,7 +235,7 @@ def kernel(step: Step, problem: Problem, chosen: Specialisation, emitting: Emitt
         "OUTPUT_WIDTH": problem.convolution.output_size[1], "OUTPUT_HEIGHT": problem.convolution.output_size[0],
     }
     constants |= output_constants(output, node.output.shape[1], epilogue, helpers)
-    constants |= input_constants(node, source, helpers) | _input_access(problem, source.storage, helpers)
+    constants |= input_constants(node, source, helpers) | _input_access(problem, source.texture, helpers)
     arguments = (
         KernelArgument("output", output.storage, written=True), KernelArgument("input", source.storage),
         *epilogue.arguments,
@@ -268,5 +262,5 @@ def _index_type(problem: Problem, source: Texture, output: Texture) -> str:
 
 TEMPLATE = Template(
     "winograd2d", FILE, Problem, Specialisation, candidates=candidates, cost=cost, nodes=nodes, place=place,
-    kernel=kernel, without=without, measured=False,
+    kernel=kernel, baseline=baseline, measured=False,
 )

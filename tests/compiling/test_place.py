@@ -1,0 +1,76 @@
+"""Templates of one's own: which of several takes a node, and what is launched in its place. No device is needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from graphs import image, target
+
+from imgconv.compiling import place as placing
+from imgconv.compiling.compiler import Prepared, prepare
+from imgconv.config import Config
+from imgconv.graph.expression import operations
+from imgconv.graph.nodes import Graph, Load, Node
+from imgconv.kernels.codegen.access import KernelArgument
+from imgconv.kernels.source import KernelSource
+from imgconv.kernels.step import Emitting, Fixed, Placing, Step, fixed_template, nodes_of, step_of
+from imgconv.tensor import build_graph
+
+FILE = "kernels/toy/toy.cl"
+
+
+def place(asked: Placing, given: tuple[Node, ...]) -> Step[Fixed, str] | None:
+    """The Step of a square root and nothing else. Its details: what is computed, as text."""
+    (node,) = given
+    if operations(node.epilogue) != ("sqrt",):
+        return None
+    return step_of(asked, node, asked.placement(node.output), TEMPLATE, Fixed(node.output.name), "sqrt")
+
+
+def kernel(step: Step[Fixed, str], emitting: Emitting) -> KernelSource:
+    arguments = (
+        KernelArgument("output", step.output.storage, written=True),
+        *(KernelArgument("input", each.storage) for each in step.places.values()),
+    )
+    return KernelSource(f"kernel void NAME() {{ {step.details} }}", FILE, arguments, (1,), None)
+
+
+TEMPLATE = fixed_template("toy", FILE, nodes_of(Load), place, kernel)
+
+
+def layers() -> Graph:
+    """A pooling, its square root, the pooling of that and an exponential."""
+    x = image(1, 8, 20, 20).max_pool(3, 1, 1)
+    return build_graph({"y": x.sqrt().named("root").max_pool(3, 1, 1).exp()})
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> Prepared:
+    monkeypatch.setattr(placing, "TEMPLATES", (TEMPLATE, *placing.TEMPLATES))
+    monkeypatch.setattr("imgconv.compiling.compiler.run_passes", lambda graph: graph)
+    return prepare(layers(), Config(), target())
+
+
+def test_a_template_takes_its_nodes_and_leaves_the_others(prepared: Prepared) -> None:
+    launches = prepared.plan().launches
+    assert [launch.name for launch in launches if launch.source.path == FILE] == ["root"]
+    (own,) = (launch for launch in launches if launch.source.path == FILE)
+    assert own.choice and own.choice.template == "toy" and own.specialisation == "" and own.rejected is None
+
+
+def test_a_kernel_that_the_driver_refuses_has_another_in_its_place(prepared: Prepared) -> None:
+    plan = prepared.plan()
+    (own,) = (launch for launch in plan.launches if launch.source.path == FILE)
+    other = replace(prepared, refused=frozenset({own.source.key})).plan()
+    assert [launch.name for launch in other.launches] == [launch.name for launch in plan.launches]
+    (instead,) = (launch for launch in other.launches if launch.name == own.name)
+    assert instead.source.path == "generated" and instead.rejected and instead.rejected.template == "toy"
+
+
+def test_what_no_other_template_computes_stays_refused(prepared: Prepared) -> None:
+    plan = prepared.plan()
+    refused = frozenset(launch.source.key for launch in plan.launches if launch.source.path == "generated")
+    other = replace(prepared, refused=refused).plan()
+    assert [launch.source.path for launch in other.launches].count(FILE) == 1
+    assert [launch.name for launch in other.launches] == [launch.name for launch in plan.launches]
