@@ -6,8 +6,7 @@
     source, options ------------>  builds the program
                    <-------------  its binary, or nothing
 
-If a worker cannot start or ends early, this process builds in its place, another worker is started, and the log says
-why.
+If a worker cannot start or ends early, the others and this process build in its place, and the log says why.
 """
 
 from __future__ import annotations
@@ -173,24 +172,21 @@ class Builders:
         self._address = Address(device)
         self._workers: list[Worker] = []
         self._idle: Idle = SimpleQueue()
-        self._inside = self._lost = 0
+        self._inside = 0
         self._opening = Semaphore(OPEN_AT_ONCE)  # for threads that wait for a worker to open the device
         self._lock = Lock()
 
     def start(self, count: int) -> None:
-        """Starts workers until there are so many, if this Python can start them and a thread is inside.
-
-        Those that ended by themselves are replaced, at most `count` of them.
-        """
+        """Starts workers, if this Python can start them and a thread is inside, unless some were started before."""
         with self._lock:
-            while self._inside and len(self._workers) < min(count, 2 * count - self._lost) and _can_start():
-                try:
-                    worker = Worker(self._address)
-                except OSError as error:
-                    LOG.warning("no process that builds programs can be started: %s", error)
-                    self._lost = 2 * count  # none is started any more
-                    return
-                self._workers.append(worker)
+            if self._workers or not self._inside or not _can_start():
+                return
+            try:
+                for _ in range(count):
+                    self._workers.append(Worker(self._address))
+            except OSError as error:
+                LOG.warning("no process that builds programs can be started: %s", error)
+            for worker in self._workers:
                 Thread(target=self._announce, args=(worker, self._idle), daemon=True).start()
 
     @contextmanager
@@ -209,8 +205,6 @@ class Builders:
         finally:
             if who is None or who.works:
                 queue.put(who)
-            else:
-                self._forget(who)
 
     def build_apart(self, source: str, options: Sequence[str]) -> bytes | None:
         """The result of a process that builds nothing else; empty if it has none. None if no process can be started.
@@ -256,7 +250,7 @@ class Builders:
             if self._inside:
                 return
             left = self._idle
-            ending, self._workers, self._idle, self._lost = self._workers, [], SimpleQueue(), 0
+            ending, self._workers, self._idle = self._workers, [], SimpleQueue()
             left.put(None)
         for worker in ending:
             worker.close()
@@ -266,17 +260,6 @@ class Builders:
             is_ready = worker.is_ready()
         if is_ready:
             idle.put(worker)
-        else:
-            self._forget(worker)
-
-    def _forget(self, worker: Worker) -> None:
-        """Makes room for another worker in place of one that ended."""
-        with self._lock:
-            if worker not in self._workers:
-                return
-            self._workers.remove(worker)
-            self._lost += 1
-        worker.close()
 
 
 Idle = SimpleQueue[Union[Worker, None]]

@@ -41,16 +41,13 @@ class Kernel(cl.Kernel):
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A built program. ``name`` is the path of its .cl file, or other text that names the origin of its source.
-
-    key: its entry in the program cache, for `kept_program`; empty if it was given as a binary.
-    """
+    """A built program. ``name`` is the path of its .cl file, or other text that names the origin of its source."""
 
     name: str
     handle: cl.Program
-    key: str = ""
 
 
+REFUSED = b"refused"  # in place of a binary: the driver does not build these kernels as one program
 # NVIDIA's driver (580) prints "9 warnings generated." on the user's terminal, for code that is never reached.
 NO_WARNINGS = "-w"
 
@@ -104,9 +101,8 @@ def building(context: Context, parts: Sequence[Part], workers: int = 0) -> Itera
     """
     # Twice as many threads as builds: one may wait for another's turn at the driver while a worker builds.
     threads = 2 * (builds_here(context.info.platform) + workers)
-    order = sorted(range(len(parts)), key=lambda number: _rank(parts[number]))
     with _without_warnings(), context.builders:
-        builds = Calls({number: partial(_build_part, context, workers, parts[number]) for number in order}, threads)
+        builds = Calls([partial(_build_part, context, workers, part) for part in parts], threads)
         try:
             yield (_built_part(context, builds, number, parts) for number in range(len(parts)))
         except BaseException as error:
@@ -131,19 +127,6 @@ def build_all(context: Context, parts: Sequence[Part], workers: int = 0) -> list
     """The programs in order; see `building`."""
     with building(context, parts, workers) as built:
         return list(built)
-
-
-# Slowest first. NVIDIA's driver (580, H200) takes 0.2 to 0.4 s for a kernel of the first two, 0.15 to 0.3 for one of
-# conv.cl and others, 0.1 to 0.2 for one of depthwise.cl, and 0.06 to 0.15 for a generated one.
-SLOW_FILES, QUICK_FILES = ("separable.cl", "squeeze_excite.cl"), ("depthwise.cl", "generated")
-
-
-def _rank(part: Part) -> int:
-    """Programs of a lower rank are built first: if a long one is the last, all wait for it."""
-    if any(file in part.name for file in SLOW_FILES):
-        return 0
-    quick = [number for number, file in enumerate(QUICK_FILES) if part.name.endswith(file)]
-    return 2 + quick[0] if quick else 1
 
 
 # Drivers that build one program at a time in each process, and how many kernels are worth the start of another. With 2
@@ -186,36 +169,13 @@ _lock = Lock()
 
 def _build_part(context: Context, workers: int, part: Part) -> Program:
     key = program_key(context.info, part.source, [*part.options, *environment_options()])
-    if found := _lately_built(context, key):
-        return found
-    ready = None if part.binary is None else build_binary(context, part.binary, part.name, part.options, part.names)
-    return _remembered(context, key, ready or _build(context, part, workers))
-
-
-def kept_program(context: Context, key: str, name: str, kernels: Sequence[str]) -> Program | None:
-    """A program that was built before, by its `Program.key`.
-
-    None if it is not kept, if the driver refuses it, or if it lacks one of the kernels.
-    """
-    if found := _lately_built(context, key):
-        return found
-    content = read_binary(key)
-    with _without_warnings():
-        made = None if content is None else build_binary(context, content, name, (), kernels)
-    return None if made is None else _remembered(context, key, replace(made, key=key))
-
-
-def _lately_built(context: Context, key: str) -> Program | None:
-    with _lock:
-        if (context.handle.int_ptr, key) not in _built:
-            return None
-        _built.move_to_end((context.handle.int_ptr, key))
-        return _built[context.handle.int_ptr, key]
-
-
-def _remembered(context: Context, key: str, made: Program) -> Program:
+    found = _built.get((context.handle.int_ptr, key))
+    if found is None and part.binary is not None:
+        found = build_binary(context, part.binary, part.name, part.options, part.names)
+    made = found or _build(context, part, workers)
     with _lock:
         _built[context.handle.int_ptr, key] = made
+        _built.move_to_end((context.handle.int_ptr, key))
         while len(_built) > PROGRAMS_KEPT:
             _built.popitem(last=False)
     return made
@@ -224,12 +184,19 @@ def _remembered(context: Context, key: str, made: Program) -> Program:
 def _build(context: Context, part: Part, workers: int) -> Program:
     key = program_key(context.info, part.source, [*part.options, *environment_options()])
     kept = read_binary(key)
+    if kept == REFUSED:
+        raise BuildError(part.name, "the driver did not build it before")
     made = None if kept is None else build_binary(context, kept, part.name, part.options, part.names)
     if made is None:
-        made = _compiled(context, part, workers)
+        try:
+            made = _compiled(context, part, workers)
+        except BuildError:
+            if len(part.kernels) > 1:  # each of them is built alone next time, without this attempt
+                write_binary(key, REFUSED)
+            raise
         if content := binary(made):
             write_binary(key, content)
-    return replace(made, key=key)
+    return made
 
 
 def _compiled(context: Context, part: Part, workers: int) -> Program:

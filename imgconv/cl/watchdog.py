@@ -9,7 +9,7 @@ waits for that thread: for a bounded time, and until Ctrl-C. A thread whose call
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from threading import Condition, Lock, Thread
 from time import monotonic
 from typing import Generic, TypeVar, cast
@@ -112,9 +112,8 @@ _idle: list[_Worker] = []
 class Calls(Generic[Result]):
     """Several calls, made by some threads in order. running: the numbers of those under way."""
 
-    def __init__(self, functions: Mapping[int, Callable[[], Result]], threads: int) -> None:
-        """functions: by a number, first those that are called first."""
-        self._waiting = deque(functions.items())
+    def __init__(self, functions: Sequence[Callable[[], Result]], threads: int) -> None:
+        self._waiting = deque(enumerate(functions))
         self._made: dict[int, tuple[Result | None, BaseException | None]] = {}
         self.running: set[int] = set()
         self._changed = Condition()

@@ -22,7 +22,6 @@ from imgconv.config import Config, Precision
 from imgconv.graph.nodes import Graph, Value
 from imgconv.limits import Limits, spending
 from imgconv.loading.description import read_description
-from imgconv.loading.early_builds import workers_started
 from imgconv.runtime.host_fallback import HostFallback, strict_error
 from imgconv.loading.native_functions import native_functions_fit
 from imgconv.loading.target import target_of
@@ -239,7 +238,7 @@ class Source:
         if self.strict and graph.host_partition:
             file = os.fspath(self.model) if isinstance(self.model, (str, os.PathLike)) else ""
             raise strict_error(graph.host_partition, file)
-        with workers_started(graph, self.config, self.context):
+        with self.context.builders:
             prepared, config, session = self._built(graph, shapes, lenders, states)
         say_what_is_half(session.plan, prepared.graph, config)
         optimised = prepared.graph
@@ -263,7 +262,6 @@ class Source:
         if session is None or stage or states or lenders:
             lenders = [*lenders, session] if session else lenders
             session = Session(prepared.plan(config, states), self.context, self.progress, lenders)
-        session.programs.keep_listing()
         return prepared, config, session
 
     def _precision(self, prepared: Prepared) -> tuple[Precision, Session | None]:

@@ -9,27 +9,20 @@ from contextlib import contextmanager
 from imgconv.cl.crashes import WITHOUT_OPTIMISATION, BuiltKernel, Known, RefusedError, known_kernels
 from imgconv.cl.device import Context
 from imgconv.cl.program import (
-    Functions, Kernel, Part, Program, binary, building, kept_program, programs_at_once, workers_for,
+    Functions, Kernel, Part, Program, binary, building, programs_at_once, workers_for,
 )
-from imgconv.cl.program_cache import Listing, read_listing, write_listing
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.errors import BuildError
 from imgconv.kernels.source import COMMON, kernel_name, program_text, programs_of
 
 Progress = Callable[[int, int, str], None]
-KEPT = "a kept program"  # the paths of its kernels are not known
 
 
 class Programs:
     """Program and name of every distinct kernel text of a plan; several texts make one program."""
 
-    def __init__(
-        self, plan: Plan, context: Context, lenders: Sequence[Programs] = (), alone: bool = False
-    ) -> None:
-        """Takes the kernels that lenders have; `building` makes the others.
-
-        alone: make no use of programs that also have kernels of other plans.
-        """
+    def __init__(self, plan: Plan, context: Context, lenders: Sequence[Programs] = ()) -> None:
+        """Takes the kernels that lenders have; `building` makes the others."""
         offered = {text: kernel for each in lenders for text, kernel in each._kernels.items()}
         self._launches: dict[str, Launch] = {}  # the first of each kernel text
         for launch in plan.launches:
@@ -39,7 +32,6 @@ class Programs:
         self._functions = Functions(context)
         self._programs: list[Program] = []
         self._kernels: dict[str, tuple[Program, str]] = {t: offered[t] for t in self._launches if t in offered}
-        self._is_listed = not alone and self._take_listed()
         self.are_lent = bool(self._kernels)
         self._one_by_one = False
         self._known: Known = {}
@@ -99,25 +91,6 @@ class Programs:
         message = f"{name} gives no binaries of its programs: what is saved has none, and compiles at its first load"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
         return ()
-
-    def keep_listing(self) -> None:
-        """Lets the next process find these programs, if they are not those that it would build for the plan alone."""
-        listing: Listing = {}
-        for text, number in self._numbers.items():
-            program, name = self._kernels[text]
-            listing.setdefault(program.key, {})[number] = name
-        if (self.are_lent or self._one_by_one) and not self._is_listed and "" not in listing:
-            write_listing(self._context.info, tuple(self._numbers), listing)
-
-    def _take_listed(self) -> bool:
-        """Takes the kernels that the listing of an earlier process names; whether these were all that no lender has."""
-        texts = tuple(self._numbers)
-        for key, names in read_listing(self._context.info, texts).items():
-            missing = {texts[number]: name for number, name in names.items() if texts[number] not in self._kernels}
-            program = kept_program(self._context, key, KEPT, tuple(missing.values())) if missing else None
-            if program:
-                self._kernels |= {text: (program, name) for text, name in missing.items()}
-        return len(self._kernels) == len(texts)
 
     def _parts(self, batches: Sequence[Sequence[str]], binaries: Sequence[bytes] = ()) -> list[Part]:
         """The sources of programs that have these kernels, by their numbers."""

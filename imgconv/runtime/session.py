@@ -29,18 +29,17 @@ class Session:
 
     def __init__(
         self, plan: Plan, context: Context, progress: Progress | None = None, lenders: Sequence[Session] = (),
-        binaries: Sequence[bytes] = (), alone: bool = False,
+        binaries: Sequence[bytes] = (),
     ) -> None:
         """Builds every kernel and uploads every constant. Raises BuildError, ResourceError, DeviceError.
 
         progress: called with (kernels built, kernels in all, the next kernel). lenders: sessions of the same context,
-        whose memory and kernels are shared, see DeviceMemory. binaries, alone: see Programs.
+        whose memory and kernels are shared, see DeviceMemory. binaries: see Programs.building.
         """
         self.plan, self.context = plan, context
         context.check()
         with driver_use:
-            lent = [] if binaries else [each.programs for each in lenders]
-            self.programs: Programs = Programs(plan, context, lent, alone or bool(binaries))
+            self.programs: Programs = Programs(plan, context, [] if binaries else [each.programs for each in lenders])
             with self.programs.building(progress, binaries):
                 self.memory: DeviceMemory = DeviceMemory(plan, context, [each.memory for each in lenders])
             self._launching = Launching(self.memory, self.programs)
@@ -165,7 +164,7 @@ class Session:
     def binaries(self) -> tuple[bytes, ...]:
         """The driver's programs, in the order of their builds. Runs once if it has not run."""
         if self.programs.are_lent:
-            return Session(self.plan, self.context, alone=True).binaries()
+            return Session(self.plan, self.context).binaries()
         if not self.sequence.launched:
             self._launch_once()
         return self.programs.binaries()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .fault import Fault
 
-HANG, WORKERS, EARLY = "device/test_hang.py", ("device/test_build_processes.py",), ("loading/test_early_builds.py",)
+HANG, WORKERS = "device/test_hang.py", ("device/test_build_processes.py",)
 
 FAULTS = (
     Fault(
@@ -86,40 +86,10 @@ FAULTS = (
         ("device/test_recording.py -k length",),
     ),
     Fault(
-        "cl/build_processes.py", "a lost worker is not replaced",
-        "            self._workers.remove(worker)\n",
-        "",
-        WORKERS,
-    ),
-    Fault(
-        "cl/build_processes.py", "workers that are lost are replaced for ever",
-        "            self._lost += 1\n",
-        "",
-        WORKERS,
-    ),
-    Fault(
         "cl/build_processes.py", "a lost worker gets programs",
         "if who is None or who.works:",
         "if True:",
         WORKERS,
-    ),
-    Fault(
-        "loading/early_builds.py", "a load leaves no note for the next one",
-        '            PROGRAMS.write(key, b"")\n',
-        "            pass\n",
-        EARLY,
-    ),
-    Fault(
-        "loading/early_builds.py", "a load that failed leaves a note",
-        '        yield\n        if not is_noted:\n            PROGRAMS.write(key, b"")\n',
-        '        if not is_noted:\n            PROGRAMS.write(key, b"")\n        yield\n',
-        EARLY,
-    ),
-    Fault(
-        "loading/early_builds.py", "a note is for all settings",
-        'context.info.key, config.float16, config.native_explog',
-        'context.info.key, config.native_explog',
-        EARLY,
     ),
     Fault(
         "cl/device.py", "CPUs of one name have one key",

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,9 +18,7 @@ from support import make_model, run_oracle
 
 import imgconv
 from imgconv.arrays import Array
-from imgconv.cl import build_processes, program
 from imgconv.cl.device import Context, DeviceInfo
-from imgconv.cl.program import Program
 from imgconv.compiling.compiler import Prepared
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
@@ -159,29 +155,6 @@ def test_no_kernel_is_compiled_twice(device: DeviceInfo, context: Context, monke
     prepared = Prepared(graph_of(offset_model()), Config(float16=1), target_of(device))
     choice = choose_precision(prepared, context, None, [{"x": picture()}], splits=3)
     assert choice.precision.storage and len(compiled) == len(set(compiled))
-
-
-def test_the_next_process_compiles_nothing(
-    device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The programs that were measured hold kernels of the chosen plan, in other groups than it alone would have."""
-    def not_compiled(*arguments: object) -> Program:
-        raise AssertionError("compiled")
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(program, "_built", OrderedDict())
-    first = imgconv.load(offset_model(), device, float16=1)
-    expected = first.run({"x": picture()})
-    assert first._last.config.precision.storage and first._last.session.programs.are_lent
-    monkeypatch.setattr(program, "_built", OrderedDict())
-    with monkeypatch.context() as patched:
-        patched.setattr(program, "compile_text", not_compiled)
-        patched.setattr(build_processes, "_can_start", lambda: False)
-        second = imgconv.load(offset_model(), device, float16=1)
-    assert second._last.config == first._last.config
-    second.save(tmp_path / "model.imgconv")
-    for model in (second, imgconv.load(tmp_path / "model.imgconv", device)):
-        assert all(numpy.array_equal(array, expected[name]) for name, array in model.run({"x": picture()}).items())
 
 
 def test_a_bound_that_half_cannot_keep_leaves_all_float(device: DeviceInfo, context: Context) -> None:
