@@ -67,7 +67,7 @@ class Predictor:
         self, model: str | os.PathLike[str], column: str = "bytes", raw: bool = False,
         description: Description | None = None, **settings: Any,
     ) -> None:
-        """column: that of the pictures. description: see imgconv.tasks (default: the one beside the model).
+        """column: that of the pictures. description: see imgconv.tasks (default: the model's).
 
         settings: arguments of imgconv.load: device="Adreno", float16=1, shapes={"height": 480} ... Sizes that the model
         leaves open must be given. device: by default the one that the process finds, which Ray's resources choose.
@@ -77,7 +77,7 @@ class Predictor:
         self._opened: _Opened | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what belongs to the device of this process."""
+        """Leaves out what belongs to the device of this process."""
         return {**vars(self), "_opened": None}
 
     def __call__(self, batch: Batch) -> dict[str, Array]:
@@ -118,7 +118,7 @@ def _column(value: Value, arrays: Sequence[Array | None]) -> Array:
     """An output of all rows. If its size depends on data, the rows are arrays of their own, or None."""
     if min(value.shape, default=0) < 0:
         rows = numpy.empty(len(arrays), object)
-        for number, array in enumerate(arrays):  # numpy would make one array of rows that are alike
+        for number, array in enumerate(arrays):  # numpy would make one array of rows of equal shape
             rows[number] = array
         return rows
     blank = numpy.zeros(value.shape, value.dtype)

@@ -79,7 +79,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """
     parser = build_parser()
     options, rest = parser.parse_known_args(arguments)
-    # argparse takes the pictures beside MODEL, and leaves those after a further option.
+    # argparse takes the pictures next to MODEL, and leaves those after a further option.
     for text in rest:
         if text.startswith("-") or not _add_picture(options, text):
             parser.error(f"unrecognized arguments: {text}{suggestion(text.partition('=')[0], options.known)}")

@@ -110,7 +110,7 @@ class Model:
         return {value.name: value for value in self._last.outputs}
 
     def run(self, inputs: Inputs, outputs: Outputs | None = None) -> dict[str, Any]:
-        """Every output by name, as a new numpy array. inputs: an array for every input.
+        """Returns every output by name, as a new numpy array. inputs: an array for every input.
 
             model.run({"x": array})["y"]                    # array: float32 (1, 3, 32, 32)
             model.run({"x": array}, {"y": mine})            # fills the array `mine`
@@ -139,7 +139,7 @@ class Model:
 
         Upload, compute and download of successive frames overlap. With `depth` frames under way it waits for the first
         of them. The inputs may be changed once it returns. outputs: arrays for result() to fill. A frame takes
-        `plan.buffer_bytes` on the device, and as many of pinned memory. Raises as `run`, result() as the device.
+        `plan.buffer_bytes` on the device, and the same of pinned memory. Raises as `run`, result() as the device.
         """
         compiled, given = self._prepared(inputs, outputs)
         return compiled.pipeline.submit(given, depth, outputs)
@@ -229,7 +229,7 @@ class Model:
             model.save("phone.imgconv", targets=["phone.json"])     # of `imgconv devices --json` on the phone
 
         Loading it needs no onnx package. On the same device and driver it compiles nothing; on another one it plans
-        anew. Other shapes need the ONNX file. targets: devices to plan for instead, which need not be at hand: files of
+        again. Other shapes need the ONNX file. targets: devices to plan for instead, which need not be here: files of
         `imgconv devices --json`, names of running.description.known_devices(), or DeviceInfos. Raises InputError for a
         wrong description or a file that cannot be written, and what `run` raises.
         """
@@ -361,7 +361,7 @@ def load(
     symbolic dimensions, by input or dimension name. A batch that is not given is 1; any other size is that of the first
     run. max_image: a lower image limit than the device's, in texels (IMGCONV_MAX_IMAGE). progress: called with (kernels
     built, kernels in all, text). precision: a file of `imgconv tune --precision`, which says what is half, and sets
-    float16. tuning: a file of `imgconv tune` (default: the one beside the model, if it exists); only measurements of
+    float16. tuning: a file of `imgconv tune` (default: the one next to the model, if it exists); only measurements of
     this device count. workspace: a model whose device this one uses, and whose memory for activations it shares as far
     as that is large enough; the runs of the two take turns. Load the larger model first. strict: refuse a model of
     which the host would compute a part, because it depends on data; see docs/operators.md.

@@ -329,7 +329,7 @@ def order(x: Tensor, count: int, largest: bool = True) -> Tensor:
 
 
 def suppression(boxes: Tensor, count: Tensor, overlap: float, most: int) -> Tensor:
-    """The positions of the boxes that stay if boxes overlap, (most,) int64, and -1 behind the last of them.
+    """Positions of the boxes that stay if boxes overlap, (most,) int64, and -1 after the last of them.
 
     boxes: (N, 4), left, top, right, bottom, the best first; the first `count` (a scalar) take part. See
     `imgconv.graph.nodes.Suppression`. Of [0, 0, 9, 9], [0, 0, 9, 8] and [9, 9, 12, 12] with an overlap of 0.5 and at

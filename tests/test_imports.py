@@ -26,7 +26,7 @@ ENGINE = (
     "running",
     "loading",
     "model",
-    "__init__ onnx_backend",
+    "__init__",
 )
 APPLICATION = (
     "pictures",
@@ -40,7 +40,7 @@ LAYERS = tuple(frozenset(row.split()) for row in ENGINE + APPLICATION)
 
 # Who may import what from outside, by the first parts of their names.
 DOORS = {
-    "pyopencl": {"cl"}, "platformdirs": {"files"}, "onnx": {"onnx_import", "onnx_export", "onnx_backend", "reports"},
+    "pyopencl": {"cl"}, "platformdirs": {"files"}, "onnx": {"onnx_import", "onnx_export", "reports"},
     "onnxruntime": {"reports"}, "av": {"pictures"},
 }
 # The last one passes it on to the process that it starts.

@@ -50,7 +50,7 @@ def add_precision_argument(parser: argparse.ArgumentParser) -> None:
 def add_strict_argument(parser: argparse.ArgumentParser) -> None:
     """--strict, which refuses a model that needs the host."""
     parser.add_argument(
-        "--strict", action="store_true", help="refuse a model of which the host would compute a part"
+        "--strict", action="store_true", help="refuse a model that needs the host to compute a part"
     )
 
 
@@ -126,7 +126,7 @@ def shown(dimensions: Sequence[int | str] | None) -> str:
 def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments for the preparation of a picture, and arrays for the other inputs.
 
-    What is not given is None: the description beside the model says it, then its head, then Preparation's default.
+    What is not given is None: the model's description decides, then its head, then Preparation's default.
     """
     before = parser.add_argument_group("preparing a picture")
     before.add_argument(
@@ -139,8 +139,8 @@ def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
     )
     before.add_argument(
         "--filter", choices=FILTERS,
-        help="antialias: weigh all pixels that fall into one with a triangle (default), area: all alike, bicubic: with "
-        "a cubic; bilinear: the four nearest only, as OpenCV does",
+        help="antialias: weigh all pixels that fall into one with a triangle (default), area: with equal weights, "
+        "bicubic: with a cubic; bilinear: the four nearest only, as OpenCV does",
     )
     before.add_argument("--pad", type=int, metavar="PIXEL", help="fills a letterbox (default: 114)")
     before.add_argument("--order", choices=ORDERS, help="channels (default: rgb, or y, the luma, if there is one)")

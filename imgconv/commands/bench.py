@@ -86,7 +86,7 @@ def execute(options: argparse.Namespace) -> None:
 
 
 def batch_shapes(declared: Declared, shapes: Shapes, batch: int) -> Shapes:
-    """The shapes of the inputs that leave their batch open, with this batch. Raises InputError if none does."""
+    """Returns the shapes of the inputs that leave their batch open, with this batch. Raises InputError if none does."""
     check_sizes(declared, shapes)
     found: dict[str, Sequence[int] | int] = dict(shapes)
     sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
@@ -101,7 +101,7 @@ def batch_shapes(declared: Declared, shapes: Shapes, batch: int) -> Shapes:
 
 
 def repeated(arrays: Arrays, shapes: Shapes) -> dict[str, Any]:
-    """The arrays of one picture as those of a batch of it."""
+    """Repeats the arrays of one picture to a batch."""
     made = {}
     for name, array in arrays.items():
         shape = shapes.get(name)
@@ -113,7 +113,7 @@ def repeated(arrays: Arrays, shapes: Shapes) -> dict[str, Any]:
 def measured(
     options: argparse.Namespace, model: Model, inputs: dict[str, Array], progress: terminal.Progress
 ) -> dict[str, Any]:
-    """Every figure but the first result, as plain data: seconds, frames a second and bytes."""
+    """Returns all figures except the first result as plain data: seconds, frames a second and bytes."""
     progress(0, 0, "measuring runs")
     own = latency(lambda: model.run(inputs), LATENCY_SECONDS)
     progress(0, 0, f"measuring frames in flight for {options.seconds:g} s")

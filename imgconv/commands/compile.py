@@ -25,8 +25,8 @@ WITHOUT = "without one, give --precision FILE, which imgconv tune --precision ma
 DESCRIPTION = f"""\
 Compile a model and write its plan, its packed weights and the driver's programs to one file, by default the model's
 name with the suffix {SUFFIX}. imgconv.load, run, inspect and profile take that file as a model. On the same device
-and driver it loads without reading ONNX, planning, packing or compiling; on another device it is planned and compiled
-anew. With --target it is planned for a device that is not at hand; this machine then needs no OpenCL driver, except to
+and driver it loads without reading ONNX, planning, packing or compiling; another device plans and compiles it
+again. With --target it is planned for a device that is not at hand; this machine then needs no OpenCL driver, except to
 measure what can be half for --float16."""
 
 

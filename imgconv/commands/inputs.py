@@ -30,7 +30,7 @@ class GivenInputs:
     """The inputs of the command line, checked as far as possible without compiling the model.
 
     target: the input that takes the pictures; preparation: that of the description and the command line; arrays and
-    shapes: those of the other inputs; missing: the inputs that have neither; description: the one beside the model.
+    shapes: those of the other inputs; missing: the inputs that have neither; description: the model's.
     """
 
     target: PictureInput | None
@@ -59,7 +59,7 @@ def declared_of(model: str) -> Declared:
 
 
 def description_of(model: str) -> Description:
-    """The description beside an ONNX file, or in a compiled one. Raises ModelError, InputError."""
+    """Returns the description next to an ONNX file, or in a compiled one. Raises ModelError, InputError."""
     if is_container(model):
         text, where = SavedModel.open(model).description, f"the description of {model!r}"
     else:

@@ -1,4 +1,4 @@
-"""imgconv profile: time every launch of a model and set it beside what the device can do."""
+"""imgconv profile: time every launch of a model and compare it with the device's peaks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ Run a model with the driver's events and show, for the slowest launches: time (t
 multiply-adds, the bytes that must move (each value that is read, once, and what is written), and how much of the
 device's peak that is. The peaks are measured before and after, with a multiply-add kernel and a copy that no cache
 holds; "of peak" is the larger of rate / peak rate and bandwidth / peak bandwidth, and may pass 100 % where a cache
-holds the textures. If half of the runs or the two measurements spread it over more than 10 %, it is a range.
+holds the textures. A figure that varies by more than 10 % between runs, or between the two peak measurements, is
+printed as a range.
 
 An input that is given neither a picture nor an array is drawn: values from 0 to 1 with the spectrum of pictures."""
 

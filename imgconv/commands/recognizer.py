@@ -17,7 +17,7 @@ from imgconv.tasks import PicturePlacement, Task, Text, Texts, find_task
 
 HEIGHT = 48  # of a line, in pixels, if the model takes any: PP-OCR's since its third version
 WIDTHS = (320, 640, 1280)  # of a line, if the model takes any; a longer line is compressed
-TALL = 1.5  # a line that is so many times as high as it is wide is turned
+TALL = 1.5  # height of a line divided by its width, from which on it is turned
 LEAST_SCORE = 0.5  # as PaddleOCR's: below it, a line is no text
 
 

@@ -45,8 +45,8 @@ with the suffix .task.json, a file such as {"task": "detect", "head": "yolox", "
     f"  {task}: " + ", ".join(name for name, head in HEADS.items() if head.task == task) for task in TASKS
 ) + """
 
-A picture of another size than an image network takes goes through it in overlapping tiles, at its own size, unless
---resize is given. In an output image of bytes black and white are 0 and 255; in one of floats too, if its largest value
+An image network runs a picture of another size in overlapping tiles, at the picture's own size, unless --resize is
+given. In an output image of bytes black and white are 0 and 255; in one of floats too, if its largest value
 is above 4, else 0 and 1. With --order y it gets the colors of the picture, enlarged with bicubic interpolation.
 
 Files for several pictures get the picture's number: out-1.png, out-2.png; in a folder, --output boxes/, they have the
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tile", type=count, nargs="?", const=-1, metavar="OVERLAP",
-        help="take the picture in tiles of the model's size that overlap by so many pixels (default: an eighth)",
+        help="take the picture in tiles of the model's size that overlap by this number of pixels (default: an eighth)",
     )
     meaning = parser.add_argument_group("what the outputs mean")
     meaning.add_argument("--task", choices=TASKS, help="what the model is for (default: what the outputs show)")
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     after.add_argument("--output", metavar="FILE.png", help="where to write the drawing, or the output image")
     after.add_argument("--save", metavar="FILE.npz", help="where to write the arrays of all outputs")
     after.add_argument(
-        "--jsonl", metavar="FILE", help="add a line for each picture as it is done; those that have one are left out"
+        "--jsonl", metavar="FILE", help="add a line for each picture as it is done; skip those that have one"
     )
     after.add_argument("--coco", metavar="FILE", help="write the detections of all pictures as COCO's JSON")
 
@@ -161,9 +161,9 @@ def make_folder(path: str) -> None:
         raise InputError(f"cannot make the folder {path!r}: {error.strerror or error}") from error
 
 
-def describe(options: argparse.Namespace, beside: Description) -> Description:
-    """The description of the command line, else the one beside the model. Raises InputError."""
-    found = beside
+def describe(options: argparse.Namespace, stored: Description) -> Description:
+    """Returns the description of the command line, else the model's stored one. Raises InputError."""
+    found = stored
     if options.task or options.head:
         same = found.task in ("", options.task or found.task) and not options.head
         found = replace(found, task=options.task or "", head=options.head or (found.head if same else ""))

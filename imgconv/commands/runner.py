@@ -91,7 +91,7 @@ class Sample:
 
 
 def items_of(line: CommandLine) -> Iterator[Item]:
-    """Every picture of the command line; one item without a picture if there is none."""
+    """Yields every picture of the command line; one item without a picture if there is none."""
     if not line.paths:
         yield Item(1, "", None)
     for position, named in enumerate(pictures(line.paths), 1):
@@ -99,7 +99,7 @@ def items_of(line: CommandLine) -> Iterator[Item]:
 
 
 def opened(items: Iterable[Item]) -> tuple[Size | None, Iterator[Item]]:
-    """The size of the first picture that can be read, and all items; None if there is no such picture."""
+    """Returns the size of the first picture that can be read, and all items; None if there is no such picture."""
     seen: list[Item] = []
     waiting = iter(items)
     for item in waiting:
@@ -115,7 +115,7 @@ def opened(items: Iterable[Item]) -> tuple[Size | None, Iterator[Item]]:
 
 
 def raising(error: InputError) -> Image.Image:
-    """In place of a picture that cannot be read: raises why."""
+    """Raises the error: it stands for a picture that cannot be read."""
     raise error
 
 

@@ -18,7 +18,7 @@ ALIGNED = 64  # bytes
 def allocate(size: int) -> int:
     """Returns the descriptor of this many bytes, zeros; they are freed with the last process that has it.
 
-    They are not taken from /dev/shm, of which a container may have little. Raises OSError if memory is short.
+    They are not in /dev/shm, which is small in many containers. Raises OSError if memory is short.
     """
     file = os.memfd_create("imgconv")
     try:

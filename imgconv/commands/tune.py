@@ -1,4 +1,4 @@
-"""imgconv tune: measure a model on a device, and keep what was found in a file beside it."""
+"""imgconv tune: measure a model on a device, and keep the results in a file next to it."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ BUDGET = 120.0
 MOST = 16
 
 DESCRIPTION = """\
-Measure a model on this device, and keep what was found in a file beside it.
+Measure a model on this device, and keep the results in a file next to it.
 
 Without --precision: the specialisations of its convolutions and products. The candidates that the cost model likes best
 are timed in turn, those that prove faster more often, most work first, until --budget seconds have passed; MODEL.tuning
-keeps every measurement. imgconv.load and every command use that file where it lies beside the model and was made on the
+keeps every measurement. imgconv.load and every command use that file if it lies next to the model and was made on the
 same device and driver; imgconv.load(..., tuning=FILE) takes another. --merge FILE adds what others measured.
 
 --precision chooses float or half for each layer: as much half as leaves the outputs within --tolerance of float on all
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="every column of the table")
     parser.add_argument("--merge", metavar="FILE", action="append", default=[], help="another file of measurements")
-    parser.add_argument("--output", metavar="FILE", help="where to write (default: beside the model)")
+    parser.add_argument("--output", metavar="FILE", help="where to write (default: next to the model)")
     add_picture_arguments(parser)
 
 

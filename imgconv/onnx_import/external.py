@@ -16,7 +16,7 @@ from imgconv.limits import budget
 
 
 def with_external_data(tensor: onnx.TensorProto, folder: Path | None) -> onnx.TensorProto:
-    """The tensor with its content, read from the file beside the model that it names.
+    """The tensor with its content, read from the file next to the model that it names.
 
     folder: the model's; None for a model that is no file. The file is a regular one below the folder, also after links
     are followed. Raises ModelError, and UnsupportedError if the tensor is too large.

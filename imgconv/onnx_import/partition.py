@@ -1,4 +1,4 @@
-"""Splits a model that depends on data: what the device cannot compute, and all behind it, is left to the host.
+"""Splits a model that depends on data: what the device cannot compute, and all that follows it, is left to the host.
 
 A node is the host's if it cannot be imported, because a shape or a choice depends on data, or if it reads what such a
 node makes. What crosses from the device to the host should be small: a node that only moves elements, in front of the
@@ -33,7 +33,7 @@ MOVES = frozenset((
     "Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile",
     "Transpose", "Unsqueeze", "ConstantOfShape",
 ))
-# Their results are as many as their inputs' elements: they go along with what they compare.
+# Their results have as many elements as their inputs: they follow what they compare.
 COMPARES = frozenset(("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or"))
 # No model begins to depend on data at one of these.
 LAYERS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
@@ -67,13 +67,13 @@ class Partitioner:
         """Imports a step, or leaves it to the host. Raises what Scope.add raises."""
         self.number += 1
         node = step.proto
-        behind = [name for name in reads(node) if name in self.hosted]
+        hosted = [name for name in reads(node) if name in self.hosted]
         if with_text(node):
             self.hosted[node.output[0]] = Hosted(self.number, step, "strings are the host's")
             self.texts.add(node.output[0])
             return
-        if behind:
-            reason = self.hosted[behind[0]].reason
+        if hosted:
+            reason = self.hosted[hosted[0]].reason
         elif _only_on_host(node, self.scope.version):
             reason = f"{node.op_type} is computed on the host"
         else:

@@ -1,4 +1,4 @@
-"""If, Loop and Scan. Trip counts are known when the model is loaded, so loops are unrolled."""
+"""Control flow: If, Loop and Scan. Trip counts are known when the model is loaded, so loops are unrolled."""
 
 from __future__ import annotations
 
@@ -98,8 +98,12 @@ def _stack(call: Call, elements: Sequence[Tensor], axis: int) -> Tensor:
 def scan(call: Call) -> list[Tensor]:
     """Runs the body on each element along an axis of the scanned inputs; states are carried, other outputs stacked."""
     if call.version < 9:
-        return _batched_scan(call)
-    scanned, states = _scanned(call, [call.input(i) for i in range(len(call.inputs))])
+        raise call.unsupported("the form before opset 9, which has a batch axis")
+    number = int(call.attribute("num_scan_inputs", 0))
+    if not 1 <= number <= len(call.inputs):
+        raise call.wrong(f"num_scan_inputs is {number} with {len(call.inputs)} inputs")
+    tensors = [call.input(i) for i in range(len(call.inputs))]
+    states, scanned = tensors[:-number], tensors[-number:]
     axes = _numbers(call, "scan_input_axes", len(scanned))
     backward = _numbers(call, "scan_input_directions", len(scanned))
     axes = [call.axis(a, t.rank) for a, t in zip(axes, scanned, strict=True)]
@@ -111,39 +115,6 @@ def scan(call: Call) -> list[Tensor]:
             _numbers(call, "scan_output_directions", len(stacks)), strict=True,
         )
     ]
-
-
-def _batched_scan(call: Call) -> list[Tensor]:
-    """Scan of opset 8: every tensor has a batch axis first, and each batch element has its own sequence length.
-
-    Stacked outputs are zero past that length.
-    """
-    scanned, states = _scanned(call, [call.input(i) for i in range(1, len(call.inputs))])
-    if any(t.rank < 2 for t in scanned):
-        raise call.wrong("a scanned input needs a batch axis and a sequence axis")
-    backward = _numbers(call, "directions", len(scanned))
-    batch, longest = scanned[0].shape[:2]
-    lengths = call.integers(0, "sequence_lens") or [longest] * batch
-    if len(lengths) != batch or any(not 1 <= n <= longest for n in lengths):
-        raise call.wrong(f"sequence_lens {lengths} for {batch} sequences of {longest}")
-    results = []
-    for i, length in enumerate(lengths):
-        own_states = [t.take(0, [i]).reshape(*t.shape[1:]) for t in states]
-        own = [t.take(0, [i]).slice(1, 0, length).reshape(length, *t.shape[2:]) for t in scanned]
-        final, stacks = _scan(call, own_states, own, [0] * len(own), backward)
-        joined = [_stack(call, stack, 0) for stack in stacks]
-        padded = [t.pad([0] * t.rank, [longest - length, *[0] * (t.rank - 1)]) for t in joined]
-        results.append(final + padded)
-    return [_stack(call, each, 0) for each in zip(*results, strict=True)]
-
-
-def _scanned(call: Call, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """(scanned inputs, initial states); the scanned inputs are the last num_scan_inputs ones."""
-    number = int(call.attribute("num_scan_inputs", 0))
-    if not 1 <= number <= len(tensors):
-        raise call.wrong(f"num_scan_inputs is {number} with {len(tensors)} inputs")
-    split = len(tensors) - number
-    return list(tensors[split:]), list(tensors[:split])
 
 
 def _numbers(call: Call, name: str, length: int) -> list[int]:

@@ -179,7 +179,7 @@ def _scattered(call: Call, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
 
 
 def _last_hits(index: numpy.ndarray, rows: int) -> numpy.ndarray:
-    """For each row and column the number of the last update that names it; -1 if none does."""
+    """Returns for each row and column the number of the last update that names it; -1 if none does."""
     winner = numpy.full((rows + 1, index.shape[1]), -1)
     for number, named in enumerate(index):
         winner[named, numpy.arange(index.shape[1])] = number  # -1 names the row past the end, which is dropped

@@ -81,7 +81,7 @@ def bitwise(call: Call) -> Tensor:
 
 @operator("BitwiseNot")
 def bitwise_not(call: Call) -> Tensor:
-    """Every bit inverted: -x - 1 if the type is signed, else the type's largest number minus x."""
+    """Inverts every bit: -x - 1 if the type is signed, else the type's largest number minus x."""
     x = call.input(0)
     _needs_every_bit(call, x)
     if x.is_constant:

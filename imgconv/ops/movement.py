@@ -193,7 +193,7 @@ def _pad_from_inside(call: Call, x: Tensor, before: Sequence[int], after: Sequen
 
 @operator("CenterCropPad")
 def center_crop_pad(call: Call) -> Tensor:
-    """Each axis cropped or zero-padded around its middle to the given length."""
+    """Crops or zero-pads each axis around its middle to the given length."""
     x, wanted, stated = call.input(0), call.integers(1, "the shape") or [], call.attribute("axes", None)
     axes = call.axes(range(x.rank) if stated is None else stated, x.rank)
     if len(wanted) != len(axes) or any(n < 0 for n in wanted):

@@ -13,7 +13,7 @@ from imgconv.tensor import Tensor, elementwise, where
 
 FEW = 1024  # numbers that one more reduction costs little
 # Each leaves the rounding error of a mean, in parts of what was left before. A GPU's division rounds even the mean of
-# equal numbers, whose deviation is then not zero beside the 1e-9 of the formula.
+# equal numbers, whose deviation is then not small against the 1e-9 of the formula.
 CENTRINGS = 2
 
 

@@ -88,7 +88,7 @@ def qlinear_concat(call: Call) -> Tensor:
     for position in range(2, len(call.inputs), 3):
         x = call.input(position)
         if x.rank != first.rank or any(a != b for i, (a, b) in enumerate(zip(x.shape, first.shape)) if i != axis):
-            raise call.wrong(f"{list(first.shape)} and {list(x.shape)} differ beside axis {axis}")
+            raise call.wrong(f"{list(first.shape)} and {list(x.shape)} differ outside of axis {axis}")
         parts.append(_written(call, _read(call, position) / _scalar(call, 0), 1))
     return concatenate(parts, axis)
 

@@ -28,7 +28,7 @@ def dynamic_quantize_lstm(call: Call) -> list[Tensor]:
 
 
 def _rounded_input(call: Call) -> Tensor:
-    """X (steps, batch, I) quantised; what lies behind the longest sequence is zero."""
+    """X (steps, batch, I) quantised; steps after the longest sequence are zero."""
     x, lengths = call.input(0), call.constant(4, "sequence_lens")
     if lengths is None or x.rank != 3:
         return _rounded(x)

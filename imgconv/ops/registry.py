@@ -192,7 +192,7 @@ class Signature:
             if tensor.dtype not in self.types.get(kind, (kind,)):
                 return f"input {name} of type {tensor.dtype}; use {' or '.join(self.types.get(kind, (kind,)))}"
             if not self.inputs[name].endswith("*") and bound.setdefault(kind, tensor.dtype) != tensor.dtype:
-                return f"input {name} of type {tensor.dtype} beside one of {bound[kind]}"
+                return f"input {name} of type {tensor.dtype} with one of {bound[kind]}"
         return ""
 
     def missing(self, inputs: Sequence[Tensor | None]) -> str:

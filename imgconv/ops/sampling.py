@@ -164,7 +164,7 @@ def _number_of_sample(positions: Tensor) -> Tensor:
 def _samples(
     call: Call, corners: Tensor, axis: int, bins: int, size: int, half: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Along one axis: the two elements beside each sample (regions, bins, samples, 2), their weights, and the number
+    """The two elements next to each sample along an axis (regions, bins, samples, 2), their weights, and the number
     of samples in a bin (regions, 1, 1, 1)."""
     start, end = (corners.slice(1, column, column + 1).reshape(-1, 1, 1, 1) for column in (1 - axis, 3 - axis))
     length = end - start if half else (end - start).maximum(1)

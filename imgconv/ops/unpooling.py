@@ -69,7 +69,7 @@ def max_unpool(call: Call) -> Tensor:
 
 
 def _placed(call: Call, x: Tensor, places: Array, shape: Shape) -> Tensor:
-    """Each element at its index, which is known."""
+    """Places each element at its index, which is known."""
     size = prod(shape)
     flat = places.ravel()
     if numpy.any((flat < 0) | (flat >= size)):
@@ -82,7 +82,7 @@ def _placed(call: Call, x: Tensor, places: Array, shape: Shape) -> Tensor:
 def _searched(
     x: Tensor, places: Tensor, shape: Shape, kernel: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, ...]
 ) -> Tensor:
-    """Each position of the output looks among the elements whose windows cover it for one with its index."""
+    """Looks at each output position for the element with its index, among those whose windows cover it."""
     count, sizes = len(kernel), shape[2:]
     axes = axis_variables((*shape, *kernel))
     reached, bounds = _reached(
@@ -112,6 +112,6 @@ def _reached(
     at: tuple[Index, ...], taps: tuple[Index, ...], strides: tuple[int, ...], dilations: tuple[int, ...],
     pads: tuple[int, ...], sizes: list[int] | tuple[int, ...],
 ) -> tuple[list[Index], tuple[Bound, ...]]:
-    """For each axis the window whose given tap lies at a position, and the bounds within which one exists."""
+    """Returns for each axis the window whose given tap lies at a position, and the bounds within which one exists."""
     found = [window_reaching(*row) for row in zip(at, taps, strides, dilations, pads, sizes)]
     return [place for place, _ in found], tuple(b for _, bounds in found for b in bounds if not b.always)

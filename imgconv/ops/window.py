@@ -68,7 +68,7 @@ def read_window(call: Call, spatial: Sequence[int], kernel: Sequence[int]) -> Wi
 
 
 def split_padding(totals: Sequence[int], odd_first: bool) -> tuple[int, ...]:
-    """Each total split into pads before and after; odd_first puts the larger half of an odd total before."""
+    """Splits each total into pads before and after; odd_first puts the larger half of an odd total before."""
     before = [(t + 1) // 2 if odd_first else t // 2 for t in totals]
     return (*before, *(t - b for t, b in zip(totals, before, strict=True)))
 
@@ -78,5 +78,5 @@ def _positions(size: int, before: int, after: int, reach: int, stride: int, roun
     if not rounds_up:
         return room // stride + 1
     count = -(-room // stride) + 1
-    # A window that would start in the padding behind the last element is left out.
+    # A window that would start in the padding after the last element is left out.
     return count - 1 if (count - 1) * stride >= size + before else count

@@ -53,7 +53,7 @@ PHASES: Mapping[str, tuple[Pass, ...]] = {
     ),
     "place concatenations": (
         order_channels,  # before the parts are grouped in the order that they have
-        join_ghosts,  # before the tensor is copied beside the result
+        join_ghosts,  # before the tensor is copied into the result
         nest_concatenations,
         place_concatenations,  # last: it sees which parts others write in place
         push_views,  # through the loads of grouped parts

@@ -54,7 +54,7 @@ def order_channels(graph: Graph) -> Graph:
 
     ShuffleNet's units concatenate, shuffle and split channels. If each unit only appends to one texture, the next
     convolutions read some of its texels, and nothing is copied. A part's channels are sorted by their readers, each
-    group in whole texels; the weights of the convolutions that make it and that read it are sorted alike.
+    group in whole texels; the weights of the convolutions that make it and that read it are sorted the same way.
 
     Given:   y = concatenation axis 1(a, b);  c = convolution(y[0, (i1%2)*8 + i1/2 + 4, i2, i3], v)
              z = concatenation axis 1(y[0, (i1%2)*8 + i1/2, i2, i3], d)
@@ -122,7 +122,7 @@ def _channels_read(operand: Operand) -> Array | None:
 def elementwise_of(
     graph: Graph, operand: Operand, is_first: Callable[[Graph, Node], bool]
 ) -> tuple[Node, ...]:
-    """A node that `is_first`, and elementwise work of which the operand is the whole result; empty if there is none.
+    """A node that `is_first`, and elementwise work whose whole result the operand is; empty if there is none.
 
     Nothing else reads what they compute, and their other operands are numbers for each channel.
     """
@@ -239,7 +239,7 @@ def _rewrite(
 
 
 def _by_channel(value: Value, channels: int, channel: Index) -> Operand:
-    """The value (N, C, H, W), of which another channel is read for each of `channels`."""
+    """The value (N, C, H, W), read at another channel for each of `channels`."""
     n, _, h, w = value.shape
     own = axis_variables((n, channels, h, w))
     return Operand(value.name, View((n, channels, h, w), value.shape, (own[0], channel, own[2], own[3])))

@@ -121,7 +121,7 @@ class _Guarding:
         if isinstance(operation, Reduction) and operation.kind == "sum":
             if operation.body != IDENTITY or self.bounds.of_operand(node.operands[0])[0] < 0:
                 # With terms of both signs, a partial sum may exceed 2**24 although the sum does not.
-                node, number = self._beside(node, expression.apply("absolute", operation.body))
+                node, number = self._window_sum(node, expression.apply("absolute", operation.body))
                 size = Argument(number)
         within = expression.apply("less", size, EXACT)
         return replace(node, epilogue=expression.apply("where", within, node.epilogue, float("nan")))
@@ -134,24 +134,24 @@ class _Guarding:
         bad = {Argument(n) for n, o in enumerate(operands) if o.value in self.poisoned}
         silent = _tested(node.epilogue) & bad
         if isinstance(node.operation, Reduction) and node.operation.kind != "sum":
-            node, number = self._beside(node, node.operation.body)
+            node, number = self._window_sum(node, node.operation.body)
             silent |= {Argument(number)}
         if isinstance(node.operation, Order):
-            node, number = self._beside_rows(node)
+            node, number = self._row_sum(node)
             silent |= {Argument(number)}
         made = node.epilogue
         for argument in sorted(silent, key=str):
             made = expression.apply("add", made, expression.apply("multiply", argument, 0.0))
         return node if made == node.epilogue else replace(node, epilogue=made)
 
-    def _beside(self, node: Node, body: Expression) -> tuple[Node, int]:
+    def _window_sum(self, node: Node, body: Expression) -> tuple[Node, int]:
         """(The node with one more epilogue operand, the sum of `body` over its window; that argument's number)."""
         value = Value(self.graph.unused(f"{node.output.name}.sum{len(self.nodes)}"), node.output.shape, "float32")
         self.nodes.append(Node(value, Reduction("sum", body), node.operands, origin=node.origin))
         made = replace(node, epilogue_operands=(*node.epilogue_operands, plain(value)))
         return made, len(made.epilogue_operands)
 
-    def _beside_rows(self, node: Node) -> tuple[Node, int]:
+    def _row_sum(self, node: Node) -> tuple[Node, int]:
         """(The Order with one more epilogue operand, the sum of its whole row; that argument's number)."""
         *lead, count = node.output.shape
         value = Value(self.graph.unused(f"{node.output.name}.sum{len(self.nodes)}"), tuple(lead), "float32")

@@ -15,13 +15,13 @@ from imgconv.graph.view import View, axis_variables, identity
 from imgconv.kernels.layout import LANES
 from imgconv.passes.channel_orders import elementwise_of
 
-MOST_TAPS = 9  # of the window: the tensor's own channels are multiplied by as many zeros
+MOST_TAPS = 9  # of the window: each adds a zero weight for the tensor's own channels
 
 
 def join_ghosts(graph: Graph) -> Graph:
     """Let the depthwise convolution of a tensor write the tensor itself too, if they are concatenated.
 
-    This is GhostNet's module. A kernel cannot read and write the same image, so the tensor would be copied beside the
+    This is GhostNet's module. A kernel cannot read and write the same image, so the tensor would be copied into the
     result. The convolution reads the tensor's channels twice; its epilogue gives the first half as it was.
 
     Given:   d = convolution groups 8(x, w);  y = concatenation axis 1(x, d)

@@ -1,4 +1,4 @@
-"""Let the kernels that make the parts of a concatenation do the elementwise work behind it."""
+"""Let the kernels that make the parts of a concatenation do the elementwise work that follows it."""
 
 from __future__ import annotations
 

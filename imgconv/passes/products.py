@@ -13,7 +13,7 @@ LARGEST_FACTOR = 1024.0
 
 
 def scale_products(graph: Graph) -> Graph:
-    """Move a number that an operand is multiplied or divided by from before a product to behind it.
+    """Move a number that an operand is multiplied or divided by from before a product to after it.
 
     In attention this is the root of the width, by which both operands of the first product are divided. Behind the
     product it joins the epilogue, and saves a launch and a texture for each operand.

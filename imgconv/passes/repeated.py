@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from imgconv.arrays import Array
 from imgconv.graph.nodes import Graph, Operand
 
-SAMPLE = 64  # elements by which most arrays are told apart
+SAMPLE = 64  # elements that distinguish most arrays
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,7 +53,7 @@ def upright(name: str, source: str | IO[bytes]) -> Image.Image:
                 image.getexif().get(ORIENTATION)  # kept; a TIFF file's is read again when it is loaded
             with _without_warnings() if _is_large(image) else nullcontext():  # several threads at once
                 image.load()
-            with _without_warnings():  # some formats have EXIF data behind the pixels
+            with _without_warnings():  # some formats have EXIF data after the pixels
                 turned = image if image.getexif().get(ORIENTATION, 1) == 1 else ImageOps.exif_transpose(image)
             if turned.mode == "RGB":
                 return turned

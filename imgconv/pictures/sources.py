@@ -58,7 +58,8 @@ def _is_shown(path: Path) -> bool:
 
 
 def pictures(paths: Sequence[str]) -> Iterator[Named]:
-    """Every picture, and every frame of a video or a camera. paths: as `expanded` gives them. Raises InputError."""
+    """Yields every picture, and every frame of a video or camera. paths: as `expanded` gives them. Raises InputError.
+    """
     for path in paths:
         if path == STANDARD_INPUT:
             yield Named(path, _from_standard_input)

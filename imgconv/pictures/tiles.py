@@ -94,5 +94,5 @@ class PictureTiling:
 
 
 def usual_overlap(tile: Size) -> int:
-    """An eighth of a tile's shorter side, and 32 at least, if the tile has twice as many pixels."""
+    """Returns an eighth of a tile's shorter side, and at least 32 pixels if the tile has twice that."""
     return min(max(32, min(tile) // 8), min(tile) // 2)

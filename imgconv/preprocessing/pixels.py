@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LARGEST = 1 << 23  # bytes of a packed picture, of 2.8 megapixels; the host prepares larger ones
 MIDDLE = 1 << 24  # bytes of the picture at the height of the result, in float
-SLACK = 16  # bytes: the kernel reads as many at once
+SLACK = 16  # bytes that the kernel reads at once
 HEADER = 13  # numbers before the matrix
 TABLES = 64  # pairs of sizes whose tables are kept
 

@@ -56,7 +56,7 @@ class Sustained:
 
     @staticmethod
     def of(ends: Sequence[float], start: float) -> Sustained:
-        """From the times at which the frames were done. Example: Sustained.of([1.0, 2.0, 3.0, 4.0], 0.0).rate is 1."""
+        """Computes the rates from the frames' ends. Example: Sustained.of([1.0, 2.0, 3.0, 4.0], 0.0).rate is 1."""
         total = ends[-1] - start
         quarter = total / 4
         early = sum(end <= start + quarter for end in ends)
@@ -73,7 +73,7 @@ def warm_up(run: Callable[[], object]) -> None:
 
 
 def latency(run: Callable[[], object], seconds: float) -> Latency:
-    """The time of a run, of as many as fit into so many seconds, and LEAST_RUNS at least; `warm_up` comes before."""
+    """Times runs for `seconds`, LEAST_RUNS at least, after `warm_up`."""
     warm_up(run)
     taken: list[float] = []
     end = time.perf_counter() + seconds
@@ -85,7 +85,7 @@ def latency(run: Callable[[], object], seconds: float) -> Latency:
 
 
 def sustained(model: Model, inputs: Arrays, seconds: float, depth: int) -> Sustained:
-    """Frames with `depth` in flight, for so many seconds. Raises what Model.submit raises."""
+    """Runs frames for `seconds`, with `depth` in flight. Raises what Model.submit raises."""
     warm_up(lambda: model.run(inputs))
     waiting: deque[Frame] = deque()
     ends: list[float] = []

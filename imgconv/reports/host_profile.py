@@ -24,7 +24,7 @@ class HostProfile:
 
     @property
     def seconds(self) -> float:
-        """From the start of the first node to the end of the last."""
+        """Seconds from the start of the first node to the end of the last."""
         return self.shown[-1].end if self.shown else 0.0
 
     def to_json(self) -> dict[str, Any]:

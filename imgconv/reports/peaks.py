@@ -67,7 +67,7 @@ class Peaks:
 
     @staticmethod
     def of(choose: Callable[[float, float], float], both: tuple[Peaks, Peaks]) -> Peaks:
-        """Each figure chosen from two measurements: Peaks.of(max, (before, after))."""
+        """Chooses each figure from two measurements: Peaks.of(max, (before, after))."""
         one, other = both
         return Peaks(
             choose(one.operations, other.operations), choose(one.reads, other.reads), choose(one.bytes, other.bytes)
@@ -128,7 +128,7 @@ def _copied(context: Context, program: Program, dtype: StorageDtype) -> float:
 
 
 def _fastest(context: Context, bound: Kernel, size: tuple[int, ...]) -> float:
-    """The least seconds of a launch, of as many as MEASURED_SECONDS allows and at least FEWEST_RUNS."""
+    """Returns the shortest time of a launch, measured for MEASURED_SECONDS and at least FEWEST_RUNS times."""
     start = time.perf_counter()
     seconds: list[float] = []
     while len(seconds) < FEWEST_RUNS or time.perf_counter() - start < MEASURED_SECONDS:

@@ -119,7 +119,7 @@ class Profile:
 
     @cached_property
     def launches(self) -> tuple[LaunchProfile, ...]:
-        """Every launch, in the plan's order."""
+        """Profiles of all launches, in the plan's order."""
         runs = [[end - start for start, end in run.launches] for run in self.runs]
         medians = [statistics.median(each) for each in zip(*runs, strict=True)]
         middles = [_middle(each) for each in zip(*runs, strict=True)]

@@ -43,9 +43,9 @@ class Layer:
     absolute and divided by the largest magnitude there; None if onnxruntime has no such tensor. rounding: the relative
     error of rounding only this value to half, inf if it overflows. stored: its dtype in the half plan, empty if
     it is only in local memory there. half_difference, half_error: the difference of half from float, absolute and
-    relative; None if half was not run, or the value is only in local memory. problem: what is
-    wrong with it, or "". sums: how its convolution sums in the half plan: "float", "runs" or "half"; empty for others.
-    is_output: whether it is an output of the model. fault: of an output, the problem that the model is judged by.
+    relative; None if half was not run, or the value is only in local memory. problem: why it is over a bound, or "".
+    sums: how its convolution sums in the half plan: "float", "runs" or "half"; empty for others. is_output: whether it
+    is an output of the model. fault: of an output, the problem that the model is judged by.
     """
 
     name: str
@@ -84,7 +84,7 @@ def verify(
     bound: float = HALF_BOUND, precision: Precision | None = None, progress: Progress | None = None,
     judge_half: bool = True,
 ) -> list[Layer]:
-    """Every layer in order. prepared: the file at `path`; inputs: arrays by input name.
+    """Returns every layer in order. prepared: the file at `path`; inputs: arrays by input name.
 
     The settings' float16 is the mode of the half run, 0 for none. precision: the values that keep float in it (default:
     none). bound: the relative error of half that is a problem; in float a tenth of it is one, except for tensors that
@@ -126,7 +126,7 @@ def verify(
 
 
 def _values(sessions: Sequence[Session], inputs: Arrays) -> Iterator[tuple[str, Array, Array | None]]:
-    """Each value of the first session by name, and the same of the second.
+    """Yields each value of the first session by name, and the same value of the second.
 
     None if there is no second session, or if its plan keeps the value in local memory, inside of a launch.
     """

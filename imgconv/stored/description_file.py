@@ -1,4 +1,4 @@
-"""The JSON file that says what a model's outputs mean, beside the ONNX file: a.task.json beside a.onnx.
+"""The JSON file that says what a model's outputs mean, next to the ONNX file: a.task.json for a.onnx.
 
 Compiled files keep its text. imgconv.tasks reads what it means.
 """
@@ -17,12 +17,12 @@ SUFFIX = ".task.json"
 
 
 def description_path(model: str | os.PathLike[str]) -> Path:
-    """Returns the path of the description of a model: a.task.json beside a.onnx."""
+    """Returns the path of a model's description: a.task.json for a.onnx."""
     return Path(model).with_suffix(SUFFIX)
 
 
 def description_beside(model: str | os.PathLike[str]) -> str:
-    """Returns the text of the description beside a model, with the labels in it; "" without one. Raises InputError."""
+    """Returns the text of the description next to a model, with the labels in it; "" without one. Raises InputError."""
     if not Path(model).name or not description_path(model).is_file():
         return ""
     path = description_path(model)

@@ -8,7 +8,7 @@
 
 heads.py            the table of heads, and which of them a model has
 values.py           the answers, and where a picture lies in a model's input
-description.py      what cannot be guessed: the meaning of the JSON beside a model
+description.py      the JSON that says what shapes do not show
 classification.py   scores of classes
 detection.py        what all detectors share, and the YOLO family
 anchors.py          SSD and RetinaFace

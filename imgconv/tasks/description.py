@@ -1,6 +1,6 @@
-"""A model's task, head, labels and preparation, from a small JSON file beside it: stored/description_file.py finds it.
+"""A model's task, head, labels and preparation, from a small JSON file: stored/description_file.py finds it.
 
-    yolox_nano.task.json beside yolox_nano.onnx
+    yolox_nano.task.json, next to yolox_nano.onnx
     {"task": "detect", "head": "yolox", "labels": "labels.txt", "score": 0.4,
      "preparation": {"resize": "letterbox", "order": "bgr"}}
 
@@ -42,7 +42,7 @@ class Description:
     variances: tuple[float, float] = (0.1, 0.2)
 
     def __post_init__(self) -> None:
-        """Raises InputError for a task that there is not, or a preparation that cannot be."""
+        """Raises InputError for an unknown task or field of a preparation."""
         if self.task and self.task not in TASKS:
             raise InputError(f"task is {self.task!r}; use {', '.join(TASKS)}")
         known = {each.name for each in fields(Preparation)}
@@ -51,7 +51,7 @@ class Description:
             raise InputError(f"preparation has no {unknown[0]!r}; it has {', '.join(sorted(known))}")
 
     def after(self, defaults: Mapping[str, Any]) -> Description:
-        """With a head's values for what is None or empty. Preparations are joined."""
+        """Returns it with a head's values for fields that are None or empty. Preparations are merged."""
         missing = {name: value for name, value in defaults.items() if not getattr(self, name)}
         preparation = {**defaults.get("preparation", {}), **self.preparation}
         return replace(self, **{**missing, "preparation": preparation})

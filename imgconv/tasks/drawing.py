@@ -110,7 +110,7 @@ def _segmentation(drawn: Image.Image, answer: Segmentation) -> Image.Image:
 
 
 def _depth(values: Array) -> Image.Image:
-    """From dark blue, the least value, over green to yellow, the largest; NaN is black."""
+    """Colours depth from dark blue, the least value, over green to yellow, the largest; NaN is black."""
     low, high = (float(numpy.nanmin(values)), float(numpy.nanmax(values)))
     parts = numpy.nan_to_num((values - low) / (high - low or 1), nan=0.0)
     stops = numpy.array([(20, 10, 80), (30, 120, 150), (60, 190, 100), (250, 230, 40)], numpy.float32)

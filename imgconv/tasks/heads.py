@@ -31,7 +31,7 @@ class Head:
     """The layout of a model's outputs, and the function that decodes it.
 
     outputs: in words, for people; decode: the outputs as answers; defaults: fields of a Description; plain: whether
-    outputs of these shapes and dtypes are this head's, of a model whose input has this width and height.
+    outputs of these shapes and dtypes are this head's, for an input of this width and height.
     """
 
     task: str
@@ -46,7 +46,7 @@ def _shapes(outputs: Declared) -> Shapes:
 
 
 def _is_yolo(outputs: Declared, size: Size, rows: int, axis: int, columns: int) -> bool:
-    """Returns whether the only output is (1, a, b): `rows` for each cell along the axis, at least `columns` beside."""
+    """Returns whether the only output is (1, a, b): `rows` for each cell along the axis, and at least `columns`."""
     shapes = _shapes(outputs)
     if len(shapes) != 1 or len(shapes[0]) != 3 or shapes[0][0] != 1:
         return False

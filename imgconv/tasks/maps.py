@@ -30,7 +30,7 @@ def _plane(outputs: Arrays, placement: PicturePlacement, channels: int | None = 
 def has_channels_last(shape: Sequence[int], size: Size) -> bool:
     """Returns whether a map of four dimensions is (1, H, W, C), as TensorFlow's are. size: of the model's input.
 
-    It is told by the aspect ratio, up to one row or column: has_channels_last((1, 33, 65, 21), (513, 257)) is True.
+    The aspect ratio decides, up to one row or column: has_channels_last((1, 33, 65, 21), (513, 257)) is True.
     """
 
     def is_like(height: int, width: int) -> bool:
@@ -42,7 +42,7 @@ def has_channels_last(shape: Sequence[int], size: Size) -> bool:
 def on_picture(plane: Array, placement: PicturePlacement, how: Image.Resampling, outside: float) -> Array:
     """A map (h, w) over the model's input as a map over the picture, float32 (height, width).
 
-    outside: the value of what the model did not see, beside a crop.
+    outside: the value outside of a crop, which the model did not see.
     """
     scale = plane.shape[1] / placement.model[0], plane.shape[0] / placement.model[1]
     seen = (0, 0, placement.inner[0] * scale[0], placement.inner[1] * scale[1])
@@ -156,7 +156,7 @@ def _pose(places: Array, scores: Array, description: Description, placement: Pic
 
 
 def image(outputs: Arrays, description: Description, placement: PicturePlacement) -> Answers:
-    """Every output that is an image: (1, 1 or 3, height, width)."""
+    """Returns every output that is an image: (1, 1 or 3, height, width)."""
     found = {name: Picture(array[0]) for name, array in outputs.items() if is_image(array.shape, str(array.dtype))}
     if not found:
         raise InputError("no output of the model is an image, (1, 1 or 3, height, width)")

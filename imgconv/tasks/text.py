@@ -74,7 +74,7 @@ def regions(mask: Array) -> list[Array]:
     """
     edges = numpy.diff(numpy.pad(mask, ((0, 0), (1, 1))).astype(numpy.int8), axis=1)
     rows, starts = numpy.nonzero(edges == 1)
-    stops = numpy.nonzero(edges == -1)[1]  # behind the last pixel
+    stops = numpy.nonzero(edges == -1)[1]  # after the last pixel
     group = _joined(rows, starts, stops)
     ends = numpy.stack([numpy.stack([starts, rows], 1), numpy.stack([stops - 1, rows], 1)], 1)
     order = numpy.argsort(group, kind="stable")

@@ -19,6 +19,6 @@ ACTIVATIONS = [
     *several("Gelu", (20,), SHAPES, [{}, {"approximate": "tanh"}]),
     *several("Softplus", (7, 22), [*SHAPES, (numpy.float32([-90, -20, 0, 20, 90]),)]),
     *several("Softsign", (7, 22), SHAPES),
-    *several("ThresholdedRelu", (10, 22), SHAPES, [{}, {"alpha": -0.3}]),
+    *several("ThresholdedRelu", (7, 9, 10, 22), SHAPES, [{}, {"alpha": -0.3}]),
     *several("Shrink", (9,), SHAPES, [{}, {"lambd": 0.8, "bias": 0.2}]),
 ]
