@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent / "imgconv"
 
 # Lowest first. A module imports from lower rows only; the modules of a package (ops, cl ...) are one entry.
 ENGINE = (
-    "arrays errors version",
+    "arrays dtype errors version",
     "files limits suppression",
     "cl config graph",
     "kernels onnx_export tensor",
@@ -122,10 +122,10 @@ def test_imports_point_downward(name: str) -> None:
 KNOWS = {
     "files": {"errors"},
     "graph": {"arrays", "limits", "suppression"},
-    "kernels": {"arrays", "config", "errors", "graph"},
+    "kernels": {"arrays", "config", "dtype", "errors", "graph"},
     "passes": {"arrays", "errors", "graph", "kernels", "limits"},
-    "compiling": {"arrays", "config", "errors", "graph", "host", "kernels", "passes"},
-    "stored": {"arrays", "compiling", "config", "errors", "files", "graph", "kernels", "limits", "version"},
+    "compiling": {"arrays", "config", "dtype", "errors", "graph", "host", "kernels", "passes"},
+    "stored": {"arrays", "compiling", "config", "dtype", "errors", "files", "graph", "kernels", "limits", "version"},
     "preprocessing": {"arrays", "errors", "graph", "tensor"},
     "pictures": {"arrays", "errors", "files", "preprocessing"},
     "host": {"arrays", "errors", "graph", "ops", "tensor", "suppression"},

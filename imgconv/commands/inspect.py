@@ -241,7 +241,7 @@ def _launch(launch: Launch) -> dict[str, Any]:
 
 
 def _storage(storage: Storage) -> dict[str, Any]:
-    described = {"name": storage.name, "shape": storage.shape, "dtype": storage.dtype, "bytes": storage.bytes}
+    described = {"name": storage.name, "shape": storage.shape, "dtype": str(storage.dtype), "bytes": storage.bytes}
     if not isinstance(storage, Texture):
         return {**described, "kind": "host buffer"}
     width, height = storage.tiling.image_size

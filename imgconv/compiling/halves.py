@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from imgconv.compiling.plan import Plan
 from imgconv.compiling.textures import known_float, why_float
 from imgconv.config import Config
+from imgconv.dtype import FLOAT16, FLOAT32
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import Texture
 
@@ -45,11 +46,11 @@ def halves_of(plan: Plan, graph: Graph, config: Config) -> Halves:
         name: place.storage.dtype for name, place in plan.placements.items()
         if isinstance(place.storage, Texture) and name in graph.values and graph.values[name].dtype.startswith("float")
     }
-    half = [name for name, dtype in stored.items() if dtype == "float16"]
+    half = [name for name, dtype in stored.items() if dtype == FLOAT16]
     numbers = sum(graph.values[name].size for name in stored)
     reasons = {
         name: why_float(graph, graph.values[name], config.precision, known) or "sharing a texture with one of these"
-        for name, dtype in stored.items() if dtype == "float32"
+        for name, dtype in stored.items() if dtype == FLOAT32
     }
     share = sum(graph.values[name].size for name in half) / numbers if numbers else 1.0
     return Halves(config.float16, len(stored), len(half), share, reasons)

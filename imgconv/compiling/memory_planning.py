@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy
 
 from imgconv.compiling.plan import Launch, Region
+from imgconv.dtype import FLOAT16
 from imgconv.kernels.layout import LANES, Alignment, ImageForm, ImageLimits, TexelAxis, Texture, Tiling
 
 # The numbers of parts into which a texture may be cut, so that it fits an image of another shape.
@@ -71,7 +72,7 @@ def assign_slots(
     alive = lifetimes(launches, lasting)
     ways = {t: list(_foldings(t, limits)) for t in alive}
     if in_place:
-        halves = {t: replace(t, dtype="float16") if t.name in in_place else t for t in alive}
+        halves = {t: replace(t, dtype=FLOAT16) if t.name in in_place else t for t in alive}
         found = _assigned({halves[t]: life for t, life in alive.items()}, {halves[t]: ways[t] for t in alive})
         ways = {t: [found[halves[t]][1]] for t in alive}
     return _assigned(alive, ways)

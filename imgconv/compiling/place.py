@@ -12,6 +12,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.compiling.plan import Storage
 from imgconv.compiling.textures import Textures, default_layout, host_buffer
 from imgconv.config import Config
+from imgconv.dtype import UINT8
 from imgconv.graph.nodes import Concatenation, Gather, Graph, Load, Node, Operand, Reduction, Value, plain
 from imgconv.graph.view import reshape
 from imgconv.kernels.codegen.generated import launch_of
@@ -90,7 +91,7 @@ class _Placer(Textures):
             direct = value.name not in self.inside and generated_only
             # Reductions of a packed input are joined with the nodes that read their rows.
             few = prod(buffer.shape) <= FEW and not any(isinstance(n.operation, Reduction) for n in readers)
-            if direct and (len(readers) <= 1 or buffer.dtype == "uint8" or few):
+            if direct and (len(readers) <= 1 or buffer.dtype == UINT8 or few):
                 self.placements[value.name] = given
                 self.graph = _seen_as(self.graph, value, buffer.shape)
                 continue
@@ -213,7 +214,7 @@ def _input_storage(graph: Graph, value: Value, limits: ImageLimits | None) -> St
     if value.dtype != "uint8":
         return host_buffer(value, default_layout(value.shape))
     texture = None if value.name in graph.outputs else byte_texture(value.name, value.shape, limits)
-    return texture or HostBuffer(value.name, value.shape, default_layout(value.shape), "uint8")
+    return texture or HostBuffer(value.name, value.shape, default_layout(value.shape), UINT8)
 
 
 def _seen_as(graph: Graph, value: Value, shape: tuple[int, ...]) -> Graph:

@@ -10,6 +10,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.config import Config, Precision, Sums
+from imgconv.dtype import FLOAT16, FLOAT32, DType
 from imgconv.graph.growth import growth_of
 from imgconv.graph.expression import Apply, operations, parts
 from imgconv.graph.index import constant
@@ -18,7 +19,7 @@ from imgconv.graph.nodes import Order, Product, Recurrence, Reduction, Suppressi
 from imgconv.graph.value_ranges import convolutions_of_small
 from imgconv.kernels.conv.problem import SMALL
 from imgconv.kernels.layout import (
-    HostBuffer, Layout, Placement, StorageDtype, Texture, choose_tiling, image_layout, matrix_layout,
+    HostBuffer, Layout, Placement, Texture, choose_tiling, image_layout, matrix_layout,
 )
 from imgconv.kernels.target import HALF_MAX, Target
 
@@ -193,7 +194,7 @@ class Textures:
     def __init__(self, graph: Graph, config: Config, target: Target, states: Mapping[str, str]) -> None:
         self.graph, self.config, self.target, self.states = graph, config, target, states
         self.layouts = choose_layouts(graph)
-        self.storage_dtype: StorageDtype = "float16" if config.float16 else "float32"
+        self.storage_dtype: DType = FLOAT16 if config.float16 else FLOAT32
         self.known_float = known_float(graph) if config.float16 else {}
         self.of_small = convolutions_of_small(graph, SMALL)
         self.inside = concatenations_in_place(graph, self.layouts, frozenset(states.values()))
@@ -202,31 +203,31 @@ class Textures:
         self.known: dict[Texture, Array] = {}
         self.constants: dict[tuple[str, Layout], Placement] = {}
 
-    def texture(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: StorageDtype) -> Texture:
+    def texture(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: DType) -> Texture:
         """A texture, tiled if it exceeds the image limits. A ResourceError names it if it does not fit."""
         tiling = choose_tiling(*layout.grid(shape), self.target.texture_limits, name, shape)
         return Texture(name, shape, layout, dtype, tiling)
 
-    def shared(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: StorageDtype) -> Texture:
+    def shared(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: DType) -> Texture:
         """A texture that may share an image with others."""
         made = self.texture(name, shape, layout, dtype)
         if self.target.workspace is None and name not in self.states.values():
             return replace(made, tiling=replace(made.tiling, bordered=False))
         return made
 
-    def between(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: StorageDtype) -> Value:
+    def between(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: DType) -> Value:
         """A value that no node of the graph computes, and its placement."""
         value = Value(self.graph.unused(name), shape, "float32")
         self.placements[value.name] = Placement(self.shared(value.name, shape, layout, dtype), shape)
         return value
 
-    def dtype(self, value: Value) -> StorageDtype:
+    def dtype(self, value: Value) -> DType:
         """A value's element type: half only if configured, and unless there is a reason against it."""
         return self._dtype(value, self.config.precision)
 
-    def _dtype(self, value: Value, precision: Precision) -> StorageDtype:
+    def _dtype(self, value: Value, precision: Precision) -> DType:
         is_float = why_float(self.graph, value, precision, self.known_float) or self.keeps_float(value.name, precision)
-        return "float32" if is_float else self.storage_dtype
+        return FLOAT32 if is_float else self.storage_dtype
 
     def keeps_float(self, name: str, precision: Precision) -> bool:
         """Returns whether a value is stored in float: it must be, or a part that is written into it must be."""
@@ -240,17 +241,17 @@ class Textures:
         None if all textures are float: the plan gives what a float plan gives.
         """
         places = {name: place.storage for name, place in self.placements.items() if name in self.graph.values}
-        if all(storage.dtype != "float16" for storage in places.values()):
+        if all(storage.dtype != FLOAT16 for storage in places.values()):
             return frozenset()
         return frozenset(
             name for name, storage in places.items()
-            if isinstance(storage, Texture) and storage.name == name and storage.dtype == "float32"
-            and self._dtype(self.graph.values[name], Precision()) == "float16"
+            if isinstance(storage, Texture) and storage.name == name and storage.dtype == FLOAT32
+            and self._dtype(self.graph.values[name], Precision()) == FLOAT16
         )
 
     def sums_of(self, name: str) -> Sums:
         """Returns the narrowest width in which a value's node may sum: half only if the value is stored in half too."""
-        half = self.config.float16 == 2 and self.placements[name].storage.dtype == "float16"
+        half = self.config.float16 == 2 and self.placements[name].storage.dtype == FLOAT16
         return self.config.precision.sums_of(name) if half else "float"
 
     def placement(self, value: Value) -> Placement:
@@ -277,16 +278,16 @@ class Textures:
 
     # Constants
 
-    def weights_dtype(self, array: Array, readers: Sequence[Node]) -> StorageDtype:
+    def weights_dtype(self, array: Array, readers: Sequence[Node]) -> DType:
         """The element type of weights. Half only for large float arrays.
 
         Rounding errors of weights are the same at every position, so they add up. Weights stay float if the result of a
         node that reads them does.
         """
-        if self.storage_dtype == "float32" or array.dtype.kind != "f" or array.size <= SMALL_WEIGHTS:
-            return "float32"
+        if self.storage_dtype == FLOAT32 or array.dtype.kind != "f" or array.size <= SMALL_WEIGHTS:
+            return FLOAT32
         kept = any(self.keeps_float(node.output.name, self.config.precision) for node in readers)
-        return "float32" if kept or numpy.any(numpy.abs(array) > HALF_MAX) else self.storage_dtype
+        return FLOAT32 if kept or numpy.any(numpy.abs(array) > HALF_MAX) else self.storage_dtype
 
     def constant_of(self, operand: Operand) -> Array:
         """The array that a constant operand reads, through its view."""
@@ -380,4 +381,4 @@ def takes_logarithm(node: Node) -> bool:
 
 def host_buffer(value: Value, layout: Layout) -> HostBuffer:
     """The host buffer of an input or an output: float16 if the value is, else float32."""
-    return HostBuffer(value.name, value.shape, layout, "float16" if value.dtype == "float16" else "float32")
+    return HostBuffer(value.name, value.shape, layout, FLOAT16 if value.dtype == "float16" else FLOAT32)

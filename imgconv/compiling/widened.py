@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from imgconv.compiling.plan import Launch, Plan, Region, Storage
+from imgconv.dtype import FLOAT16, FLOAT32
 from imgconv.kernels.layout import Placement, Texture
 
 
@@ -14,10 +15,10 @@ def widened(plan: Plan) -> Plan | None:
     Its kernels are the plan's own: OpenCL C does not say which type an image has. None if the textures are linear, for
     their kernels do.
     """
-    halves = [t for t in (*plan.slots, *plan.regions, *plan.states) if t.dtype == "float16"]
+    halves = [t for t in (*plan.slots, *plan.regions, *plan.states) if t.dtype == FLOAT16]
     if any(texture.tiling.linear for texture in halves):
         return None
-    wide: dict[Storage, Texture] = {texture: replace(texture, dtype="float32") for texture in halves}
+    wide: dict[Storage, Texture] = {texture: replace(texture, dtype=FLOAT32) for texture in halves}
 
     def of_float(texture: Texture) -> Texture:
         return wide.get(texture, texture)

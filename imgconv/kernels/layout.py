@@ -32,6 +32,7 @@ from typing import Literal
 import numpy
 
 from imgconv.arrays import Array
+from imgconv.dtype import UINT8, DType
 from imgconv.errors import ResourceError
 from imgconv.graph.index import Index, constant, flatten, variable
 from imgconv.graph.view import Shape
@@ -40,7 +41,6 @@ LANES = 4
 
 Texels = tuple[int, ...]
 TexelAxis = Literal["x", "y"]
-StorageDtype = Literal["float32", "float16", "int8", "uint8"]  # the element types of images and buffers
 
 
 @dataclass(frozen=True)
@@ -273,12 +273,12 @@ class ImageForm:
     width: int
     height: int
     layers: int
-    dtype: StorageDtype
+    dtype: DType
     linear: bool = False
 
     @cached_property
     def bytes(self) -> int:
-        return self.width * self.height * self.layers * LANES * numpy.dtype(self.dtype).itemsize
+        return self.width * self.height * self.layers * LANES * self.dtype.bytes
 
     def holds(self, texture: Texture) -> bool:
         """Returns whether the image can hold a texture. A bordered texture must fill it."""
@@ -302,7 +302,7 @@ class Texture:
     name: str
     shape: Shape
     layout: Layout
-    dtype: StorageDtype
+    dtype: DType
     tiling: Tiling
 
     @property
@@ -334,7 +334,7 @@ def byte_texture(name: str, shape: Shape, limits: ImageLimits | None) -> Texture
         width, height = row // LANES, size // row
         if row % LANES == 0 and (limits is None or (width <= limits.width and height <= limits.height)):
             tiling = choose_tiling(width, height, limits, name, shape)
-            return Texture(name, (height, row), matrix_layout(2), "uint8", tiling)
+            return Texture(name, (height, row), matrix_layout(2), UINT8, tiling)
     return None
 
 
@@ -345,14 +345,14 @@ class HostBuffer:
     name: str
     shape: Shape
     layout: Layout
-    dtype: StorageDtype
+    dtype: DType
 
     def __hash__(self) -> int:
         return hash(self.name)  # each run looks buffers up, and to hash all fields takes 1 us
 
     @property
     def bytes(self) -> int:
-        return prod(self.shape) * numpy.dtype(self.dtype).itemsize
+        return prod(self.shape) * self.dtype.bytes
 
 
 def as_texture(storage: Texture | HostBuffer) -> Texture:

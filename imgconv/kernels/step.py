@@ -14,9 +14,10 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from imgconv.arrays import Array
 from imgconv.config import Config, Sums
+from imgconv.dtype import DType
 from imgconv.graph.expression import Forms, operations
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Load, Node, Operand, Operation, Value
-from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, StorageDtype, Texture
+from imgconv.kernels.layout import HostBuffer, ImageLimits, Layout, Placement, Texture
 from imgconv.kernels.source import KernelSource
 from imgconv.kernels.target import Target
 
@@ -159,7 +160,7 @@ class Placing(Protocol):
         """The operand, copied to a texture of its own by an earlier launch."""
         ...
 
-    def between(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: StorageDtype) -> Value:
+    def between(self, name: str, shape: tuple[int, ...], layout: Layout, dtype: DType) -> Value:
         """A value between the launches of one node, under about this name. Its texture is among the placements."""
         ...
 
@@ -179,7 +180,7 @@ class Placing(Protocol):
         """Returns the placement of every operand of a node, constants included."""
         ...
 
-    def weights_dtype(self, array: Array, readers: Sequence[Node]) -> StorageDtype:
+    def weights_dtype(self, array: Array, readers: Sequence[Node]) -> DType:
         """The element type in which weights are stored."""
         ...
 

@@ -12,8 +12,8 @@ from imgconv.cl.device import Context
 from imgconv.cl.image import Buffer, create_buffer, create_image, download_buffer, upload
 from imgconv.cl.program import Kernel, Program, build, kernel
 from imgconv.cl.queue import durations, enqueue
+from imgconv.dtype import DType
 from imgconv.errors import Error
-from imgconv.kernels.layout import StorageDtype
 
 ACCUMULATORS = 8
 ROUNDS = 512
@@ -84,7 +84,7 @@ class Peaks:
         return {"flops": self.operations, "texture_reads_per_second": self.reads, "copy_bytes_per_second": self.bytes}
 
 
-def measure_peaks(context: Context, dtype: StorageDtype) -> Peaks:
+def measure_peaks(context: Context, dtype: DType) -> Peaks:
     """Runs the three kernels. dtype: of the textures. Raises Error if a result is wrong, and DeviceError."""
     program = build(context, SOURCE, "imgconv/reports/peaks.py")
     return Peaks(
@@ -103,7 +103,7 @@ def _operations(context: Context, program: Program, floats: int) -> float:
     return 2 * items * ROUNDS * ACCUMULATORS * floats / seconds
 
 
-def _reads(context: Context, program: Program, dtype: StorageDtype) -> float:
+def _reads(context: Context, program: Program, dtype: DType) -> float:
     size = (4096, 1024) if context.info.kind == "gpu" else (READ_SIZE, 64)
     texels = create_image(context, READ_SIZE + READS, READ_SIZE, 0, dtype)
     upload(context, texels, numpy.ones((READ_SIZE, READ_SIZE + READS, 4), dtype))
@@ -115,7 +115,7 @@ def _reads(context: Context, program: Program, dtype: StorageDtype) -> float:
     return size[0] * size[1] * READS / seconds
 
 
-def _copied(context: Context, program: Program, dtype: StorageDtype) -> float:
+def _copied(context: Context, program: Program, dtype: DType) -> float:
     info, texel = context.info, numpy.dtype(dtype).itemsize * 4
     width = min(COPY_WIDTH, info.max_image_width)
     rows = 4096 if info.kind == "gpu" else 1024

@@ -15,7 +15,8 @@ from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.compiling.memory_planning import lifetimes
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config
-from imgconv.kernels.layout import StorageDtype, Texture
+from imgconv.dtype import FLOAT16, FLOAT32, DType
+from imgconv.kernels.layout import Texture
 from imgconv.model import Model
 from imgconv.reports.host_profile import HostProfile, measure_host
 from imgconv.reports.peaks import Peaks, measure_peaks
@@ -230,7 +231,7 @@ class Profile:
             ],
             "textures": [
                 {
-                    "name": texture.name, "shape": texture.shape, "dtype": texture.dtype, "bytes": texture.bytes,
+                    "name": texture.name, "shape": texture.shape, "dtype": str(texture.dtype), "bytes": texture.bytes,
                     "texels": [*texture.tiling.image_size, texture.tiling.layers], "offset": self.places[texture][0],
                     "allocated": self.places[texture][1], "image": plan.slots.get(texture), "first": first,
                     "last": last,
@@ -285,7 +286,7 @@ def measure(
     wall = repeated(lambda: timed(lambda: model.run(inputs)), repeat)
     context = open_device(model.device, profile=True)
     say(0, 0, "measuring the device")
-    dtype: StorageDtype = "float16" if model.config.float16 else "float32"
+    dtype: DType = FLOAT16 if model.config.float16 else FLOAT32
     before = measure_peaks(context, dtype)
     session = Session(model.plan, context, progress)
     known = {value.name for value in model.plan.inputs}

@@ -104,7 +104,7 @@ def verify(
     wanted = fallback.names if fallback else graph.outputs
     expected = reference(path, graph, inputs)
     launches = {name: plans[0].launches[number] for number, name in plans[0].made.items()}
-    stored = {name: place.storage.dtype for name, place in plans[-1].placements.items()}
+    stored = {name: str(place.storage.dtype) for name, place in plans[-1].placements.items()}
     sums = {name: launch.sums for launch in plans[-1].launches if launch.sums for name in launch.values}
     layers: list[Layer] = []
     for number, (name, found, half) in enumerate(_values(sessions, inputs)):

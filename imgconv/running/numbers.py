@@ -21,6 +21,7 @@ from imgconv.cl.device import Context
 from imgconv.cl.image import Buffer, copy_texels, create_buffer, download_buffer, fill_buffer
 from imgconv.cl.program import Part, Program, building, kernel
 from imgconv.cl.queue import Kernel, enqueue
+from imgconv.dtype import FLOAT16
 from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texels, Texture
 from imgconv.runtime.session import Session
 
@@ -63,7 +64,7 @@ class Numbers:
         if isinstance(place.storage, HostBuffer):
             self._on_host[name] = magnitude(self._session.memory.content(place.storage))
             return
-        kind = "largest_half" if place.storage.dtype == "float16" else "largest_float"
+        kind = "largest_half" if place.storage.dtype == FLOAT16 else "largest_float"
         for _ in self._launched(kind, place, self._largest, self._indices[name]):
             pass
 
@@ -75,7 +76,7 @@ class Numbers:
         found, places = dict(self._on_host), self._session.plan.placements
         for name, number in self._indices.items():
             if name not in found:
-                in_half = places[name].storage.dtype == "float16"
+                in_half = places[name].storage.dtype == FLOAT16
                 found[name] = float(halves[number] if in_half else bits.view(numpy.float32)[number])
         self._on_host.clear()
         return found

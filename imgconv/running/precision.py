@@ -56,6 +56,7 @@ from imgconv.compiling.compiler import Prepared
 from imgconv.compiling.plan import Plan
 from imgconv.compiling.widened import widened
 from imgconv.config import Float16, Precision, Sums
+from imgconv.dtype import FLOAT16
 from imgconv.graph.expression import operations
 from imgconv.graph.nodes import Convolution, Graph, Product, Reduction
 from imgconv.kernels.target import HALF_MAX
@@ -357,7 +358,7 @@ class _Measured:
         found = _with_guards(self.rounding(self.plain).largest, self.guarded[1])
         stored = self.plain.plan.placements
         # OpenCL lets images make 65504 of what is more.
-        near = any(not found[name] * MARGIN < HALF_MAX for name in found if stored[name].storage.dtype == "float16")
+        near = any(not found[name] * MARGIN < HALF_MAX for name in found if stored[name].storage.dtype == FLOAT16)
         return None if near else found
 
     @property

@@ -27,6 +27,7 @@ import numpy
 from imgconv.arrays import Array, Arrays
 from imgconv.compiling.place import part_name
 from imgconv.compiling.plan import Launch, Plan, Storage
+from imgconv.dtype import FLOAT16
 from imgconv.graph.expression import Expression, is_exact_in_half, operations
 from imgconv.graph.nodes import Concatenation, Graph, Load, Node, Reduction
 from imgconv.graph.value_ranges import Bounds
@@ -211,7 +212,7 @@ def places_of(plan: Plan, graph: Graph) -> dict[str, Placement]:
 
 
 def is_half(storage: Storage) -> bool:
-    return isinstance(storage, Texture) and storage.dtype == "float16"
+    return isinstance(storage, Texture) and storage.dtype == FLOAT16
 
 
 def keeps_halves(expression: Expression) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, Union, cast
+from typing import Any, Union
 
 import numpy
 import numpy.typing as npt
@@ -15,11 +15,12 @@ from imgconv.cl.device import Context
 from imgconv.cl.image import Image, image_dtype, image_shape
 from imgconv.cl.transfer import Memory, is_image, is_memory
 from imgconv.compiling.plan import Plan, Storage
+from imgconv.dtype import DTYPES
 from imgconv.errors import InputError, RangeError
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.moved import EXACT, WIDE
 from imgconv.graph.nodes import Value
-from imgconv.kernels.layout import LANES, ImageForm, StorageDtype, Texels, Texture
+from imgconv.kernels.layout import LANES, ImageForm, Texels, Texture
 from imgconv.preprocessing.pixels import Pixels
 
 # What a caller gives for an input, and for an output that is to be filled.
@@ -348,7 +349,7 @@ def _check_size(what: str, value: Value, buffer: Memory, place: Storage) -> None
 
 def image_form(image: Image) -> ImageForm:
     """Size and element type of an OpenCL image."""
-    return ImageForm(image.width, image.height, max(1, image.array_size), cast(StorageDtype, str(image_dtype(image))))
+    return ImageForm(image.width, image.height, max(1, image.array_size), DTYPES[str(image_dtype(image))])
 
 
 def _check_image(what: str, value: Value, image: Image, texture: Texture) -> list[tuple[Texels, Texels, Texels]]:

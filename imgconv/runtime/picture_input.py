@@ -15,6 +15,7 @@ from imgconv.cl.program import Functions, Part, build_all
 from imgconv.cl.queue import Bound, Event, bind, enqueue_all
 from imgconv.cl.transfer import Memory, Queue, SharedPort, StagedPort
 from imgconv.compiling.plan import Plan
+from imgconv.dtype import FLOAT32
 from imgconv.errors import InputError
 from imgconv.kernels.layout import HostBuffer
 from imgconv.preprocessing.pixels import MIDDLE, Pixels
@@ -33,7 +34,7 @@ def takes_pixels(plan: Plan, fallback: HostFallback | None, name: str) -> bool:
     is_read = name in plan.exact_inputs and name not in on_host
     # An input of integers lies in a buffer of floats too.
     is_float = all(value.dtype == "float32" for value in plan.inputs if value.name == name)
-    return is_read and is_float and isinstance(place, HostBuffer) and place.dtype == "float32"
+    return is_read and is_float and isinstance(place, HostBuffer) and place.dtype == FLOAT32
 
 
 def check_pixels(plan: Plan, fallback: HostFallback | None, inputs: Mapping[str, Array | Pixels]) -> None:

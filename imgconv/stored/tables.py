@@ -19,6 +19,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config, Precision
+from imgconv.dtype import DTYPES as STORED, DType
 from imgconv.files.flat import Schema
 from imgconv.graph.expression import OPERATIONS as FUNCTIONS, Apply, Expression, arity
 from imgconv.graph.index import Atom, Division, Index, Lookup, Modulo, Variable
@@ -71,6 +72,7 @@ def codec() -> Codec:
     coders = {
         Array: Coder(lambda writer, array: writer.blobs.array(array), lambda reader, t: read_array(t, reader.blob)),
         Graph: Coder(lambda writer, g: graph_values(g, writer.blobs), lambda reader, t: read_graph(t, reader.blob)),
+        DType: Coder(lambda _, dtype: dtype.name, lambda _, name: STORED[name]),
         TexelAxis: Coder(lambda _, axis: axis == "y", lambda _, along_y: "y" if along_y else "x"),
         frozenset[str]: Coder(lambda _, names: sorted(names), lambda _, names: frozenset(names)),
         Reduction | None: Coder(

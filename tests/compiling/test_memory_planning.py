@@ -14,6 +14,7 @@ from imgconv.compiling.lower import lower
 from imgconv.compiling.memory_planning import assign_regions, assign_slots, lifetimes, most_alive
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.config import Config
+from imgconv.dtype import FLOAT16, FLOAT32, DType
 from imgconv.kernels.codegen.access import KernelArgument
 from imgconv.kernels.layout import Alignment, HostBuffer, ImageLimits, Texture, choose_tiling, image_layout
 from imgconv.kernels.source import KernelSource
@@ -25,7 +26,7 @@ LIMITS = ImageLimits(64, 64, 1)
 
 
 def texture(
-    name: str, channels: int = 4, dtype: str = "float32", size: tuple[int, int] = (4, 4), bordered: bool = True
+    name: str, channels: int = 4, dtype: DType = FLOAT32, size: tuple[int, int] = (4, 4), bordered: bool = True
 ) -> Texture:
     """A texture of size[0] x size[1] positions."""
     shape, layout = (1, channels, *size), image_layout(4)
@@ -44,7 +45,7 @@ def launch(writes: Texture | HostBuffer, *reads: Texture | HostBuffer) -> Launch
 
 def test_a_chain_alternates_between_two_slots() -> None:
     a, b, c, d, e = map(texture, "abcde")
-    x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), "float32")
+    x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), FLOAT32)
     launches = [launch(a, x), launch(b, a), launch(c, b), launch(d, c), launch(e, d), launch(x, e)]
     slots = slots_of(launches)
     assert [slots[t] for t in (a, b, c, d, e)] == [0, 1, 0, 1, 0]
@@ -52,14 +53,14 @@ def test_a_chain_alternates_between_two_slots() -> None:
 
 def test_a_texture_lives_from_its_first_writer_to_its_last_reader() -> None:
     a, b, w = map(texture, "abw")
-    x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), "float32")
+    x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), FLOAT32)
     launches = [launch(a, x), launch(b, a, w), launch(b, a), launch(x, b)]
     assert lifetimes(launches) == {a: (0, 2), b: (1, 3)}, "w is a constant: no launch writes it"
 
 
 def test_a_residual_keeps_its_slot_until_it_is_read() -> None:
     a, b, c, d = map(texture, "abcd")
-    x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), "float32")
+    x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), FLOAT32)
     slots = slots_of([launch(a, x), launch(b, a), launch(c, b), launch(d, c, a), launch(x, d)])
     assert slots[a] not in (slots[b], slots[c], slots[d]) and slots[b] != slots[c]
     assert slots[d] == slots[b], "b is free again"
@@ -67,7 +68,7 @@ def test_a_residual_keeps_its_slot_until_it_is_read() -> None:
 
 def test_a_kernel_never_writes_into_what_it_reads() -> None:
     a, b = texture("a"), texture("b")
-    x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), "float32")
+    x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), FLOAT32)
     slots = slots_of([launch(a, x), launch(b, a), launch(x, b)])
     assert slots[a] != slots[b]
 
@@ -78,14 +79,14 @@ def in_turn(*textures: Texture) -> list[Launch]:
 
 
 def test_slots_are_of_one_size_and_type() -> None:
-    a, b, c, d = texture("a"), texture("b", 8), texture("c", 4, "float16"), texture("d")
+    a, b, c, d = texture("a"), texture("b", 8), texture("c", 4, FLOAT16), texture("d")
     slots = slots_of(in_turn(a, b, c, d))
     assert slots[d] == slots[a] and len({slots[t] for t in (a, b, c)}) == 3
 
 
 def test_a_texture_whose_readers_test_their_position_lies_in_a_larger_image() -> None:
     a, b, c = (texture(n, channels, bordered=False) for n, channels in (("a", 4), ("b", 12), ("c", 8)))
-    half, alone = texture("half", 4, "float16", bordered=False), texture("alone")
+    half, alone = texture("half", 4, FLOAT16, bordered=False), texture("alone")
     slots = slots_of(in_turn(a, b, c, half, alone))
     assert slots[a] == slots[b] == slots[c] and len({slots[t] for t in (a, half, alone)}) == 3
     assert not b.form.holds(alone) and b.form.holds(a) and not a.form.holds(b) and not b.form.holds(half)
@@ -117,7 +118,7 @@ def test_a_bordered_texture_is_never_folded() -> None:
 
 def test_constants_take_no_slot() -> None:
     a, w = texture("a"), texture("w")
-    x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), "float32")
+    x = HostBuffer("x", (1, 4, 4, 4), image_layout(4), FLOAT32)
     assert slots_of([launch(a, x, w), launch(x, a)], frozenset({w})) == {a: 0}
 
 
@@ -130,7 +131,7 @@ def test_a_deep_network_needs_few_images() -> None:
     assert plan.activation_bytes == 2 * by_name(plan, "x").bytes
 
 
-X = HostBuffer("x", (1, 4, 4, 4), image_layout(4), "float32")
+X = HostBuffer("x", (1, 4, 4, 4), image_layout(4), FLOAT32)
 
 
 @st.composite
@@ -140,7 +141,7 @@ def launch_lists(draw: st.DrawFn) -> list[Launch]:
     launches = []
     for number in range(draw(st.integers(1, 12))):
         reads = draw(st.lists(st.sampled_from(made), max_size=3)) if made else []
-        made.append(texture(f"t{number}", draw(st.integers(1, 70)), draw(st.sampled_from(["float32", "float16"]))))
+        made.append(texture(f"t{number}", draw(st.integers(1, 70)), draw(st.sampled_from([FLOAT32, FLOAT16]))))
         launches.append(launch(made[-1], *reads))
     return [*launches, launch(X, made[-1])]
 
@@ -168,7 +169,7 @@ def shapes_in_turn(draw: st.DrawFn) -> list[Launch]:
     """As `launch_lists`, with textures of many shapes; some are bordered."""
     sizes, made = st.tuples(st.integers(1, 20), st.integers(1, 12)), []
     for number in range(draw(st.integers(1, 14))):
-        dtype, bordered = draw(st.sampled_from(["float32", "float16"])), draw(st.integers(0, 4)) == 0
+        dtype, bordered = draw(st.sampled_from([FLOAT32, FLOAT16])), draw(st.integers(0, 4)) == 0
         made.append(texture(f"t{number}", draw(st.integers(1, 17)), dtype, draw(sizes), bordered))
     reads = [draw(st.lists(st.sampled_from(made[:at]), max_size=3)) if at else [] for at in range(len(made))]
     return [*(launch(t, *read) for t, read in zip(made, reads, strict=True)), launch(X, made[-1])]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from imgconv.dtype import FLOAT16, FLOAT32, DType
 from imgconv.graph.index import constant, variable
 from imgconv.kernels.layout import (
     HostBuffer,
@@ -174,23 +175,23 @@ def test_unpack_ignores_what_lies_in_lanes_past_the_last_channel() -> None:
 
 # Textures, buffers, placements
 
-def texture(shape: tuple[int, ...], dtype: str = "float32", layout: Layout | None = None) -> Texture:
+def texture(shape: tuple[int, ...], dtype: DType = FLOAT32, layout: Layout | None = None) -> Texture:
     layout = layout or image_layout(len(shape))
     return Texture("t", shape, layout, dtype, choose_tiling(*layout.grid(shape), LIMITS, "t", shape))
 
 
 def test_bytes_count_whole_texels() -> None:
     assert texture((1, 5, 3, 7)).bytes == (7 * 2) * 3 * 16
-    assert texture((1, 5, 3, 7), "float16").bytes == (7 * 2) * 3 * 8
-    assert HostBuffer("b", (1, 5, 3, 7), image_layout(4), "float32").bytes == 5 * 3 * 7 * 4
-    assert HostBuffer("b", (), image_layout(0), "float16").bytes == 2
+    assert texture((1, 5, 3, 7), FLOAT16).bytes == (7 * 2) * 3 * 8
+    assert HostBuffer("b", (1, 5, 3, 7), image_layout(4), FLOAT32).bytes == 5 * 3 * 7 * 4
+    assert HostBuffer("b", (), image_layout(0), FLOAT16).bytes == 2
 
 
 def test_texture_text_names_shape_type_size_and_tiles() -> None:
     assert str(texture((1, 5, 3, 7))) == "t [1, 5, 3, 7] float32 14x3"
     layout = image_layout(4)
     limits = ImageLimits(32, 32, 8)
-    many = Texture("t", (1, 8, 40, 40), layout, "float16", choose_tiling(80, 40, limits, "t", (1, 8, 40, 40)))
+    many = Texture("t", (1, 8, 40, 40), layout, FLOAT16, choose_tiling(80, 40, limits, "t", (1, 8, 40, 40)))
     assert str(many) == "t [1, 8, 40, 40] float16 27x20x6 in 6 tiles"
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from imgconv.dtype import FLOAT32, DType
 from imgconv.errors import ResourceError
 from imgconv.graph.index import variable
 from imgconv.kernels.codegen.access import coordinates, image_type, read_text, write_text
@@ -21,7 +22,7 @@ def tiled(width: int, height: int, limits: ImageLimits = SMALL) -> Tiling:
     return choose_tiling(width, height, limits, "t", (width, height))
 
 
-def texture(tiling: Tiling, dtype: str = "float32") -> Texture:
+def texture(tiling: Tiling, dtype: DType = FLOAT32) -> Texture:
     return Texture("t", (tiling.height, 4 * tiling.width), matrix_layout(2), dtype, tiling)
 
 

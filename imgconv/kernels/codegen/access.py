@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from imgconv.dtype import FLOAT16, UINT8
 from imgconv.graph.expression import Digits, Expression, Forms, literal_text, render
 from imgconv.graph.index import Index, Lookup, Variable, constant, variable_index
 from imgconv.graph.nodes import Operand
@@ -21,13 +22,6 @@ from imgconv.kernels.layout import LANES, HostBuffer, Placement, Texture, Tiling
 LANE = Variable("lane", LANES)
 COMPONENTS = "xyzw"
 SHORT_LIMIT = 32767  # the largest short
-ELEMENTS = {"float16": "half", "uint8": "uchar"}  # the element types of buffers, except float
-# A linear texture's pointer type, and how its n-th texel is loaded as a float4: bytes as parts of one, as images do.
-LINEAR = {
-    "float32": ("float4", "image[n]"), "float16": ("half", "vload_half4(n, image)"),
-    "int8": ("char", "convert_float4(vload4(n, image)) / 127.0f"),
-    "uint8": ("uchar", "convert_float4(vload4(n, image)) / 255.0f"),
-}
 
 
 @dataclass(frozen=True)
@@ -41,15 +35,14 @@ class KernelArgument:
     @property
     def declaration(self) -> str:
         if isinstance(self.storage, HostBuffer):
-            element = ELEMENTS.get(self.storage.dtype, "float")
-            return f"__global {'' if self.written else 'const '}{element} *{self.name}"
+            return f"__global {'' if self.written else 'const '}{self.storage.dtype.scalar} *{self.name}"
         return f"{image_type(self.storage, self.written)} {self.name}"
 
 
 def image_type(texture: Texture, written: bool = False) -> str:
     """The OpenCL type of a kernel's argument for a texture, with its qualifiers: an image, or a pointer if linear."""
     if texture.tiling.linear:
-        return f"__global {'' if written else 'const '}{LINEAR[texture.dtype][0]} *"
+        return f"__global {'' if written else 'const '}{texture.dtype.pointer} *"
     return f"{'write' if written else 'read'}_only {'image2d_array_t' if texture.tiling.layers > 1 else 'image2d_t'}"
 
 
@@ -98,9 +91,9 @@ def read_function(
     """
     tiling, kind = texture.tiling, "half4" if half else "float4"
     if tiling.linear:
-        load = LINEAR[texture.dtype][1]
+        load = texture.dtype.load
         if half:
-            load = "vload4(n, image)" if texture.dtype == "float16" else f"convert_half4({load})"
+            load = "vload4(n, image)" if texture.dtype == FLOAT16 else f"convert_half4({load})"
         name = f"read_linear_{texture.dtype}_{tiling.width}x{tiling.height}"
         name += ("_as_half" if half else "") + ("_inside" if inside else "" if zeros else "_nearest")
         x, y = ("x", "y") if inside or zeros else (f"min(x, {tiling.width - 1})", f"clamp(y, 0, {tiling.height - 1})")
@@ -120,8 +113,8 @@ def write_function(texture: Texture) -> tuple[str, str]:
     """The name and the definition of the function that writes a texel of a tiled or linear grid."""
     tiling = texture.tiling
     if tiling.linear:
-        name, at = f"write_linear_{texture.dtype}_{tiling.width}x{tiling.height}", f"y * {tiling.width} + x"
-        body = f"vstore_half4(value, {at}, image)" if texture.dtype == "float16" else f"image[{at}] = value"
+        name = f"write_linear_{texture.dtype}_{tiling.width}x{tiling.height}"
+        body = texture.dtype.store.format(f"y * {tiling.width} + x")
     else:
         name = f"write_tiled_{_signature(tiling)}"
         body = f"write_imagef(image, {coordinates(tiling)}, value)"
@@ -187,8 +180,8 @@ def _signature(tiling: Tiling) -> str:
 def digits_of(forms: Forms, storage: Texture | HostBuffer) -> Digits:
     """The digits that a result needs which is stored there."""
     if forms == "in place of halves":
-        return "half" if storage.dtype == "float16" else "most"
-    return "half" if forms == "to halves" and storage.dtype == "float16" else "all"
+        return "half" if storage.dtype == FLOAT16 else "most"
+    return "half" if forms == "to halves" and storage.dtype == FLOAT16 else "all"
 
 
 @dataclass
@@ -294,7 +287,7 @@ class Emitter:
             self.helpers.append(definition)
             read = f"{function}({image}, {where_x}, {where_y})"
         # A byte is read as a number from 0 to 1, which drivers may round.
-        return self.name("float4", f"rint({read} * 255.0f)" if storage.dtype == "uint8" else read)
+        return self.name("float4", f"rint({read} * 255.0f)" if storage.dtype == UINT8 else read)
 
     def choose(
         self, operand: Operand, placement: Placement, axes: Mapping[Variable, Index], indices: Mapping[Variable, str],
@@ -358,10 +351,7 @@ class Emitter:
             flat = constant(0)
             for index, size in zip(position, storage.shape, strict=True):
                 flat = flat * size + index
-            name, text = self.argument(storage), self.index(flat)
-            if storage.dtype == "uint8":
-                return f"convert_float({name}[{text}])"
-            return f"vload_half({text}, {name})" if storage.dtype == "float16" else f"{name}[{text}]"
+            return storage.dtype.element.format(self.argument(storage), self.index(flat))
         x, y, lane = placement.address(position)
         return self._component(self.texel(storage, x, y), lane)
 
@@ -428,9 +418,7 @@ class Emitter:
                 flat = flat * length + index.substitute(at)
             guard = f"if ({self.index(here)} < {size}) " if here.high >= size else ""
             part, where = f"{value}.{COMPONENTS[number]}", self.index(flat)
-            half = storage.dtype == "float16"
-            store = f"vstore_half({part}, {where}, output);" if half else f"output[{where}] = {part};"
-            self.lines.append(guard + store)
+            self.lines.append(f"{guard}{storage.dtype.store_element.format('output', where, part)};")
 
 
 def _position(

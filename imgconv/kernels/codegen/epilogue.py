@@ -12,6 +12,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from math import ceil
 
+from imgconv.dtype import FLOAT16
 from imgconv.graph.expression import (
     Argument, Expression, Forms, argument_numbers, is_exact_in_half, replace_part, users,
 )
@@ -63,7 +64,7 @@ def build_epilogue(
     bias, expression = _split_bias(node.epilogue, constant_of_quad if starts else set())
     read, start, loaded = argument_numbers(expression), "0.0f", []
     stored = (placements[operand.value].storage.dtype for number, operand in numbered.items() if number in read)
-    half = half and is_exact_in_half(expression) and all(dtype == "float16" for dtype in stored)
+    half = half and is_exact_in_half(expression) and all(dtype == FLOAT16 for dtype in stored)
     kind = "half4" if half else "float4"
     for number, operand in numbered.items():
         if number == bias:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
+from imgconv.dtype import FLOAT32
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Graph, Node, Operand, Reduction
 from imgconv.graph.view import identity
@@ -58,7 +59,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Fixed, Making] | No
     parts = find_parts(moments, placed, placing.target, name)
     if parts is None:
         return None
-    value = placing.between(name, parts.shape, PARTS_LAYOUT, "float32")
+    value = placing.between(name, parts.shape, PARTS_LAYOUT, FLOAT32)
     output, mean = placing.placements[value.name], moments.mean
     first = Step(
         (replace(mean, output=value, epilogue=IDENTITY),), output,

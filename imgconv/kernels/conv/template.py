@@ -9,6 +9,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.config import Sums
+from imgconv.dtype import INT8
 from imgconv.errors import UnsupportedError
 from imgconv.graph.expression import Argument, Expression, apply, argument_numbers, substitute
 from imgconv.graph.index import Variable, constant, variable, variable_index
@@ -88,7 +89,7 @@ def kernel(step: Step[Problem, ConvDetails], chosen: Specialisation, emitting: E
     """The kernel of a Step: conv.cl, with packed weights."""
     (node,), problem, weights, exact = step.nodes, step.problem, step.details.weights, step.details.exact
     bytes_ = weights.array.dtype == numpy.int8 and (chosen.weights_in_buffer or emitting.target.byte_images)
-    dtype = "int8" if bytes_ else weights.dtype
+    dtype = INT8 if bytes_ else weights.dtype
     # A byte b of an image is read as b / 127. For exact sums the kernel scales each weight, else the epilogue does.
     if bytes_ and not chosen.weights_in_buffer and not exact:
         node = replace(node, epilogue=scaled(node.epilogue))

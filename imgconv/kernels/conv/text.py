@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping
 from math import ceil
 
+from imgconv.dtype import FLOAT16, INT8
 from imgconv.graph.expression import Forms
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Convolution, Node, Operand
@@ -167,10 +168,10 @@ def _weight_access(
     if isinstance(weights, HostBuffer):
         size = LANES * chosen.vector_quads
         where = "(first) + (step)" if problem.depthwise else "(first) + (step) * WEIGHTS_OF_STEP"
-        if weights.dtype == "float16":
+        if weights.dtype == FLOAT16:
             load = f"vload4({where}, weights)" if problem.half else f"vload_half{size}({where}, weights)"
             return {"WEIGHTS": "__global const half *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
-        if weights.dtype == "int8":
+        if weights.dtype == INT8:
             load = f"convert_{'half' if problem.half else 'float'}{size}(vload{size}({where}, weights))"
             return {"WEIGHTS": "__global const char *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
         load = f"convert_half4(weights[{where}])" if problem.half else f"weights[{where}]"
@@ -187,7 +188,7 @@ def _weight_access(
     else:
         text = read.replace("x, y)", "step, first)")
     # The product with 127 is an integer within a rounding.
-    whole = weights.dtype == "int8" and exact
+    whole = weights.dtype == INT8 and exact
     return {"WEIGHTS": declaration, "WEIGHTS_IN_IMAGE": 1, name: f"rint({BYTE_SCALE}f * {text})" if whole else text}
 
 

@@ -9,9 +9,10 @@ from math import ceil
 import numpy
 
 from imgconv.arrays import Array
+from imgconv.dtype import DType
 from imgconv.graph.nodes import Convolution, Operand
 from imgconv.kernels.conv.problem import Problem
-from imgconv.kernels.layout import LANES, HostBuffer, ImageLimits, StorageDtype, Texture, choose_tiling, matrix_layout
+from imgconv.kernels.layout import LANES, HostBuffer, ImageLimits, Texture, choose_tiling, matrix_layout
 
 
 # The matrix G of Winograd's algorithm in conv.cl, by the outputs of a tile: it turns a row of the window into taps.
@@ -113,7 +114,7 @@ class Weights:
     operand: Operand
     array: Array
     operation: Convolution
-    dtype: StorageDtype
+    dtype: DType
 
     def dense(self) -> Array:
         """The array to pack."""
@@ -129,7 +130,7 @@ class PackedWeights:
     block_quads: int
     winograd: int
     in_buffer: bool
-    dtype: StorageDtype
+    dtype: DType
 
     @property
     def key(self) -> Hashable:

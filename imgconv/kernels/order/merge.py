@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
+from imgconv.dtype import FLOAT32
 from imgconv.graph.nodes import IDENTITY, Graph, Node, Order, plain
 from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
@@ -82,7 +83,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, Order]:
 
     def between(run: int) -> Node:
         """The node whose result is all positions, runs of which are in order."""
-        output = placing.between(f"{name}.runs{run}", shape, layout, "float32")
+        output = placing.between(f"{name}.runs{run}", shape, layout, FLOAT32)
         return replace(node, output=output, epilogue=IDENTITY, epilogue_operands=())
 
     problem = replace(whole.problem, count=size, runs=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from imgconv.config import Sums
+from imgconv.dtype import FLOAT16, FLOAT32, DType
 from imgconv.graph.expression import Forms
 from imgconv.graph.nodes import Convolution, Graph, Node
 from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument, image_type, read_text
@@ -18,7 +19,7 @@ from imgconv.kernels.conv.text import input_constants
 from imgconv.kernels.conv.weights import PackedWeights, Weights
 from imgconv.kernels.device_model.costs import LARGE_GPU
 from imgconv.kernels.layout import (
-    LANES, Placement, StorageDtype, Texture, as_texture, choose_tiling, image_layout,
+    LANES, Placement, Texture, as_texture, choose_tiling, image_layout,
 )
 from imgconv.kernels.separable.costs import candidates, cost_of_two, may_pay, predicted_cost
 from imgconv.kernels.separable.problem import Problem, Specialisation, groups_of
@@ -174,7 +175,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, SeparableD
     layout = image_layout(4)
     tiling = choose_tiling(*layout.grid(between.shape), placing.target.texture_limits, between.name, between.shape)
     sums = _sums_of(placing, given)
-    dtype: StorageDtype = "float32" if sums == "float" else "float16"
+    dtype: DType = FLOAT32 if sums == "float" else FLOAT16
     place = Placement(Texture(between.name, between.shape, layout, dtype, tiling), between.shape)
     places = {x.value: placing.placements[x.value], between.name: place}
     places |= placing.operand_places(replace(depthwise, operands=()), place)

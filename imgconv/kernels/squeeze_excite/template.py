@@ -15,6 +15,7 @@ from math import ceil, inf, prod
 import numpy
 
 from imgconv.arrays import Array
+from imgconv.dtype import FLOAT32, DType
 from imgconv.graph.index import Index, Variable, constant, flatten, variable, variable_index
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, Operand, Product, Reduction, plain
 from imgconv.graph.view import axis_variables, identity
@@ -28,7 +29,7 @@ from imgconv.kernels.conv.costs import nanoseconds_on_small_gpu
 from imgconv.kernels.device_model.costs import LARGE, LARGE_GPU, SMALL
 from imgconv.kernels.device_model.gpu_time import WAVE, LaunchWork, gpu_with
 from imgconv.kernels.layout import (
-    LANES, HostBuffer, ImageLimits, Placement, StorageDtype, Texture, as_texture, choose_tiling, image_layout,
+    LANES, HostBuffer, ImageLimits, Placement, Texture, as_texture, choose_tiling, image_layout,
     matrix_layout,
 )
 from imgconv.kernels.source import KernelSource, group_attribute, round_up
@@ -109,7 +110,7 @@ class Matrix:
 
     operand: Operand
     array: Array
-    dtype: StorageDtype
+    dtype: DType
 
     @property
     def key(self) -> Hashable:
@@ -334,7 +335,7 @@ def _between(placing: Placing, node: Node) -> Placement:
     name, shape = f"{node.output.name}.local", node.output.shape
     layout = (matrix_layout if isinstance(node.operation, Product) else image_layout)(len(shape))
     tiling = choose_tiling(*layout.grid(shape), placing.target.texture_limits, name, shape)
-    return Placement(Texture(name, shape, layout, "float32", tiling), shape)
+    return Placement(Texture(name, shape, layout, FLOAT32, tiling), shape)
 
 
 def _texel(operand: Operand, place: Placement, channels: int) -> tuple[Index, Index] | None:

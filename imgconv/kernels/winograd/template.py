@@ -16,6 +16,7 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.config import Sums
+from imgconv.dtype import FLOAT16
 from imgconv.graph.nodes import IDENTITY, Convolution, Graph, Node, plain
 from imgconv.kernels.codegen.access import SHORT_LIMIT, KernelArgument, read_text
 from imgconv.kernels.codegen.epilogue import build_epilogue, output_constants
@@ -143,7 +144,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, None] | No
     folds = _folds(problem, placing.target.limits.width)
     before, after = (Problem(problem, to_outputs, folds) for to_outputs in (False, True))
     taps, sums = (
-        placing.between(f"{node.output.name}.{name}", each.tensor, image_layout(4), "float16")
+        placing.between(f"{node.output.name}.{name}", each.tensor, image_layout(4), FLOAT16)
         for name, each in (("taps", before), ("sums", after))
     )
     places = placing.placements
