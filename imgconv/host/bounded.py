@@ -16,7 +16,7 @@ and the host finds its own places, of the rows that exist: if these are the plac
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy
@@ -28,10 +28,9 @@ from imgconv.graph.nodes import Graph, HostPartition
 from imgconv.graph.onnx_nodes import HostGraph, HostNode
 from imgconv.host.detections import BEST_OF_CLASSES, Matching, Pattern, needed, with_detections
 from imgconv.host.registry import HostCall, host
-from imgconv.host.row_rules import LAYERS, OF_SIZES, RULES
 from imgconv.host.row_suppression import best_of_classes, suppressed
-from imgconv.host.rows import NOTHING, Given, PaddedRows, Rule, CannotOffloadError, arithmetic, call, shape_of
-from imgconv.host.subgraphs import DOMAIN, constants_of, is_subgraph
+from imgconv.host.rows import CannotOffloadError, PaddedRows, padded
+from imgconv.host.subgraphs import DOMAIN, constants_of
 from imgconv.tensor import Tensor, build_graph, origin
 
 KEPT_ROWS = "KeptRows"
@@ -58,8 +57,8 @@ def with_bounded_rows(graph: Graph) -> Graph:
         name: Tensor.input(name, value.shape, value.dtype)
         for name in rewritten.inputs for value in [graph.values[name]]
     }
-    taking = _Taking(rewritten, {name: PaddedRows(tensor) for name, tensor in given.items()}, _in_front(rewritten))
-    taken = {name: rows for name, rows in taking.values.items() if rows.is_suppressed and rows.sizes is None}
+    values = _Offloading(rewritten, {name: PaddedRows(tensor) for name, tensor in given.items()}).values
+    taken = {name: rows for name, rows in values.items() if rows.is_suppressed and rows.sizes is None}
     while True:
         rest = _without(rewritten, taken.keys())
         read = {*rest.outputs, *(name for node in rest.nodes for name in node.reads)}
@@ -68,8 +67,8 @@ def with_bounded_rows(graph: Graph) -> Graph:
         if not places:
             break
         taken = {name: rows for name, rows in taken.items() if name not in places}
-    twice = {name for node in rest.nodes if _suppresses(node) for name in node.outputs if name in taking.values}
-    if not boundary or any(taking.values[name].is_suppressed for name in twice):
+    twice = {name for node in rest.nodes if _suppresses(node) for name in node.outputs if name in values}
+    if not boundary or any(values[name].is_suppressed for name in twice):
         return graph
     return _merged(graph, partition, rest, boundary, given)
 
@@ -86,18 +85,15 @@ def _without(graph: HostGraph, taken: Collection[str]) -> HostGraph:
     return needed(replace(graph, nodes=nodes), graph.outputs)
 
 
-class _Taking:
-    """Computes what it can of a host's graph as tensors, by name in `values`.
+class _Offloading:
+    """Computes what it can of a host's graph as tensors, by name in `values`."""
 
-    in_front: the names of what a suppression reads. Layers are taken only there: behind it, few of the rows exist.
-    """
-
-    def __init__(self, graph: HostGraph, given: Mapping[str, PaddedRows], in_front: Set[str]) -> None:
-        self.in_front = in_front
+    def __init__(self, graph: HostGraph, given: Mapping[str, PaddedRows]) -> None:
         known = constants_of(graph)
         self.values = {**given, **{name: PaddedRows(Tensor.constant(array)) for name, array in known.items()}}
         makers = {name: (node, n) for node in graph.nodes for n, name in enumerate(node.outputs) if name}
         self.matching = Matching(makers, known)
+        self.places: dict[str, Sequence[PaddedRows]] = {}  # of a mask: exporters write NonZero for each value of a row
         for node in graph.nodes:
             if node.op_type != "Constant":
                 try:
@@ -114,49 +110,19 @@ class _Taking:
         if not all(name in self.values for name in node.inputs if name):
             raise CannotOffloadError
         given = [self.values[name] if name else None for name in node.inputs]
-        if is_subgraph(node):
-            return self.subgraph(node, given)
         if (node.op_type, node.domain) == (BEST_OF_CLASSES, DOMAIN):
             return best_of_classes(node, given)
         if node.domain or node.bodies:
             raise CannotOffloadError
         if node.op_type == "NonMaxSuppression":
             return suppressed(node, given)
-        rows = [each for each in given if each is not None]
-        is_suppressed = any(each.is_suppressed for each in rows)
-        return [replace(each, is_suppressed=is_suppressed) for each in self.rule(node, rows)(node, given)]
-
-    def rule(self, node: HostNode, rows: Sequence[PaddedRows]) -> Rule:
-        """Returns the function that computes a node of ONNX's own domain."""
-        if any(each.is_triple for each in rows) and node.op_type != "Gather":
-            raise CannotOffloadError
+        if node.op_type == "NonZero" and node.inputs[0] in self.places:
+            return self.places[node.inputs[0]]
+        is_suppressed = any(each is not None and each.is_suppressed for each in given)
+        made = [replace(each, is_suppressed=is_suppressed) for each in padded(node, given)]
         if node.op_type == "NonZero":
-            return RULES["NonZero"]
-        if any(each.sizes is not None for each in rows):
-            is_shape = rows[0].sizes is not None and node.op_type != "ConstantOfShape"
-            return arithmetic if is_shape or node.op_type not in OF_SIZES else RULES[node.op_type]
-        if all(each.space is None for each in rows):
-            return lambda node, given: [PaddedRows(tensor) for tensor in call(node, given)]
-        if node.op_type == "Shape":
-            return shape_of
-        if node.op_type in LAYERS and self.in_front.isdisjoint(node.outputs):
-            raise CannotOffloadError
-        found = RULES.get(node.op_type) or LAYERS.get(node.op_type)
-        if found is None:
-            raise CannotOffloadError
-        return found
-
-    def subgraph(self, node: HostNode, given: Given) -> Sequence[PaddedRows]:
-        """Layers that the host would give to the device."""
-        body = node.bodies["body"]
-        if self.in_front.isdisjoint(node.outputs):
-            raise CannotOffloadError
-        outputs = {name for inner in body.nodes for name in inner.outputs}
-        named = {name: rows for name, rows in zip(body.inputs, given) if rows is not None}
-        inner = _Taking(body, {**self.values, **named}, outputs).values
-        if any(name not in inner for name in body.outputs):
-            raise CannotOffloadError
-        return [inner[name] for name in body.outputs]
+            self.places[node.inputs[0]] = made
+        return made
 
     def chosen(self, node: HostNode) -> PaddedRows:
         """An If that gives nothing if there are no rows, and else what its other branch makes of them."""
@@ -164,24 +130,17 @@ class _Taking:
         found: dict[str, str] = {}
         if not any(self.matching.find(pattern, node.inputs[0], found) for pattern in CONDITIONS):
             raise CannotOffloadError
-        if not isinstance(then, HostGraph) or not isinstance(other, HostGraph):
+        if not isinstance(then, HostGraph) or not isinstance(other, HostGraph) or len(node.outputs) != 1:
             raise CannotOffloadError
-        rows, nothing = self.values.get(found["rows"], NOTHING), constants_of(then).get(then.outputs[0])
-        if rows.space is None or nothing is None or nothing.size or len(node.outputs) != 1:
+        rows, nothing = self.values.get(found["rows"]), constants_of(then).get(then.outputs[0])
+        inner = _Offloading(other, self.values).values.get(other.outputs[0])
+        if rows is None or rows.space is None or inner is None or inner.space is None:
             raise CannotOffloadError
-        inner = _Taking(other, self.values, self.in_front).values.get(other.outputs[0], NOTHING)
-        if inner.space is None or inner.tensor.rank != nothing.ndim or rows.space not in inner.space.inside:
+        if nothing is None or nothing.size or inner.tensor.rank != nothing.ndim:
+            raise CannotOffloadError
+        if not inner.space.is_within(rows.space):
             raise CannotOffloadError
         return inner
-
-
-def _in_front(graph: HostGraph) -> set[str]:
-    """The names of all that a suppression of the graph depends on."""
-    read: set[str] = set()
-    for node in reversed(graph.nodes):
-        if _suppresses(node) or not read.isdisjoint(node.outputs):
-            read |= set(node.reads)
-    return read
 
 
 def _merged(

@@ -7,7 +7,7 @@ from math import nan
 import numpy
 
 from imgconv.graph.onnx_nodes import HostNode
-from imgconv.host.rows import Given, PaddedRows, Space, CannotOffloadError, take_rows
+from imgconv.host.rows import CannotOffloadError, Given, PaddedRows, Space, take_rows
 from imgconv.ops.indexing import take_along
 from imgconv.tensor import Tensor, concatenate, less, order, suppression, where
 
@@ -69,8 +69,8 @@ def suppressed(node: HostNode, given: Given) -> list[PaddedRows]:
     stay = less(-1, places)
     chosen = take_along(best, 0, places.apply("maximum", 0), places.shape).reshape(staying, 1)
     triples = concatenate([Tensor.constant(numpy.zeros((staying, 2), numpy.int64)), chosen], 1)
-    outer = Space(mask) if space is None else space
-    return [PaddedRows(triples, 0, outer.part(stay, is_prefix=True), space, is_triple=True, is_suppressed=True)]
+    stayed = Space(stay, True, Space(mask) if space is None else space)
+    return [PaddedRows(triples, 0, stayed, space, is_triple=True, is_suppressed=True)]
 
 
 def _corners(boxes: Tensor, centred: bool) -> Tensor:
