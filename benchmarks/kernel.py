@@ -37,7 +37,6 @@ from imgconv.cl.device import Context, open_device, select
 from imgconv.compiling.compiler import compile_graph, prepare
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config, read_config
-from imgconv.dtype import FLOAT16, FLOAT32
 from imgconv.graph.nodes import Convolution, Graph, Node, Product
 from imgconv.kernels.target import Target
 from imgconv.reports.peaks import Peaks, measure_peaks
@@ -214,7 +213,7 @@ def main(options: argparse.Namespace) -> int:
     rows = []
     with steps(["peaks", *map(describe, problems)]) as names:
         next(names)
-        peaks = measure_peaks(context, FLOAT16 if config.float16 else FLOAT32)
+        peaks = measure_peaks(context, config.storage)
         for _, (problem, networks) in zip(names, problems.items(), strict=True):
             rows.append(measure(problem, networks, context, config, peaks, options.repeat))
     found = environment(device)

@@ -28,7 +28,6 @@ from imgconv.cl.device import Context, open_device, select
 from imgconv.compiling.compiler import compile_graph
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, read_config
-from imgconv.dtype import FLOAT16, FLOAT32
 from imgconv.reports.peaks import measure_peaks
 from imgconv.runtime.session import Session
 from imgconv.loading.target import target_of
@@ -202,7 +201,7 @@ def select_cases(names: Sequence[str]) -> list[Case]:
 def main(options: argparse.Namespace) -> int:
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
     context = open_device(select(config.device), profile=True)
-    copy = measure_peaks(context, FLOAT16 if config.float16 else FLOAT32).bytes
+    copy = measure_peaks(context, config.storage).bytes
     chosen = {str(case): case for case in select_cases(options.name)}
     with steps(list(chosen)) as names:
         rows = [measure(chosen[name], context, config, copy, options.repeat) for name in names]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeGuard
 
+from imgconv.dtype import FLOAT16, FLOAT32, DType
 from imgconv.errors import ConfigError
 
 Float16 = Literal[0, 1, 2]  # see Config
@@ -14,6 +15,8 @@ Float16 = Literal[0, 1, 2]  # see Config
 
 # How a convolution sums its products: in float, in half in short runs that are added in float, or wholly in half.
 Sums = Literal["float", "runs", "half"]
+PRODUCTS: Mapping[Sums, DType] = {"float": FLOAT32, "runs": FLOAT16, "half": FLOAT16}
+ACCUMULATORS: Mapping[Sums, DType] = {"float": FLOAT32, "runs": FLOAT32, "half": FLOAT16}
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,16 @@ class Config:
     max_image: int | None = None
     device: str | None = None
     precision: Precision = Precision()
+
+    @property
+    def storage(self) -> DType:
+        """The type of values in textures, where nothing speaks against it."""
+        return FLOAT16 if self.float16 else FLOAT32
+
+    @property
+    def products(self) -> DType:
+        """The type of a convolution's products, where nothing speaks against it."""
+        return FLOAT16 if self.float16 == 2 else FLOAT32
 
 
 def read_config(

@@ -9,6 +9,7 @@ from imgconv.compiling.choose import Chooser, CostModel, Excluding
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
+from imgconv.dtype import FLOAT16, FLOAT32
 from imgconv.errors import DeviceError
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import ImageLimits
@@ -50,7 +51,7 @@ def prepare(graph: Graph, config: Config, target: Target, chooser: Chooser = Cos
 
     Raises DeviceError if `config` asks for half and the device has none.
     """
-    if graph.host_partition and not config.float16:
+    if graph.host_partition and config.storage == FLOAT32:
         from imgconv.host.bounded import with_bounded_rows  # with all operators, which other models do not need
 
         graph = with_bounded_rows(graph)
@@ -73,9 +74,9 @@ def limited(target: Target, config: Config) -> Target:
 
     The error: `config` asks for half and the device has none.
     """
-    if config.float16 and not target.half_images:
+    if config.storage == FLOAT16 and not target.half_images:
         raise DeviceError("this device has no RGBA half images: run without FLOAT16")
-    if config.float16 == 2 and not target.half_arithmetic:
+    if config.products == FLOAT16 and not target.half_arithmetic:
         raise DeviceError("this device does not compute in half (cl_khr_fp16): use FLOAT16=1")
     if config.max_image is None:
         return target

@@ -12,6 +12,7 @@ from imgconv.compiling.choose import ChosenStep
 from imgconv.compiling.place import Placed
 from imgconv.compiling.plan import Launch, Storage
 from imgconv.config import Config
+from imgconv.dtype import FLOAT32
 from imgconv.errors import ResourceError
 from imgconv.graph.expression import Forms
 from imgconv.kernels.layout import Placement, Texture
@@ -60,7 +61,7 @@ class LaunchEmitter:
         """The forms of functions that a kernel takes which writes there. What is rounded to half may lose a NaN."""
         if self.config.native_explog:
             return "native"
-        if not self.config.float16:
+        if self.config.storage == FLOAT32:
             return "exact"
         if not self.target.native_functions:
             return "of numbers"

@@ -194,8 +194,7 @@ class Textures:
     def __init__(self, graph: Graph, config: Config, target: Target, states: Mapping[str, str]) -> None:
         self.graph, self.config, self.target, self.states = graph, config, target, states
         self.layouts = choose_layouts(graph)
-        self.storage_dtype: DType = FLOAT16 if config.float16 else FLOAT32
-        self.known_float = known_float(graph) if config.float16 else {}
+        self.known_float = known_float(graph) if config.storage != FLOAT32 else {}
         self.of_small = convolutions_of_small(graph, SMALL)
         self.inside = concatenations_in_place(graph, self.layouts, frozenset(states.values()))
         self.placements: dict[str, Placement] = {}
@@ -227,7 +226,7 @@ class Textures:
 
     def _dtype(self, value: Value, precision: Precision) -> DType:
         is_float = why_float(self.graph, value, precision, self.known_float) or self.keeps_float(value.name, precision)
-        return FLOAT32 if is_float else self.storage_dtype
+        return FLOAT32 if is_float else self.config.storage
 
     def keeps_float(self, name: str, precision: Precision) -> bool:
         """Returns whether a value is stored in float: it must be, or a part that is written into it must be."""
@@ -251,7 +250,7 @@ class Textures:
 
     def sums_of(self, name: str) -> Sums:
         """Returns the narrowest width in which a value's node may sum: half only if the value is stored in half too."""
-        half = self.config.float16 == 2 and self.placements[name].storage.dtype == FLOAT16
+        half = self.config.products == FLOAT16 and self.placements[name].storage.dtype == FLOAT16
         return self.config.precision.sums_of(name) if half else "float"
 
     def placement(self, value: Value) -> Placement:
@@ -284,10 +283,10 @@ class Textures:
         Rounding errors of weights are the same at every position, so they add up. Weights stay float if the result of a
         node that reads them does.
         """
-        if self.storage_dtype == FLOAT32 or array.dtype.kind != "f" or array.size <= SMALL_WEIGHTS:
+        if self.config.storage == FLOAT32 or array.dtype.kind != "f" or array.size <= SMALL_WEIGHTS:
             return FLOAT32
         kept = any(self.keeps_float(node.output.name, self.config.precision) for node in readers)
-        return FLOAT32 if kept or numpy.any(numpy.abs(array) > HALF_MAX) else self.storage_dtype
+        return FLOAT32 if kept or numpy.any(numpy.abs(array) > HALF_MAX) else self.config.storage
 
     def constant_of(self, operand: Operand) -> Array:
         """The array that a constant operand reads, through its view."""

@@ -15,7 +15,6 @@ from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.compiling.memory_planning import lifetimes
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config
-from imgconv.dtype import FLOAT16, FLOAT32, DType
 from imgconv.kernels.layout import Texture
 from imgconv.model import Model
 from imgconv.reports.host_profile import HostProfile, measure_host
@@ -286,7 +285,7 @@ def measure(
     wall = repeated(lambda: timed(lambda: model.run(inputs)), repeat)
     context = open_device(model.device, profile=True)
     say(0, 0, "measuring the device")
-    dtype: DType = FLOAT16 if model.config.float16 else FLOAT32
+    dtype = model.config.storage
     before = measure_peaks(context, dtype)
     session = Session(model.plan, context, progress)
     known = {value.name for value in model.plan.inputs}

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from imgconv.dtype import FLOAT16, UINT8
+from imgconv.dtype import FLOAT16, FLOAT32, UINT8, DType
 from imgconv.graph.expression import Digits, Expression, Forms, literal_text, render
 from imgconv.graph.index import Index, Lookup, Variable, constant, variable_index
 from imgconv.graph.nodes import Operand
@@ -82,20 +82,21 @@ def coordinates(tiling: Tiling) -> str:
 
 
 def read_function(
-    texture: Texture, inside: bool = False, half: bool = False, zeros: bool = True
+    texture: Texture, inside: bool = False, dtype: DType = FLOAT32, zeros: bool = True
 ) -> tuple[str, str]:
     """The name and the definition of the function that reads a texel of a tiled or linear grid, zero outside of it.
 
-    For linear grids only: inside: every read is inside the grid. half: the result is a half4. zeros: reads outside must
-    give zero. If not, they give the nearest texel, because CPU compilers make faster code of reads without branches.
+    For linear grids only: inside: every read is inside the grid. dtype: the result's. zeros: reads outside must give
+    zero. If not, they give the nearest texel, because CPU compilers make faster code of reads without branches.
     """
-    tiling, kind = texture.tiling, "half4" if half else "float4"
+    tiling, kind = texture.tiling, f"{dtype.scalar}4"
     if tiling.linear:
         load = texture.dtype.load
-        if half:
-            load = "vload4(n, image)" if texture.dtype == FLOAT16 else f"convert_half4({load})"
+        if dtype != FLOAT32:
+            load = "vload4(n, image)" if texture.dtype == dtype else f"convert_{kind}({load})"
         name = f"read_linear_{texture.dtype}_{tiling.width}x{tiling.height}"
-        name += ("_as_half" if half else "") + ("_inside" if inside else "" if zeros else "_nearest")
+        name += f"_as_{dtype.scalar}" if dtype != FLOAT32 else ""
+        name += "_inside" if inside else "" if zeros else "_nearest"
         x, y = ("x", "y") if inside or zeros else (f"min(x, {tiling.width - 1})", f"clamp(y, 0, {tiling.height - 1})")
         body = f"const int n = {y} * {tiling.width} + {x};\n  return {load}"
     else:
@@ -126,12 +127,12 @@ def write_function(texture: Texture) -> tuple[str, str]:
 
 
 def read_text(
-    image: str, texture: Texture, helpers: list[str], inside: bool = False, half: bool = False, centre: bool = False,
-    past: tuple[bool, bool] = (True, True), before: bool = True,
+    image: str, texture: Texture, helpers: list[str], inside: bool = False, dtype: DType = FLOAT32,
+    centre: bool = False, past: tuple[bool, bool] = (True, True), before: bool = True,
 ) -> str:
     """The text that reads texel (x, y) of a texture's grid. Adds a helper function that it calls to `helpers`.
 
-    inside: every read is inside the grid, so that none needs the sampler's border. half: the result is a half4.
+    inside: every read is inside the grid, so that none needs the sampler's border. dtype: the result's.
     centre: x and y are floats, the texel's centre; the texture must be an image of one tile. past: for x and for y,
     whether a read past the end of the grid must give zero. before: whether one before its start must, or has x < 0.
     """
@@ -143,21 +144,22 @@ def read_text(
             f"(({name}) < {size} ? ({name}) : -1)" if tested and not (tiling.bordered or inside) else name
             for name, size, tested in (("x", tiling.width, past[0]), ("y", tiling.height, past[1]))
         )
-        return f"read_image{'h' if half else 'f'}({image}, {sampler}({where})({x}, {y}))"
+        return f"read_image{dtype.scalar[0]}({image}, {sampler}({where})({x}, {y}))"
     name, definition = read_function(
-        texture, inside and tiling.linear, half and tiling.linear, before or any(past) or not tiling.linear
+        texture, inside and tiling.linear, dtype if tiling.linear else FLOAT32, before or any(past) or not tiling.linear
     )
     helpers.append(definition)
-    return f"convert_half4({name}({image}, x, y))" if half and not tiling.linear else f"{name}({image}, x, y)"
+    read = f"{name}({image}, x, y)"
+    return read if tiling.linear or dtype == FLOAT32 else f"convert_{dtype.scalar}4({read})"
 
 
-def write_text(image: str, texture: Texture, helpers: list[str], half: bool = False) -> str:
+def write_text(image: str, texture: Texture, helpers: list[str], dtype: DType = FLOAT32) -> str:
     """The text that writes `texel` at (x, y) of a texture's grid. Adds a helper function that it calls to `helpers`.
 
-    half: the texel is a half4; the texture must be one image.
+    dtype: of the texel. The texture must be one image if it is not float.
     """
     if texture.tiling.is_one_image:
-        return f"write_image{'h' if half else 'f'}({image}, (int2)(x, y), texel)"
+        return f"write_image{dtype.scalar[0]}({image}, (int2)(x, y), texel)"
     name, definition = write_function(texture)
     helpers.append(definition)
     return f"{name}({image}, x, y, texel)"

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from math import ceil
 
-from imgconv.dtype import FLOAT16
+from imgconv.dtype import FLOAT16, FLOAT32, DType
 from imgconv.graph.expression import (
     Argument, Expression, Forms, argument_numbers, is_exact_in_half, replace_part, users,
 )
@@ -27,7 +27,7 @@ class Epilogue:
     """An epilogue for a template: function definitions, the call, the text of the parameters, and the arguments.
 
     loads: statements to run once for each `quad`, before the calls. start: the initial value of a sum. start_loads:
-    statements to run before `start`. half: the function takes a half4 and returns one, else a float4.
+    statements to run before `start`. dtype: of the four numbers that the function takes and returns.
     """
 
     functions: str
@@ -37,20 +37,25 @@ class Epilogue:
     loads: str = ";"
     start: str = "0.0f"
     start_loads: str = ";"
-    half: bool = False
+    dtype: DType = FLOAT32
+
+    @property
+    def in_half(self) -> int:
+        """The constant HALF_EPILOGUE."""
+        return int(self.dtype == FLOAT16)
 
 
 def build_epilogue(
     node: Node, output: Placement, placements: Mapping[str, Placement], forms: Forms, prefix: str = "",
-    starts: bool = False, half: bool = False,
+    starts: bool = False, dtype: DType = FLOAT32,
 ) -> Epilogue:
     """The epilogue of a node whose kernel defines EPILOGUE(sum, column, row, quad).
 
-    prefix: of the arguments' names, if a kernel has two epilogues. starts: whether a sum may start with the bias. half:
-    whether the sums are half; then the epilogue is too, if this gives the same.
+    prefix: of the arguments' names, if a kernel has two epilogues. starts: whether a sum may start with the bias.
+    dtype: of the sums, and of the epilogue too if this gives the same.
     """
     if node.epilogue == IDENTITY:
-        return Epilogue("", "(sum)", "", (), half=half)
+        return Epilogue("", "(sum)", "", (), dtype=dtype)
     emitter = Emitter.storing(forms, output.storage, f"{prefix}e_")
     quads = output.layout.quads(output.shape)
     width, height = output.layout.grid(output.shape)
@@ -64,8 +69,9 @@ def build_epilogue(
     bias, expression = _split_bias(node.epilogue, constant_of_quad if starts else set())
     read, start, loaded = argument_numbers(expression), "0.0f", []
     stored = (placements[operand.value].storage.dtype for number, operand in numbered.items() if number in read)
-    half = half and is_exact_in_half(expression) and all(dtype == FLOAT16 for dtype in stored)
-    kind = "half4" if half else "float4"
+    if not is_exact_in_half(expression) or any(each != dtype for each in stored):
+        dtype = FLOAT32
+    kind = f"{dtype.scalar}4"
     for number, operand in numbered.items():
         if number == bias:
             start = of_start.load(operand, placements[operand.value], axes)
@@ -73,8 +79,8 @@ def build_epilogue(
             from_quad = number in constant_of_quad
             operands[number] = (of_quad if from_quad else emitter).load(operand, placements[operand.value], axes)
             loaded += [operands[number]] if from_quad else []
-    if half:  # exact, for the operands are halfs; and compilers make it a read of halfs
-        operands |= {n: emitter.name(kind, f"convert_half4_rtz({operands[n]})") for n in sorted(read - {0})}
+    if dtype != FLOAT32:  # exact, for the operands are halfs; and compilers make it a read of halfs
+        operands |= {n: emitter.name(kind, f"convert_{kind}_rtz({operands[n]})") for n in sorted(read - {0})}
     result = emitter.compute(expression, operands, kind)
     parameters = "".join(f", {a.declaration}" for a in emitter.arguments)
     body = "".join(f"  {line}\n" for line in emitter.lines)
@@ -89,7 +95,7 @@ def build_epilogue(
     arguments = (*emitter.arguments, *of_quad.arguments, *of_start.arguments)
     return Epilogue(
         functions, f"{name}(sum, column, row, quad{names})", parameters, arguments, " ".join(of_quad.lines) or ";",
-        start, " ".join(of_start.lines) or ";", half,
+        start, " ".join(of_start.lines) or ";", dtype,
     )
 
 
@@ -100,8 +106,8 @@ def output_constants(output: Placement, channels: int, epilogue: Epilogue, helpe
     """
     return {
         "OUTPUT_IMAGE": image_type(output.texture, True),
-        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.texture, helpers, epilogue.half),
-        "HALF_EPILOGUE": int(epilogue.half),
+        "WRITE_OUTPUT(x, y, texel)": write_text("output", output.texture, helpers, epilogue.dtype),
+        "HALF_EPILOGUE": epilogue.in_half,
         "OUTPUT_PITCH": output.layout.quads(output.storage.shape), "OUTPUT_OFFSET": output.channel_offset // LANES,
         "OUTPUT_QUADS": ceil(channels / LANES), "LAST_LANES": (channels - 1) % LANES + 1,
         "EPILOGUE(sum, column, row, quad)": epilogue.call, "EPILOGUE_LOADS(quad)": epilogue.loads,

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from math import ceil, gcd, prod
 from typing import Literal, get_args
 
-from imgconv.config import Sums
+from imgconv.config import ACCUMULATORS, PRODUCTS, Sums
+from imgconv.dtype import FLOAT16, DType
 from imgconv.graph.nodes import Convolution
 from imgconv.kernels.layout import LANES
 from imgconv.kernels.source import round_up
@@ -44,9 +45,19 @@ class Problem:
     gated: bool = field(default=False, repr=False)
 
     @property
+    def products(self) -> DType:
+        """The type of the products."""
+        return PRODUCTS[self.sums]
+
+    @property
+    def accumulator(self) -> DType:
+        """The type of the whole sum."""
+        return ACCUMULATORS[self.sums]
+
+    @property
     def half(self) -> bool:
         """Returns whether products are in half."""
-        return self.sums != "float"
+        return self.products == FLOAT16
 
     @property
     def group_channels(self) -> int:
@@ -251,7 +262,7 @@ def together_of(problem: Problem, chosen: Specialisation) -> int:
 
 def bytes_of_sum(problem: Problem) -> int:
     """Bytes of a texel of sums."""
-    return LANES * (2 if problem.sums == "half" else 4)
+    return LANES * problem.accumulator.bytes
 
 
 def by_taps(problem: Problem, chosen: Specialisation) -> bool:

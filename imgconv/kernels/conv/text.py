@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from math import ceil
 
-from imgconv.dtype import FLOAT16, INT8
+from imgconv.dtype import FLOAT16, FLOAT32, INT8, DType
 from imgconv.graph.expression import Forms
 from imgconv.graph.index import Index, Variable, constant, variable, variable_index
 from imgconv.graph.nodes import Convolution, Node, Operand
@@ -48,9 +48,9 @@ def convolution_kernel(
     """
     x = placements[node.operands[0].value]
     starts = chosen.parts == chosen.vector_quads == 1 and not (chosen.winograd or problem.integers)
-    half = problem.sums == "half" and chosen.parts == 1 and problem.filters % LANES == 0
-    half = half and output.texture.tiling.is_one_image
-    epilogue = build_epilogue(node, output, placements, forms, starts=starts, half=half)
+    whole = chosen.parts == 1 and problem.filters % LANES == 0 and output.texture.tiling.is_one_image
+    dtype = problem.accumulator if whole else FLOAT32
+    epilogue = build_epilogue(node, output, placements, forms, starts=starts, dtype=dtype)
     helpers: list[str] = []
     constants = output_constants(output, problem.filters, epilogue, helpers) | {
         "START": epilogue.start, "START_LOADS(quad)": epilogue.start_loads,
@@ -58,7 +58,7 @@ def convolution_kernel(
     constants |= _geometry(problem, chosen) | _each_position(chosen)
     constants |= _input_access(node, x, problem, chosen, helpers)
     constants |= _weight_access(weights, problem, chosen, exact, helpers)
-    constants |= _factor_access(node, placements, problem.half, helpers)
+    constants |= _factor_access(node, placements, problem.products, helpers)
     constants["INDEX"] = _index_type(problem, chosen, x.texture.tiling, output.texture.tiling)
     blocks, local = work_items(problem, chosen), chosen.local_size
     width, height, depth = local or (1, chosen.parts, 1)
@@ -92,7 +92,7 @@ def _geometry(problem: Problem, chosen: Specialisation) -> dict[str, str | int]:
         "BLOCK_COLUMNS": chosen.block_columns, "BLOCK_ROWS": chosen.block_rows, "BLOCK_QUADS": chosen.block_quads,
         "COLUMN_STEP": read_step(problem, chosen, 1), "ROW_STEP": read_step(problem, chosen, 0),
         "KEEP": KEEP.index(chosen.keep), "HALF_QUADS": chosen.half_quads,
-        "HALF_SUMS": int(problem.sums == "half"),
+        "HALF_SUMS": int(problem.accumulator == FLOAT16),
     }
 
 
@@ -135,7 +135,7 @@ def _input_access(
     centre = chosen.float_coordinates and tiling.is_one_image and not inside
     past, before = _reads_past(problem, chosen), _reads_before(problem)
     return input_constants(node, x, helpers) | coordinate_constants(centre) | {
-        "READ_INPUT(x, y)": read_text("input", x.storage, helpers, inside, problem.half, centre, past, before),
+        "READ_INPUT(x, y)": read_text("input", x.storage, helpers, inside, problem.products, centre, past, before),
     }
 
 
@@ -169,19 +169,20 @@ def _weight_access(
         size = LANES * chosen.vector_quads
         where = "(first) + (step)" if problem.depthwise else "(first) + (step) * WEIGHTS_OF_STEP"
         if weights.dtype == FLOAT16:
-            load = f"vload4({where}, weights)" if problem.half else f"vload_half{size}({where}, weights)"
+            load = f"vload4({where}, weights)" if problem.products == FLOAT16 else f"vload_half{size}({where}, weights)"
             return {"WEIGHTS": "__global const half *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
         if weights.dtype == INT8:
-            load = f"convert_{'half' if problem.half else 'float'}{size}(vload{size}({where}, weights))"
+            load = f"convert_{problem.products.scalar}{size}(vload{size}({where}, weights))"
             return {"WEIGHTS": "__global const char *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
-        load = f"convert_half4(weights[{where}])" if problem.half else f"weights[{where}]"
+        load = f"weights[{where}]"
+        load = load if problem.products == FLOAT32 else f"convert_{problem.products.scalar}4({load})"
         return {"WEIGHTS": f"__global const float{size} *weights", "WEIGHTS_IN_IMAGE": 0, name: load}
     declaration = f"{image_type(weights)} weights"
     # No read is outside, and Mesa's Adreno code converts and moves fewer coordinates without the sampler. But then it
     # reads all weights of a step ahead, and large blocks in half that share sums run out of registers.
     held = chosen.block_columns * chosen.block_rows * (chosen.block_quads + 1)
-    inside = chosen.parts == 1 or problem.sums != "half" or held < HELD_IN_HALF
-    read = read_text("weights", weights, helpers, inside, problem.half)
+    inside = chosen.parts == 1 or problem.accumulator != FLOAT16 or held < HELD_IN_HALF
+    read = read_text("weights", weights, helpers, inside, problem.products)
     if chosen.vector_quads > 1:
         quads = ", ".join(read.replace("x, y)", f"step, (first) * {chosen.vector_quads} + {n})") for n in range(4))
         text = f"(float16)({quads})"
@@ -193,7 +194,7 @@ def _weight_access(
 
 
 def _factor_access(
-    node: Node, placements: Mapping[str, Placement], half: bool, helpers: list[str]
+    node: Node, placements: Mapping[str, Placement], dtype: DType, helpers: list[str]
 ) -> dict[str, str | int]:
     name = "READ_FACTORS(image, quad)"
     if len(node.operands) < 3:
@@ -201,7 +202,7 @@ def _factor_access(
     place = placements[node.operands[2].value]
     texel = factor_texel(node.operands[2], place)
     assert texel is not None and isinstance(place.storage, Texture), node
-    read = read_text("factors", place.storage, helpers, half=half, past=(False, False))
+    read = read_text("factors", place.storage, helpers, dtype=dtype, past=(False, False))
     x, y = (index_text(e, helpers) for e in texel)
     return {
         "FACTORS": 1, "FACTORS_IMAGE": image_type(place.storage), name: read.replace("x, y)", f"{x}, {y})"),

@@ -9,7 +9,6 @@ from imgconv.config import Sums
 from imgconv.kernels.conv import problem as conv
 from imgconv.kernels.layout import LANES
 
-FLOAT_BYTES, HALF_BYTES = 4 * LANES, 2 * LANES  # of a texel in local memory
 MOST_OF_RUN = 8  # input quads of the 1x1 in a run: 32 terms
 
 
@@ -64,8 +63,7 @@ class Specialisation:
     def local_bytes(self, problem: Problem) -> int:
         """Local memory of a work group: first the depthwise result of its tile, later the parts of its sums."""
         sums = prod(self.local_size) * self.block_columns * self.block_quads if self.parts > 1 else 0
-        between = HALF_BYTES if problem.pointwise.half else FLOAT_BYTES
-        total = HALF_BYTES if problem.sums == "half" else FLOAT_BYTES
+        between, total = (LANES * each.bytes for each in (problem.pointwise.products, problem.pointwise.accumulator))
         return max(between * self.positions * problem.depthwise.output_quads, total * sums)
 
     def half_quads(self, problem: Problem) -> int:

@@ -86,7 +86,7 @@ def separable_kernel(
     between = placements[depthwise.output.name]
     before, after = _epilogues(depthwise, pointwise, problem, chosen, between, output, placements, forms)
     helpers: list[str] = []
-    half = problem.pointwise.half
+    products = problem.pointwise.products
     sums = itertools.product(range(chosen.block_columns), range(chosen.block_quads))
     stride, dilation = first.strides[1], first.dilations[1]
     constants = input_constants(depthwise, x, helpers) | output_constants(output, second.filters, after, helpers) | {
@@ -101,14 +101,14 @@ def separable_kernel(
         "TILE_BLOCKS": chosen.group_columns, "TILE_ROWS": chosen.group_rows, "WORK_GROUP_QUADS": chosen.group_quads,
         "PARTS": chosen.parts, "WORK_GROUP": group_attribute(chosen.local_size),
         "EACH_SUM(act)": " ".join(f"act({column}, {o})" for column, o in sums),
-        "HALF_QUADS": chosen.half_quads(problem), "HALF_SUMS": int(problem.sums == "half"),
-        "READ_INPUT(x, y)": read_text("input", x.texture, helpers, half=half),
+        "HALF_QUADS": chosen.half_quads(problem), "HALF_SUMS": int(second.accumulator == FLOAT16),
+        "READ_INPUT(x, y)": read_text("input", x.texture, helpers, dtype=products),
         "WINDOWS_IMAGE": image_type(windows),
-        "READ_WINDOW(quad, tap)": read_text("windows", windows, helpers, half=half).replace("x, y)", "tap, quad)"),
+        "READ_WINDOW(quad, tap)": read_text("windows", windows, helpers, dtype=products).replace("x, y)", "tap, quad)"),
         "WEIGHTS_IMAGE": image_type(weights),
-        "READ_WEIGHT(n, quad)": read_text("weights", weights, helpers, half=half).replace("x, y)", "quad, n)"),
+        "READ_WEIGHT(n, quad)": read_text("weights", weights, helpers, dtype=products).replace("x, y)", "quad, n)"),
         "DEPTHWISE_EPILOGUE(sum, column, row, quad)": before.call, "DEPTHWISE_LOADS(quad)": before.loads,
-        "DEPTHWISE_HALF_EPILOGUE": int(before.half), "DEPTHWISE_START": before.start,
+        "DEPTHWISE_HALF_EPILOGUE": before.in_half, "DEPTHWISE_START": before.start,
         "DEPTHWISE_START_LOADS(quad)": before.start_loads,
         "START": after.start, "START_LOADS(quad)": after.start_loads,
         "EPILOGUE_PARAMETERS": before.parameters + after.parameters,
@@ -128,15 +128,12 @@ def _epilogues(
 ) -> tuple[Epilogue, Epilogue]:
     """The epilogues of both convolutions. Only sums that are half from end to end start with a bias, as those of
     depthwise.cl and conv.cl do, and have epilogues in half, if no lanes need to be cleared."""
-    half = problem.sums == "half"
-    alone, image = chosen.parts == 1, output.texture.tiling.is_one_image
-    before = build_epilogue(
-        depthwise, between, placements, forms, "depthwise_", half, half and problem.depthwise.filters % LANES == 0
-    )
-    whole = image and problem.pointwise.filters % LANES == 0
-    after = build_epilogue(
-        pointwise, output, placements, forms, starts=half and alone, half=half and alone and whole
-    )
+    sums = problem.pointwise.accumulator
+    half, alone, image = sums == FLOAT16, chosen.parts == 1, output.texture.tiling.is_one_image
+    dtype = sums if problem.depthwise.filters % LANES == 0 else FLOAT32
+    before = build_epilogue(depthwise, between, placements, forms, "depthwise_", half, dtype)
+    dtype = sums if alone and image and problem.pointwise.filters % LANES == 0 else FLOAT32
+    after = build_epilogue(pointwise, output, placements, forms, starts=half and alone, dtype=dtype)
     return before, after
 
 

@@ -134,7 +134,7 @@ def place(placing: Placing, given: tuple[Node, ...]) -> Step[Problem, None] | No
     taps do not fit in an image.
     """
     (node,) = given
-    if not placing.config.float16 or not _is_small_gpu(placing.target):
+    if placing.config.storage != FLOAT16 or not _is_small_gpu(placing.target):
         return None
     direct = conv_template.place(placing, given)
     problem = direct.problem
