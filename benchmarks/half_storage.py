@@ -36,14 +36,14 @@ from benchmarks.survey import in_range, oracle_of, with_picture
 from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import select
 from imgconv.commands.arguments import add_device_argument
-from imgconv.compiling.halves import halves_of
+from imgconv.precision.share import halves_of
 from imgconv.compiling.textures import SMALL_WEIGHTS, known_float, why_float
 from imgconv.config import Precision
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import Texture
 from imgconv.onnx_export import export_onnx
-from imgconv.running.precision import Block, without_room
-from imgconv.running.rounding import least_scales, relative_error, scales_of
+from imgconv.precision.search import Block, without_room
+from imgconv.precision.loss import least_scales, relative_error, scales_of
 
 HARDEST = 4  # pictures on which each value's cost is measured: those with the largest errors with all in half
 PARTS = (1.6, 1.4, 1.2, 1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.1)  # of the bound, what the values may cost by their squares

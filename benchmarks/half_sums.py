@@ -2,10 +2,10 @@
 
     python -m benchmarks.half_sums [NAME or FILE.onnx ...] [--resolution N] [--gpu 630] [--device DEVICE] [--json FILE]
 
-The precision is chosen as `imgconv.load` does with FLOAT16=2, on drawn pictures. Then every plan runs on others: on the
-arrays of the case_*.npz files beside an ONNX file, cut to the inputs' sizes if they are larger; if there are none, on
-examples/demo.png and on white noise in the range that the network is made for. An error is the largest difference of an
-output from the float plan, divided by its largest value, and the worst of these inputs. The networks of models/ have
+The precision is chosen for FLOAT16=2 on synthetic pictures, by a search to its end. Then every plan runs on others: on
+the arrays of the case_*.npz files beside an ONNX file, cut to the inputs' sizes if they are larger; if there are none,
+on examples/demo.png and on white noise in the range that the network is made for. An error is the largest difference of
+an output from the float plan, divided by its largest value, and the worst of these inputs. The networks of models/ have
 random weights, which amplify errors unlike trained ones. With --gpu the plans are those of that Adreno, run on the
 device at hand.
 
@@ -39,9 +39,9 @@ from imgconv.compiling.compiler import Prepared
 from imgconv.config import Float16, Precision, read_config
 from imgconv.graph.nodes import Graph
 from imgconv.loading.compiled import prepare_for
-from imgconv.running.drawings import CHANNELS, UNIT, picture_range
-from imgconv.running.precision import choose_precision
-from imgconv.running.rounding import relative_error
+from imgconv.precision.inputs import CHANNELS, UNIT, picture_range
+from imgconv.precision.choose import choose_precision
+from imgconv.precision.loss import relative_error
 from imgconv.runtime.session import Session
 
 PICTURE = Path(__file__).parents[1] / "examples" / "demo.png"

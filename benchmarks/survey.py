@@ -4,7 +4,7 @@
                                                      [--repeat N] [--json FILE]
 
 Each file has a process of its own, which is ended after --seconds. Open dimensions get sizes that onnxruntime takes.
-Inputs of pictures are examples/demo.png, in the range of the model as imgconv.running.drawings tells it, else 0 .. 1;
+Inputs of pictures are examples/demo.png, in the range of the model as imgconv.precision.inputs tells it, else 0 .. 1;
 others are noise. The oracle is onnxruntime without rewriting.
 
     result      right; refused, by imgconv's own error; wrong; not onnxruntime's, if that refuses the file too
@@ -44,14 +44,14 @@ from benchmarks.measure import (
 from imgconv.arrays import Array, Arrays
 from imgconv.cl.device import select
 from imgconv.commands.arguments import add_device_argument, positive
-from imgconv.compiling.halves import halves_of
+from imgconv.precision.share import halves_of
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
-from imgconv.running.drawings import UNIT, picture_range
-from imgconv.running.rounding import least_scales, scales_of
-from imgconv.running.rounding import relative_error as beside_scales
+from imgconv.precision.inputs import UNIT, picture_range
+from imgconv.precision.loss import least_scales, scales_of
+from imgconv.precision.loss import relative_error as beside_scales
 from imgconv.reports.timing import after_warm_up, timed
 
 RIGHT, REFUSED, WRONG, FOREIGN, ENDED = "right", "refused", "wrong", "not onnxruntime's", "ended"

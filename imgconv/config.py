@@ -57,7 +57,7 @@ class Config:
     max_image: an upper limit for image width and height in texels, below the device's own (IMGCONV_MAX_IMAGE). With it,
     textures are images on CPUs too.
     device: index or part of the name of the device to use (IMGCONV_DEVICE).
-    precision: what keeps float under float16; imgconv.running.precision chooses it, or reads it from a file.
+    precision: what keeps float under float16; imgconv.precision chooses it, or reads it from a file.
 
     Config(float16=1, device="Adreno")
     """

@@ -356,7 +356,7 @@ def load(
         load("model.onnx", device="Adreno", float16=1)
 
     device: index or part of the name (default: IMGCONV_DEVICE, else a GPU, else a CPU). float16: 1 stores half, except
-    for values whose rounding changes the outputs by more than imgconv.running.precision allows; 2 computes in half too
+    for values whose rounding changes the outputs by more than imgconv.precision allows; 2 computes in half too
     (FLOAT16). native_explog: the device's native_exp, native_log and native_recip (NATIVE_EXPLOG). shapes: sizes of
     symbolic dimensions, by input or dimension name. A batch that is not given is 1; any other size is that of the first
     run. max_image: a lower image limit than the device's, in texels (IMGCONV_MAX_IMAGE). progress: called with (kernels
@@ -392,7 +392,7 @@ class Settings:
     shapes: Shapes = field(default_factory=dict)
     max_image: int | None = None
     progress: Progress | None = None
-    precision: str | Path | None = None
+    precision: str | Path | PrecisionFile | None = None
     tuning: str | Path | None = None
     strict: bool = False
     limits: Limits = Limits()
@@ -424,7 +424,9 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
 def read_settings(settings: Settings) -> tuple[Config, PrecisionFile | None]:
     """The Config for an ONNX model, and the content of the precision file. Raises ConfigError."""
     device = None if isinstance(settings.device, DeviceInfo) else settings.device
-    file = read_precision_file(settings.precision) if settings.precision is not None else None
+    file = settings.precision
+    if file is not None and not isinstance(file, PrecisionFile):
+        file = read_precision_file(file)
     float16 = settings.float16
     if file and float16 is not None and int(float16) != file.float16:
         raise ConfigError(f"{file.path!r} was made for float16={file.float16}, not for float16={int(float16)}")

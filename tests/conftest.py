@@ -23,6 +23,7 @@ from imgconv.cl.device import Context, DeviceInfo, list_devices, no_driver_messa
 from imgconv.config import Config
 from imgconv.files.kept import Kept
 from imgconv.kernels import source
+from imgconv.precision import choose
 from imgconv.reports import peaks
 from imgconv.stored import precision_file
 
@@ -143,6 +144,15 @@ def peaks_in_little_time() -> Iterator[None]:
     """A profile measures the device's peaks twice, with every core; no test needs them to be exact."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(peaks, "MEASURED_SECONDS", 0.02)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def precision_to_the_end() -> Iterator[None]:
+    """Loads search to the end: what they find in their time differs between machines."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("PART_OF_LOAD", "PART_WITH_SHARED_KERNELS", "LEAST_PART_OF_LOAD"):
+            patch.setattr(choose, name, 1e6)
         yield
 
 

@@ -22,8 +22,8 @@ from imgconv.model import DEPTH, Model, load
 from imgconv.reports import terminal
 from imgconv.reports.bench import Latency, latency, onnxruntime_run, process_bytes, sustained
 from imgconv.reports.first_result import first_results
-from imgconv.running.drawings import drawn_inputs
-from imgconv.running.rounding import relative_error
+from imgconv.precision.inputs import synthetic_inputs
+from imgconv.precision.loss import relative_error
 
 DESCRIPTION = """\
 Measure a model, after warming up: the time of a run from arrays to arrays, with percentiles; frames a second with
@@ -31,7 +31,7 @@ several frames in flight, for --seconds, because phones slow down when they get 
 new process, cold (nothing compiled before) and warm; and memory.
 
 An input that is given neither a picture nor an array is drawn: values from 0 to 1 with the spectrum of pictures. The
-preparation of pictures is not part of the times: imgconv run prints its own rate."""
+preparation of pictures is not part of the times: imgconv run tells its own rate."""
 
 LATENCY_SECONDS = 2.0
 
@@ -71,7 +71,7 @@ def execute(options: argparse.Namespace) -> None:
             "strict": options.strict,
         }
         model = load(options.model, shapes=shapes, progress=progress, **settings)
-        inputs = {**drawn_inputs(model.graph)[0], **arrays}
+        inputs = {**synthetic_inputs(model.graph)[0], **arrays}
         figures = measured(options, model, inputs, progress)
         if not options.no_first:
             progress(0, 0, "starting new processes for the first result")

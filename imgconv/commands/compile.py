@@ -5,18 +5,21 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from imgconv.cl.device import DeviceInfo
 from imgconv.commands.arguments import add_model_arguments, add_precision_argument, add_strict_argument
-from imgconv.commands.arguments import check_sizes, read_shapes
+from imgconv.commands.arguments import add_picture_arguments, check_sizes, read_shapes
 from imgconv.commands.inputs import description_of
-from imgconv.errors import DeviceError
+from imgconv.commands.tune import chosen_precision
+from imgconv.errors import ConfigError, DeviceError
 from imgconv.files.disk import check_folder
 from imgconv.loading.description import known_devices, read_description
 from imgconv.loading.targets import save_for_devices
 from imgconv.model import Model, Settings, open_source, read_settings
 from imgconv.reports import terminal
+from imgconv.precision.choose import BOUND
 from imgconv.stored.compiled_file import SavedModel
 
 SUFFIX = ".imgconv"
@@ -27,13 +30,18 @@ Compile a model and write its plan, its packed weights and the driver's programs
 name with the suffix {SUFFIX}. imgconv.load, run, inspect and profile take that file as a model. On the same device
 and driver it loads without reading ONNX, planning, packing or compiling; another device plans and compiles it
 again. With --target it is planned for a device that is not at hand; this machine then needs no OpenCL driver, except to
-measure what can be half for --float16."""
+measure what can be half for --float16. --pictures measures that on pictures of yours and to the end, as imgconv tune
+--precision does; without them a load measures it on synthetic pictures in little time."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `imgconv compile`."""
     add_model_arguments(parser, compiled=False)
     add_precision_argument(parser)
+    parser.add_argument(
+        "--pictures", nargs="+", default=[], metavar="PICTURE", help="measure on these what can be half (FLOAT16=1, 2)"
+    )
+    add_picture_arguments(parser)
     add_strict_argument(parser)
     parser.add_argument(
         "--target", action="append", default=[], metavar="FILE",
@@ -77,6 +85,11 @@ def _write(
         options.device, options.float16, options.native_explog, shapes, options.max_image, progress, options.precision,
         strict=options.strict,
     )
+    if options.pictures:
+        if options.precision:
+            raise ConfigError("--precision gives what --pictures measures: give one of them")
+        _, _, file = chosen_precision(options, BOUND, progress)
+        settings = replace(settings, precision=file, float16=None)
     config, precision = read_settings(settings)
     if devices and (precision or not config.float16):
         save_for_devices(path, options.model, devices, config, shapes, precision, options.strict)

@@ -10,7 +10,7 @@ from imgconv.arrays import Shapes
 from imgconv.cl.device import DeviceInfo, select
 from imgconv.commands.arguments import add_model_arguments, add_strict_argument, check_sizes, read_shapes
 from imgconv.commands.inputs import declared_of
-from imgconv.compiling.halves import Halves, halves_of
+from imgconv.precision.share import Halves, halves_of
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config, read_config
 from imgconv.files.container import is_container

@@ -19,7 +19,7 @@ from imgconv.reports.profile import LaunchProfile, Profile, headline, measure, p
 from imgconv.reports.profile_page import page
 from imgconv.reports.table import Column, print_table
 from imgconv.reports.trace import trace
-from imgconv.running.drawings import drawn_inputs
+from imgconv.precision.inputs import synthetic_inputs
 
 DESCRIPTION = """\
 Run a model with the driver's events and show, for the slowest launches: time (the median of the runs) and share,
@@ -58,7 +58,7 @@ def execute(options: argparse.Namespace) -> None:
             options.model, options.device, options.float16, options.native_explog, shapes, options.max_image, progress,
             options.precision, strict=options.strict,
         )
-        inputs = {**drawn_inputs(model.graph)[0], **arrays}
+        inputs = {**synthetic_inputs(model.graph)[0], **arrays}
         profile = measure(Path(options.model).name, model, inputs, options.repeat, progress)
     if options.json:
         terminal.print_json(profile.to_json())
@@ -86,7 +86,7 @@ def read_inputs(options: argparse.Namespace) -> tuple[dict[str, Array], Shapes]:
 
 
 def print_profile(profile: Profile, everything: bool = False) -> None:
-    """Prints the headline, the slowest launches, sums by kind of work, and totals. everything: all launches in order.
+    """Prints the headline, the slowest launches, sums by sort of work, and totals. everything: all launches in order.
 
     The slowest come first otherwise, SLOWEST of them.
     """

@@ -20,7 +20,7 @@ from imgconv.reports import terminal
 from imgconv.reports.table import Column, print_table
 from imgconv.loading.compiled import prepare_for
 from imgconv.loading.native_functions import native_functions_fit
-from imgconv.running.precision import BOUND, PrecisionChoice, choose_precision
+from imgconv.precision.choose import BOUND, PrecisionChoice, choose_precision
 from imgconv.loading.tuner import ranked, tune
 from imgconv.loading.replanning import until_kernels_work
 from imgconv.stored.precision_file import PrecisionFile, fingerprint
@@ -33,10 +33,10 @@ MOST = 16
 DESCRIPTION = """\
 Measure a model on this device, and keep the results in a file next to it.
 
-Without --precision: the specialisations of its convolutions and products. The candidates that the cost model ranks
-first are timed in turn, faster ones more often, most work first, until --budget seconds have passed; MODEL.tuning keeps
-every measurement. imgconv.load and every command use that file if it lies next to the model and was made on the same
-device and driver; imgconv.load(..., tuning=FILE) takes another. --merge FILE adds what others measured.
+Without --precision: the specialisations of its convolutions and products. The candidates that the cost model likes best
+are timed in turn, those that prove faster more often, most work first, until --budget seconds have passed; MODEL.tuning
+keeps every measurement. imgconv.load and every command use that file if it lies next to the model and was made on the
+same device and driver; imgconv.load(..., tuning=FILE) takes another. --merge FILE adds what others measured.
 
 --precision chooses float or half for each layer: as much half as leaves the outputs within --tolerance of float on all
 pictures given, or on drawn ones. MODEL.precision.json keeps the choice; imgconv run --precision FILE and
@@ -128,38 +128,46 @@ def _row(problem: Problem, measured: list[Measured], target: Target) -> dict[str
     }
 
 
-def _tune_precision(options: argparse.Namespace) -> None:
+def chosen_precision(
+    options: argparse.Namespace, tolerance: float, progress: terminal.Progress
+) -> tuple[Config, PrecisionChoice, PrecisionFile]:
+    """The settings, what stays float by a search to its end on options.pictures, and the file with it.
+
+    Raises what imgconv.load raises, and InputError.
+    """
     from imgconv.onnx_import import import_onnx
 
-    if not options.tolerance > 0:
-        raise ConfigError(f"--tolerance {options.tolerance:g}: an error above 0 is needed")
     config = read_config(options.float16, options.native_explog, options.max_image, options.device)
     config = replace(config, float16=config.float16 or 1)
+    cases, shapes = read_cases(options)
+    device = select(config.device)
+    context, tuning = open_device(device), open_beside(options.model)
+    native = native_functions_fit(context, config)
+
+    def chosen_on(info: DeviceInfo) -> tuple[Graph, PrecisionChoice]:
+        prepared = prepare_for(info, import_onnx(options.model, shapes), config, tuning, native_functions=native)
+        return prepared.graph, choose_precision(prepared, context, progress, cases, tolerance)
+
+    graph, choice = until_kernels_work(device, chosen_on)
+    return config, choice, PrecisionFile(fingerprint(graph), config.float16, tolerance, choice.error, choice.precision)
+
+
+def _tune_precision(options: argparse.Namespace) -> None:
+    if not options.tolerance > 0:
+        raise ConfigError(f"--tolerance {options.tolerance:g}: an error above 0 is needed")
     with terminal.Progress(f"reading {options.model}") as progress:
-        cases, shapes = read_cases(options)
-        device = select(config.device)
-        context, tuning = open_device(device), open_beside(options.model)
-        native = native_functions_fit(context, config)
-
-        def chosen_on(info: DeviceInfo) -> tuple[Graph, PrecisionChoice]:
-            prepared = prepare_for(info, import_onnx(options.model, shapes), config, tuning, native_functions=native)
-            graph = prepared.graph
-            splits = len(graph.nodes)
-            return graph, choose_precision(prepared, context, progress, cases, options.tolerance, splits=splits)
-
-        graph, choice = until_kernels_work(device, chosen_on)
+        config, choice, file = chosen_precision(options, options.tolerance, progress)
     path = Path(options.output) if options.output else precision_path(options.model)
-    file = PrecisionFile(fingerprint(graph), config.float16, options.tolerance, choice.error, choice.precision)
     with written_whole(path) as written:
         written.write(file.to_json().encode())
     summary = as_json(config, choice, str(path))
     if options.json:
-        terminal.print_json({"model": options.model, "device": device.key, **summary})
+        terminal.print_json({"model": options.model, "device": choice.session.context.info.key, **summary})
         return
     console = terminal.console()
-    for name in sorted(choice.precision.storage, key=list(choice.largest).index):
+    for name in (name for name in choice.largest if name in choice.precision.storage):
         console.print(f"  float  {name}, largest value {choice.largest[name]:.4g}")
-    summed = f"; of the others {summary['float_arithmetic']} sum in float and {summary['short_runs']} in short runs"
+    summed = f"; of the others {summary['float_arithmetic']} sum in float and {summary['short_runs']} in chunks"
     summed = summed if config.float16 == 2 else ""
     console.print(f"{summary['float_storage']} of {summary['values']} values stay float{summed}")
     without = f"{choice.half_error:.2g} with all in half that stays away from {HALF_MAX:.0f}"
@@ -171,6 +179,6 @@ def as_json(config: Config, choice: PrecisionChoice, path: str) -> dict[str, Any
     """The choice as plain data."""
     return {
         "file": path, "float16": config.float16, "values": len(choice.largest), "error": choice.error,
-        "half_error": choice.half_error, "float_storage": len(choice.precision.storage),
+        "half_error": choice.half_error, "float_storage": len(choice.precision.storage & choice.largest.keys()),
         "float_arithmetic": len(choice.precision.arithmetic), "short_runs": len(choice.precision.runs),
     }

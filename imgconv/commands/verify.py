@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
+from time import perf_counter
 
 from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument, number
@@ -18,9 +19,9 @@ from imgconv.reports.table import Column, print_table
 from imgconv.reports.verify import FLOAT_BOUND, HALF_BOUND, Layer, as_json, check_oracle, first_problem, verify
 from imgconv.reports.verify import wrong_outputs
 from imgconv.loading.compiled import prepare_for
-from imgconv.running.drawings import drawn_inputs
+from imgconv.precision.inputs import synthetic_inputs
 from imgconv.loading.native_functions import native_functions_fit
-from imgconv.running.precision import choose_precision
+from imgconv.precision.choose import choose_precision
 from imgconv.loading.replanning import until_kernels_work
 from imgconv.stored.precision_file import read_precision_file
 from imgconv.stored.tuning import open_beside
@@ -100,11 +101,12 @@ def measure(options: argparse.Namespace, progress: terminal.Progress) -> tuple[D
     native = native_functions_fit(context, config)
 
     def verified(info: DeviceInfo) -> list[Layer]:
+        started = perf_counter()
         prepared = prepare_for(info, import_onnx(options.model, shapes), config, tuning, native_functions=native)
-        inputs = cases[0] if cases else drawn_inputs(prepared.graph)[0]
+        inputs = cases[0] if cases else synthetic_inputs(prepared.graph)[0]
         precision = file.precision_of(prepared.graph) if file else None
         if judged and mode and not file:
-            precision = choose_precision(prepared, context, progress).precision
+            precision = choose_precision(prepared, context, progress, started=started).precision
         return verify(options.model, prepared, context, inputs, options.bound, precision, progress, judged)
 
     return device, config, until_kernels_work(device, verified)
@@ -125,7 +127,7 @@ WORST = 10
 def print_layers(device: DeviceInfo, layers: Sequence[Layer], everything: bool = False) -> None:
     """Prints the outputs with their verdict, then the WORST layers in order; everything: all layers and columns."""
     console = terminal.console()
-    console.print(f"outputs on {device}, compared with onnxruntime", style="bold")
+    console.print(f"outputs on {device}, beside onnxruntime", style="bold")
     outputs = [layer for layer in layers if layer.is_output]
     rows = [_verdict(layer) for layer in outputs]
     print_table(console, OUTPUTS, rows, everything, ["red" if each.fault else None for each in outputs])

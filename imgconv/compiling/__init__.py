@@ -3,10 +3,8 @@
 compiler.py          the entry point: from a graph to a plan
 place.py             where each value is stored, and the steps of the plan
 textures.py          layouts and textures, and which of them are half
-halves.py            how much of a plan is half, and why the rest is not
 choose.py            chooses each step's specialisation
 emit.py              kernel texts and packed weights
-widened.py           a plan in half with floats in place of halves
 lower.py             runs place, choose and emit in order
 plan.py              Plan and Launch, the result
 memory_planning.py   lifetimes of textures, and which textures share memory

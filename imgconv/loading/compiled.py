@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Union
 
 from imgconv.arrays import Arrays, Declared, Shapes
@@ -15,7 +16,7 @@ from imgconv.cl.crashes import refused_kernels
 from imgconv.cl.device import Context, DeviceInfo
 from imgconv.compiling.choose import Chooser, CostModel
 from imgconv.compiling.compiler import Prepared, limited, prepare
-from imgconv.compiling.halves import halves_of
+from imgconv.precision.share import UNDECIDED, halves_of
 from imgconv.compiling.packings import Packings, SharedPackings
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from imgconv.runtime.session import Session
 
 LOG = logging.getLogger("imgconv")
+TO_THE_END = "imgconv tune --precision MODEL PICTURES, or imgconv compile --pictures PICTURES, measures all of them"
 
 
 def prepare_for(
@@ -229,7 +231,7 @@ class Source:
     def _compiled(
         self, shapes: Shapes, contents: Arrays, lenders: Sequence[Session], states: Mapping[str, str] | None
     ) -> Compiled:
-        stage, graph = self.picture, self.model
+        stage, graph, started = self.picture, self.model, perf_counter()
         inner = stage.shapes_after(shapes) if stage else shapes
         if not isinstance(graph, Graph):
             from imgconv.onnx_import import import_onnx
@@ -239,7 +241,7 @@ class Source:
             file = os.fspath(self.model) if isinstance(self.model, (str, os.PathLike)) else ""
             raise strict_error(graph.host_partition, file)
         with self.context.builders:
-            prepared, config, session = self._built(graph, shapes, lenders, states)
+            prepared, config, session = self._built(graph, shapes, lenders, states, started)
         say_what_is_half(session.plan, prepared.graph, config)
         optimised = prepared.graph
         on_device = subgraphs_on(self.info, self.context, self.config, self.tuning, self.limits)
@@ -247,14 +249,17 @@ class Source:
         return Compiled(lambda: optimised, session.plan, config, session, fallback)
 
     def _built(
-        self, graph: Graph, shapes: Shapes, lenders: Sequence[Session], states: Mapping[str, str] | None
+        self, graph: Graph, shapes: Shapes, lenders: Sequence[Session], states: Mapping[str, str] | None, started: float
     ) -> tuple[Prepared, Config, Session]:
-        """The graph after the passes, the settings with what keeps float, and their plan on the device."""
+        """The graph after the passes, the settings with what keeps float, and their plan on the device.
+
+        started: the perf_counter() at which the load began.
+        """
         from imgconv.runtime.session import Session
 
         stage, native = self.picture, native_functions_fit(self.context, self.config)
         prepared = prepare_for(self.info, graph, self.config, self.tuning, self.packings, native)
-        precision, session = self._precision(prepared)
+        precision, session = self._precision(prepared, started)
         config = replace(self.config, precision=precision)
         if stage:
             after = stage.before(graph, shapes)
@@ -264,7 +269,7 @@ class Source:
             session = Session(prepared.plan(config, states), self.context, self.progress, lenders)
         return prepared, config, session
 
-    def _precision(self, prepared: Prepared) -> tuple[Precision, Session | None]:
+    def _precision(self, prepared: Prepared, started: float) -> tuple[Precision, Session | None]:
         """Returns the precision, of its file, of an earlier load or of a measurement, and the measured plan."""
         if self.precision:
             return self.precision.precision_of(prepared.graph), None
@@ -274,9 +279,9 @@ class Source:
         kept = self.choices.get(key) or read_choice(key, prepared.graph)
         session = None
         if kept is None:
-            from imgconv.running.precision import choose_precision
+            from imgconv.precision.choose import choose_precision
 
-            chosen = choose_precision(prepared, self.context, self.progress)
+            chosen = choose_precision(prepared, self.context, self.progress, started=started)
             kept, session = chosen.precision, chosen.session
             write_choice(key, kept)
         self.choices[key] = kept
@@ -284,12 +289,14 @@ class Source:
 
 
 def say_what_is_half(plan: Plan, graph: Graph, config: Config) -> None:
-    """One line for the log; a warning if less than half of the numbers are half."""
+    """One line for the log; a warning if less than half of the numbers are half, or if some were not measured."""
     if not config.float16:
         return
     halves = halves_of(plan, graph, config)
     LOG.info("%s", halves)
-    if halves.share < 0.5:
+    if UNDECIDED in config.precision.reasons.values():
+        warnings.warn(f"{halves}; {TO_THE_END}", RuntimeWarning, stacklevel=2)
+    elif halves.share < 0.5:
         warnings.warn(f"{halves}; see imgconv inspect", RuntimeWarning, stacklevel=2)
 
 

@@ -24,7 +24,7 @@ from imgconv.kernels.step import Choice, Fixed, Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import template_of
 from imgconv.runtime.programs import Progress
-from imgconv.running.rounding import relative_error
+from imgconv.precision.loss import relative_error
 from imgconv.runtime.session import Session
 from imgconv.stored.tuning import Database, Measured, key
 

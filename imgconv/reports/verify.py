@@ -24,9 +24,9 @@ from imgconv.graph.nodes import Graph
 from imgconv.kernels.target import HALF_MAX
 from imgconv.runtime.io_binding import check_inputs
 from imgconv.runtime.host_fallback import HostFallback
-from imgconv.running.numbers import magnitude
+from imgconv.precision.statistics import magnitude
 from imgconv.runtime.programs import Progress
-from imgconv.running.rounding import relative_error
+from imgconv.precision.loss import relative_error
 from imgconv.runtime.session import Session
 
 # Rounding has a relative error of 5e-4 in half and 6e-8 in float, at each layer. A network of fifty layers that

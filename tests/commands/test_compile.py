@@ -13,7 +13,9 @@ from command_line import Command, write_convolution
 import numpy
 import onnx
 import pytest
+from PIL import Image
 from onnx.helper import make_graph, make_model, make_node, make_opsetid
+from planted import overflow_model, picture
 from support import make_input
 from host_fallback_models import CASES
 
@@ -23,6 +25,7 @@ from imgconv.kernels.target import Target
 from imgconv.loading.description import read_description
 from imgconv.loading.target import target_of
 from imgconv.stored.compiled_file import SavedModel
+from imgconv.stored.precision_file import read_precision_file
 
 ROOT = Path(__file__).parent.parent.parent
 SIZE = ("--shape", "x=1,3,12,10")
@@ -64,6 +67,24 @@ def test_in_a_process_without_any_driver(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     plans = SavedModel.open(tmp_path / "conv.imgconv").table.plans
     assert [plan.device for plan in plans] == [read_description(name).key for name in PHONES]
+
+
+def test_pictures_measure_what_can_be_half(imgconv: Command, device: DeviceInfo) -> None:
+    """The choice is that of tune --precision on the same pictures."""
+    onnx.save(overflow_model(), "planted.onnx")
+    Image.fromarray((255 * picture()[0].transpose(1, 2, 0)).astype(numpy.uint8)).save("picture.png")
+    about = ["--device", device.index, "--float16"]
+    status, _, err = imgconv("compile", "planted.onnx", *about, "--pictures", "picture.png")
+    assert status == 0, err
+    status, _, err = imgconv("tune", "--precision", "planted.onnx", "picture.png", *about)
+    assert status == 0, err
+    found, tuned = SavedModel.open("planted.imgconv").config, read_precision_file("planted.precision.json")
+    assert found.float16 == 1 and "big" in found.precision.storage
+    assert found.precision.storage == tuned.precision.storage
+    status, _, err = imgconv(
+        "compile", "planted.onnx", *about, "--pictures", "picture.png", "--precision", "planted.precision.json"
+    )
+    assert status == 1 and "give one of them" in err
 
 
 def test_half_takes_a_device_or_a_precision_file(imgconv: Command, device: DeviceInfo) -> None:

@@ -25,7 +25,7 @@ from imgconv.kernels.target import Target
 from imgconv.onnx_export import export_onnx
 from imgconv.passes import run_passes
 from imgconv.reports.verify import verify
-from imgconv.running.precision import choose_precision
+from imgconv.precision.choose import choose_precision
 from imgconv.tensor import Tensor, build_graph
 
 S = SeparableProblem

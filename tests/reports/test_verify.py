@@ -25,7 +25,7 @@ from imgconv.passes import run_passes
 from imgconv.reports import verify
 from imgconv.reports.verify import Layer, difference, problem_of
 from imgconv.reports.verify_page import page
-from imgconv.running.precision import drawn_inputs
+from imgconv.precision.inputs import synthetic_inputs
 from imgconv.stored.precision_file import PrecisionFile, fingerprint
 
 
@@ -165,7 +165,7 @@ def test_outputs_of_the_host_are_judged(command: Command, monkeypatch: pytest.Mo
 def reference_inputs(path: str) -> tuple[Any, Any]:
     """The graph of a model and its drawn inputs, as verify has them."""
     graph = run_passes(import_onnx(path))
-    return graph, drawn_inputs(graph)[0]
+    return graph, synthetic_inputs(graph)[0]
 
 
 def test_pictures_and_fused_layers(command: Command) -> None:

@@ -22,7 +22,7 @@ from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.target import Target
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
-from imgconv.running.rounding import relative_error
+from imgconv.precision.loss import relative_error
 from imgconv.stored.precision_file import PrecisionFile, default_path, fingerprint, read_precision_file
 
 WIDE = Target(ImageLimits(4096, 4096, 8), "cpu", 2)

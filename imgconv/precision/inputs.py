@@ -1,34 +1,34 @@
-"""Drawn inputs, in the range that a model was made for, on which its precision is measured at load.
+"""Synthetic calibration inputs, in the range that a model was made for, on which its precision is measured at load.
 
 A file does not say the range of its pictures. Two things tell 0 .. 1 from 0 .. 255 (`picture_range`):
 
-- Arithmetic in front of the first convolution. What it subtracts is the mean of the pictures, what it divides by their
+- Arithmetic before the first convolution. What it subtracts is the mean of the pictures, what it divides by their
   spread: (x - 127) / 128 is for 0 .. 255.
 - The first convolution's bias, into which the exporter has folded the batch normalisation. In a trained layer the bias
-  and the picture move the result by amounts of one size, or one of them would be without effect. Of 30 real models the
+  and the picture move the result by amounts of one size, or one of them would be without effect. In 30 real models the
   bias is 0.05 to 20 times as large as the response to a picture in the right range. For pictures of 0 .. 255 the
   response to 0 .. 1 is too small: the bias is 90 to 320 times as large. For pictures of 0 .. 1, the response to
   0 .. 255 is as much too large.
 
-A bias that is small beside the response does not tell: such a layer does the same at any scale, and so rounding costs
-the same. Then 0 .. 1 is drawn, and 0 .. 255 only to see which values pass 65504 (`guarding_inputs`).
+A bias that is small compared with the response does not tell: such a layer does the same at any scale, and so rounding
+costs the same. Then inputs are of 0 .. 1, and 0 .. 255 only shows which values pass 65504 (`overflow_probes`).
 
-There are two kinds of drawings. One is noise with the spectrum of pictures, and lines of text over it: without text,
-the masks of text detectors are zero, and their errors too. The other is discs that cover each other, their radii drawn
-from a density of r**-3 (the "dead leaves" model: Lee, Mumford and Huang 2001, Occlusion Models for Natural Images),
-with a tenth of the noise over it: pictures have flat areas with edges at all scales. The lower third is one grey, as a
+There are two kinds. One is noise with the spectrum of pictures, and lines of text over it: without text, the masks of
+text detectors are zero, and their errors too. The other is discs that cover each other, their radii drawn from a
+density of r**-3 (the "dead leaves" model: Lee, Mumford and Huang 2001, Occlusion Models for Natural Images), with a
+tenth of the noise over it: pictures have flat areas with edges at all scales. The lower third is one grey, as a
 letterboxed picture is padded: nothing averages the rounding of a whole area, and YOLOX is off there most.
 
 Few numbers show little: on one line of text of 48 x 224 a network is off four times as far as on another. So there are
-up to six drawings, three of each kind, but only two of a picture of half a megapixel. Of a larger one, for which a run
+up to six inputs, three of each kind, but only two of a picture of half a megapixel. Of a larger one, for which a run
 takes long, there is one: its left half is noise, its right half discs.
 
-Where nothing is to be seen, rounding may cost most: YOLOX-Nano's choice by drawings alone is 5e-3 off on these, 2e-2 on
-a black picture, and 0.1 on one of a grey of 1 to 4 %. So a black picture and one of such a grey are measured too, if
-there are two drawings at least.
+Where nothing is to be seen, rounding may cost most: a choice for YOLOX-Nano that is 5e-3 off on these was 2e-2 off on a
+black picture, and 0.1 on one of a grey of 1 to 4 %. So a black picture and one of such a grey are measured too, if
+there are two other inputs at least.
 
-Inputs that are no pictures are drawn in -1 .. 1, and nothing tells that this is their range. On guarding inputs they
-are LARGE times as large.
+Inputs that are no pictures are in -1 .. 1, and nothing tells that this is their range. Overflow probes have them LARGE
+times as large.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from imgconv.graph.evaluate import evaluate_node
 from imgconv.graph.nodes import Concatenation, Convolution, Graph, Load, Node, Value
 
 UNIT, BYTES = (0.0, 1.0), (0.0, 255.0)
-# The bias beside the response to a picture of 0 .. 1: below the first and above the last it tells nothing, between the
-# last two it tells pictures of bytes.
+# The bias divided by the response to a picture of 0 .. 1: below the first and above the last it tells nothing, between
+# the last two it tells pictures of bytes.
 LEAST_TELLING, TELLS_BYTES, MOST_TELLING = 0.4, 45.0, 1000.0
 # A first layer that makes 0 of a grey above this, or divides by more than this, is for bytes.
 BYTE_MEAN, BYTE_SPREAD = 2.0, 50.0
-# Other pictures may give a layer higher values than the drawn ones.
+# Other pictures may give a layer higher values than the synthetic ones.
 MARGIN = 4.0
 CHANNELS = (1, 3, 4)
-MOST_DRAWINGS, ENOUGH = 6, 500_000  # drawings, and the positions that they show together
+MOST_INPUTS, ENOUGH = 6, 500_000  # inputs, and the positions that they show together
 DARK = (0.0, 0.04)  # greys of dark pictures
 LARGE = 1000.0
 PADDED, PADDING = 1 / 3, 114 / 255  # as a picture of 3:2 in a square
@@ -60,10 +60,10 @@ DISCS, SMALLEST_DISC = 300, 1 / 60  # of the longer side
 LETTERS, LEAST_LETTER = "ABCDEFGHKLMNPRSTabcdeghiklnoprstu0123456789", 10.0
 
 
-def drawn_inputs(graph: Graph) -> tuple[Arrays, ...]:
-    """One to six drawings for every input, in the range that it is made for: noise and discs, dark ones, the others."""
+def synthetic_inputs(graph: Graph) -> tuple[Arrays, ...]:
+    """One to six inputs in the range that the model is made for: noise and discs, dark pictures, the others."""
     ranges = {value.name: picture_range(graph, value) or UNIT for value in graph.inputs}
-    drawn = _drawings(graph, ranges, MOST_DRAWINGS)
+    drawn = _synthetic(graph, ranges, MOST_INPUTS)
     has_dark = len(drawn) > 1 and any(map(is_picture, graph.inputs))
     return (*drawn[:2], *(_dark(graph, ranges, drawn[0], grey) for grey in DARK if has_dark), *drawn[2:])
 
@@ -77,8 +77,8 @@ def _dark(graph: Graph, ranges: Mapping[str, tuple[float, float]], others: Array
     return made
 
 
-def guarding_inputs(graph: Graph) -> tuple[Arrays, ...]:
-    """One or two drawings of larger numbers for the inputs whose range the graph does not tell; none without such.
+def overflow_probes(graph: Graph) -> tuple[Arrays, ...]:
+    """One or two inputs of larger numbers where the graph does not tell the range; none if it always does.
 
     0 .. 255 for pictures, and -LARGE .. LARGE for other floats.
     """
@@ -87,11 +87,11 @@ def guarding_inputs(graph: Graph) -> tuple[Arrays, ...]:
         value.name: (-LARGE, LARGE) if value.dtype.startswith("float") and not is_picture(value)
         else ranges[value.name] or BYTES for value in graph.inputs
     }
-    return _drawings(graph, larger, 2) if larger != ranges else ()
+    return _synthetic(graph, larger, 2) if larger != ranges else ()
 
 
-def _drawings(graph: Graph, ranges: Mapping[str, tuple[float, float]], most: int) -> tuple[Arrays, ...]:
-    """At most so many drawings. Those of odd seeds are noise, the others discs; or one that is both."""
+def _synthetic(graph: Graph, ranges: Mapping[str, tuple[float, float]], most: int) -> tuple[Arrays, ...]:
+    """At most this many inputs. Those of odd seeds are noise, the others discs; or one that is both."""
     positions = max((prod(v.shape) // (3 if is_picture(v) else 1) for v in graph.inputs), default=0)
     pairs = max(1, min(most, ENOUGH // max(positions, 1)) // 2)
     drawn = tuple(
@@ -127,7 +127,7 @@ def picture_range(graph: Graph, value: Value) -> tuple[float, float] | None:
     shift, slope = _affine(value, front, graph)
     if slope and (-shift / slope > BYTE_MEAN or abs(slope) * BYTE_SPREAD < 1):
         return BYTES
-    ratio = max((_bias_beside_response(graph, node) for node in first), default=0.0)
+    ratio = max((_bias_to_response(graph, node) for node in first), default=0.0)
     if not shift and not LEAST_TELLING <= ratio <= MOST_TELLING:
         return None
     return BYTES if TELLS_BYTES < ratio <= MOST_TELLING else UNIT
@@ -138,8 +138,8 @@ def is_picture(value: Value) -> bool:
     return len(value.shape) == 4 and (value.shape[1] in CHANNELS or value.shape[3] in CHANNELS)
 
 
-def other_inputs(graph: Graph, inputs: Sequence[Arrays]) -> tuple[Arrays, ...]:
-    """Three drawings that are none of the inputs: in the range of their smallest, of their largest, MARGIN times that.
+def held_out_inputs(graph: Graph, inputs: Sequence[Arrays]) -> tuple[Arrays, ...]:
+    """Three further inputs: in the range of the smallest given one, of the largest, and MARGIN times that.
 
     The smallest and the largest are those of least and of greatest magnitude. Integers stay in the range. Pictures of
     one grey have none.
@@ -227,7 +227,7 @@ def _range(array: Array) -> tuple[float, float]:
     return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
 
 
-# What the first layers tell
+# What the first layers tell of the range
 
 
 def _front(graph: Graph, value: Value) -> tuple[list[Node], list[Node]]:
@@ -261,10 +261,10 @@ def _affine(value: Value, front: Sequence[Node], graph: Graph) -> tuple[float, f
     return float(numpy.median(shift[moved])), float(numpy.median(slope[moved]))
 
 
-def _bias_beside_response(graph: Graph, node: Node) -> float:
-    """The bias of a convolution, beside its response to a grey picture of 0 .. 1; 0 if either is unknown.
+def _bias_to_response(graph: Graph, node: Node) -> float:
+    """The bias of a convolution divided by its response to a grey picture of 0 .. 1; 0 if either is unknown.
 
-    Both as the root of the mean square over the channels. The picture is a drawing of 64 x 64.
+    Both as the root of the mean square over the channels. The picture is of 64 x 64.
     """
     weights = graph.constants.get(node.operands[1].value)
     biases = [graph.constants[o.value] for o in node.epilogue_operands if o.value in graph.constants]

@@ -1,4 +1,4 @@
-"""Drawn inputs: their ranges, which follow from the first layers, and what they look like."""
+"""Synthetic inputs: their ranges, which follow from the first layers, and what they look like."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from planted import overflow_model, picture
 from imgconv.graph.nodes import Graph, Value
 from imgconv.onnx_import import import_onnx
 from imgconv.passes import run_passes
-from imgconv.running.drawings import BYTES, DARK, LARGE, UNIT, draw, drawn_inputs, guarding_inputs, other_inputs
-from imgconv.running.drawings import picture_range
+from imgconv.precision.inputs import BYTES, DARK, LARGE, UNIT, draw, held_out_inputs, overflow_probes, picture_range
+from imgconv.precision.inputs import synthetic_inputs
 from imgconv.tensor import Tensor, build_graph
 
 RANDOM = numpy.random.default_rng(11)
@@ -48,7 +48,7 @@ def test_arithmetic_in_front_tells_the_range(mean: float, spread: float, expecte
         assert range_of(trained_layer(normalised, scale, 0.0)) == expected
 
 
-def test_other_inputs_than_pictures() -> None:
+def test_held_out_inputs_than_pictures() -> None:
     for shape, dtype, expected in (
         ((1, 3, 8, 8), "uint8", BYTES), ((1, 64, 8, 8), "float32", (-1.0, 1.0)), ((4,), "int64", UNIT),
         ((1, 8, 8, 3), "float32", None),
@@ -57,17 +57,17 @@ def test_other_inputs_than_pictures() -> None:
         assert range_of(build_graph({"y": x * 2})) == expected, (shape, dtype)
 
 
-def test_drawings_fill_their_range() -> None:
+def test_synthetic_inputs_fill_their_range() -> None:
     """A convolution without a bias: 0 .. 1, and 0 .. 255 to see what overflows."""
     graph = run_passes(import_onnx(overflow_model()))
-    drawn = drawn_inputs(graph)
+    drawn = synthetic_inputs(graph)
     assert [numpy.unique(each["x"]).tolist() for each in drawn[2:4]] == [[grey] for grey in numpy.float32(DARK)]
-    for inputs, most, count in (((*drawn[:2], *drawn[4:]), 1, 6), (guarding_inputs(graph), 255, 2)):
+    for inputs, most, count in (((*drawn[:2], *drawn[4:]), 1, 6), (overflow_probes(graph), 255, 2)):
         assert len({each["x"].tobytes() for each in inputs}) == len(inputs) == count
         for each in inputs:
             assert each["x"].dtype == numpy.float32
             assert (each["x"].min(), each["x"].max()) == (0, pytest.approx(most))
-    assert guarding_inputs(trained_layer(Tensor.input("x", SHAPE), 1.0)) == ()
+    assert overflow_probes(trained_layer(Tensor.input("x", SHAPE), 1.0)) == ()
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 60, 50), (1, 60, 50, 3)])
@@ -81,21 +81,21 @@ def test_edges_are_flat_areas(shape: tuple[int, ...]) -> None:
 
 def test_an_input_without_elements_is_drawn() -> None:
     x = Tensor.input("x", (1, 3, 0, 4))
-    assert [drawn["x"].shape for drawn in drawn_inputs(build_graph({"y": x.sum([2])}))] == [x.shape] * 8
+    assert [drawn["x"].shape for drawn in synthetic_inputs(build_graph({"y": x.sum([2])}))] == [x.shape] * 8
 
 
 @pytest.mark.parametrize("shape, count", [
     ((1, 3, 48, 224), 8), ((1, 3, 416, 416), 4), ((1, 320, 320, 3), 6), ((1, 3, 700, 700), 4), ((1, 3, 710, 710), 1),
     ((1, 90), 6),
 ])
-def test_small_inputs_are_drawn_more_often(shape: tuple[int, ...], count: int) -> None:
+def test_small_inputs_have_more_synthetic_ones(shape: tuple[int, ...], count: int) -> None:
     """Two of the inputs are dark pictures, unless they are no pictures, or very large ones."""
-    assert len(drawn_inputs(build_graph({"y": Tensor.input("x", shape) + 1}))) == count
+    assert len(synthetic_inputs(build_graph({"y": Tensor.input("x", shape) + 1}))) == count
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 600, 901), (1, 600, 901, 3)])
 def test_a_large_picture_is_half_noise_and_half_discs(shape: tuple[int, ...]) -> None:
-    (drawn,) = drawn_inputs(build_graph({"y": Tensor.input("x", shape) + 1}))
+    (drawn,) = synthetic_inputs(build_graph({"y": Tensor.input("x", shape) + 1}))
     noise, discs = (draw(Value("x", shape, "float32"), 0.0, 1.0, seed, seed == 2) for seed in (1, 2))
     columns = shape.index(901)
     halves = (numpy.split(array, [450], columns) for array in (drawn["x"], noise, discs))
@@ -104,30 +104,30 @@ def test_a_large_picture_is_half_noise_and_half_discs(shape: tuple[int, ...]) ->
     numpy.testing.assert_array_equal(right, discs_right)
 
 
-def test_inputs_that_are_no_pictures_are_drawn_larger_too() -> None:
+def test_inputs_that_are_no_pictures_have_larger_probes() -> None:
     """A picture whose range is told stays in it beside them."""
     x, size = Tensor.input("x", SHAPE), Tensor.input("size", (1, 16, 20, 16))
     told, count = (x - 127.5) / 127.5, Tensor.input("count", (4,), "int64")
     weights = Tensor.constant(numpy.ones((16, 3, 1, 1), numpy.float32))
     graph = build_graph({"y": told.conv2d(weights) + size, "z": count + 1})
     for name, most in (("size", LARGE), ("x", 255.0), ("count", 1.0)):
-        for each in guarding_inputs(run_passes(graph)):
+        for each in overflow_probes(run_passes(graph)):
             assert numpy.abs(each[name]).max() <= most * (1 + 1e-6)
             assert name == "count" or numpy.abs(each[name]).max() > most / 2
 
 
-def test_other_inputs_are_no_plain_pictures() -> None:
+def test_held_out_inputs_are_no_plain_pictures() -> None:
     graph = run_passes(import_onnx(overflow_model()))
-    drawn = drawn_inputs(graph)
-    assert all(numpy.ptp(each["x"]) > 0.9 for each in other_inputs(graph, drawn))
-    (plain, *_) = other_inputs(graph, drawn[2:3])
+    drawn = synthetic_inputs(graph)
+    assert all(numpy.ptp(each["x"]) > 0.9 for each in held_out_inputs(graph, drawn))
+    (plain, *_) = held_out_inputs(graph, drawn[2:3])
     assert plain["x"].shape == drawn[2]["x"].shape
 
 
-def test_other_inputs_have_the_range_of_the_measured_ones() -> None:
+def test_held_out_inputs_have_the_range_of_the_measured_ones() -> None:
     graph = run_passes(import_onnx(overflow_model()))
     given = [{"x": scale * picture(seed) - 1} for seed, scale in ((1, 5.0), (2, 1.0), (3, 9.0))]
-    made = other_inputs(graph, given)
+    made = held_out_inputs(graph, given)
     ranges = [(each["x"].min(), each["x"].max()) for each in made]
     low, high = given[2]["x"].min(), given[2]["x"].max()
     assert ranges[0] == pytest.approx((given[1]["x"].min(), given[1]["x"].max()), rel=1e-5)
@@ -135,5 +135,5 @@ def test_other_inputs_have_the_range_of_the_measured_ones() -> None:
     assert ranges[2] == pytest.approx((4 * low, 4 * high), rel=1e-5)
     assert len({each["x"].tobytes() for each in (*made, *given)}) == 6
     index = Tensor.input("i", (7,), "int64")
-    (integers,) = {each["i"].max() for each in other_inputs(build_graph({"y": index + 1}), [{"i": numpy.full(7, 5)}])}
-    assert integers == 5
+    made = held_out_inputs(build_graph({"y": index + 1}), [{"i": numpy.full(7, 5)}])
+    assert {each["i"].max() for each in made} == {5}

@@ -13,6 +13,8 @@ from imgconv.dtype import FLOAT16, FLOAT32
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.layout import Texture
 
+UNDECIDED = "not measured within the time of a load"
+
 
 @dataclass(frozen=True)
 class Halves:

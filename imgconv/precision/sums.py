@@ -1,0 +1,184 @@
+"""What outputs lose when layers sum in half, or in short chunks of half that are added in float.
+
+Whole plans are run: a sum in half rounds at each step, which no rounding of its result shows. Costs of single layers do
+not add up well, since any change of a layer rounds all later values anew, so they only give the order.
+
+A sum in half overflows at 65504 on the way, and loses terms that are small compared with it: other pictures may do what
+the measured ones do not. So sums are judged on `held_out_inputs` too, two in the range of the measured inputs and one
+four times as far, which is there for overflows: all rounding costs more on it. Sums may use up a tenth of what storage
+leaves of the bound, since other pictures cost more; on the far input the bound itself, beside storage.
+
+Before a final softmax no layer sums in half from end to end. A network is surer of photographs than of synthetic
+inputs: the softmax gets larger numbers, and passes their rounding on as absolute errors. With sums in half SqueezeNet
+is off 4 to 7 times as far on the photograph of a fish as on the worst input, past the bound; with chunks it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from time import perf_counter
+
+from imgconv.arrays import Array, Arrays
+from imgconv.cl.device import Context
+from imgconv.compiling.compiler import Prepared
+from imgconv.config import Precision
+from imgconv.precision.inputs import MARGIN, held_out_inputs
+from imgconv.precision.loss import least_scales, relative_error, scales_of
+from imgconv.precision.search import Budget, search
+from imgconv.precision.share import UNDECIDED
+from imgconv.runtime.programs import Progress
+from imgconv.runtime.session import Session
+
+# Of what storage in half leaves of the bound, the part that sums in half may use: other pictures may cost more.
+SHARE_OF_SUMS = 0.1
+# Of this, the part of sums in chunks. Squares of errors add up: this leaves 0.44 of it for sums wholly in half.
+PART_OF_CHUNKS = 0.9
+# Of the room, what narrow sums may cost by the rule of squares, in turn.
+MOST = (1.4, 1.0, 0.7, 0.5, 0.35, 0.25, 0.125)
+NONE = frozenset[str]()
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Inputs, their outputs in float, the scales of these, and the outputs' relative error with sums in float.
+
+    room: what sums may add to that error.
+    """
+
+    inputs: Arrays
+    outputs: Arrays
+    scales: Mapping[str, float]
+    error: float
+    room: float
+
+
+@dataclass
+class Sums:
+    """Plans of one storage that differ in how convolutions sum, and how far their outputs are from float.
+
+    reference: the plan in float. wide: the plan with sums in float, of the storage `stored`. exact, errors: of the
+    inputs, the outputs in float and the errors with sums in float. seconds: of the last trial, without building.
+    """
+
+    prepared: Prepared
+    context: Context
+    progress: Progress | None
+    reference: Session
+    wide: Session
+    stored: Precision
+    inputs: tuple[Arrays, ...]
+    exact: Sequence[Mapping[str, Array]]
+    scales: Mapping[str, float]
+    errors: tuple[float, ...]
+    bound: float
+    budget: Budget = field(default_factory=Budget)
+    seconds: float = 0.0
+    known: dict[Precision, tuple[Session, list[float]]] = field(default_factory=dict)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The multiply-adds of the launches that can sum in half, by each value that they compute."""
+        launches = self.session(self.stored).plan.launches
+        return {name: each.multiply_adds for each in launches if each.sums == "half" for name in each.values}
+
+    @cached_property
+    def judged(self) -> list[Judged]:
+        """The inputs on which sums are judged: the measured ones, then others.
+
+        Storage alone may be over the bound on another input, which then says nothing of sums and is left out.
+        """
+        found = [
+            Judged(inputs, exact, self.scales, error, self.room(error))
+            for inputs, exact, error in zip(self.inputs, self.exact, self.errors, strict=True)
+        ]
+        near, also_near, far = held_out_inputs(self.prepared.graph, self.inputs)
+        for inputs in (near, also_near, far):
+            exact = self.reference.run(inputs)
+            scales = scales_of([exact], least_scales(self.prepared.graph))
+            error = relative_error(self.wide.run(inputs), exact, scales)
+            most, room = (MARGIN * self.bound, self.bound) if inputs is far else (self.bound, self.room(error))
+            found += [Judged(inputs, exact, scales, error, room)] if error <= most else []
+        return found
+
+    def room(self, error: float) -> float:
+        """The error that sums may add to that of storage, in the measured range."""
+        return SHARE_OF_SUMS * max(0.0, self.bound - error)
+
+    def precision(self, chunks: frozenset[str], in_float: frozenset[str]) -> Precision:
+        """The Precision with these values summed in chunks and in float, the others in half."""
+        return replace(self.stored, arithmetic=in_float, runs=chunks)
+
+    def session(self, precision: Precision) -> Session:
+        """The plan of a Precision on the device. Two others lend it their kernels: most are theirs."""
+        begin = perf_counter()
+        plan = self.prepared.plan(replace(self.prepared.config, float16=2, precision=precision))
+        self.seconds = perf_counter() - begin
+        lenders = [self.wide, *(session for session, _ in list(self.known.values())[:2])]
+        return Session(plan, self.context, self.progress, lenders)
+
+    def trial(self, chunks: frozenset[str], in_float: frozenset[str]) -> tuple[Session, list[float]]:
+        """The plan with these sums, and its errors on what is judged."""
+        precision = self.precision(chunks, in_float)
+        if precision not in self.known:
+            self.budget.spend()
+            session, begin = self.session(precision), perf_counter()
+            made = [relative_error(session.run(each.inputs), each.outputs, each.scales) for each in self.judged]
+            self.seconds += perf_counter() - begin
+            self.known[precision] = session, made
+        return self.known[precision]
+
+    def allowed(self, chunks: frozenset[str], in_float: frozenset[str], part: float = 1.0) -> bool:
+        """Returns whether this part of each room is enough for these sums."""
+        _, errors = self.trial(chunks, in_float)
+        return all(error <= each.error + part * each.room for error, each in zip(errors, self.judged, strict=True))
+
+    @cached_property
+    def worst(self) -> tuple[Arrays, dict[str, Array]]:
+        """Returns the judged input for which sums in half cost most, and its outputs with sums in float."""
+        _, errors = self.trial(NONE, NONE)
+        pairs = enumerate(zip(errors, self.judged, strict=True))
+        _, number = max((error - each.error - each.room, number) for number, (error, each) in pairs)
+        inputs = self.judged[number].inputs
+        return inputs, self.wide.run(inputs)
+
+    def cost(self, narrow: frozenset[str], in_chunks: bool) -> float:
+        """The error if only these sum in half, or in chunks: the difference from the outputs with sums in float."""
+        self.budget.spend()
+        inputs, expected = self.worst
+        precision = self.precision(narrow if in_chunks else NONE, frozenset(self.sizes) - narrow)
+        return relative_error(self.session(precision).run(inputs), expected)
+
+
+def choose_sums(
+    sums: Sums, only_chunks: bool, runs: int | None = None, seconds: float | None = None
+) -> tuple[Precision, float, Session]:
+    """The Precision whose sums are as narrow as the bound allows, its error on the inputs, and its plan.
+
+    only_chunks: whether no layer sums in half from end to end. runs: the most trials of each search; seconds: their
+    time, by that of the first ones.
+    """
+    every, in_float, in_chunks, undecided = frozenset(sums.sizes), NONE, NONE, NONE
+    if only_chunks or not sums.allowed(NONE, NONE):
+        sums.trial(every, NONE)
+        runs = runs if seconds is None else int(seconds / sums.seconds / 2)
+        most = [part * min(each.room for each in sums.judged) for part in MOST]
+        sums.budget = Budget(runs)
+        found = search(
+            sums.sizes, lambda block: sums.cost(block, True),
+            lambda narrow: sums.allowed(narrow, every - narrow, PART_OF_CHUNKS), most, sums.budget,
+        )
+        in_float, in_chunks, undecided = every - found.narrow, found.narrow, found.undecided
+        if in_chunks and not only_chunks:
+            sums.budget = Budget(runs)
+            sizes = {name: size for name, size in sums.sizes.items() if name in in_chunks}
+            half = search(
+                sizes, lambda block: sums.cost(block, False),
+                lambda narrow: sums.allowed(in_chunks - narrow, in_float), most, sums.budget,
+            )
+            in_chunks, undecided = in_chunks - half.narrow, undecided | half.undecided
+    session, errors = sums.trial(in_chunks, in_float)
+    precision = sums.precision(in_chunks, in_float)
+    reasons = {**precision.reasons, **dict.fromkeys(sorted(undecided), UNDECIDED)}
+    return replace(precision, reasons=reasons), max(errors[: len(sums.errors)], default=0.0), session
