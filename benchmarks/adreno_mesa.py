@@ -77,6 +77,25 @@ class Mesa:
                 interrupted.set()
                 raise
 
+    def machine_code(self, text: str, gpu: int) -> str:
+        """Mesa's disassembly of a kernel, as it prints it. Raises Error if it does not compile."""
+        statistics = self.compile([text], [gpu])[gpu][text]
+        if "error" in statistics:
+            raise Error(statistics["error"])
+        file = self._cache_file(text, gpu).with_suffix(".ir3")
+        if not file.exists():
+            with tempfile.TemporaryDirectory(prefix="imgconv-adreno-") as folder:
+                path = Path(folder, "k.cl")
+                path.write_text(_whole(text, "k"), encoding="utf-8")
+                child = subprocess.run(
+                    [sys.executable, "-c", CHILD], input=str(path), capture_output=True, text=True,
+                    env=self._environment(gpu, Path(folder, "statistics.json")) | {"IR3_SHADER_DEBUG": "cs"},
+                )
+            variants = child.stderr.replace("MESA: info: ", "").split("Native code for ")
+            code = next(each for each in variants if f"sha1 {statistics['sha1']}" in each.partition("\n")[0])
+            _write(file, code.partition("\nNIR ")[0])
+        return file.read_text()
+
     def _cache_file(self, text: str, gpu: int) -> Path:
         library = (self.folder / "lib" / "libRusticlOpenCL.so.1").stat()
         parts = [gpu, self.integer_coordinates, library.st_size, library.st_mtime_ns, _whole(text, "k")]
@@ -109,11 +128,7 @@ class Mesa:
             # One variant takes any global offset; if there are two, the second is for the usual launch.
             made = [v for v in variants if v["kernel"] in (f"k{number}", f"__wrapped_k{number}") and not v["internal"]]
             found[text] = made[:2][-1] if answer == "built" and made else {"error": answer.removeprefix("failed ")}
-            file = self._cache_file(text, gpu)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            part = file.with_suffix(f".{os.getpid()}.part")
-            part.write_text(json.dumps(found[text]))
-            part.replace(file)
+            _write(self._cache_file(text, gpu), json.dumps(found[text]))
         return found
 
     def _environment(self, gpu: int, statistics: Path) -> dict[str, str]:
@@ -134,6 +149,14 @@ def find_mesa(integer_coordinates: bool) -> Mesa:
     if not all((folder / name).exists() for name in wanted):
         raise Error(HOW_TO.format(folder=folder))
     return Mesa(folder, integer_coordinates)
+
+
+def _write(file: Path, content: str) -> None:
+    """Writes a file of the cache, whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(f".{os.getpid()}.part")
+    part.write_text(content)
+    part.replace(file)
 
 
 def _whole(text: str, name: str) -> str:
