@@ -58,7 +58,7 @@ class Predictor:
 
     A batch is a column of pictures, as the bytes of files or as uint8 arrays (height, width, 3), and any other columns,
     which stay. In place of the pictures there are: `answers`, JSON for each row as `imgconv run --json` has it; or the
-    outputs, an array for each, if their meaning is not plain, or with raw=True. If an output's size depends on data,
+    outputs, an array for each, if the task is unknown, or with raw=True. If an output's size depends on data,
     each row has an array of its own. A picture that cannot be read keeps its row: `error` says why, its answers are "",
     its numbers 0.
     """

@@ -31,7 +31,7 @@ several frames in flight, for --seconds, because phones slow down when they get 
 new process, cold (nothing compiled before) and warm; and memory.
 
 An input that is given neither a picture nor an array is drawn: values from 0 to 1 with the spectrum of pictures. The
-preparation of pictures is not part of the times: imgconv run tells its own rate."""
+preparation of pictures is not part of the times: imgconv run prints its own rate."""
 
 LATENCY_SECONDS = 2.0
 

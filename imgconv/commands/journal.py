@@ -1,4 +1,4 @@
-"""The file of --jsonl: a line for each picture as it is done, from which a run that was broken off goes on."""
+"""The file of --jsonl: a line for each picture as it is done; an interrupted run resumes from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Journal:
     """
 
     def __init__(self, path: str, model: str) -> None:
-        """Opens or makes the file; a last line that was broken off is removed. Raises InputError."""
+        """Opens or creates the file, and removes an incomplete last line. Raises InputError."""
         self._path, self._model = path, model
         self._head = json.dumps({"model": model}, ensure_ascii=False)[:-1]
         self._file: IO[bytes]

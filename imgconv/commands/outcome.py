@@ -44,7 +44,7 @@ class Outcome:
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:
-    """Everything that `lines_of` shows, as plain data."""
+    """Returns everything that `lines_of` shows, as plain data."""
     named = {"picture": outcome.picture, "size": outcome.size} if outcome.picture else {}
     if outcome.error:
         return {"picture": outcome.picture, "error": outcome.error}
@@ -103,18 +103,18 @@ class Result:
 
 @dataclass(frozen=True)
 class DeviceSummary:
-    """The first message of a device. size: of all pictures; is_plain: whether the task is known."""
+    """The first message of a device. size: of all pictures; has_task: whether the task is known."""
 
     device: str
     name: str
     seconds: float
     size: tuple[int, int]
-    is_plain: bool
+    has_task: bool
 
     @staticmethod
-    def of(model: Model, seconds: float, size: tuple[int, int], is_plain: bool) -> DeviceSummary:
+    def of(model: Model, seconds: float, size: tuple[int, int], has_task: bool) -> DeviceSummary:
         """seconds: of a run on the warm device."""
-        return DeviceSummary(model.device.key, model.device.name, seconds, size, is_plain)
+        return DeviceSummary(model.device.key, model.device.name, seconds, size, has_task)
 
 
 def lines_of(outcome: Outcome) -> Iterator[tuple[str, str]]:
@@ -145,7 +145,7 @@ def _spread(array: Any) -> str:
 
 
 def _answer_lines(answer: Answer) -> Iterator[str]:
-    """An answer in a few words, then a line for each thing in it."""
+    """Yields an answer in a few words, then a line for each thing in it."""
     if isinstance(answer, Classes):
         yield f"scores, best {len(answer.top)}"
         for label in answer.top:

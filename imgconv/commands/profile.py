@@ -86,7 +86,7 @@ def read_inputs(options: argparse.Namespace) -> tuple[dict[str, Array], Shapes]:
 
 
 def print_profile(profile: Profile, everything: bool = False) -> None:
-    """Prints the headline, the slowest launches, sums by sort of work, and totals. everything: all launches in order.
+    """Prints the headline, the slowest launches, sums by kind of work, and totals. everything: all launches in order.
 
     The slowest come first otherwise, SLOWEST of them.
     """

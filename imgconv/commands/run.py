@@ -49,8 +49,8 @@ An image network runs a picture of another size in overlapping tiles, at the pic
 given. In an output image of bytes black and white are 0 and 255; in one of floats too, if its largest value
 is above 4, else 0 and 1. With --order y it gets the colors of the picture, enlarged with bicubic interpolation.
 
-Files for several pictures get the picture's number: out-1.png, out-2.png; in a folder, --output boxes/, they have the
-names of the pictures. A picture that cannot be read is named, the others go on, and the exit status is 1."""
+Files for several pictures get the picture's number: out-1.png, out-2.png; in a folder, --output boxes/, the pictures'
+names. A picture that cannot be read is named, the others go on, and the exit status is 1."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     meaning = parser.add_argument_group("what the outputs mean")
     meaning.add_argument("--task", choices=TASKS, help="what the model is for (default: what the outputs show)")
     meaning.add_argument("--head", choices=HEADS, metavar="HEAD", help="how the outputs are laid out: see above")
-    meaning.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
+    meaning.add_argument("--labels", metavar="FILE", help="names of the classes, one per line")
     meaning.add_argument("--top", type=count, metavar="N", help="classes to print (default: 5)")
     meaning.add_argument("--score", type=number, metavar="SCORE", help="the least score of a detection")
     meaning.add_argument("--overlap", type=number, metavar="PART", help="the most that two detections may overlap")
@@ -210,16 +210,16 @@ def run_all(line: CommandLine, size: Size | None, items: Iterator[Item], total: 
 
 
 def print_head(line: CommandLine, head: DeviceSummary, is_first: bool) -> None:
-    """Prints what a run takes; once, the size of all pictures, and what to say if the outputs do not show a task."""
+    """Prints the time of a run; once, the size of all pictures, and the options to give if the task is unknown."""
     if is_first and len(line.paths) > 1 and line.given.target and line.given.target.is_open:
         size, name = "x".join(map(str, head.size)), line.given.target.name
         what = f"the model takes any size, and all pictures as {size}, after the first one"
         print(f"imgconv: {what}; --shape {name}=1,3,HEIGHT,WIDTH chooses another", file=sys.stderr)
     if not line.options.json:
         terminal.say(f"{line.options.model}: {head.seconds * 1e3:.1f} ms a run on {head.name}", style="bold")
-    if is_first and line.paths and not head.is_plain:
-        what = f"say it with --task {'|'.join(TASKS)} and --head, see imgconv run --help"
-        print(f"imgconv: what the outputs mean is not plain from their shapes: {what}", file=sys.stderr)
+    if is_first and line.paths and not head.has_task:
+        what = f"give --task {'|'.join(TASKS)} and --head, see imgconv run --help"
+        print(f"imgconv: the shapes of the outputs do not show the task: {what}", file=sys.stderr)
 
 
 def report(result: Result, several: bool, state: RunState) -> None:

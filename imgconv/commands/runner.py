@@ -122,8 +122,8 @@ def raising(error: InputError) -> Image.Image:
 def _loaded(line: CommandLine, size: Size | None, progress: Progress) -> tuple[Model, PictureInput | None]:
     """The model, compiled once for all pictures, and the input that takes them, with the sides that it has now.
 
-    A side that the model leaves open is the first picture's. If no layer fits that, it is rounded up to a multiple of
-    32, which is what networks need that halve their maps five times. Raises what imgconv.load raises.
+    An open side of the model is the first picture's. If layers do not fit that, it is rounded up to a multiple of 32,
+    which networks need that halve their maps five times. Raises what imgconv.load raises.
     """
     options, given = line.options, line.given
     if given.target is None or size is None:
@@ -150,9 +150,9 @@ def _compiled(options: argparse.Namespace, shapes: Shapes, progress: Progress) -
 
 
 class Pictures:
-    """Turns pictures into a model's input, and its outputs into answers. It knows no device: processes can have it.
+    """Turns pictures into a model's input, and its outputs into answers. Worker processes have it: it needs no device.
 
-    task: None if it is not plain.
+    task: None if it is unknown.
     """
 
     def __init__(
@@ -281,8 +281,8 @@ class Runner(Pictures):
         if options.output and task is None:
             listed = ", ".join(str(value) for value in model.outputs.values())
             raise InputError(
-                f"--output draws what the outputs show, and that is not plain: {listed}; say it with --task, or write "
-                "the arrays with --save"
+                f"--output needs the task, which the shapes of the outputs do not show: {listed}; give --task, or "
+                "write the arrays with --save"
             )
         described = task.description.preparation if task else line.description.preparation
         if line.given.target and line.given.target.is_open and (task is None or task.name != "image"):

@@ -33,10 +33,10 @@ MOST = 16
 DESCRIPTION = """\
 Measure a model on this device, and keep the results in a file next to it.
 
-Without --precision: the specialisations of its convolutions and products. The candidates that the cost model likes best
-are timed in turn, those that prove faster more often, most work first, until --budget seconds have passed; MODEL.tuning
-keeps every measurement. imgconv.load and every command use that file if it lies next to the model and was made on the
-same device and driver; imgconv.load(..., tuning=FILE) takes another. --merge FILE adds what others measured.
+Without --precision: the specialisations of its convolutions and products. The candidates that the cost model ranks
+first are timed in turn, faster ones more often, most work first, until --budget seconds have passed; MODEL.tuning keeps
+every measurement. imgconv.load and every command use that file if it lies next to the model and was made on the same
+device and driver; imgconv.load(..., tuning=FILE) takes another. --merge FILE adds what others measured.
 
 --precision chooses float or half for each layer: as much half as leaves the outputs within --tolerance of float on all
 pictures given, or on drawn ones. MODEL.precision.json keeps the choice; imgconv run --precision FILE and

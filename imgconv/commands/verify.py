@@ -127,7 +127,7 @@ WORST = 10
 def print_layers(device: DeviceInfo, layers: Sequence[Layer], everything: bool = False) -> None:
     """Prints the outputs with their verdict, then the WORST layers in order; everything: all layers and columns."""
     console = terminal.console()
-    console.print(f"outputs on {device}, beside onnxruntime", style="bold")
+    console.print(f"outputs on {device}, compared with onnxruntime", style="bold")
     outputs = [layer for layer in layers if layer.is_output]
     rows = [_verdict(layer) for layer in outputs]
     print_table(console, OUTPUTS, rows, everything, ["red" if each.fault else None for each in outputs])

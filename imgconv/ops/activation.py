@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from math import pi, sqrt
 
 from imgconv.ops.registry import FLOATS, MICROSOFT, Call, Signature, operator
 from imgconv.tensor import Tensor, less, where
 
 
-@operator("Relu")
-def relu(call: Call) -> Tensor:
-    """max(x, 0)."""
-    return call.input(0).relu()
+def _softplus(x: Tensor) -> Tensor:
+    """log(1 + exp(x)), in a form that never overflows."""
+    return x.maximum(0) + (-x.apply("absolute")).exp().apply("log1p")
 
 
-@operator("LeakyRelu")
-def leaky_relu(call: Call) -> Tensor:
-    """x if x >= 0, else alpha*x."""
-    return call.input(0).leaky_relu(call.number("alpha", 0.01))
+# By op type: ONNX's defaults of its parameters, and the function of x and the parameters.
+ACTIVATIONS: Mapping[str, tuple[Mapping[str, float], Callable[..., Tensor]]] = {
+    "Relu": ({}, lambda x: x.relu()),
+    "LeakyRelu": ({"alpha": 0.01}, lambda x, alpha: x.leaky_relu(alpha)),
+    "ThresholdedRelu": ({"alpha": 1.0}, lambda x, alpha: where(less(alpha, x), x, 0.0)),
+    "Elu": ({"alpha": 1.0}, lambda x, alpha: x.elu(alpha)),
+    "Selu": (
+        {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
+        lambda x, alpha, gamma: x.elu(alpha) * gamma,
+    ),
+    "HardSigmoid": ({"alpha": 0.2, "beta": 0.5}, lambda x, alpha, beta: (x * alpha + beta).clip(0, 1)),
+    "HardSwish": ({}, lambda x: x.hardswish()),
+    "Swish": ({"alpha": 1.0}, lambda x, alpha: x * (x if alpha == 1 else x * alpha).sigmoid()),
+    "Softplus": ({}, _softplus),
+    "Softsign": ({}, lambda x: x / (x.apply("absolute") + 1)),
+    "Mish": ({}, lambda x: x * _softplus(x).tanh()),  # Misra, arXiv:1908.08681
+}
+
+
+@operator(*(name for name in ACTIVATIONS if name != "ThresholdedRelu"))
+@operator("ThresholdedRelu", signature=Signature({"X": "T"}, {"T": FLOATS}, ("alpha",)))
+def activation(call: Call) -> Tensor:
+    """A function of x and the parameters; ONNX had ThresholdedRelu without a schema before opset 10."""
+    parameters, function = ACTIVATIONS[call.op_type]
+    return function(call.input(0), *(call.number(name, default) for name, default in parameters.items()))
 
 
 @operator("PRelu")
@@ -31,13 +52,6 @@ def prelu(call: Call) -> Tensor:
     return result
 
 
-@operator("ThresholdedRelu", signature=Signature({"X": "T"}, {"T": FLOATS}, ("alpha",)))
-def thresholded_relu(call: Call) -> Tensor:
-    """x if x > alpha, else 0."""
-    x = call.input(0)
-    return where(less(call.number("alpha", 1.0), x), x, 0.0)
-
-
 @operator("Shrink")
 def shrink(call: Call) -> Tensor:
     """x + bias if x < -lambd, x - bias if x > lambd, else 0."""
@@ -47,19 +61,6 @@ def shrink(call: Call) -> Tensor:
     return where(less(x, -lambd), x + bias, where(less(lambd, x), x - bias, x * 0.0))
 
 
-@operator("Elu")
-def elu(call: Call) -> Tensor:
-    """x if x >= 0, else alpha*(exp(x) - 1)."""
-    return call.input(0).elu(call.number("alpha", 1.0))
-
-
-@operator("Selu")
-def selu(call: Call) -> Tensor:
-    """gamma * elu(x, alpha)."""
-    alpha = call.number("alpha", 1.67326319217681884765625)
-    return call.input(0).elu(alpha) * call.number("gamma", 1.05070102214813232421875)
-
-
 @operator("Celu")
 def celu(call: Call) -> Tensor:
     """max(x, 0) + min(alpha*(exp(x/alpha) - 1), 0)."""
@@ -67,45 +68,6 @@ def celu(call: Call) -> Tensor:
     if alpha and not 2.0**-100 <= abs(alpha) <= 2.0**100:
         raise call.unsupported(f"alpha {alpha}: its inverse is no normal float")
     return where(less(x, 0), (x * (1 / alpha)).apply("expm1") * alpha, x)
-
-
-@operator("HardSigmoid")
-def hard_sigmoid(call: Call) -> Tensor:
-    """clip(alpha*x + beta, 0, 1)."""
-    return (call.input(0) * call.number("alpha", 0.2) + call.number("beta", 0.5)).clip(0, 1)
-
-
-@operator("HardSwish")
-def hard_swish(call: Call) -> Tensor:
-    """x * clip(x/6 + 1/2, 0, 1)."""
-    return call.input(0).hardswish()
-
-
-@operator("Swish")
-def swish(call: Call) -> Tensor:
-    """x * sigmoid(alpha*x)."""
-    x, alpha = call.input(0), call.number("alpha", 1.0)
-    return x * (x if alpha == 1 else x * alpha).sigmoid()
-
-
-@operator("Softplus")
-def softplus(call: Call) -> Tensor:
-    """log(1 + exp(x)), computed as max(x, 0) + log(1 + exp(-|x|)), which never overflows."""
-    return _softplus(call.input(0))
-
-
-@operator("Mish")
-def mish(call: Call) -> Tensor:
-    """x * tanh(softplus(x)); Misra, arXiv:1908.08681."""
-    x = call.input(0)
-    return x * _softplus(x).tanh()
-
-
-@operator("Softsign")
-def softsign(call: Call) -> Tensor:
-    """x / (1 + |x|)."""
-    x = call.input(0)
-    return x / (x.apply("absolute") + 1)
 
 
 @operator("Gelu")
@@ -147,7 +109,3 @@ def _gelu(x: Tensor) -> Tensor:
 
 def _fast_gelu(x: Tensor) -> Tensor:
     return x * 0.5 * (((x + x * x * x * 0.044715) * sqrt(2 / pi)).tanh() + 1)
-
-
-def _softplus(x: Tensor) -> Tensor:
-    return x.maximum(0) + (-x.apply("absolute")).exp().apply("log1p")

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from imgconv.ops.activation import ACTIVATIONS
 from imgconv.ops.convolution import conv
 from imgconv.ops.pooling import max_pool
 from imgconv.ops.product import gemm
 from imgconv.ops.registry import FLOATS, MICROSOFT, Call, Signature, operator
-from imgconv.tensor import Tensor, less, where
+from imgconv.tensor import Tensor
 
 WINDOW = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
 _CONVOLUTION = {"X": "T", "W": "T", "B": "T?"}
 _TYPES = {"T": FLOATS}
 _ACTIVATED = (*WINDOW, "group", "activation", "activation_params")
-# By name: how many parameters it has, and the function of x and the parameters.
+# By name: its number of parameters, and the function of x and the parameters.
 _ACTIVATIONS: Mapping[str, tuple[int, Callable[..., Tensor]]] = {
-    "Relu": (0, lambda x: x.relu()),
+    **{name: (len(parameters), function) for name, (parameters, function) in ACTIVATIONS.items()},
     "Sigmoid": (0, lambda x: x.sigmoid()),
     "Tanh": (0, lambda x: x.tanh()),
-    "LeakyRelu": (1, lambda x, alpha: x.leaky_relu(alpha)),
     "Clip": (2, lambda x, low, high: x.clip(low, high)),
-    "HardSigmoid": (2, lambda x, alpha, beta: (x * alpha + beta).clip(0, 1)),
-    "Elu": (1, lambda x, alpha: x.elu(alpha)),
-    "ThresholdedRelu": (1, lambda x, alpha: where(less(alpha, x), x, 0.0)),
-    "Softsign": (0, lambda x: x / (x.apply("absolute") + 1)),
-    "Softplus": (0, lambda x: x.maximum(0) + (-x.apply("absolute")).exp().apply("log1p")),
 }
 
 

@@ -35,7 +35,7 @@ def description_beside(model: str | os.PathLike[str]) -> str:
     except OSError as error:
         raise InputError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
     except ValueError as error:
-        raise InputError(f"{str(path)!r} describes no task: {error}") from error
+        raise InputError(f"{str(path)!r} is no description of a task: {error}") from error
     except InputError as error:
         raise InputError(f"{str(path)!r}: {error}") from error
     return text

@@ -77,7 +77,7 @@ def read_description(text: str, where: str = "") -> Description:
     except InputError as error:
         raise InputError(f"{where or 'the description'}: {error}") from error
     except (ValueError, TypeError, AttributeError) as error:
-        raise InputError(f"{where or 'the description'} describes no task: {error}") from error
+        raise InputError(f"{where or 'the description'} is no description of a task: {error}") from error
 
 
 def _as_setting(value: Any) -> Any:

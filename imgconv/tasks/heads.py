@@ -30,14 +30,14 @@ YOLO_PICTURE = {"resize": "letterbox", "filter": "bilinear", "order": "rgb", "sc
 class Head:
     """The layout of a model's outputs, and the function that decodes it.
 
-    outputs: in words, for people; decode: the outputs as answers; defaults: fields of a Description; plain: whether
-    outputs of these shapes and dtypes are this head's, for an input of this width and height.
+    outputs: in words, for people; decode: the outputs as answers; defaults: fields of a Description;
+    matches: whether outputs of these shapes and dtypes are this head's, for an input of this width and height.
     """
 
     task: str
     outputs: str
     decode: Callable[[Arrays, Description, PicturePlacement], Answers]
-    plain: Callable[[Declared, Size], bool] | None = None
+    matches: Callable[[Declared, Size], bool] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -266,13 +266,13 @@ class Task:
 
 
 def find_task(outputs: Declared, size: Size, description: Description) -> Task | None:
-    """The task of a model with these outputs, and with an input of this width and height; None if it is not plain.
+    """The task of a model with these outputs, and with an input of this width and height; None if it is unknown.
 
-    Raises InputError if the description names a task and its head is not plain, or a head that there is not.
+    Raises InputError if the description names an unknown head, or a task whose head the outputs do not show.
 
         find_task({"y": ("float32", (1, 1000))}, (224, 224), Description()).name     # 'classify'
     """
-    head = description.head or _plain_head(outputs, size, description.task)
+    head = description.head or _matching_head(outputs, size, description.task)
     if not head:
         return None
     if head not in HEADS:
@@ -285,11 +285,11 @@ def find_task(outputs: Declared, size: Size, description: Description) -> Task |
     return Task(head, description.after(defaults))
 
 
-def _plain_head(outputs: Declared, size: Size, task: str) -> str:
-    """The first head that these outputs plainly have; of one task, if it is given. Raises InputError for that task."""
+def _matching_head(outputs: Declared, size: Size, task: str) -> str:
+    """Returns the first head that matches these outputs; of one task if it is given. Raises InputError if none does."""
     heads = {name: head for name, head in HEADS.items() if task in ("", head.task)}
     for name, head in heads.items():
-        if head.plain and head.plain(outputs, size):
+        if head.matches and head.matches(outputs, size):
             return name
     if not task:
         return ""
@@ -303,7 +303,7 @@ def _plain_head(outputs: Declared, size: Size, task: str) -> str:
             return "mask" if shape[3 if maps.has_channels_last(shape, size) else 1] == 1 else "logits"
     listed = "; ".join(f"{name}: {head.outputs}" for name, head in heads.items())
     have = ", ".join(f"{name} {list(shape or ())}" for name, (_, shape) in outputs.items())
-    raise InputError(f"which head do the outputs have, {have}? Say it with --head, or as \"head\": {listed}")
+    raise InputError(f"which head do the outputs have, {have}? Give --head, or \"head\": {listed}")
 
 
 # By head: the axis of the first output that has the classes, and what else is on it.

@@ -300,7 +300,7 @@ def test_a_crop_of_500_by_387(imgconv: Command, device: DeviceInfo) -> None:
             assert status == 0, err
 
 
-def test_what_is_not_plain_is_asked_for(imgconv: Command, device: DeviceInfo) -> None:
+def test_an_unknown_task_is_asked_for(imgconv: Command, device: DeviceInfo) -> None:
     """The outputs are summed up all the same; a task that the shapes leave open lists its heads."""
     write_convolution()
     write_picture("a.png", (10, 20, 30), (10, 12))

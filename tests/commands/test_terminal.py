@@ -189,7 +189,7 @@ def test_fish_completes_a_command_an_option_and_a_file(imgconv: Command, tmp_pat
     (tmp_path / "imgconv.fish").write_text(imgconv("completion", "fish")[1])
     found = [in_fish(line, tmp_path) for line, _ in ASKED]
     assert [each.split("\t")[0] for each in found] == [expected for _, expected in ASKED]
-    assert found[0] == "profile\ttime every launch of a model and set it beside what the device can do."
+    assert found[0] == "profile\ttime every launch of a model and compare it with the device's peaks."
 
 
 def in_fish(line: str, home: Path) -> str:

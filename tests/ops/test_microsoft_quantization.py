@@ -192,7 +192,7 @@ REFUSED = [
     (microsoft("DynamicQuantizeLSTM", (real(3, 1, 2),) * 12, hidden_size=1), "input W of type float32"),
     (microsoft("QGemm", (BYTES, scales(3), single(0, 3, dtype="uint8"), BYTES.T, ONE, ZERO)), "each row"),
     (microsoft("QGemm", (BYTES, ONE, ZERO, BYTES.T, ONE, ZERO), beta=1.0), "attribute beta"),
-    (microsoft("QLinearAdd", (BYTES, ONE, ZERO, BYTES.astype("int8"), ONE, ZERO, ONE, ZERO)), "beside one of uint8"),
+    (microsoft("QLinearAdd", (BYTES, ONE, ZERO, BYTES.astype("int8"), ONE, ZERO, ONE, ZERO)), "with one of uint8"),
     (microsoft("QLinearConcat", (ONE, ZERO, BYTES.astype("int32"), ONE, ZERO), axis=0), "type int32"),
     (microsoft("MatMulNBits", (real(3, 32), PACKED, scales(6, 2), None, Constant(draw("int32", 32))), **MANY), "g_idx"),
     (microsoft("MatMulNBits", (real(3, 32), PACKED, scales(6, 2)), **MANY, bits=3), "bits 3"),

@@ -33,9 +33,9 @@ def test_a_description_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("{", "describes no task"), ("[]", "no object"), ('{"kind": 1}', "no 'kind'"), ('{"task": "walk"}', "'walk'"),
+        ("{", "is no description"), ("[]", "no object"), ('{"kind": 1}', "no 'kind'"), ('{"task": "walk"}', "'walk'"),
         ('{"preparation": {"size": 3}}', "no 'size'"), ('{"labels": "none.txt"}', "none.txt"),
-        ('{"labels": 3}', "describes no task"), ('{"preparation": []}', "describes no task"),
+        ('{"labels": 3}', "is no description"), ('{"preparation": []}', "is no description"),
     ],
 )
 def test_wrong_descriptions_are_named(tmp_path: Path, text: str, named: str) -> None:

@@ -147,7 +147,7 @@ def test_depth_keeps_its_unit() -> None:
         ({"y": (1, 9)}, {"head": "scores", "task": "pose"}, "'classify'"),
     ],
 )
-def test_what_is_not_plain_is_asked_for(arrays: dict[str, Any], said: dict[str, str], named: str) -> None:
+def test_an_unknown_head_is_asked_for(arrays: dict[str, Any], said: dict[str, str], named: str) -> None:
     outputs = {name: ("float32", shape) for name, shape in arrays.items()}
     with pytest.raises(InputError, match=named):
         find_task(outputs, SIZE, Description(**said))
