@@ -89,11 +89,11 @@ class _Builder:
         name = wanted if wanted and wanted not in self.used else self.unique(tensor.name)
         self.names[id(tensor)] = name
         self.used.add(name)
-        if tensor.is_constant:
+        if tensor.recorded is None or tensor.is_constant:
             self.constants[name] = tensor.numpy()
         else:
             names = {id(r): self.names[id(r.tensor)] for r in reads_of(tensor)}
-            self.nodes.append(node_of(tensor, Value(name, tensor.shape, tensor.dtype), names))
+            self.nodes.append(node_of(tensor.recorded, Value(name, tensor.shape, tensor.dtype), names))
 
     def unique(self, name: str | None) -> str:
         candidate, count = name or f"t{len(self.names)}", 1

@@ -147,7 +147,7 @@ class Lazy:
             raise ValueError(f"{self.name or 'a tensor'} of shape {list(self.shape)} depends on an input")
         reads = self.recorded.operands + self.recorded.epilogue_operands
         arrays = {f"r{i}": r.tensor.numpy() for i, r in enumerate(reads)}
-        node = node_of(self, Value("r", self.shape, self.dtype), {id(r): f"r{i}" for i, r in enumerate(reads)})
+        node = node_of(self.recorded, Value("r", self.shape, self.dtype), {id(r): f"r{i}" for i, r in enumerate(reads)})
         self.array = evaluate_node(node, arrays)
         return self.array
 
@@ -365,9 +365,7 @@ def operand_of(read: Read, name: str) -> Operand:
     return Operand(name, read.view, read.fill)
 
 
-def node_of(tensor: Lazy, output: Value, names: Mapping[int, str]) -> Node:
-    recorded = tensor.recorded
-    assert recorded is not None
+def node_of(recorded: Recorded, output: Value, names: Mapping[int, str]) -> Node:
     operands = tuple(operand_of(r, names[id(r)]) for r in recorded.operands)
     extra = tuple(operand_of(r, names[id(r)]) for r in recorded.epilogue_operands)
     return Node(output, recorded.operation, operands, recorded.epilogue, extra, recorded.origin)

@@ -12,8 +12,6 @@ from typing import Union
 
 from imgconv.arrays import Array, Arrays
 
-Attribute = Union[int, float, str, tuple[int, ...], tuple[float, ...], tuple[str, ...], Array, "HostGraph"]
-
 
 @dataclass(frozen=True)
 class HostNode:
@@ -71,3 +69,6 @@ class HostGraph:
     def own(self) -> set[str]:
         """The names of its inputs, its constants and what its nodes make; they hide those of the graphs around it."""
         return {*self.inputs, *self.constants, *(name for node in self.nodes for name in node.outputs)}
+
+
+Attribute = Union[int, float, str, tuple[int, ...], tuple[float, ...], tuple[str, ...], Array, HostGraph]

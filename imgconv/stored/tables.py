@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Union, get_args
+from typing import Any, Union
 
 import numpy
 
@@ -88,7 +88,7 @@ def codec() -> Codec:
             lambda reader, table: reader.codec.table(Union[OPERATIONS], "Operation").decode(reader, table),
         ),
         tuple[Atom, int]: Coder(_term_values, _read_term),
-        get_args(hints(HostNode)["attributes"])[1]: Coder(_attribute_values, _read_attribute),
+        Attribute: Coder(_attribute_values, _read_attribute),
         Choice: Coder(_choice_values, _read_choice),
         HostNode: Coder(lambda writer, node: writer.values(HostNode, "HostNode", node), _read_host_node),
     }

@@ -39,8 +39,8 @@ FAULTS = (
     ),
     Fault(
         "compiling/emit.py", "kernels that read a folded texture have its old addresses",
-        "argument.storage in folded for argument",
-        "argument.storage in folded and argument.written for argument",
+        "a.storage in folded for a in launch",
+        "a.storage in folded and a.written for a in launch",
         MEMORY,
     ),
     Fault(

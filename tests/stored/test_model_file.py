@@ -23,7 +23,8 @@ from imgconv.config import Config, Precision
 from imgconv.errors import Error, ModelError
 from imgconv.files.container import Container, write_container
 from imgconv.graph.expression import Argument, apply
-from imgconv.graph.nodes import Graph
+from imgconv.graph.nodes import Graph, HostPartition, Value
+from imgconv.graph.onnx_nodes import Attribute, HostGraph, HostNode
 from imgconv.kernels.layout import Alignment, Texture
 from imgconv.stored import tables
 from imgconv.stored.compiled_file import PlanFor, SavedModel, save_model
@@ -90,6 +91,29 @@ def test_every_operation_is_read_as_it_was(tmp_path: Path) -> None:
     graph = build_graph(made)
     save_model(tmp_path / "m", graph, CONFIG, [])
     assert SavedModel.open(tmp_path / "m").read_graph() == graph
+
+
+def test_a_host_partition_is_read_as_it_was(tmp_path: Path) -> None:
+    """Attributes of every kind, a body, an output whose size depends on data."""
+    x = Tensor.input("x", (1, 3))
+    body = HostGraph(("a",), ("b",), (HostNode("inner", "Relu", ("a",), ("b",)),), {"c": numpy.ones((2, 2), "int64")})
+    attributes: dict[str, Attribute] = {
+        "axis": -1, "alpha": 0.5, "mode": "nearest", "axes": (0, 2), "scales": (1.0, 2.0), "none": (),
+        "names": ("p", "q"), "value": numpy.arange(3.0), "body": body,
+    }
+    node = HostNode("n", "Some", ("y", ""), ("z", ""), attributes, 13, "a.domain")
+    partition = HostPartition(HostGraph(("y",), ("z",), (node,)), (Value("z", (-1, 4), "float32"),), "n", "data")
+    graph = replace(build_graph({"y": x.relu()}), host_partition=partition)
+    save_model(tmp_path / "m", graph, CONFIG, [])
+    found = SavedModel.open(tmp_path / "m").read_graph().host_partition
+    assert found is not None and replace(found, graph=partition.graph) == partition
+    (again,) = found.graph.nodes
+    assert replace(again, attributes={}) == replace(node, attributes={})
+    inner = again.attributes["body"]
+    assert isinstance(inner, HostGraph) and replace(inner, constants={}) == replace(body, constants={})
+    assert same(inner.constants, body.constants)
+    for name in attributes.keys() - {"body"}:
+        assert same(again.attributes[name], attributes[name]), name
 
 
 def test_the_cases_have_everything() -> None:
