@@ -16,8 +16,10 @@ from imgconv.commands.arguments import check_sizes, read_shapes, shown
 from imgconv.errors import InputError
 from imgconv.files.container import is_container
 from imgconv.files.disk import check_regular
+from imgconv.model import Model, load
 from imgconv.preprocessing.preparation import PictureInput, Preparation, picture_inputs
 from imgconv.preprocess import input_array, read_picture
+from imgconv.runtime.programs import Progress
 from imgconv.stored.compiled_file import SavedModel
 from imgconv.stored.description_file import description_beside, description_path
 from imgconv.tasks import Description, read_description
@@ -65,6 +67,14 @@ def description_of(model: str) -> Description:
     else:
         text, where = description_beside(model), repr(str(description_path(model)))
     return read_description(text, where) if text else Description()
+
+
+def load_model(options: argparse.Namespace, shapes: Shapes, progress: Progress) -> Model:
+    """Loads options.model with the settings of the command line. Raises what imgconv.load raises."""
+    return load(
+        options.model, options.device, options.float16, options.native_explog, shapes, options.max_image, progress,
+        getattr(options, "precision", None), strict=options.strict,
+    )
 
 
 def read_given(options: argparse.Namespace) -> GivenInputs:

@@ -9,7 +9,7 @@ from typing import Any
 from imgconv.arrays import Shapes
 from imgconv.cl.device import DeviceInfo, select
 from imgconv.commands.arguments import add_model_arguments, add_strict_argument, check_sizes, read_shapes
-from imgconv.commands.inputs import declared_of
+from imgconv.commands.inputs import declared_of, load_model
 from imgconv.precision.share import Halves, halves_of
 from imgconv.compiling.plan import Launch, Plan, Storage
 from imgconv.config import Config, read_config
@@ -17,7 +17,6 @@ from imgconv.files.container import is_container
 from imgconv.graph.nodes import Graph, HostPartition, Value
 from imgconv.host.subgraphs import is_subgraph
 from imgconv.kernels.layout import Texture
-from imgconv.model import load
 from imgconv.passes.elementwise import LAUNCH
 from imgconv.reports import terminal
 from imgconv.reports.table import Column, print_table
@@ -76,10 +75,7 @@ def _compiled(
         prepared = prepare_for(device, graph, config, open_beside(options.model))
         return prepared.graph, prepared.plan(), config
     # Only a run of the model shows which textures load() keeps float.
-    model = load(
-        options.model, device, options.float16, options.native_explog, shapes, options.max_image, progress,
-        strict=options.strict,
-    )
+    model = load_model(options, shapes, progress)
     return model.graph, model.plan, model.config
 
 

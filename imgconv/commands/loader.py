@@ -144,10 +144,10 @@ class Loader:
 
     def begin(self, runner: Runner, with_lines: bool) -> bool:
         """Starts the workers; returns whether they can do it. Pictures in tiles are for threads."""
-        pictures, target = runner.apart() if self.count else None, runner.given.target
+        pictures, target = runner.for_workers() if self.count else None, runner.line.given.target
         if pictures is None or target is None:
             return False
-        self._model, self._others, self._size = runner.model, runner.given.arrays, runner.size
+        self._model, self._others, self._size = runner.model, runner.line.given.arrays, runner.size
         self._input = runner.model.inputs[target.name]
         layout = SampleLayout(self._input, tuple(runner.model.outputs.values()), LARGEST if pictures.on_device else 0)
         most = min(self.count, BYTES // (PREFETCH * layout.bytes))

@@ -9,9 +9,8 @@ from pathlib import Path
 from imgconv.arrays import Array, Shapes
 from imgconv.commands.arguments import add_model_arguments, add_picture_arguments, add_precision_argument
 from imgconv.commands.arguments import add_strict_argument, check_sizes, positive
-from imgconv.commands.inputs import read_given
+from imgconv.commands.inputs import load_model, read_given
 from imgconv.files.disk import check_folder, written_whole
-from imgconv.model import load
 from imgconv.preprocess import read_picture
 from imgconv.reports import terminal
 from imgconv.reports.host_profile import HostProfile
@@ -54,10 +53,7 @@ def execute(options: argparse.Namespace) -> None:
     check_folder(options.trace, options.html)
     with terminal.Progress(f"reading {options.model}") as progress:
         arrays, shapes = read_inputs(options)
-        model = load(
-            options.model, options.device, options.float16, options.native_explog, shapes, options.max_image, progress,
-            options.precision, strict=options.strict,
-        )
+        model = load_model(options, shapes, progress)
         inputs = {**synthetic_inputs(model.graph)[0], **arrays}
         profile = measure(Path(options.model).name, model, inputs, options.repeat, progress)
     if options.json:

@@ -13,12 +13,12 @@ from typing import Any, Union
 
 from PIL import Image
 
-from imgconv.arrays import Array, Arrays, Shapes
-from imgconv.commands.inputs import GivenInputs, read_preparation
+from imgconv.arrays import Array, Arrays
+from imgconv.commands.inputs import GivenInputs, load_model, read_preparation
 from imgconv.commands.outcome import Outcome, drawn, is_folder, path_for, save_arrays, save_images
 from imgconv.commands.recognizer import Recognizer
 from imgconv.errors import InputError, ModelError
-from imgconv.model import Model, Settings, open_source, prepares_pictures
+from imgconv.model import Model, prepares_pictures
 from imgconv.pictures.host import input_array, pixels_or_array, resized
 from imgconv.preprocessing.pixels import Pixels
 from imgconv.preprocessing.preparation import PictureInput, Preparation, Size
@@ -127,26 +127,19 @@ def _loaded(line: CommandLine, size: Size | None, progress: Progress) -> tuple[M
     """
     options, given = line.options, line.given
     if given.target is None or size is None:
-        return _compiled(options, given.shapes, progress), given.target
+        return load_model(options, given.shapes, progress), given.target
     rounded = -(-size[0] // MULTIPLE) * MULTIPLE, -(-size[1] // MULTIPLE) * MULTIPLE
     shape, other = (given.target.shape(each, given.preparation.channels) for each in (size, rounded))
     try:
-        model = _compiled(options, {**given.shapes, given.target.name: shape}, progress)
+        model = load_model(options, {**given.shapes, given.target.name: shape}, progress)
     except ModelError as error:
         if shape == other:
             raise
         try:
-            model, shape = _compiled(options, {**given.shapes, given.target.name: other}, progress), other
+            model, shape = load_model(options, {**given.shapes, given.target.name: other}, progress), other
         except ModelError:
             raise error from None
     return model, replace(given.target, dimensions=(given.target.dimensions[0], *shape[1:]))
-
-
-def _compiled(options: argparse.Namespace, shapes: Shapes, progress: Progress) -> Model:
-    return Model(open_source(options.model, Settings(
-        options.device, options.float16, options.native_explog, shapes, options.max_image, progress,
-        options.precision, strict=options.strict,
-    )))
 
 
 class Pictures:
@@ -161,29 +154,24 @@ class Pictures:
     ) -> None:
         """on_device: whether the device prepares the pictures, as far as they are not too large for it."""
         self.task, self._recognizer = task, recognizer
-        self._line, self._preparation = line, preparation
+        self.line, self._preparation = line, preparation
         self.on_device = on_device
-
-    @property
-    def given(self) -> GivenInputs:
-        """The inputs of the command line."""
-        return self._line.given
 
     @property
     def size(self) -> Size:
         """Width and height of the pictures that the model takes."""
-        target = self._line.given.target
+        target = self.line.given.target
         return target.picture_size((0, 0)) if target else (0, 0)
 
     @property
     def may_tile(self) -> bool:
         """Returns whether a picture may take several runs: --tile, or an image network's own size is kept."""
-        options, is_image = self._line.options, self.task is not None and self.task.name == "image"
+        options, is_image = self.line.options, self.task is not None and self.task.name == "image"
         return options.tile is not None or (is_image and self._preparation.resize == "stretch" and not options.resize)
 
     def prepare(self, item: Item) -> tuple[Sample, Iterable[Run]]:
         """Reads a picture and makes runs of it: one, several if it is in tiles, none if it cannot be read."""
-        given = self._line.given
+        given = self.line.given
         if item.read is None:
             return Sample(item), [given.arrays]
         try:
@@ -206,7 +194,7 @@ class Pictures:
 
     def _tiling(self, picture: Size, size: Size) -> PictureTiling | None:
         """The tiles of a picture: if they are asked for, or an image network takes another size."""
-        overlap = self._line.options.tile
+        overlap = self.line.options.tile
         if picture == size or not self.may_tile:
             return None
         if self._preparation.resize != "stretch":
@@ -214,8 +202,8 @@ class Pictures:
         return PictureTiling(picture, size, usual_overlap(size) if overlap in (None, -1) else overlap)
 
     def _inputs(self, made: Array | Pixels) -> Run:
-        assert self._line.given.target is not None
-        return {**self._line.given.arrays, self._line.given.target.name: made}
+        assert self.line.given.target is not None
+        return {**self.line.given.arrays, self.line.given.target.name: made}
 
     def finish(self, sample: Sample, runs: Sequence[Arrays]) -> Outcome:
         """Decodes the outputs of its runs and writes the files. Raises InputError."""
@@ -242,7 +230,7 @@ class Pictures:
 
     def _save(self, sample: Sample, made: Outcome) -> dict[str, str]:
         """Writes the files of --output and --save; their names by output name, "" for the file of --save."""
-        options, files, target = self._line.options, {}, self._line.given.target
+        options, files, target = self.line.options, {}, self.line.given.target
         if options.output:
             picture = sample.picture
             if picture and target and not sample.tiling and any(isinstance(a, Picture) for a in made.answers.values()):
@@ -258,7 +246,7 @@ class Pictures:
         return files
 
     def _path(self, path: str, item: Item, suffix: str) -> str:
-        several = Path(item.name).stem in self._line.same_named if is_folder(path) else self._line.several
+        several = Path(item.name).stem in self.line.same_named if is_folder(path) else self.line.several
         return path_for(path, item.name, item.position, several, suffix)
 
 
@@ -290,9 +278,9 @@ class Runner(Pictures):
         preparation = read_preparation(options, target, described)
         return Runner(replace(line, given=replace(line.given, target=target)), model, task, preparation)
 
-    def apart(self) -> Pictures | None:
+    def for_workers(self) -> Pictures | None:
         """Returns what worker processes need to prepare pictures and to decode outputs; None if they cannot."""
         sizes = [size for value in self.model.outputs.values() for size in value.shape]
-        if self._recognizer or self.may_tile or self._line.given.target is None or min(sizes, default=0) < 0:
+        if self._recognizer or self.may_tile or self.line.given.target is None or min(sizes, default=0) < 0:
             return None
-        return Pictures(self._line.sendable(), self.task, self._preparation, on_device=self.on_device)
+        return Pictures(self.line.sendable(), self.task, self._preparation, on_device=self.on_device)

@@ -23,7 +23,8 @@ NANODET = {
         "filter": "bilinear", "order": "bgr", "mean": (103.53, 116.28, 123.675), "std": (57.375, 57.12, 58.395),
     },
 }
-YOLO_PICTURE = {"resize": "letterbox", "filter": "bilinear", "order": "rgb", "scale": 1 / 255}
+LETTERBOX = {"resize": "letterbox", "filter": "bilinear", "order": "bgr"}
+YOLO_PICTURE = {**LETTERBOX, "order": "rgb", "scale": 1 / 255}
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ HEADS: Mapping[str, Head] = {
     "yolox": Head(
         "detect", "(1, cells, 5 + classes), undecoded", detection.yolox,
         lambda outputs, size: _is_yolo(outputs, size, 1, 1, 6),
-        {**YOLO, "preparation": {"resize": "letterbox", "filter": "bilinear", "order": "bgr"}},
+        {**YOLO, "preparation": LETTERBOX},
     ),
     "yolov5": Head(
         "detect", "(1, 3 * cells, 5 + classes)", detection.yolov5,
@@ -156,9 +157,7 @@ HEADS: Mapping[str, Head] = {
     "ssd": Head(
         "detect", "boxes (1, n, 4), corners as parts of the input; scores (1, n, classes), background first",
         anchors.ssd, _is_ssd,
-        {
-            "score": 0.7, "overlap": 0.3, "preparation": {"filter": "bilinear", "mean": (127.0,), "std": (128.0,)},
-        },
+        {"score": 0.7, "overlap": 0.3, "preparation": {"filter": "bilinear", "mean": (127.0,), "std": (128.0,)}},
     ),
     "anchors": Head(
         "detect", "(1, n, 4), (1, n, classes), relative to the description's anchors", anchors.anchors, None,
@@ -166,14 +165,10 @@ HEADS: Mapping[str, Head] = {
     ),
     "yunet": Head(
         "detect", "cls, obj, bbox and kps for each of the strides 8, 16 and 32, as cls_8", dense.yunet, _is_yunet,
-        {
-            "score": 0.9, "overlap": 0.3, "labels": ("face",),
-            "preparation": {"resize": "letterbox", "filter": "bilinear", "order": "bgr", "pad": 0},
-        },
+        {"score": 0.9, "overlap": 0.3, "labels": ("face",), "preparation": {**LETTERBOX, "pad": 0}},
     ),
     "nanodet": Head(
-        "detect", "(1, cells, classes + 32), NanoDet-Plus", dense.nanodet, _is_nanodet,
-        NANODET,
+        "detect", "(1, cells, classes + 32), NanoDet-Plus", dense.nanodet, _is_nanodet, NANODET
     ),
     "nanodet-m": Head(
         "detect", "cls_pred_stride_8 (1, cells, classes) and dis_pred_stride_8 (1, cells, 32), and of strides 16, 32",
@@ -183,10 +178,8 @@ HEADS: Mapping[str, Head] = {
         "detect", "P3logits (1, classes, h, w), P3bbox_reg (1, 4, h, w), P3centerness (1, 1, h, w), to P7", dense.fcos,
         lambda outputs, size: {"P3logits", "P7centerness"} <= set(outputs),
         {
-            "score": 0.5, "overlap": 0.6, "preparation": {
-                "resize": "letterbox", "filter": "bilinear", "order": "bgr", "mean": (102.9801, 115.9465, 122.7717),
-                "pad": 0,
-            },
+            "score": 0.5, "overlap": 0.6,
+            "preparation": {**LETTERBOX, "mean": (102.9801, 115.9465, 122.7717), "pad": 0},
         },
     ),
     "tensorflow": Head(
@@ -199,8 +192,7 @@ HEADS: Mapping[str, Head] = {
         lambda outputs, size: set(outputs) == {"hm", "wh", "reg"},
         {
             "score": 0.3, "overlap": 1.0, "preparation": {
-                "resize": "letterbox", "filter": "bilinear", "order": "bgr", "scale": 1 / 255,
-                "mean": (0.408, 0.447, 0.470), "std": (0.289, 0.274, 0.278), "pad": 0,
+                **LETTERBOX, "scale": 1 / 255, "mean": (0.408, 0.447, 0.470), "std": (0.289, 0.274, 0.278), "pad": 0,
             },
         },
     ),
@@ -225,19 +217,13 @@ HEADS: Mapping[str, Head] = {
         "text", "(1, 1, height, width), the probability of text", text.dbnet, None,
         {
             "score": 0.6, "preparation": {
-                "resize": "letterbox", "filter": "bilinear", "order": "bgr", "scale": 1 / 255, "pad": 0,
-                "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225),
+                **LETTERBOX, "scale": 1 / 255, "pad": 0, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225),
             },
         },
     ),
     "ctc": Head(
         "text", "(1, steps, classes), the blank first", text.ctc, None,
-        {
-            "preparation": {
-                "resize": "letterbox", "filter": "bilinear", "order": "bgr", "scale": 1 / 255, "mean": (0.5,),
-                "std": (0.5,), "pad": 127,
-            },
-        },
+        {"preparation": {**LETTERBOX, "scale": 1 / 255, "mean": (0.5,), "std": (0.5,), "pad": 127}},
     ),
     "image": Head("image", "(1, 1 or 3, height, width)", maps.image, _any_is(maps.is_image)),
 }

@@ -149,7 +149,7 @@ def test_what_a_worker_is_sent_fits_into_a_pipe(imgconv: Command) -> None:
     write_classifier()
     names = [f"folder/{each:06}.png" for each in range(10_000)]
     line = read_command_line(parse(["run", "means.onnx", *names]))
-    pictures = Runner.load(line, (9, 12), lambda *_: None).apart()
+    pictures = Runner.load(line, (9, 12), lambda *_: None).for_workers()
     assert len(pickle.dumps(pictures)) < 20_000 and len(pickle.dumps(line.sendable())) < 20_000
 
 

@@ -136,35 +136,9 @@ def packed() -> Iterator[Case]:
             yield microsoft("MatMulNBits", (real(3, inner), blob, by, Constant(real(6, blocks))), **settings)
 
 
-def recurrent() -> Iterator[Case]:
-    """A batch of one: of more, onnxruntime's threads quantise the states of parts."""
-    hidden, size, steps = 4, 5, 3
-    for dtype in ("int8", "uint8"):
-        for direction, count in (("forward", 1), ("reverse", 1), ("bidirectional", 2)):
-            given = [Constant(weights(dtype, count, n, 4 * hidden)) for n in (size, hidden)]
-            zero = single(3 if dtype == "int8" else 120, count, dtype=dtype)
-            scale = Constant(scales(count).array / 10)  # no gate is saturated
-            ends = scale, zero, scale, zero
-            bias, state = Constant(real(count, 8 * hidden)), real(count, 1, hidden)
-            settings = {"hidden_size": hidden, "direction": direction}
-            middle = None, None, None, None, None
-            inputs = real(steps, 1, size), *given, *middle, *ends
-            yield replace(microsoft("DynamicQuantizeLSTM", inputs, **settings), outputs=3)
-            middle = bias, None, state, state * 0.5, Constant(real(count, 3 * hidden))
-            inputs = real(steps, 1, size), *given, *middle, *ends
-            yield replace(microsoft("DynamicQuantizeLSTM", inputs, **settings), outputs=3)
-        columns = Constant(scales(1, 4 * hidden).array / 10), single(0, 1, 4 * hidden, dtype="int8")
-        if dtype == "int8":
-            given = [Constant(weights(dtype, 1, n, 4 * hidden)) for n in (size, hidden)]
-            middle = None, Constant(numpy.array([2], "i4")), None, None, None
-            yield microsoft("DynamicQuantizeLSTM", (real(steps, 1, size), *given, *middle, *columns, *columns),
-                            hidden_size=hidden, clip=2.0, activations=["Sigmoid", "Tanh", "Softsign"])
-
-
 FAMILIES = {
     "quantised arithmetic": list(binary()), "quantised functions": list(unary()), "quantised pooling": list(pooling()),
     "quantised convolutions": list(convolutions()), "quantised products": list(products()), "packed": list(packed()),
-    "quantised recurrent": list(recurrent()),
 }
 
 
@@ -189,7 +163,6 @@ BYTES, ONE, ZERO = draw("uint8", 3, 5), single(1.0), single(0, dtype="uint8")
 MANY = {"K": 32, "N": 6, "block_size": 16}
 PACKED = Constant(draw("uint8", 6, 2, 8))
 REFUSED = [
-    (microsoft("DynamicQuantizeLSTM", (real(3, 1, 2),) * 12, hidden_size=1), "input W of type float32"),
     (microsoft("QGemm", (BYTES, scales(3), single(0, 3, dtype="uint8"), BYTES.T, ONE, ZERO)), "each row"),
     (microsoft("QGemm", (BYTES, ONE, ZERO, BYTES.T, ONE, ZERO), beta=1.0), "attribute beta"),
     (microsoft("QLinearAdd", (BYTES, ONE, ZERO, BYTES.astype("int8"), ONE, ZERO, ONE, ZERO)), "with one of uint8"),
