@@ -122,16 +122,6 @@ def softplus(call: HostCall, x: Array) -> Any:
     return numpy.logaddexp(x, x.dtype.type(0))
 
 
-@host("BitShift")
-def bit_shift(call: HostCall, x: Array, count: Array) -> Any:
-    """x with its bits shifted to the LEFT or the RIGHT; 0, or -1 for a negative x to the right, past the last bit."""
-    bits = x.dtype.itemsize * 8
-    past = (count < 0) | (count >= bits)
-    shift = numpy.left_shift if call.attribute("direction") == "LEFT" else numpy.right_shift
-    nothing = numpy.where((x < 0) & (shift is numpy.right_shift), x.dtype.type(0) - x.dtype.type(1), x.dtype.type(0))
-    return numpy.where(past, nothing, shift(x, numpy.where(past, 0, count).astype(x.dtype))).astype(x.dtype)
-
-
 @host("BitCast")
 def bit_cast(call: HostCall, x: Array) -> Any:
     """The same bits as another type of the same size."""

@@ -62,12 +62,6 @@ def shape(call: HostCall, x: Array) -> Any:
     return numpy.array(x.shape[call.attribute("start", 0) : call.attribute("end")], numpy.int64)
 
 
-@host("Size")
-def size(call: HostCall, x: Array) -> Any:
-    """The number of elements."""
-    return numpy.array(x.size, numpy.int64)
-
-
 @host("Reshape")
 def reshape(call: HostCall, x: Array, sizes: Array) -> Any:
     """The same elements in another shape: 0 keeps a size unless allowzero is set, -1 is what remains."""
@@ -219,20 +213,6 @@ def constant_of_shape(call: HostCall, sizes: Array) -> Any:
     if not any(value.tobytes()):
         return numpy.zeros(wanted, value.dtype)  # from the system, which gives empty memory
     return numpy.full(wanted, value.reshape(()), value.dtype)
-
-
-@host("Range")
-def range_(call: HostCall, start: Array, limit: Array, delta: Array) -> Any:
-    """start, start + delta, ... up to but not including limit."""
-    first, last, step = (n.item() for n in (start, limit, delta))
-    if not step:
-        raise call.wrong("a delta of 0")
-    of_floats = start.dtype.kind == "f"
-    count = max(int(numpy.ceil((last - first) / step)) if of_floats else -((first - last) // step), 0)
-    call.allow((count,), start.dtype)
-    if of_floats:
-        return (first + numpy.arange(count) * step).astype(start.dtype)
-    return numpy.arange(first, first + count * step, step).astype(start.dtype)
 
 
 @host("ReverseSequence")

@@ -74,9 +74,9 @@ _FUNCTIONS: dict[tuple[str, str], Function] = {}
 def host(*op_types: str, domain: str = "") -> Callable[[Registered], Registered]:
     """Registers a function for op types: it is given the HostCall and an array for each input, None if one is absent.
 
-        @host("NonZero")
-        def non_zero(call, x):
-            return numpy.array(numpy.nonzero(x), numpy.int64)
+        @host("Compress")
+        def compress(call, x, condition):
+            return numpy.compress(condition, x, call.attribute("axis"))
 
     It returns an array, or a tuple of them. Raises ConfigError if the table has one of the op types.
     """
@@ -111,8 +111,12 @@ def find(op_type: str, domain: str = "") -> Function:
     return partial(composed, domain=domain)
 
 
+@host("BitShift", "EyeLike", "NonMaxSuppression", "NonZero", "Range", "Size", "Unique")
 def composed(call: HostCall, *inputs: Any, domain: str = "") -> Any:
-    """The outputs of a node as the import computes those of constants. Raises ModelError."""
+    """The outputs of a node as the import computes those of constants, some of them by a numpy function of `ops/`.
+
+    Raises ModelError.
+    """
     registered = ops.find(call.op_type, domain)
     assert registered is not None
     known = tuple(None if x is None else Tensor.constant(x) for x in inputs)

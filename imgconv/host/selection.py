@@ -8,13 +8,6 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.host.registry import HostCall, host
-from imgconv.ops.selection import unique_elements
-
-
-@host("NonZero")
-def non_zero(call: HostCall, x: Array) -> Any:
-    """The positions of all elements that are not zero, (rank, count)."""
-    return numpy.array(numpy.nonzero(numpy.atleast_1d(x)), numpy.int64)[: x.ndim]
 
 
 @host("Compress")
@@ -54,12 +47,6 @@ def _descending(x: Array) -> Array:
     return numpy.invert(x)
 
 
-@host("Unique")
-def unique(call: HostCall, x: Array) -> Any:
-    """The distinct elements or slices, their first positions, the inverse indices and the counts."""
-    return unique_elements(x, call.attribute("axis"), call.flag("sorted", True))
-
-
 @host("OneHot")
 def one_hot(call: HostCall, indices: Array, depth: Array, values: Array) -> Any:
     """on_value at each index along a new axis of length `depth`, off_value elsewhere."""
@@ -68,12 +55,6 @@ def one_hot(call: HostCall, indices: Array, depth: Array, values: Array) -> Any:
     whole = indices.astype(numpy.int64)
     hot = numpy.where(whole < 0, whole + size, whole)[..., None] == numpy.arange(size)
     return numpy.where(hot if axis == -1 else numpy.moveaxis(hot, -1, axis), values[1], values[0])
-
-
-@host("EyeLike")
-def eye_like(call: HostCall, x: Array) -> Any:
-    """Ones on the k-th diagonal of a matrix of the input's shape, zeros elsewhere."""
-    return numpy.eye(x.shape[0], x.shape[1], call.attribute("k", 0)).astype(call.attribute("dtype", x.dtype))
 
 
 @host("Trilu")

@@ -166,7 +166,8 @@ def eye_like(call: Call) -> Tensor:
 @operator("NonZero")
 def non_zero(call: Call) -> Tensor:
     """The positions of all nonzero elements, (rank, count): one row per axis; the input is constant."""
-    return Tensor.constant(numpy.array(numpy.nonzero(call.required_constant(0, "the input")), numpy.int64))
+    x = call.required_constant(0, "the input")
+    return Tensor.constant(numpy.array(numpy.nonzero(numpy.atleast_1d(x)), numpy.int64)[: x.ndim])
 
 
 @operator("Unique")

@@ -93,6 +93,12 @@ def test_non_zero(shape: tuple[int, ...]) -> None:
     check("NonZero", {"x": numpy.random.default_rng(4).integers(0, 2, shape).astype(numpy.int64)})
 
 
+def test_non_zero_of_a_scalar() -> None:
+    """A scalar has no axis: its positions are (0, count), as ONNX says. onnxruntime gives (1, count)."""
+    (found,) = run_host("NonZero", {"x": numpy.array(3.0)})
+    assert (found.shape, found.dtype) == ((0, 1), numpy.int64)
+
+
 def test_a_tensor_over_the_limit_is_named() -> None:
     with pytest.raises(ResourceError, match=r"node 'n', Expand, makes a tensor \[1000, 1000\] of 4 MB on the host"):
         run_host("Expand", {"x": numpy.zeros((1000, 1), "float32"), "s": numpy.array([1, 1000])}, limit=1_000_000)
