@@ -33,7 +33,8 @@ from benchmarks.measure import (
 )
 from benchmarks.networks import DEFAULT, Network, open_network
 from imgconv.arrays import Array, Arrays
-from imgconv.cl.device import Context, open_device, select
+from imgconv.cl.opencl_device import OpenCLDevice
+from imgconv.cl.device import open_device, select
 from imgconv.commands.arguments import positive
 from imgconv.compiling.compiler import Prepared
 from imgconv.config import Float16, Precision, read_config
@@ -101,7 +102,7 @@ def _picture(shape: tuple[int, ...]) -> Array:
     return numpy.broadcast_to(repeated, (batch, channels, rows, columns))
 
 
-def row_of(network: Network, prepared: Prepared, context: Context) -> Row:
+def row_of(network: Network, prepared: Prepared, context: OpenCLDevice) -> Row:
     """The errors of the network's plans."""
     chosen = choose_precision(prepared, context).precision
     what, inputs = unmeasured(network, prepared.graph)

@@ -33,7 +33,8 @@ from benchmarks.measure import (
     steps,
 )
 from benchmarks.networks import DEFAULT, open_network
-from imgconv.cl.device import Context, open_device, select
+from imgconv.cl.opencl_device import OpenCLDevice
+from imgconv.cl.device import open_device, select
 from imgconv.compiling.compiler import compile_graph, prepare
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config, read_config
@@ -185,7 +186,7 @@ def describe(problem: Any) -> str:
 
 
 def measure(
-    problem: Any, networks: tuple[str, ...], context: Context, config: Config, peaks: Peaks, repeat: int
+    problem: Any, networks: tuple[str, ...], context: OpenCLDevice, config: Config, peaks: Peaks, repeat: int
 ) -> Row:
     """Compiles, checks, warms up and times one problem."""
     instance = problem.instance()

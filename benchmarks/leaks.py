@@ -34,7 +34,7 @@ from benchmarks.measure import (
     Column, add_output_argument, digits, draw_inputs, environment, environment_line, make_table, publish, run_main,
     steps,
 )
-from imgconv.cl import recording
+from imgconv.cl import command_buffer
 from imgconv.cl.device import DeviceInfo, open_device, select
 from imgconv.commands.arguments import positive
 from imgconv.config import read_config
@@ -162,7 +162,7 @@ def prepare(model: imgconv.Model, way: str) -> Callable[[], object]:
 
 def calls_of(model: imgconv.Model) -> str:
     """How the launches are enqueued."""
-    recorded = Session(model.plan, open_device(model.device)).sequence.recording
+    recorded = Session(model.plan, open_device(model.device)).sequence.command_buffer
     return recorded.extension if recorded else ONE_BY_ONE
 
 
@@ -172,7 +172,7 @@ def measure(device: DeviceInfo, runs: int, ways: Iterable[str] = WAYS, blocks: i
         row = measure_way(device, way, runs, blocks)
         yield row
         if row.calls != ONE_BY_ONE:
-            with patch.object(recording, "WAYS", ()):
+            with patch.object(command_buffer, "WAYS", ()):
                 yield measure_way(device, way, runs, blocks)
 
 
@@ -186,7 +186,7 @@ def main(options: argparse.Namespace) -> int:
     """Measures every way; 1 if one grows."""
     device = select(read_config(device=options.device).device)
     if options.replay:
-        recording.LEAKING_PLATFORM = ""
+        command_buffer.LEAKING_PLATFORM = ""
     with steps(WAYS) as walk:
         rows = list(measure(device, options.runs // BLOCKS * BLOCKS, walk))
     found = environment(device)

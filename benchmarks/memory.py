@@ -24,7 +24,8 @@ from benchmarks.measure import (
     Column, add_run_arguments, digits, environment, environment_line, make_table, milliseconds, publish, run_main,
     steps,
 )
-from imgconv.cl.device import Context, open_device, select
+from imgconv.cl.opencl_device import OpenCLDevice
+from imgconv.cl.device import open_device, select
 from imgconv.compiling.compiler import compile_graph
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, read_config
@@ -161,7 +162,7 @@ def cases() -> list[Case]:
 # Measuring
 
 
-def compile_case(case: Case, config: Config, context: Context) -> Plan:
+def compile_case(case: Case, config: Config, context: OpenCLDevice) -> Plan:
     """The plan of a case between textures: one element of the input and one of the result are outputs too."""
     x = Tensor.input("x", case.shape)
     outputs = {"y": case.make(x)}
@@ -175,7 +176,7 @@ def _first(x: Tensor) -> Tensor:
     return x
 
 
-def measure(case: Case, context: Context, config: Config, copy: float, repeat: int) -> Row:
+def measure(case: Case, context: OpenCLDevice, config: Config, copy: float, repeat: int) -> Row:
     """Compiles, checks, warms up and times one case. copy: the device's bytes a second."""
     plan = compile_case(case, config, context)
     session = Session(plan, context)

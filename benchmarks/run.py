@@ -42,7 +42,6 @@ from benchmarks.measure import (
 )
 from benchmarks.networks import DEFAULT, Network, open_network
 from imgconv.cl.device import DeviceInfo, open_device, select
-from imgconv.cl.queue import finish
 from imgconv.commands.arguments import positive
 from imgconv.config import read_config
 from imgconv.runtime.mapped import Mapped
@@ -156,7 +155,7 @@ def measure(network: Network, device: DeviceInfo, options: argparse.Namespace) -
     tolerance = HALF_TOLERANCE if model.config.float16 else FLOAT_TOLERANCE
     session = Session(model.plan, open_device(device))
     session.run(inputs)
-    calls = session.sequence.recording.extension if session.sequence.recording else "one by one"
+    calls = session.sequence.command_buffer.extension if session.sequence.command_buffer else "one by one"
     row = Row(network.name, network.size, error, tolerance, len(model.plan.launches), calls, {})
     if not row.right:
         return row, []
@@ -171,16 +170,16 @@ def time_ways(
     model: imgconv.Model, session: Session, inputs: Mapping[str, Any], options: argparse.Namespace
 ) -> dict[str, Timing]:
     """Each way's timing; the ways take turns."""
-    context, launches = session.context, session.sequence.launches
+    context, launches, queue = session.context, session.sequence.launches, model.queue
 
     def loop() -> None:
         for kernel, global_size, local_size in launches:
-            cl.enqueue_nd_range_kernel(context.queue, kernel, global_size, local_size)
-        context.queue.finish()
+            cl.enqueue_nd_range_kernel(queue, kernel, global_size, local_size)
+        queue.finish()
 
     def replay() -> None:
         session.sequence.enqueue()
-        finish(context)
+        context.finish()
 
     def run_after_run() -> None:
         for _ in range(FRAMES):

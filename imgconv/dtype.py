@@ -1,6 +1,7 @@
 """DType: the type of the numbers in an image or a buffer on a device, with its texts in OpenCL C.
 
-Another type is a row here, `cl/image.py` has the channel type of its images, and kernels that compute in it ask for it.
+Another type is a row here, `cl/context.py` has the channel type of its images, and kernels that compute in it ask for
+it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import numpy
 
 from imgconv.arrays import Array, Arrays, Shapes
 from imgconv.cl.device import DeviceInfo, open_device, select
-from imgconv.cl.ending import driver_use
+from imgconv.cl.shutdown import driver_use
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, read_config, read_device
 from imgconv.errors import ConfigError, ContentError, Error, InputError, ShapeError
@@ -29,7 +29,7 @@ from imgconv.stored.precision_file import PrecisionFile, read_precision_file
 from imgconv.stored.tuning import Database, open_beside
 
 if TYPE_CHECKING:
-    from imgconv.cl.transfer import Memory, Queue
+    from imgconv.cl.context import Memory, Queue
     from imgconv.onnx_import import Model as OnnxModel
     from imgconv.preprocessing.pixels import Pixels
     from imgconv.preprocessing.preparation import Colors, Filter, Format, Order, Resize
@@ -252,7 +252,7 @@ class Model:
         self, inputs: Inputs, outputs: Outputs | None = None
     ) -> tuple[Compiled, dict[str, Array | Memory | Pixels]]:
         """The plan for the inputs, and the inputs that it takes."""
-        from imgconv.cl.transfer import is_memory
+        from imgconv.cl.context import is_memory
         from imgconv.runtime.io_binding import as_given, check_wanted
 
         given = as_given(inputs)
@@ -312,10 +312,10 @@ def prepares_pictures(model: Model, name: str) -> bool:
 
 def pinned(model: Model, array: Array) -> Array:
     """The same memory, from which the model's device copies Pixels that stay there. array: of bytes, a whole mmap."""
-    from imgconv.cl import transfer
+    from imgconv.cl import staging
 
     with driver_use, model._source.context.lock:
-        return transfer.pinned(model._source.context, array)
+        return staging.pinned(model._source.context, array)
 
 
 def _described(model: Model) -> str:
@@ -411,7 +411,7 @@ def open_source(model: Graph | OnnxModel, settings: Settings) -> Source | SavedS
     info = device if isinstance(device, DeviceInfo) else select(config.device)
     database = open_beside(model) if settings.tuning is None else Database(settings.tuning)
     source = Source(
-        model, settings.shapes, config, info, open_device(info, patience=settings.limits.run_seconds),
+        model, settings.shapes, config, info, open_device(info, timeout=settings.limits.run_seconds),
         settings.progress, file, database, strict=settings.strict, limits=settings.limits,
     )
     if not isinstance(model, (str, os.PathLike)):
@@ -442,7 +442,7 @@ def _open_saved(saved: SavedModel, path: str, settings: Settings) -> SavedSource
     info = device if isinstance(device, DeviceInfo) else select(read_device(device))
     if settings.strict and saved.host_partition:
         raise strict_error(saved.host_partition, path)
-    context = open_device(info, patience=settings.limits.run_seconds)
+    context = open_device(info, timeout=settings.limits.run_seconds)
     return SavedSource(saved, info, context, settings.progress, limits=settings.limits, trusted=settings.trusted)
 
 

@@ -18,8 +18,9 @@ import numpy
 import pytest
 from hypothesis import HealthCheck, settings
 
-from imgconv.cl import crashes, program
-from imgconv.cl.device import Context, DeviceInfo, list_devices, no_driver_message, open_device
+from imgconv.cl.building import crashes, program
+from imgconv.cl.context import Context
+from imgconv.cl.device import DeviceInfo, list_devices, no_driver_message, open_device
 from imgconv.config import Config
 from imgconv.files.kept import Kept
 from imgconv.kernels import source

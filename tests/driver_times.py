@@ -18,11 +18,13 @@ from pathlib import Path
 import numpy
 import pyopencl as cl
 
-from imgconv.cl import image
-from imgconv.cl.busy import Busy
-from imgconv.cl.device import Context, open_device
-from imgconv.cl.program import Program, binary, build, build_binary, kernel
-from imgconv.cl.queue import Launch, bind, durations, enqueue, enqueue_all, finish
+
+from imgconv.runtime.measuring import Busy
+from imgconv.cl.context import Context
+from imgconv.cl.device import open_device
+from imgconv.cl.building.program import Program, binary, build, build_binary, kernel
+from imgconv.cl.context import Launch
+from imgconv.cl.launch_sequence import bind, enqueue_all
 from imgconv.kernels.specialise import FOLDER
 
 ROOT = Path(__file__).parents[1]
@@ -132,7 +134,7 @@ def changed_arguments_cost(context: Context) -> bool:
     first = build(context, source, "k")
     copy = build_binary(context, binary(first), "k")
     assert copy is not None
-    images = [image.create_image(context, 64, 1, 0, numpy.float32) for _ in range(3)]
+    images = [context.image(64, 1, 0, numpy.float32) for _ in range(3)]
 
     def pair(programs: Sequence[Program]) -> float:
         launches: list[Launch] = []
@@ -144,7 +146,7 @@ def changed_arguments_cost(context: Context) -> bool:
 
         def run() -> None:
             enqueue_all(context, bound)
-            finish(context)
+            context.finish()
 
         run()
         return seconds(run, 5) / len(bound)
@@ -155,15 +157,15 @@ def changed_arguments_cost(context: Context) -> bool:
 def launches_count_setup(context: Context) -> bool:
     """A launch takes over 1 us and a quarter longer by its event if nothing ran just before it."""
     timed = open_device(context.info, profile=True)
-    number, busy = image.create_buffer(timed, numpy.zeros(64, numpy.float32)), Busy(timed)
+    number, busy = timed.buffer(numpy.zeros(64, numpy.float32)), Busy(timed)
     launch = kernel(build(timed, "kernel void k(global float *x) { x[get_global_id(0)] += 1; }", "k"), "k")
     launch.set_args(number)
     alone = []
     for _ in range(30):
-        event = enqueue(timed, launch, (64,), (64,))
-        alone += durations(timed, [event])
+        event = timed.enqueue(launch, (64,), (64,))
+        alone += timed.durations([event])
     busy.enqueue(30)
-    after = durations(timed, [enqueue(timed, launch, (64,), (64,)) for _ in range(30)])
+    after = timed.durations([timed.enqueue(launch, (64,), (64,)) for _ in range(30)])
     return is_longer(statistics.median(alone), statistics.median(after), 1.25, 1e-6)
 
 
@@ -175,13 +177,13 @@ def waits_for_copies_take_a_core(context: Context) -> bool:
   x[get_global_id(0)] = s;
 }"""
     size = 64 * context.info.compute_units
-    numbers = image.create_buffer(context, numpy.zeros(size, numpy.float32))
+    numbers = context.buffer(numpy.zeros(size, numpy.float32))
     launch, host = kernel(build(context, text, "k"), "k"), numpy.zeros(size, numpy.float32)
     launch.set_args(numbers)
 
     def work(by_marker: bool) -> None:
         for _ in range(20):
-            enqueue(context, launch, (size,), (1,))
+            context.enqueue(launch, (size,), (1,))
         copied = cl.enqueue_copy(context.queue, host, numbers, is_blocking=False)
         awaited = cl.enqueue_marker(context.queue) if by_marker else copied
         context.queue.flush()

@@ -29,10 +29,10 @@ import pyopencl as cl
 
 import imgconv
 from imgconv.arrays import Array
-from imgconv.cl import image, recording
-from imgconv.cl.device import UNKNOWN_COMPUTE_UNITS, Context, DeviceInfo, list_devices, open_device
-from imgconv.cl.program import build, kernel
-from imgconv.cl.queue import enqueue, finish
+from imgconv.cl import command_buffer
+from imgconv.cl.context import Context
+from imgconv.cl.device import UNKNOWN_COMPUTE_UNITS, DeviceInfo, list_devices, open_device
+from imgconv.cl.building.program import build, kernel
 from imgconv.errors import BuildError, DeviceError
 from imgconv.kernels.specialise import FOLDER
 from imgconv.loading import native_functions
@@ -91,16 +91,16 @@ def replays_leak(context: Context) -> bool:
     """20 launches replayed 1000 times leave more than 10 MB."""
     made = build(context, "kernel void k(global float *x) { x[0] += 1; }", "k")
     launch = kernel(made, "k")
-    number = image.create_buffer(context, numpy.zeros(1, numpy.float32))
+    number = context.buffer(numpy.zeros(1, numpy.float32))
     launch.set_args(number)
-    with patch.object(recording, "LEAKING_PLATFORM", ""):
-        replayed = recording.record(context, [(launch, (1,), (1,))] * 20)
+    with patch.object(command_buffer, "LEAKING_PLATFORM", ""):
+        replayed = command_buffer.record(context, [(launch, (1,), (1,))] * 20)
     assert replayed is not None
 
     def some() -> None:
         for _ in range(1000):
             replayed.replay()
-            finish(context)
+            context.finish()
 
     some()
     before = resident()
@@ -138,29 +138,29 @@ def contexts_keep_programs(context: Context) -> bool:
 def parts_of_buffers_copy(context: Context) -> bool:
     """A copy from an image to a part of a buffer; a crash or wrong bytes are the fault."""
     texels = numpy.random.default_rng(0).normal(size=(4, 8, 4)).astype(numpy.float32)
-    made = image.create_image(context, 8, 4, 0, numpy.float32)
-    image.upload(context, made, texels)
-    whole = image.create_buffer(context, numpy.zeros(4096, numpy.uint8))
-    part = image.part_of(context, whole, 2048, texels.nbytes)
+    made = context.image(8, 4, 0, numpy.float32)
+    context.write(made, texels)
+    whole = context.buffer(numpy.zeros(4096, numpy.uint8))
+    part = context.part(whole, 2048, texels.nbytes)
     cl.enqueue_copy(context.queue, part, made, offset=0, origin=(0, 0, 0), region=(8, 4, 1))
-    there = image.download_buffer(context, part, texels.shape, numpy.float32)
+    there = context.read(part, texels.shape, numpy.float32)
     cl.enqueue_copy(context.queue, made, part, offset=0, origin=(0, 0, 0), region=(8, 4, 1))
-    back = image.download(context, made)
+    back = context.read(made)
     return not (numpy.array_equal(there, texels) and numpy.array_equal(back, texels))
 
 
 def plain_images_have_layers(context: Context) -> bool:
     """CL_IMAGE_ARRAY_SIZE of an image that is no array is 0."""
-    return bool(image.create_image(context, 8, 4, 0, numpy.float32).array_size != 0)
+    return bool(context.image(8, 4, 0, numpy.float32).array_size != 0)
 
 
 def loops_end(context: Context) -> bool:
     """A loop of 100,000 iterations ends before them."""
     launch = kernel(build(context, COUNT, "count"), "count")
-    counted = image.create_buffer(context, numpy.zeros(1, numpy.int32))
+    counted = context.buffer(numpy.zeros(1, numpy.int32))
     launch.set_args(counted, numpy.int32(100_000))
-    enqueue(context, launch, (1,), (1,))
-    return bool(image.download_buffer(context, counted, (1,), numpy.int32)[0] != 100_000)
+    context.enqueue(launch, (1,), (1,))
+    return bool(context.read(counted, (1,), numpy.int32)[0] != 100_000)
 
 
 def searches_end(context: Context) -> bool:
@@ -172,23 +172,23 @@ def searches_end(context: Context) -> bool:
     found[round] = at;
   }
 }"""
-    counts = image.create_buffer(context, numpy.ones(256, numpy.uint32))
-    found = image.create_buffer(context, numpy.zeros(4, numpy.uint32))
+    counts = context.buffer(numpy.ones(256, numpy.uint32))
+    found = context.buffer(numpy.zeros(4, numpy.uint32))
     launch = kernel(build(context, source, "k"), "k")
     launch.set_args(counts, found)
-    enqueue(context, launch, (1,), (1,))
-    return image.download_buffer(context, found, (4,), numpy.uint32).tolist() != [200, 201, 202, 203]
+    context.enqueue(launch, (1,), (1,))
+    return context.read(found, (4,), numpy.uint32).tolist() != [200, 201, 202, 203]
 
 
 def read_by(context: Context, source: str) -> Array:
     """What kernel k makes of an image of TEXELS in one row: eight results of four numbers."""
-    read = image.create_image(context, len(TEXELS), 1, 0, numpy.float32)
-    image.upload(context, read, TEXELS[None])
-    made = image.create_buffer(context, numpy.zeros_like(TEXELS))
+    read = context.image(len(TEXELS), 1, 0, numpy.float32)
+    context.write(read, TEXELS[None])
+    made = context.buffer(numpy.zeros_like(TEXELS))
     launch = kernel(build(context, source, "k"), "k")
     launch.set_args(read, made)
-    enqueue(context, launch, (len(TEXELS),))
-    return image.download_buffer(context, made, TEXELS.shape, numpy.float32)
+    context.enqueue(launch, (len(TEXELS),))
+    return context.read(made, TEXELS.shape, numpy.float32)
 
 
 def offsets_read_zero(context: Context) -> bool:
@@ -226,13 +226,13 @@ def rounds_are_lost(context: Context) -> bool:
   output[part * 4 + item] = parts[part][item];
 }"""
     terms = numpy.arange(18, dtype=numpy.float32)
-    read = image.create_buffer(context, terms)
-    made = image.create_buffer(context, numpy.zeros((4, 4), numpy.float32))
+    read = context.buffer(terms)
+    made = context.buffer(numpy.zeros((4, 4), numpy.float32))
     launch = kernel(build(context, source, "k"), "k")
     launch.set_args(read, made)
-    enqueue(context, launch, (4, 4), (4, 4))
+    context.enqueue(launch, (4, 4), (4, 4))
     expected = [terms.reshape(6, 3)[part::4].sum() for part in range(4)]
-    return not numpy.array_equal(image.download_buffer(context, made, (4, 4), numpy.float32).T[0], expected)
+    return not numpy.array_equal(context.read(made, (4, 4), numpy.float32).T[0], expected)
 
 
 def local_memory_counts_twice(context: Context) -> bool:
@@ -265,16 +265,16 @@ def images_ignore_parts(context: Context) -> bool:
     if "cl_khr_image2d_from_buffer" not in context.info.extensions:
         return False
     texels = numpy.arange(2 * 4096, dtype=numpy.float32).reshape(2, 1024, 4)
-    whole = image.create_buffer(context, texels)
-    second = image.create_image_in(context, whole, texels.nbytes // 2, texels.nbytes // 2, 1024, 1, numpy.float32)
-    made = image.create_buffer(context, texels[0])
+    whole = context.buffer(texels)
+    second = context.image_in(whole, texels.nbytes // 2, texels.nbytes // 2, 1024, 1, numpy.float32)
+    made = context.buffer(texels[0])
     source = """kernel void k(read_only image2d_t input, global float4 *output) {
   output[get_global_id(0)] = read_imagef(input, (int2)(get_global_id(0), 0));
 }"""
     launch = kernel(build(context, source, "k"), "k")
     launch.set_args(second, made)
-    enqueue(context, launch, (1024,))
-    return not numpy.array_equal(image.download_buffer(context, made, (1024, 4), numpy.float32), texels[1])
+    context.enqueue(launch, (1024,))
+    return not numpy.array_equal(context.read(made, (1024, 4), numpy.float32), texels[1])
 
 
 def functions_are_not_linked(context: Context) -> bool:
@@ -283,9 +283,9 @@ def functions_are_not_linked(context: Context) -> bool:
 kernel void k(global float *x) { x[0] = twice(x[0]); }"""
     try:
         launch = kernel(build(context, source, "k", ["-cl-opt-disable"]), "k")
-        launch.set_args(image.create_buffer(context, numpy.zeros(1, numpy.float32)))
-        enqueue(context, launch, (1,))
-        finish(context)
+        launch.set_args(context.buffer(numpy.zeros(1, numpy.float32)))
+        context.enqueue(launch, (1,))
+        context.finish()
     except (BuildError, DeviceError):
         return True
     return False
@@ -297,11 +297,11 @@ def halves_are_cut_off(context: Context) -> bool:
   write_imagef(made, (int2)(get_global_id(0), 0), given[get_global_id(0)]);
 }"""
     numbers = numpy.random.default_rng(0).uniform(1, 2, (1, 16, 4)).astype(numpy.float32)
-    made, given = image.create_image(context, 16, 1, 0, numpy.float16), image.create_buffer(context, numbers)
+    made, given = context.image(16, 1, 0, numpy.float16), context.buffer(numbers)
     launch = kernel(build(context, source, "k"), "k")
     launch.set_args(made, given)
-    enqueue(context, launch, (16,))
-    return not numpy.array_equal(image.download(context, made), numbers.astype(numpy.float16))
+    context.enqueue(launch, (16,))
+    return not numpy.array_equal(context.read(made), numbers.astype(numpy.float16))
 
 
 def units_are_unknown(context: Context) -> bool:
@@ -347,19 +347,19 @@ def wheel_names_no_library(context: Context) -> bool:
 
 
 WORKAROUNDS = (
-    Workaround("replays leak", (INTEL,), "cl/recording.py, LEAKING_PLATFORM",
+    Workaround("replays leak", (INTEL,), "cl/command_buffer.py, LEAKING_PLATFORM",
                "2 KB of memory are lost for each launch that a command buffer replays", replays_leak),
-    Workaround("builds collide", (INTEL, OCLGRIND), "cl/build_processes.py, ONE_AT_A_TIME",
+    Workaround("builds collide", (INTEL, OCLGRIND), "cl/building/processes.py, ONE_AT_A_TIME",
                "two threads that build at once crash or hang", builds_collide, always=False),
-    Workaround("contexts keep programs", (INTEL,), "cl/device.py, _handles; cl/program.py, PROGRAMS_KEPT",
+    Workaround("contexts keep programs", (INTEL,), "cl/context.py, handles; cl/building/program.py, PROGRAMS_KEPT",
                "a program keeps memory after its context is released, 10 KB for order.cl", contexts_keep_programs,
                always=False),
-    Workaround("copies to parts of buffers", (POCL,), "cl/image.py, copy_through_host",
+    Workaround("copies to parts of buffers", (POCL,), "runtime/launches.py, _copy_through_host",
                "a copy between an image and a part of a buffer crashes", parts_of_buffers_copy, mended="7.0"),
     Workaround("unequal rounds", (POCL,), "conv.cl, UNEVEN",
                "in a kernel with a barrier, a loop whose number of rounds differs by work item loses rounds if it has "
                "a loop inside", rounds_are_lost),
-    Workaround("layers of plain images", (MESA,), "cl/image.py, _is_array",
+    Workaround("layers of plain images", (MESA,), "cl/context.py, image_shape",
                "CL_IMAGE_ARRAY_SIZE of an image that is no array is 1", plain_images_have_layers),
     Workaround("long loops", (MESA,), "kernels/order/template.py, MOST_OF_AN_ITEM",
                "loops end after 65,535 iterations", loops_end, mended="25.0"),
@@ -390,20 +390,20 @@ WORKAROUNDS = (
                functions_are_not_linked),
     Workaround("halves are cut off", (NVIDIA,), "cl/common.cl, stored_in",
                "a float that is written to an image of halves is rounded toward zero", halves_are_cut_off),
-    Workaround("builds take turns", (INTEL, NVIDIA), "cl/build_processes.py; cl/program.py, IN_PROCESSES",
+    Workaround("builds take turns", (INTEL, NVIDIA), "cl/building/processes.py; cl/building/program.py, IN_PROCESSES",
                "a process compiles one program at a time", driver_times.builds_take_turns, always=False),
     Workaround("vectors are tried", (INTEL,), "cl/common.cl, NOT_VECTORIZED",
                "the compiler tries in vain to put work items into the lanes of vectors", driver_times.vectors_are_tried,
                always=False),
-    Workaround("opening takes turns", (NVIDIA,), "cl/build_processes.py, Builders; cl/device.py, _looked_at",
+    Workaround("opening takes turns", (NVIDIA,), "cl/building/processes.py, Builders; cl/device.py, _looked_at",
                "processes open the device one after the other", driver_times.opening_takes_turns, always=False),
-    Workaround("programs cost no more", (NVIDIA,), "cl/program.py, ONE_BY_ONE",
+    Workaround("programs cost no more", (NVIDIA,), "cl/building/program.py, ONE_BY_ONE",
                "programs of one kernel each take no longer than one of all", driver_times.programs_cost_no_more,
                always=False),
-    Workaround("changed arguments", (NVIDIA,), "cl/program.py, OWN_FUNCTIONS",
+    Workaround("changed arguments", (NVIDIA,), "cl/building/program.py, OWN_FUNCTIONS",
                "a launch takes longer if the last one of its function had other arguments",
                driver_times.changed_arguments_cost, always=False),
-    Workaround("setup of launches", (NVIDIA,), "cl/busy.py", "the time of a launch counts its setup",
+    Workaround("setup of launches", (NVIDIA,), "runtime/measuring.py, Busy", "the time of a launch counts its setup",
                driver_times.launches_count_setup, always=False),
     Workaround("waits for copies", (INTEL,), "runtime/frame_memory.py, FrameMemory.start",
                "while a host waits for a copy, one core less computes", driver_times.waits_for_copies_take_a_core,

@@ -44,7 +44,7 @@ DOORS = {
     "onnxruntime": {"reports"}, "av": {"pictures"},
 }
 # The last one passes it on to the process that it starts.
-ENVIRONMENT_READERS = {"config", "cl.device", "cl.drivers", "reports.first_result"}
+ENVIRONMENT_READERS = {"config", "cl.drivers", "reports.first_result"}
 
 
 def name_of(path: Path) -> str:
@@ -94,7 +94,7 @@ def level(name: str) -> int:
 
 def test_every_alias_is_resolved() -> None:
     lines = """
-import os.path, imgconv.cl.image
+import os.path, imgconv.cl.context
 from imgconv import __version__
 from imgconv.ops import find, pooling
 from imgconv.stored import blobs
@@ -102,7 +102,7 @@ if True:
     from imgconv.errors import Error
 """
     found = imported_modules("model", ast.parse(lines))
-    assert found == {"cl.image", "__init__", "stored.blobs", "ops", "ops.pooling", "errors"}
+    assert found == {"cl.context", "__init__", "stored.blobs", "ops", "ops.pooling", "errors"}
     assert imported_modules("model", ast.parse("import imgconv")) == {"__init__"}
 
 

@@ -1,16 +1,13 @@
 """Everything that talks to OpenCL: no other package imports pyopencl.
 
-device.py          which devices there are, what they can do, opening one
-drivers.py         which drivers are installed, and what became of each
-image.py           RGBA images and buffers: create, upload, download, fill, copy, map
-program.py         compile OpenCL C, look kernels up
-program_cache.py   built programs on disk
-build_processes.py builds in other processes
-crashes.py         kernels at which a driver's compiler crashed or hung
-queue.py           enqueue, finish, time
-recording.py       launches that one call replays
-transfer.py        copies that do not block, pinned and shared memory
+opencl_device.py   OpenCLDevice: the Device of imgconv.runtime.device. It is a Context with programs and launches
+context.py         Context: memory, copies, launches and events of an opened device
+device.py          which devices there are, and opening one; device_info.py: what each can do
+launch_sequence.py launches that are enqueued again and again; command_buffer.py: replayed by one call
+staging.py         the host's side of inputs and outputs
+building/          programs
+watchdog.py        calls that may never return; shutdown.py: threads in the driver at the end of the process
+drivers.py         drivers that are installed; driver_links.py: links to those whose path has a space
+instruction_set.py what tells CPUs of one name apart
 loader.py          functions of the OpenCL library that pyopencl lacks
-ending.py          daemon threads and the end of the interpreter
-busy.py            work that keeps a GPU busy before timed launches
 """

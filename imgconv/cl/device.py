@@ -1,33 +1,32 @@
 """Lists the OpenCL devices and their properties, and opens one.
 
-list_devices() gives a tuple of DeviceInfo, select() one of them, open_device() the Context that the rest of imgconv.cl
-works in.
+list_devices() gives a tuple of DeviceInfo, select() one of them, open_device() an OpenCLDevice.
 """
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar, get_args
 
-from imgconv.cl.build_processes import Builders
+from imgconv.cl.device_info import DeviceInfo as DeviceInfo
+from imgconv.cl.device_info import DeviceKind
 from imgconv.cl.driver_links import path_problem
 from imgconv.cl.drivers import cpu_variables, drivers_visible
-from imgconv.cl.ending import WAITING, driver_use, keep
 from imgconv.cl.instruction_set import instruction_set, read_cpuinfo
 from imgconv.cl.loader import device_number, new_context
-from imgconv.cl.watchdog import Call, Overdue
-from imgconv.errors import DeviceError, ResourceError
-from imgconv.limits import Limits
+from imgconv.cl.shutdown import driver_use
+from imgconv.cl.watchdog import TIMEOUT, Call, Overdue
+from imgconv.errors import DeviceError
 
 if TYPE_CHECKING:
     import pyopencl as cl
+
+    from imgconv.cl.opencl_device import OpenCLDevice
 
 # Parameters of clGetDeviceInfo in cl_ext.h.
 IMAGE_PITCH_ALIGNMENT = 0x104A
@@ -41,188 +40,11 @@ QUALCOMM = 0x5143  # CL_DEVICE_VENDOR_ID
 WITHOUT_IMAGES_IN_PARTS = "rusticl"
 UNKNOWN_COMPUTE_UNITS, COMPUTE_UNITS_OF_ADRENO = 9999, 2  # an Adreno has 1 to 6
 
-DeviceKind = Literal["gpu", "accelerator", "cpu"]  # the best first
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class DeviceInfo:
-    """The properties of an OpenCL device. Image sizes are in texels, memory in bytes, work sizes in work items."""
-
-    index: int
-    platform: str
-    name: str
-    vendor: str
-    kind: DeviceKind
-    driver_version: str
-    opencl_version: str
-    opencl_c_version: str
-    max_image_width: int
-    max_image_height: int
-    max_image_layers: int
-    max_read_images: int
-    """Images that one kernel may read."""
-    max_write_images: int
-    """Images that one kernel may write."""
-    compute_units: int
-    max_work_group_size: int
-    max_work_item_sizes: tuple[int, ...]
-    local_memory_bytes: int
-    global_memory_bytes: int
-    max_allocation_bytes: int
-    float_images: bool
-    """RGBA float can be read and written, as image2d and as image2d_array."""
-    half_images: bool
-    """RGBA half can be read and written, as image2d and as image2d_array."""
-    fp16_arithmetic: bool
-    command_buffer: bool
-    extensions: tuple[str, ...]
-    byte_images: bool = False
-    """RGBA of normalised signed bytes can be read and written, as image2d and as image2d_array."""
-    image_row_alignment: int = 0
-    """Rows of an image that is part of a buffer have a multiple of so many texels; 0 if there are no such images."""
-    image_base_alignment: int = 0
-    """The start of such an image is a multiple of this, in texels."""
-    buffer_alignment: int = 128
-    """The start of a buffer that is part of another is a multiple of so many bytes."""
-    shares_memory: bool = False
-    """Its memory is the host's: CL_DEVICE_HOST_UNIFIED_MEMORY."""
-    vector_floats: int = 16
-    """Floats in a register of vectors, if it is a CPU: CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT."""
-    instruction_set: str = ""
-    """The instruction set that the driver compiles for, of a CPU: see cl/instruction_set.py."""
-    problem: str = ""
-    """Why it cannot be opened, with OpenCL's status; empty if it can."""
-
-    @property
-    def full_name(self) -> str:
-        """Platform, name, OpenCL C version and driver version in one line.
-
-        All Adrenos share one name and differ only in their OpenCL C version.
-        """
-        return " | ".join((self.platform, self.name, self.opencl_c_version, self.driver_version))
-
-    @property
-    def key(self) -> str:
-        """One line that identifies device and driver, for stored tuning and caches: a CPU's has its instruction set."""
-        return f"{self.full_name} | {self.instruction_set}" if self.instruction_set else self.full_name
-
-    def __str__(self) -> str:
-        return f"[{self.index}] {self.name} ({self.kind}, {self.platform}, {self.opencl_version})"
-
-
-# Seconds that a wait for the device may take by default.
-PATIENCE = Limits.run_seconds
-# NVIDIA's driver (580) spins in a wait. A bounded one adds 0.05 to 0.15 ms to a run of 0.36 ms on an H100.
-UNBOUNDED = ("NVIDIA CUDA",)
-NAMING_SECONDS = 1.0  # for a look at what a device does that hangs
-
-
-@dataclass(frozen=True, eq=False)
-class Context:
-    """One opened device: its pyopencl context and one in-order queue. Pass it to everything in imgconv.cl."""
-
-    info: DeviceInfo
-    handle: cl.Context
-    queue: cl.CommandQueue
-    profile: bool
-    """True if the queue records when each launch starts and ends."""
-    builders: Builders
-    """Who builds programs for it."""
-    patience: float = PATIENCE
-    """Seconds that a wait for the device may take."""
-    lock: Lock = field(default_factory=Lock)
-    """The thread that enqueues a run holds it, so that the launches of one run stay together."""
-    copies: list[cl.Event] = field(default_factory=list)
-    """The events of copies that may be under way: to drop one waits for its copy."""
-    first_launches: list[FirstLaunch] = field(default_factory=list)
-    """The launches of first runs that may be under way, in order, so that one that hangs can be named."""
-    left: list[Call[Any]] = field(default_factory=list)
-    """Calls of the driver whose caller pressed Ctrl-C."""
-    in_use: list[object] = field(default_factory=list)
-    """Objects that commands of failed runs may still use: the arrays of a caller who pressed Ctrl-C, for example."""
-    hung: list[str] = field(default_factory=list)
-    """Why the device was given up; empty if it was not."""
-
-    @property
-    def waits_directly(self) -> bool:
-        """True if waits are the driver's own, without a bound: of some drivers, by default, after first runs."""
-        return self.info.platform in UNBOUNDED and self.patience == PATIENCE and not self.first_launches
-
-    def within(self, function: Callable[[], Result], seconds: float | None = None) -> Result:
-        """Returns what a function returns that calls the driver. Raises what it raises.
-
-        seconds: that it may take, by default `patience`; then the device is given up, which raises DeviceError.
-        """
-        self.check()
-        bound, call = self.patience if seconds is None else seconds, Call(function)
-        try:
-            return call.result(bound)
-        except Overdue:
-            self.give_up(bound)
-        except BaseException:
-            if not call.is_over:
-                self.left.append(call)
-            raise
-
-    def check(self) -> None:
-        """Raises DeviceError if the device was given up."""
-        if self.hung:
-            raise DeviceError(self.hung[0])
-
-    def give_up(self, seconds: float) -> NoReturn:
-        """Raises DeviceError from now on. The next `open_device` makes a new context."""
-        self.hung.append(
-            f"{self.info.name} did not finish within {seconds:g} s (Limits.run_seconds){self._hanging_launch()}: it "
-            "hangs, or the model asks for too much. Load the model again; if that fails too, start another process"
-        )
-        _forget(self.info)
-        keep(self.copies)
-        keep(self.in_use)
-        if self.info.platform in WAITING:
-            driver_use.keep_all(self.info.platform)
-        raise DeviceError(self.hung[0])
-
-    def _hanging_launch(self) -> str:
-        """Returns the launch of a first run that has not ended; empty if none is known."""
-        looked = Call(lambda: next((str(each) for each in self.first_launches if not each.is_over()), ""))
-        try:
-            found = looked.result(NAMING_SECONDS)
-        except Exception:  # a driver that hangs may not even tell
-            return ""
-        return f", {found}" if found else ""
-
-
-@dataclass
-class FirstLaunch:
-    """A launch of a first run. event: None as long as the driver is enqueuing it."""
-
-    name: str
-    event: cl.Event | None = None
-
-    def is_over(self) -> bool:
-        """Returns whether it has ended."""
-        return self.event is not None and self.event.command_execution_status <= 0
-
-    def has_failed(self) -> bool:
-        """Returns whether it has ended with an error."""
-        return self.event is not None and self.event.command_execution_status < 0
-
-    def __str__(self) -> str:
-        return self.name
 
 
 # Held while the loader looks for drivers, because it reads a variable of the whole process.
 _looking = Lock()
-# Codes of commands whose device was reset or taken away, by its watchdog for example; NVIDIA's own is the last one.
-LOST = (-2, -5, -14, -33, -34, -36, -9999)
-# What a user can do about a call that fails: because the device was lost, because memory is short, or else.
-LOST_ADVICE = "the device was lost or reset: load the model again; if that fails too, start another process"
-SHORTAGE_ADVICE = "a smaller input or FLOAT16=1 takes less, and so does ending what else uses the device"
-ADVICE = "update the driver, or choose another device: imgconv devices lists them"
-# By the driver's handle of the device. Programs belong to a context. Some drivers keep memory for each program ever
-# built (Intel's for CPUs, 25 KB): with a new context for each model, they would grow with every model that is loaded.
-_handles: dict[int, cl.Context] = {}
 # By the index of the device: the context by which `select` looked at what it chose, for `open_device`. NVIDIA's driver
 # (580) takes 0.1 s to make one.
 _looked_at: dict[int, cl.Context] = {}
@@ -246,10 +68,10 @@ def _described() -> tuple[DeviceInfo, ...]:
 def _asked(function: Callable[[], Result]) -> Result:
     """Returns what a function returns that calls drivers before there is a Context."""
     try:
-        return Call(function).result(PATIENCE)
+        return Call(function).result(TIMEOUT)
     except Overdue:
         advice = "end other processes that use the device, or start the machine anew"
-        raise DeviceError(f"an OpenCL driver did not answer within {PATIENCE:g} s: {advice}") from None
+        raise DeviceError(f"an OpenCL driver did not answer within {TIMEOUT:g} s: {advice}") from None
 
 
 def default_device(devices: tuple[DeviceInfo, ...]) -> DeviceInfo:
@@ -296,15 +118,18 @@ def _chosen(choice: str | int | None, candidates: tuple[DeviceInfo, ...]) -> Dev
     raise DeviceError(f"{problem} {choice!r}; choose by index or by a part of one name:\n{listing}")
 
 
-def open_device(info: DeviceInfo, profile: bool = False, patience: float = PATIENCE) -> Context:
+def open_device(info: DeviceInfo, profile: bool = False, timeout: float = TIMEOUT) -> OpenCLDevice:
     """Opens the device. With ``profile`` its queue records when each launch starts and ends.
 
-    patience: seconds that a wait for the device may take.
+    timeout: seconds that a wait for the device may take.
 
     A process has one OpenCL context for each device, and a new queue for each call.
     Raises DeviceError if the device is gone, has no RGBA float images, or the driver refuses.
     """
     import pyopencl as cl
+
+    from imgconv.cl.context import handles, refusal
+    from imgconv.cl.opencl_device import OpenCLDevice
 
     _leave_out_caches(cl)
     devices = _asked(_find_devices)
@@ -323,9 +148,9 @@ def open_device(info: DeviceInfo, profile: bool = False, patience: float = PATIE
     properties = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if profile else {}
     try:
         made = partial(_handle, info.index, device)
-        handle = _handles.get(device.int_ptr) or _handles.setdefault(device.int_ptr, _asked(made))
+        handle = handles.get(device.int_ptr) or handles.setdefault(device.int_ptr, _asked(made))
         queue = _asked(partial(cl.CommandQueue, handle, device, **properties))
-        return Context(info, handle, queue, profile, Builders(device), patience)
+        return OpenCLDevice(info, handle, queue, profile, timeout)
     except cl.Error as error:
         raise refusal(info, "opening the device", error) from error
 
@@ -337,11 +162,6 @@ def _leave_out_caches(pyopencl: ModuleType) -> None:
     kernels. program_cache.py takes their place.
     """
     vars(pyopencl)["_PYOPENCL_NO_CACHE"] = True
-
-
-def environment_options() -> list[str]:
-    """The compiler options that pyopencl adds to every build."""
-    return os.environ.get("PYOPENCL_BUILD_OPTIONS", "").split()
 
 
 def _handle(index: int, device: cl.Device) -> cl.Context:
@@ -359,44 +179,6 @@ def _new_handle(device: cl.Device) -> cl.Context:
     # pyopencl refuses context properties that it does not know.
     hinted = new_context(device, [(CONTEXT_PLATFORM, device.platform.int_ptr), *hints]) if hints else 0
     return cl.Context.from_int_ptr(hinted, retain=False) if hinted else cl.Context([device])
-
-
-def refusal(info: DeviceInfo, what: str, error: cl.Error, tensor: str = "", shape: tuple[int, ...] = ()) -> DeviceError:
-    """imgconv's error for one of pyopencl's, see `failure`."""
-    return failure(info, what, error.code, str(error), tensor, shape)
-
-
-def failure(
-    info: DeviceInfo, what: str, status: int, said: str, tensor: str = "", shape: tuple[int, ...] = ()
-) -> DeviceError:
-    """The error for a call of the driver that failed: ResourceError if the device lacks memory, else DeviceError.
-
-    what: it was for. said: the status in words. If the device may be lost, the next `open_device` makes a new context:
-    nothing works any more in the old one.
-    """
-    import pyopencl as cl
-
-    if status in LOST:
-        _forget(info)
-    shortages = (
-        cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE,
-        cl.status_code.OUT_OF_RESOURCES,
-        cl.status_code.OUT_OF_HOST_MEMORY,
-        cl.status_code.INVALID_IMAGE_SIZE,
-        cl.status_code.INVALID_BUFFER_SIZE,
-    )
-    if status in shortages:
-        limit = f"{info.global_memory_bytes} bytes in all, {info.max_allocation_bytes} in one allocation"
-        return ResourceError(f"{what}: {info.name} cannot provide it: {said}; {SHORTAGE_ADVICE}", tensor, shape, limit)
-    named = f"tensor {tensor!r}: {what}" if tensor else what
-    return DeviceError(f"{named}: {info.name} refused: {said}; {LOST_ADVICE if status in LOST else ADVICE}")
-
-
-def _forget(info: DeviceInfo) -> None:
-    """Lets the next `open_device` make a new context for the device."""
-    for number, handle in tuple(_handles.items()):
-        if _text(handle.devices[0].name) == info.name:
-            _handles.pop(number, None)
 
 
 def no_driver_message(system: str, machine: str, android: bool) -> str:
@@ -525,9 +307,11 @@ def _image_formats(index: int, device: cl.Device) -> tuple[frozenset[str], str]:
     """
     import pyopencl as cl
 
+    from imgconv.cl.context import handles
+
     types = {"float": cl.channel_type.FLOAT, "half": cl.channel_type.HALF_FLOAT, "byte": cl.channel_type.SNORM_INT8}
     try:
-        context = _handles.get(device.int_ptr) or _looked_at.setdefault(index, _new_handle(device))
+        context = handles.get(device.int_ptr) or _looked_at.setdefault(index, _new_handle(device))
         offered = [
             cl.get_supported_image_formats(context, cl.mem_flags.READ_WRITE, image_type)
             for image_type in (cl.mem_object_type.IMAGE2D, cl.mem_object_type.IMAGE2D_ARRAY)

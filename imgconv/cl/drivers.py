@@ -80,6 +80,11 @@ def cpu_variables() -> dict[str, str]:
     return {name: os.environ[name] for name in CPU_VARIABLES if os.environ.get(name)}
 
 
+def environment_options() -> list[str]:
+    """The compiler options that pyopencl adds to every build."""
+    return os.environ.get("PYOPENCL_BUILD_OPTIONS", "").split()
+
+
 def environment_for(platform: str) -> dict[str, str]:
     """The environment of a process that uses one platform: its loader sees the driver that this process sees.
 

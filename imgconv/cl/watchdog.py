@@ -1,4 +1,4 @@
-"""Calls of the driver that may never return.
+"""Watchdog: bounds the calls of the driver that may never return.
 
 A call that waits in the driver hears no Ctrl-C and cannot be cut short. So another thread makes it, and the caller
 waits for that thread: for a bounded time, and until Ctrl-C. A thread whose caller has left stays in the driver.
@@ -10,13 +10,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from threading import Condition, Lock, Thread
 from time import monotonic
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
-from imgconv.cl.ending import driver_use
+from imgconv.cl.device_info import DeviceInfo
+from imgconv.cl.shutdown import driver_use, keep
+from imgconv.errors import DeviceError
+from imgconv.limits import Limits
 
 Result = TypeVar("Result")
+TIMEOUT = Limits.run_seconds  # seconds that a wait for the device may take by default
+# NVIDIA's driver (580) spins in a wait. A bounded one adds 0.05 to 0.15 ms to a run of 0.36 ms on an H100.
+UNBOUNDED = ("NVIDIA CUDA",)
+# Whose driver (580) waits for a kernel that hangs when memory, a program or a context is released, another context's
+# too, and at the end of the process. Intel's waits if the queue is not released.
+WAITING = ("NVIDIA CUDA",)
+NAMING_SECONDS = 1.0  # for a look at what a device does that hangs
 # Python hears a Ctrl-C that comes just before a wait for a lock, or to another thread, only after it; Windows' always.
 LOOK_SECONDS = 0.5
 
@@ -162,3 +173,103 @@ class Calls(Generic[Result]):
                 self.running.discard(number)
                 self._last = monotonic()
                 self._changed.notify_all()
+
+
+class Event(Protocol):
+    """An event of the driver's."""
+
+    @property
+    def command_execution_status(self) -> int:
+        """Positive while the command waits or runs, 0 after it, negative if it failed."""
+
+
+@dataclass
+class FirstLaunch:
+    """A launch of a first run. event: None as long as the driver is enqueuing it."""
+
+    name: str
+    event: Event | None = None
+
+    def is_over(self) -> bool:
+        """Returns whether it has ended."""
+        return self.event is not None and self.event.command_execution_status <= 0
+
+    def has_failed(self) -> bool:
+        """Returns whether it has ended with an error."""
+        return self.event is not None and self.event.command_execution_status < 0
+
+
+class Watchdog:
+    """Bounds the waits for one device. A device that takes longer is abandoned: all that uses it raises DeviceError.
+
+    timeout: seconds that a wait may take. reason: why the device was abandoned; empty if it was not. first_launches:
+    those of first runs that may be under way, in order, so that one that hangs can be named. left: calls of the driver
+    whose caller pressed Ctrl-C. in_use: objects that commands of failed runs may still use, such as a caller's arrays.
+    """
+
+    def __init__(self, info: DeviceInfo, timeout: float, forget: Callable[[], None]) -> None:
+        """forget: called when the device is abandoned, so that the next `open_device` makes a new context."""
+        self._info, self.timeout, self._forget = info, timeout, forget
+        self.reason = ""
+        self.first_launches: list[FirstLaunch] = []
+        self.left: list[Call[Any]] = []
+        self.in_use: list[object] = []
+
+    @property
+    def waits_directly(self) -> bool:
+        """True if waits are the driver's own, without a bound: of some drivers, by default, after first runs."""
+        return self._info.platform in UNBOUNDED and self.timeout == TIMEOUT and not self.first_launches
+
+    def call(self, function: Callable[[], Result], seconds: float | None = None) -> Result:
+        """Returns what a function returns that calls the driver. Raises what it raises.
+
+        seconds: that it may take, by default `timeout`; then the device is abandoned, which raises DeviceError.
+        """
+        self.check()
+        bound, call = self.timeout if seconds is None else seconds, Call(function)
+        try:
+            return call.result(bound)
+        except Overdue:
+            self.abandon(bound)
+        except BaseException:
+            if not call.is_over:
+                self.left.append(call)
+            raise
+
+    def check(self) -> None:
+        """Raises DeviceError if the device was abandoned."""
+        if self.reason:
+            raise DeviceError(self.reason)
+
+    def abandon(self, seconds: float) -> NoReturn:
+        """Raises DeviceError from now on. The next `open_device` makes a new context."""
+        self.reason = (
+            f"{self._info.name} did not finish within {seconds:g} s (Limits.run_seconds){self._hanging_launch()}: it "
+            "hangs, or the model asks for too much. Load the model again; if that fails too, start another process"
+        )
+        self._forget()
+        keep(self.in_use)
+        if self._info.platform in WAITING:
+            driver_use.keep_all(self._info.platform)
+        raise DeviceError(self.reason)
+
+    def _hanging_launch(self) -> str:
+        """Returns the launch of a first run that has not ended; empty if none is known."""
+        looked = Call(lambda: next((each.name for each in self.first_launches if not each.is_over()), ""))
+        try:
+            found = looked.result(NAMING_SECONDS)
+        except Exception:  # a driver that hangs may not even tell
+            return ""
+        return f", {found}" if found else ""
+
+    def failed_launch(self) -> str:
+        """Returns the launch of a first run that failed, and forgets all of them; empty if none is known."""
+        found = next((each.name for each in self.first_launches if each.has_failed()), "")
+        self.first_launches.clear()
+        return found
+
+    def drop_ended(self) -> None:
+        """Forgets the first launches that are over, but those that failed."""
+        if self.first_launches:
+            kept = [each for each in self.first_launches if not each.is_over() or each.has_failed()]
+            self.first_launches[:] = kept

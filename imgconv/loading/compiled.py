@@ -12,8 +12,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Union
 
 from imgconv.arrays import Arrays, Declared, Shapes
-from imgconv.cl.crashes import refused_kernels
-from imgconv.cl.device import Context, DeviceInfo
+from imgconv.cl.building.crashes import refused_kernels
+from imgconv.cl.device_info import DeviceInfo
 from imgconv.compiling.choose import Chooser, CostModel
 from imgconv.compiling.compiler import Prepared, limited, prepare
 from imgconv.precision.share import UNDECIDED, halves_of
@@ -32,12 +32,14 @@ from imgconv.stored.precision_file import PrecisionFile, choice_key, read_choice
 from imgconv.stored.tuning import Database, Tuned
 
 if TYPE_CHECKING:
+    from imgconv.cl.opencl_device import OpenCLDevice
     from imgconv.graph.onnx_nodes import HostGraph
     from imgconv.host.program import OnDevice
     from imgconv.host.registry import Function
     from imgconv.onnx_import import Model as OnnxModel
     from imgconv.preprocessing.stage import PictureStage
     from imgconv.runtime.io_binding import Inputs, Outputs
+    from imgconv.runtime.device import Device
     from imgconv.runtime.pipeline import Pipeline
     from imgconv.runtime.programs import Progress
     from imgconv.runtime.session import Session
@@ -107,7 +109,7 @@ class Compiled:
 
 
 def subgraphs_on(
-    info: DeviceInfo, context: Context, config: Config, tuning: Database | None = None, limits: Limits = Limits()
+    info: DeviceInfo, context: Device, config: Config, tuning: Database | None = None, limits: Limits = Limits()
 ) -> OnDevice:
     """Makes the functions of the host partition's device subgraphs: sessions on a device.
 
@@ -177,7 +179,7 @@ class Source:
     shapes: Shapes
     config: Config
     info: DeviceInfo
-    context: Context
+    context: OpenCLDevice
     progress: Progress | None
     precision: PrecisionFile | None = None
     tuning: Database | None = None
@@ -306,7 +308,7 @@ class SavedSource:
 
     saved: SavedModel
     info: DeviceInfo
-    context: Context
+    context: OpenCLDevice
     progress: Progress | None
     tuning: Database | None = None
     limits: Limits = Limits()

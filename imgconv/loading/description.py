@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from imgconv.cl.device import DeviceInfo
+from imgconv.cl.device_info import DeviceInfo
 from imgconv.errors import InputError
 from imgconv.files.disk import check_regular
 

@@ -18,13 +18,11 @@ import json
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.cl.device import Context
-from imgconv.cl.image import create_buffer, download_buffer
-from imgconv.cl.program import build, kernel
-from imgconv.cl.queue import enqueue
+from imgconv.cl.building.source import Part
 from imgconv.config import Config
 from imgconv.files.kept import Kept, digest
 from imgconv.graph.expression import OPERATIONS
+from imgconv.runtime.device import Device
 
 MEASURED = Kept("native", 2**20)
 VERSION = 1  # of the measurement: raise it if it gives other numbers
@@ -35,24 +33,24 @@ SAMPLES, RANGE, BEYOND = 1 << 15, 80.0, (-numpy.inf, -1000.0, 1000.0, numpy.inf)
 LANES = 4
 
 
-def native_functions_fit(context: Context, config: Config) -> bool:
+def native_functions_fit(device: Device, config: Config) -> bool:
     """Returns whether plans for the device take its native functions for halves. Measures them if no process has."""
-    if not config.float16 or config.native_explog or context.info.kind == "cpu":  # CPU drivers' gain nothing
+    if not config.float16 or config.native_explog or device.info.kind == "cpu":  # CPU drivers' gain nothing
         return False
-    return max(native_errors(context).values()) <= UNITS
+    return max(native_errors(device).values()) <= UNITS
 
 
-def native_errors(context: Context) -> dict[str, float]:
+def native_errors(device: Device) -> dict[str, float]:
     """The largest error of each of FUNCTIONS at an argument x, divided by 1 + |x|, in units in the last place.
 
     Kept for later processes. Raises BuildError, DeviceError.
     """
-    key = digest(str(VERSION).encode(), context.info.key.encode()).hex()
+    key = digest(str(VERSION).encode(), device.info.key.encode()).hex()
     kept = MEASURED.read(key)
     if kept is not None:
         return {name: float(error) for name, error in json.loads(kept).items()}
     x = arguments()
-    found = {name: largest_error(name, x, made) for name, made in computed(context, x).items()}
+    found = {name: largest_error(name, x, made) for name, made in computed(device, x).items()}
     MEASURED.write(key, json.dumps(found).encode())
     return found
 
@@ -64,18 +62,17 @@ def arguments() -> Array:
     return numpy.concatenate(parts).astype(numpy.float32)
 
 
-def computed(context: Context, x: Array) -> dict[str, Array]:
+def computed(device: Device, x: Array) -> dict[str, Array]:
     """Returns the device's results for some arguments, by function."""
     forms = {name: (OPERATIONS[name].to_half or "").format("x[n]") for name in FUNCTIONS}
     lines = "\n".join(f"  {name}[n] = {form};" for name, form in forms.items())
     outputs = "".join(f", __global float4 *{name}" for name in FUNCTIONS)
     source = f"__kernel void k(__global const float4 *x{outputs}) {{\n  const int n = get_global_id(0);\n{lines}\n}}\n"
-    launch = kernel(build(context, source, "imgconv/loading/native_functions.py"), "k")
-    given = create_buffer(context, x)
-    results = {name: create_buffer(context, numpy.zeros_like(x)) for name in FUNCTIONS}
-    launch.set_args(given, *results.values())
-    enqueue(context, launch, (x.size // LANES,))
-    return {name: download_buffer(context, made, x.shape, x.dtype) for name, made in results.items()}
+    with device.building([Part(source, "imgconv/loading/native_functions.py")]) as built:
+        (program,) = built
+    given, results = device.buffer(x), {name: device.buffer(numpy.zeros_like(x)) for name in FUNCTIONS}
+    device.enqueue(*device.launch(program, "k", [given, *results.values()], (x.size // LANES,), None))
+    return {name: device.read(made, x.shape, x.dtype) for name, made in results.items()}
 
 
 def largest_error(name: str, x: Array, made: Array) -> float:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from imgconv.cl.crashes import RefusedError
-from imgconv.cl.device import DeviceInfo
-from imgconv.runtime.work_groups import WorkGroupError
+from imgconv.cl.building.crashes import RefusedError
+from imgconv.cl.device_info import DeviceInfo
+from imgconv.runtime.launches import WorkGroupError
 
 LOG = logging.getLogger("imgconv")
 T = TypeVar("T")

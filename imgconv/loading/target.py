@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from imgconv.cl.device import DeviceInfo
+from imgconv.cl.device_info import DeviceInfo
 from imgconv.kernels.layout import Alignment, ImageLimits
 from imgconv.kernels.target import Target, TargetKind
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from imgconv.arrays import Shapes
-from imgconv.cl.device import DeviceInfo
+from imgconv.cl.device_info import DeviceInfo
 from imgconv.config import Config
 from imgconv.limits import Limits, spending
 from imgconv.passes import run_passes

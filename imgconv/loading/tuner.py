@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.cl.device import Context
-from imgconv.cl.queue import Launch, durations, enqueue
 from imgconv.compiling.choose import CostModel, Request
 from imgconv.compiling.compiler import Prepared
 from imgconv.config import Config
@@ -23,6 +21,7 @@ from imgconv.graph.nodes import Graph, Node, Operand, Value
 from imgconv.kernels.step import Choice, Fixed, Problem, Specialisation
 from imgconv.kernels.target import Target
 from imgconv.kernels.templates import template_of
+from imgconv.runtime.device import Device, Launch
 from imgconv.runtime.programs import Progress
 from imgconv.precision.loss import relative_error
 from imgconv.runtime.session import Session
@@ -92,7 +91,7 @@ class Trial:
 
     @staticmethod
     def of(
-        prepared: Prepared, nodes: tuple[Node, ...], choices: Sequence[Specialisation], context: Context
+        prepared: Prepared, nodes: tuple[Node, ...], choices: Sequence[Specialisation], context: Device
     ) -> Trial:
         """Builds and runs each choice for nodes of one launch, with their own epilogues, on drawn inputs.
 
@@ -123,7 +122,7 @@ class Trial:
             shuffle(order)
             with context.lock:
                 self.session.keep_busy(len(order))
-                found = durations(context, [enqueue(context, *self.launches[n]) for n in order])
+                found = context.durations([context.enqueue(*self.launches[n]) for n in order])
             for number, taken in zip(order, found, strict=True):
                 seconds[number].append(taken)
         return [float(numpy.quantile(seconds[n], QUANTILE)) for n in numbers]
@@ -178,7 +177,7 @@ def _compare(outputs: Sequence[Array], choices: Sequence[Specialisation], config
 
 
 def built(
-    wanted: Sequence[tuple[Prepared, tuple[Node, ...], Sequence[Specialisation]]], context: Context
+    wanted: Sequence[tuple[Prepared, tuple[Node, ...], Sequence[Specialisation]]], context: Device
 ) -> Iterator[Future[Trial]]:
     """Yields the Future of each trial, in order; its result() raises the errors of `Trial.of`.
 
@@ -202,7 +201,7 @@ def built(
 
 
 def tune(
-    prepared: Prepared, context: Context, database: Database, budget: float, most: int,
+    prepared: Prepared, context: Device, database: Database, budget: float, most: int,
     progress: Progress,
 ) -> dict[Problem, list[Measured]]:
     """Measures up to `most` candidates of each problem, until `budget` seconds have passed, and records them at once.

@@ -31,7 +31,6 @@ from time import perf_counter
 import numpy
 
 from imgconv.arrays import Arrays
-from imgconv.cl.device import Context
 from imgconv.compiling.compiler import Prepared
 from imgconv.compiling.plan import Plan
 from imgconv.config import Float16, Precision
@@ -45,6 +44,7 @@ from imgconv.precision.search import Budget, Found, search
 from imgconv.precision.share import UNDECIDED
 from imgconv.precision.statistics import building_statistics, measured
 from imgconv.precision.sums import Sums, choose_sums
+from imgconv.runtime.device import Device
 from imgconv.runtime.programs import Progress
 from imgconv.runtime.session import Session
 
@@ -88,7 +88,7 @@ class PrecisionChoice:
 
 
 def choose_precision(
-    prepared: Prepared, context: Context, progress: Progress | None = None, inputs: Sequence[Arrays] = (),
+    prepared: Prepared, context: Device, progress: Progress | None = None, inputs: Sequence[Arrays] = (),
     bound: float = BOUND, runs: int | None = None, started: float | None = None,
 ) -> PrecisionChoice:
     """The PrecisionChoice by which the settings' float16 changes the outputs by at most `bound` on the inputs.
@@ -132,7 +132,7 @@ class _Storage:
     """
 
     def __init__(
-        self, prepared: Prepared, context: Context, progress: Progress | None, given: tuple[Arrays, ...], bound: float,
+        self, prepared: Prepared, context: Device, progress: Progress | None, given: tuple[Arrays, ...], bound: float,
         started: float | None = None,
     ) -> None:
         self.prepared, self.context, self.progress = prepared, context, progress

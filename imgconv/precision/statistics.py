@@ -17,12 +17,11 @@ import numpy
 
 from imgconv.arrays import Array, Arrays
 from imgconv.cl import device
-from imgconv.cl.device import Context
-from imgconv.cl.image import Buffer, copy_texels, create_buffer, download_buffer, fill_buffer
-from imgconv.cl.program import Part, Program, building, kernel
-from imgconv.cl.queue import Kernel, enqueue
+from imgconv.cl.building.program import Kernel, Program, kernel
+from imgconv.cl.building.source import Part
 from imgconv.dtype import FLOAT32
 from imgconv.kernels.layout import LANES, HostBuffer, Texels, Texture
+from imgconv.runtime.device import Device, Memory
 from imgconv.runtime.programs import Progress
 from imgconv.runtime.session import Session
 
@@ -58,8 +57,8 @@ class TensorStatistics:
         Values in one texture have the largest of all of them.
         """
         count = max(len(self._numbers), 1)
-        bits = download_buffer(self._context, self._largest, (count,), numpy.uint32).view(numpy.float32)
-        fill_buffer(self._context, self._largest, 0.0)
+        bits = self._context.read(self._largest, (count,), numpy.uint32).view(numpy.float32)
+        self._context.fill(self._largest, 0.0)
         found: dict[Texture | HostBuffer, float] = {s: float(bits[number]) for s, number in self._numbers.items()}
         found |= dict[Texture | HostBuffer, float](self._on_host.items())
         self._on_host.clear()
@@ -70,7 +69,7 @@ class TensorStatistics:
         """Enqueues the rounding of a texture of floats to half."""
         for origin, region in self._tiles(texture, "round_to_half"):
             if not texture.tiling.linear:
-                copy_texels(self._context, self._session.memory[texture], self._scratch, origin, region)
+                self._context.copy(self._session.memory[texture], self._scratch, origin, region=region)
 
     def _tiles(self, texture: Texture, name: str, *more: Any) -> Iterator[tuple[Texels, Texels]]:
         """Launches a kernel on each tile; gives its origin and region in the image, whose texels are in the scratch."""
@@ -79,21 +78,21 @@ class TensorStatistics:
         for _, origin, (width, height) in texture.tiling.moves():
             region, size = (width, height, 1), width * height
             if not is_buffer:
-                copy_texels(self._context, self._scratch, memory, origin, region)
+                self._context.copy(self._scratch, memory, origin=origin, region=region)
             texels = memory if is_buffer else self._scratch
             launch.set_args(texels, numpy.int32(size), numpy.int32(run), *more)
-            enqueue(self._context, launch, (min(ceil(size / run), ITEMS),))
+            self._context.enqueue(launch, (min(ceil(size / run), ITEMS),))
             yield origin, region
 
     @cached_property
-    def _scratch(self) -> Buffer:
+    def _scratch(self) -> Memory:
         """Memory for the texels of the largest tile."""
         most = max(each.tiling.tile_width * each.tiling.tile_height for each in self._numbers)
-        return create_buffer(self._context, LANES * most * numpy.dtype(numpy.float32).itemsize, "tensor statistics")
+        return self._context.buffer(LANES * most * numpy.dtype(numpy.float32).itemsize, "tensor statistics")
 
     @cached_property
-    def _largest(self) -> Buffer:
-        return create_buffer(self._context, numpy.zeros(max(len(self._numbers), 1), numpy.uint32))
+    def _largest(self) -> Memory:
+        return self._context.buffer(numpy.zeros(max(len(self._numbers), 1), numpy.uint32))
 
 
 def is_float(storage: Texture | HostBuffer) -> TypeGuard[Texture]:
@@ -101,9 +100,9 @@ def is_float(storage: Texture | HostBuffer) -> TypeGuard[Texture]:
     return isinstance(storage, Texture) and storage.dtype == FLOAT32
 
 
-def building_statistics(context: Context) -> AbstractContextManager[Iterator[Program]]:
-    """Builds cl/tensor_statistics.cl beside what is done inside; see `building`. Raises BuildError."""
-    return building(context, [Part(FILE.read_text(encoding="utf-8"), FILE.name)])
+def building_statistics(context: Device) -> AbstractContextManager[Iterator[Program]]:
+    """Builds cl/tensor_statistics.cl beside what is done inside; see Device.building. Raises BuildError."""
+    return context.building([Part(FILE.read_text(encoding="utf-8"), FILE.name)])
 
 
 def magnitude(array: Array) -> float:

@@ -21,13 +21,13 @@ from functools import cached_property
 from time import perf_counter
 
 from imgconv.arrays import Array, Arrays
-from imgconv.cl.device import Context
 from imgconv.compiling.compiler import Prepared
 from imgconv.config import Precision
 from imgconv.precision.inputs import MARGIN, held_out_inputs
 from imgconv.precision.loss import least_scales, relative_error, scales_of
 from imgconv.precision.search import Budget, search
 from imgconv.precision.share import UNDECIDED
+from imgconv.runtime.device import Device
 from imgconv.runtime.programs import Progress
 from imgconv.runtime.session import Session
 
@@ -63,7 +63,7 @@ class Sums:
     """
 
     prepared: Prepared
-    context: Context
+    context: Device
     progress: Progress | None
     reference: Session
     wide: Session

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 import numpy
 
-from imgconv.cl.device import Context
-from imgconv.cl.image import Buffer, create_buffer, create_image, download_buffer, upload
-from imgconv.cl.program import Kernel, Program, build, kernel
-from imgconv.cl.queue import durations, enqueue
+from imgconv.cl.context import Buffer, Context
+from imgconv.cl.building.program import Kernel, Program, build, kernel
 from imgconv.dtype import DType
 from imgconv.errors import Error
 
@@ -95,7 +93,7 @@ def measure_peaks(context: Context, dtype: DType) -> Peaks:
 
 def _operations(context: Context, program: Program, floats: int) -> float:
     items = 1 << (20 if context.info.kind == "gpu" else 12)
-    output = create_buffer(context, 256 * floats * 4)
+    output = context.buffer(256 * floats * 4)
     bound = kernel(program, f"multiply_add_{floats}")
     bound.set_args(output, numpy.float32(0.5), numpy.float32(1))
     seconds = _fastest(context, bound, (items,))
@@ -105,9 +103,9 @@ def _operations(context: Context, program: Program, floats: int) -> float:
 
 def _reads(context: Context, program: Program, dtype: DType) -> float:
     size = (4096, 1024) if context.info.kind == "gpu" else (READ_SIZE, 64)
-    texels = create_image(context, READ_SIZE + READS, READ_SIZE, 0, dtype)
-    upload(context, texels, numpy.ones((READ_SIZE, READ_SIZE + READS, 4), dtype))
-    output = create_buffer(context, READ_SIZE * 16)
+    texels = context.image(READ_SIZE + READS, READ_SIZE, 0, dtype)
+    context.write(texels, numpy.ones((READ_SIZE, READ_SIZE + READS, 4), dtype))
+    output = context.buffer(READ_SIZE * 16)
     bound = kernel(program, "read_texture")
     bound.set_args(output, texels)
     seconds = _fastest(context, bound, size)
@@ -120,8 +118,8 @@ def _copied(context: Context, program: Program, dtype: DType) -> float:
     width = min(COPY_WIDTH, info.max_image_width)
     rows = 4096 if info.kind == "gpu" else 1024
     height = min(rows, info.max_image_height, info.max_allocation_bytes // (width * texel))
-    source, target = (create_image(context, width, height, 0, dtype) for _ in range(2))
-    upload(context, source, numpy.ones((height, width, 4), dtype))
+    source, target = (context.image(width, height, 0, dtype) for _ in range(2))
+    context.write(source, numpy.ones((height, width, 4), dtype))
     bound = kernel(program, "copy")
     bound.set_args(target, source)
     return 2 * width * height * texel / _fastest(context, bound, (width, height))
@@ -132,11 +130,11 @@ def _fastest(context: Context, bound: Kernel, size: tuple[int, ...]) -> float:
     start = time.perf_counter()
     seconds: list[float] = []
     while len(seconds) < FEWEST_RUNS or time.perf_counter() - start < MEASURED_SECONDS:
-        seconds += durations(context, [enqueue(context, bound, size)])
+        seconds += context.durations([context.enqueue(bound, size)])
     return min(seconds)
 
 
 def _check(context: Context, output: Buffer, expected: float) -> None:
-    found = download_buffer(context, output, (output.size // 4,), numpy.float32)
+    found = context.read(output, (output.size // 4,), numpy.float32)
     if not numpy.allclose(found, expected):
         raise Error(f"{context.info.name}: a kernel that measures the device gave {found[0]:g} instead of {expected:g}")

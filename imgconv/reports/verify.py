@@ -15,13 +15,13 @@ from typing import Any
 import numpy
 
 from imgconv.arrays import Array, Arrays
-from imgconv.cl.device import Context
 from imgconv.compiling.compiler import Prepared
 from imgconv.compiling.plan import Launch
 from imgconv.config import Precision
 from imgconv.errors import Error, MissingPackageError
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.target import HALF_MAX
+from imgconv.runtime.device import Device
 from imgconv.runtime.io_binding import check_inputs
 from imgconv.runtime.host_fallback import HostFallback
 from imgconv.precision.statistics import magnitude
@@ -80,7 +80,7 @@ def check_oracle() -> None:
 
 
 def verify(
-    path: str | os.PathLike[str], prepared: Prepared, context: Context, inputs: Arrays,
+    path: str | os.PathLike[str], prepared: Prepared, context: Device, inputs: Arrays,
     bound: float = HALF_BOUND, precision: Precision | None = None, progress: Progress | None = None,
     judge_half: bool = True,
 ) -> list[Layer]:

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import overload
 
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.cl.device import Context
-from imgconv.cl.image import Buffer, allocate, allocate_buffer, create_buffer, create_image
-from imgconv.cl.image import create_image_in, download, download_buffer, fill, fill_buffer, part_of
-from imgconv.cl.queue import Event, check, finish
-from imgconv.cl.transfer import Memory, Port, SharedPort, StagedPort, enqueue_download, enqueue_upload
-from imgconv.cl.transfer import pinned_array, upload_array
 from imgconv.compiling.plan import Plan, Region, Storage
 from imgconv.errors import DeviceError, ResourceError
 from imgconv.kernels.layout import LANES, HostBuffer, ImageForm, Placement, Texture
-from imgconv.runtime.io_binding import Exchange, Inputs, image_form
+from imgconv.runtime.device import Device, Event, HostBinding, Memory
+from imgconv.runtime.io_binding import IOBinding, Inputs
 
 # Arrays of at least so many bytes are copied by several threads, because one core fills new memory at 10 GB/s. To start
 # the threads takes half a millisecond: beside an H200, two arrays of 6 MB took 1 ms longer with them.
@@ -36,21 +30,20 @@ def copy_array(destination: Array, source: Array) -> None:
 
 
 class DeviceMemory:
-    """The memory of a plan: `memory[storage]` is an OpenCL image, or a buffer for a linear texture and a HostBuffer.
+    """The memory of a plan: `memory[storage]` is an image, or a buffer for a linear texture and a HostBuffer.
 
-    images: by slot, what textures share in turn. workspace: the buffer whose parts are all activations, or
-    None.
+    images: by slot, what textures share in turn. workspace: the buffer whose parts are all activations, or None.
     """
 
-    def __init__(self, plan: Plan, context: Context, lenders: Sequence[DeviceMemory] = ()) -> None:
+    def __init__(self, plan: Plan, context: Device, lenders: Sequence[DeviceMemory] = ()) -> None:
         """Allocates everything and uploads the constants. Raises ResourceError, DeviceError.
 
         lenders: memory of the same context. Their constants are shared, and their memory of activations too, because
         the runs of a context take turns.
         """
         self.plan, self.context = plan, context
-        self.images: dict[int, Memory] = {}
-        self.workspace: Buffer | None = None
+        self.images: dict[int, tuple[ImageForm, Memory]] = {}
+        self.workspace: Memory | None = None
         self._memory: dict[Storage, Memory] = {}
         self._pinned: dict[Storage, Array] = {}
         try:
@@ -58,12 +51,6 @@ class DeviceMemory:
         except ResourceError as error:
             has = f"{context.info.name} has {context.info.global_memory_bytes} bytes, the plan takes {plan.bytes}"
             raise ResourceError(f"{error.message}; {has}", error.tensor, error.shape, error.limit) from error
-
-    @overload
-    def __getitem__(self, storage: Texture) -> Memory: ...
-
-    @overload
-    def __getitem__(self, storage: HostBuffer) -> Buffer: ...
 
     def __getitem__(self, storage: Storage) -> Memory:
         return self._memory[storage]
@@ -79,14 +66,14 @@ class DeviceMemory:
             pinned = self._pinned_for(place)
             copy_array(pinned, array.reshape(pinned.shape))
             array = pinned
-        return enqueue_upload(self.context, self[place], array)
+        return self.context.upload(self[place], array)
 
     def upload_inputs(self, inputs: Inputs) -> dict[str, Event]:
         """Fills every input, and waits; the copies' events by name. Raises InputError naming one that does not fit."""
-        given = Exchange.of(self.plan, self.context, inputs, {}).uploads
+        given = IOBinding.of(self.plan, self.context, inputs, {}).uploads
         places = {name: place for name, place in self.plan.input_buffers.items() if place in given}
         events = {name: self.upload(place, given[place]) for name, place in places.items()}
-        finish(self.context)
+        self.context.finish()
         return events
 
     def upload_drawn(self, seed: int) -> None:
@@ -96,14 +83,13 @@ class DeviceMemory:
             place = self.plan.input_buffers[value.name]
             drawn = random.random(place.shape)
             array = (drawn if value.dtype.startswith("float") else drawn > 0.5).astype(place.dtype)
-            upload_array(self.context, self[place], array, place.name)
+            self.context.write(self[place], array, place.name)
 
     def read(self, arrays: Mapping[Storage, Array]) -> list[Event]:
         """Fills arrays from their storages, and waits; the copies' events. Raises DeviceError."""
         through = arrays if self.context.info.shares_memory else {place: self._pinned_for(place) for place in arrays}
-        events = [enqueue_download(self.context, array, self[place]) for place, array in through.items()]
-        finish(self.context)
-        check(self.context, events)
+        events = [self.context.download(array, self[place]) for place, array in through.items()]
+        self.context.finish(events)
         for place, array in arrays.items():
             if through[place] is not array:
                 copy_array(array, through[place])
@@ -112,11 +98,11 @@ class DeviceMemory:
     def content(self, storage: Storage) -> Array:
         """The content of a buffer, or the texels of a texture."""
         if isinstance(storage, HostBuffer):
-            return download_buffer(self.context, self[storage], storage.shape, storage.dtype)
-        memory, tiling = self[storage], storage.tiling
-        if isinstance(memory, Buffer):
-            return download_buffer(self.context, memory, (1, tiling.height, tiling.width, LANES), storage.dtype)
-        return download(self.context, memory, (*tiling.image_size, tiling.layers))
+            return self.context.read(self[storage], storage.shape, storage.dtype)
+        tiling = storage.tiling
+        width, height = (tiling.width, tiling.height) if tiling.linear else tiling.image_size
+        layers = () if tiling.layers == 1 else (tiling.layers,)
+        return self.context.read(self[storage], (*layers, height, width, LANES), storage.dtype)
 
     def value(self, name: str) -> Array:
         """The array of a value that is in memory now, float32 or float16 as it is stored."""
@@ -132,45 +118,36 @@ class DeviceMemory:
 
     def replace(self, constant: Storage, content: Array) -> None:
         """Other content for a constant, of the same form. Lenders and those it is lent to have it too."""
-        upload_array(self.context, self[constant], numpy.ascontiguousarray(content), constant.name)
+        self.context.write(self[constant], numpy.ascontiguousarray(content), constant.name)
 
     def overwrite(self, value: float) -> None:
         """Sets all that launches write, states too, to a value."""
-        for memory in self._written():
-            if isinstance(memory, Buffer):
-                fill_buffer(self.context, memory, value)
-            else:
-                fill(self.context, memory, (value,) * 4)
+        for memory in self._written().values():
+            self.context.fill(memory, value)
 
     def written_content(self) -> list[bytes]:
         """The content of all that launches write. Textures take turns in memory: it is that of the last ones."""
-        return [
-            download_buffer(self.context, each, (each.size,), numpy.uint8).tobytes() if isinstance(each, Buffer)
-            else download(self.context, each).tobytes() for each in self._written()
-        ]
+        return [self.content(storage).tobytes() for storage in self._written()]
 
-    def _written(self) -> list[Memory]:
+    def _written(self) -> dict[Storage, Memory]:
         """The memory that launches write, each once, but parts of the workspace that overlap."""
-        return list({id(self[launch.writes]): self[launch.writes] for launch in self.plan.launches}.values())
+        found = {id(self[launch.writes]): launch.writes for launch in self.plan.launches}
+        return {storage: self[storage] for storage in found.values()}
 
     def clear_states(self) -> None:
         """Sets every state to zero."""
         for texture in self.plan.states:
-            memory = self[texture]
-            if isinstance(memory, Buffer):
-                fill_buffer(self.context, memory, 0.0, texture.name)
-            else:
-                fill(self.context, memory, (0.0, 0.0, 0.0, 0.0))
+            self.context.fill(self[texture], 0.0, texture.name)
 
     def _pinned_for(self, place: Storage) -> Array:
         """Pinned memory of the host for an input or an output; the device copies while the host goes on."""
         if place not in self._pinned:
-            self._pinned[place] = pinned_array(self.context, place.shape, place.dtype)
+            self._pinned[place] = self.context.pinned_array(place.shape, place.dtype)
         return self._pinned[place]
 
     # Allocation
 
-    def new_ports(self, shared: bool) -> dict[Storage, Port]:
+    def new_ports(self, shared: bool) -> dict[Storage, HostBinding]:
         """Further memory for every input and output, with the host's side.
 
         shared: use buffers that host and device share, if they share memory. Raises ResourceError.
@@ -179,10 +156,10 @@ class DeviceMemory:
         places = (*self.plan.input_buffers.values(), *self.plan.output_buffers.values())
         return {place: self._port(place, shared) for place in places}
 
-    def _port(self, place: Storage, shared: bool) -> Port:
+    def _port(self, place: Storage, shared: bool) -> HostBinding:
         if shared and isinstance(place, HostBuffer) and place.bytes:
-            return SharedPort(self.context, place.shape, place.dtype)
-        return StagedPort(self.context, self._exchanged(place), place.shape, place.dtype)
+            return self.context.staging(place.shape, place.dtype)
+        return self.context.staging(place.shape, place.dtype, self._exchanged(place))
 
     def _allocate(self, lenders: Sequence[DeviceMemory]) -> None:
         plan, memory = self.plan, self._memory
@@ -191,7 +168,7 @@ class DeviceMemory:
             lent = next((m for each in lenders if (m := each._lend(storage, content)) is not None), None)
             memory[storage] = lent if lent is not None else self._constant(storage, content)
         self.images = self._slot_images(lenders)
-        memory |= {texture: self.images[slot] for texture, slot in plan.slots.items()}
+        memory |= {texture: self.images[slot][1] for texture, slot in plan.slots.items()}
         if plan.regions:
             self.workspace = self._find_workspace(lenders)
             for texture, region in plan.regions.items():
@@ -208,67 +185,64 @@ class DeviceMemory:
 
     def _constant(self, storage: Storage, content: Array) -> Memory:
         if isinstance(storage, HostBuffer):
-            return create_buffer(self.context, content, storage.name)
+            return self.context.buffer(content, storage.name)
         memory = self._image(storage.form, storage.name)
-        upload_array(self.context, memory, numpy.ascontiguousarray(content), storage.name)
+        self.context.write(memory, numpy.ascontiguousarray(content), storage.name)
         return memory
 
-    def _slot_images(self, lenders: Sequence[DeviceMemory]) -> dict[int, Memory]:
+    def _slot_images(self, lenders: Sequence[DeviceMemory]) -> dict[int, tuple[ImageForm, Memory]]:
         """The image of each slot: the smallest of the lenders' that holds all its textures, else a new one."""
         # Lenders may share images among themselves: each image is offered once.
-        offered = {id(image): image for each in lenders for image in each.images.values()}
-        images: dict[int, Memory] = {}
+        offered = {id(memory): (form, memory) for each in lenders for form, memory in each.images.values()}
+        images: dict[int, tuple[ImageForm, Memory]] = {}
         for slot, form in sorted(self.plan.images.items(), key=lambda pair: -pair[1].bytes):
             textures = [texture for texture, number in self.plan.slots.items() if number == slot]
-            fitting = [memory for memory in offered.values() if _holds(memory, textures)]
+            fitting = [(own.bytes, key) for key, (own, _) in offered.items() if _holds(own, textures)]
             if fitting:
-                images[slot] = offered.pop(id(min(fitting, key=lambda memory: memory.size)))
+                images[slot] = offered.pop(min(fitting)[1])
                 continue
-            images[slot] = self._allocated_image(form, textures[0].name)
+            images[slot] = form, self._allocated_image(form, textures[0].name)
         return images
 
-    def _find_workspace(self, lenders: Sequence[DeviceMemory]) -> Buffer:
+    def _find_workspace(self, lenders: Sequence[DeviceMemory]) -> Memory:
         """A lender's buffer if one is large enough, else a new one."""
         needed = self.plan.workspace_bytes
         offered = [each.workspace for each in lenders if each.workspace is not None and each.workspace.size >= needed]
         if offered:
             return offered[0]
-        workspace = create_buffer(self.context, needed, "the workspace")
-        allocate_buffer(self.context, workspace, "the workspace")
-        return workspace
+        return self._touched(self.context.buffer(needed, "the workspace"), "the workspace")
 
     def _exchanged(self, place: Storage) -> Memory:
         """Memory for an input or an output."""
         if isinstance(place, Texture):
             return self._image(place.form, place.name)
-        return create_buffer(self.context, max(place.bytes, 4), place.name)
+        return self.context.buffer(max(place.bytes, 4), place.name)
 
-    def _part(self, workspace: Buffer, texture: Texture, region: Region) -> Memory:
+    def _part(self, workspace: Memory, texture: Texture, region: Region) -> Memory:
         """The memory of a texture in the workspace, or an image of its own if the driver refuses one in a buffer."""
         if texture.tiling.linear:
-            return part_of(self.context, workspace, region.offset, region.bytes, texture.name)
+            return self.context.part(workspace, region.offset, region.bytes, texture.name)
         size, name = texture.tiling.image_size, texture.name
         try:
-            return create_image_in(
-                self.context, workspace, region.offset, region.row_bytes, *size, texture.dtype, name
-            )
+            return self.context.image_in(workspace, region.offset, region.row_bytes, *size, texture.dtype, name)
         except DeviceError:
             return self._allocated_image(texture.form, name)
 
     def _allocated_image(self, form: ImageForm, tensor: str) -> Memory:
-        """New memory of activations. A driver that allocates late fails here."""
-        made = self._image(form, tensor)
-        if isinstance(made, Buffer):
-            allocate_buffer(self.context, made, tensor)
-        else:
-            allocate(self.context, made, tensor)
-        return made
+        """New memory of activations."""
+        return self._touched(self._image(form, tensor), tensor)
+
+    def _touched(self, memory: Memory, tensor: str) -> Memory:
+        """The memory, filled with zeros: a driver that allocates late fails here."""
+        self.context.fill(memory, 0.0, tensor)
+        self.context.finish()
+        return memory
 
     def _image(self, form: ImageForm, tensor: str) -> Memory:
         if form.linear:
-            return create_buffer(self.context, form.bytes, tensor)
+            return self.context.buffer(form.bytes, tensor)
         layers = form.layers if form.layers > 1 else 0
-        return create_image(self.context, form.width, form.height, layers, form.dtype, tensor)
+        return self.context.image(form.width, form.height, layers, form.dtype, tensor)
 
 
 def _channels_of(place: Placement, axis: int) -> tuple[slice, ...]:
@@ -276,8 +250,8 @@ def _channels_of(place: Placement, axis: int) -> tuple[slice, ...]:
     return (slice(None),) * axis + (slice(place.channel_offset, place.channel_offset + place.shape[axis]),)
 
 
-def _holds(memory: Memory, textures: Sequence[Texture]) -> bool:
-    """Returns whether memory that was a slot's can hold other textures."""
-    if isinstance(memory, Buffer):
-        return all(texture.tiling.linear and texture.bytes <= memory.size for texture in textures)
-    return all(map(image_form(memory).holds, textures))
+def _holds(form: ImageForm, textures: Sequence[Texture]) -> bool:
+    """Returns whether memory of this form can hold other textures."""
+    if form.linear:
+        return all(texture.tiling.linear and texture.bytes <= form.bytes for texture in textures)
+    return all(map(form.holds, textures))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.cl.queue import Event, drain, enqueue_barrier, enqueue_marker, is_over, span, wait
-from imgconv.cl.transfer import Port, Queue
 from imgconv.preprocessing.pixels import Pixels
+from imgconv.runtime.device import Event, HostBinding, Queue, QueuedDevice
 from imgconv.runtime.io_binding import converted, moved_outputs
 from imgconv.runtime.picture_input import PicturePort
 from imgconv.runtime.session import Session
@@ -26,7 +26,7 @@ class FrameMemory:
     def __init__(self, session: Session, shared: bool) -> None:
         """shared: use buffers that host and device share, if they share memory. Raises ResourceError."""
         plan = session.plan
-        self.session, self.context = session, session.context
+        self.session, self.context = session, cast(QueuedDevice, session.context)
         self.sequence, self.ports = session.new_sequence(shared)
         self.inputs = [(name, self.ports[place]) for name, place in plan.input_buffers.items()]
         places = {value: plan.output_buffers.get(value.name) for value in plan.outputs}
@@ -57,7 +57,7 @@ class FrameMemory:
         self.sent = [port for port in self._sent if port.shares or port not in skipped]
         self.moved = moved_outputs(self.plan, inputs)
 
-    def _picture_port(self, name: str, port: Port, pixels: Pixels) -> PicturePort:
+    def _picture_port(self, name: str, port: HostBinding, pixels: Pixels) -> PicturePort:
         """The picture's port, filled."""
         key = name, pixels.size
         found = self._pictures.get(key)
@@ -86,45 +86,44 @@ class FrameMemory:
     def start(self, uploading: Queue, downloading: Queue) -> None:
         """Enqueues the frame after the earlier ones, its copies on these queues."""
         context = self.context
-        if context.in_use:
-            drain(context)
+        context.recover()
         apart = uploading is not context.queue
         awaited = apart or context.profile
-        sent: list[Port | PicturePort] = [*self.sent, *self.pictures]
+        sent: list[HostBinding | PicturePort] = [*self.sent, *self.pictures]
         self.uploads = [event for port in sent for event in port.to_device(context, uploading, awaited)]
         self.computing = []
         if apart:
             uploading.flush()
         if awaited:
-            self.computing.append(enqueue_barrier(context, self.uploads))
+            self.computing.append(context.barrier(self.uploads))
         for picture in self.pictures:
             picture.enqueue()
         self.sequence.enqueue()
         if awaited:
-            self.computing.append(enqueue_marker(context))
+            self.computing.append(context.marker())
         if apart:
             context.queue.flush()
         computed = self.computing[-1:] if apart else None
-        fetched: list[Port | PicturePort] = [*self.fetched, *self.pictures]
+        fetched: list[HostBinding | PicturePort] = [*self.fetched, *self.pictures]
         self.downloads = [e for port in fetched for e in port.to_host(context, downloading, awaited, computed)]
         if not awaited:
             # While a host waits for a copy, Intel's CPU driver computes on one core less.
-            self.computing.append(enqueue_marker(context))
+            self.computing.append(context.marker())
         downloading.flush()
 
     def finish(self) -> None:
         """Waits for the frame. Raises DeviceError, ResourceError."""
-        wait(self.context, [*self.computing, *self.downloads])
+        self.context.wait([*self.computing, *self.downloads])
 
     def is_over(self) -> bool:
         """Returns whether `finish` would return at once."""
-        return is_over([*self.computing, *self.downloads])
+        return self.context.is_over([*self.computing, *self.downloads])
 
     def ticks(self) -> dict[str, Ticks]:
         """Frame.ticks; empty for a queue that records no times."""
         if not self.context.profile:
             return {}
         # The barrier ends with the uploads, the marker with the launches.
-        computed = span(self.computing[:1])[1], span(self.computing[1:])[1]
+        computed = self.context.ticks(self.computing[:1])[1], self.context.ticks(self.computing[1:])[1]
         parts = {"upload": self.uploads, "download": self.downloads}
-        return {"compute": computed, **{name: span(events) for name, events in parts.items() if events}}
+        return {"compute": computed, **{name: self.context.ticks(events) for name, events in parts.items() if events}}

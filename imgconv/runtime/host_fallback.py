@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.cl.transfer import is_memory
+from imgconv.cl.context import is_memory
 from imgconv.compiling.plan import Plan
 from imgconv.errors import InputError, UnsupportedError
 from imgconv.graph.nodes import HostPartition, Value

@@ -11,9 +11,8 @@ import numpy
 import numpy.typing as npt
 
 from imgconv.arrays import Array, Arrays
-from imgconv.cl.device import Context
-from imgconv.cl.image import Image, image_dtype, image_shape
-from imgconv.cl.transfer import Memory, is_image, is_memory
+from imgconv.cl.context import Image, image_dtype, image_shape
+from imgconv.cl.context import Memory, is_image, is_memory
 from imgconv.compiling.plan import Plan, Storage
 from imgconv.dtype import DTYPES
 from imgconv.errors import InputError, RangeError
@@ -22,6 +21,7 @@ from imgconv.graph.moved import EXACT, WIDE
 from imgconv.graph.nodes import Value
 from imgconv.kernels.layout import LANES, ImageForm, Texels, Texture
 from imgconv.preprocessing.pixels import Pixels
+from imgconv.runtime.device import Device
 
 # What a caller gives for an input, and for an output that is to be filled.
 Input = Union[npt.ArrayLike, Memory, Pixels]
@@ -35,7 +35,7 @@ ImageCopy = tuple[Union[Image, Texture], Union[Image, Texture], Texels, Texels, 
 
 
 @dataclass
-class Exchange:
+class IOBinding:
     """One run's inputs and outputs.
 
     uploads and downloads: contiguous arrays of the stored dtype, by the storage that they go to or come from.
@@ -54,9 +54,9 @@ class Exchange:
     moved: dict[str, Array] = field(default_factory=dict)
 
     @staticmethod
-    def of(plan: Plan, context: Context, inputs: Inputs, outputs: Outputs) -> Exchange:
+    def of(plan: Plan, context: Device, inputs: Inputs, outputs: Outputs) -> IOBinding:
         """Checks inputs and outputs. Raises InputError naming the one that does not fit."""
-        made = Exchange.to_host(plan, context, outputs)
+        made = IOBinding.to_host(plan, context, outputs)
         _check_names(plan.inputs, inputs)
         for value in plan.inputs:
             given = inputs[value.name]
@@ -69,9 +69,9 @@ class Exchange:
         return made
 
     @staticmethod
-    def to_host(plan: Plan, context: Context, outputs: Outputs, moved: Arrays | None = None) -> Exchange:
-        """An exchange of outputs only, with those of plan.moved. Raises InputError."""
-        made = Exchange(plan)
+    def to_host(plan: Plan, context: Device, outputs: Outputs, moved: Arrays | None = None) -> IOBinding:
+        """A binding of outputs only, with those of plan.moved. Raises InputError."""
+        made = IOBinding(plan)
         made.moved.update(moved or {})
         if outputs:
             _check_output_names(plan.outputs, outputs)
@@ -103,7 +103,7 @@ class Exchange:
             found[value.name] = made if brought is None else brought
         return found
 
-    def _give(self, value: Value, given: Input, context: Context) -> None:
+    def _give(self, value: Value, given: Input, context: Device) -> None:
         place = self.plan.input_buffers[value.name]
         if not is_memory(given):
             self.uploads[place] = stored(place, _check_array(value, given))
@@ -120,7 +120,7 @@ class Exchange:
             moves = _check_image("input", value, given, texture)
             self.instead[number] = [(given, texture, outside, inside, size) for outside, inside, size in moves]
 
-    def _take(self, value: Value, wanted: Wanted | None, context: Context) -> None:
+    def _take(self, value: Value, wanted: Wanted | None, context: Device) -> None:
         place = self.plan.output_buffers.get(value.name)
         if is_memory(wanted):
             if place is None:
@@ -334,8 +334,8 @@ def _destination(value: Value, wanted: object) -> Array | None:
     return wanted
 
 
-def _check_context(what: str, value: Value, memory: Memory, context: Context) -> None:
-    if memory.context != context.handle:
+def _check_context(what: str, value: Value, memory: Memory, context: Device) -> None:
+    if not context.owns(memory):
         raise InputError(f"the memory of {what} {value.name!r} is of another context than model.queue.context")
 
 

@@ -1,65 +1,36 @@
-"""Launching: a plan's launches with their arguments bound, enqueued one by one or replayed by one call."""
+"""Launching: a plan's launches with their arguments, in the plan's memory and in further memory of inputs and outputs.
+
+A driver may allow fewer work items in a group for a kernel than for the device, if the kernel needs many registers:
+
+    plan for the device -> build -> ask for each kernel -> too many items: plan again for a device with smaller groups
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
-from imgconv.cl.device import Context
-from imgconv.cl.image import copy_region, copy_through_host
-from imgconv.cl.queue import Launch, bind, enqueue, enqueue_all, enqueue_noted, finish, set_arguments
-from imgconv.cl.recording import Recording, distrust, is_trusted, record, trust
-from imgconv.cl.transfer import Memory, is_image
+from imgconv.cl.context import image_dtype, image_shape, is_image
 from imgconv.compiling.plan import Storage
-from imgconv.errors import DeviceError
+from imgconv.errors import ResourceError
 from imgconv.kernels.layout import Texture
+from imgconv.runtime.device import Launch, LaunchSequence, Memory
 from imgconv.runtime.device_memory import DeviceMemory
 from imgconv.runtime.io_binding import ImageCopy
 from imgconv.runtime.programs import Programs, called
-from imgconv.runtime.work_groups import check_work_groups
-
 
 # What memory is overwritten with: small, as an index too, and never the result of a layer.
 NEVER_COMPUTED = 0.1623
 
 
-class LaunchSequence:
-    """Launches that are bound to the memory of a run's inputs and outputs.
+class WorkGroupError(ResourceError):
+    """A kernel has more work items in a group than the driver allows for it: `most`."""
 
-    recording: the launches as a recording of the driver; None if they are enqueued one by one.
-    launched: whether they were ever enqueued.
-    """
-
-    def __init__(self, context: Context, launches: Sequence[Launch]) -> None:
-        self.context, self.launches = context, launches
-        self._bound = bind(context, launches)
-        self.launched = False
-        self.recording = record(context, launches)
-
-    def enqueue(self) -> None:
-        """Enqueues every launch. Those of the last call must be over. Raises DeviceError, ResourceError."""
-        if not self.launched:
-            self.launched = True
-            self.context.within(self._enqueue_first)
-        elif self.recording is not None:
-            self.recording.replay()
-        else:
-            enqueue_all(self.context, self._bound)
-
-    def _enqueue_first(self) -> None:
-        """Enqueues every launch so that one that hangs can be named: a driver may compile a kernel at its launch."""
-        if self.recording is not None:
-            self.recording.replay()
-            return
-        for launch in self.launches:
-            enqueue_noted(self.context, launch)
-
-    def enqueue_each(self) -> Iterator[int]:
-        """Enqueues the launches one by one; yields each one's number. Raises DeviceError, ResourceError."""
-        self.launched = True
-        for number, launch in enumerate(self._bound):
-            enqueue_all(self.context, (launch,))
-            yield number
+    def __init__(self, message: str, tensor: str, most: int) -> None:
+        super().__init__(message, tensor)
+        self.most = most
+        self.args = (message, tensor, most)
 
 
 class Launching:
@@ -73,10 +44,9 @@ class Launching:
         self.plan, self.context = memory.plan, memory.context
         self._memory, self._programs = memory, programs
         self._launches = [self._bound(number, {}) for number in range(len(self.plan.launches))]
-        check_work_groups(self.context, self.plan.launches, self._launches)
-        if not is_trusted(self.context.info, len(self._launches)):
-            self._compare_replay()
-        self.sequence = LaunchSequence(self.context, self._launches)
+        self._check_work_groups()
+        self.sequence = self.context.sequence(self._launches)
+        self.sequence.verify(self._reset, memory.written_content)
 
     def new_sequence(self, memory: Mapping[Storage, Memory]) -> LaunchSequence:
         """A sequence with further memory; launches that do not use it are shared. Raises DeviceError."""
@@ -85,7 +55,7 @@ class Launching:
             own if memory.keys().isdisjoint(storages) else self._bound(number, memory)
             for number, (own, storages) in enumerate(zip(self._launches, used, strict=True))
         ]
-        return LaunchSequence(self.context, launches)
+        return self.context.sequence(launches)
 
     def to_one_output(self, numbers: Sequence[int]) -> list[Launch]:
         """These launches, by number, bound anew: those whose outputs are alike all write to the first one's."""
@@ -101,52 +71,47 @@ class Launching:
                 for *between, start, begin, size in instead[number]:
                     source, destination = (self._memory[b] if isinstance(b, Texture) else b for b in between)
                     if is_image(source) and is_image(destination):
-                        copy_region(self.context, source, destination, start, begin, size)
-                    else:
-                        copy_through_host(self.context, destination, source)
+                        self.context.copy(destination, source, begin, start, size)
+                    else:  # PoCL (3.1) crashes in copies between an image and a part of a buffer
+                        self._copy_through_host(destination, source)
             else:
-                enqueue(self.context, *launch)
+                self.context.enqueue(*launch)
+
+    def _copy_through_host(self, destination: Memory, source: Memory) -> None:
+        """Copies all texels between an image and a buffer of them, row by row. Waits."""
+        image = destination if is_image(destination) else source
+        self.context.write(destination, self.context.read(source, image_shape(image), image_dtype(image)))
 
     def _bound(self, number: int, memory: Mapping[Storage, Memory]) -> Launch:
         """A launch with its arguments: from `memory` if it has them, else from the plan's own memory."""
         launch = self.plan.launches[number]
         source = launch.source
-        kernel = self._programs.new_kernel(source.text)
-        kernel.label = f"launch {called(launch)}"
         used = [argument.storage for argument in source.arguments]
         arguments = [memory[place] if place in memory else self._memory[place] for place in used]
-        set_arguments(self.context, kernel, arguments)
-        return kernel, source.global_size, source.local_size
+        program, name = self._programs.kernels[source.text]
+        sizes = source.global_size, source.local_size
+        return self.context.launch(program, name, arguments, *sizes, f"launch {called(launch)}")
 
-    def _compare_replay(self) -> None:
-        """Replays the launches once, to decide whether this driver's recordings of so many are used."""
-        recording = record(self.context, self._launches)
-        if recording is None:
-            return
-        try:
-            with self.context.lock:
-                equal = self._replays_equally(recording)
-            reason = f"a replay through {recording.extension} gave other results"
-        except DeviceError as error:
-            equal, reason = False, str(error)
-        if equal:
-            trust(self.context.info, len(self._launches))
-        else:
-            distrust(self.context.info, reason)
+    def _check_work_groups(self) -> None:
+        """Raises WorkGroupError for the launch whose kernel allows the fewest work items, if any has more than that."""
+        sources = {launch.source.text: (launch, bound) for launch, bound in zip(self.plan.launches, self._launches)}
+        found = [
+            (most, items, launch) for launch, bound in sources.values()
+            if (items := prod(launch.source.local_size or ())) > 1 and items > (most := self.context.most_items(bound))
+        ]
+        if found:
+            most, items, launch = min(found, key=lambda each: each[0])
+            raise WorkGroupError(
+                f"the kernel ({launch.source.path}) has work groups of {items} work items, and "
+                f"{self.context.info.name} allows {most} for it", launch.name, most,
+            )
 
-    def _replays_equally(self, recording: Recording) -> bool:
-        """Returns whether the launches leave the same values everywhere if they are replayed.
+    def _reset(self) -> None:
+        """Overwrites all memory that launches write.
 
-        All memory that they write is overwritten before. So a launch that is lost, or comes too early, is found by the
-        values that later ones make of what they read instead, though its own may be overwritten since.
+        So a launch that is lost, or comes too early, is found by the values that later ones make of what they read
+        instead, though its own may be overwritten since.
         """
-        memory, results = self._memory, []
-        for replayed in (False, True):
-            memory.overwrite(NEVER_COMPUTED)
-            memory.clear_states()
-            memory.upload_drawn(0)
-            recording.replay() if replayed else enqueue_all(self.context, bind(self.context, self._launches))
-            finish(self.context)
-            results.append(memory.written_content())
-        memory.overwrite(0.0)
-        return results[0] == results[1]
+        self._memory.overwrite(NEVER_COMPUTED)
+        self._memory.clear_states()
+        self._memory.upload_drawn(0)

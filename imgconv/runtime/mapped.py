@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from imgconv.arrays import Array
-from imgconv.cl.ending import driver_use
-from imgconv.cl.queue import settle
+from imgconv.cl.shutdown import driver_use
 from imgconv.compiling.plan import Storage
 from imgconv.errors import InputError
 from imgconv.runtime.frame_memory import FrameMemory
@@ -63,15 +62,17 @@ class Mapped:
         return self.outputs
 
     def _run(self) -> None:
-        context, memory = self._session.context, self._memory
+        memory = self._memory
+        context = memory.context
         try:
             with context.lock:
                 memory.start(context.queue, context.queue)
             memory.finish()
         except BaseException as error:
             self._made = None  # its arrays may be the device's
-            settle(context, error, memory)
+            context.settle(error, memory)
             raise
 
     def _array(self, place: Storage) -> Array:
-        return self._memory.ports[place].array
+        array: Array = self._memory.ports[place].array
+        return array

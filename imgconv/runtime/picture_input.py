@@ -9,16 +9,13 @@ import numpy
 
 from imgconv.arrays import Array
 from imgconv.cl import device
-from imgconv.cl.device import Context
-from imgconv.cl.image import create_buffer
-from imgconv.cl.program import Functions, Part, build_all
-from imgconv.cl.queue import Bound, Event, bind, enqueue_all
-from imgconv.cl.transfer import Memory, Queue, SharedPort, StagedPort
+from imgconv.cl.building.source import Part
 from imgconv.compiling.plan import Plan
 from imgconv.dtype import FLOAT32
 from imgconv.errors import InputError
 from imgconv.kernels.layout import HostBuffer
 from imgconv.preprocessing.pixels import MIDDLE, Pixels
+from imgconv.runtime.device import Device, Event, Launch, Memory, Queue, QueuedDevice
 from imgconv.runtime.host_fallback import HostFallback
 
 FILE = Path(device.__file__).with_name("picture.cl")
@@ -47,41 +44,38 @@ def check_pixels(plan: Plan, fallback: HostFallback | None, inputs: Mapping[str,
 class PictureLaunches:
     """The kernels of cl/picture.cl on a context, and the memory between the two, which all pictures share."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Device) -> None:
         """Raises BuildError, ResourceError."""
         self._context = context
-        (self._program,) = build_all(context, [Part(FILE.read_text(encoding="utf-8"), FILE.name)])
-        self._functions = Functions(context)
-        self._middle = create_buffer(context, MIDDLE, "a picture")
+        with context.building([Part(FILE.read_text(encoding="utf-8"), FILE.name)]) as built:
+            (self._program,) = built
+        self._middle = context.buffer(MIDDLE, "a picture")
 
-    def bound(self, packed: Memory, result: Memory, size: tuple[int, int]) -> list[Bound]:
+    def bound(self, packed: Memory, result: Memory, size: tuple[int, int]) -> list[Launch]:
         """The launches that make an input of this width and height in `result`."""
-        rows, columns = (self._functions.take(self._program, f"picture_{name}") for name in ("rows", "columns"))
-        rows.set_args(packed, self._middle)
-        columns.set_args(packed, self._middle, result)
-        return bind(self._context, [(rows, (ITEMS, size[1]), None), (columns, size, None)])
+        launch, program = self._context.launch, self._program
+        return [
+            launch(program, "picture_rows", [packed, self._middle], (ITEMS, size[1]), None),
+            launch(program, "picture_columns", [packed, self._middle, result], size, None),
+        ]
 
 
 class PicturePort:
     """The memory of one frame's picture on the host and on the device, and its launches. bytes: the most it takes."""
 
-    def __init__(self, context: Context, launches: PictureLaunches, result: Memory, pixels: Pixels) -> None:
+    def __init__(self, context: Device, launches: PictureLaunches, result: Memory, pixels: Pixels) -> None:
         """result: the memory of the input. pixels: such as come, half as large or as large. Raises ResourceError."""
         self._context = context
         self.bytes = max(LEAST, 1 << pixels.bytes.bit_length())
-        self._port: SharedPort | StagedPort
-        if context.info.shares_memory:
-            self._port = SharedPort(context, (self.bytes,), numpy.uint8)
-        else:
-            memory = create_buffer(context, self.bytes, "a picture")
-            self._port = StagedPort(context, memory, (self.bytes,), numpy.uint8)
+        memory = None if context.info.shares_memory else context.buffer(self.bytes, "a picture")
+        self._port = context.staging((self.bytes,), numpy.uint8, memory)
         self._bound = launches.bound(self._port.memory, result, pixels.size)
         self._source: Array | None = None
 
     @property
     def shares(self) -> bool:
         """Returns whether host and device use its memory in turn."""
-        return self._port.shares
+        return bool(self._port.shares)
 
     def fill(self, pixels: Pixels) -> None:
         """Copies a picture to the host's side, unless the device can take it from where it is."""
@@ -93,14 +87,16 @@ class PicturePort:
         pixels.write(self._port.array)
         self._source = None if self.shares else self._port.array[: pixels.bytes]
 
-    def to_device(self, context: Context, queue: Queue, awaited: bool) -> list[Event]:
+    def to_device(self, context: QueuedDevice, queue: Queue, awaited: bool) -> list[Event]:
         """Enqueues the copy to the device. Its event, if `awaited`. Raises DeviceError."""
-        return self._port.to_device(context, queue, awaited, self._source)
+        events: list[Event] = self._port.to_device(context, queue, awaited, self._source)
+        return events
 
-    def to_host(self, context: Context, queue: Queue, awaited: bool, computed: list[Event] | None) -> list[Event]:
+    def to_host(self, context: QueuedDevice, queue: Queue, awaited: bool, computed: list[Event] | None) -> list[Event]:
         """Gives the memory back to the host. Raises DeviceError."""
         return self._port.to_host(context, queue, awaited, computed) if self.shares else []
 
     def enqueue(self) -> None:
         """Enqueues the launches. Raises DeviceError."""
-        enqueue_all(self._context, self._bound)
+        for launch in self._bound:
+            self._context.enqueue(*launch)

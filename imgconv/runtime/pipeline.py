@@ -22,16 +22,16 @@ from operator import attrgetter
 from queue import SimpleQueue
 from threading import Condition, Lock, RLock, Thread, current_thread, get_ident, main_thread
 from time import monotonic, sleep
-from typing import Union
+from typing import Union, cast
 
 import numpy
 
 from imgconv.arrays import Array, Arrays
-from imgconv.cl.ending import driver_use
-from imgconv.cl.queue import settle
-from imgconv.cl.transfer import is_memory, new_queue
+from imgconv.cl.shutdown import driver_use
+from imgconv.cl.context import is_memory
 from imgconv.errors import DeviceError, Error, InputError
 from imgconv.preprocessing.pixels import Pixels
+from imgconv.runtime.device import QueuedDevice
 from imgconv.runtime.io_binding import Inputs, check_exact, check_frame, check_outputs
 from imgconv.runtime.frame_memory import FrameMemory, Ticks
 from imgconv.runtime.host_fallback import HostFallback
@@ -124,10 +124,10 @@ class Frame(Future[dict[str, Array]]):
             return
         context = memory.context
         self._oldest_since = min(self._oldest_since, now)
-        if now - self._oldest_since > context.patience:
+        if now - self._oldest_since > context.watchdog.timeout:
             with suppress(DeviceError):
-                context.give_up(context.patience)
-        if context.hung or memory.is_over():
+                context.watchdog.abandon(context.watchdog.timeout)
+        if context.watchdog.reason or memory.is_over():
             self._finish()
 
     def _wait(self) -> None:
@@ -150,12 +150,12 @@ class Pipeline:
         """fallback: what the host computes of the outputs. Raises DeviceError. Frames allocate the memory they need."""
         self._session = session
         self._fallback = fallback
-        context = session.context
+        self._context = context = cast(QueuedDevice, session.context)
         self._small = session.plan.buffer_bytes < SMALL_FRAME
         # The queues of uploads and of downloads.
         self._queues = context.queue, context.queue
         if not (self._small or context.info.shares_memory):
-            self._queues = new_queue(context), new_queue(context)
+            self._queues = context.new_queue(), context.new_queue()
         # Guards what follows, up to `_waiting`.
         self._lock = RLock()
         self._free: list[FrameMemory] = []
@@ -211,7 +211,7 @@ class Pipeline:
         return frame
 
     def _start(self, frame: Frame, arrays: Mapping[str, Array | Pixels]) -> None:
-        context, memory = self._session.context, frame._memory
+        context, memory = self._context, frame._memory
         assert memory is not None
         memory.fill(arrays)
         with driver_use, context.lock:
@@ -300,7 +300,7 @@ class Pipeline:
         """Returns the frame's memory for the next one. After a failure it may be mapped, or in use by the device."""
         if failure is not None and frame._memory is not None:
             with driver_use:
-                settle(self._session.context, failure, frame._memory, self._queues)
+                self._context.settle(failure, frame._memory, self._queues)
         with self._lock:
             memory, frame._memory = frame._memory, None
             if memory is not None and failure is None:

@@ -6,34 +6,30 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from imgconv.cl.crashes import WITHOUT_OPTIMISATION, BuiltKernel, Known, RefusedError, known_kernels
-from imgconv.cl.device import Context
-from imgconv.cl.program import (
-    Functions, Kernel, Part, Program, binary, building, programs_at_once, workers_for,
-)
+from imgconv.cl.building.crashes import WITHOUT_OPTIMISATION, Known, RefusedError, known_kernels
+from imgconv.cl.building.source import BuiltKernel, Part
 from imgconv.compiling.plan import Launch, Plan
 from imgconv.errors import BuildError
 from imgconv.kernels.source import COMMON, kernel_name, program_text, programs_of
+from imgconv.runtime.device import Device, Program
 
 Progress = Callable[[int, int, str], None]
 
 
 class Programs:
-    """Program and name of every distinct kernel text of a plan; several texts make one program."""
+    """The programs of a plan. kernels: program and name of every distinct kernel text; several make one program."""
 
-    def __init__(self, plan: Plan, context: Context, lenders: Sequence[Programs] = ()) -> None:
+    def __init__(self, plan: Plan, context: Device, lenders: Sequence[Programs] = ()) -> None:
         """Takes the kernels that lenders have; `building` makes the others."""
-        offered = {text: kernel for each in lenders for text, kernel in each._kernels.items()}
+        offered = {text: kernel for each in lenders for text, kernel in each.kernels.items()}
         self._launches: dict[str, Launch] = {}  # the first of each kernel text
         for launch in plan.launches:
             self._launches.setdefault(launch.source.text, launch)
         self._numbers = {text: number for number, text in enumerate(self._launches)}
         self._context = context
-        self._functions = Functions(context)
         self._programs: list[Program] = []
-        self._kernels: dict[str, tuple[Program, str]] = {t: offered[t] for t in self._launches if t in offered}
-        self.are_lent = bool(self._kernels)
-        self._one_by_one = False
+        self.kernels: dict[str, tuple[Program, str]] = {t: offered[t] for t in self._launches if t in offered}
+        self.are_lent = bool(self.kernels)
         self._known: Known = {}
 
     @contextmanager
@@ -44,16 +40,15 @@ class Programs:
         this plan, device and driver, instead of compiling, if there are no lenders.
         """
         progress = progress or (lambda done, total, what: None)
-        waiting = [text for text in self._launches if text not in self._kernels]
+        waiting = [text for text in self._launches if text not in self.kernels]
         self._known = known_kernels(self._context.info)
         # Kernels at which a process ended are built alone.
-        self._one_by_one = bool(self._known) and any(self._launches[t].source.key in self._known for t in waiting)
-        at_once = len(waiting) if self._one_by_one else programs_at_once(self._context, len(waiting))
+        alone = any(self._launches[text].source.key in self._known for text in waiting)
+        at_once = len(waiting) if alone else self._context.programs_at_once(len(waiting))
         batches = programs_of(waiting, len(binaries) or at_once)
-        workers = workers_for(self._context, len(waiting))
         again = False
         progress(0, len(waiting), "compiling kernels")
-        with building(self._context, self._parts(batches, binaries), workers) as built:
+        with self._context.building(self._parts(batches, binaries)) as built:
             yield
             try:
                 self._take(batches, built, progress)
@@ -62,10 +57,9 @@ class Programs:
                     raise
                 again = True
         if again:
-            self._one_by_one = True
             # A driver may refuse a program of several kernels though it builds each of them alone.
             batches = programs_of(waiting, len(waiting))
-            with building(self._context, self._parts(batches), workers) as built:
+            with self._context.building(self._parts(batches)) as built:
                 self._take(batches, built, progress)
         progress(len(waiting), len(waiting), "ready")
 
@@ -74,17 +68,13 @@ class Programs:
         programs = []
         for batch, program in zip(batches, built):
             programs.append(program)
-            self._kernels |= {text: (program, kernel_name(self._numbers[text])) for text in batch}
-            progress(len(self._kernels), len(self._launches), "compiling kernels")
+            self.kernels |= {text: (program, kernel_name(self._numbers[text])) for text in batch}
+            progress(len(self.kernels), len(self._launches), "compiling kernels")
         self._programs = programs
-
-    def new_kernel(self, text: str) -> Kernel:
-        """A new kernel object of a kernel text, with its own arguments. Raises DeviceError."""
-        return self._functions.take(*self._kernels[text])
 
     def binaries(self) -> tuple[bytes, ...]:
         """The driver's programs, in the order of their builds. Warns and returns none if the driver has no binaries."""
-        made = tuple(map(binary, self._programs))
+        made = tuple(map(self._context.binary, self._programs))
         if all(made):
             return made
         name = self._context.info.name

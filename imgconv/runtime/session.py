@@ -7,15 +7,13 @@ from functools import cached_property
 from typing import Any
 
 from imgconv.arrays import Array
-from imgconv.cl.device import Context
-from imgconv.cl.ending import driver_use
-from imgconv.cl.queue import Launch, drain, finish, settle
-from imgconv.cl.transfer import Port, enqueue_copy
+from imgconv.cl.shutdown import driver_use
 from imgconv.compiling.plan import Plan, Storage
+from imgconv.runtime.device import Device, HostBinding, Launch, LaunchSequence
 from imgconv.runtime.device_memory import DeviceMemory
-from imgconv.runtime.io_binding import Exchange, Inputs, Outputs, moved_outputs
-from imgconv.runtime.zero_copy import InPlace, are_apart, can_run_in_place
-from imgconv.runtime.launches import LaunchSequence, Launching
+from imgconv.runtime.io_binding import IOBinding, Inputs, Outputs, moved_outputs
+from imgconv.runtime.zero_copy import ZeroCopy, are_apart, can_bind_arrays
+from imgconv.runtime.launches import Launching
 from imgconv.runtime.measuring import Measuring, Timeline
 from imgconv.runtime.picture_input import PictureLaunches
 from imgconv.runtime.programs import Programs, Progress
@@ -28,7 +26,7 @@ class Session:
     """
 
     def __init__(
-        self, plan: Plan, context: Context, progress: Progress | None = None, lenders: Sequence[Session] = (),
+        self, plan: Plan, context: Device, progress: Progress | None = None, lenders: Sequence[Session] = (),
         binaries: Sequence[bytes] = (),
     ) -> None:
         """Builds every kernel and uploads every constant. Raises BuildError, ResourceError, DeviceError.
@@ -45,7 +43,7 @@ class Session:
             self._launching = Launching(self.memory, self.programs)
             self.sequence = self._launching.sequence
             self._measuring = Measuring(self.memory, self.sequence)
-            self._runs_in_place = can_run_in_place(self._launching)
+            self._binds_arrays = can_bind_arrays(self._launching)
         self._moved: dict[str, Array] = {}
 
     def run(self, inputs: Inputs, outputs: Outputs | None = None) -> dict[str, Any]:
@@ -54,50 +52,49 @@ class Session:
         outputs: an array, buffer or image to fill for some of them, see Model.run; the others are new arrays. Threads
         take turns. Raises InputError naming the input or output that does not fit, and DeviceError.
         """
-        exchange = Exchange.of(self.plan, self.context, inputs, outputs or {})
+        binding = IOBinding.of(self.plan, self.context, inputs, outputs or {})
         with driver_use, self.context.lock:
-            if self.context.in_use:
-                drain(self.context)
+            self.context.recover()
             try:
-                self._run(exchange)
+                self._run(binding)
             except BaseException as error:
                 # The commands must be over before the launches are enqueued again.
-                settle(self.context, error, exchange)
+                self.context.settle(error, binding)
                 raise
-        return exchange.results()
+        return binding.results()
 
     @cached_property
-    def _in_place(self) -> InPlace:
-        return InPlace(self.memory, self._launching)
+    def _zero_copy(self) -> ZeroCopy:
+        return ZeroCopy(self.memory, self._launching)
 
-    def _run(self, exchange: Exchange) -> None:
-        self._moved = exchange.moved
+    def _run(self, binding: IOBinding) -> None:
+        self._moved = binding.moved
         self.context.check()
-        if self._runs_in_place and are_apart(exchange):
-            self._in_place.run(exchange)
+        if self._binds_arrays and are_apart(binding):
+            self._zero_copy.run(binding)
             return
         context, memory = self.context, self.memory
         # Dropping an event before its copy is over waits for the copy.
-        events = [memory.upload(place, array) for place, array in exchange.uploads.items()]
-        events += [enqueue_copy(context, memory[place], given) for place, given in exchange.copies_in.items()]
-        if exchange.instead:
-            self._launching.enqueue_with(exchange.instead)
+        events = [memory.upload(place, array) for place, array in binding.uploads.items()]
+        events += [context.copy(memory[place], given) for place, given in binding.copies_in.items()]
+        if binding.instead:
+            self._launching.enqueue_with(binding.instead)
         else:
             self.sequence.enqueue()
-        events += [enqueue_copy(context, given, memory[place]) for place, given in exchange.copies_out.items()]
-        memory.read(exchange.downloads)
+        events += [context.copy(given, memory[place]) for place, given in binding.copies_out.items()]
+        memory.read(binding.downloads)
 
     def outputs(self) -> dict[str, Array]:
         """Every output of the last run by name, as new arrays."""
-        exchange = Exchange.to_host(self.plan, self.context, {}, self._moved)
-        self.memory.read(exchange.downloads)
-        return exchange.results()
+        binding = IOBinding.to_host(self.plan, self.context, {}, self._moved)
+        self.memory.read(binding.downloads)
+        return binding.results()
 
     def clear_states(self) -> None:
         """Sets every state to zero."""
         self.memory.clear_states()
 
-    def new_sequence(self, shared: bool) -> tuple[LaunchSequence, dict[Storage, Port]]:
+    def new_sequence(self, shared: bool) -> tuple[LaunchSequence, dict[Storage, HostBinding]]:
         """Further memory for inputs and outputs, bound to launches that share everything else, and the host's side.
 
         shared: use buffers that host and device share, if they share memory. Raises ResourceError.
@@ -129,7 +126,7 @@ class Session:
         self._moved = moved_outputs(self.plan, inputs)
         self.memory.upload_inputs(inputs)
         yield from self.sequence.enqueue_each()
-        finish(self.context)
+        self.context.finish()
 
     def value(self, name: str) -> Array:
         """The array of the value that the last step completed, float32 or float16 as it is stored."""
@@ -174,5 +171,5 @@ class Session:
         with driver_use, self.context.lock:
             self.memory.upload_drawn(0)
             self.sequence.enqueue()
-            finish(self.context)
+            self.context.finish()
             self.clear_states()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from imgconv.arrays import Array
-from imgconv.cl.ending import driver_use
+from imgconv.cl.shutdown import driver_use
 from imgconv.compiling.plan import Plan
 from imgconv.errors import InputError
 

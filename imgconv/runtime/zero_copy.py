@@ -1,4 +1,4 @@
-"""InPlace: launches whose kernels read and write a run's arrays where they lie, instead of copies of them."""
+"""ZeroCopy: launches whose kernels read and write a run's arrays where they lie, instead of copies of them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from itertools import product
 import numpy
 
 from imgconv.arrays import Array
-from imgconv.cl.host_pointers import pointer_setter, reads_host_memory
-from imgconv.cl.transfer import Memory
 from imgconv.compiling.plan import Storage
 from imgconv.errors import DeviceError
 from imgconv.kernels.layout import HostBuffer
+from imgconv.runtime.device import Memory
 from imgconv.runtime.device_memory import DeviceMemory
-from imgconv.runtime.io_binding import Exchange
+from imgconv.runtime.io_binding import IOBinding
 from imgconv.runtime.launches import Launching
 
 
-class InPlace:
+class ZeroCopy:
     """The launches of a plan with kernels of their own for those that read inputs or write outputs.
 
     places: the inputs and outputs for which they take arrays.
@@ -29,27 +28,27 @@ class InPlace:
         """Makes the kernels. Raises DeviceError."""
         self._memory, plan = memory, memory.plan
         # An input that is an output too is copied: it has one buffer for both.
-        exchanged = {*plan.input_buffers.values()} ^ {*plan.output_buffers.values()}
-        buffers = [place for place in exchanged if isinstance(place, HostBuffer) and place.bytes]
+        bindingd = {*plan.input_buffers.values()} ^ {*plan.output_buffers.values()}
+        buffers = [place for place in bindingd if isinstance(place, HostBuffer) and place.bytes]
         own: dict[Storage, Memory] = {place: memory[place] for place in buffers}
         self._sequence = launching.new_sequence(own)
         self.places: dict[Storage, list[Callable[[int], int]]] = {place: [] for place in own}
         self._addresses: dict[Storage, int] = {}  # those that the kernels have
-        for launch, (kernel, *_) in zip(plan.launches, self._sequence.launches, strict=True):
+        for launch, bound in zip(plan.launches, self._sequence.launches, strict=True):
             for number, argument in enumerate(launch.source.arguments):
                 if argument.storage in own:
-                    self.places[argument.storage].append(pointer_setter(kernel, number))
+                    self.places[argument.storage].append(memory.context.address_setter(bound, number))
 
-    def run(self, exchange: Exchange) -> None:
+    def run(self, binding: IOBinding) -> None:
         """Runs the launches, and waits. Raises DeviceError."""
-        memory, uploads, copied = self._memory, exchange.uploads, dict(exchange.downloads)
+        memory, uploads, copied = self._memory, binding.uploads, dict(binding.downloads)
         events = []
         for place, array in uploads.items():
             if place in self.places:
                 self._take(place, array)
             else:
                 events.append(memory.upload(place, array))  # dropping an event before its copy is over waits for it
-        for place, array in exchange.downloads.items():
+        for place, array in binding.downloads.items():
             if place in self.places:
                 self._take(place, copied.pop(place))
         self._sequence.enqueue()
@@ -69,18 +68,18 @@ class InPlace:
         self._addresses[place] = address
 
 
-def can_run_in_place(launching: Launching) -> bool:
+def can_bind_arrays(launching: Launching) -> bool:
     """Returns whether the device takes arrays, and its launches are neither replayed nor timed."""
     context = launching.context
-    return launching.sequence.recording is None and not context.profile and reads_host_memory(context)
+    return launching.sequence.command_buffer is None and not context.profile and context.reads_host_memory()
 
 
-def are_apart(exchange: Exchange) -> bool:
+def are_apart(binding: IOBinding) -> bool:
     """Returns whether a run's inputs and outputs are arrays only, and no output is in the memory of an input."""
-    if exchange.copies_in or exchange.copies_out or exchange.instead:
+    if binding.copies_in or binding.copies_out or binding.instead:
         return False
-    given = exchange.uploads.values()
-    for array in (*given, *exchange.downloads.values()):
+    given = binding.uploads.values()
+    for array in (*given, *binding.downloads.values()):
         if not array.flags.aligned:
             return False
-    return not any(numpy.may_share_memory(a, b) for a, b in product(exchange.brought.values(), given))
+    return not any(numpy.may_share_memory(a, b) for a, b in product(binding.brought.values(), given))

@@ -7,7 +7,7 @@
 namespace imgconv {
 namespace {
 
-// Intel's CPU driver (2026.22) leaks 2 KB for each launch that it replays; see imgconv/cl/recording.py.
+// Intel's CPU driver (2026.22) leaks 2 KB for each launch that it replays; see imgconv/cl/command_buffer.py.
 constexpr const char *LEAKING_PLATFORM = "Intel(R) OpenCL";
 constexpr const char *COMMAND_BUFFER = "cl_khr_command_buffer", *RECORDABLE_QUEUES = "cl_qcom_recordable_queues";
 // cl_ext.h and Qualcomm's cl_ext_qcom.h.

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, settings
 from problems import Instance, Problem
 from problems.chain import allowing
 
-from imgconv.cl.device import Context
-from imgconv.cl.program import Program
+from imgconv.cl.context import Context
+from imgconv.cl.building.program import Program
 from imgconv.compiling.choose import Chooser, CostModel
 from imgconv.compiling.compiler import Prepared, limited
 from imgconv.compiling.plan import Launch, Plan
@@ -87,7 +87,7 @@ class Lender:
     KEPT = 500
 
     def __init__(self) -> None:
-        self._kernels: OrderedDict[str, tuple[Program, str]] = OrderedDict()
+        self.kernels: OrderedDict[str, tuple[Program, str]] = OrderedDict()
 
     def programs(self, plan: Plan, context: Context, *others: Any) -> Programs:
         """Programs for the plan, which lack the kernels that are not here yet. others: as Session gives them."""
@@ -95,11 +95,11 @@ class Lender:
 
     def keep(self, made: Programs) -> None:
         """Keeps the kernels of a session."""
-        for text, kernel in made._kernels.items():
-            self._kernels[text] = kernel
-            self._kernels.move_to_end(text)
-        while len(self._kernels) > self.KEPT:
-            self._kernels.popitem(last=False)
+        for text, kernel in made.kernels.items():
+            self.kernels[text] = kernel
+            self.kernels.move_to_end(text)
+        while len(self.kernels) > self.KEPT:
+            self.kernels.popitem(last=False)
 
 
 LENDERS: dict[Context, Lender] = {}

@@ -15,10 +15,11 @@ import numpy
 import pytest
 from support import HANG_TIMEOUT, wait_until
 
-from imgconv.cl import build_processes, image, program, queue
-from imgconv.cl.build_processes import Address, Worker
-from imgconv.cl.device import Context, DeviceInfo, open_device
-from imgconv.cl.program import Part, Program
+from imgconv.cl.building import processes, program
+from imgconv.cl.building.processes import Address, Worker
+from imgconv.cl.context import Context
+from imgconv.cl.device import DeviceInfo, open_device
+from imgconv.cl.building.program import Part, Program
 from imgconv.errors import BuildError
 
 SOURCE = "kernel void store(global float *values) {{ values[0] = {}.5f; }}"
@@ -33,10 +34,10 @@ def worker(context: Context) -> Iterator[Worker]:
 
 def stored_by(context: Context, built: Program) -> float:
     launch = program.kernel(built, "store")
-    buffer = image.create_buffer(context, 4)
+    buffer = context.buffer(4)
     launch.set_args(buffer)
-    queue.enqueue(context, launch, (1,))
-    return float(image.download_buffer(context, buffer, (1,), numpy.float32)[0])
+    context.enqueue(launch, (1,))
+    return float(context.read(buffer, (1,), numpy.float32)[0])
 
 
 def test_a_worker_builds_one_program_after_another(context: Context, worker: Worker) -> None:
@@ -116,11 +117,11 @@ def test_few_workers_open_the_device_at_once(context: Context, monkeypatch: pyte
                 now -= 1
 
     monkeypatch.setattr(Worker, "is_ready", counted)
-    monkeypatch.setattr(build_processes, "OPEN_AT_ONCE", 2)
+    monkeypatch.setattr(processes, "OPEN_AT_ONCE", 2)
     builders = open_device(context.info).builders
     with builders:
         builders.start(5)
-        idle = 5 + build_processes.builds_here(context.info.platform)
+        idle = 5 + processes.builds_here(context.info.platform)
         ready = [builders._idle.get(timeout=HANG_TIMEOUT) for _ in range(idle)]
     assert sum(worker is not None for worker in ready) == 5 and most == 2
 
@@ -225,7 +226,7 @@ def test_an_application_that_contains_python_has_no_workers(
 def in_processes(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine with four cores, with a driver that builds one program at a time."""
     monkeypatch.setattr(program, "ONE_AT_A_TIME", (context.info.platform,))
-    monkeypatch.setattr(build_processes, "ONE_AT_A_TIME", (context.info.platform,))
+    monkeypatch.setattr(processes, "ONE_AT_A_TIME", (context.info.platform,))
     monkeypatch.setattr(program, "read_binary", lambda key: None)
 
 

@@ -13,7 +13,7 @@ import pytest
 from running import Wanted, choosing, run_graph, target
 from support import assert_close, make_model, run_oracle
 
-from imgconv.cl.device import Context
+from imgconv.cl.context import Context
 from imgconv.config import Config
 from imgconv.kernels.conv import candidates as conv_candidates, costs as conv_costs, problem as conv
 from imgconv.kernels.layout import HostBuffer, Texture

@@ -9,7 +9,7 @@ from graphs import assert_near, numbers
 from running import choosing, run_tensors, target
 from shuffled import shuffled, shuffled_in_numpy
 
-from imgconv.cl.device import Context
+from imgconv.cl.context import Context
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.kernels.conv.candidates import candidates

@@ -20,7 +20,8 @@ from support import HANG_TIMEOUT
 import imgconv
 from imgconv.cl import device as device_module
 from imgconv.cl import drivers as drivers_module
-from imgconv.cl.device import Context, DeviceInfo, default_device, no_driver_message, open_device, select
+from imgconv.cl.context import Context
+from imgconv.cl.device import DeviceInfo, default_device, no_driver_message, open_device, select
 from imgconv.cl.loader import new_context
 from imgconv.errors import DeviceError
 from imgconv.tensor import Tensor, build_graph

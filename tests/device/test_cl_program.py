@@ -1,4 +1,4 @@
-"""imgconv.cl.program and imgconv.cl.queue: programs and launches; what common.cl computes."""
+"""Programs and launches; what common.cl computes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ import pyopencl as cl
 import pytest
 from support import HANG_TIMEOUT
 
-from imgconv.cl import image, program, queue
-from imgconv.cl.device import Context, DeviceInfo, open_device
+from imgconv.cl import launch_sequence
+from imgconv.cl.building import program
+from imgconv.cl.building.source import Part
+from imgconv.cl.context import Context
+from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.errors import BuildError, DeviceError
 from imgconv.kernels.source import COMMON
 
@@ -65,10 +68,10 @@ def test_source_near_errors_reads_every_log_style() -> None:
 def test_options_reach_the_compiler(context: Context) -> None:
     source = "kernel void store(global float *values) { values[0] = AMOUNT; }"
     launch = program.kernel(program.build(context, source, "store.cl", ["-DAMOUNT=2.5f"]), "store")
-    buffer = image.create_buffer(context, 4)
+    buffer = context.buffer(4)
     launch.set_args(buffer)
-    queue.enqueue(context, launch, (1,))
-    assert image.download_buffer(context, buffer, (1,), np.float32) == 2.5
+    context.enqueue(launch, (1,))
+    assert context.read(buffer, (1,), np.float32) == 2.5
 
 
 @pytest.mark.parametrize("turns", [True, False])
@@ -93,7 +96,7 @@ def test_threads_take_turns_at_a_compiler_that_needs_it(
 
     monkeypatch.setattr(cl.Program, "build", slow)
     source = "__kernel void turn(__global float *x) {{ x[0] = {}.0f; }}"
-    parts = [program.Part(source.format(n + 4 * turns), "turn") for n in range(4)]
+    parts = [Part(source.format(n + 4 * turns), "turn") for n in range(4)]
     with ThreadPoolExecutor(2) as pool:
         opened = [open_device(context.info) for _ in range(2)]
         made = list(pool.map(program.build_all, opened, (parts[:2], parts[2:])))
@@ -129,19 +132,19 @@ def test_kernels_that_are_kept(context: Context, monkeypatch: pytest.MonkeyPatch
     programs = [kernel.get_info(cl.kernel_info.PROGRAM).int_ptr for kernel in kernels]
     assert programs[0] == programs[2] == built.handle.int_ptr
     assert len({programs[n] for n in (0, 1, 3)}) == (3 if own else 1)
-    buffer = image.create_buffer(context, np.zeros(64, np.float32))
+    buffer = context.buffer(np.zeros(64, np.float32))
     for number, kernel in enumerate(kernels):
         kernel.set_args(*([buffer] if number == 2 else [buffer, np.float32(number + 1)]))
     for kernel in kernels:
-        queue.enqueue(context, kernel, (64,))
-    np.testing.assert_array_equal(image.download_buffer(context, buffer, (64,), np.float32), np.full(64, 10.0))
+        context.enqueue(kernel, (64,))
+    np.testing.assert_array_equal(context.read(buffer, (64,), np.float32), np.full(64, 10.0))
     del kernels[1]  # what it was a kernel of is the next one's: no further copy
     assert functions.take(built, "add").get_info(cl.kernel_info.PROGRAM).int_ptr == programs[1]
 
 
 def test_launches_run_in_order_with_their_own_arguments(context: Context) -> None:
     built = program.build(context, ADD, "add.cl")
-    buffer = image.create_buffer(context, np.zeros(64, np.float32))
+    buffer = context.buffer(np.zeros(64, np.float32))
     add_one, add_three, double = (program.kernel(built, name) for name in ("add", "add", "double_all"))
     add_one.set_args(buffer, np.float32(1))
     add_three.set_args(buffer, np.float32(3))
@@ -149,19 +152,19 @@ def test_launches_run_in_order_with_their_own_arguments(context: Context) -> Non
     expected = 0
     for _ in range(5):
         for launch in (add_one, double, add_three):
-            queue.enqueue(context, launch, (64,), (16,))
+            context.enqueue(launch, (64,), (16,))
         expected = (expected + 1) * 2 + 3
-    queue.finish(context)
-    np.testing.assert_array_equal(image.download_buffer(context, buffer, (64,), np.float32), expected)
+    context.finish()
+    np.testing.assert_array_equal(context.read(buffer, (64,), np.float32), expected)
 
 
 def test_refused_launch_names_kernel_and_sizes(context: Context) -> None:
     launch = program.kernel(program.build(context, ADD, "add.cl"), "add")
-    buffer = image.create_buffer(context, 4 * 1024)
+    buffer = context.buffer(4 * 1024)
     launch.set_args(buffer, np.float32(1))
     too_large = 2 * context.info.max_work_group_size
     with pytest.raises(DeviceError) as caught:
-        queue.enqueue(context, launch, (too_large,), (too_large,))
+        context.enqueue(launch, (too_large,), (too_large,))
     for part in ("'add'", str(too_large), context.info.name):
         assert part in str(caught.value)
 
@@ -170,34 +173,34 @@ def test_refused_launch_names_kernel_and_sizes(context: Context) -> None:
 def test_launches_that_are_ready(context: Context, monkeypatch: pytest.MonkeyPatch, found: bool) -> None:
     """Through the driver's own function, and through pyopencl where the library is not found."""
     if not found:
-        monkeypatch.setattr(queue, "launch_function", lambda: None)
+        monkeypatch.setattr(launch_sequence, "launch_function", lambda: None)
     grid = "kernel void grid(global float *x) { x[get_global_id(0) + 8 * get_global_id(1)] *= get_local_size(0); }"
     built = program.build(context, ADD + grid, "add.cl")
-    buffer = image.create_buffer(context, np.zeros(64, np.float32))
+    buffer = context.buffer(np.zeros(64, np.float32))
     add, double = program.kernel(built, "add"), program.kernel(built, "grid")
     add.set_args(buffer, np.float32(1))
     double.set_args(buffer)
-    bound = queue.bind(context, [(add, (64,), None), (double, (8, 4), (2, 1)), (add, (64,), (8,))])
+    bound = launch_sequence.bind(context, [(add, (64,), None), (double, (8, 4), (2, 1)), (add, (64,), (8,))])
     enqueued: list[object] = []
-    one_by_one = queue.enqueue
-    monkeypatch.setattr(queue, "enqueue", lambda *arguments: (enqueued.append(arguments[1]), one_by_one(*arguments)))
+    one_by_one = context.enqueue
+    monkeypatch.setattr(context, "enqueue", lambda *launch: (enqueued.append(launch[0]), one_by_one(*launch)))
     expected = np.zeros(64, np.float32)
     for _ in range(3):
-        queue.enqueue_all(context, bound)
+        launch_sequence.enqueue_all(context, bound)
         expected += 1
         expected[:32] *= 2
         expected += 1
-    queue.finish(context)
-    np.testing.assert_array_equal(image.download_buffer(context, buffer, (64,), np.float32), expected)
+    context.finish()
+    np.testing.assert_array_equal(context.read(buffer, (64,), np.float32), expected)
     assert enqueued == ([] if found else [add, double, add] * 3)
     too_large = 2 * context.info.max_work_group_size
     with pytest.raises(DeviceError, match=f"'add'.*{too_large}"):
-        queue.enqueue_all(context, queue.bind(context, [(add, (too_large,), (too_large,))]))
+        launch_sequence.enqueue_all(context, launch_sequence.bind(context, [(add, (too_large,), (too_large,))]))
 
 
 def test_durations_need_a_profiling_queue(context: Context) -> None:
     with pytest.raises(DeviceError, match="profile=True"):
-        queue.durations(context, [])
+        context.durations([])
 
 
 def test_durations_are_seconds_of_each_launch(device: DeviceInfo) -> None:
@@ -210,13 +213,13 @@ kernel void spin(global float *values, int rounds) {
 }
 """
     built = program.build(context, source, "spin.cl")
-    buffer = image.create_buffer(context, np.ones(1, np.float32))
+    buffer = context.buffer(np.ones(1, np.float32))
     launches = []
     for rounds in (1, 1, 1_000_000):
         launch = program.kernel(built, "spin")
         launch.set_args(buffer, np.int32(rounds))
         launches.append(launch)
-    _warm_up, short, long = queue.durations(context, [queue.enqueue(context, launch, (1,)) for launch in launches])
+    _warm_up, short, long = context.durations([context.enqueue(launch, (1,)) for launch in launches])
     assert 0 < short < long
     assert 1e-4 < long < 10
 
@@ -238,11 +241,11 @@ def test_exp_is_right_everywhere(context: Context) -> None:
     special = np.array([np.nan, np.inf, -np.inf, 89, -200, 0, -0.0, 1e30], np.float32)
     values = np.concatenate([x, special])
     for name, meaning in (("raise", np.exp), ("raise_less", np.expm1)):
-        memory = image.create_buffer(context, values, name)
+        memory = context.buffer(values, name)
         bound = program.kernel(built, name)
         bound.set_args(memory)
-        queue.enqueue(context, bound, (len(values) // 4,))
-        found = image.download_buffer(context, memory, values.shape, "float32")
+        context.enqueue(bound, (len(values) // 4,))
+        found = context.read(memory, values.shape, "float32")
         expected = meaning(x.astype(np.float64))
         assert np.max(np.abs(found[: len(x)] - expected) / np.maximum(np.abs(expected), 2.0**-126)) <= 2.0**-22
         with np.errstate(over="ignore"):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from problems.convolution import ConvolutionProblem, convolution_problems, convolution_specialisations
 from running import Choose, check, choosing, device_settings, run_tensors, target, using
 
-from imgconv.cl import image, program, queue
-from imgconv.cl.device import Context
+from imgconv.cl.building import program
+from imgconv.cl.context import Context
 from imgconv.config import Config, Precision
 from imgconv.errors import DeviceError
 from imgconv.kernels.conv.candidates import candidates
@@ -299,10 +299,10 @@ kernel void divide(global int *made) {{
   made[(by - 1) * {count} + number] = QUOTIENT(number, by);
 }}"""
     divide = program.kernel(program.build(context, source, "divide.cl"), "divide")
-    buffer = image.create_buffer(context, 4 * count * count)
+    buffer = context.buffer(4 * count * count)
     divide.set_args(buffer)
-    queue.enqueue(context, divide, (count, count))
-    made = image.download_buffer(context, buffer, (count, count), numpy.int32)
+    context.enqueue(divide, (count, count))
+    made = context.read(buffer, (count, count), numpy.int32)
     assert numpy.array_equal(made, numpy.arange(count) // numpy.arange(1, count + 1)[:, None])
 
 

@@ -1,4 +1,4 @@
-"""imgconv.cl.crashes: what is remembered of kernels at which a compiler crashed, and what is built and planned then."""
+"""Kernels at which a compiler crashed: what is remembered of them, and what is built and planned then."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ import numpy
 import pytest
 
 import imgconv
-from imgconv.cl import build_processes, crashes, program, program_cache
-from imgconv.cl.build_processes import Builders, CrashError, Worker
-from imgconv.cl.crashes import BuiltKernel, RefusedError, being_built, known_kernels, refuse, refused_kernels, suspect
-from imgconv.cl.device import Context, DeviceInfo
-from imgconv.cl.program import Part, Program
+from imgconv.cl.building import crashes, processes, program, program_cache
+from imgconv.cl.building.crashes import RefusedError, being_built, known_kernels, refuse, refused_kernels, suspect
+from imgconv.cl.building.processes import Builders, CrashError, Worker
+from imgconv.cl.building.source import BuiltKernel
+from imgconv.cl.context import Context
+from imgconv.cl.device import DeviceInfo
+from imgconv.cl.building.program import Part, Program
 from imgconv.files.kept import Kept
 from imgconv.files.marks import marked
 from imgconv.graph.evaluate import evaluate_graph
@@ -165,8 +167,8 @@ def test_a_worker_that_ends_ends_nothing_else(
     monkeypatch.setattr(program, "_built", OrderedDict())
     monkeypatch.setattr(program, "read_binary", lambda key: None)
     monkeypatch.setattr(program, "compile_text", None)
-    monkeypatch.setattr(build_processes, "builds_here", lambda platform: 0)
-    monkeypatch.setattr("imgconv.runtime.programs.workers_for", lambda context, kernels: 1)
+    monkeypatch.setattr(processes, "builds_here", lambda platform: 0)
+    monkeypatch.setattr("imgconv.cl.opencl_device.workers_for", lambda context, kernels: 1)
     monkeypatch.setattr(Worker, "build", crashing)
     model = imgconv.load(network(), device)
     check(model)
@@ -223,7 +225,7 @@ def test_a_build_apart_is_bounded(context: Context, monkeypatch: pytest.MonkeyPa
 
     build = Worker.build
     monkeypatch.setattr(Worker, "build", waiting)
-    monkeypatch.setattr(build_processes, "APART_SECONDS", 0.5)
+    monkeypatch.setattr(processes, "APART_SECONDS", 0.5)
     with pytest.raises(CrashError, match=r"not built within 0\.5 s"):
         context.builders.build_apart("kernel void a(global float *x) { x[0] = 1; }", ())
 

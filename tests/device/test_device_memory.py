@@ -13,10 +13,11 @@ import pytest
 from support import HANG_TIMEOUT, make_model
 
 import imgconv
-from imgconv.cl import program, transfer
+from imgconv.cl import launch_sequence, staging
+from imgconv.cl.building import program
 from imgconv.cl.device import DeviceInfo
 from imgconv.kernels.layout import Placement, Texture
-from imgconv.runtime import launches, session
+from imgconv.runtime import session
 from imgconv.runtime.device_memory import COPYING_THREADS, LARGE_BYTES
 from imgconv.tensor import Tensor, build_graph, convolution
 
@@ -220,7 +221,7 @@ def test_mapped(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, shares: boo
 def count_copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The bytes of every copy between host and device, or on the device, from now on; of what is made from now on."""
     sizes: list[int] = []
-    original, function = cl.enqueue_copy, transfer.copy_function
+    original, function = cl.enqueue_copy, staging.copy_function
 
     def counted(queue: Any, destination: Any, source: Any, **options: Any) -> Any:
         sizes.append(destination.nbytes if isinstance(destination, numpy.ndarray) else source.nbytes)
@@ -235,7 +236,7 @@ def count_copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return call
 
     monkeypatch.setattr(cl, "enqueue_copy", counted)
-    monkeypatch.setattr(transfer, "copy_function", counting)
+    monkeypatch.setattr(staging, "copy_function", counting)
     return sizes
 
 
@@ -266,7 +267,7 @@ def test_mapped_after_a_failure(device: DeviceInfo, monkeypatch: pytest.MonkeyPa
         raise imgconv.DeviceError("planted")
 
     with monkeypatch.context() as broken, pytest.raises(imgconv.DeviceError, match="planted"):
-        broken.setattr(launches.LaunchSequence, "enqueue", fail)
+        broken.setattr(launch_sequence.LaunchSequence, "enqueue", fail)
         mapped.run()
     mapped.inputs["x"][...] = drawn(0)
     numpy.testing.assert_array_equal(mapped.run()["z"], drawn(0) + 1)

@@ -19,8 +19,7 @@ from problems.product import ProductProblem
 from problems.reduction import ReductionProblem
 from running import check, device_settings, target
 
-from imgconv.cl.device import Context
-from imgconv.cl.image import download
+from imgconv.cl.context import Context
 from imgconv.compiling.compiler import limited
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
@@ -206,7 +205,7 @@ def test_spare_lanes_are_zero(context: Context, max_image: int | None) -> None:
         ragged += 1
         # The texture begins at texel (0, 0) of its image, which may be larger.
         region = (*texture.tiling.image_size, texture.tiling.layers)
-        texels = texture.tiling.gather(download(context, session.memory[texture], region))
+        texels = texture.tiling.gather(context.read(session.memory[texture], region))
         width, height = texture.layout.grid(texture.shape)
         quads = texture.layout.quads(texture.shape)
         spare = texels.reshape(height, width // quads, quads * LANES)[..., channels:]

@@ -10,9 +10,10 @@ import numpy
 import pytest
 
 import imgconv
-from imgconv.cl import build_processes, program, program_cache
-from imgconv.cl.device import Context, DeviceInfo
-from imgconv.cl.program import Part, Program
+from imgconv.cl.building import processes, program, program_cache
+from imgconv.cl.context import Context
+from imgconv.cl.device import DeviceInfo
+from imgconv.cl.building.program import Part, Program
 from imgconv.errors import BuildError
 from imgconv.files.kept import Kept
 from imgconv.graph.nodes import Graph
@@ -44,7 +45,7 @@ def nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No program of another test is taken, and no other process builds."""
     monkeypatch.setattr(program_cache, "PROGRAMS", Kept(str(tmp_path / "programs"), 2**24))
     monkeypatch.setattr(program, "_built", OrderedDict())
-    monkeypatch.setattr(build_processes, "_can_start", lambda: False)
+    monkeypatch.setattr(processes, "_can_start", lambda: False)
 
 
 class Compiler:
@@ -127,7 +128,7 @@ def test_a_kept_binary_without_the_kernels_is_replaced(
 def test_a_model_is_saved_without_binaries_if_there_are_none(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("imgconv.runtime.programs.binary", lambda made: b"")
+    monkeypatch.setattr("imgconv.cl.opencl_device.binary", lambda made: b"")
     model = imgconv.load(network(), device)
     with pytest.warns(RuntimeWarning, match=r"no binaries .* compiles at its first load"):
         model.save(tmp_path / "m")

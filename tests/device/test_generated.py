@@ -19,7 +19,7 @@ from problems.reduction import ReductionProblem
 from problems.resample import ResampleProblem
 from running import check, check_way, device_settings, run_tensors, target
 
-from imgconv.cl.device import Context
+from imgconv.cl.context import Context
 from imgconv.config import Config
 from imgconv.graph.expression import OPERATIONS
 from imgconv.tensor import Tensor, concatenate, convolution, elementwise, less, where

@@ -7,7 +7,7 @@ from graphs import assert_near, image, numbers
 from running import run_tensors, target
 from shuffled import ghost, ghost_in_numpy
 
-from imgconv.cl.device import Context
+from imgconv.cl.context import Context
 from imgconv.config import Config
 from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.target import Target

@@ -23,13 +23,13 @@ from test_submit import SHAPE, assert_equal, drawn, network
 from support import HANG_TIMEOUT
 
 import imgconv
-from imgconv.cl import queue
-from imgconv.cl.device import UNBOUNDED, Context, DeviceInfo, open_device
-from imgconv.cl.ending import DriverUse
-from imgconv.cl.image import create_buffer
-from imgconv.cl.program import Kernel
-from imgconv.cl.watchdog import Call
-from imgconv.runtime import frame_memory
+
+from imgconv.cl.context import Context
+from imgconv.cl import launch_sequence
+from imgconv.cl.device import DeviceInfo, open_device
+from imgconv.cl.shutdown import DriverUse
+from imgconv.cl.building.program import Kernel
+from imgconv.cl.watchdog import UNBOUNDED, Call, Watchdog
 from imgconv.runtime.device_memory import DeviceMemory
 from imgconv.runtime.session import Session
 
@@ -37,20 +37,19 @@ BOUNDED = imgconv.Limits(run_seconds=60)
 # A kernel that runs as long as its process, in front of the model's own.
 HANGING = """
 import os, sys, numpy, imgconv
-from imgconv.cl.image import create_buffer
-from imgconv.cl.program import build, kernel
-from imgconv.cl.queue import enqueue, enqueue_marker, is_over
+from imgconv.cl.building.program import build, kernel
+from imgconv.cl.context import is_over
 SPIN = '''__kernel void spin(__global volatile int *n) {{ while (n[0] == 0) n[1] += 1; }}'''
 model = imgconv.load({path!r}, device={device}, limits={limits})
 x = {{"x": numpy.zeros({shape}, "f4")}}
 model.run(x)
 frames = [model.submit(x) for _ in range({frames})]
 context = model._source.context
-numbers = create_buffer(context, numpy.zeros(2, numpy.int32))
+numbers = context.buffer(numpy.zeros(2, numpy.int32))
 spin = kernel(build(context, SPIN, "spin"), "spin")
 spin.set_args(numbers)
-enqueue(context, spin, (1,), (1,))
-hung = enqueue_marker(context)
+context.enqueue(spin, (1,), (1,))
+hung = context.marker()
 """
 TRIED = """
 def tried(what):
@@ -152,15 +151,15 @@ class Stalled:
 @pytest.fixture
 def stalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stalled]:
     made = Stalled()
-    monkeypatch.setattr("imgconv.cl.device.Call", made.call)
-    monkeypatch.setattr(queue, "_ends_soon", lambda queue: False)  # else short runs of a GPU need no other thread
+    monkeypatch.setattr("imgconv.cl.watchdog.Call", made.call)
+    monkeypatch.setattr(Context, "_ends_soon", lambda self: False)  # else short runs of a GPU need no other thread
     yield made
     made.passes.set()
 
 
 def test_the_bound_by_default(device: DeviceInfo) -> None:
-    assert imgconv.Limits().run_seconds == open_device(device).patience == 600
-    assert imgconv.load(network(), device=device)._source.context.patience == 600
+    assert imgconv.Limits().run_seconds == open_device(device).watchdog.timeout == 600
+    assert imgconv.load(network(), device=device)._source.context.watchdog.timeout == 600
 
 
 @pytest.mark.parametrize(("limits", "is_bounded"), [(imgconv.Limits(), False), (BOUNDED, True)])
@@ -169,15 +168,15 @@ def test_a_driver_whose_own_wait_is_used(
 ) -> None:
     """Once a first run has ended, unless the caller gives a bound: a wait through another thread would take longer."""
     bounded: list[str] = []
-    within = Context.within
+    call = Watchdog.call
 
-    def noted(self: Context, function: Callable[[], Any], *rest: Any) -> Any:
+    def noted(self: Watchdog, function: Callable[[], Any], *rest: Any) -> Any:
         bounded.append(str(function))
-        return within(self, function, *rest)
+        return call(self, function, *rest)
 
-    monkeypatch.setattr("imgconv.cl.device.UNBOUNDED", (device.platform,))
-    monkeypatch.setattr(Context, "within", noted)
-    monkeypatch.setattr(queue, "_ends_soon", lambda queue: False)  # as a GPU's run may
+    monkeypatch.setattr("imgconv.cl.watchdog.UNBOUNDED", (device.platform,))
+    monkeypatch.setattr(Watchdog, "call", noted)
+    monkeypatch.setattr(Context, "_ends_soon", lambda self: False)  # as a GPU's run may
     model = imgconv.load(network(), device=device, limits=limits)
     first = model.run(drawn(1))
     assert bounded
@@ -191,9 +190,9 @@ def test_a_frame_that_nobody_waits_for(device: DeviceInfo, monkeypatch: pytest.M
     model = imgconv.load(network(), device=device)
     expected = model.run(drawn(0))
     model.submit(drawn(0)).result()
-    object.__setattr__(model._source.context, "patience", 0.2)
+    model._source.context.watchdog.timeout = 0.2
     with monkeypatch.context() as hung:
-        hung.setattr(frame_memory, "is_over", lambda events: False)
+        hung.setattr(Context, "is_over", lambda self, events: False)
         frames = [model.submit(drawn(0)) for _ in range(2)]
         assert not wait(frames, timeout=HANG_TIMEOUT).not_done
     for use in (frames[0].result, frames[1].result, lambda: model.run(drawn(0)), lambda: model.submit(drawn(0))):
@@ -207,7 +206,7 @@ def test_a_device_that_was_given_up(device: DeviceInfo, monkeypatch: pytest.Monk
     model = imgconv.load(network(), device=device, limits=BOUNDED)
     expected, frame = model.run(drawn(0)), model.submit(drawn(0))
     frame.result()
-    object.__setattr__(model._source.context, "patience", 0.2)
+    model._source.context.watchdog.timeout = 0.2
     with stalled, pytest.raises(imgconv.DeviceError, match=r"did not finish within 0.2 s \(Limits.run_seconds\)"):
         model.run(drawn(0))
     # A driver may wait for what hangs when it allocates memory.
@@ -230,7 +229,7 @@ def test_arrays_of_a_run_that_hangs_are_kept(device: DeviceInfo, stalled: Stalle
     model.run(drawn(0))
     x = drawn(1)["x"]
     kept = weakref.ref(x)
-    object.__setattr__(model._source.context, "patience", 0.2)
+    model._source.context.watchdog.timeout = 0.2
     with stalled, pytest.raises(imgconv.DeviceError, match="Load the model again"):
         model.run({"x": x})
     del x, model
@@ -240,10 +239,10 @@ def test_arrays_of_a_run_that_hangs_are_kept(device: DeviceInfo, stalled: Stalle
 
 def test_the_launch_of_a_first_run_that_hangs_is_named(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     model = imgconv.load(network(), device=device)
-    object.__setattr__(model._source.context, "patience", 0.2)
-    if model._last.session.sequence.recording is not None:
+    model._source.context.watchdog.timeout = 0.2
+    if model._last.session.sequence.command_buffer is not None:
         pytest.skip("its launches are replayed by one call")
-    released, calls, launch = threading.Event(), itertools.count(), queue.launch_function(is_first=True)
+    released, calls, launch = threading.Event(), itertools.count(), launch_sequence.launch_function(is_first=True)
     assert launch is not None
 
     def stuck(*arguments: Any) -> int:
@@ -251,7 +250,7 @@ def test_the_launch_of_a_first_run_that_hangs_is_named(device: DeviceInfo, monke
             released.wait()
         return launch(*arguments)
 
-    monkeypatch.setattr(queue, "launch_function", lambda is_first=False: stuck)
+    monkeypatch.setattr(launch_sequence, "launch_function", lambda is_first=False: stuck)
     name = model.plan.launches[1].name
     with pytest.raises(imgconv.DeviceError, match=re.escape(f"launch {name!r}")):
         model.run(drawn(0))
@@ -262,14 +261,14 @@ def test_what_hangs_is_kept_if_its_release_waits(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, stalled: Stalled
 ) -> None:
     """One reference more to each thing of the driver; to those made later, at the end."""
-    monkeypatch.setattr("imgconv.cl.device.WAITING", (device.platform,))
+    monkeypatch.setattr("imgconv.cl.watchdog.WAITING", (device.platform,))
     use = DriverUse()
-    monkeypatch.setattr("imgconv.cl.device.driver_use", use)
+    monkeypatch.setattr("imgconv.cl.watchdog.driver_use", use)
     model = imgconv.load(network(), device=device)
     model.run(drawn(0))
     context = model._source.context
-    object.__setattr__(context, "patience", 0.2)
-    buffer = create_buffer(context, numpy.zeros(64, numpy.uint8))
+    context.watchdog.timeout = 0.2
+    buffer = context.buffer(numpy.zeros(64, numpy.uint8))
     mapped, _ = cl.enqueue_map_buffer(context.queue, buffer, cl.map_flags.READ, 0, (64,), numpy.uint8)
     own = [mapped.base, *things_of(context)]
     assert {type(each) for each in own} == {cl.MemoryMap, cl.Buffer, Kernel, cl.CommandQueue}
@@ -337,7 +336,8 @@ def test_ctrl_c_leaves_a_wait(device: DeviceInfo, stalled: Stalled) -> None:
         assert_equal(mapped.run(), expected[seed])
     context = model._source.context
     model.run(drawn(0))
-    assert not (context.in_use or context.left or context.copies or context.first_launches)
+    watchdog = context.watchdog
+    assert not (watchdog.in_use or watchdog.left or context._copies or watchdog.first_launches)
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="there are no signals to a thread")

@@ -18,7 +18,7 @@ from support import HANG_TIMEOUT, wait_until
 
 import imgconv
 from benchmarks import leaks
-from imgconv.cl import program
+from imgconv.cl.building import program
 from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.graph.nodes import Graph
 from imgconv.tensor import Tensor, build_graph, convolution

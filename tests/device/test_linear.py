@@ -12,7 +12,8 @@ from graphs import const
 from problems.convolution import ConvolutionProblem as P
 from running import check, choosing
 
-from imgconv.cl.device import Context, DeviceInfo, open_device
+from imgconv.cl.context import Context
+from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.compiling.compiler import compile_graph
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
@@ -52,7 +53,7 @@ def test_nothing_outside_of_a_texture_is_read(device: DeviceInfo, limit: int, fl
     graph, plan = compile_graph(padded(), Config(float16=float16), linear(device, limit))
     assert all(t.tiling.linear for t in plan.textures) and bool(plan.regions) == (limit > 1) != bool(plan.slots)
     session = Session(plan, open_device(device))
-    for memory in (*session.memory.images.values(), *filter(None, [session.memory.workspace])):
+    for memory in (*(image for _, image in session.memory.images.values()), *filter(None, [session.memory.workspace])):
         cl.enqueue_fill_buffer(session.context.queue, memory, numpy.float32("nan"), 0, memory.size)
     x = numpy.random.default_rng(0).normal(size=(2, 5, 40, 6)).astype(numpy.float32)
     expected = evaluate_graph(graph, {"x": x})

@@ -11,7 +11,7 @@ import pytest
 from running import run_graph, target
 from support import make_model
 
-from imgconv.cl.device import Context
+from imgconv.cl.context import Context
 from imgconv.onnx_import import import_onnx
 
 ROUNDING = 2.0**-24

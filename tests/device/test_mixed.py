@@ -6,7 +6,7 @@ import pytest
 from graphs import assert_near, const, image, numbers
 from running import run_tensors, target
 
-from imgconv.cl.device import Context
+from imgconv.cl.context import Context
 from imgconv.config import Config
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.kernels.layout import ImageLimits

@@ -13,8 +13,9 @@ import pyopencl
 import pytest
 
 import imgconv
-from imgconv.cl import program
-from imgconv.cl.device import Context, DeviceInfo
+from imgconv.cl.building import program
+from imgconv.cl.context import Context
+from imgconv.cl.device import DeviceInfo
 from imgconv.errors import ConfigError, InputError, ResourceError
 from imgconv.graph.nodes import Value
 from imgconv.tensor import Tensor, build_graph, concatenate

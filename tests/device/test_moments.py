@@ -16,7 +16,8 @@ from running import check, device_settings, run_tensors, target
 from support import make_model
 
 import imgconv
-from imgconv.cl.device import Context, DeviceInfo
+from imgconv.cl.context import Context
+from imgconv.cl.device import DeviceInfo
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.kernels.codegen import moments

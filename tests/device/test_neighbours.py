@@ -6,7 +6,7 @@ import numpy
 import pytest
 from running import run_tensors, target
 
-from imgconv.cl.device import Context
+from imgconv.cl.context import Context
 from imgconv.config import Config
 from imgconv.tensor import Tensor, concatenate, convolution
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from problems.order import OrderProblem, order_problems, order_specialisations
 from running import Choose, check, choosing, device_settings, run_tensors, target
 
-from imgconv.cl.device import Context
+from imgconv.cl.context import Context
 from imgconv.config import Config
 from imgconv.kernels.order import merge
 from imgconv.kernels.order import template as kernel

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from problems.product import ProductProblem, product_problems, product_specialisations, staged_specialisations
 from running import Choose, check, choosing, device_settings, run_tensors, target
 
-from imgconv.cl.device import Context
+from imgconv.cl.context import Context
 from imgconv.config import Config
 from imgconv.kernels.conv import candidates as conv_candidates
 from imgconv.kernels.matmul.template import Problem, as_convolution

@@ -17,9 +17,10 @@ import platformdirs
 import pytest
 from support import HANG_TIMEOUT
 
-from imgconv.cl import program, program_cache
-from imgconv.cl.device import Context, DeviceInfo
-from imgconv.cl.program_cache import program_key, read_binary, write_binary
+from imgconv.cl.building import program, program_cache
+from imgconv.cl.context import Context
+from imgconv.cl.device import DeviceInfo
+from imgconv.cl.building.program_cache import program_key, read_binary, write_binary
 from imgconv.files import kept
 from imgconv.files.kept import Kept
 

@@ -14,11 +14,11 @@ import pytest
 from support import wait_until
 
 import imgconv
-from imgconv.cl import recording
-from imgconv.cl.device import Context, DeviceInfo, open_device
-from imgconv.cl.queue import bind, enqueue_all
+from imgconv.cl import command_buffer, launch_sequence
+from imgconv.cl.context import Context
+from imgconv.cl.device import DeviceInfo, open_device
+from imgconv.cl.launch_sequence import bind, enqueue_all
 from imgconv.graph.nodes import Graph
-from imgconv.runtime import launches
 from imgconv.runtime.session import Session
 from imgconv.tensor import Tensor, build_graph, convolution
 
@@ -29,9 +29,9 @@ INVALID_OPERATION = -59
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every test meets the drivers for the first time; one that leaks is tried here all the same."""
-    monkeypatch.setattr(recording, "LEAKING_PLATFORM", "")
-    monkeypatch.setattr(recording, "_trusted", {})
-    monkeypatch.setattr(recording, "_distrusted", {})
+    monkeypatch.setattr(command_buffer, "LEAKING_PLATFORM", "")
+    monkeypatch.setattr(launch_sequence, "_trusted", {})
+    monkeypatch.setattr(launch_sequence, "_distrusted", {})
     yield
 
 
@@ -60,18 +60,18 @@ def sessions(info: DeviceInfo) -> tuple[Session, Session]:
     """A session that replays, and one that enqueues one by one, of the same plan."""
     plan = imgconv.load(chain(), device=info).plan
     recorded, plain = (Session(plan, open_device(info)) for _ in range(2))
-    plain.sequence.recording = None
+    plain.sequence.command_buffer = None
     return recorded, plain
 
 
 def test_one_call_a_run_with_the_same_results(recorder: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded, plain = sessions(recorder)
-    assert recorded.sequence.recording is not None
+    assert recorded.sequence.command_buffer is not None
     calls: list[str] = []
-    replay = recorded.sequence.recording.replay
-    monkeypatch.setattr(recorded.sequence.recording, "replay", lambda: (calls.append("replay"), replay()))
+    replay = recorded.sequence.command_buffer.replay
+    monkeypatch.setattr(recorded.sequence.command_buffer, "replay", lambda: (calls.append("replay"), replay()))
     expected = [plain.run(drawn(seed)) for seed in range(3)]
-    monkeypatch.setattr("imgconv.runtime.launches.enqueue_all", lambda *_: calls.append("one by one"))
+    monkeypatch.setattr("imgconv.cl.launch_sequence.enqueue_all", lambda *_: calls.append("one by one"))
     for seed in (0, 1, 2, 1):
         found = recorded.run(drawn(seed))
         for name, array in expected[seed].items():
@@ -94,26 +94,26 @@ def test_a_run_after_one_that_stopped_half_way(recorder: DeviceInfo, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
-        broken.setattr("imgconv.runtime.device_memory.enqueue_download", interrupted)
+        broken.setattr("imgconv.cl.context.Context.download", interrupted)
         model.run(inputs)
     numpy.testing.assert_array_equal(model.run(inputs)["y"], expected)
 
 
 def test_a_driver_that_leaks_is_not_used(recorder: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a word: the launches take as long one by one."""
-    monkeypatch.setattr(recording, "LEAKING_PLATFORM", recorder.platform)
+    monkeypatch.setattr(command_buffer, "LEAKING_PLATFORM", recorder.platform)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert recording.record(open_device(recorder), sessions(recorder)[1].sequence.launches) is None
+        assert command_buffer.record(open_device(recorder), sessions(recorder)[1].sequence.launches) is None
 
 
 def test_timed_queues_are_not_recorded(recorder: DeviceInfo) -> None:
     plan = imgconv.load(chain(), device=recorder).plan
-    assert Session(plan, open_device(recorder, profile=True)).sequence.recording is None
+    assert Session(plan, open_device(recorder, profile=True)).sequence.command_buffer is None
 
 
 def test_a_driver_that_replays_nothing_is_told_once(recorder: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording.CommandBuffer, "replay", lambda self: None)
+    monkeypatch.setattr(command_buffer.CommandBuffer, "replay", lambda self: None)
     with pytest.warns(RuntimeWarning, match="a replay through cl_khr_command_buffer gave other results"):
         model = imgconv.load(chain(), device=recorder)
     with warnings.catch_warnings():
@@ -124,11 +124,11 @@ def test_a_driver_that_replays_nothing_is_told_once(recorder: DeviceInfo, monkey
     numpy.testing.assert_array_equal(model.run(x)["y"], again.run(x)["y"])
 
 
-@pytest.mark.parametrize("name", sorted(recording.COMMAND_BUFFER.keys() - {"clReleaseCommandBufferKHR"}))
+@pytest.mark.parametrize("name", sorted(command_buffer.COMMAND_BUFFER.keys() - {"clReleaseCommandBufferKHR"}))
 def test_a_driver_that_refuses_is_told_once(
     recorder: DeviceInfo, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    load_functions = recording.load_functions
+    load_functions = command_buffer.load_functions
 
     def with_a_failing_one(context: Context, types: Any) -> dict[str, Any]:
         functions = load_functions(context, types)
@@ -140,21 +140,21 @@ def test_a_driver_that_refuses_is_told_once(
 
         return functions | {name: refuse}
 
-    monkeypatch.setattr(recording, "load_functions", with_a_failing_one)
+    monkeypatch.setattr(command_buffer, "load_functions", with_a_failing_one)
     with pytest.warns(RuntimeWarning, match=f"one by one, because {name}: .* refused: INVALID_OPERATION"):
         model = imgconv.load(chain(), device=recorder)
     assert numpy.abs(model.run(drawn(0))["y"]).sum() > 0
 
 
 def test_a_missing_function_is_told(recorder: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    types = recording.COMMAND_BUFFER | {"clNobodyHasThisKHR": (ctypes.c_int32,)}
-    monkeypatch.setattr(recording, "WAYS", ((recording.CommandBuffer, types),))
+    types = command_buffer.COMMAND_BUFFER | {"clNobodyHasThisKHR": (ctypes.c_int32,)}
+    monkeypatch.setattr(command_buffer, "WAYS", ((command_buffer.CommandBuffer, types),))
     with pytest.warns(RuntimeWarning, match="the driver lacks clNobodyHasThisKHR"):
         imgconv.load(chain(), device=recorder)
 
 
 def test_recordings_are_released(recorder: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    load_functions = recording.load_functions
+    load_functions = command_buffer.load_functions
     live: set[int] = set()
 
     def counted(context: Context, types: Any) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def test_recordings_are_released(recorder: DeviceInfo, monkeypatch: pytest.Monke
 
         return functions | {"clCreateCommandBufferKHR": create, "clReleaseCommandBufferKHR": release}
 
-    monkeypatch.setattr(recording, "load_functions", counted)
+    monkeypatch.setattr(command_buffer, "load_functions", counted)
     model = imgconv.load(chain(), device=recorder)
     model.run(drawn(0))
     model.submit(drawn(0), 1).result()
@@ -232,9 +232,9 @@ def qualcomm_context(monkeypatch: pytest.MonkeyPatch, driver: Qualcomm, longest:
         assert (found, parameter) == (device, 0x41DE)
         return longest
 
-    monkeypatch.setattr(recording.cl, "CommandQueue", queue)
-    monkeypatch.setattr(recording, "device_number", number)
-    monkeypatch.setattr(recording, "load_functions", lambda context, types: driver.functions())
+    monkeypatch.setattr(command_buffer.cl, "CommandQueue", queue)
+    monkeypatch.setattr(command_buffer, "device_number", number)
+    monkeypatch.setattr(command_buffer, "load_functions", lambda context, types: driver.functions())
     handle = SimpleNamespace(devices=[device])
     return SimpleNamespace(info=info, handle=handle, queue=SimpleNamespace(int_ptr=5), profile=False)
 
@@ -248,7 +248,7 @@ LAUNCHES: Any = [
 def test_qualcomm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recorded on a queue of its own, in recordings as long as the device takes, replayed in order on the context's."""
     driver = Qualcomm()
-    made = recording.record(qualcomm_context(monkeypatch, driver), LAUNCHES)
+    made = command_buffer.record(qualcomm_context(monkeypatch, driver), LAUNCHES)
     assert made is not None and made.extension == "cl_qcom_recordable_queues"
     assert driver.calls == [
         ("new", 7), ("launch", 7, 1, 2, (8, 4), (2, 2)), ("launch", 7, 2, 1, (16,), None), ("end", 100),
@@ -267,18 +267,18 @@ def test_qualcomm(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("fails", ["new", "launch", "end"])
 def test_qualcomm_that_refuses(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
     driver = Qualcomm(fails)
-    with pytest.warns(RuntimeWarning, match="refused: INVALID_OPERATION"):
-        assert recording.record(qualcomm_context(monkeypatch, driver), LAUNCHES) is None
+    with pytest.raises(imgconv.DeviceError, match="refused: INVALID_OPERATION"):
+        command_buffer.record(qualcomm_context(monkeypatch, driver), LAUNCHES)
     assert [call for call in driver.calls if call[0] == "release"] == ([] if fails == "new" else [("release", 100)])
 
 
 def test_qualcomm_that_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.warns(RuntimeWarning, match="hold no launches"):
-        assert recording.record(qualcomm_context(monkeypatch, Qualcomm(), 0), LAUNCHES) is None
+    with pytest.raises(imgconv.DeviceError, match="hold no launches"):
+        command_buffer.record(qualcomm_context(monkeypatch, Qualcomm(), 0), LAUNCHES)
 
 
 def test_a_replay_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = recording.record(qualcomm_context(monkeypatch, driver := Qualcomm()), LAUNCHES)
+    made = command_buffer.record(qualcomm_context(monkeypatch, driver := Qualcomm()), LAUNCHES)
     driver.fails = "replay"
     assert made is not None
     with pytest.raises(imgconv.DeviceError, match="clEnqueueRecordingQCOM: Adreno refused: INVALID_OPERATION"):
@@ -302,13 +302,10 @@ def records(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> Callable[[Ca
     """Makes the device record, and replay as a function orders the launches. None of it is known before."""
 
     def use(order: Callable[[list[Any]], list[Any]]) -> None:
-        recording._distrusted.clear()
-        recording._trusted.clear()
+        launch_sequence._distrusted.clear()
+        launch_sequence._trusted.clear()
 
-        def record(context: Context, launches: Any) -> Recorded | None:
-            return None if context.info.key in recording._distrusted else Recorded(context, launches, order)
-
-        monkeypatch.setattr(launches, "record", record)
+        monkeypatch.setattr(launch_sequence, "record", lambda context, launches: Recorded(context, launches, order))
 
     return use
 
@@ -336,7 +333,7 @@ def test_any_replay_that_is_wrong_is_found(device: DeviceInfo, records: Any, way
         records(way(number))
         with pytest.warns(RuntimeWarning, match="a replay through a made-up extension gave other results"):
             session = Session(plan, open_device(device))
-        assert session.sequence.recording is None
+        assert session.sequence.command_buffer is None
         for name, array in session.run(drawn(0)).items():
             numpy.testing.assert_array_equal(array, expected[name])
 
@@ -349,10 +346,10 @@ def test_a_replay_is_believed_up_to_the_length_compared(device: DeviceInfo, reco
     cut = len(plans[0].launches)
     assert cut < len(plans[1].launches)
     records(until(cut))
-    assert Session(plans[0], open_device(device)).sequence.recording is not None
-    assert recording.is_trusted(device, cut) and not recording.is_trusted(device, cut + 1)
+    assert Session(plans[0], open_device(device)).sequence.command_buffer is not None
+    assert launch_sequence._trusted == {device.key: cut}
     with pytest.warns(RuntimeWarning, match="gave other results"):
-        assert Session(plans[1], open_device(device)).sequence.recording is None
+        assert Session(plans[1], open_device(device)).sequence.command_buffer is None
 
 
 def test_a_right_replay_is_compared_once(device: DeviceInfo, records: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +359,7 @@ def test_a_right_replay_is_compared_once(device: DeviceInfo, records: Any, monke
     replay = Recorded.replay
     monkeypatch.setattr(Recorded, "replay", lambda self: [compared.append(1), replay(self)][1])
     sessions = [Session(plan, open_device(device)) for _ in range(3)]
-    assert len(compared) == 1 and all(session.sequence.recording is not None for session in sessions)
+    assert len(compared) == 1 and all(session.sequence.command_buffer is not None for session in sessions)
 
 
 def test_states_are_zero_after_a_comparison(device: DeviceInfo, records: Any) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from problems.recurrence import RecurrenceProblem, recurrence_problems, recurrence_specialisations
 from running import Choose, check, choosing, device_settings, run_tensors, target
 
-from imgconv.cl.device import Context
+from imgconv.cl.context import Context
 from imgconv.config import Config
 from imgconv.errors import ResourceError
 from imgconv.graph.expression import Argument, apply

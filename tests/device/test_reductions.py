@@ -13,8 +13,8 @@ from problems.pooling import PoolingProblem, pooling_problems
 from problems.reduction import ReductionProblem, reduction_problems
 from running import check, check_way, device_settings, run_tensors, target
 
-from imgconv.cl.device import Context
-from imgconv.cl.program import build, kernel
+from imgconv.cl.context import Context
+from imgconv.cl.building.program import build, kernel
 from imgconv.config import Config
 from imgconv.kernels.codegen.generated import ITEMS_OF_A_GPU, ITEMS_OF_A_UNIT, WorkGroup, group_for
 from imgconv.kernels.layout import ImageLimits

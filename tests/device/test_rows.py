@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from problems.rows import ROWS, RowsProblem, normalise, rows_problems
 from running import check, device_settings, run_tensors, target
 
-from imgconv.cl.device import Context
+from imgconv.cl.context import Context
 from imgconv.config import Config
 from imgconv.kernels.codegen.rows_text import BLOCK
 from imgconv.tensor import Tensor, concatenate

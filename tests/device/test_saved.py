@@ -20,7 +20,7 @@ from graphs import const
 from support import damaged
 
 import imgconv
-from imgconv.cl import program
+from imgconv.cl.building import program
 from imgconv.cl.device import DeviceInfo
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.graph.nodes import Graph
@@ -95,10 +95,11 @@ def test_nothing_is_compiled_planned_or_imported(device: DeviceInfo, path: Path)
     """In a process of its own: no package but numpy and pyopencl, no pass, no lowering, no kernel source built."""
     script = f"""
         import sys, numpy, pyopencl, imgconv
-        import imgconv.loading.compiled, imgconv.compiling.compiler, imgconv.cl.program
+        import imgconv.loading.compiled, imgconv.compiling.compiler, imgconv.cl.building.program
         def refuse(*arguments, **options):
             raise AssertionError("this is not wanted")
-        imgconv.compiling.compiler.run_passes = imgconv.compiling.compiler.lower = imgconv.cl.program._build = refuse
+        imgconv.compiling.compiler.run_passes = imgconv.compiling.compiler.lower = refuse
+        imgconv.cl.building.program._build = refuse
         model = imgconv.load({str(path)!r}, device={device.index})
         model.run({{"x": numpy.zeros({X.shape}, "f4")}})
         assert not {{"onnx", "PIL", "rich", "flatbuffers"}} & set(sys.modules)

@@ -14,7 +14,7 @@ from graphs import Taking
 from problems.separable import SeparableProblem, separable_problems, separable_specialisations
 from running import Choose, Wanted, check, choosing, device_settings, run_graph, run_tensors, target
 
-from imgconv.cl.device import Context
+from imgconv.cl.context import Context
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config

@@ -14,7 +14,7 @@ from graphs import Taking
 from problems.separable import SeparableProblem, separable_specialisations
 from running import Choose, check, choosing, target
 
-from imgconv.cl.device import Context
+from imgconv.cl.context import Context
 from imgconv.compiling.compiler import Prepared
 from imgconv.compiling.lower import lower
 from imgconv.config import Config, Precision, Sums

@@ -14,7 +14,7 @@ from problems.squeeze_excite import SqueezeProblem, squeeze_problems
 from running import Wanted, check, choosing, device_settings, run_graph, run_tensors, target
 from support import assert_close, run_oracle
 
-from imgconv.cl.device import Context
+from imgconv.cl.context import Context
 from imgconv.compiling.choose import least_cost
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan

@@ -17,7 +17,7 @@ import pytest
 from support import HANG_TIMEOUT, make_model, wait_until
 
 import imgconv
-from imgconv.cl import program
+from imgconv.cl.building import program
 from imgconv.cl.device import DeviceInfo
 from imgconv.errors import InputError
 from imgconv.graph.nodes import Graph
@@ -238,7 +238,7 @@ def test_the_memory_of_a_failed_frame_is_not_used_again(
     expected = each_way.run(drawn(0))
     for _ in range(4):
         with monkeypatch.context() as broken:
-            broken.setattr("imgconv.runtime.launches.LaunchSequence.enqueue", fail)
+            broken.setattr("imgconv.cl.launch_sequence.LaunchSequence.enqueue", fail)
             frame = each_way.submit(drawn(1))
             with pytest.raises(imgconv.DeviceError, match="planted"):
                 frame.result(timeout=HANG_TIMEOUT)

@@ -13,7 +13,7 @@ from running import run_graph, target
 from support import assert_close, make_model, run_oracle
 from table_models import draw_model
 
-from imgconv.cl.device import Context
+from imgconv.cl.context import Context
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config
 from imgconv.onnx_import import import_onnx

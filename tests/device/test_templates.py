@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from driver_times import INCLUDING
 
-from imgconv.cl.device import Context
-from imgconv.cl.program import build
+from imgconv.cl.context import Context
+from imgconv.cl.building.program import build
 from imgconv.kernels.specialise import FOLDER, template_files
 
 

@@ -14,11 +14,7 @@ from graphs import const
 
 import imgconv
 from imgconv import cli
-from imgconv.cl import busy
-from imgconv.cl.device import Context, DeviceInfo, open_device
-from imgconv.cl.image import download_buffer
-from imgconv.cl.queue import enqueue
-from imgconv.cl.transfer import enqueue_upload
+from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.compiling.compiler import Prepared, prepare
 from imgconv.config import Config
 from imgconv.errors import Error
@@ -28,6 +24,7 @@ from imgconv.kernels.layout import ImageLimits
 from imgconv.kernels.separable import problem as separable
 from imgconv.kernels.target import Target
 from imgconv.loading import tuner
+from imgconv.runtime import measuring
 from imgconv.loading.target import target_of
 from imgconv.stored.tuning import Database, Measured, Tuned, key
 from imgconv.tensor import Tensor, build_graph
@@ -132,36 +129,37 @@ def test_choices_write_to_one_output(device: DeviceInfo) -> None:
     session = trial.session
     first = next(launch for launch in session.plan.launches if launch.specialisation).writes
     for number, output in enumerate(trial.outputs):
-        enqueue_upload(context, session.memory[first], numpy.full(first.bytes // 4, 7, numpy.float32)).wait()
-        enqueue(context, *trial.launches[number])
+        context.upload(session.memory[first], numpy.full(first.bytes // 4, 7, numpy.float32)).wait()
+        context.enqueue(*trial.launches[number])
         numpy.testing.assert_array_equal(session.value(first.name).reshape(output.shape), output)
 
 
 def test_a_gpu_is_busy_while_a_round_is_enqueued(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     made, context = prepared(device), open_device(device, profile=True)
-    context = replace(context, info=replace(device, kind="gpu"))
+    context.info = replace(device, kind="gpu")
     problem, nodes = next(iter(tuner.problems_of(made).items()))
     choices = tuner.ranked(problem, made.target)[:2]
     trial = tuner.Trial.of(made, nodes, choices, context)
     launched: list[str] = []
 
-    def listening(context: Context, *launch: Any) -> Any:
-        launched.append(launch[0].function_name)
-        return enqueue(context, *launch)
+    enqueue = context.enqueue
 
-    monkeypatch.setattr(tuner, "enqueue", listening)
-    monkeypatch.setattr(busy, "enqueue", listening)
+    def listening(*launch: Any) -> Any:
+        launched.append(launch[0].function_name)
+        return enqueue(*launch)
+
+    monkeypatch.setattr(context, "enqueue", listening)
     assert len(trial.seconds([0, 1], 2)) == 2
     assert [name == "keep_busy" for name in launched] == [True, False, False] * 2
 
 
 def test_a_busy_device_takes_steps_for_each_launch(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(busy, "STEPS_OF_LAUNCH", 1)
+    monkeypatch.setattr(measuring, "STEPS_OF_LAUNCH", 1)
     context = open_device(device)
-    work, found = busy.Busy(context), []
+    work, found = measuring.Busy(context), []
     for launches in (1, 3):
         work.enqueue(launches)
-        found += list(download_buffer(context, work._number, (1,), numpy.float32))
+        found += list(context.read(work._number, (1,), numpy.float32))
     assert found == [1.0, 1.875]  # from 0, halved and increased by one at each step
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from problems.pooling import PoolingProblem
 from running import check, device_settings, target
 
-from imgconv.cl.device import Context
+from imgconv.cl.context import Context
 from imgconv.compiling.plan import Launch
 from imgconv.config import Config
 from imgconv.kernels.target import Target

@@ -10,7 +10,7 @@ import pytest
 from problems.convolution import ConvolutionProblem
 from running import GPU, check, choosing, run_graph, run_tensors, target, using
 
-from imgconv.cl.device import Context
+from imgconv.cl.context import Context
 from imgconv.config import Config
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.conv.candidates import candidates

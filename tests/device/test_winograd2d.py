@@ -15,7 +15,7 @@ from graphs import Taking
 from problems.convolution import ConvolutionProblem, winograd_matrices
 from running import Wanted, run_tensors, target
 
-from imgconv.cl.device import Context
+from imgconv.cl.context import Context
 from imgconv.compiling.compiler import prepare
 from imgconv.compiling.plan import Plan
 from imgconv.config import Config, Precision

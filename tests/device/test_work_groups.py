@@ -15,15 +15,16 @@ from support import assert_close, run_oracle
 from test_recurrent import case as recurrent
 
 import imgconv
-from imgconv.cl import program
-from imgconv.cl.device import Context, DeviceInfo
+from imgconv.cl.building import program
+from imgconv.cl.context import Context
+from imgconv.cl.device import DeviceInfo
 from imgconv.compiling.lower import lower
 from imgconv.config import Config
 from imgconv.errors import ResourceError
 from imgconv.onnx_import import import_onnx
-from imgconv.runtime import work_groups
+from imgconv.cl.opencl_device import OpenCLDevice
 from imgconv.loading.replanning import until_kernels_work
-from imgconv.runtime.work_groups import WorkGroupError
+from imgconv.runtime.launches import WorkGroupError
 from imgconv.tensor import Tensor, build_graph
 
 WIDE = numpy.random.default_rng(2).random((1, 8, 96, 96), numpy.float32)
@@ -56,7 +57,7 @@ def test_a_plan_has_the_groups_that_kernels_allow(
     phone: DeviceInfo, case: Case, allowed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, feeds = model_of(case)
-    monkeypatch.setattr(work_groups, "most_items", lambda context, kernel: allowed)
+    monkeypatch.setattr(OpenCLDevice, "most_items", lambda self, launch: allowed)
     loaded = imgconv.load(import_onnx(model, shapes={name: array.shape for name, array in feeds.items()}), phone)
     assert largest(loaded.plan) <= allowed
     assert_close(loaded.run(feeds), run_oracle(model, feeds), case.tolerance)
@@ -80,7 +81,7 @@ def test_networks_are_planned_for_small_groups(network: str, kind: str) -> None:
 
 
 def test_no_kernel_is_small_enough(phone: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_groups, "most_items", lambda context, kernel: 8)
+    monkeypatch.setattr(OpenCLDevice, "most_items", lambda self, launch: 8)
     model, feeds = model_of(CASES[0])
     with pytest.raises(ResourceError, match=r"tensor '.+': .*order.cl has no kernel with work groups of at most 8"):
         imgconv.load(import_onnx(model, shapes={name: array.shape for name, array in feeds.items()}), phone)
@@ -97,7 +98,7 @@ def test_a_saved_plan_is_not_used(phone: DeviceInfo, monkeypatch: pytest.MonkeyP
     graph = build_graph({"y": x.softmax(3).sum([2, 3])}, [x])
     model = imgconv.load(graph, phone)
     model.save(tmp_path / "m")
-    monkeypatch.setattr(work_groups, "most_items", lambda context, kernel: 16)
+    monkeypatch.setattr(OpenCLDevice, "most_items", lambda self, launch: 16)
     again = imgconv.load(tmp_path / "m", phone)
     assert largest(model.plan) > 16 >= largest(again.plan)
     numpy.testing.assert_allclose(again.run({"x": WIDE})["y"], model.run({"x": WIDE})["y"], 1e-5)
@@ -114,7 +115,7 @@ def test_the_kernel_that_allows_the_fewest_counts(
 
     monkeypatch.setattr("imgconv.loading.compiled.until_kernels_work", counted)
     limits = iter([100, 50, 70])
-    monkeypatch.setattr(work_groups, "most_items", lambda context, kernel: next(limits, 64))
+    monkeypatch.setattr(OpenCLDevice, "most_items", lambda self, launch: next(limits, 64))
     imgconv.load(graph_of("attention", False), phone)
     assert asked == [1024, 50]
 

@@ -12,8 +12,8 @@ import pytest
 from graphs import Taking, const
 
 import imgconv
+from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo, open_device
-from imgconv.cl.image import create_image, download, fill, upload
 from imgconv.compiling.lower import lower
 from imgconv.config import Config
 from imgconv.errors import DeviceError, ResourceError
@@ -22,7 +22,6 @@ from imgconv.graph.nodes import Graph
 from imgconv.kernels.conv import candidates as conv_candidates, problem as conv
 from imgconv.kernels.layout import Texture
 from imgconv.passes import run_passes
-from imgconv.runtime import device_memory as device_memory
 from imgconv.runtime.session import Session
 from imgconv.loading.target import target_of
 from imgconv.tensor import Tensor, build_graph
@@ -55,8 +54,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         return call
 
-    monkeypatch.setattr(device_memory, "create_buffer", counted(device_memory.create_buffer))
-    monkeypatch.setattr(device_memory, "create_image", counted(device_memory.create_image))
+    monkeypatch.setattr(Context, "buffer", counted(Context.buffer))
+    monkeypatch.setattr(Context, "image", counted(Context.image))
     return sizes
 
 
@@ -97,7 +96,7 @@ def test_lenders_that_share_already(device: DeviceInfo) -> None:
     lender = Session(small, context)
     second = Session(small, context, lenders=[lender])
     session = Session(large, context, lenders=[lender, second])
-    held = [id(image) for image in session.memory.images.values()]
+    held = [id(image) for _, image in session.memory.images.values()]
     assert len(set(held)) == len(held) > 1
     expected = evaluate_graph(network(0), {"x": picture(0)})["y"]
     found = session.run({"x": picture(0)})["y"]
@@ -109,7 +108,7 @@ def test_images_in_buffers_that_the_driver_refuses(device: DeviceInfo, monkeypat
     plan = lower(run_passes(network(0)), Config(), replace(target_of(device), linear=None))
     if not plan.regions:
         pytest.skip(f"{device.name} has no images in buffers")
-    create, refused = device_memory.create_image_in, []
+    create, refused = Context.image_in, []
 
     def every_second(*arguments: Any) -> Any:
         refused.append(len(refused) % 2 == 0)
@@ -117,7 +116,7 @@ def test_images_in_buffers_that_the_driver_refuses(device: DeviceInfo, monkeypat
             raise DeviceError("CL_INVALID_IMAGE_SIZE")
         return create(*arguments)
 
-    monkeypatch.setattr(device_memory, "create_image_in", every_second)
+    monkeypatch.setattr(Context, "image_in", every_second)
     found = Session(plan, open_device(device)).run({"x": picture(0)})["y"]
     assert len(refused) == len(plan.regions) > 1
     expected = evaluate_graph(network(0), {"x": picture(0)})["y"]
@@ -146,8 +145,8 @@ def test_what_other_textures_left_in_an_image_is_never_read(device: DeviceInfo, 
     assert sum(t.tiling.tiles == 1 and min(each) > 0 for t, each in spare.items()) >= 3, plan
     assert any(t.tiling.tiles > 1 for t in plan.slots), plan
     session = Session(plan, open_device(device))
-    for image in session.memory.images.values():
-        fill(session.context, image, (float("nan"),) * 4)
+    for _, image in session.memory.images.values():
+        session.context.fill(image, float("nan"))
     x = numpy.random.default_rng(batch).normal(size=(batch, 5, 40, 6)).astype(numpy.float32)
     expected = evaluate_graph(graph, {"x": x})
     for found in (session.run({"x": x}), session.run({"x": x})):
@@ -177,8 +176,8 @@ def test_winograd_reads_no_stale_texels(device: DeviceInfo) -> None:
     read = launch.reads[0]
     assert isinstance(read, Texture) and plan.images[plan.slots[read]].width > read.form.width, plan
     session = Session(plan, open_device(device))
-    for image in session.memory.images.values():
-        fill(session.context, image, (float("nan"),) * 4)
+    for _, image in session.memory.images.values():
+        session.context.fill(image, float("nan"))
     array = numpy.random.default_rng(0).normal(size=x.shape).astype(numpy.float32)
     expected = evaluate_graph(graph, {"x": array})["y"]
     numpy.testing.assert_allclose(session.run({"x": array})["y"], expected, 0, 1e-5 * numpy.abs(expected).max())
@@ -197,12 +196,12 @@ def test_images_of_a_caller_are_copied_into_folded_ones(device: DeviceInfo) -> N
     assert given.tiling.tiles > 1 or taken.tiling.tiles > 1, plan
     session = Session(plan, open_device(device))
     array = numpy.random.default_rng(0).normal(size=x.shape).astype(numpy.float32)
-    images = [create_image(session.context, 12, 48, 0, "float32") for _ in range(2)]
-    upload(session.context, images[0], given.layout.pack(array))
+    images = [session.context.image(12, 48, 0, "float32") for _ in range(2)]
+    session.context.write(images[0], given.layout.pack(array))
     expected = session.run({"x": array})
     found = session.run({"x": images[0]}, {graph.outputs[0]: images[1]})
     numpy.testing.assert_array_equal(found["mean"], expected["mean"])
-    unpacked = taken.layout.unpack(download(session.context, images[1]), taken.shape)
+    unpacked = taken.layout.unpack(session.context.read(images[1]), taken.shape)
     numpy.testing.assert_array_equal(unpacked, expected[graph.outputs[0]])
 
 
@@ -211,7 +210,7 @@ def test_a_smaller_model_lies_in_the_images_of_a_larger_one(device: DeviceInfo) 
     large, small = (lower(run_passes(g), Config(), apart) for g in (network(0, channels=32), network(1, layers=3)))
     lender = Session(large, context)
     session = Session(small, context, lenders=[lender])
-    assert {id(i) for i in session.memory.images.values()} <= {id(i) for i in lender.memory.images.values()}
+    assert {id(i) for _, i in session.memory.images.values()} <= {id(i) for _, i in lender.memory.images.values()}
     for turn, (model, graph) in enumerate([(lender, network(0, channels=32)), (session, network(1, layers=3))] * 2):
         expected = evaluate_graph(graph, {"x": picture(turn)})["y"]
         found = model.run({"x": picture(turn)})["y"]
@@ -249,11 +248,10 @@ def test_another_device_cannot_share(device: DeviceInfo) -> None:
 def test_no_memory_is_said_with_numbers(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = imgconv.load(network(0), device=device).plan
 
-    def refuse(context: Any, memory: Any, tensor: str = "") -> None:
+    def refuse(context: Any, memory: Any, value: float, tensor: str = "") -> None:
         raise ResourceError("no memory", tensor)
 
-    monkeypatch.setattr(device_memory, "allocate", refuse)
-    monkeypatch.setattr(device_memory, "allocate_buffer", refuse)
+    monkeypatch.setattr(Context, "fill", refuse)
     with pytest.raises(ResourceError) as caught:
         imgconv.load(network(0), device=device)
     message = str(caught.value)

@@ -15,7 +15,7 @@ from faulty_driver import ROOT, environment, met, run_python
 # The convolution is conv.cl with blocks of three columns; no other text has the factor.
 NETWORK = """
 import warnings, numpy, imgconv
-from imgconv.cl import build_processes
+from imgconv.cl.building import processes
 from imgconv.graph.evaluate import evaluate_graph
 from imgconv.tensor import Tensor, build_graph
 random = numpy.random.default_rng(0)
@@ -78,7 +78,7 @@ def test_a_kernel_without_an_alternative(tmp_path: Path) -> None:
 
 def test_where_no_process_can_be_started(tmp_path: Path) -> None:
     """The second process builds the kernels alone, one after the other, and the third one knows the culprit."""
-    alone = "build_processes._can_start = lambda: False" + LOAD
+    alone = "processes._can_start = lambda: False" + LOAD
     crash = f"adreno;build_crash={CONVOLUTION}"
     assert [start(crash, tmp_path, alone).returncode for _ in range(2)] == [-signal.SIGSEGV] * 2
     third = start(crash, tmp_path, alone)
@@ -101,7 +101,7 @@ def ended_in_a_build(faults: str, cache: Path, by: int = signal.SIGKILL) -> None
 def test_a_hang_names_the_kernel_at_the_next_start(tmp_path: Path, by: int) -> None:
     hang = f"adreno;build_hang={CONVOLUTION}"
     ended_in_a_build(hang, tmp_path, by)
-    again = start(hang, tmp_path, "build_processes.APART_SECONDS = 5.0" + LOAD)
+    again = start(hang, tmp_path, "processes.APART_SECONDS = 5.0" + LOAD)
     assert again.stdout.startswith("right") and "block 3x" not in again.stdout
     assert "it was not built within 5 s" in again.stderr
 

@@ -173,7 +173,7 @@ from faulty_driver import set_faults
 from imgconv.cl.device import open_device, select
 from imgconv.runtime.session import Session
 session = Session(imgconv.load(graph).plan, open_device(select()))
-found = [type(session.sequence.recording).__name__]
+found = [type(session.sequence.command_buffer).__name__]
 for faults in ("adreno;recordable", "adreno;recordable;replay=1", "adreno;recordable"):
     set_faults(faults)
     found.append(session.run({"x": numbers(1, 3, 12, 10)})["y"].tolist())

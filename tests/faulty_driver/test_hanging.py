@@ -11,7 +11,7 @@ from faulty_driver import run_python
 MODEL = """
 import signal, threading, time
 import numpy, imgconv
-from imgconv.cl import program
+from imgconv.cl.building import program
 from imgconv.tensor import Tensor, build_graph, convolution
 from faulty_driver import set_faults
 
@@ -86,11 +86,11 @@ def test_ctrl_c_ends_runs_that_hang(tmp_path: Path) -> None:
 for name, run in RUNS.items():
     model = loaded()
     run(model)
-    object.__setattr__(model._source.context, "patience", 60.0)
+    model._source.context.watchdog.timeout = 60.0
     set_faults("adreno;stall=execution@3")
     threading.Thread(target=press).start()
     tried(name, run, model)
-    object.__setattr__(model._source.context, "patience", 1.0)
+    model._source.context.watchdog.timeout = 1.0
     tried("again", run, model)
 """, "adreno", tmp_path)
     assert said[::2] == ["run interrupted", "submit interrupted", "mapped interrupted"]

@@ -13,7 +13,7 @@ from faulty_driver.matrix import FROM_THE_START, IN_RUNS, NAMES, REAL_CASES, pro
 from faulty_driver.outcomes import Case, outcomes_of
 from published import needs_models
 
-from imgconv.cl.device import ADVICE, LOST_ADVICE, SHORTAGE_ADVICE
+from imgconv.cl.context import ADVICE, LOST_ADVICE, SHORTAGE_ADVICE
 
 REMEDIES = (ADVICE, LOST_ADVICE, SHORTAGE_ADVICE, "the driver has to be updated")
 

@@ -9,7 +9,7 @@ from faulty_driver import run_python
 LINES = """
 import warnings
 import numpy, imgconv
-from imgconv.cl import recording
+from imgconv.cl import launch_sequence
 from imgconv.tensor import Tensor, build_graph, convolution
 from faulty_driver import set_faults
 
@@ -23,12 +23,12 @@ plain = imgconv.load(graph)
 expected, launches = plain.run(given), len(plain.plan.launches)
 for cut in (*range(launches), 1000):
     set_faults(f"adreno;recordable;replay={cut}")
-    recording._trusted.clear()
-    recording._distrusted.clear()
+    launch_sequence._trusted.clear()
+    launch_sequence._distrusted.clear()
     model = imgconv.load(graph)
     found = model.run(given), model.submit(given).result()
     right = all(numpy.array_equal(made[name], expected[name]) for made in found for name in expected)
-    print(cut, right, model._last.session.sequence.recording is not None)
+    print(cut, right, model._last.session.sequence.command_buffer is not None)
 print(launches)
 """
 

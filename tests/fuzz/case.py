@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from imgconv.cl.device import Context, list_devices, open_device
+from imgconv.cl.context import Context
+from imgconv.cl.device import list_devices, open_device
 
 EXTREMES = (0, 1, -1, 2, 7, 255, 2**15, 2**24 + 1, 2**31 - 1, 2**31, 2**32, -(2**31), 2**62, 2**63 - 1, -(2**63))
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, 1e-30, 1e30, 3.4e38, float("inf"), float("-inf"), float("nan"))

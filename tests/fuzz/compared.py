@@ -25,7 +25,7 @@ from fuzz.case import Draw, Wrong, asking_oracle, device
 from support import run_oracle
 
 import imgconv
-from imgconv.cl.device import Context
+from imgconv.cl.context import Context
 from imgconv.compiling.plan import Plan
 from imgconv.errors import Error, ResourceError
 from imgconv.graph.evaluate import evaluate_graph

@@ -31,7 +31,7 @@ from PIL import Image
 
 import imgconv
 from imgconv import cli
-from imgconv.cl import program
+from imgconv.cl.building import program
 from imgconv.files.kept import Kept
 from imgconv.files.marks import SUFFIX
 from imgconv.graph.nodes import Graph

@@ -13,7 +13,8 @@ from planted import LAYERS, offset_model, overflow_model, picture, quantised_mod
 from support import run_oracle
 
 import imgconv
-from imgconv.cl.device import Context, DeviceInfo
+from imgconv.cl.context import Context
+from imgconv.cl.device import DeviceInfo
 from imgconv.compiling.compiler import Prepared
 from imgconv.compiling.lower import lower
 from imgconv.compiling.plan import Plan

@@ -9,7 +9,8 @@ import numpy
 import pytest
 from planted import offset_model, overflow_model, picture
 
-from imgconv.cl.device import Context, DeviceInfo
+from imgconv.cl.context import Context
+from imgconv.cl.device import DeviceInfo
 from imgconv.compiling.lower import lower
 from imgconv.config import Config, Precision
 from imgconv.graph.evaluate import evaluate_graph

@@ -13,7 +13,8 @@ from planted import cancelling_model, picture, summing_model
 from support import make_model, run_oracle
 
 import imgconv
-from imgconv.cl.device import Context, DeviceInfo
+from imgconv.cl.context import Context
+from imgconv.cl.device import DeviceInfo
 from imgconv.compiling.compiler import Prepared
 from imgconv.compiling.lower import lower
 from imgconv.config import Config, Precision, Sums

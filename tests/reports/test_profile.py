@@ -20,10 +20,8 @@ from onnx.helper import make_node
 from PIL import Image
 from support import HANG_TIMEOUT, make_model
 
-from imgconv.cl.device import Context, DeviceInfo, open_device
-from imgconv.cl.image import create_buffer
-from imgconv.cl.queue import durations, spans
-from imgconv.cl.transfer import enqueue_upload
+from imgconv.cl.context import Context
+from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.commands import profile as profile_command
 from imgconv.compiling.lower import lower
 from imgconv.config import Config
@@ -306,12 +304,12 @@ def test_the_page_in_a_browser(tmp_path: Path, width: int, images_in_buffers: Al
 
 def test_spans_follow_one_another_and_durations_are_their_lengths(device: DeviceInfo) -> None:
     context = open_device(device, profile=True)
-    buffer = create_buffer(context, 1 << 20)
-    events = [enqueue_upload(context, buffer, numpy.zeros(1 << 18, numpy.float32)) for _ in range(3)]
-    found = spans(context, events)
+    buffer = context.buffer(1 << 20)
+    events = [context.upload(buffer, numpy.zeros(1 << 18, numpy.float32)) for _ in range(3)]
+    found = context.spans(events)
     assert found[0][0] == 0 and all(start < end for start, end in found)
     assert all(a[1] <= b[0] for a, b in zip(found, found[1:], strict=False))
-    assert durations(context, events) == pytest.approx([end - start for start, end in found])
+    assert context.durations(events) == pytest.approx([end - start for start, end in found])
 
 
 def test_a_timeline_needs_events(context: Context) -> None:

@@ -8,16 +8,15 @@ in the provisional versions of command buffers (PoCL 3.1 has 0.9.0) and in 1.0.0
 from __future__ import annotations
 
 import ctypes
-import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Union
+from typing import Any, ClassVar
 
 import pyopencl as cl
 
-from imgconv.cl.device import Context, DeviceInfo, failure
+from imgconv.cl.context import Context, Launch, failure, refusal
+from imgconv.cl.device_info import DeviceInfo
 from imgconv.cl.loader import Function, device_number, library
-from imgconv.cl.queue import Launch
 from imgconv.errors import DeviceError
 
 Functions = Mapping[str, Function]
@@ -141,50 +140,22 @@ class RecordedQueue:
                 _check(self._info, "clEnqueueRecordingQCOM", status)
 
 
-Recording = Union[CommandBuffer, RecordedQueue]
 WAYS: tuple[tuple[type[CommandBuffer] | type[RecordedQueue], Types], ...] = (
     (CommandBuffer, COMMAND_BUFFER), (RecordedQueue, RECORDABLE_QUEUES),
 )
-# By DeviceInfo.key: the most launches whose replay gave the results of plain ones; and whose are not used, with why.
-_trusted: dict[str, int] = {}
-_distrusted: dict[str, str] = {}
 
 
-def record(context: Context, launches: Sequence[Launch]) -> Recording | None:
-    """The launches as a recording; None if the driver has none, leaks or failed, or if launches are timed.
-
-    The first failure of a driver is a RuntimeWarning; its launches are then enqueued one by one.
-    """
+def record(context: Context, launches: Sequence[Launch]) -> CommandBuffer | RecordedQueue | None:
+    """The launches as a command buffer; None if the driver has none or leaks. Raises DeviceError if it refuses."""
     info = context.info
     way = next((each for each in WAYS if each[0].extension in info.extensions), None)
-    unusable = info.platform == LEAKING_PLATFORM or info.key in _distrusted
-    if way is None or context.profile or not launches or unusable:
+    if way is None or info.platform == LEAKING_PLATFORM:
         return None
     kind, types = way
     try:
-        functions = load_functions(context, types)
-        return kind(context, launches, functions)
-    except (DeviceError, cl.Error) as error:
-        distrust(info, str(error))
-        return None
-
-
-def is_trusted(info: DeviceInfo, launches: int) -> bool:
-    """Returns whether a replay of at least so many launches was found to equal plain ones on this device and driver."""
-    return launches <= _trusted.get(info.key, 0)
-
-
-def trust(info: DeviceInfo, launches: int) -> None:
-    """Notes that a replay of so many launches gave the results of plain ones."""
-    _trusted[info.key] = max(launches, _trusted.get(info.key, 0))
-
-
-def distrust(info: DeviceInfo, reason: str) -> None:
-    """Makes `record` return None for this device and driver; the first call warns."""
-    if info.key not in _distrusted:
-        _distrusted[info.key] = reason
-        message = f"{info.name}, driver {info.driver_version}: launches are enqueued one by one, because {reason}"
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        return kind(context, launches, load_functions(context, types))
+    except cl.Error as error:
+        raise refusal(info, "recording the launches", error) from error
 
 
 def load_functions(context: Context, types: Types) -> dict[str, Function]:

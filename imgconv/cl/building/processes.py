@@ -1,6 +1,6 @@
 """Builds in other processes, because some drivers build one program at a time in each process.
 
-    this process                   a worker (build_worker.py)
+    this process                   a worker (worker.py)
     device, once   ------------->  opens it
                    <-------------  is ready
     source, options ------------>  builds the program
@@ -26,8 +26,7 @@ from threading import Lock, Semaphore, Thread, Timer
 from types import TracebackType
 from typing import TYPE_CHECKING, Union
 
-from imgconv.cl import build_worker
-from imgconv.cl.build_worker import READY, read_message, write_message
+from imgconv.cl.building.worker import READY, read_message, write_message
 from imgconv.cl.drivers import environment_for
 from imgconv.cl.loader import library
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     import pyopencl as cl
 
 LOG = logging.getLogger("imgconv")
+WORKER = Path(__file__).with_name("worker.py")
 
 # Intel's CPU driver (2026.22) crashes or hangs if two threads build at once; most of its work is under a lock of its
 # own in any case, and so is that of NVIDIA's (580). Oclgrind (21.10) crashes too.
@@ -93,7 +93,7 @@ class Worker:
         # Isolated, because a user's module must not hide one of Python's. What the driver prints belongs to the build
         # in this process, which follows if a worker's fails.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", build_worker.__file__], env=address.environment,
+            [sys.executable, "-I", "-S", WORKER], env=address.environment,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )
 

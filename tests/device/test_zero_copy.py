@@ -11,8 +11,8 @@ import pytest
 
 import imgconv
 from imgconv.cl.device import DeviceInfo
-from imgconv.runtime.io_binding import Exchange
-from imgconv.runtime.zero_copy import are_apart, can_run_in_place
+from imgconv.runtime.io_binding import IOBinding
+from imgconv.runtime.zero_copy import are_apart, can_bind_arrays
 from imgconv.runtime.session import Session
 from imgconv.tensor import Tensor, build_graph, convolution
 
@@ -46,7 +46,7 @@ def session_of(model: imgconv.Model) -> Session:
 
 def needs_arrays(model: imgconv.Model) -> None:
     """Skips a device that copies."""
-    if not can_run_in_place(session_of(model)._launching):
+    if not can_bind_arrays(session_of(model)._launching):
         pytest.skip("the device copies arrays, or its launches are replayed")
 
 
@@ -110,7 +110,7 @@ def test_an_output_that_is_an_input(device: DeviceInfo) -> None:
 def test_who_copies(device: DeviceInfo) -> None:
     """A device with memory of its own."""
     model = imgconv.load(network(), dataclasses.replace(device, shares_memory=False))
-    assert not can_run_in_place(session_of(model)._launching)
+    assert not can_bind_arrays(session_of(model)._launching)
     x, offset = drawn(7, *SHAPE), drawn(8, 3, 5)
     check(model.run({"x": x, "offset": offset}), x, offset)
 
@@ -119,4 +119,4 @@ def test_are_apart(device: DeviceInfo) -> None:
     session, x, offset = session_of(imgconv.load(network(), device)), drawn(1, *SHAPE), drawn(2, 3, 5)
     other = numpy.empty_like(offset)
     for outputs, apart in (({}, True), ({"z": other}, True), ({"z": offset}, False)):
-        assert are_apart(Exchange.of(session.plan, session.context, {"x": x, "offset": offset}, outputs)) is apart
+        assert are_apart(IOBinding.of(session.plan, session.context, {"x": x, "offset": offset}, outputs)) is apart

@@ -12,23 +12,24 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
-from weakref import ReferenceType, ref
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import pyopencl as cl
 
-from imgconv.cl.build_processes import ONE_AT_A_TIME, CrashError, builds_here
-from imgconv.cl.crashes import (
-    WITHOUT_OPTIMISATION, BuiltKernel, Known, being_built, clear, key_with, known_kernels, refuse, refused_kernels,
+from imgconv.cl.building.processes import ONE_AT_A_TIME, CrashError, builds_here
+from imgconv.cl.building.crashes import (
+    WITHOUT_OPTIMISATION, Known, being_built, clear, key_with, known_kernels, refuse, refused_kernels,
     suspect,
 )
-from imgconv.cl.device import ADVICE, PATIENCE, Context, environment_options
-from imgconv.cl.program_cache import program_key, read_binary, write_binary
-from imgconv.cl.watchdog import Calls, Overdue
+from imgconv.cl.building.source import Part
+from imgconv.cl.context import ADVICE, Context
+from imgconv.cl.drivers import environment_options
+from imgconv.cl.building.program_cache import program_key, read_binary, write_binary
+from imgconv.cl.watchdog import TIMEOUT, Calls, Overdue
 from imgconv.errors import BuildError, DeviceError, Error
-from imgconv.files.kept import digest
 
 LINES_AROUND_ERROR = 2
-BUILD_SECONDS = PATIENCE  # in which at least one program has to be built
+BUILD_SECONDS = TIMEOUT  # in which at least one program has to be built
 # The programs of some models. One of 16 kernels takes a megabyte or two on a CPU's driver.
 PROGRAMS_KEPT = 128
 
@@ -60,31 +61,7 @@ def build(context: Context, source: str, name: str, options: Sequence[str] = ())
     """
     with _without_warnings(), context.builders:
         part = Part(source, name, options=tuple(options))
-        return context.within(lambda: _build(context, _without_crash(context, part), 0), BUILD_SECONDS)
-
-
-@dataclass(frozen=True)
-class Part:
-    """One of several programs: its source, its name as in ``build``, and, if known, its ``binary``.
-
-    kernels: those of a plan's program. options: the compiler's own.
-    """
-
-    source: str
-    name: str
-    binary: bytes | None = None
-    kernels: tuple[BuiltKernel, ...] = ()
-    options: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the kernels that it must have, as far as they are known."""
-        return tuple(kernel.name for kernel in self.kernels)
-
-    @property
-    def known_as(self) -> tuple[BuiltKernel, ...]:
-        """Its kernels; a program that is of no plan counts as one."""
-        return self.kernels or (BuiltKernel("", digest(self.source.encode()).hex(), self.name),)
+        return context.watchdog.call(lambda: _build(context, _without_crash(context, part), 0), BUILD_SECONDS)
 
 
 @contextmanager
@@ -323,22 +300,24 @@ class Functions:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._copies: dict[Program, list[Program]] = {}
-        # The kernel of each copy. Those of launches that are gone, a failed frame's for example, are made anew.
-        self._kernels: dict[tuple[Program, str], list[ReferenceType[Kernel]]] = {}
+        self._copies: WeakKeyDictionary[Program, list[Program]] = WeakKeyDictionary()
+        # By name, the kernel of each copy. Those of launches that are gone, as of failed frames, are made anew.
+        self._kernels: WeakKeyDictionary[Program, dict[str, list[ReferenceType[Kernel]]]] = WeakKeyDictionary()
 
     def take(self, program: Program, name: str) -> Kernel:
         """The result of `kernel`, for the program or a copy of it. Raises what `kernel` raises."""
         if self._context.info.platform != OWN_FUNCTIONS:
             return kernel(program, name)
-        copies, kernels = self._copies.setdefault(program, [program]), self._kernels.setdefault((program, name), [])
+        copies = self._copies.setdefault(program, [])
+        kernels = self._kernels.setdefault(program, {}).setdefault(name, [])
         number = next((number for number, used in enumerate(kernels) if used() is None), len(kernels))
-        while len(copies) <= number:
+        while len(copies) < number:
             with _without_warnings():
-                copies.append(build_binary(self._context, binary(program), program.name) or program)
-        made = kernel(copies[number], name)
-        kernels[number : number + 1] = [ref(made)]
-        return made
+                made = build_binary(self._context, binary(program), program.name)
+                copies.append(made or Program(program.name, program.handle))
+        taken = kernel(copies[number - 1] if number else program, name)
+        kernels[number : number + 1] = [ref(taken)]
+        return taken
 
 
 def kernel(program: Program, name: str) -> Kernel:

@@ -22,9 +22,6 @@ FORKED = (
     "this process was forked after its parent had used OpenCL, which does not work in such a process: start processes "
     "with multiprocessing's \"spawn\" or \"forkserver\", or fork before the first use of imgconv"
 )
-# Whose driver (580) waits for a kernel that hangs when memory, a program or a context is released, another context's
-# too, and at the end of the process. Intel's waits if the queue is not released.
-WAITING = ("NVIDIA CUDA",)
 ALL_PLATFORMS = ""
 # That the end of the interpreter waits for calls that Ctrl-C or a bound has left in the driver.
 SECONDS_FOR_THOSE_LEFT = 5.0

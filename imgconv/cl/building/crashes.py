@@ -14,11 +14,11 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from threading import Lock
 from typing import NoReturn
 
-from imgconv.cl.device import DeviceInfo
+from imgconv.cl.building.source import BuiltKernel
+from imgconv.cl.device_info import DeviceInfo
 from imgconv.errors import BuildError
 from imgconv.files.kept import Kept, digest
 from imgconv.files.marks import abandoned, marked
@@ -29,22 +29,6 @@ WITHOUT_OPTIMISATION = "-cl-opt-disable"
 
 Known = dict[str, tuple[str, str]]
 """By a kernel's key: its file and launch, and how its build ended; that is empty for a suspect."""
-
-
-@dataclass(frozen=True)
-class BuiltKernel:
-    """A kernel of a program, as other programs and processes know it.
-
-    name: in the program. key: a hash of its text. path: of its template. launch: of the plan, with its nodes.
-    """
-
-    name: str
-    key: str
-    path: str
-    launch: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.path}, launch {self.launch}" if self.launch else self.path
 
 
 class RefusedError(BuildError):

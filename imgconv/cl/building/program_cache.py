@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from imgconv.cl.device import DeviceInfo
+from imgconv.cl.device_info import DeviceInfo
 from imgconv.files.kept import Kept, digest
 
 PROGRAMS = Kept("programs", 256 * 2**20)  # the programs of a network take 0.5 to 5 MB

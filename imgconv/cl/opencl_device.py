@@ -1,0 +1,84 @@
+"""OpenCLDevice: the Device of imgconv.runtime.device, through OpenCL."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from functools import cached_property, partial
+
+import numpy.typing as npt
+import pyopencl as cl
+
+from imgconv.cl.building.program import Functions, Program, binary, building, most_items, programs_at_once, workers_for
+from imgconv.cl.building.source import Part
+from imgconv.cl.context import Context, Launch, Memory
+from imgconv.cl.launch_sequence import LaunchSequence
+from imgconv.cl.loader import pointer_function
+from imgconv.cl.staging import HostBinding, SharedBuffer, StagingBuffer
+
+
+class OpenCLDevice(Context):
+    """An opened device with its programs and launches."""
+
+    @cached_property
+    def _functions(self) -> Functions:
+        return Functions(self)
+
+    def programs_at_once(self, kernels: int) -> int:
+        """Returns the number of programs that minimises the time to build this many kernels; at least 1."""
+        return programs_at_once(self, kernels)
+
+    def building(self, parts: Sequence[Part]) -> AbstractContextManager[Iterator[Program]]:
+        """Builds programs beside what is done inside, see program.building."""
+        return building(self, parts, workers_for(self, sum(len(part.kernels) for part in parts)))
+
+    def binary(self, program: Program) -> bytes:
+        """The driver's own form of a program; empty if it has none."""
+        return binary(program)
+
+    def launch(
+        self, program: Program, name: str, arguments: Sequence[Memory], global_size: tuple[int, ...],
+        local_size: tuple[int, ...] | None, label: str = "",
+    ) -> Launch:
+        """A launch of a kernel by name, with its arguments. label: names it in errors. Raises DeviceError."""
+        kernel = self._functions.take(program, name)
+        kernel.label = label
+        self.set_arguments(kernel, arguments)
+        return kernel, global_size, local_size
+
+    def most_items(self, launch: Launch) -> int:
+        """The most work items of a group that the driver allows for the launch's kernel."""
+        return most_items(self, launch[0])
+
+    def reads_host_memory(self) -> bool:
+        """Returns whether kernels can take the address of an array: fine-grained system sharing (SVM).
+
+        Drivers for CPUs have it: nothing is copied, and no command is enqueued for a copy.
+        """
+        if not self.info.shares_memory:
+            return False
+        with suppress(cl.Error, AttributeError):
+            shared = self.handle.devices[0].svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM
+            return bool(shared) and pointer_function() is not None
+        return False
+
+    def address_setter(self, launch: Launch, number: int) -> Callable[[int], int]:
+        """A function that sets an argument of a launch to an address in the host's memory, and returns the status.
+
+        number: of the argument, from 0. The memory has to live until the launch has run.
+        """
+        function = pointer_function()
+        assert function is not None
+        return partial(function, ctypes.c_void_p(launch[0].int_ptr), number)
+
+    def sequence(self, launches: Sequence[Launch]) -> LaunchSequence:
+        """Launches that are enqueued together again and again."""
+        return LaunchSequence(self, launches)
+
+    def staging(self, shape: tuple[int, ...], dtype: npt.DTypeLike, memory: Memory | None = None) -> HostBinding:
+        """A host's array for memory of the device; without `memory`, a buffer that host and device share.
+
+        Raises ResourceError.
+        """
+        return SharedBuffer(self, shape, dtype) if memory is None else StagingBuffer(self, memory, shape, dtype)

@@ -1,0 +1,185 @@
+"""Device: what a Session needs of a device. imgconv/cl/opencl_device.py has it with OpenCL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from threading import Lock
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from imgconv.arrays import Array
+from imgconv.cl.building.source import Part
+from imgconv.cl.device_info import DeviceInfo
+from imgconv.cl.watchdog import Watchdog
+
+# A device's own objects, which nothing but its methods looks into.
+Memory = Any
+Program = Any
+Launch = Any
+Event = Any
+Queue = Any
+HostBinding = Any  # see imgconv/cl/staging.py
+
+
+class LaunchSequence(Protocol):
+    """Launches that are enqueued together again and again.
+
+    launched: whether they ever were. command_buffer: by which the driver replays them in one call; None without one.
+    """
+
+    launches: Sequence[Launch]
+    launched: bool
+    command_buffer: Any
+
+    def enqueue(self) -> None:
+        """Enqueues every launch. Those of the last call must be over. Raises DeviceError, ResourceError."""
+
+    def enqueue_each(self) -> Iterator[int]:
+        """Enqueues the launches one by one. Yields each one's number. Raises DeviceError, ResourceError."""
+
+    def verify(self, reset: Callable[[], None], content: Callable[[], object]) -> None:
+        """Gives the command buffer up if it leaves other content than single launches, after `reset` before each."""
+
+
+class Device(Protocol):
+    """An opened device with one in-order queue.
+
+    profile: whether it records when each launch and copy starts and ends. lock: the thread that enqueues a run holds
+    it. tensor: a name for errors. Methods raise DeviceError if the device refuses, ResourceError if it lacks memory.
+    """
+
+    info: DeviceInfo
+    profile: bool
+    lock: Lock
+
+    # Memory
+
+    def buffer(self, content: int | Array, tensor: str = "") -> Memory:
+        """A buffer of so many bytes, or with the content of an array."""
+
+    def image(self, width: int, height: int, layers: int, dtype: npt.DTypeLike, tensor: str = "") -> Memory:
+        """An image of RGBA texels; with two layers or more an array of images."""
+
+    def part(self, buffer: Memory, offset: int, size: int, tensor: str = "") -> Memory:
+        """A buffer that is a part of another."""
+
+    def image_in(
+        self, buffer: Memory, offset: int, row_bytes: int, width: int, height: int, dtype: npt.DTypeLike,
+        tensor: str = "",
+    ) -> Memory:
+        """An image that is a part of a buffer."""
+
+    def owns(self, memory: Memory) -> bool:
+        """Returns whether a caller's memory can be used on this device."""
+
+    def pinned_array(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """An array of the host from which the device copies without the host's help."""
+
+    def staging(self, shape: tuple[int, ...], dtype: npt.DTypeLike, memory: Memory | None = None) -> HostBinding:
+        """A host's array for memory of the device; without `memory`, a buffer that host and device share."""
+
+    # Copies; those that write and read wait.
+
+    def upload(self, memory: Memory, array: Array) -> Event:
+        """Enqueues a copy of a contiguous array."""
+
+    def download(self, array: Array, memory: Memory) -> Event:
+        """Enqueues a copy to a contiguous array."""
+
+    def write(self, memory: Memory, array: Array, tensor: str = "") -> None:
+        """Copies an array to memory of its size."""
+
+    def read(self, memory: Memory, shape: tuple[int, ...] | None = None, dtype: npt.DTypeLike = np.float32) -> Array:
+        """The start of a buffer as an array of this shape and dtype, or an image's texels."""
+
+    def copy(
+        self, destination: Memory, source: Memory, to: tuple[int, ...] = ..., origin: tuple[int, ...] = ...,
+        region: tuple[int, ...] | None = None,
+    ) -> Event:
+        """Enqueues a copy of memory, or of a region of texels."""
+
+    def fill(self, memory: Memory, value: float, tensor: str = "") -> None:
+        """Enqueues setting each texel or 32-bit word to a float."""
+
+    # Programs and launches
+
+    def programs_at_once(self, kernels: int) -> int:
+        """Returns the number of programs that minimises the time to build this many kernels."""
+
+    def building(self, parts: Sequence[Part]) -> AbstractContextManager[Iterator[Program]]:
+        """Builds programs beside what is done inside. Gives each as soon as it is built. Raises BuildError."""
+
+    def binary(self, program: Program) -> bytes:
+        """The device's own form of a program; empty if it has none."""
+
+    def launch(
+        self, program: Program, name: str, arguments: Sequence[Memory], global_size: tuple[int, ...],
+        local_size: tuple[int, ...] | None, label: str = "",
+    ) -> Launch:
+        """A launch of a kernel by name, with its arguments. label: names it in errors."""
+
+    def reads_host_memory(self) -> bool:
+        """Returns whether kernels can take the address of an array of the host."""
+
+    def address_setter(self, launch: Launch, number: int) -> Callable[[int], int]:
+        """A function that sets a launch's argument to an address in the host's memory, and returns a status."""
+
+    def most_items(self, launch: Launch) -> int:
+        """The most work items of a group that the launch's kernel may have."""
+
+    def enqueue(self, *launch: Any) -> Event:
+        """Enqueues one launch."""
+
+    def sequence(self, launches: Sequence[Launch]) -> LaunchSequence:
+        """Launches that are enqueued together again and again."""
+
+    # Waits
+
+    def finish(self, events: Sequence[Event] = ()) -> None:
+        """Waits for everything enqueued. Raises DeviceError if it failed, which some drivers say by the events only."""
+
+    def spans(self, events: Iterable[Event]) -> list[tuple[float, float]]:
+        """When each launch or copy started and ended, in seconds since the first of them started. Waits for all."""
+
+    def durations(self, events: Iterable[Event]) -> list[float]:
+        """Seconds that each launch took. Waits for all."""
+
+    def check(self) -> None:
+        """Raises DeviceError if the device was abandoned because it hung."""
+
+    def settle(self, error: BaseException, used: object = None) -> None:
+        """After a failed run makes sure that nothing which the commands may still use is released or used again."""
+
+    def recover(self) -> None:
+        """Waits for what a failed run left on the device."""
+
+
+class QueuedDevice(Device, Protocol):
+    """A Device with further queues, for frames in flight. queue: its own."""
+
+    queue: Queue
+    watchdog: Watchdog
+
+    def new_queue(self) -> Queue:
+        """A further in-order queue."""
+
+    def barrier(self, wait_for: Sequence[Event]) -> Event:
+        """Makes later commands wait for events of other queues."""
+
+    def marker(self) -> Event:
+        """An event that ends when everything enqueued before it has ended."""
+
+    def wait(self, events: Sequence[Event]) -> None:
+        """Waits for events."""
+
+    def is_over(self, events: Sequence[Event]) -> bool:
+        """Returns whether the commands of all events have ended, even by an error."""
+
+    def ticks(self, events: Sequence[Event]) -> tuple[int, int]:
+        """When the first of some timed events started and the last one ended, in nanoseconds."""
+
+    def settle(self, error: BaseException, used: object = None, queues: Iterable[Queue] = ()) -> None:
+        """As in Device, for further queues too."""
