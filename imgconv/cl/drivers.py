@@ -1,7 +1,7 @@
-"""Finds the installed OpenCL drivers, lets the loader see all of them, and reports on each.
+"""Finds the installed OpenCL drivers, and lets the loader see all of them.
 
 OpenCL's loader reads the .icd files of one folder, each with the name of a driver's library. Some drivers come without
-such a file. `list_drivers` is for people who look for a device that is missing.
+such a file.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from imgconv.cl.driver_links import path_problem, without_spaces
+from imgconv.cl.driver_links import without_spaces
 from imgconv.cl.loader import loaded
 
 NVIDIA_DRIVER = "libnvidia-opencl.so.1"
@@ -27,26 +26,12 @@ LOADER_VARIABLES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")
 ADDED = "OCL_ICD_FILENAMES"
 # By these, drivers of CPUs compile for another CPU: Intel's and PoCL's.
 CPU_VARIABLES = ("CL_CONFIG_CPU_TARGET_ARCH", "POCL_LLVM_CPU_NAME", "POCL_KERNELLIB_NAME")
-HINTS = {"rusticl": ": set RUSTICL_ENABLE=freedreno for an Adreno, RUSTICL_ENABLE=llvmpipe for the CPU"}
 PLATFORM_NAME = 0x0902  # CL_PLATFORM_NAME
 _EXTENSION = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)
 _PLATFORMS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)
 _INFO = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p
 )
-
-
-@dataclass(frozen=True)
-class Driver:
-    """A driver's library. named_by: the .icd file or what else names it; problem: why its devices are missing, or "".
-
-    platforms: the names of its platforms, as DeviceInfo.platform has them.
-    """
-
-    library: str
-    named_by: str
-    platforms: tuple[str, ...] = ()
-    problem: str = ""
 
 
 @contextmanager
@@ -96,7 +81,7 @@ def environment_for(platform: str) -> dict[str, str]:
         return environment
     names = {Path(driver).name for driver in registered_drivers(vendor_folders())}
     for driver in unregistered_drivers():
-        if Path(driver).name not in names and platform in _platforms(driver):
+        if Path(driver).name not in names and platform in platforms_of(driver):
             path = next(iter(loaded(Path(driver).name)), driver)
             environment |= {LOADER_VARIABLES[0]: path, ADDED: path}
     return environment
@@ -112,11 +97,11 @@ def registered_drivers(folders: Iterable[Path]) -> list[str]:
 
     The wheel of Intel's CPU driver contains an .icd file with an unfilled path.
     """
-    lines = [line for _, line in _icd_files(folders)]
+    lines = [line for _, line in icd_files(folders)]
     return [line for line in dict.fromkeys(lines) if line and (not os.path.isabs(line) or os.path.exists(line))]
 
 
-def _icd_files(folders: Iterable[Path]) -> list[tuple[Path, str]]:
+def icd_files(folders: Iterable[Path]) -> list[tuple[Path, str]]:
     """Every .icd file that can be read, and the library that it names."""
     found = []
     for file in (file for folder in folders for file in sorted(folder.glob("*.icd"))):
@@ -144,51 +129,7 @@ def unregistered_drivers() -> list[str]:
     return drivers
 
 
-def list_drivers(found: Iterable[str]) -> tuple[Driver, ...]:
-    """Every driver that is named somewhere, and why its devices are missing. found: the platforms that have devices.
-
-    Loads the drivers' libraries, as OpenCL's loader does: call it after list_devices().
-    """
-    chosen, present = _chosen_by_user(), frozenset(found)
-    named: dict[str, str] = {}
-    for file, line in _icd_files(vendor_folders() if chosen is None else [Path(os.environ[chosen])]):
-        named.setdefault(line, str(file))
-    drivers = [_looked_at(line, by, present) for line, by in named.items()]
-    known = {Path(each).name for each in named if os.path.exists(each) or not os.path.isabs(each)}
-    for library in unregistered_drivers():
-        if Path(library).name not in known:
-            drivers.append(_unregistered(library, chosen, present))
-    for library in filter(None, os.environ.get(ADDED, "").split(os.pathsep)):
-        if Path(library).name not in known | {Path(each.library).name for each in drivers if each.platforms}:
-            problem = f"only Khronos's loader reads {ADDED}: write its path into a file /etc/OpenCL/vendors/NAME.icd"
-            drivers.append(Driver(library, ADDED, (), problem))
-    return tuple(drivers)
-
-
-def _unregistered(library: str, chosen: str | None, found: frozenset[str]) -> Driver:
-    by = "the system's libraries" if library == NVIDIA_DRIVER else "pip's package intel-opencl-rt"
-    if chosen is None:
-        return _looked_at(library, by, found)
-    return Driver(library, by, (), f"not looked for, because {chosen} names the drivers: unset it")
-
-
-def _looked_at(library: str, by: str, found: frozenset[str]) -> Driver:
-    """Returns a report on a driver that the loader tried to load."""
-    if os.path.isabs(library) and not os.path.exists(library):
-        return Driver(library, by, (), "there is no such file")
-    try:
-        platforms = _platforms(library)
-    except OSError as error:
-        return Driver(library, by, (), f"cannot be loaded: {error}")
-    missing = [name for name in platforms if name not in found]
-    if not platforms:
-        return Driver(library, by, (), "offers no platform: it finds no device of its kind, or may not open it")
-    problems = [f"{name} has no device{HINTS.get(name, '')}" for name in missing]
-    problems += filter(None, [path_problem(library)])
-    return Driver(library, by, platforms, "; ".join(problems))
-
-
-def _platforms(library: str) -> tuple[str, ...]:
+def platforms_of(library: str) -> tuple[str, ...]:
     """The names of a driver's platforms, by cl_khr_icd. Raises OSError if the library cannot be loaded."""
     driver = ctypes.CDLL(library)
     try:
@@ -214,3 +155,14 @@ def _platforms(library: str) -> tuple[str, ...]:
 def _chosen_by_user() -> str | None:
     """The variable of the loader by which the user named the folder of all drivers; None without one."""
     return next((name for name in LOADER_VARIABLES if os.environ.get(name)), None)
+
+
+def folder_of_user() -> tuple[str, Path] | None:
+    """The variable by which the user named the folder of all drivers, and the folder; None without one."""
+    chosen = _chosen_by_user()
+    return None if chosen is None else (chosen, Path(os.environ[chosen]))
+
+
+def added_by_user() -> list[str]:
+    """The drivers' libraries that ADDED names."""
+    return [library for library in os.environ.get(ADDED, "").split(os.pathsep) if library]

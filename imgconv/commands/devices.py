@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from imgconv.cl.device import DeviceInfo, list_devices, select
-from imgconv.cl.drivers import Driver, list_drivers
+from imgconv.commands.drivers import Driver, list_drivers
 from imgconv.config import read_device
 from imgconv.errors import DeviceError
 from imgconv.reports import terminal

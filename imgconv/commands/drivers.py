@@ -1,0 +1,71 @@
+"""The drivers that `imgconv devices` lists, for people who look for a device that is missing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from imgconv.cl.driver_links import path_problem
+from imgconv.cl.drivers import ADDED, NVIDIA_DRIVER, added_by_user, folder_of_user, icd_files, platforms_of
+from imgconv.cl.drivers import unregistered_drivers, vendor_folders
+
+HINTS = {"rusticl": ": set RUSTICL_ENABLE=freedreno for an Adreno, RUSTICL_ENABLE=llvmpipe for the CPU"}
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A driver's library. named_by: the .icd file or what else names it; problem: why its devices are missing, or "".
+
+    platforms: the names of its platforms, as DeviceInfo.platform has them.
+    """
+
+    library: str
+    named_by: str
+    platforms: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def list_drivers(found: Iterable[str]) -> tuple[Driver, ...]:
+    """Every driver that is named somewhere, and why its devices are missing. found: the platforms that have devices.
+
+    Loads the drivers' libraries, as OpenCL's loader does: call it after list_devices().
+    """
+    chosen, present = folder_of_user(), frozenset(found)
+    named: dict[str, str] = {}
+    for file, line in icd_files(vendor_folders() if chosen is None else [chosen[1]]):
+        named.setdefault(line, str(file))
+    drivers = [_looked_at(line, by, present) for line, by in named.items()]
+    known = {Path(each).name for each in named if os.path.exists(each) or not os.path.isabs(each)}
+    for library in unregistered_drivers():
+        if Path(library).name not in known:
+            drivers.append(_unregistered(library, chosen[0] if chosen else None, present))
+    for library in added_by_user():
+        if Path(library).name not in known | {Path(each.library).name for each in drivers if each.platforms}:
+            problem = f"only Khronos's loader reads {ADDED}: write its path into a file /etc/OpenCL/vendors/NAME.icd"
+            drivers.append(Driver(library, ADDED, (), problem))
+    return tuple(drivers)
+
+
+def _unregistered(library: str, chosen: str | None, found: frozenset[str]) -> Driver:
+    by = "the system's libraries" if library == NVIDIA_DRIVER else "pip's package intel-opencl-rt"
+    if chosen is None:
+        return _looked_at(library, by, found)
+    return Driver(library, by, (), f"not looked for, because {chosen} names the drivers: unset it")
+
+
+def _looked_at(library: str, by: str, found: frozenset[str]) -> Driver:
+    """Returns a report on a driver that the loader tried to load."""
+    if os.path.isabs(library) and not os.path.exists(library):
+        return Driver(library, by, (), "there is no such file")
+    try:
+        platforms = platforms_of(library)
+    except OSError as error:
+        return Driver(library, by, (), f"cannot be loaded: {error}")
+    missing = [name for name in platforms if name not in found]
+    if not platforms:
+        return Driver(library, by, (), "offers no platform: it finds no device of its kind, or may not open it")
+    problems = [f"{name} has no device{HINTS.get(name, '')}" for name in missing]
+    problems += filter(None, [path_problem(library)])
+    return Driver(library, by, platforms, "; ".join(problems))
