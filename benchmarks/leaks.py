@@ -1,14 +1,12 @@
 """Finds leaks of runs: the memory of the process over many runs of a network of many small launches.
 
-    python -m benchmarks.leaks [--runs 100000] [--device DEVICE] [--replay] [--json FILE]
+    python -m benchmarks.leaks [--runs 100000] [--device DEVICE] [--json FILE]
 
-Each way to run takes its turn, with launches as they are enqueued by default; if that is by replay, one by one too.
+Each way to run takes its turn.
 
-    calls       how the launches are enqueued: the extension that replays them, or one by one
     MB          of the process in memory: before the runs, once they are warm, and after them
     bytes/run   growth of the process, over all runs; least: over that tenth of the runs in which it grew the least, or
                 the growth of malloc's memory, if that is more. A leak of each run shows in every tenth of them
-    --replay    replays on a driver that leaks then, too: 20 launches lose 40 KB a run there
 
 The exit status is 1 if a way's least growth is LIMIT bytes a run or more.
 """
@@ -21,11 +19,10 @@ import gc
 import itertools
 import mmap
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
-from unittest.mock import patch
 
 import numpy
 
@@ -34,12 +31,10 @@ from benchmarks.measure import (
     Column, add_output_argument, digits, draw_inputs, environment, environment_line, make_table, publish, run_main,
     steps,
 )
-from imgconv.cl import command_buffer
-from imgconv.cl.device import DeviceInfo, open_device, select
+from imgconv.cl.device import DeviceInfo, select
 from imgconv.commands.arguments import positive
 from imgconv.config import read_config
 from imgconv.graph.nodes import Graph
-from imgconv.runtime.session import Session
 from imgconv.tensor import Tensor, build_graph, convolution
 
 RUNS = 100_000
@@ -49,7 +44,6 @@ LIMIT = 100
 DEPTH = 3
 SHAPE = (1, 4, 4, 4)
 WAYS = ("run", "outputs=", "submit", "mapped")
-ONE_BY_ONE = "one by one"
 
 
 @dataclass(frozen=True)
@@ -82,16 +76,15 @@ class Row:
     """One way to run the network on one device."""
 
     way: str
-    calls: str
     growth: Growth
 
     def to_json(self) -> dict[str, Any]:
-        found = {"way": self.way, "calls": self.calls, **asdict(self.growth)}
+        found = {"way": self.way, **asdict(self.growth)}
         return found | {"bytes_a_run": self.growth.mean, "least_bytes_a_run": self.growth.least}
 
 
 COLUMNS = (
-    Column("way", lambda r: r.way), Column("calls", lambda r: r.calls, left=True),
+    Column("way", lambda r: r.way),
     Column("runs", lambda r: str(r.growth.runs)),
     Column("MB before", lambda r: digits(r.growth.resident[0] / 1e6, 4)),
     Column("after", lambda r: digits(r.growth.resident[-1] / 1e6, 4)),
@@ -160,35 +153,17 @@ def prepare(model: imgconv.Model, way: str) -> Callable[[], object]:
     return lambda: model.run(inputs, outputs if way == "outputs=" else None)
 
 
-def calls_of(model: imgconv.Model) -> str:
-    """How the launches are enqueued."""
-    recorded = Session(model.plan, open_device(model.device)).sequence.command_buffer
-    return recorded.extension if recorded else ONE_BY_ONE
-
-
-def measure(device: DeviceInfo, runs: int, ways: Iterable[str] = WAYS, blocks: int = BLOCKS) -> Iterator[Row]:
-    """Each way's row, with launches as they are enqueued by default; and with launches one by one, if that differs."""
-    for way in ways:
-        row = measure_way(device, way, runs, blocks)
-        yield row
-        if row.calls != ONE_BY_ONE:
-            with patch.object(command_buffer, "WAYS", ()):
-                yield measure_way(device, way, runs, blocks)
-
-
 def measure_way(device: DeviceInfo, way: str, runs: int, blocks: int) -> Row:
     """One row. Raises what imgconv.load and a run raise."""
     model = imgconv.load(small_launches(), device=device)
-    return Row(way, calls_of(model), measure_growth(prepare(model, way), runs, blocks))
+    return Row(way, measure_growth(prepare(model, way), runs, blocks))
 
 
 def main(options: argparse.Namespace) -> int:
     """Measures every way; 1 if one grows."""
     device = select(read_config(device=options.device).device)
-    if options.replay:
-        command_buffer.LEAKING_PLATFORM = ""
     with steps(WAYS) as walk:
-        rows = list(measure(device, options.runs // BLOCKS * BLOCKS, walk))
+        rows = [measure_way(device, way, options.runs // BLOCKS * BLOCKS, BLOCKS) for way in walk]
     found = environment(device)
     content = {"environment": found, "launches": LAUNCHES, "rows": [row.to_json() for row in rows]}
     title = f"{LAUNCHES} launches a run"
@@ -206,7 +181,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.leaks", description=__doc__, formatter_class=described)
     parser.add_argument("--runs", type=runs, default=RUNS, metavar="N", help="runs a way (default: %(default)s)")
     parser.add_argument("--device", help="as IMGCONV_DEVICE")
-    parser.add_argument("--replay", action="store_true", help="replay on a driver that is known to leak, too")
     add_output_argument(parser)
     return parser
 

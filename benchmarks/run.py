@@ -6,11 +6,9 @@ Each network is first checked against onnxruntime, by run and by submit; a wrong
 ways of a network are timed run by run in turn, so that what else the machine does meets them alike.
 
     loop        a bare loop of pyopencl's enqueue_nd_range_kernel over the session's own bound kernels, and finish
-    launches    the same launches as Model.run enqueues them: replayed by one call if the driver records, else by the
-                driver's own function with arguments converted once, and finish; the target for launches / loop is 1.2
-                at most
+    launches    the same launches as Model.run enqueues them: by the driver's own function with arguments converted
+                once, and finish; the target for launches / loop is 1.2 at most
     run         Model.run, from numpy arrays to numpy arrays, divided by the loop
-    calls       how the launches are enqueued: the extension, or one by one
     frames/s    Model.run repeatedly, and Model.submit with --depth frames in flight; their ratio, whose target is at
                 least 1, of the fastest turns and of the median ones
     mapped      Mapped.run divided by the loop: inputs and outputs stay in memory that host and device share
@@ -63,7 +61,6 @@ class Row:
     error: float
     tolerance: float
     launches: int
-    calls: str
     timings: Mapping[str, Timing]
     hidden: float | None = None
     growth: Mapping[str, float] | None = None
@@ -83,7 +80,7 @@ class Row:
     def to_json(self) -> dict[str, Any]:
         return {
             "network": self.name, "input": self.size, "error": self.error, "tolerance": self.tolerance,
-            "right": self.right, "launches": self.launches, "calls": self.calls,
+            "right": self.right, "launches": self.launches,
             "timings": {name: timing.to_json() for name, timing in self.timings.items()},
             "launches_over_loop": {f: self.ratio("launches", "loop", f) for f in ("minimum", "median")},
             "run_over_loop": {f: self.ratio("run", "loop", f) for f in ("minimum", "median")},
@@ -100,7 +97,7 @@ def _milliseconds(way: str, figure: str) -> Callable[[Any], str]:
 COLUMNS = (
     Column("network", lambda r: r.name), Column("input", lambda r: r.size),
     Column("error", lambda r: f"{r.error:.1e}" if r.right else f"WRONG {r.error:.1e}"),
-    Column("launches", lambda r: str(r.launches)), Column("calls", lambda r: r.calls, left=True),
+    Column("launches", lambda r: str(r.launches)),
     Column("loop ms min", _milliseconds("loop", "minimum")), Column("median", _milliseconds("loop", "median")),
     Column("launches ms min", _milliseconds("launches", "minimum")),
     Column("median", _milliseconds("launches", "median")),
@@ -155,15 +152,14 @@ def measure(network: Network, device: DeviceInfo, options: argparse.Namespace) -
     tolerance = HALF_TOLERANCE if model.config.float16 else FLOAT_TOLERANCE
     session = Session(model.plan, open_device(device))
     session.run(inputs)
-    calls = session.sequence.command_buffer.extension if session.sequence.command_buffer else "one by one"
-    row = Row(network.name, network.size, error, tolerance, len(model.plan.launches), calls, {})
+    row = Row(network.name, network.size, error, tolerance, len(model.plan.launches), {})
     if not row.right:
         return row, []
     timings = time_ways(model, session, inputs, options)
     ticks = traced_frames(model, device, inputs, options.depth) if options.trace else []
     growth = grow(network, device, settings, inputs, options.loads) if options.loads else None
     hidden = hidden_part(ticks) if ticks else None
-    return Row(row.name, row.size, error, tolerance, row.launches, calls, timings, hidden, growth), ticks
+    return Row(row.name, row.size, error, tolerance, row.launches, timings, hidden, growth), ticks
 
 
 def time_ways(
@@ -177,7 +173,7 @@ def time_ways(
             cl.enqueue_nd_range_kernel(queue, kernel, global_size, local_size)
         queue.finish()
 
-    def replay() -> None:
+    def launched() -> None:
         session.sequence.enqueue()
         context.finish()
 
@@ -199,7 +195,7 @@ def time_ways(
     for name, array in mapped.inputs.items():
         numpy.copyto(array, inputs[name])
     ways: dict[str, tuple[Callable[[], Any], int]] = {
-        "loop": (loop, 1), "launches": (replay, 1), "run": (lambda: session.run(inputs), 1),
+        "loop": (loop, 1), "launches": (launched, 1), "run": (lambda: session.run(inputs), 1),
         "run after run": (run_after_run, FRAMES), "submitted": (submit, FRAMES), "mapped": (mapped.run, 1),
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}

@@ -29,7 +29,6 @@ import pyopencl as cl
 
 import imgconv
 from imgconv.arrays import Array
-from imgconv.cl import command_buffer
 from imgconv.cl.context import Context
 from imgconv.cl.device import UNKNOWN_COMPUTE_UNITS, DeviceInfo, list_devices, open_device
 from imgconv.cl.building.program import build, kernel
@@ -85,27 +84,6 @@ def template(file: str) -> str:
 def resident() -> int:
     """Bytes of this process in memory."""
     return 4096 * int(Path("/proc/self/statm").read_text().split()[1])
-
-
-def replays_leak(context: Context) -> bool:
-    """20 launches replayed 1000 times leave more than 10 MB."""
-    made = build(context, "kernel void k(global float *x) { x[0] += 1; }", "k")
-    launch = kernel(made, "k")
-    number = context.buffer(numpy.zeros(1, numpy.float32))
-    launch.set_args(number)
-    with patch.object(command_buffer, "LEAKING_PLATFORM", ""):
-        replayed = command_buffer.record(context, [(launch, (1,), (1,))] * 20)
-    assert replayed is not None
-
-    def some() -> None:
-        for _ in range(1000):
-            replayed.replay()
-            context.finish()
-
-    some()
-    before = resident()
-    some()
-    return resident() - before > 10 << 20
 
 
 def builds_collide(context: Context) -> bool:
@@ -347,8 +325,6 @@ def wheel_names_no_library(context: Context) -> bool:
 
 
 WORKAROUNDS = (
-    Workaround("replays leak", (INTEL,), "cl/command_buffer.py, LEAKING_PLATFORM",
-               "2 KB of memory are lost for each launch that a command buffer replays", replays_leak),
     Workaround("builds collide", (INTEL, OCLGRIND), "cl/building/processes.py, ONE_AT_A_TIME",
                "two threads that build at once crash or hang", builds_collide, always=False),
     Workaround("contexts keep programs", (INTEL,), "cl/context.py, handles; cl/building/program.py, PROGRAMS_KEPT",

@@ -3,7 +3,7 @@
 opencl_device.py   OpenCLDevice: the Device of imgconv.runtime.device. It is a Context with programs and launches
 context.py         Context: memory, copies, launches and events of an opened device
 device.py          which devices there are, and opening one; device_info.py: what each can do
-launch_sequence.py launches that are enqueued again and again; command_buffer.py: replayed by one call
+launch_sequence.py launches that are enqueued again and again
 staging.py         the host's side of inputs and outputs
 building/          programs
 watchdog.py        calls that may never return; shutdown.py: threads in the driver at the end of the process

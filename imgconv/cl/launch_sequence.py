@@ -1,60 +1,39 @@
-"""LaunchSequence: launches that are enqueued again and again, one by one or as a command buffer."""
+"""LaunchSequence: launches that are enqueued again and again."""
 
 from __future__ import annotations
 
 import ctypes
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import pyopencl as cl
 
-from imgconv.cl.command_buffer import record
 from imgconv.cl.context import Context, Launch, launch_name
 from imgconv.cl.loader import launch_function
 from imgconv.cl.watchdog import FirstLaunch
-from imgconv.errors import DeviceError
 
 # A launch, and a function that enqueues it and returns the driver's status.
 Bound = tuple[Callable[[], int], Launch]
-# By DeviceInfo.key: the most launches whose replay gave the results of plain ones; and whose are not used, with why.
-_trusted: dict[str, int] = {}
-_distrusted: dict[str, str] = {}
 
 
 class LaunchSequence:
-    """Launches whose arguments are set.
-
-    command_buffer: None if they are enqueued one by one. launched: whether they were ever enqueued.
-    """
+    """Launches whose arguments are set. launched: whether they were ever enqueued."""
 
     def __init__(self, context: Context, launches: Sequence[Launch]) -> None:
-        """The first failure of a driver to record launches is a RuntimeWarning; it then gets them one by one."""
         self.context, self.launches = context, launches
         self._bound = bind(context, launches)
         self.launched = False
-        self.command_buffer = None
-        if not context.profile and launches and context.info.key not in _distrusted:
-            try:
-                self.command_buffer = record(context, launches)
-            except DeviceError as error:
-                self._distrust(str(error))
 
     def enqueue(self) -> None:
-        """Enqueues every launch. Those of the last call must be over. Raises DeviceError, ResourceError."""
-        if not self.launched:
-            self.launched = True
-            self.context.watchdog.call(self._enqueue_first)
-        elif self.command_buffer is not None:
-            self.command_buffer.replay()
-        else:
+        """Enqueues every launch. Raises DeviceError, ResourceError."""
+        if self.launched:
             enqueue_all(self.context, self._bound)
+            return
+        self.launched = True
+        self.context.watchdog.call(self._enqueue_first)
 
     def _enqueue_first(self) -> None:
         """Enqueues every launch so that one that hangs can be named: a driver may compile a kernel at its launch."""
-        if self.command_buffer is not None:
-            self.command_buffer.replay()
-            return
         for launch in self.launches:
             _enqueue_noted(self.context, launch)
 
@@ -64,37 +43,6 @@ class LaunchSequence:
         for number, launch in enumerate(self._bound):
             enqueue_all(self.context, (launch,))
             yield number
-
-    def verify(self, reset: Callable[[], None], content: Callable[[], object]) -> None:
-        """Replays the command buffer once, unless one of as many launches was verified on this device and driver.
-
-        It is used no more if it leaves other content than plain launches. reset: overwrites all that they write.
-        """
-        if self.command_buffer is None or len(self.launches) <= _trusted.get(self.context.info.key, 0):
-            return
-        try:
-            with self.context.lock:
-                results = []
-                for enqueue in (partial(enqueue_all, self.context, self._bound), self.command_buffer.replay):
-                    reset()
-                    enqueue()
-                    self.context.finish()
-                    results.append(content())
-            problem = f"a replay through {self.command_buffer.extension} gave other results"
-        except DeviceError as error:
-            self._distrust(str(error))
-            return
-        if results[0] == results[1]:
-            _trusted[self.context.info.key] = len(self.launches)
-        else:
-            self._distrust(problem)
-
-    def _distrust(self, reason: str) -> None:
-        info, self.command_buffer = self.context.info, None
-        if info.key not in _distrusted:
-            _distrusted[info.key] = reason
-            message = f"{info.name}, driver {info.driver_version}: launches are enqueued one by one, because {reason}"
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 def bind(context: Context, launches: Iterable[Launch]) -> list[Bound]:

@@ -25,23 +25,16 @@ HostBinding = Any  # see imgconv/cl/staging.py
 
 
 class LaunchSequence(Protocol):
-    """Launches that are enqueued together again and again.
-
-    launched: whether they ever were. command_buffer: by which the driver replays them in one call; None without one.
-    """
+    """Launches that are enqueued together again and again. launched: whether they ever were."""
 
     launches: Sequence[Launch]
     launched: bool
-    command_buffer: Any
 
     def enqueue(self) -> None:
-        """Enqueues every launch. Those of the last call must be over. Raises DeviceError, ResourceError."""
+        """Enqueues every launch. Raises DeviceError, ResourceError."""
 
     def enqueue_each(self) -> Iterator[int]:
         """Enqueues the launches one by one. Yields each one's number. Raises DeviceError, ResourceError."""
-
-    def verify(self, reset: Callable[[], None], content: Callable[[], object]) -> None:
-        """Gives the command buffer up if it leaves other content than single launches, after `reset` before each."""
 
 
 class Device(Protocol):

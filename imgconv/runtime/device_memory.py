@@ -120,20 +120,6 @@ class DeviceMemory:
         """Other content for a constant, of the same form. Lenders and those it is lent to have it too."""
         self.context.write(self[constant], numpy.ascontiguousarray(content), constant.name)
 
-    def overwrite(self, value: float) -> None:
-        """Sets all that launches write, states too, to a value."""
-        for memory in self._written().values():
-            self.context.fill(memory, value)
-
-    def written_content(self) -> list[bytes]:
-        """The content of all that launches write. Textures take turns in memory: it is that of the last ones."""
-        return [self.content(storage).tobytes() for storage in self._written()]
-
-    def _written(self) -> dict[Storage, Memory]:
-        """The memory that launches write, each once, but parts of the workspace that overlap."""
-        found = {id(self[launch.writes]): launch.writes for launch in self.plan.launches}
-        return {storage: self[storage] for storage in found.values()}
-
     def clear_states(self) -> None:
         """Sets every state to zero."""
         for texture in self.plan.states:

@@ -69,9 +69,9 @@ class ZeroCopy:
 
 
 def can_bind_arrays(launching: Launching) -> bool:
-    """Returns whether the device takes arrays, and its launches are neither replayed nor timed."""
+    """Returns whether the device takes arrays, and its launches are not timed."""
     context = launching.context
-    return launching.sequence.command_buffer is None and not context.profile and context.reads_host_memory()
+    return not context.profile and context.reads_host_memory()
 
 
 def are_apart(binding: IOBinding) -> bool:

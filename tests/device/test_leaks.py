@@ -137,7 +137,7 @@ def in_a_new_process(*arguments: str) -> str:
 
 
 def test_many_launches(device: DeviceInfo) -> None:
-    """Runs of many small launches, in every way, replayed and one by one, lose less than leaks.LIMIT bytes each."""
+    """Runs of many small launches, in every way, lose less than leaks.LIMIT bytes each."""
     arguments = ["-m", "benchmarks.leaks", "--runs", str(MANY_RUNS), "--device", str(device.index), "--json", "-"]
     rows = json.loads(in_a_new_process(*arguments))["rows"]
     assert {row["way"] for row in rows} == set(leaks.WAYS)

@@ -74,18 +74,6 @@ FAULTS = (
         (f"{HANG} -k nobody",),
     ),
     Fault(
-        "runtime/launches.py", "a replay is compared on what the launches before it left",
-        "        self._memory.overwrite(NEVER_COMPUTED)\n",
-        "",
-        ("device/test_recording.py -k wrong",),
-    ),
-    Fault(
-        "cl/launch_sequence.py", "a replay of any length is believed",
-        "len(self.launches) <= _trusted.get(self.context.info.key, 0)",
-        "self.context.info.key in _trusted",
-        ("device/test_recording.py -k length",),
-    ),
-    Fault(
         "cl/building/processes.py", "a lost worker gets programs",
         "if who is None or who.works:",
         "if True:",

@@ -42,12 +42,6 @@ FROM_THE_START = {
     "fail=clSetKernelArg:-50": "INVALID_ARG_VALUE",
     "work_group_size=64": RIGHT,
     "native=coarse": RIGHT,
-    "recordable": RIGHT,
-    "recordable;replay=1": RIGHT,
-    "recordable;replay=4": RIGHT,
-    "recordable;fail=clNewRecordingQCOM:-5": RIGHT,
-    "recordable;fail=clEndRecordingQCOM:-59": RIGHT,
-    "recordable;fail=clEnqueueRecordingQCOM:-5": RIGHT,
 }
 # Faults that begin when a model is loaded.
 IN_RUNS = {
@@ -60,6 +54,17 @@ IN_RUNS = {
     "fail=clFinish:-36": "INVALID_COMMAND_QUEUE",
     "fail=clWaitForEvents:-14": "EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST",
     "fail=execution:-36@3": "(-36)",
+}
+# The same of recordable queues, which the player uses.
+RECORDABLE_FROM_THE_START = {
+    "recordable": RIGHT,
+    "recordable;replay=1": RIGHT,
+    "recordable;replay=4": RIGHT,
+    "recordable;fail=clNewRecordingQCOM:-5": RIGHT,
+    "recordable;fail=clEndRecordingQCOM:-59": RIGHT,
+    "recordable;fail=clEnqueueRecordingQCOM:-5": RIGHT,
+}
+RECORDABLE_IN_RUNS = {
     "recordable;fail=clEnqueueRecordingQCOM:-5": "OUT_OF_RESOURCES",
     "recordable;fail=clEnqueueRecordingQCOM:-59@2-": "INVALID_OPERATION",
 }

@@ -80,13 +80,11 @@ def outcomes_of(
 def in_python(case: Case) -> Calls:
     """Loads a model, and returns ways to run it."""
     import imgconv
-    from imgconv.cl import context, launch_sequence
+    from imgconv.cl import context
     from imgconv.cl.building import program
 
-    context.handles.clear()  # what this process keeps of contexts, programs and recordings
+    context.handles.clear()  # what this process keeps of contexts and programs
     program._built.clear()
-    launch_sequence._trusted.clear()
-    launch_sequence._distrusted.clear()
     limits = imgconv.Limits() if case.run_seconds is None else imgconv.Limits(run_seconds=case.run_seconds)
     model = imgconv.load(case.model, limits=limits, **case.settings)
     return {"run": model.run, "second run": model.run, "frame": lambda given: model.submit(given).result()}

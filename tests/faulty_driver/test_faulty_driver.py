@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -137,7 +136,7 @@ print(json.dumps([dataclasses.asdict(device) for device in list_devices()]))
 @pytest.mark.parametrize("real", ("intel", "pocl"))
 def test_an_adreno_is_listed(real: str, tmp_path: Path) -> None:
     """Its properties are those of adreno_640.json, except for limits of the real driver below it."""
-    described = json.loads((ROOT / "imgconv" / "running" / "devices" / "adreno_640.json").read_text())
+    described = json.loads((ROOT / "imgconv" / "loading" / "devices" / "adreno_640.json").read_text())
     (found,) = ran("adreno;recordable;perf_hint", tmp_path, real, LISTED)
     names = described.keys() - {"sources", "byte_images", "fp16_arithmetic", "extensions"}
     names -= {"max_image_width", "max_image_height", "image_row_alignment", "image_base_alignment"}
@@ -166,26 +165,6 @@ def test_a_refused_hint(tmp_path: Path) -> None:
     assert ran("adreno;perf_hint", tmp_path, lines=HINTED) is True
     assert ran("adreno;perf_hint;refuse_hint", tmp_path, lines=HINTED) is False
     assert "refuse_hint" in met(tmp_path)
-
-
-RECORDED = MODEL + '''
-from faulty_driver import set_faults
-from imgconv.cl.device import open_device, select
-from imgconv.runtime.session import Session
-session = Session(imgconv.load(graph).plan, open_device(select()))
-found = [type(session.sequence.command_buffer).__name__]
-for faults in ("adreno;recordable", "adreno;recordable;replay=1", "adreno;recordable"):
-    set_faults(faults)
-    found.append(session.run({"x": numbers(1, 3, 12, 10)})["y"].tolist())
-print(json.dumps(found))
-'''
-
-
-def test_replays_are_cut(tmp_path: Path) -> None:
-    """The input of the third run is the first one's, so that only a replay that is whole gives its results."""
-    kind, whole, cut, again = ran("adreno;recordable", tmp_path, lines=RECORDED)
-    assert kind == "RecordedQueue" and whole == again
-    assert [line for line in met(tmp_path) if re.match(r"replay of 1 launches of \d+", line)]
 
 
 def test_the_library_is_built_once() -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import faulty_driver
 import numpy
 import pytest
-from faulty_driver.matrix import FROM_THE_START, IN_RUNS, NAMES, OF_BUILDS, REAL_CASES, problems, real_model
+from faulty_driver.matrix import FROM_THE_START, IN_RUNS, RECORDABLE_FROM_THE_START, RECORDABLE_IN_RUNS
+from faulty_driver.matrix import NAMES, OF_BUILDS, REAL_CASES, problems, real_model
 from faulty_driver.matrix import small_models, under
 from faulty_driver.outcomes import Case, outcomes_of
 from graphs import assert_near, const, image, numbers
@@ -29,8 +30,9 @@ from imgconv.loading.description import read_description
 from imgconv.tensor import Tensor, build_graph
 
 X = numbers(1, 8, 12, 12)
-ADRENO = faulty_driver.ROOT / "imgconv" / "running" / "devices" / "adreno_640.json"
+ADRENO = faulty_driver.ROOT / "imgconv" / "loading" / "devices" / "adreno_640.json"
 Run = Callable[..., subprocess.CompletedProcess[str]]
+FAULTS, FAULTS_IN_RUNS = FROM_THE_START | RECORDABLE_FROM_THE_START, IN_RUNS | RECORDABLE_IN_RUNS
 # In the text of one kernel only.
 ONLY_IN_ONE = "tanh("
 
@@ -145,7 +147,7 @@ def test_models_under_faults(
 ) -> None:
     """Right, or an error that says what was refused and what to do."""
     case = compiled(models[name], adreno, tmp_path)
-    for faults, from_the_start in (FROM_THE_START, True), (IN_RUNS, False):
+    for faults, from_the_start in (FAULTS, True), (FAULTS_IN_RUNS, False):
         found, status = outcomes_of(under(case, faults, from_the_start), tmp_path, library(environment))
         assert not list(problems(faults, found, REMEDIES)) and status == 0
 
@@ -174,7 +176,7 @@ def test_real_models_under_faults(
     adreno: DeviceInfo, environment: dict[str, str], path: str, tmp_path: Path
 ) -> None:
     case = compiled(real_model(path), adreno, tmp_path)
-    for faults, from_the_start in (FROM_THE_START, True), (IN_RUNS, False):
+    for faults, from_the_start in (FAULTS, True), (FAULTS_IN_RUNS, False):
         found, status = outcomes_of(under(case, faults, from_the_start), tmp_path, library(environment), seconds=1800)
         assert not list(problems(faults, found, REMEDIES)) and status == 0
 
