@@ -4,7 +4,7 @@
     python -m tests.drivers NAME DEVICE      one probe, in this process: prints "needed" or "not needed"
 
 A probe may crash or hang: that is a fault too. So each runs in a process of its own. tests/device/test_drivers.py
-compares the outcome with `mended`; docs/drivers.md has the table for people.
+compares the outcome with `mended`; driver_table.py has the table for people.
 """
 
 from __future__ import annotations
@@ -49,17 +49,15 @@ COUNT = "kernel void count(global int *o, int n) { int i = 0; while (i < n) i++;
 
 @dataclass(frozen=True)
 class Workaround:
-    """A driver's fault and what imgconv does about it.
+    """The probe of a row of driver_table.py.
 
-    platforms: of the drivers. where: the file and the name in it. mended: the first version without the fault, if one
-    is known; since: the first with it. probe: whether an opened device has the fault. always: whether a driver that has
-    shows it at each probe, and in seconds.
+    platforms: of the drivers. mended: the first version without the fault, if one is known; since: the first with it.
+    probe: whether an opened device has the fault. always: whether a driver that has it shows it at each probe, and in
+    seconds.
     """
 
     name: str
     platforms: tuple[str, ...]
-    where: str
-    reason: str
     probe: Callable[[Context], bool]
     mended: str = ""
     always: bool = True
@@ -325,67 +323,31 @@ def wheel_names_no_library(context: Context) -> bool:
 
 
 WORKAROUNDS = (
-    Workaround("builds collide", (INTEL, OCLGRIND), "cl/building/processes.py, ONE_AT_A_TIME",
-               "two threads that build at once crash or hang", builds_collide, always=False),
-    Workaround("contexts keep programs", (INTEL,), "cl/context.py, handles; cl/building/program.py, PROGRAMS_KEPT",
-               "a program keeps memory after its context is released, 10 KB for order.cl", contexts_keep_programs,
-               always=False),
-    Workaround("copies to parts of buffers", (POCL,), "runtime/launches.py, _copy_through_host",
-               "a copy between an image and a part of a buffer crashes", parts_of_buffers_copy, mended="7.0"),
-    Workaround("unequal rounds", (POCL,), "conv.cl, UNEVEN",
-               "in a kernel with a barrier, a loop whose number of rounds differs by work item loses rounds if it has "
-               "a loop inside", rounds_are_lost),
-    Workaround("layers of plain images", (MESA,), "cl/context.py, image_shape",
-               "CL_IMAGE_ARRAY_SIZE of an image that is no array is 1", plain_images_have_layers),
-    Workaround("long loops", (MESA,), "kernels/order/template.py, MOST_OF_AN_ITEM",
-               "loops end after 65,535 iterations", loops_end, mended="25.0"),
-    Workaround("searches end", (MESA,), "order.cl, FIND_DIGITS",
-               "in a loop, another one whose only condition is on what it reads from memory runs in the first round "
-               "only", searches_end, mended="25.0"),
-    Workaround("local memory counts twice", (MESA,), "../native/src/programs.cpp, local_memory_fits_",
-               "CL_KERNEL_LOCAL_MEM_SIZE is twice what a kernel takes", local_memory_counts_twice, mended="25.0"),
-    Workaround("compute units", (MESA,), "cl/device.py, COMPUTE_UNITS_OF_ADRENO",
-               "Mesa's driver for Adreno says 9999 compute units", units_are_unknown, always=False),
-    Workaround("functions with images", (MESA,), "cl/common.cl, inline",
-               "llvmpipe crashes if a function that it does not inline has an image", functions_lose_images,
-               since="25.0"),
-    Workaround("images in parts of buffers", (MESA,), "cl/device.py, WITHOUT_IMAGES_IN_PARTS; ../native/src/device.cpp",
-               "an image in a part of a buffer starts where the whole buffer starts", images_ignore_parts,
-               since="25.0"),
-    Workaround("offsets of reads", (NVIDIA,), "kernels/codegen/access.py, coordinate",
-               "reads at a constant less a variable give zero", offsets_read_zero, always=False),
-    Workaround("static functions", (POCL,), "cl/common.cl, inline",
-               "static functions that it calls make states of GRUs wrong", static_functions_are_wrong),
-    Workaround("files of the wheel", (INTEL,), "cl/drivers.py, unregistered_drivers",
-               "its .icd file names a path that was never filled in", wheel_names_no_library, always=False),
-    Workaround("native functions", (INTEL, POCL, MESA, NVIDIA, OCLGRIND), "loading/native_functions.py, UNITS",
-               "native_exp and native_recip have fewer digits than FLOAT16 needs", native_functions_are_coarse,
-               always=False),
-    Workaround("functions are not linked", (NVIDIA,), "cl/common.cl, inline",
-               "with -cl-opt-disable, functions that are inline but not static are not linked",
-               functions_are_not_linked),
-    Workaround("halves are cut off", (NVIDIA,), "cl/common.cl, stored_in",
-               "a float that is written to an image of halves is rounded toward zero", halves_are_cut_off),
-    Workaround("builds take turns", (INTEL, NVIDIA), "cl/building/processes.py; cl/building/program.py, IN_PROCESSES",
-               "a process compiles one program at a time", driver_times.builds_take_turns, always=False),
-    Workaround("vectors are tried", (INTEL,), "cl/common.cl, NOT_VECTORIZED",
-               "the compiler tries in vain to put work items into the lanes of vectors", driver_times.vectors_are_tried,
-               always=False),
-    Workaround("opening takes turns", (NVIDIA,), "cl/building/processes.py, Builders; cl/device.py, _looked_at",
-               "processes open the device one after the other", driver_times.opening_takes_turns, always=False),
-    Workaround("programs cost no more", (NVIDIA,), "cl/building/program.py, ONE_BY_ONE",
-               "programs of one kernel each take no longer than one of all", driver_times.programs_cost_no_more,
-               always=False),
-    Workaround("changed arguments", (NVIDIA,), "cl/building/program.py, OWN_FUNCTIONS",
-               "a launch takes longer if the last one of its function had other arguments",
-               driver_times.changed_arguments_cost, always=False),
-    Workaround("setup of launches", (NVIDIA,), "runtime/measuring.py, Busy", "the time of a launch counts its setup",
-               driver_times.launches_count_setup, always=False),
-    Workaround("waits for copies", (INTEL,), "runtime/frame_memory.py, FrameMemory.start",
-               "while a host waits for a copy, one core less computes", driver_times.waits_for_copies_take_a_core,
-               always=False),
-    Workaround("names share local memory", (OCLGRIND,), "../tests/conftest.py, kernels_in_a_program",
-               "the local memory of k10 is counted as that of k1 too", names_share_local_memory),
+    Workaround("builds collide", (INTEL, OCLGRIND), builds_collide, always=False),
+    Workaround("contexts keep programs", (INTEL,), contexts_keep_programs, always=False),
+    Workaround("copies to parts of buffers", (POCL,), parts_of_buffers_copy, mended="7.0"),
+    Workaround("unequal rounds", (POCL,), rounds_are_lost),
+    Workaround("layers of plain images", (MESA,), plain_images_have_layers),
+    Workaround("long loops", (MESA,), loops_end, mended="25.0"),
+    Workaround("searches end", (MESA,), searches_end, mended="25.0"),
+    Workaround("local memory counts twice", (MESA,), local_memory_counts_twice, mended="25.0"),
+    Workaround("compute units", (MESA,), units_are_unknown, always=False),
+    Workaround("functions with images", (MESA,), functions_lose_images, since="25.0"),
+    Workaround("images in parts of buffers", (MESA,), images_ignore_parts, since="25.0"),
+    Workaround("offsets of reads", (NVIDIA,), offsets_read_zero, always=False),
+    Workaround("static functions", (POCL,), static_functions_are_wrong),
+    Workaround("files of the wheel", (INTEL,), wheel_names_no_library, always=False),
+    Workaround("native functions", (INTEL, POCL, MESA, NVIDIA, OCLGRIND), native_functions_are_coarse, always=False),
+    Workaround("functions are not linked", (NVIDIA,), functions_are_not_linked),
+    Workaround("halves are cut off", (NVIDIA,), halves_are_cut_off),
+    Workaround("builds take turns", (INTEL, NVIDIA), driver_times.builds_take_turns, always=False),
+    Workaround("vectors are tried", (INTEL,), driver_times.vectors_are_tried, always=False),
+    Workaround("opening takes turns", (NVIDIA,), driver_times.opening_takes_turns, always=False),
+    Workaround("programs cost no more", (NVIDIA,), driver_times.programs_cost_no_more, always=False),
+    Workaround("changed arguments", (NVIDIA,), driver_times.changed_arguments_cost, always=False),
+    Workaround("setup of launches", (NVIDIA,), driver_times.launches_count_setup, always=False),
+    Workaround("waits for copies", (INTEL,), driver_times.waits_for_copies_take_a_core, always=False),
+    Workaround("names share local memory", (OCLGRIND,), names_share_local_memory),
 )
 
 

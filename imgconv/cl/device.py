@@ -19,6 +19,7 @@ from imgconv.cl.driver_links import path_problem
 from imgconv.cl.drivers import cpu_variables, drivers_visible
 from imgconv.cl.instruction_set import instruction_set, read_cpuinfo
 from imgconv.cl.loader import device_number, new_context
+from imgconv.cl.quirks import quirks_of
 from imgconv.cl.shutdown import driver_use
 from imgconv.cl.watchdog import TIMEOUT, Call, Overdue
 from imgconv.errors import DeviceError
@@ -36,8 +37,6 @@ IMAGE_BASE_ADDRESS_ALIGNMENT = 0x104B
 PERFORMANCE_HINTS = {"cl_qcom_perf_hint": (0x40C2, 0x40C3)}  # CL_CONTEXT_PERF_HINT_QCOM, CL_PERF_HINT_HIGH_QCOM
 CONTEXT_PLATFORM = 0x1084
 QUALCOMM = 0x5143  # CL_DEVICE_VENDOR_ID
-# Mesa's platform: its images in a part of a buffer (25.0) start where the whole buffer starts.
-WITHOUT_IMAGES_IN_PARTS = "rusticl"
 UNKNOWN_COMPUTE_UNITS, COMPUTE_UNITS_OF_ADRENO = 9999, 2  # an Adreno has 1 to 6
 
 Result = TypeVar("Result")
@@ -281,7 +280,8 @@ def _compute_units(device: cl.Device) -> int:
 
 def _image_alignment(device: cl.Device, extensions: tuple[str, ...]) -> dict[str, int]:
     """The alignments of cl_khr_image2d_from_buffer; none if images in parts of buffers cannot be used."""
-    if "cl_khr_image2d_from_buffer" not in extensions or device.platform.name == WITHOUT_IMAGES_IN_PARTS:
+    is_right = quirks_of(_text(device.platform.name)).images_in_buffers
+    if "cl_khr_image2d_from_buffer" not in extensions or not is_right:
         return {}
     row, base = (device_number(device, number) for number in (IMAGE_PITCH_ALIGNMENT, IMAGE_BASE_ADDRESS_ALIGNMENT))
     texel = 4  # bytes of the smallest texel; the start of a buffer in a buffer is aligned in bits

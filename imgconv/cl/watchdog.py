@@ -16,17 +16,13 @@ from time import monotonic
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
 from imgconv.cl.device_info import DeviceInfo
+from imgconv.cl.quirks import quirks_of
 from imgconv.cl.shutdown import driver_use, keep
 from imgconv.errors import DeviceError
 from imgconv.limits import Limits
 
 Result = TypeVar("Result")
 TIMEOUT = Limits.run_seconds  # seconds that a wait for the device may take by default
-# NVIDIA's driver (580) spins in a wait. A bounded one adds 0.05 to 0.15 ms to a run of 0.36 ms on an H100.
-UNBOUNDED = ("NVIDIA CUDA",)
-# Whose driver (580) waits for a kernel that hangs when memory, a program or a context is released, another context's
-# too, and at the end of the process. Intel's waits if the queue is not released.
-WAITING = ("NVIDIA CUDA",)
 NAMING_SECONDS = 1.0  # for a look at what a device does that hangs
 # Python hears a Ctrl-C that comes just before a wait for a lock, or to another thread, only after it; Windows' always.
 LOOK_SECONDS = 0.5
@@ -218,7 +214,7 @@ class Watchdog:
     @property
     def waits_directly(self) -> bool:
         """True if waits are the driver's own, without a bound: of some drivers, by default, after first runs."""
-        return self._info.platform in UNBOUNDED and self.timeout == TIMEOUT and not self.first_launches
+        return quirks_of(self._info.platform).waits_directly and self.timeout == TIMEOUT and not self.first_launches
 
     def call(self, function: Callable[[], Result], seconds: float | None = None) -> Result:
         """Returns what a function returns that calls the driver. Raises what it raises.
@@ -249,7 +245,7 @@ class Watchdog:
         )
         self._forget()
         keep(self.in_use)
-        if self._info.platform in WAITING:
+        if quirks_of(self._info.platform).releases_wait:
             driver_use.keep_all(self._info.platform)
         raise DeviceError(self.reason)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import numpy
 import pytest
 from support import HANG_TIMEOUT, wait_until
 
+from imgconv.cl.quirks import QUIRKS, quirks_of
 from imgconv.cl.building import processes, program
 from imgconv.cl.building.processes import Address, Worker
 from imgconv.cl.context import Context
@@ -225,8 +227,8 @@ def test_an_application_that_contains_python_has_no_workers(
 @pytest.fixture
 def in_processes(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine with four cores, with a driver that builds one program at a time."""
-    monkeypatch.setattr(program, "ONE_AT_A_TIME", (context.info.platform,))
-    monkeypatch.setattr(processes, "ONE_AT_A_TIME", (context.info.platform,))
+    platform = context.info.platform
+    monkeypatch.setitem(QUIRKS, platform, replace(quirks_of(platform), one_build_at_a_time=True))
     monkeypatch.setattr(program, "read_binary", lambda key: None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -14,6 +15,7 @@ import pytest
 from support import HANG_TIMEOUT
 
 from imgconv.cl import launch_sequence
+from imgconv.cl.quirks import QUIRKS, quirks_of
 from imgconv.cl.building import program
 from imgconv.cl.building.source import Part
 from imgconv.cl.context import Context
@@ -78,9 +80,10 @@ def test_options_reach_the_compiler(context: Context) -> None:
 def test_threads_take_turns_at_a_compiler_that_needs_it(
     context: Context, monkeypatch: pytest.MonkeyPatch, turns: bool
 ) -> None:
-    if not turns and context.info.platform in program.ONE_AT_A_TIME:
+    platform = context.info.platform
+    if not turns and quirks_of(platform).one_build_at_a_time:
         pytest.skip("the compiler needs it")
-    monkeypatch.setattr(program, "ONE_AT_A_TIME", (context.info.platform,) if turns else ())
+    monkeypatch.setitem(QUIRKS, platform, replace(quirks_of(platform), one_build_at_a_time=turns))
     running, most, original = [0], [0], cl.Program.build
     two = Barrier(2, timeout=HANG_TIMEOUT)
 
@@ -124,7 +127,8 @@ def test_unknown_kernel_lists_what_there_is(context: Context) -> None:
 @pytest.mark.parametrize("own", [True, False])
 def test_kernels_that_are_kept(context: Context, monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
     """Each of a function of its own where the driver wants that: the same function is one of another program."""
-    monkeypatch.setattr(program, "OWN_FUNCTIONS", context.info.platform if own else "no platform")
+    platform = context.info.platform
+    monkeypatch.setitem(QUIRKS, platform, replace(quirks_of(platform), own_functions=own))
     functions, built = program.Functions(context), program.build(context, ADD, "add.cl")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

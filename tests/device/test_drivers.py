@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import Field, fields
+from typing import Any
 
 import pytest
-from drivers import ROOT, WORKAROUNDS, Workaround, outcome, version
+from driver_table import PAGE, ROWS, page, row_of
+from drivers import WORKAROUNDS, Workaround, outcome, version
 
 from imgconv.cl.device import DeviceInfo
+from imgconv.cl.quirks import QUIRKS, Quirks
 
 
 @pytest.mark.parametrize("workaround", WORKAROUNDS, ids=lambda each: each.name)
@@ -18,20 +22,36 @@ def test_a_workaround_is_needed(workaround: Workaround, device: DeviceInfo) -> N
     if not workaround.always:
         pytest.skip("tried by python -m tests.drivers only")
     needed, _ = outcome(workaround, device)
+    row = row_of(workaround.name)
     if workaround.is_expected(device):
         assert needed, (
-            f"{device.platform} {device.driver_version} is mended: {workaround.reason}. Say so by `mended` in "
-            f"tests/drivers.py and in docs/drivers.md; if older versions need not work, drop {workaround.where}"
+            f"{device.platform} {device.driver_version} is mended: {row.fault}. Say so by `mended` in tests/drivers.py "
+            f"and in tests/driver_table.py; if older versions need not work, drop {row.done}"
         )
     else:
-        assert not needed, f"{device.platform} {device.driver_version} has the fault again: {workaround.reason}"
+        assert not needed, f"{device.platform} {device.driver_version} has the fault again: {row.fault}"
 
 
-def test_the_table_for_people_has_every_probe() -> None:
+def test_the_page_has_the_table() -> None:
+    """Write it by python -m tests.driver_table."""
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_the_table_has_every_probe() -> None:
     """With a * if it is a test."""
-    table = (ROOT / "docs" / "drivers.md").read_text(encoding="utf-8")
-    found = set(re.findall(r'(\* )?"([a-z ]+)"(?=.*\|$)', table, re.MULTILINE))
+    found = {each for row in ROWS for each in re.findall(r'(\* )?"([a-z ]+)"', row.tells)}
     assert found == {("* " if each.always else "", each.name) for each in WORKAROUNDS}
+
+
+@pytest.mark.parametrize("field", fields(Quirks), ids=lambda each: each.name)
+def test_the_table_has_every_quirk(field: Field[Any]) -> None:
+    """Each value that is no default has a row that names it and the driver."""
+    drivers = {"Intel(R) OpenCL": "Intel", "NVIDIA CUDA": "NVIDIA", "Oclgrind": "oclgrind", "rusticl": "rusticl"}
+    rows = [row for row in ROWS if f"`{field.name}`" in row.done]
+    assert rows
+    for platform, quirks in QUIRKS.items():
+        if getattr(quirks, field.name) != field.default:
+            assert any(drivers[platform] in row.drivers for row in rows), platform
 
 
 def test_versions_are_compared_by_their_numbers() -> None:

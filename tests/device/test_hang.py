@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import gc
 import itertools
 import re
@@ -24,12 +25,13 @@ from support import HANG_TIMEOUT
 
 import imgconv
 
+from imgconv.cl.quirks import QUIRKS, quirks_of
 from imgconv.cl.context import Context
 from imgconv.cl import launch_sequence
 from imgconv.cl.device import DeviceInfo, open_device
 from imgconv.cl.shutdown import DriverUse
 from imgconv.cl.building.program import Kernel
-from imgconv.cl.watchdog import UNBOUNDED, Call, Watchdog
+from imgconv.cl.watchdog import Call, Watchdog
 from imgconv.runtime.device_memory import DeviceMemory
 from imgconv.runtime.session import Session
 
@@ -174,7 +176,7 @@ def test_a_driver_whose_own_wait_is_used(
         bounded.append(str(function))
         return call(self, function, *rest)
 
-    monkeypatch.setattr("imgconv.cl.watchdog.UNBOUNDED", (device.platform,))
+    monkeypatch.setitem(QUIRKS, device.platform, replace(quirks_of(device.platform), waits_directly=True))
     monkeypatch.setattr(Watchdog, "call", noted)
     monkeypatch.setattr(Context, "_ends_soon", lambda self: False)  # as a GPU's run may
     model = imgconv.load(network(), device=device, limits=limits)
@@ -259,7 +261,7 @@ def test_what_hangs_is_kept_if_its_release_waits(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, stalled: Stalled
 ) -> None:
     """One reference more to each thing of the driver; to those made later, at the end."""
-    monkeypatch.setattr("imgconv.cl.watchdog.WAITING", (device.platform,))
+    monkeypatch.setitem(QUIRKS, device.platform, replace(quirks_of(device.platform), releases_wait=True))
     use = DriverUse()
     monkeypatch.setattr("imgconv.cl.watchdog.driver_use", use)
     model = imgconv.load(network(), device=device)
@@ -312,7 +314,7 @@ def pressed_in(stalled: Stalled) -> Iterator[None]:
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="there are no signals to a thread")
 def test_ctrl_c_leaves_a_wait(device: DeviceInfo, stalled: Stalled) -> None:
     """Later runs give the right results; a frame stays in flight."""
-    if device.platform in UNBOUNDED:
+    if quirks_of(device.platform).waits_directly:
         pytest.skip("the driver's own wait is used, which hears no Ctrl-C")
     model = imgconv.load(network(), device=device)
     expected = {seed: model.run(drawn(seed)) for seed in range(3)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pyopencl
 import pytest
 
 import imgconv
-from imgconv.cl.building import program
+from imgconv.cl.quirks import QUIRKS, quirks_of
 from imgconv.cl.context import Context
 from imgconv.cl.device import DeviceInfo
 from imgconv.errors import ConfigError, InputError, ResourceError
@@ -227,7 +228,7 @@ def test_outputs_that_are_inputs_or_constants(device: DeviceInfo, shape: tuple[i
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_only_a_constant(device: DeviceInfo, one_by_one: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """No launches and no programs, also if each kernel would be a program."""
-    monkeypatch.setattr(program, "ONE_BY_ONE", (device.platform,) * one_by_one)
+    monkeypatch.setitem(QUIRKS, device.platform, replace(quirks_of(device.platform), one_kernel_a_program=one_by_one))
     model = imgconv.load(build_graph({"y": Tensor.constant(numpy.array([[1, 2, 3]], numpy.float32))}), device)
     assert model.run({})["y"].tolist() == [[1, 2, 3]]
 

@@ -17,7 +17,7 @@ import pytest
 from support import HANG_TIMEOUT, make_model, wait_until
 
 import imgconv
-from imgconv.cl.building import program
+from imgconv.cl.quirks import QUIRKS, quirks_of
 from imgconv.cl.device import DeviceInfo
 from imgconv.errors import InputError
 from imgconv.graph.nodes import Graph
@@ -87,7 +87,7 @@ def test_launches_of_functions_of_their_own(device: DeviceInfo, monkeypatch: pyt
     texts = [launch.source.text for launch in model.plan.launches]
     assert len(set(texts)) < len(texts)
     expected = [model.run(drawn(seed)) for seed in range(5)]
-    monkeypatch.setattr(program, "OWN_FUNCTIONS", device.platform)
+    monkeypatch.setitem(QUIRKS, device.platform, dataclasses.replace(quirks_of(device.platform), own_functions=True))
     apart = imgconv.load(repeated, device)
     frames = [apart.submit(drawn(seed)) for seed in range(5)]
     for seed, frame in enumerate(frames):

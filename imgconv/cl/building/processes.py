@@ -29,16 +29,13 @@ from typing import TYPE_CHECKING, Union
 from imgconv.cl.building.worker import READY, read_message, write_message
 from imgconv.cl.drivers import environment_for
 from imgconv.cl.loader import library
+from imgconv.cl.quirks import quirks_of
 
 if TYPE_CHECKING:
     import pyopencl as cl
 
 LOG = logging.getLogger("imgconv")
 WORKER = Path(__file__).with_name("worker.py")
-
-# Intel's CPU driver (2026.22) crashes or hangs if two threads build at once; most of its work is under a lock of its
-# own in any case, and so is that of NVIDIA's (580). Oclgrind (21.10) crashes too.
-ONE_AT_A_TIME = ("Intel(R) OpenCL", "NVIDIA CUDA", "Oclgrind")
 
 # A worker launches nothing. With one hardware queue instead of eight NVIDIA's driver (580, H200) opens the device for
 # eight processes in 0.4 s instead of 1.0.
@@ -57,7 +54,7 @@ class CrashError(Exception):
 
 def builds_here(platform: str) -> int:
     """Returns the number of programs that this process builds at once."""
-    return 1 if platform in ONE_AT_A_TIME else os.cpu_count() or 1
+    return 1 if quirks_of(platform).one_build_at_a_time else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, eq=False)

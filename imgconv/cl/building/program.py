@@ -16,7 +16,7 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import pyopencl as cl
 
-from imgconv.cl.building.processes import ONE_AT_A_TIME, CrashError, builds_here
+from imgconv.cl.building.processes import CrashError, builds_here
 from imgconv.cl.building.crashes import (
     WITHOUT_OPTIMISATION, Known, being_built, clear, key_with, known_kernels, refuse, refused_kernels,
     suspect,
@@ -24,6 +24,7 @@ from imgconv.cl.building.crashes import (
 from imgconv.cl.building.source import Part
 from imgconv.cl.context import ADVICE, Context
 from imgconv.cl.drivers import environment_options
+from imgconv.cl.quirks import quirks_of
 from imgconv.cl.building.program_cache import program_key, read_binary, write_binary
 from imgconv.cl.watchdog import TIMEOUT, Calls, Overdue
 from imgconv.errors import BuildError, DeviceError, Error
@@ -106,21 +107,15 @@ def build_all(context: Context, parts: Sequence[Part], workers: int = 0) -> list
         return list(built)
 
 
-# Drivers that build one program at a time in each process, and how many kernels are worth the start of another. With 2
-# in place of 3 on an H100 with 16 cores, cold loads of squeezenet took 1.7 to 2.0 s instead of 2.1, of mobilenet_v2
-# 1.7 to 1.9 instead of 1.9 to 2.0; with 1 they took no less.
-IN_PROCESSES = {"Intel(R) OpenCL": 3, "NVIDIA CUDA": 2}
 # NVIDIA's driver (580, H200) takes 0.05 s or more to open the device for a process, and one after the other.
 MOST_PROCESSES = 12
 MEMORY_OF_A_PROCESS = 2 * 2**30  # bytes of the device for each, a quarter of which NVIDIA's driver takes
-# NVIDIA's driver (580) takes no longer for programs of one kernel than for a program of all: 0.15 s for each kernel.
-ONE_BY_ONE = ("NVIDIA CUDA",)
 
 
 def workers_for(context: Context, kernels: int) -> int:
     """Returns the number of processes that build this many kernels, besides this one."""
-    each = IN_PROCESSES.get(context.info.platform)
-    if each is None:
+    each = quirks_of(context.info.platform).kernels_for_a_worker
+    if not each:
         return 0
     fitting = min(MOST_PROCESSES, (os.cpu_count() or 1) - 1, context.info.global_memory_bytes // MEMORY_OF_A_PROCESS)
     return max(0, min(fitting, kernels // each - 1))
@@ -129,14 +124,16 @@ def workers_for(context: Context, kernels: int) -> int:
 def programs_at_once(context: Context, kernels: int) -> int:
     """Returns the number of programs that minimises the time to build this many kernels; at least 1."""
     platform = context.info.platform
-    return max(kernels, 1) if platform in ONE_BY_ONE else workers_for(context, kernels) + builds_here(platform)
+    if quirks_of(platform).one_kernel_a_program:
+        return max(kernels, 1)
+    return workers_for(context, kernels) + builds_here(platform)
 
 
 _compiler = Lock()
 
 
 def _turn(context: Context) -> AbstractContextManager[object]:
-    return _compiler if context.info.platform in ONE_AT_A_TIME else nullcontext()
+    return _compiler if quirks_of(context.info.platform).one_build_at_a_time else nullcontext()
 
 
 # By the context and the program's key.
@@ -290,11 +287,6 @@ def build_binary(
         return None
 
 
-# NVIDIA's driver (580, H200) takes 2 to 3 us longer, on the host and on the device, if the last launch of the same
-# function had other arguments.
-OWN_FUNCTIONS = "NVIDIA CUDA"
-
-
 class Functions:
     """Kernels for launches that are kept: each of its own function, on drivers that launch faster then."""
 
@@ -306,7 +298,7 @@ class Functions:
 
     def take(self, program: Program, name: str) -> Kernel:
         """The result of `kernel`, for the program or a copy of it. Raises what `kernel` raises."""
-        if self._context.info.platform != OWN_FUNCTIONS:
+        if not quirks_of(self._context.info.platform).own_functions:
             return kernel(program, name)
         copies = self._copies.setdefault(program, [])
         kernels = self._kernels.setdefault(program, {}).setdefault(name, [])
