@@ -1,4 +1,4 @@
-"""Products, convolutions and crops, for what stands behind a shape that depends on data."""
+"""Products and crops, for what follows a shape that depends on data."""
 
 from __future__ import annotations
 
@@ -22,65 +22,6 @@ def gemm(call: HostCall, a: Array, b: Array, c: Array | None = None) -> Any:
     a, b = a.T if call.flag("transA") else a, b.T if call.flag("transB") else b
     made = a.dtype.type(call.attribute("alpha", 1.0)) * (a @ b)
     return made if c is None else made + a.dtype.type(call.attribute("beta", 1.0)) * c
-
-
-@host("Conv")
-def conv(call: HostCall, x: Array, w: Array, bias: Array | None = None) -> Any:
-    """A convolution as a product: the windows of each group, laid out as columns, times its weights."""
-    rank, groups = x.ndim - 2, call.attribute("group", 1)
-    window = w.shape[2:]
-    strides, spread = (tuple(call.attribute(name, [1] * rank)) for name in ("strides", "dilations"))
-    reach = [(k - 1) * d + 1 for k, d in zip(window, spread)]
-    pads = _pads(call, x.shape[2:], reach, strides)
-    padded = numpy.pad(x, [(0, 0), (0, 0), *pads])
-    if any(n < r for n, r in zip(padded.shape[2:], reach)):
-        return numpy.zeros((len(x), len(w), *(max((n - r) // s + 1, 0) for n, r, s in zip(
-            padded.shape[2:], reach, strides
-        ))), x.dtype)
-    windows = numpy.lib.stride_tricks.sliding_window_view(padded, reach, tuple(range(2, x.ndim)))
-    taken = (slice(None), slice(None), *(slice(None, None, step) for step in (*strides, *spread)))
-    seen = windows[taken]
-    sizes = seen.shape[2 : 2 + rank]
-    call.allow(seen.shape, x.dtype)
-    # (n, c, sizes, window) -> (n, group, c/group * window, sizes)
-    moved = numpy.moveaxis(seen, range(2, 2 + rank), range(x.ndim, x.ndim + rank))
-    columns = moved.reshape(len(x), groups, w[0].size, int(numpy.prod(sizes)))
-    made = numpy.matmul(w.reshape(groups, len(w) // groups, -1), columns).reshape(len(x), len(w), *sizes)
-    return made if bias is None else made + bias.reshape(-1, *[1] * rank)
-
-
-def _pads(call: HostCall, sizes: Any, reach: list[int], strides: tuple[int, ...]) -> list[tuple[int, int]]:
-    """(before, after) of each spatial axis."""
-    rank, mode = len(sizes), call.attribute("auto_pad", "NOTSET")
-    if mode in ("NOTSET", "VALID"):
-        given = call.attribute("pads", [0] * 2 * rank) if mode == "NOTSET" else [0] * 2 * rank
-        return [(given[a], given[rank + a]) for a in range(rank)]
-    totals = [max((-(-n // s) - 1) * s + r - n, 0) for n, r, s in zip(sizes, reach, strides)]
-    return [(t - t // 2, t // 2) if mode == "SAME_LOWER" else (t // 2, t - t // 2) for t in totals]
-
-
-@host("ConvTranspose")
-def conv_transpose(call: HostCall, x: Array, w: Array, bias: Array | None = None) -> Any:
-    """A transposed convolution: each tap of the window adds the product with its weights to the positions it meets."""
-    rank, groups = x.ndim - 2, call.attribute("group", 1)
-    if call.attribute("auto_pad", "NOTSET") != "NOTSET" or call.attribute("output_shape"):
-        return composed(call, x, w, bias)
-    strides, spread = (tuple(call.attribute(name, [1] * rank)) for name in ("strides", "dilations"))
-    pads, more = call.attribute("pads", [0] * 2 * rank), call.attribute("output_padding", [0] * rank)
-    sizes = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(x.shape[2:], strides, w.shape[2:], spread)]
-    whole = numpy.zeros((len(x), groups * w.shape[1], *(n + m for n, m in zip(sizes, more))), x.dtype)
-    call.allow(whole.shape, x.dtype)
-    parts = x.reshape(len(x), groups, x.shape[1] // groups, int(numpy.prod(x.shape[2:])))
-    weights = w.reshape(groups, w.shape[0] // groups, w.shape[1], -1)
-    for number, tap in enumerate(numpy.ndindex(*w.shape[2:])):
-        made = numpy.matmul(weights[..., number].swapaxes(1, 2), parts).reshape(*whole.shape[:2], *x.shape[2:])
-        at = tuple(slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in zip(tap, spread, x.shape[2:], strides))
-        place = (slice(None), slice(None), *at)
-        whole[place] += made
-    crop = (slice(pads[a], whole.shape[2 + a] - pads[rank + a]) for a in range(rank))
-    kept = (slice(None), slice(None), *crop)
-    made = whole[kept]
-    return made if bias is None else made + bias.reshape(-1, *[1] * rank)
 
 
 @host("RoiAlign")

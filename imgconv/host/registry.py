@@ -12,7 +12,8 @@ import numpy
 
 from imgconv import ops
 from imgconv.errors import ConfigError, ModelError, ResourceError
-from imgconv.tensor import Tensor
+from imgconv.graph.evaluate import evaluate_graph
+from imgconv.tensor import Tensor, build_graph
 
 LIMIT = 1 << 30  # bytes of the largest tensor on the host
 # The operators of which no two nodes give the same.
@@ -111,7 +112,7 @@ def find(op_type: str, domain: str = "") -> Function:
     return partial(composed, domain=domain)
 
 
-@host("BitShift", "EyeLike", "NonMaxSuppression", "NonZero", "Range", "Size", "Unique")
+@host("BitShift", "Conv", "ConvTranspose", "EyeLike", "NonMaxSuppression", "NonZero", "Range", "Size", "Unique")
 def composed(call: HostCall, *inputs: Any, domain: str = "") -> Any:
     """The outputs of a node as the import computes those of constants, some of them by a numpy function of `ops/`.
 
@@ -123,4 +124,9 @@ def composed(call: HostCall, *inputs: Any, domain: str = "") -> Any:
     made = registered.function(
         ops.Call(call.node, call.op_type, call.version, known, call.attributes, ("wanted",) * call.outputs)
     )
-    return made.numpy() if isinstance(made, Tensor) else tuple(tensor.numpy() for tensor in made)
+    tensors = [made] if isinstance(made, Tensor) else list(made)
+    if all(tensor.is_constant for tensor in tensors):
+        return tuple(tensor.numpy() for tensor in tensors)
+    # A long computation, which the import would leave to the device.
+    graph = build_graph({str(number): tensor for number, tensor in enumerate(tensors)})
+    return tuple(evaluate_graph(graph, {}).values())

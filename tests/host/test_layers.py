@@ -30,6 +30,14 @@ def test_conv(how: dict[str, Any]) -> None:
     check("Conv", {"x": drawn(2, 4, 9, 8), "w": drawn(6, 4 // how.get("group", 1), 3, 2), "b": drawn(6)}, **how)
 
 
+def test_conv_of_a_large_tensor() -> None:
+    """More work than the import does for a constant."""
+    inputs = {"x": drawn(1, 64, 56, 56), "w": drawn(64, 64, 3, 3)}
+    (found,), (expected,) = run_host("Conv", inputs), run_onnxruntime("Conv", inputs)
+    # onnxruntime adds 576 products of up to 1 in float.
+    numpy.testing.assert_allclose(found, expected, 0, 1e-4)
+
+
 @pytest.mark.parametrize(("size", "window"), [((9,), (3,)), ((5, 6, 4), (2, 3, 1))])
 def test_conv_of_other_ranks(size: tuple[int, ...], window: tuple[int, ...]) -> None:
     check("Conv", {"x": drawn(1, 3, *size), "w": drawn(4, 3, *window)})
