@@ -14,13 +14,14 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal as OneOf, Union
+from typing import Literal as OneOf, TypeVar, Union
 
 import numpy
 
 from imgconv.arrays import Array
 from imgconv.graph.check import check
 
+T = TypeVar("T")
 # The most characters of an operation's text. If it is longer, its arguments are shown as "...".
 LONGEST_TEXT = 10_000
 # The forms of functions that kernels take: for all floats, as ONNX says; for arguments without NaN; the same where the
@@ -333,6 +334,26 @@ def _collect(expressions: Sequence[Expression], found: dict[Expression, None]) -
             found[expression] = None
 
 
+def fold(
+    expression: Expression, literal: Callable[[float], T], arguments: Sequence[T] | Mapping[int, T],
+    applied: Callable[[Apply, Sequence[T]], T],
+) -> T:
+    """The result of an expression, made from its innermost parts outward, of shared parts once.
+
+    literal: gives the result of a number. arguments: that of each argument. applied: gives that of an operation from
+    those of its arguments.
+    """
+    done: dict[Expression, T] = {}
+    for part in parts(expression):
+        if isinstance(part, Literal):
+            done[part] = literal(part.value)
+        elif isinstance(part, Argument):
+            done[part] = arguments[part.number]
+        else:
+            done[part] = applied(part, [done[a] for a in part.arguments])
+    return done[expression]
+
+
 def users(expression: Expression, part: Expression) -> tuple[Apply, ...]:
     """The operations that have `part` as a direct argument. Empty if `part` is the whole expression."""
     return tuple(e for e in parts(expression) if isinstance(e, Apply) and part in e.arguments)
@@ -355,19 +376,13 @@ def arity(operation: str) -> int:
 
 def evaluate(expression: Expression, arguments: Sequence[Array]) -> Array | float:
     """The expression's value in numpy, in the precision of the arguments. Their shapes are equal or broadcast."""
-    done: dict[Expression, Array] = {}
 
-    def value(e: Expression) -> Array | float:
-        if isinstance(e, Literal):
-            return _weak(e.value, arguments)
-        if isinstance(e, Argument):
-            return arguments[e.number]
-        if e not in done:
-            with numpy.errstate(all="ignore"):
-                done[e] = OPERATIONS[e.operation].numpy(*_numbers([value(a) for a in e.arguments]))
-        return done[e]
+    def applied(part: Apply, given: Sequence[Array | float]) -> Array | float:
+        with numpy.errstate(all="ignore"):
+            return OPERATIONS[part.operation].numpy(*_numbers(given))
 
-    return value(expression)
+    given: Sequence[Array | float] = arguments
+    return fold(expression, lambda number: _weak(number, arguments), given, applied)
 
 
 def _numbers(values: Sequence[Array | float]) -> list[Array | float]:
@@ -444,24 +459,19 @@ def render(
     arguments and result; see `is_exact_in_half`.
     """
     statements: list[str] = []
-    names: dict[Expression, str] = {}
-    expression = _without_saturation(expression)
 
-    def text(e: Expression) -> str:
-        if isinstance(e, Literal):
-            return f"({kind})({literal_text(e.value)})"
-        if isinstance(e, Argument):
-            return arguments[e.number]
-        if e not in names:
-            operation = OPERATIONS[e.operation]
-            is_fast = digits == "half" or digits == "most" and e.operation in MOST_DIGITS
-            for_half = operation.to_half if is_fast else None
-            native = operation.native if forms == "native" else None
-            of_numbers = None if forms == "exact" else operation.of_numbers
-            form = for_half or native or of_numbers or operation.opencl
-            parts = [text(a) for a in e.arguments]
-            names[e] = f"{prefix}{len(names)}"
-            statements.append(f"const {kind} {names[e]} = {form.format(*parts)};")
-        return names[e]
+    def applied(part: Apply, given: Sequence[str]) -> str:
+        operation = OPERATIONS[part.operation]
+        is_fast = digits == "half" or digits == "most" and part.operation in MOST_DIGITS
+        for_half = operation.to_half if is_fast else None
+        native = operation.native if forms == "native" else None
+        of_numbers = None if forms == "exact" else operation.of_numbers
+        form = for_half or native or of_numbers or operation.opencl
+        name = f"{prefix}{len(statements)}"
+        statements.append(f"const {kind} {name} = {form.format(*given)};")
+        return name
 
-    return statements, text(expression)
+    def literal(value: float) -> str:
+        return f"({kind})({literal_text(value)})"
+
+    return statements, fold(_without_saturation(expression), literal, arguments, applied)

@@ -14,7 +14,7 @@ from math import prod
 
 import numpy
 
-from imgconv.graph.expression import Apply, Argument, Expression, Literal, argument_numbers, parts, substitute
+from imgconv.graph.expression import Apply, Argument, Expression, Literal, argument_numbers, fold, substitute
 from imgconv.graph.nodes import Concatenation, Gather, Graph, Load, Node, Operand, Reduction
 from imgconv.graph.value_ranges import Bounds
 
@@ -82,16 +82,9 @@ def _of_expression(
     expression: Expression, arguments: Sequence[Growth], operands: Sequence[Operand | None]
 ) -> Growth:
     """The growth of an expression. operands: of the arguments; None if one is computed by the node itself."""
-    done: dict[Expression, Growth] = {}
     first = {number: Argument(operands.index(operands[number])) for number in argument_numbers(expression)}
-    for part in parts(substitute(expression, first)):  # so that squares are products of equal expressions
-        if isinstance(part, Literal):
-            done[part] = Growth(0.0, abs(part.value))
-        elif isinstance(part, Argument):
-            done[part] = arguments[part.number]
-        else:
-            done[part] = _applied(part, [done[a] for a in part.arguments])
-    return done[part]
+    merged = substitute(expression, first)  # so that squares are products of equal expressions
+    return fold(merged, lambda value: Growth(0.0, abs(value)), arguments, _applied)
 
 
 def _applied(part: Apply, given: Sequence[Growth]) -> Growth:

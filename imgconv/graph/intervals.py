@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy
 
-from imgconv.graph.expression import OPERATIONS, Apply, Argument, Expression, Literal, parts
+from imgconv.graph.expression import OPERATIONS, Apply, Expression, fold
 
 Range = tuple[float, float]  # the least and the largest value that is not NaN
 
@@ -20,15 +20,7 @@ _FIXED: dict[str, Range] = {"sin": (-1, 1), "cos": (-1, 1)} | dict.fromkeys(
 
 def range_of(expression: Expression, arguments: Sequence[Range]) -> Range:
     """The range of an expression of arguments in the given ranges."""
-    done: dict[Expression, Range] = {}
-    for part in parts(expression):
-        if isinstance(part, Literal):
-            done[part] = (part.value, part.value)
-        elif isinstance(part, Argument):
-            done[part] = arguments[part.number]
-        else:
-            done[part] = _applied(part, [done[a] for a in part.arguments])
-    low, high = done[expression]
+    low, high = fold(expression, lambda value: (value, value), arguments, _applied)
     return ANY if math.isnan(low) or math.isnan(high) else (low, high)
 
 

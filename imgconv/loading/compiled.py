@@ -16,6 +16,7 @@ from imgconv.cl.building.crashes import refused_kernels
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.compiling.choose import Chooser, CostModel
 from imgconv.compiling.compiler import Prepared, limited, prepare
+from imgconv.dtype import FLOAT32
 from imgconv.precision.share import UNDECIDED, halves_of
 from imgconv.compiling.packings import Packings, SharedPackings
 from imgconv.compiling.plan import Plan
@@ -275,7 +276,7 @@ class Source:
         """Returns the precision, of its file, of an earlier load or of a measurement, and the measured plan."""
         if self.precision:
             return self.precision.precision_of(prepared.graph), None
-        if not self.config.float16:
+        if self.config.storage == FLOAT32:
             return Precision(), None
         key = choice_key(prepared.graph, self.info.key, self.config)
         kept = self.choices.get(key) or read_choice(key, prepared.graph)
@@ -292,7 +293,7 @@ class Source:
 
 def say_what_is_half(plan: Plan, graph: Graph, config: Config) -> None:
     """One line for the log; a warning if less than half of the numbers are half, or if some were not measured."""
-    if not config.float16:
+    if config.storage == FLOAT32:
         return
     halves = halves_of(plan, graph, config)
     LOG.info("%s", halves)

@@ -20,6 +20,7 @@ import numpy
 from imgconv.arrays import Array
 from imgconv.cl.building.source import Part
 from imgconv.config import Config
+from imgconv.dtype import FLOAT32
 from imgconv.files.kept import Kept, digest
 from imgconv.graph.expression import OPERATIONS
 from imgconv.runtime.device import Device
@@ -35,7 +36,7 @@ LANES = 4
 
 def native_functions_fit(device: Device, config: Config) -> bool:
     """Returns whether plans for the device take its native functions for halves. Measures them if no process has."""
-    if not config.float16 or config.native_explog or device.info.kind == "cpu":  # CPU drivers' gain nothing
+    if config.storage == FLOAT32 or config.native_explog or device.info.kind == "cpu":  # CPU drivers' gain nothing
         return False
     return max(native_errors(device).values()) <= UNITS
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from imgconv.arrays import Shapes
 from imgconv.cl.device_info import DeviceInfo
 from imgconv.config import Config
+from imgconv.dtype import FLOAT32
 from imgconv.limits import Limits, spending
 from imgconv.passes import run_passes
 from imgconv.loading.compiled import plans_for, say_what_is_half
@@ -32,7 +33,7 @@ def save_for_devices(
     """
     from imgconv.onnx_import import import_onnx
 
-    if config.float16 and not precision:
+    if config.storage != FLOAT32 and not precision:
         raise ValueError("float16 takes a precision file")
     with spending(Limits()):
         imported = import_onnx(model, shapes)

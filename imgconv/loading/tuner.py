@@ -16,6 +16,7 @@ from imgconv.arrays import Array
 from imgconv.compiling.choose import CostModel, Request
 from imgconv.compiling.compiler import Prepared
 from imgconv.config import Config
+from imgconv.dtype import FLOAT32
 from imgconv.errors import Error
 from imgconv.graph.nodes import Graph, Node, Operand, Value
 from imgconv.kernels.step import Choice, Fixed, Problem, Specialisation
@@ -172,7 +173,7 @@ def _renamed(node: Node, names: Mapping[str, str]) -> Node:
 def _compare(outputs: Sequence[Array], choices: Sequence[Specialisation], config: Config) -> None:
     for choice, other in zip(choices[1:], outputs[1:], strict=True):
         # Choices add in different orders: errors of 2**-24, in half 2**-11, in some thousand terms that mostly cancel.
-        if relative_error({"y": other}, {"y": outputs[0]}) > (3e-2 if config.float16 else 1e-3):
+        if relative_error({"y": other}, {"y": outputs[0]}) > (1e-3 if config.storage == FLOAT32 else 3e-2):
             raise Error(f"two specialisations give different results: {choices[0]} and {choice}")
 
 

@@ -11,7 +11,7 @@ import onnx
 import onnx.helper
 
 from imgconv.arrays import Array
-from imgconv.graph.expression import NUMBER, OPERATIONS, Apply, Argument, Expression, Literal
+from imgconv.graph.expression import NUMBER, OPERATIONS, Apply, Argument, Expression, Literal, fold
 from imgconv.graph.nodes import Value
 from imgconv.graph.view import Shape
 
@@ -134,18 +134,8 @@ class Writer:
 
     def compute(self, expression: Expression, arguments: Sequence[OnnxTensor]) -> OnnxTensor:
         """The result of an expression of the arguments; shared parts are written once."""
-        done: dict[Expression, OnnxTensor] = {}
-
-        def value(e: Expression) -> Number:
-            if isinstance(e, Literal):
-                return e
-            if isinstance(e, Argument):
-                return arguments[e.number]
-            if e not in done:
-                done[e] = self.apply(e, [value(a) for a in e.arguments])
-            return done[e]
-
-        made = value(expression)
+        given: Sequence[Number] = arguments
+        made = fold(expression, Literal, given, self.apply)
         return self.typed(made, "float32") if isinstance(made, Literal) else made
 
     def apply(self, e: Apply, arguments: Sequence[Number]) -> OnnxTensor:

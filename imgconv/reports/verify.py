@@ -18,6 +18,7 @@ from imgconv.arrays import Array, Arrays
 from imgconv.compiling.compiler import Prepared
 from imgconv.compiling.plan import Launch
 from imgconv.config import Precision
+from imgconv.dtype import FLOAT32
 from imgconv.errors import Error, MissingPackageError
 from imgconv.graph.nodes import Graph
 from imgconv.kernels.target import HALF_MAX
@@ -95,7 +96,7 @@ def verify(
     graph, config = prepared.graph, prepared.config
     inputs = check_inputs(graph.inputs, inputs)
     plans = [prepared.plan(replace(config, float16=0))]
-    if config.float16:
+    if config.storage != FLOAT32:
         plans.append(prepared.plan(replace(config, precision=precision or Precision())))
     sessions = [Session(plan, context, progress) for plan in plans]
     if progress:

@@ -142,7 +142,7 @@ def open_beside(model: object) -> Database | None:
 
 def key(problem: Problem, config: Config, target: Target) -> str:
     """The text by which a measurement is found: the template's problem, and the storage of its textures."""
-    stored = f"{'half' if config.float16 else 'float'}{' in linear textures' if target.linear else ''}"
+    stored = f"{config.storage.scalar}{' in linear textures' if target.linear else ''}"
     return f"{template_of(problem).name} {problem} stored as {stored}"
 
 
