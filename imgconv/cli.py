@@ -40,7 +40,7 @@ def _filled(paragraph: str, width: int) -> Iterator[str]:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that names the command or the value which was probably meant."""
+    """A parser that suggests the command or value that was probably meant."""
 
     def error(self, message: str) -> NoReturn:
         """Prints usage and message, and ends the process."""

@@ -30,7 +30,7 @@ Measure a model, after warming up: the time of a run from arrays to arrays, with
 several frames in flight, for --seconds, because phones slow down when they get hot; the time to the first result in a
 new process, cold (nothing compiled before) and warm; and memory.
 
-An input that is given neither a picture nor an array is drawn: values from 0 to 1 with the spectrum of pictures. The
+An input without a picture or an array gets synthetic values: from 0 to 1, with the spectrum of pictures. The
 preparation of pictures is not part of the times: imgconv run prints its own rate."""
 
 LATENCY_SECONDS = 2.0

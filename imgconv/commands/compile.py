@@ -75,7 +75,7 @@ def execute(options: argparse.Namespace) -> None:
 def _write(
     path: str, options: argparse.Namespace, devices: Sequence[DeviceInfo], progress: terminal.Progress
 ) -> DeviceInfo:
-    """Writes the file; gives the device of the plan. With --target no device is opened unless one has to measure."""
+    """Writes the file; returns the device of the plan. With --target no device is opened unless one has to measure."""
     from imgconv.onnx_import import declared_inputs
 
     declared = declared_inputs(options.model)

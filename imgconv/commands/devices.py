@@ -56,7 +56,7 @@ def print_device(device: DeviceInfo, is_default: bool) -> None:
 
 
 def print_drivers(drivers: Sequence[Driver]) -> None:
-    """Returns lines on where each driver was found, and what came of it."""
+    """Prints where each driver was found, and its platforms or why its devices are missing."""
     console = terminal.console()
     console.print("drivers" if drivers else "no driver is named in any folder that OpenCL's loader reads")
     for driver in drivers:

@@ -21,7 +21,7 @@ from imgconv.preprocessing.preparation import Size
 CHUNK = 16  # pictures that a process asks for at once, at most
 CHUNKS = 16  # for each device, at least: the last ones to be handed out keep only one device busy
 
-# From a process: it wants pictures, what it is and what it found, or that it has ended, with the reason if it failed.
+# From a process: None asks for pictures, "" says that it has ended, any other text why it failed.
 Message = Union[None, DeviceSummary, Result, str]
 
 
@@ -37,8 +37,8 @@ def dispatch(
 ) -> Generator[DeviceSummary | Result, None, None]:
     """Yields a DeviceSummary for each device, and the result of each picture, as soon as it is done.
 
-    size: of the first picture; total: the number of pictures, if it is known. Raises DeviceError if a process fails,
-    or ends before its time.
+    size: of the first picture; total: the number of pictures, if it is known. Raises DeviceError if a process fails
+    or is killed.
     """
     share = None if total is None else total // len(devices)
     chunk = max(1, min(CHUNK, (share or 0) // CHUNKS))

@@ -43,7 +43,7 @@ class GivenInputs:
     description: Description
 
     def with_picture(self, picture: Image.Image | None) -> tuple[dict[str, Array], Shapes]:
-        """All arrays, the picture prepared on the host, and the shapes to load the model with."""
+        """Returns all arrays, the picture prepared on the host, and the shapes to load the model with."""
         arrays, shapes = dict(self.arrays), dict(self.shapes)
         if self.target and picture:
             arrays[self.target.name] = input_array(picture, self.target, self.preparation)
@@ -96,7 +96,7 @@ def read_given(options: argparse.Namespace) -> GivenInputs:
 
 
 def read_cases(options: argparse.Namespace, case: str | None = None) -> tuple[list[dict[str, Array]], Shapes]:
-    """The arrays of all inputs for each picture, or for the file `case`; none if the inputs must be drawn.
+    """The arrays of all inputs for each picture, or for the file `case`; none if synthetic inputs are needed.
 
     Second, the shapes to import the model with. Raises ModelError and InputError; the pictures must be of one size.
     """

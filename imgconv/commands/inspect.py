@@ -200,7 +200,7 @@ def totals_as_text(plan: Plan) -> list[str]:
 def as_json(
     model: str, device: DeviceInfo, plan: Plan, partition: HostPartition | None = None, halves: Halves | None = None
 ) -> dict[str, Any]:
-    """Everything that print_plan and print_partition show, as plain data. outputs: those of the device."""
+    """Returns everything that print_plan and print_boundary show, as plain data. outputs: those of the device."""
     half = {"half": {**vars(halves), "reasons": dict(halves.reasons)}} if halves else {}
     return half | {
         "model": model,

@@ -143,7 +143,7 @@ class Loader:
             connection.close()
 
     def begin(self, runner: Runner, with_lines: bool) -> bool:
-        """Starts the workers; returns whether they can do it. Pictures in tiles are for threads."""
+        """Starts the workers; returns whether they can run the pictures. Those in tiles are for threads."""
         pictures, target = runner.for_workers() if self.count else None, runner.line.given.target
         if pictures is None or target is None:
             return False
@@ -173,7 +173,7 @@ class Loader:
     def through(self, items: Iterator[Item]) -> Iterator[Result]:
         """Yields the result of each picture, in order.
 
-        Raises what Model.submit raises, a worker's Error, and Error if a worker ends before its time.
+        Raises what Model.submit raises, a worker's Error, and Error if a worker is killed.
         """
         self._items = items
         self._connections = list(self._processes)

@@ -30,7 +30,7 @@ SHOWN_TEXTS = 5  # strings of an output on its line
 class Outcome:
     """One run: the outputs by name, their answers, the written files. picture: "" if there is none.
 
-    position: the picture's number; task: "" if it is not known; error: why the picture gave nothing.
+    position: the picture's number; task: "" if it is not known; error: why there is no result.
     """
 
     picture: str
@@ -224,5 +224,5 @@ def with_suffix(path: str, suffix: str) -> str:
 
 
 def safe(name: str) -> str:
-    """A name, changed so that it can be part of a file's name."""
+    """Replaces the characters of a name that are unsafe in a file's name."""
     return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)

@@ -28,7 +28,7 @@ holds; "of peak" is the larger of rate / peak rate and bandwidth / peak bandwidt
 holds the textures. A figure that varies by more than 10 % between runs, or between the two peak measurements, is
 printed as a range.
 
-An input that is given neither a picture nor an array is drawn: values from 0 to 1 with the spectrum of pictures."""
+An input without a picture or an array gets synthetic values: from 0 to 1, with the spectrum of pictures."""
 
 REPEAT = 10
 
@@ -110,7 +110,7 @@ def print_profile(profile: Profile, everything: bool = False) -> None:
 
 
 def print_host(host: HostProfile) -> None:
-    """Prints what the host computes: the nodes that take longest, all of them together, and the bytes that cross."""
+    """Prints the longest nodes of the host, their sum, and the bytes that come from the device."""
     console = terminal.console()
     longest = sorted(host.shown, key=lambda each: each.start - each.end)[:SLOWEST]
     console.print()

@@ -52,7 +52,7 @@ class Recognizer:
         return Recognizer(model, target, task)
 
     def read(self, picture: Image.Image, texts: Texts) -> Texts:
-        """The lines with their text; without those that are none. Raises what Model.run raises."""
+        """Returns the lines with their text, without empty and unsure ones. Raises what Model.run raises."""
         lines = (self._line(picture, text) for text in texts.found)
         return Texts(tuple(line for line in lines if line.text.strip() and line.score >= LEAST_SCORE))
 
@@ -82,6 +82,6 @@ def straightened(picture: Image.Image, text: Text) -> Image.Image:
     first, second, third, last = text.corners
     width = max(1, round(max(math.dist(first, second), math.dist(last, third))))
     height = max(1, round(max(math.dist(second, third), math.dist(first, last))))
-    corners = (*first, *last, *third, *second)  # as Pillow goes around
+    corners = (*first, *last, *third, *second)  # in Pillow's order
     part = picture.transform((width, height), Image.Transform.QUAD, corners, Image.Resampling.BICUBIC)
     return part.transpose(Image.Transpose.ROTATE_90) if height >= TALL * width else part

@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class RunState:
     """The results so far. results: of all pictures, if they are wanted at the end; failed: those without an answer.
 
-    A camera has no last picture, so that nothing is kept of pictures that went well unless it is needed.
+    Results are kept only if they are needed: a camera has no last picture.
     """
 
     journal: Journal | None

@@ -39,7 +39,7 @@ every measurement. imgconv.load and every command use that file if it lies next 
 device and driver; imgconv.load(..., tuning=FILE) takes another. --merge FILE adds what others measured.
 
 --precision chooses float or half for each layer: as much half as leaves the outputs within --tolerance of float on all
-pictures given, or on drawn ones. MODEL.precision.json keeps the choice; imgconv run --precision FILE and
+pictures given, or on synthetic ones. MODEL.precision.json keeps the choice; imgconv run --precision FILE and
 imgconv.load(..., precision=FILE) use it. FLOAT16=2 also chooses how each layer sums."""
 
 

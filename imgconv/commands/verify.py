@@ -36,7 +36,7 @@ is everything in half, for information: the model runs in float, and FLOAT16=1 w
 error is a difference in parts of the layer's largest value. Half rounds each value to 5e-4, so that a network that
 amplifies no error stays below {HALF_BOUND:g}, and float below {FLOAT_BOUND:g}.
 
-Without a picture or a case the input is drawn: values from 0 to 1 with the spectrum of pictures."""
+Without a picture or a case the input is synthetic: values from 0 to 1 with the spectrum of pictures."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +62,7 @@ def execute(options: argparse.Namespace) -> None:
     with terminal.Progress(f"reading {options.model}") as progress:
         device, config, layers = measure(options, progress)
     if options.html:
-        given = options.case or options.picture or "drawn input"
+        given = options.case or options.picture or "synthetic input"
         about = f"{device.name}, {device.platform}, FLOAT16={config.float16}, {given}"
         with written_whole(options.html) as file:
             file.write(verify_page.page(f"imgconv verify {options.model}", about, layers, options.bound).encode())

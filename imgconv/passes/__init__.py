@@ -87,7 +87,7 @@ PIPELINE = tuple(chain.from_iterable(PHASES.values()))
 
 
 def run_passes(graph: Graph, passes: tuple[Pass, ...] = PIPELINE) -> Graph:
-    """The graph after all passes. It is validated after each; the error for an invalid graph names the pass."""
+    """Returns the graph after all passes. It is validated after each; the error for an invalid graph names the pass."""
     graph.validate()
     for step in passes:
         budget().check_time()

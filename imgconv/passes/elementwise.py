@@ -38,12 +38,12 @@ def merge_elementwise(graph: Graph) -> Graph:
 
 
 def _merge_into_readers(graph: Editing, node: Node, reasons: dict[str, str]) -> bool:
-    """Merges a node into all of its readers if that is possible and pays; returns whether it did."""
+    """Merges a node into all of its readers if that is possible and profitable; returns whether it did."""
     name = node.output.name
     readers = graph.consumers[name]
     if not isinstance(node.operation, Load) or name in graph.outputs or not readers:
         return False
-    pays, reasons[name] = recomputing_pays(graph, node)
+    pays, reasons[name] = recomputing_is_profitable(graph, node)
     if not pays:
         return False
     made = {}
@@ -56,7 +56,7 @@ def _merge_into_readers(graph: Editing, node: Node, reasons: dict[str, str]) -> 
     return True
 
 
-def recomputing_pays(graph: Editing, node: Node) -> tuple[bool, str]:
+def recomputing_is_profitable(graph: Editing, node: Node) -> tuple[bool, str]:
     """(Whether each reader of a load should recompute it, the reason in words)."""
     name, size = node.output.name, node.output.size / LANES
     readers = graph.consumers[name]

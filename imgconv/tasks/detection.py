@@ -44,7 +44,7 @@ def detections(
     corners: Array, scores: Array, description: Description, placement: PicturePlacement, points: Array | None = None,
     first: int = 0,
 ) -> tuple[Detections, Array]:
-    """The boxes that stay, best first, in pixels of the picture; second, their numbers.
+    """Returns the boxes that suppression keeps, best first, in pixels of the picture; second, their numbers.
 
     corners: (n, 4) in pixels of the model's input; scores: (n, classes); points: (n, k, 3), x and y as the corners and
     a score. Boxes of different classes do not suppress each other. first: the number of the first class in `scores`.
